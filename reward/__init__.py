@@ -1,0 +1,44 @@
+"""capreward: learned image-caption metrics as rewards. Public names load on first use, so that importing is cheap."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from reward.functions.metric_reward import MetricReward
+    from reward.functions.vela_reward import VelaReward
+    from reward.registry import list_metrics, load_scorer, metric_spec
+    from reward.samples import CaptionSample
+    from reward.scores import ScoreTable
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "CaptionSample": "reward.samples",
+    "MetricReward": "reward.functions.metric_reward",
+    "ScoreTable": "reward.scores",
+    "VelaReward": "reward.functions.vela_reward",
+    "list_metrics": "reward.registry",
+    "load_scorer": "reward.registry",
+    "metric_spec": "reward.registry",
+}
+__all__ = [
+    "CaptionSample",
+    "MetricReward",
+    "ScoreTable",
+    "VelaReward",
+    "list_metrics",
+    "load_scorer",
+    "metric_spec",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'reward' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOMES])

@@ -1,0 +1,76 @@
+"""What a metric is: MetricSpec (facts, no torch) and the Scorer protocol that every metric folder fulfils."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
+
+from reward.samples import CaptionSample
+from reward.scores import ScoreTable
+
+__all__ = ["MetricSpec", "Scorer"]
+
+
+@dataclass(frozen=True)
+class MetricSpec:
+    """Facts about a metric, readable without loading torch.
+
+    Args:
+        name: registry name, lower case.
+        scorer: `"package.module:Class"` of the scorer.
+        aspects: names of the score columns.
+        aliases: {short name: aspect}, accepted wherever an aspect is named.
+        needs_image, needs_references: whether a sample without it gets an error instead of a score.
+        range: lowest and highest possible score.
+        paper: title of the source.
+        extra: extra of this distribution that the scorer needs, or None.
+        has_embedded: whether `source="embedded"` works.
+    """
+
+    name: str
+    scorer: str
+    aspects: tuple[str, ...]
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    needs_image: bool = True
+    needs_references: bool = False
+    range: tuple[float, float] = (0.0, 1.0)
+    paper: str = ""
+    extra: str | None = None
+    has_embedded: bool = False
+
+    def scorer_class(self) -> type[Any]:
+        """Imports and gives the scorer class."""
+        module, _, name = self.scorer.partition(":")
+        return getattr(importlib.import_module(module), name)
+
+
+@runtime_checkable
+class Scorer(Protocol):
+    """Scores caption samples; deterministic, and independent of batch size, order, grouping and duplicates."""
+
+    spec: MetricSpec
+
+    def score(
+        self, samples: Sequence[CaptionSample], *, batch_size: int | None = None, progress: bool = False
+    ) -> ScoreTable:
+        """Scores (N, A) in the order of the samples; a sample that cannot be scored gets NaN and an error."""
+        ...
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        source: str | os.PathLike[str],
+        *,
+        revision: str | None = None,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> Scorer:
+        """Loads the scorer from a folder, a Hub id, or `"embedded"`."""
+        ...
+
+    def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
+        """Writes a checkpoint folder that `from_pretrained` reads."""
+        ...

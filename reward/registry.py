@@ -1,0 +1,71 @@
+"""Finds metrics by name: the folders of reward.metrics and the entry points `capreward.metrics` of other distributions."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import pkgutil
+from functools import lru_cache
+from importlib.metadata import entry_points
+from typing import Any
+
+import reward.metrics
+from reward.errors import UnknownMetricError
+from reward.metrics.base import MetricSpec, Scorer
+
+__all__ = ["list_metrics", "load_scorer", "metric_spec"]
+
+
+@lru_cache(maxsize=1)
+def _specs() -> dict[str, MetricSpec]:
+    found: dict[str, MetricSpec] = {}
+    for module in pkgutil.iter_modules(reward.metrics.__path__):
+        if module.ispkg:
+            spec = importlib.import_module(f"reward.metrics.{module.name}.spec").SPEC
+            found[spec.name] = spec
+    for point in entry_points(group="capreward.metrics"):
+        spec = point.load()
+        found.setdefault(spec.name, spec)  # an installed package cannot silently replace a metric of ours
+    return dict(sorted(found.items()))
+
+
+def list_metrics() -> list[str]:
+    """Names of the installed metrics.
+
+    Example:
+        >>> "vela" in list_metrics()
+        True
+    """
+    return list(_specs())
+
+
+def metric_spec(name: str) -> MetricSpec:
+    """Facts of a metric.
+
+    Raises:
+        UnknownMetricError: no such metric; the message lists those there are.
+    """
+    try:
+        return _specs()[name]
+    except KeyError:
+        raise UnknownMetricError(f"no metric is named {name!r}; installed: {', '.join(_specs())}") from None
+
+
+def load_scorer(name: str, source: str | os.PathLike[str] = "embedded", **options: Any) -> Scorer:
+    """Loads the scorer of a metric.
+
+    Args:
+        name: registry name, such as `"vela"`.
+        source: `"embedded"` (shipped with the package), a checkpoint folder, or a Hub id.
+        options: passed to the scorer's `from_pretrained` (revision, device, dtype, ...).
+
+    Raises:
+        UnknownMetricError: no such metric.
+        CheckpointError: the source is missing, incomplete or of another metric.
+
+    Example:
+        >>> load_scorer("length", device="cpu").spec.aspects
+        ('length',)
+    """
+    scorer: Scorer = metric_spec(name).scorer_class().from_pretrained(source, **options)
+    return scorer

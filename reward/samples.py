@@ -1,0 +1,74 @@
+"""CaptionSample: one candidate caption with its image and references, the input of every metric."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import IO, TYPE_CHECKING, Any, TypeAlias
+
+from reward.errors import InvalidSampleError
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+__all__ = ["CaptionSample", "ImageLike"]
+
+# A path, encoded bytes, an open binary file, a PIL image, or the dict a `datasets.Image` column gives undecoded.
+ImageLike: TypeAlias = "str | os.PathLike[str] | bytes | IO[bytes] | Image.Image | dict[str, Any]"
+
+
+@dataclass(frozen=True, eq=False)
+class CaptionSample:
+    """One caption to be scored.
+
+    Args:
+        candidate: the caption, non-empty after stripping white space.
+        image: the image it describes, or None for metrics that need none. Not opened here.
+        references: zero or more captions written by people (None counts as none; a bare string is refused,
+            because a string is a sequence of one-letter references).
+
+    Raises:
+        InvalidSampleError: a field has the wrong type, or the candidate is blank.
+
+    Example:
+        >>> CaptionSample("A red star on grass.", references=["There is a star."]).references
+        ('There is a star.',)
+    """
+
+    candidate: str
+    image: ImageLike | None = None
+    references: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.candidate, str):
+            raise InvalidSampleError(
+                f"candidate must be a string, got {type(self.candidate).__name__}: {self.candidate!r:.80}"
+            )
+        if not self.candidate.strip():
+            raise InvalidSampleError("candidate is empty: a caption needs at least one visible character")
+        object.__setattr__(self, "references", checked_references(self.references))
+
+
+def checked_references(references: Any) -> tuple[str, ...]:
+    """Gives references as a tuple of strings; None is an empty tuple.
+
+    Raises:
+        InvalidSampleError: a bare string, a non-sequence, or an item that is no string or blank.
+    """
+    if references is None:
+        return ()
+    if isinstance(references, (str, bytes)):
+        raise InvalidSampleError("references must be a list of strings, got one string; write [reference] instead")
+    try:
+        items = tuple(references)
+    except TypeError:
+        raise InvalidSampleError(
+            f"references must be a list of strings, got {type(references).__name__}"
+        ) from None
+    for position, item in enumerate(items):
+        if not isinstance(item, str):
+            raise InvalidSampleError(f"references[{position}] must be a string, got {type(item).__name__}: {item!r:.80}")
+        if not item.strip():
+            raise InvalidSampleError(f"references[{position}] is empty; leave it out to score without it")
+    return items

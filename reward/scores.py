@@ -1,0 +1,105 @@
+"""ScoreTable: the output of every metric, and the weights that turn its aspects into one number."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from reward.errors import WeightsError
+
+__all__ = ["ScoreTable", "normalise_weights"]
+
+
+@dataclass(frozen=True, eq=False)
+class ScoreTable:
+    """Scores of N samples on A aspects, in the order of the samples; larger is better.
+
+    Args:
+        scores: float array (N, A); NaN where a sample could not be scored.
+        aspects: A names, in the order of the columns.
+        errors: {row: message} for every row that holds NaN.
+        truncated: bool array (N,): True where some text of the sample was cut to fit the model.
+
+    Example:
+        >>> table = ScoreTable(np.array([[0.2, 0.8]]), ("descriptiveness", "relevance"))
+        >>> float(table.combine({"relevance": 1.0})[0])
+        0.8
+    """
+
+    scores: np.ndarray
+    aspects: tuple[str, ...]
+    errors: dict[int, str] = field(default_factory=dict)
+    truncated: np.ndarray | None = None
+
+    def __post_init__(self) -> None:
+        scores = np.asarray(self.scores, dtype=np.float64)
+        if scores.ndim != 2 or scores.shape[1] != len(self.aspects):
+            raise ValueError(f"scores must have shape (N, {len(self.aspects)}), got {scores.shape}")
+        object.__setattr__(self, "scores", scores)
+        truncated = np.zeros(len(scores), dtype=bool) if self.truncated is None else np.asarray(self.truncated, dtype=bool)
+        if truncated.shape != (len(scores),):
+            raise ValueError(f"truncated must have shape ({len(scores)},), got {truncated.shape}")
+        object.__setattr__(self, "truncated", truncated)
+
+    def __len__(self) -> int:
+        return len(self.scores)
+
+    def column(self, aspect: str) -> np.ndarray:
+        """Scores of one aspect, shape (N,)."""
+        return self.scores[:, self.aspects.index(aspect)]
+
+    def combine(self, weights: Mapping[str, float] | None = None, *, aliases: Mapping[str, str] | None = None) -> np.ndarray:
+        """Weighted mean over the aspects, shape (N,); NaN where a weighted aspect is NaN.
+
+        Args:
+            weights: {aspect: weight}; None weighs all alike. See `normalise_weights`.
+            aliases: {short name: aspect} accepted in `weights`.
+        """
+        vector = normalise_weights(weights, self.aspects, aliases)
+        used = vector != 0  # an aspect without weight must not spread its NaN
+        return self.scores[:, used] @ vector[used]
+
+
+def normalise_weights(
+    weights: Mapping[str, float] | None, aspects: Sequence[str], aliases: Mapping[str, str] | None = None
+) -> np.ndarray:
+    """Aspect weights as a vector of shape (A,) that sums to 1.
+
+    Args:
+        weights: {aspect or alias: weight}; aspects left out weigh 0; None gives equal weights.
+        aspects: the metric's aspects.
+        aliases: {alias: aspect}.
+
+    Raises:
+        WeightsError: unknown or doubled name, a weight that is not a finite number, or a sum that is not positive.
+
+    Example:
+        >>> normalise_weights({"rel": 3, "flu": 1}, ["relevance", "fluency"], {"rel": "relevance", "flu": "fluency"})
+        array([0.75, 0.25])
+    """
+    aspects = list(aspects)
+    if weights is None:
+        return np.full(len(aspects), 1 / len(aspects))
+    if not isinstance(weights, Mapping):
+        raise WeightsError(f"weights must be a dict {{aspect: number}}, got {type(weights).__name__}")
+    aliases = aliases or {}
+    vector = np.zeros(len(aspects))
+    seen: dict[str, str] = {}
+    for name, weight in weights.items():
+        aspect = aliases.get(name, name)
+        if aspect not in aspects:
+            known = ", ".join([*aspects, *(alias for alias, target in aliases.items() if target in aspects)])
+            raise WeightsError(f"weights name an unknown aspect {name!r}; known: {known}")
+        if aspect in seen:
+            raise WeightsError(f"weights give aspect {aspect!r} twice, as {seen[aspect]!r} and {name!r}")
+        seen[aspect] = name
+        if isinstance(weight, bool) or not isinstance(weight, (int, float, np.integer, np.floating)) or not math.isfinite(weight):
+            raise WeightsError(f"weight of aspect {name!r} must be a finite number, got {weight!r}")
+        vector[aspects.index(aspect)] = float(weight)
+    total = vector.sum()
+    if not total > 0:
+        raise WeightsError(f"weights must sum to a positive number, got {dict(weights)!r} with sum {total:g}")
+    return vector / total
