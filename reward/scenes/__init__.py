@@ -1,0 +1,37 @@
+"""A synthetic world that says what is true about itself: scenes, pictures, captions, errors, raters and an oracle."""
+
+from reward.scenes.dataset import make_dataset
+from reward.scenes.describe import Caption, Style, describe
+from reward.scenes.edits import DAMAGES, ERRORS, damage, drop_facts, make_error
+from reward.scenes.graph import Action, Entity, Scene, Sign, sample_scene
+from reward.scenes.oracle import Oracle, Reading, Verdict
+from reward.scenes.raters import ASPECTS, Ratings, rate
+from reward.scenes.render import render
+from reward.scenes.samples import make_candidate, make_rated_sample, make_references
+
+__all__ = [
+    "ASPECTS",
+    "DAMAGES",
+    "ERRORS",
+    "Action",
+    "Caption",
+    "Entity",
+    "Oracle",
+    "Ratings",
+    "Reading",
+    "Scene",
+    "Sign",
+    "Style",
+    "Verdict",
+    "damage",
+    "describe",
+    "drop_facts",
+    "make_candidate",
+    "make_dataset",
+    "make_error",
+    "make_rated_sample",
+    "make_references",
+    "rate",
+    "render",
+    "sample_scene",
+]

@@ -1,0 +1,275 @@
+"""The oracle: reads any caption of the world's language back into facts and compares them with the truth."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from reward.scenes.graph import COLOURS, WORDS, Fact, Scene
+from reward.scenes.language import (
+    BACKGROUND_PHRASES,
+    FILLER,
+    ING,
+    NUMBERS,
+    PAST,
+    PATTERN_WORDS,
+    POSITION_PHRASES,
+    RELATION_PHRASES,
+    SIZE_WORDS,
+    SYNONYMS,
+    TEMPLATES,
+    plural,
+)
+
+__all__ = ["Oracle", "Reading", "Verdict"]
+
+
+def _inverse(table: dict[str, tuple[str, ...]] | dict[int, tuple[str, ...]]) -> dict[str, str | int]:
+    return {phrase: value for value, phrases in table.items() for phrase in phrases}
+
+
+_SIZE, _PATTERN, _POSITION = _inverse(SIZE_WORDS), _inverse(PATTERN_WORDS), _inverse(POSITION_PHRASES)
+_NUMBER = {**_inverse(NUMBERS), "an": 1}
+_SINGULAR = {name: noun for noun, names in SYNONYMS.items() for name in names}
+_PLURAL = {plural(name): noun for name, noun in _SINGULAR.items()}
+_NOUN = {**_SINGULAR, **_PLURAL}
+_ING = {word: verb for verb, word in ING.items()}
+_PAST = {word: verb for verb, word in PAST.items()}
+_TEXT = {word.lower(): word for word in WORDS}
+_BACKGROUND = {phrase: name for name, phrase in BACKGROUND_PHRASES.items()}
+_BACKGROUND_HEAD = {phrase.split()[-2]: name for name, phrase in BACKGROUND_PHRASES.items()}
+_RELATION = {phrase: name for name, phrase in RELATION_PHRASES.items()}
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What a caption says.
+
+    Args:
+        claims: facts stated, each once.
+        faults: {kind: number} of flaws of the language: repetition, agreement, truncation, unreadable.
+    """
+
+    claims: frozenset[Fact]
+    faults: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A caption held against the truth.
+
+    Args:
+        recall: share of the scene's facts that are stated, in [0, 1].
+        precision: share of the stated facts that are true, in [0, 1]; 0 when nothing is stated.
+        f1: harmonic mean of the two.
+        faults: number of flaws of the language.
+        wrong: stated facts that are false.
+        missing: facts of the scene that are not stated.
+    """
+
+    recall: float
+    precision: float
+    f1: float
+    faults: int
+    wrong: frozenset[Fact]
+    missing: frozenset[Fact]
+
+
+class Oracle:
+    """Judges captions of the synthetic world by their facts; it never sees how they were made.
+
+    Example:
+        >>> from reward.scenes.graph import Entity, Scene
+        >>> scene = Scene((Entity("star", "red", "big", "plain", 1, 0),), None, None, "beach")
+        >>> Oracle().score("There is a small red star in the top left.", scene).precision
+        0.8
+    """
+
+    def read(self, caption: str) -> Reading:
+        """Facts and flaws of a caption; text outside the world's language states nothing and counts as unreadable."""
+        claims: set[Fact] = set()
+        faults: Counter[str] = Counter()
+        seen: set[str] = set()
+        many: dict[str, bool] = {}  # noun -> whether it was brought in as several
+        body = " ".join(caption.lower().split())
+        sentences = [part.strip() for part in body.split(".")]
+        if sentences and sentences[-1]:
+            faults["truncation"] += 1
+        for sentence in sentences:
+            if not sentence:
+                continue
+            if sentence in seen:
+                faults["repetition"] += 1
+                continue
+            seen.add(sentence)
+            unfinished = sentence == sentences[-1]
+            found, flaws = _read_sentence(sentence, many)
+            claims.update(found)
+            if unfinished:
+                flaws.pop("unreadable", None)  # one flaw: that it breaks off
+            faults.update(flaws)
+        return Reading(frozenset(claims), dict(faults))
+
+    def score(self, caption: str, scene: Scene | str) -> Verdict:
+        """Recall, precision and F1 of the caption's facts.
+
+        Args:
+            caption: any text.
+            scene: the truth, as a Scene or its JSON (column `scene` of `make_dataset`).
+        """
+        scene = Scene.from_json(scene) if isinstance(scene, str) else scene
+        reading = self.read(caption)
+        return compare(reading.claims, scene, faults=sum(reading.faults.values()))
+
+
+def compare(claims: Iterable[Fact], scene: Scene, *, faults: int = 0) -> Verdict:
+    """Holds claims against the truth; see `Verdict`."""
+    claims = frozenset(claims)
+    truth = scene.facts()
+    right = {claim for claim in claims if scene.is_true(claim)}
+    recall = len(right & truth) / len(truth)
+    precision = len(right) / len(claims) if claims else 0.0
+    f1 = 2 * recall * precision / (recall + precision) if recall + precision else 0.0
+    return Verdict(recall, precision, f1, faults, claims - right, truth - right)
+
+
+def _read_sentence(sentence: str, many: dict[str, bool]) -> tuple[list[Fact], Counter[str]]:
+    flaws: Counter[str] = Counter()
+    words = sentence.split()
+    match = _match(sentence)
+    if match is None:
+        collapsed = _without_repeats(words)
+        if collapsed != words:
+            flaws["repetition"] += 1
+            match = _match(" ".join(collapsed))
+    if match is None:
+        if sentence in FILLER or " ".join(_without_repeats(words)) in FILLER:
+            return [], flaws
+        if not flaws["repetition"]:
+            flaws["unreadable"] += 1
+        return _loose_claims(_without_repeats(words)), flaws
+    kind, groups = match
+    if not (_agrees(groups) and _agrees_with_earlier(groups, many)):
+        flaws["agreement"] += 1
+    return _claims(kind, groups), flaws
+
+
+def _match(sentence: str) -> tuple[str, dict[str, str]] | None:
+    for kind, pattern in _patterns():
+        found = pattern.fullmatch(sentence)
+        if found:
+            return kind, {name: value for name, value in found.groupdict().items() if value is not None}
+    return None
+
+
+@lru_cache(maxsize=1)
+def _patterns() -> list[tuple[str, re.Pattern[str]]]:
+    def any_of(words: Iterable[str]) -> str:
+        return "|".join(sorted(map(re.escape, words), key=len, reverse=True))
+
+    np = (
+        rf"(?P<number>{any_of(_NUMBER)}) (?:(?P<size>{any_of(_SIZE)}) )?(?:(?P<pattern>{any_of(_PATTERN)}) )?"
+        rf"(?:(?P<colour>{any_of(COLOURS)}) )?(?P<noun>{any_of(_NOUN)})"
+    )
+    slots = {
+        "np": np,
+        "pos": rf"(?P<pos>{any_of(_POSITION)})",
+        "be": "(?P<be>is|are)",
+        "be_b": "(?P<be_b>is|are)",
+        "the_a": rf"(?P<a>{any_of(_NOUN)})",
+        "the_b": rf"(?P<b>{any_of(_NOUN)})",
+        "attrs": rf"(?:(?P<size>{any_of(_SIZE)})(?: and )?)?(?P<pattern>{any_of(_PATTERN)})?",
+        "ing": rf"(?P<verb>{any_of(_ING)})",
+        "past": rf"(?P<verb>{any_of(_PAST)})",
+        "relation": rf"(?P<relation>{any_of(_RELATION)})",
+        "text": rf"(?P<text>{any_of(_TEXT)})",
+        "background": rf"(?P<background>{any_of(_BACKGROUND)})",
+    }
+    return [
+        (kind, re.compile(re.sub(r"\{(\w+)\}", lambda slot: slots[slot.group(1)], template)))
+        for kind, templates in TEMPLATES.items()
+        for template in templates
+    ]
+
+
+def _agrees(groups: dict[str, str]) -> bool:
+    if "number" in groups:
+        many = _NUMBER[groups["number"]] != 1
+        if (groups["noun"] in _PLURAL) != many or groups.get("be", "are" if many else "is") != ("are" if many else "is"):
+            return False
+    return all(
+        groups[be] == ("are" if groups[noun] in _PLURAL else "is")
+        for noun, be in (("a", "be"), ("b", "be_b"))
+        if noun in groups and be in groups and not (be == "be" and "be_b" in groups)
+    )
+
+
+def _agrees_with_earlier(groups: dict[str, str], many: dict[str, bool]) -> bool:
+    """Whether "the stars" were several when they came in; remembers nouns that come in here."""
+    if "number" in groups:
+        many[str(_NOUN[groups["noun"]])] = _NUMBER[groups["number"]] != 1
+    mentioned = [groups[slot] for slot in ("a", "b") if slot in groups]
+    return all(many.get(str(_NOUN[word]), word in _PLURAL) == (word in _PLURAL) for word in mentioned)
+
+
+def _claims(kind: str, groups: dict[str, str]) -> list[Fact]:
+    if kind in ("action", "spatial"):
+        a, b = str(_NOUN[groups["a"]]), str(_NOUN[groups["b"]])
+        if kind == "spatial":
+            return [("spatial", a, _RELATION[groups["relation"]], b)]
+        return [("action", a, _ING.get(groups["verb"]) or _PAST[groups["verb"]], b)]
+    if kind == "background":
+        return [("background", _BACKGROUND[groups["background"]])]
+    if kind.startswith("sign"):
+        found: list[Fact] = [("text", _TEXT[groups["text"]])] if "text" in groups else []
+        return found + ([("position", "sign", _POSITION[groups["pos"]])] if "pos" in groups else [])
+    noun = str(_NOUN[groups["noun" if "noun" in groups else "a"]])
+    found = [("object", noun), ("count", noun, _NUMBER[groups["number"]])] if "number" in groups else []
+    for name, table in (("size", _SIZE), ("pattern", _PATTERN), ("pos", _POSITION)):
+        if name in groups:
+            found.append(("position" if name == "pos" else name, noun, table[groups[name]]))
+    if "colour" in groups:
+        found.append(("colour", noun, groups["colour"]))
+    return found
+
+
+def _without_repeats(words: list[str]) -> list[str]:
+    """Removes a span of up to three words that directly follows itself."""
+    found: list[str] = []
+    for word in words:
+        found.append(word)
+        for size in (3, 2, 1):
+            if len(found) >= 2 * size and found[-size:] == found[-2 * size : -size]:
+                del found[-size:]
+                break
+    return found
+
+
+def _loose_claims(words: list[str]) -> list[Fact]:
+    """What a reader still takes from a sentence that breaks the grammar: one subject's facts, or an action in its order."""
+    text = " ".join(words)
+    nouns = [str(_NOUN[word]) for word in words if word in _NOUN]
+    verbs = [word for word in words if word in _ING or word in _PAST]
+    if verbs:
+        if len(nouns) != 2:
+            return []
+        agent, patient = nouns if verbs[0] in _ING else reversed(nouns)
+        return [("action", agent, _ING.get(verbs[0]) or _PAST[verbs[0]], patient)]
+    found: list[Fact] = [("background", _BACKGROUND_HEAD[word]) for word in words if word in _BACKGROUND_HEAD]
+    place = next((value for phrase, value in _POSITION.items() if phrase in text), None)
+    if any(word in ("sign", "written", "says", "reads") for word in words):
+        found += [("text", _TEXT[word]) for word in words if word in _TEXT]
+        return found + ([("position", "sign", place)] if place is not None else [])
+    if len(set(nouns)) != 1:
+        return found
+    noun = nouns[0]
+    numbers = [_NUMBER[word] for word in words if word in _NUMBER and word != "one"] or [1 for word in words if word == "one"]
+    if numbers:
+        found += [("object", noun), ("count", noun, numbers[0])]
+    found += [("size", noun, _SIZE[word]) for word in words if word in _SIZE]
+    found += [("pattern", noun, _PATTERN[word]) for word in words if word in _PATTERN]
+    found += [("colour", noun, word) for word in words if word in COLOURS]
+    return found + ([("position", noun, place)] if place is not None else [])
