@@ -1,4 +1,4 @@
-"""Finds metrics by name: the folders of reward.metrics and the entry points `capreward.metrics` of other distributions."""
+"""Finds metrics by name: the folders of reward.metrics and entry points `capreward.metrics` of other packages."""
 
 from __future__ import annotations
 

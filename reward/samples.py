@@ -63,12 +63,12 @@ def checked_references(references: Any) -> tuple[str, ...]:
     try:
         items = tuple(references)
     except TypeError:
-        raise InvalidSampleError(
-            f"references must be a list of strings, got {type(references).__name__}"
-        ) from None
+        raise InvalidSampleError(f"references must be a list of strings, got {type(references).__name__}") from None
     for position, item in enumerate(items):
         if not isinstance(item, str):
-            raise InvalidSampleError(f"references[{position}] must be a string, got {type(item).__name__}: {item!r:.80}")
+            raise InvalidSampleError(
+                f"references[{position}] must be a string, got {type(item).__name__}: {item!r:.80}"
+            )
         if not item.strip():
             raise InvalidSampleError(f"references[{position}] is empty; leave it out to score without it")
     return items

@@ -32,14 +32,15 @@ class ScoreTable:
     scores: np.ndarray
     aspects: tuple[str, ...]
     errors: dict[int, str] = field(default_factory=dict)
-    truncated: np.ndarray | None = None
+    truncated: np.ndarray = None  # type: ignore[assignment]  # __post_init__ makes it an array
 
     def __post_init__(self) -> None:
         scores = np.asarray(self.scores, dtype=np.float64)
         if scores.ndim != 2 or scores.shape[1] != len(self.aspects):
             raise ValueError(f"scores must have shape (N, {len(self.aspects)}), got {scores.shape}")
         object.__setattr__(self, "scores", scores)
-        truncated = np.zeros(len(scores), dtype=bool) if self.truncated is None else np.asarray(self.truncated, dtype=bool)
+        none_cut = np.zeros(len(scores), dtype=bool)
+        truncated = none_cut if self.truncated is None else np.asarray(self.truncated, dtype=bool)
         if truncated.shape != (len(scores),):
             raise ValueError(f"truncated must have shape ({len(scores)},), got {truncated.shape}")
         object.__setattr__(self, "truncated", truncated)
@@ -51,7 +52,9 @@ class ScoreTable:
         """Scores of one aspect, shape (N,)."""
         return self.scores[:, self.aspects.index(aspect)]
 
-    def combine(self, weights: Mapping[str, float] | None = None, *, aliases: Mapping[str, str] | None = None) -> np.ndarray:
+    def combine(
+        self, weights: Mapping[str, float] | None = None, *, aliases: Mapping[str, str] | None = None
+    ) -> np.ndarray:
         """Weighted mean over the aspects, shape (N,); NaN where a weighted aspect is NaN.
 
         Args:
@@ -96,7 +99,8 @@ def normalise_weights(
         if aspect in seen:
             raise WeightsError(f"weights give aspect {aspect!r} twice, as {seen[aspect]!r} and {name!r}")
         seen[aspect] = name
-        if isinstance(weight, bool) or not isinstance(weight, (int, float, np.integer, np.floating)) or not math.isfinite(weight):
+        is_number = isinstance(weight, (int, float, np.integer, np.floating)) and not isinstance(weight, bool)
+        if not is_number or not math.isfinite(weight):
             raise WeightsError(f"weight of aspect {name!r} must be a finite number, got {weight!r}")
         vector[aspects.index(aspect)] = float(weight)
     total = vector.sum()

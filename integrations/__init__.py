@@ -1,0 +1,1 @@
+"""Adapters to the frameworks that call rewards; each folder is one framework, and holds no maths."""

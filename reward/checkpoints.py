@@ -1,0 +1,353 @@
+"""Checkpoint folders: find them (embedded, folder, Hub), read and write them strictly, publish them."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from reward.errors import CheckpointError
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+__all__ = [
+    "CONFIG_FILE",
+    "WEIGHTS_FILE",
+    "load_strict",
+    "load_tensors",
+    "ordinary_loading",
+    "push_checkpoint",
+    "read_config",
+    "resolve_checkpoint",
+    "save_checkpoint",
+]
+
+CONFIG_FILE = "config.json"
+WEIGHTS_FILE = "model.safetensors"
+CARD_FILE = "README.md"
+
+_ASSETS = Path(__file__).parent / "assets"
+# Data only: a repository's Python files and pickles are neither needed nor fetched.
+_HUB_FILES = ("*.json", "*.safetensors", "*.txt", "*.model", "*.spm", "*.jinja", "*.md")
+_loading = threading.RLock()
+
+
+def resolve_checkpoint(source: str | os.PathLike[str], *, metric: str, revision: str | None = None) -> Path:
+    """Finds the folder of a checkpoint, downloading it from the Hub if need be.
+
+    Args:
+        source: `"embedded"` (shipped with this package), an existing folder, or a Hub id such as `"name/repo"`.
+        metric: name of the metric, for the embedded folder and for messages.
+        revision: branch, tag or commit of a Hub id.
+
+    Returns:
+        A local folder. What it holds is checked by `read_config` and `load_strict`.
+
+    Raises:
+        CheckpointError: nothing there, the Hub cannot be reached, or a revision was asked of something not on the Hub.
+    """
+    text = os.fspath(source)
+    if text == "embedded":
+        folder = _ASSETS / metric
+        if not (folder / CONFIG_FILE).is_file():
+            raise CheckpointError(f"no {metric} checkpoint is shipped with this package; give a folder or a Hub id")
+        return folder
+    folder = Path(text)
+    if folder.is_dir():
+        if revision is not None:
+            raise CheckpointError(f"revision={revision!r} needs a Hub id, but {text!r} is a local folder")
+        return folder
+    if folder.exists():
+        raise CheckpointError(f"{metric} checkpoint {text!r} is a file; give the folder that holds {CONFIG_FILE}")
+    if not isinstance(source, str) or folder.is_absolute() or text.startswith((".", "~")) or text.count("/") > 1:
+        raise CheckpointError(f"{metric} checkpoint folder {text!r} does not exist")
+    return _download(text, metric, revision)
+
+
+def _download(repo_id: str, metric: str, revision: str | None) -> Path:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import (
+        GatedRepoError,
+        HFValidationError,
+        LocalEntryNotFoundError,
+        RepositoryNotFoundError,
+        RevisionNotFoundError,
+    )
+
+    at = repo_id if revision is None else f"{repo_id} at revision {revision}"
+    try:
+        return Path(snapshot_download(repo_id, revision=revision, allow_patterns=list(_HUB_FILES)))
+    except GatedRepoError as error:
+        reason = f"{at} is gated: ask for access on its page, then log in with `hf auth login`"
+        raise CheckpointError(f"{metric} checkpoint: {reason} ({_first_line(error)})") from error
+    except RepositoryNotFoundError as error:
+        reason = f"{repo_id!r} is neither a folder here nor a repository that you can see on the Hub"
+        raise CheckpointError(f"{metric} checkpoint: {reason} ({_first_line(error)})") from error
+    except RevisionNotFoundError as error:
+        raise CheckpointError(f"{metric} checkpoint: {repo_id} has no revision {revision!r}") from error
+    except HFValidationError as error:
+        reason = f"{repo_id!r} is neither a folder here nor a valid Hub id"
+        raise CheckpointError(f"{metric} checkpoint: {reason} ({_first_line(error)})") from error
+    except (LocalEntryNotFoundError, OSError) as error:  # OSError holds every connection error of the client
+        raise CheckpointError(
+            f"{metric} checkpoint: {at} is not in the local cache and the Hub cannot be reached "
+            f"({_first_line(error)}). Check the network, HF_ENDPOINT and HF_HUB_OFFLINE; or download it elsewhere with "
+            f'`hf download {repo_id} --local-dir FOLDER` and give the folder; or use source="embedded" if there is one.'
+        ) from error
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
+def read_config(folder: str | os.PathLike[str], *, metric: str) -> dict[str, Any]:
+    """Reads `config.json` of a checkpoint folder and checks that it belongs to the metric.
+
+    Raises:
+        CheckpointError: no such file, not a JSON object, or a checkpoint of another metric.
+    """
+    path = Path(folder) / CONFIG_FILE
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise CheckpointError(f"{str(folder)!r} is not a {metric} checkpoint: it has no {CONFIG_FILE}") from None
+    except (OSError, ValueError) as error:  # ValueError: not UTF-8, or not JSON
+        raise CheckpointError(f"{str(path)!r} cannot be read: {error}") from error
+    if not isinstance(config, dict):
+        raise CheckpointError(f"{str(path)!r} must hold a JSON object, got {type(config).__name__}")
+    if config.get("metric") != metric:
+        kind = (
+            f"of metric {config['metric']!r}"
+            if "metric" in config
+            else "of no metric of this library (no 'metric' key)"
+        )
+        raise CheckpointError(f"{str(folder)!r} is a checkpoint {kind}, but {metric!r} was asked for")
+    return config
+
+
+def load_tensors(path: str | os.PathLike[str]) -> dict[str, Tensor]:
+    """Reads named tensors onto the CPU without running any code of the file.
+
+    Args:
+        path: `.safetensors`, or a PyTorch file (`.pt`, `.pth`, `.bin`), which may hold nothing but tensors and plain
+            containers. A state dict under the key `state_dict` or `model` is found.
+
+    Raises:
+        CheckpointError: missing, damaged, of another kind, or a pickle that wants to run code.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise CheckpointError(f"weights file {str(path)!r} does not exist")
+    if path.suffix == ".safetensors":
+        from safetensors import SafetensorError
+        from safetensors.torch import load_file
+
+        try:
+            return load_file(path)
+        except (SafetensorError, OSError) as error:
+            raise CheckpointError(f"{str(path)!r} is not a readable safetensors file: {error}") from error
+    if path.suffix in (".pt", ".pth", ".bin"):
+        return _load_pickled(path)
+    raise CheckpointError(f"{str(path)!r} has an unknown suffix; known: .safetensors, .pt, .pth, .bin")
+
+
+def _load_pickled(path: Path) -> dict[str, Tensor]:
+    import pickle
+
+    import torch
+
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise CheckpointError(
+            f"{str(path)!r} is damaged or holds more than tensors, and is refused because loading it could run code: "
+            f"{_first_line(error)} If you trust its maker, convert it to .safetensors first."
+        ) from error
+    except (OSError, RuntimeError, EOFError, ValueError) as error:
+        raise CheckpointError(f"{str(path)!r} is not a readable PyTorch file: {_first_line(error)}") from error
+    for key in ("state_dict", "model"):
+        if isinstance(content, Mapping) and isinstance(content.get(key), Mapping):
+            content = content[key]
+    if not isinstance(content, Mapping) or not all(isinstance(value, torch.Tensor) for value in content.values()):
+        raise CheckpointError(f"{str(path)!r} does not hold a dict of tensors")
+    return dict(content)
+
+
+def load_strict(module: nn.Module, tensors: Mapping[str, Tensor], *, where: str) -> None:
+    """Fills a module with tensors; every key must be there, none may be left over, each of the right shape.
+
+    Nothing is changed unless all keys fit: no network is ever scored with random weights.
+
+    Args:
+        module: its `state_dict()` says what is needed.
+        tensors: {key: tensor}; cast to the module's dtypes.
+        where: what the tensors come from, for messages.
+
+    Raises:
+        CheckpointError: the keys do not fit, or a parameter of the module has no storage ("meta").
+    """
+    needed = module.state_dict()
+    shapes = [
+        f"{key} is {tuple(tensors[key].shape)}, not {tuple(value.shape)}"
+        for key, value in needed.items()
+        if key in tensors and tensors[key].shape != value.shape
+    ]
+    faults = [
+        _listed("lacks", [key for key in needed if key not in tensors]),
+        _listed("has unknown", [key for key in tensors if key not in needed]),
+        _listed("has mis-shaped", shapes),
+    ]
+    if any(faults):
+        raise CheckpointError(f"{where} {'; '.join(filter(None, faults))}. Refusing to score with wrong weights.")
+    empty = [name for name, parameter in module.named_parameters() if parameter.is_meta]
+    if empty:
+        raise CheckpointError(f"{where}: {_listed('the network has storage-less', empty)}; build it on a real device")
+    module.load_state_dict(dict(tensors), strict=True)
+
+
+def _listed(verb: str, keys: list[str]) -> str:
+    if not keys:
+        return ""
+    more = f", and {len(keys) - 5} more" if len(keys) > 5 else ""
+    return f"{verb} {len(keys)} key{'s' * (len(keys) > 1)} ({', '.join(keys[:5])}{more})"
+
+
+def save_checkpoint(
+    folder: str | os.PathLike[str], *, config: Mapping[str, Any], tensors: Mapping[str, Tensor], card: str
+) -> None:
+    """Writes `config.json`, `model.safetensors` and `README.md`; other files of the folder stay.
+
+    All three are first written under temporary names. Only then is the old config removed, the files are moved into
+    place, and the new config comes last: a crash leaves the old checkpoint, the new one, or a folder without
+    config that `read_config` refuses, never a mixture.
+
+    Args:
+        folder: made if absent.
+        config: JSON-able, with the metric's name under `"metric"`.
+        tensors: {key: tensor}, on any device.
+        card: text of the model card.
+
+    Raises:
+        CheckpointError: config without `"metric"`, or the folder cannot be written.
+    """
+    from safetensors.torch import save_file
+
+    if not config.get("metric"):
+        raise CheckpointError("a checkpoint's config must name its metric under the key 'metric'")
+    config_text = json.dumps(config, indent=2, ensure_ascii=False) + "\n"
+    folder = Path(folder)
+    staged = {name: folder / f".{name}.{os.getpid()}.tmp" for name in (WEIGHTS_FILE, CARD_FILE, CONFIG_FILE)}
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        save_file(_unshared(tensors), staged[WEIGHTS_FILE], metadata={"format": "pt"})
+        staged[CARD_FILE].write_text(card, encoding="utf-8")
+        staged[CONFIG_FILE].write_text(config_text, encoding="utf-8")
+        for path in staged.values():
+            with path.open("rb+") as file:
+                os.fsync(file.fileno())
+        (folder / CONFIG_FILE).unlink(missing_ok=True)
+        for name, path in staged.items():
+            path.replace(folder / name)
+    except OSError as error:
+        raise CheckpointError(f"checkpoint folder {str(folder)!r} cannot be written: {error}") from error
+    finally:
+        for path in staged.values():
+            path.unlink(missing_ok=True)
+
+
+def _unshared(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """CPU copies where needed: safetensors refuses tensors that share memory, such as tied embeddings."""
+    seen: set[int] = set()
+    plain = {}
+    for key, tensor in tensors.items():
+        tensor = tensor.detach().cpu().contiguous()
+        if tensor.untyped_storage().data_ptr() in seen or tensor.untyped_storage().nbytes() != tensor.nbytes:
+            tensor = tensor.clone()
+        seen.add(tensor.untyped_storage().data_ptr())
+        plain[key] = tensor
+    return plain
+
+
+def push_checkpoint(
+    folder: str | os.PathLike[str],
+    repo_id: str,
+    *,
+    private: bool = False,
+    revision: str | None = None,
+    commit_message: str = "Upload checkpoint",
+) -> str:
+    """Uploads a checkpoint folder to a Hub model repository, which is made if absent.
+
+    Args:
+        folder: a complete checkpoint.
+        repo_id: `"name/repo"`.
+        private: whether a newly made repository is private.
+        revision: branch to commit to, made if absent; None is the main branch.
+        commit_message: title of the commit.
+
+    Returns:
+        Web address of the commit.
+
+    Raises:
+        CheckpointError: the folder is incomplete, or the Hub refuses or cannot be reached.
+    """
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HFValidationError
+
+    absent = [name for name in (CONFIG_FILE, WEIGHTS_FILE, CARD_FILE) if not (Path(folder) / name).is_file()]
+    if absent:
+        raise CheckpointError(f"{str(folder)!r} is not a complete checkpoint: it has no {', '.join(absent)}")
+    api = HfApi()
+    try:
+        repo = api.create_repo(repo_id, private=private, exist_ok=True).repo_id
+        if revision is not None:
+            api.create_branch(repo, branch=revision, exist_ok=True)
+        commit = api.upload_folder(
+            folder_path=folder,
+            repo_id=repo,
+            revision=revision,
+            commit_message=commit_message,
+            allow_patterns=list(_HUB_FILES),
+        )
+    except (OSError, HFValidationError) as error:  # OSError holds the client's HTTP and connection errors
+        raise CheckpointError(f"{str(folder)!r} cannot be uploaded to {repo_id}: {_first_line(error)}") from error
+    return str(commit.commit_url)
+
+
+@contextmanager
+def ordinary_loading() -> Iterator[None]:
+    """Loads models inside this context as if no distributed trainer were alive.
+
+    While a trainer with DeepSpeed ZeRO-3 is alive, transformers partitions every model that is loaded; under FSDP's
+    RAM-efficient loading, ranks above 0 can be left with empty parameters. A reward model must be whole on every
+    rank, so both are switched off here and put back after. Loads of several threads take turns.
+
+    Example:
+        >>> with ordinary_loading():
+        ...     os.environ["FSDP_CPU_RAM_EFFICIENT_LOADING"]
+        'false'
+    """
+    with _loading:
+        # If the module is not loaded, no DeepSpeed configuration can be alive.
+        deepspeed: Any = sys.modules.get("transformers.integrations.deepspeed")
+        config_ref = getattr(deepspeed, "_hf_deepspeed_config_weak_ref", None)
+        fsdp = os.environ.get("FSDP_CPU_RAM_EFFICIENT_LOADING")
+        if config_ref is not None:
+            deepspeed.unset_hf_deepspeed_config()
+        os.environ["FSDP_CPU_RAM_EFFICIENT_LOADING"] = "false"
+        try:
+            yield
+        finally:
+            if config_ref is not None:
+                deepspeed._hf_deepspeed_config_weak_ref = config_ref
+            if fsdp is None:
+                del os.environ["FSDP_CPU_RAM_EFFICIENT_LOADING"]
+            else:
+                os.environ["FSDP_CPU_RAM_EFFICIENT_LOADING"] = fsdp
