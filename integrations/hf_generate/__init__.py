@@ -1,0 +1,6 @@
+"""Decoding with a reward in transformers: `BestOfN` for `generate(custom_generate=...)`, `rerank` for existing captions."""
+
+from integrations.hf_generate.best_of_n import BestOfN
+from integrations.hf_generate.rerank import rerank
+
+__all__ = ["BestOfN", "rerank"]

@@ -1,0 +1,1 @@
+"""Choosing among candidate captions by their rewards, whatever framework wrote them."""

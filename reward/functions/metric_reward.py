@@ -1,0 +1,332 @@
+"""MetricReward: a caption metric as the reward function that TRL's trainers call."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import threading
+import weakref
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+from reward.errors import InvalidSampleError
+from reward.functions.completions import CaptionRow, Problem, read_rows
+from reward.metrics.base import Scorer
+from reward.registry import load_scorer, metric_spec
+from reward.samples import CaptionSample
+from reward.scores import ScoreTable, normalise_weights
+
+__all__ = ["AspectReward", "MetricReward"]
+
+logger = logging.getLogger(__name__)
+
+# Names of the rewards alive in this process: trainers merge the logs of two rewards with one name.
+_names: weakref.WeakValueDictionary[str, MetricReward] = weakref.WeakValueDictionary()
+_names_lock = threading.Lock()
+
+
+class MetricReward:
+    """A caption metric as a reward function for GRPO, RLOO and every trainer with TRL's call.
+
+    The model loads at the first call, on the process's own device, and is left out when the reward is pickled; a
+    process that unpickles it loads it again. Calls from several threads take turns.
+
+    What a row gets: the weighted mean of the metric's aspects as a finite float. None (which trainers leave out of
+    the loss) when the DATA lack something: no image, unreadable image, several images, no completion. The lowest value
+    the metric can give when the POLICY wrote nothing visible: with None, writing nothing would be a way out of a
+    low reward. Every row without a score is counted in `failures` by kind, and the first, tenth, hundredth, ... of
+    each kind is logged.
+
+    Args:
+        metric: a registry name, such as `"vela"`, or a scorer that is loaded already (which is then pickled along).
+        source: `"embedded"`, a checkpoint folder or a Hub id; only with a name.
+        weights: {aspect or alias: weight}, normalised to sum 1; None weighs all aspects alike.
+        name: the name in the trainer's logs (`__name__`), taken as it is. Default: the metric's name, with `_2`, `_3`,
+            ... while others of that name are alive.
+        image_column: column that holds the image. Default: `images` or `image`, else the image in the prompt's messages.
+        references_column: column that holds a list of reference captions. Default: `references` if there is one.
+        on_error: `"none"` gives None to a row that cannot be scored, `"raise"` raises InvalidSampleError.
+        batch_size: most samples in one forward pass; None leaves it to the metric.
+        revision, device, dtype: passed on to the loading. Default device: `cuda:LOCAL_RANK` where there is CUDA, else the CPU.
+
+    Raises:
+        UnknownMetricError, WeightsError, ValueError: at construction, before anything is loaded.
+
+    Example:
+        >>> reward = MetricReward("length", name="words")
+        >>> reward(prompts=["Describe."] * 2, completions=["A red star.", "A star."], image=["a.png", "a.png"])
+        [3.0, 2.0]
+    """
+
+    __name__: str  # type: ignore[misc]  # trainers read it from the instance
+
+    def __init__(
+        self,
+        metric: str | Scorer,
+        source: str | os.PathLike[str] = "embedded",
+        weights: Mapping[str, float] | None = None,
+        *,
+        name: str | None = None,
+        image_column: str | None = None,
+        references_column: str | None = None,
+        on_error: Literal["none", "raise"] = "none",
+        batch_size: int | None = None,
+        revision: str | None = None,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        if on_error not in ("none", "raise"):
+            raise ValueError(f'on_error must be "none" or "raise", got {on_error!r}')
+        if batch_size is not None and batch_size < 1:
+            raise ValueError(f"batch_size must be at least 1, got {batch_size}")
+        self.spec = metric_spec(metric) if isinstance(metric, str) else metric.spec
+        self.weights = normalise_weights(weights, self.spec.aspects, self.spec.aliases)
+        self.source = source
+        self.image_column = image_column
+        self.references_column = references_column
+        self.on_error = on_error
+        self.batch_size = batch_size
+        self.failures: Counter[str] = Counter()
+        self._loading = {"revision": revision, "device": device, "dtype": dtype}
+        self._given_scorer = None if isinstance(metric, str) else metric
+        self._keep_last = False
+        self._start_empty()
+        self.__name__ = name or _free_name(self.spec.name)
+        _register(self)
+
+    def __call__(
+        self,
+        prompts: Sequence[Any],
+        completions: Sequence[Any],
+        completion_ids: Any = None,
+        log_extra: Callable[[str, list[Any]], None] | None = None,
+        log_metric: Callable[[str, float], None] | None = None,
+        **columns: Any,
+    ) -> list[float | None]:
+        """Rewards of the completions, one each, in order.
+
+        Args:
+            prompts: N prompts, plain strings or lists of messages. Never changed.
+            completions: N completions, strings or lists of messages.
+            completion_ids: token ids, not used.
+            log_extra, log_metric: a trainer's loggers. Each aspect becomes a column `<name>/<aspect>` of the table of
+                completions and a mean of that name; `<name>/unscored` is the share of rows without a score and
+                `<name>/truncated` the share whose text was cut to fit the model.
+            columns: data set columns, N values each.
+
+        Raises:
+            InvalidSampleError: lengths differ or a named column is missing; with `on_error="raise"`, any row that cannot be scored.
+        """
+        rows = self._read(prompts, completions, columns)
+        table = self._rate(rows)
+        if log_extra is not None:
+            for aspect in self.spec.aspects:
+                log_extra(f"{self.__name__}/{aspect}", [float(score) for score in table.column(aspect)])
+        if log_metric is not None and len(table):
+            self._log_means(table, log_metric)
+        return self._combine(rows, table, self.weights)
+
+    def score(self, samples: Sequence[CaptionSample]) -> ScoreTable:
+        """Scores (N, A) of valid samples, in order; what the metric cannot score is NaN with an entry in `errors`."""
+        samples = list(samples)
+        if not samples:
+            return ScoreTable(np.zeros((0, len(self.spec.aspects))), self.spec.aspects)
+        with self._lock:
+            scorer = self._load()
+            import torch  # on use: importing this module must stay cheap
+
+            with torch.inference_mode():  # trainers call rewards with gradients on
+                table = scorer.score(samples, batch_size=self.batch_size)
+        if len(table) != len(samples):
+            raise RuntimeError(f"metric {self.spec.name!r} gave {len(table)} scores for {len(samples)} samples")
+        return table
+
+    def rewards(self, samples: Sequence[CaptionSample]) -> list[float | None]:
+        """Rewards of valid samples, in order: the weighted mean of the aspects, None where there is no finite score.
+
+        Example:
+            >>> MetricReward("length").rewards([CaptionSample("A red star.")])
+            [3.0]
+        """
+        rows = self._rows(samples)
+        return self._combine(rows, self._rate(rows), self.weights)
+
+    def aspects(self) -> list[AspectReward]:
+        """One reward function an aspect, named `<name>_<aspect>`, for trainers that weigh or normalise rewards one by one.
+
+        They share this reward's model, and one forward pass serves all of them when they are called in turn for the
+        same rows, as trainers do. The rows of the last call are kept in memory for that.
+
+        Example:
+            >>> [aspect.__name__ for aspect in MetricReward("length", name="words").aspects()]
+            ['words_length']
+        """
+        self._keep_last = True
+        return [AspectReward(self, aspect) for aspect in self.spec.aspects]
+
+    def _read(self, prompts: Sequence[Any], completions: Sequence[Any], columns: dict[str, Any]) -> list[CaptionRow]:
+        names = {"image_column": self.image_column, "references_column": self.references_column}
+        return [self._checked(row) for row in read_rows(prompts, completions, columns, **names)]
+
+    def _rows(self, samples: Sequence[CaptionSample]) -> list[CaptionRow]:
+        return [self._checked(CaptionRow(s.candidate, s.image, tuple(s.references))) for s in samples]
+
+    def _rate(self, rows: list[CaptionRow]) -> ScoreTable:
+        """Scores (N, A) of all rows: the lowest score for blank captions, NaN and a counted failure where there is none."""
+        with self._lock:  # one forward pass at a time, and the kept rows belong to the kept table
+            if self._last is not None and _same_rows(self._last[0], rows):
+                return self._last[1]
+            scored = [index for index, row in enumerate(rows) if row.problem is None and not row.blank]
+            part = self.score([rows[index].sample() for index in scored])
+
+            scores = np.full((len(rows), len(self.spec.aspects)), np.nan)
+            truncated = np.zeros(len(rows), dtype=bool)
+            scores[scored], truncated[scored] = part.scores, part.truncated
+            problems = {index: row.problem for index, row in enumerate(rows) if row.problem is not None}
+            for position, index in enumerate(scored):
+                if not np.isfinite(scores[index]).all():
+                    reason = part.errors.get(position, f"the metric gave {scores[index].tolist()}")
+                    problems[index] = Problem("not scored by the metric", reason)
+            for index, row in enumerate(rows):
+                if row.blank:
+                    scores[index] = self.spec.range[0]
+            self._report(problems, sum(row.blank for row in rows))
+            errors = {index: problem.message for index, problem in problems.items()}
+            table = ScoreTable(scores, self.spec.aspects, errors, truncated)
+            if self._keep_last:
+                self._last = (rows, table)
+            return table
+
+    def _checked(self, row: CaptionRow) -> CaptionRow:
+        if row.problem is None and self.spec.needs_image and row.image is None:
+            return CaptionRow(
+                problem=Problem("no image", f"metric {self.spec.name!r} needs an image and the row has none")
+            )
+        if row.problem is None and self.spec.needs_references and not row.references:
+            message = f"metric {self.spec.name!r} needs references and the row has none"
+            return CaptionRow(problem=Problem("no references", message))
+        return row
+
+    def _report(self, problems: dict[int, Problem], blank: int) -> None:
+        if problems and self.on_error == "raise":
+            index, problem = min(problems.items())
+            raise InvalidSampleError(
+                f"{self.__name__}: row {index} cannot be scored ({problem.kind}): {problem.message}"
+            )
+        kinds = Counter(problem.kind for problem in problems.values())
+        if blank:
+            kinds["empty caption"] = blank
+        for kind, count in kinds.items():
+            before = self.failures[kind]
+            self.failures[kind] += count
+            if before == 0 or math.floor(math.log10(before)) < math.floor(math.log10(self.failures[kind])):
+                example = next((p.message for p in problems.values() if p.kind == kind), "given the lowest score")
+                logger.warning("%s: %d rows so far with %s (%s)", self.__name__, self.failures[kind], kind, example)
+
+    def _log_means(self, table: ScoreTable, log_metric: Callable[[str, float], None]) -> None:
+        finite = np.isfinite(table.scores).all(axis=1)
+        if finite.any():  # a mean of nothing would be logged as NaN and spoil the mean over processes
+            for aspect in self.spec.aspects:
+                log_metric(f"{self.__name__}/{aspect}", float(table.column(aspect)[finite].mean()))
+        log_metric(f"{self.__name__}/unscored", float(1 - finite.mean()))
+        log_metric(f"{self.__name__}/truncated", float(np.mean(table.truncated)))
+
+    def _combine(self, rows: list[CaptionRow], table: ScoreTable, weights: np.ndarray) -> list[float | None]:
+        used = weights != 0  # an aspect without weight must not spread its NaN
+        combined = table.scores[:, used] @ weights[used]
+        low, high = self.spec.range
+        lowest = sum(weight * (low if weight > 0 else high) for weight in weights[used])
+        rewards = [float(lowest if row.blank else value) for row, value in zip(rows, combined, strict=True)]
+        return [value if math.isfinite(value) else None for value in rewards]
+
+    def _load(self) -> Scorer:
+        if self._scorer is None:
+            self._scorer = self._given_scorer or _load_beside_a_trainer(self.spec.name, self.source, self._loading)
+        return self._scorer
+
+    def _start_empty(self) -> None:
+        self._lock = threading.RLock()
+        self._scorer: Scorer | None = None
+        self._last: tuple[list[CaptionRow], ScoreTable] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {key: value for key, value in self.__dict__.items() if key not in ("_lock", "_scorer", "_last")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._start_empty()
+        _register(self)
+
+    def __repr__(self) -> str:
+        weights = {
+            aspect: round(float(weight), 4) for aspect, weight in zip(self.spec.aspects, self.weights, strict=True)
+        }
+        return f"{type(self).__name__}(name={self.__name__!r}, source={str(self.source)!r}, weights={weights})"
+
+
+class AspectReward:
+    """One aspect of a MetricReward as a reward function of its own; see `MetricReward.aspects`."""
+
+    __name__: str  # type: ignore[misc]  # trainers read it from the instance
+
+    def __init__(self, whole: MetricReward, aspect: str) -> None:
+        self.whole = whole
+        self.aspect = aspect
+        self.weights = normalise_weights({aspect: 1.0}, whole.spec.aspects)
+        self.__name__ = f"{whole.__name__}_{aspect}"
+
+    def __call__(
+        self, prompts: Sequence[Any], completions: Sequence[Any], completion_ids: Any = None, **columns: Any
+    ) -> list[float | None]:
+        """Rewards of the completions by this aspect; the trainer logs their mean itself."""
+        rows = self.whole._read(prompts, completions, columns)
+        return self.whole._combine(rows, self.whole._rate(rows), self.weights)
+
+    def rewards(self, samples: Sequence[CaptionSample]) -> list[float | None]:
+        """Scores of this aspect for valid samples, None where there is none."""
+        rows = self.whole._rows(samples)
+        return self.whole._combine(rows, self.whole._rate(rows), self.weights)
+
+
+def _same_rows(rows: list[CaptionRow], others: list[CaptionRow]) -> bool:
+    return len(rows) == len(others) and all(row.same_as(other) for row, other in zip(rows, others, strict=True))
+
+
+def _free_name(base: str) -> str:
+    with _names_lock:
+        number = 1
+        while (name := base if number == 1 else f"{base}_{number}") in _names:
+            number += 1
+        return name
+
+
+def _register(reward: MetricReward) -> None:
+    with _names_lock:
+        _names.setdefault(reward.__name__, reward)
+
+
+def _load_beside_a_trainer(name: str, source: str | os.PathLike[str], options: dict[str, Any]) -> Scorer:
+    """Loads a scorer in a process that trains another model: own device, no sharding, random state untouched."""
+    import torch  # on use: importing this module must stay cheap
+
+    from reward.checkpoints import ordinary_loading
+
+    device = options["device"]
+    if device is None:
+        device = f"cuda:{_local_gpu()}" if torch.cuda.is_available() else "cpu"
+    # building a network draws random numbers before the weights are read: the trainer's must not depend on that
+    gpus = [torch.device(device)] if torch.device(device).type == "cuda" else []
+    with torch.random.fork_rng(devices=gpus), ordinary_loading():
+        return load_scorer(name, source, **{**options, "device": device})
+
+
+def _local_gpu() -> int:
+    """The GPU of this process: LOCAL_RANK, unless the launcher shows each process only its own GPU."""
+    import torch  # on use: importing this module must stay cheap
+
+    rank = int(os.environ.get("LOCAL_RANK", -1))
+    return rank if 0 <= rank < torch.cuda.device_count() else torch.cuda.current_device()

@@ -1,0 +1,124 @@
+"""From trainers' arguments to rows: every shape of completion, image and references that trainers hand over."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+from PIL import Image
+
+from reward.errors import InvalidSampleError
+from reward.functions.completions import completion_text, prompt_images, read_rows
+
+RED, BLUE = Image.new("RGB", (4, 4), "red"), Image.new("RGB", (4, 4), "blue")
+
+
+@pytest.mark.parametrize(
+    ("completion", "text"),
+    [
+        ("A star.", "A star."),
+        ([{"role": "assistant", "content": "A star."}], "A star."),
+        (
+            [
+                {
+                    "role": "assistant",
+                    "content": [{"type": "text", "text": "A"}, {"type": "image"}, {"type": "text", "text": "B"}],
+                }
+            ],
+            "A\nB",
+        ),
+        (
+            [
+                {"role": "assistant", "content": "no"},
+                {"role": "tool", "content": "5"},
+                {"role": "assistant", "content": "yes"},
+            ],
+            "yes",
+        ),
+        ([{"role": "assistant", "content": "yes"}, {"role": "tool", "content": "5"}], "yes"),
+        ([{"role": "assistant", "content": None, "tool_calls": [{}]}], ""),
+        ("<think>red?</think> A star.", "<think>red?</think> A star."),
+        ("", ""),
+    ],
+)
+def test_text_of_a_completion(completion, text):
+    assert completion_text(completion) == text
+
+
+@pytest.mark.parametrize(
+    "completion", [None, 3, b"A star.", [], [{"role": "user", "content": "hello"}], {"role": "assistant"}]
+)
+def test_what_is_no_completion_is_refused(completion):
+    with pytest.raises(InvalidSampleError, match=r"completion|messages"):
+        completion_text(completion)
+
+
+def conversation(*images):
+    blocks = [{"type": "image", "image": image} for image in images]
+    return [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": [*blocks, {"type": "text", "text": "Describe."}]},
+    ]
+
+
+def test_images_of_a_prompt_leave_out_placeholders():
+    assert prompt_images(conversation(RED, None, BLUE)) == [RED, BLUE]
+    assert prompt_images("Describe.") == []
+    assert prompt_images([{"role": "assistant", "content": None}]) == []
+
+
+@pytest.mark.parametrize(
+    ("columns", "image_column", "expected"),
+    [
+        ({"image": ["a.png"]}, None, "a.png"),
+        ({"images": [["a.png"]]}, None, "a.png"),
+        ({"images": [["a.png"]], "image": ["b.png"]}, None, "a.png"),
+        ({"images": [None], "image": ["b.png"]}, None, "b.png"),
+        ({"images": [[]], "image": [None]}, None, RED),
+        ({}, None, RED),
+        ({"picture": ["c.png"], "image": ["a.png"]}, "picture", "c.png"),
+        ({"picture": [None], "image": ["a.png"]}, "picture", None),  # a named column is the only source
+    ],
+)
+def test_where_the_image_comes_from(columns, image_column, expected):
+    rows = read_rows([conversation(RED)], ["A star."], columns, image_column=image_column)
+    assert rows[0].image is expected
+    assert rows[0].problem is None
+
+
+@pytest.mark.parametrize("columns", [{"images": [["a.png", "b.png"]]}, {}])
+def test_several_images_are_a_problem_not_a_guess(columns):
+    row = read_rows([conversation(RED, BLUE)], ["A star."], columns)[0]
+    assert row.problem.kind == "several images"
+    assert "image_column" in row.problem.message
+
+
+def test_references_of_a_row():
+    columns = {"references": [["One."], None, [], "One string.", [""], ["One.", 2]]}
+    rows = read_rows(["p"] * 6, ["c"] * 6, columns)
+    assert [row.references for row in rows[:3]] == [("One.",), (), ()]
+    assert [row.problem.kind for row in rows[3:]] == ["bad references"] * 3
+
+
+def test_named_columns_must_be_there():
+    with pytest.raises(InvalidSampleError, match="no column 'picture'; its columns here: image"):
+        read_rows(["p"], ["c"], {"image": ["a.png"], "trainer_state": object()}, image_column="picture")
+    with pytest.raises(InvalidSampleError, match="no column 'refs'"):
+        read_rows(["p"], ["c"], {}, references_column="refs")
+
+
+@pytest.mark.parametrize(
+    ("prompts", "columns"), [(["p"], {}), (["p"] * 2, {"image": ["a.png"]}), (["p"] * 2, {"references": [[]]})]
+)
+def test_lengths_must_agree(prompts, columns):
+    with pytest.raises(InvalidSampleError, match=r"2 completions|1 prompts"):
+        read_rows(prompts, ["c", "d"], columns)
+
+
+def test_nothing_given_is_changed():
+    prompts = [conversation(RED, BLUE)]
+    completions = [[{"role": "assistant", "content": [{"type": "text", "text": "A"}]}]]
+    columns = {"image": ["a.png"], "references": [["One."]]}
+    before = copy.deepcopy((prompts, completions, columns))
+    read_rows(prompts, completions, columns)
+    assert (prompts, completions, columns) == before

@@ -1,0 +1,275 @@
+"""MetricReward: the contract of a trainer's reward function, without a trainer."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import math
+import pickle
+import random
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from reward import registry
+from reward.errors import InvalidSampleError, UnknownMetricError, WeightsError
+from reward.functions.metric_reward import MetricReward
+from reward.samples import CaptionSample
+from tests.toy_scorer import SPEC, ToyScorer
+
+LOGGER = "reward.functions.metric_reward"
+
+
+@pytest.fixture
+def toy(monkeypatch):
+    """Installs the toy metric under its name, as an entry point would."""
+    monkeypatch.setattr(registry, "_specs", lambda: {"toy": SPEC})
+
+
+def call(reward, completions, **columns):
+    columns.setdefault("image", [Image.new("RGB", (4, 4), "red")] * len(completions))
+    return reward(prompts=["Describe."] * len(completions), completions=completions, completion_ids=None, **columns)
+
+
+def test_rewards_are_the_weighted_aspects():
+    captions = ["red star", "a star"]
+    assert call(MetricReward(ToyScorer()), captions) == [0.5, 0.25]
+    assert call(MetricReward(ToyScorer(), weights={"col": 3, "brev": 1}), captions) == [0.5, 0.125]
+    assert call(MetricReward(ToyScorer(), weights={"brevity": 2}), captions) == [0.5, 0.5]
+
+
+def test_score_and_rewards_of_samples():
+    reward = MetricReward(ToyScorer(), weights={"col": 1}, batch_size=7)
+    samples = [CaptionSample("red star", image="a.png"), CaptionSample("it will fail", image="a.png")]
+    table = reward.score(samples)
+    assert table.column("colour")[0] == 0.5
+    assert table.errors == {1: "the caption says fail"}
+    assert reward.rewards(samples) == [0.5, None]
+    assert reward.score([]).scores.shape == (0, 2)
+    assert reward._scorer.modes[0] == (True, 7)  # inference mode, and the batch size is passed on
+
+
+def test_gradients_are_off_inside_and_on_again_outside():
+    scorer = ToyScorer()
+    with torch.enable_grad():
+        call(MetricReward(scorer), ["red"])
+        assert torch.is_grad_enabled()
+    assert scorer.modes == [(True, None)]
+
+
+def test_missing_data_give_none_and_what_the_policy_wrote_never_does(caplog):
+    reward = MetricReward(ToyScorer(), name="caption")
+    image = Image.new("RGB", (4, 4))
+    completions = [
+        "red",
+        "red",
+        "",
+        " \n",
+        [{"role": "assistant", "content": ""}],
+        None,
+        "it will fail",
+        "infinite red",
+        "",
+    ]
+    with caplog.at_level(logging.WARNING, LOGGER):
+        rewards = call(reward, completions, image=[image, None, *[image] * 6, None])
+    assert rewards == [1.0, None, 0.0, 0.0, 0.0, None, None, None, None]
+    assert reward.failures == {
+        "no image": 2,
+        "empty caption": 3,
+        "no caption": 1,
+        "not scored by the metric": 2,
+    }
+    assert len(caplog.records) == 4
+    assert "caption: 1 rows so far with no caption" in caplog.text
+    assert "the caption says fail" in caplog.text
+
+
+def test_warnings_come_at_powers_of_ten_with_the_running_count(caplog):
+    reward = MetricReward(ToyScorer(), name="caption")
+    with caplog.at_level(logging.WARNING, LOGGER):
+        for _ in range(25):
+            call(reward, ["red"] * 5, image=[None] * 5)
+    assert [record.args[1] for record in caplog.records] == [5, 10, 100]
+    assert reward.failures["no image"] == 125
+
+
+def test_an_empty_caption_gets_the_lowest_reward_there_is():
+    reward = MetricReward(ToyScorer(), weights={"col": 2, "brev": -1})  # brevity counts against it: its worst is 1
+    assert call(reward, ["", "star"]) == [-1.0, -1.0]
+    assert call(reward, ["red"]) == [1.0]
+
+
+def test_an_aspect_without_weight_does_not_spoil_the_reward():
+    assert call(MetricReward(ToyScorer(), weights={"brev": 1}), ["infinite red"]) == [0.5]
+
+
+@pytest.mark.parametrize(
+    ("completions", "columns", "message"),
+    [
+        (["red"], {"image": [None]}, "row 0 cannot be scored .no image."),
+        (["red", None], {}, "row 1 cannot be scored .no caption."),
+        (["red"], {"references": ["one"]}, "references must be a list"),
+        (["it will fail"], {}, "the caption says fail"),
+    ],
+)
+def test_on_error_raise(completions, columns, message):
+    with pytest.raises(InvalidSampleError, match=message):
+        call(MetricReward(ToyScorer(), on_error="raise"), completions, **columns)
+
+
+def test_an_empty_caption_is_no_error():
+    assert call(MetricReward(ToyScorer(), on_error="raise"), [""]) == [0.0]
+
+
+def test_faults_of_the_setup_raise_in_any_case():
+    with pytest.raises(InvalidSampleError, match="no column 'picture'"):
+        call(MetricReward(ToyScorer(), image_column="picture"), ["red"])
+    with pytest.raises(InvalidSampleError, match="2 prompts and 1 completions"):
+        MetricReward(ToyScorer())(prompts=["a", "b"], completions=["red"])
+
+
+def test_a_scorer_that_drops_samples_is_found_out():
+    class Short(ToyScorer):
+        def score(self, samples, **options):
+            return super().score(samples[:1], **options)
+
+    with pytest.raises(RuntimeError, match="gave 1 scores for 2 samples"):
+        call(MetricReward(Short()), ["red", "star"])
+
+
+@pytest.mark.parametrize("arguments", [{"on_error": "ignore"}, {"batch_size": 0}])
+def test_bad_arguments_are_refused_at_construction(arguments):
+    with pytest.raises(ValueError, match=next(iter(arguments))):
+        MetricReward(ToyScorer(), **arguments)
+
+
+def test_bad_weights_and_names_are_refused_at_construction():
+    for weights in ({"taste": 1}, {"col": math.nan}, {"col": -1}, {}):
+        with pytest.raises(WeightsError):
+            MetricReward(ToyScorer(), weights=weights)
+    with pytest.raises(UnknownMetricError, match="no metric is named 'nonsense'"):
+        MetricReward("nonsense")
+
+
+def test_every_instance_has_a_name_of_its_own():
+    first, second = MetricReward(ToyScorer()), MetricReward(ToyScorer())
+    named = MetricReward(ToyScorer(), name="toy_3")
+    third = MetricReward(ToyScorer())
+    assert [first.__name__, second.__name__, named.__name__, third.__name__] == ["toy", "toy_2", "toy_3", "toy_4"]
+    del second
+    assert MetricReward(ToyScorer()).__name__ == "toy_2"  # names of rewards that are gone come back
+    assert [aspect.__name__ for aspect in first.aspects()] == ["toy_colour", "toy_brevity"]
+
+
+def test_logs_are_prefixed_and_of_one_type():
+    reward = MetricReward(ToyScorer(), name="caption")
+    columns, means = {}, {}
+    long = "star " * 60
+    call(reward, ["red", "a star", None, long], log_extra=columns.__setitem__, log_metric=means.__setitem__)
+    assert list(columns) == ["caption/colour", "caption/brevity"]
+    assert all(type(value) is float for values in columns.values() for value in values)
+    np.testing.assert_allclose(columns["caption/colour"], [1, 0, math.nan, 0])
+    assert means["caption/colour"] == pytest.approx(1 / 3)
+    assert means["caption/unscored"] == means["caption/truncated"] == 0.25
+
+
+def test_no_mean_is_logged_when_nothing_was_scored():
+    means = {}
+    call(MetricReward(ToyScorer(), name="caption"), [None], log_metric=means.__setitem__)
+    assert means == {"caption/unscored": 1.0, "caption/truncated": 0.0}
+
+
+def test_no_rows():
+    reward = MetricReward(ToyScorer())
+    assert reward(prompts=[], completions=[], log_metric=lambda name, value: pytest.fail("nothing to log")) == []
+
+
+def test_aspects_share_one_forward_pass():
+    scorer = ToyScorer()
+    colour, brevity = MetricReward(scorer, weights={"col": 1}).aspects()
+    captions, images = ["red star", "a star", ""], [Image.new("RGB", (4, 4)) for _ in range(3)]
+    assert call(colour, captions, image=images) == [0.5, 0.0, 0.0]
+    assert call(brevity, list(captions), image=list(images)) == [0.5, 0.5, 0.0]
+    assert len(scorer.calls) == 1
+    assert colour.whole.failures["empty caption"] == 1  # counted once, not once an aspect
+
+    call(brevity, ["red star", "a star", "."], image=images)  # other captions: another pass
+    other = [Image.new("RGB", (4, 4), "blue") for _ in range(3)]
+    call(brevity, ["red star", "a star", "."], image=other)  # other images: another pass
+    assert len(scorer.calls) == 3
+    assert colour.rewards([CaptionSample("red star", image="a.png")]) == [0.5]
+
+
+def test_pickle_round_trip_before_and_after_loading(toy):
+    reward = MetricReward("toy", weights={"col": 1}, name="caption", device="cpu")
+    before = pickle.loads(pickle.dumps(reward))
+    assert call(reward, ["red star"]) == [0.5]
+    assert reward._scorer is not None
+    after = pickle.loads(pickle.dumps(reward))
+    for copied in (before, after, copy.deepcopy(reward)):
+        assert copied._scorer is None  # the model stays behind
+        assert copied.__name__ == "caption"
+        assert call(copied, ["red star"]) == [0.5]
+
+
+def test_aspects_still_share_after_a_pickle_round_trip():
+    colour, brevity = pickle.loads(pickle.dumps(MetricReward(ToyScorer()).aspects()))
+    images = [Image.new("RGB", (4, 4))]
+    call(colour, ["red"], image=images)
+    call(brevity, ["red"], image=images)
+    assert len(colour.whole._scorer.calls) == 1
+
+
+def test_loading_is_lazy_on_the_own_device_and_leaves_random_states_alone(toy):
+    reward = MetricReward("toy", source="some/folder", revision="main", dtype="bfloat16")
+    assert reward._scorer is None
+    torch.manual_seed(0), random.seed(0), np.random.seed(0)
+    states = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()
+    call(reward, ["red"])
+    source, options = reward._scorer.loaded_with
+    assert (source, options["revision"], options["dtype"]) == ("some/folder", "main", "bfloat16")
+    assert options["device"] == ("cuda:0" if torch.cuda.is_available() else "cpu")
+    assert torch.equal(torch.get_rng_state(), states[0])
+    assert (random.getstate(), np.random.get_state()[1].tolist()) == states[1:]
+
+
+def test_threads_take_turns(toy):
+    reward = MetricReward("toy")
+    start = threading.Barrier(4)
+
+    def one(number):
+        start.wait()
+        return call(reward, ["red"] * (number + 1))
+
+    with ThreadPoolExecutor(4) as pool:
+        results = list(pool.map(one, range(4)))
+    assert results == [[1.0] * (number + 1) for number in range(4)]
+    assert reward._scorer.most_threads_inside == 1
+    assert len(reward._scorer.calls) == 4  # so the model was loaded once
+
+
+COMPLETION = st.one_of(
+    st.none(),
+    st.integers(),
+    st.text(max_size=20),
+    st.builds(lambda text: [{"role": "assistant", "content": text}], st.text(max_size=9)),
+)
+ROW = st.tuples(
+    COMPLETION, st.one_of(st.none(), st.just("a.png")), st.one_of(st.none(), st.lists(st.text(max_size=5), max_size=2))
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(ROW, max_size=6))
+def test_any_rows_give_one_finite_number_or_none_each(rows):
+    completions, images, references = zip(*rows, strict=True) if rows else ((), (), ())
+    rewards = call(MetricReward(ToyScorer()), list(completions), image=list(images), references=list(references))
+    assert len(rewards) == len(rows)
+    assert all(value is None or (type(value) is float and math.isfinite(value)) for value in rewards)

@@ -1,0 +1,50 @@
+"""VelaReward: what is checked and said before any model is loaded."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+import warnings
+
+import pytest
+
+from reward import VelaReward
+from reward.errors import WeightsError
+from reward.functions import vela_reward
+
+
+def test_weights_by_full_and_short_names():
+    reward = VelaReward("folder", weights={"desc": 1, "rel": 2, "fluency": 1})
+    assert dict(zip(reward.spec.aspects, reward.weights.tolist(), strict=True)) == {
+        "descriptiveness": 0.25,
+        "relevance": 0.5,
+        "fluency": 0.25,
+    }
+    assert VelaReward("folder").weights.tolist() == pytest.approx([1 / 3] * 3)
+
+
+@pytest.mark.parametrize(
+    "weights",
+    [{"taste": 1}, {"desc": math.nan}, {"desc": "1"}, {"desc": 0}, {"desc": 1, "descriptiveness": 1}, [1, 2, 3]],
+)
+def test_bad_weights_are_refused_at_construction(weights):
+    with pytest.raises(WeightsError):
+        VelaReward("folder", weights=weights)
+
+
+def test_the_embedded_checkpoint_warns_once_what_it_is_for(monkeypatch):
+    monkeypatch.setattr(vela_reward, "_warned_about_embedded", False)
+    with pytest.warns(UserWarning, match="synthetic scenes.*nothing about photos"):
+        VelaReward()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        VelaReward()
+        VelaReward("folder")
+
+
+def test_construction_loads_no_torch():
+    code = (
+        "import sys; from reward import VelaReward; VelaReward('folder', {'desc': 1}); sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

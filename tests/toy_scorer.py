@@ -1,0 +1,60 @@
+"""A small deterministic scorer for tests of what surrounds scorers: it counts words and records how it was called."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+import torch
+
+from reward.metrics.base import MetricSpec
+from reward.scores import ScoreTable
+
+SPEC = MetricSpec(
+    name="toy",
+    scorer="tests.toy_scorer:ToyScorer",
+    aspects=("colour", "brevity"),
+    aliases={"col": "colour", "brev": "brevity"},
+    has_embedded=True,
+)
+
+
+class ToyScorer:
+    """colour: share of the words that is "red"; brevity: 1 / number of words; fails where the caption says "fail"."""
+
+    spec = SPEC
+
+    def __init__(self) -> None:
+        self.calls: list[list[str]] = []
+        self.modes: list[tuple[bool, int | None]] = []
+        self.threads_inside = 0
+        self.most_threads_inside = 0
+
+    def score(self, samples: Any, *, batch_size: int | None = None, progress: bool = False) -> ScoreTable:
+        self.threads_inside += 1
+        self.most_threads_inside = max(self.most_threads_inside, self.threads_inside)
+        threading.Event().wait(0.002)  # gives another thread the chance to come in
+        self.calls.append([sample.candidate for sample in samples])
+        self.modes.append((torch.is_inference_mode_enabled(), batch_size))
+        words = [sample.candidate.lower().split() for sample in samples]
+        scores = np.array([[each.count("red") / len(each), 1 / len(each)] for each in words]).reshape(-1, 2)
+        errors = {}
+        for row, each in enumerate(words):
+            if "fail" in each:
+                scores[row], errors[row] = np.nan, "the caption says fail"
+            if "infinite" in each:
+                scores[row, 0] = np.inf
+        truncated = np.array([len(each) > 50 for each in words], dtype=bool)
+        self.threads_inside -= 1
+        return ScoreTable(scores, self.spec.aspects, errors, truncated)
+
+    @classmethod
+    def from_pretrained(cls, source: Any, **options: Any) -> ToyScorer:
+        torch.rand(3)  # as building a network does
+        scorer = cls()
+        scorer.loaded_with = (source, options)  # type: ignore[attr-defined]
+        return scorer
+
+    def save_pretrained(self, folder: Any) -> None:
+        raise AssertionError("a reward saves nothing")
