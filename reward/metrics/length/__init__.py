@@ -1,0 +1,1 @@
+"""Baseline: the number of words of the caption."""

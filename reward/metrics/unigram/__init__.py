@@ -1,0 +1,1 @@
+"""Baseline: words that the caption shares with its references."""
