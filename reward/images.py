@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["image_key", "load_image"]
 
 # Photographs and drawings only: some of Pillow's other decoders start programs (EPS runs Ghostscript) or guess.
-_FORMATS = ("JPEG", "MPO", "PNG", "GIF", "WEBP", "BMP", "TIFF", "PPM", "JPEG2000", "AVIF")
+_FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "BMP", "TIFF", "PPM", "JPEG2000", "AVIF")
 _EXIF_ORIENTATION = 0x0112
 
 

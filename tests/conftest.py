@@ -1,0 +1,39 @@
+"""What all tests share: no network, a private Hugging Face cache, few threads, and the shared folder where there is one."""
+
+from __future__ import annotations
+
+import os
+import socket
+import tempfile
+from pathlib import Path
+
+import pytest
+
+
+def _closed_port() -> int:
+    """A loopback port that nothing listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+# Set before any test module imports a Hugging Face library, because those read the environment once. Online mode with an
+# unreachable Hub, rather than offline mode: the same code runs as for a user, and nothing leaves the machine.
+_cache = tempfile.TemporaryDirectory(prefix="capreward-tests-")
+for _name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFLINE", "HF_HUB_CACHE", "HF_TOKEN"):
+    os.environ.pop(_name, None)
+os.environ["HF_HOME"] = _cache.name
+os.environ["HF_ENDPOINT"] = f"http://127.0.0.1:{_closed_port()}"
+os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
+os.environ["TOKENIZERS_PARALLELISM"] = "false"
+os.environ["WANDB_MODE"] = "disabled"
+os.environ.setdefault("OMP_NUM_THREADS", str(min(2, os.cpu_count() or 1)))  # read by torch when it is imported
+
+
+@pytest.fixture(scope="session")
+def shared_folder() -> Path:
+    """The folder `shared` beside the checkout, with published data that is not part of it; skips where there is none."""
+    folder = Path(__file__).resolve().parents[2] / "shared"
+    if not folder.is_dir():
+        pytest.skip("needs the folder 'shared' beside the checkout")
+    return folder

@@ -1,0 +1,275 @@
+"""load_image and image_key: every carrier, every awkward format, every kind of broken file."""
+
+from __future__ import annotations
+
+import os
+import struct
+import zlib
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from reward.errors import ImageError
+from reward.images import image_key, load_image
+
+
+def encoded(image: Image.Image, kind: str = "PNG", **options: Any) -> bytes:
+    buffer = BytesIO()
+    image.save(buffer, kind, **options)
+    return buffer.getvalue()
+
+
+@pytest.fixture
+def photo() -> Image.Image:
+    """Every pixel of its own colour, so that a wrong turn or channel order shows."""
+    rows, columns = np.mgrid[0:6, 0:9]
+    return Image.fromarray(np.stack([rows * 40, columns * 25, rows + columns], axis=-1).astype(np.uint8))
+
+
+def carriers(data: bytes, folder: Path) -> dict[str, Any]:
+    """One encoded image in every form that callers hand over."""
+    path = folder / "photo.png"
+    path.write_bytes(data)
+    return {
+        "path": path,
+        "string": str(path),
+        "bytes": data,
+        "bytearray": bytearray(data),
+        "memoryview": memoryview(data),
+        "file object": BytesIO(data),
+        "dict of bytes": {"bytes": data, "path": "name/on/another/machine.png"},
+        "dict of path": {"bytes": None, "path": str(path)},
+    }
+
+
+def test_every_carrier_gives_the_same_pixels_and_the_same_key(photo: Image.Image, tmp_path: Path) -> None:
+    forms = carriers(encoded(photo), tmp_path)
+    for name, form in forms.items():
+        image = load_image(form)
+        assert image.mode == "RGB", name
+        assert image.tobytes() == photo.tobytes(), name
+    assert len({image_key(form) for form in forms.values()}) == 1
+    assert len(image_key(forms["path"])) == 64
+
+
+def test_keys_tell_different_images_apart(photo: Image.Image) -> None:
+    changed = photo.copy()
+    changed.putpixel((8, 5), (1, 2, 3))
+    same_bytes_other_shape = Image.frombytes("RGB", (6, 9), photo.tobytes())
+    images = [photo, changed, same_bytes_other_shape, encoded(photo), encoded(photo, "BMP")]
+    assert len({image_key(image) for image in images}) == len(images)
+
+
+def test_pil_images_with_equal_pixels_share_a_key_though_they_are_different_objects(photo: Image.Image) -> None:
+    # As a trainer hands them over: decoded anew, lazily, for each member of a group.
+    first, second = Image.open(BytesIO(encoded(photo))), Image.open(BytesIO(encoded(photo)))
+    assert image_key(first) == image_key(second) == image_key(photo)
+
+
+def test_relative_paths_start_from_the_root(
+    photo: Image.Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "images").mkdir()
+    photo.save(tmp_path / "images" / "a.png")
+    assert load_image("images/a.png", root=tmp_path).size == (9, 6)
+    assert load_image({"bytes": None, "path": "images/a.png"}, root=str(tmp_path)).size == (9, 6)
+    assert load_image(tmp_path / "images" / "a.png", root="/elsewhere").size == (9, 6)
+    assert image_key("images/a.png", root=tmp_path) == image_key(tmp_path / "images" / "a.png")
+    monkeypatch.chdir(tmp_path)
+    assert load_image("images/a.png").size == (9, 6)
+
+
+def test_a_file_object_keeps_its_position_and_is_read_from_its_beginning(photo: Image.Image) -> None:
+    stream = BytesIO(encoded(photo))
+    stream.seek(7)
+    assert load_image(stream).tobytes() == photo.tobytes()
+    assert image_key(stream) == image_key(encoded(photo))
+    assert stream.tell() == 7
+    assert not stream.closed
+
+
+def test_a_plain_rgb_image_is_given_back_and_others_are_left_unchanged(photo: Image.Image) -> None:
+    assert load_image(photo) is photo
+    palette = photo.quantize(8)
+    before = palette.mode, palette.tobytes()
+    assert load_image(palette).mode == "RGB"
+    assert (palette.mode, palette.tobytes()) == before
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_exif_orientation_is_applied(photo: Image.Image, orientation: int) -> None:
+    turns = {
+        1: lambda pixels: pixels,
+        2: np.fliplr,
+        3: lambda pixels: np.rot90(pixels, 2),
+        4: np.flipud,
+        5: lambda pixels: pixels.transpose(1, 0, 2),
+        6: lambda pixels: np.rot90(pixels, -1),
+        7: lambda pixels: np.rot90(pixels, 2).transpose(1, 0, 2),
+        8: np.rot90,
+    }
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    data = encoded(photo, "PNG", exif=exif)
+    expected = turns[orientation](np.asarray(photo))
+    assert np.array_equal(np.asarray(load_image(data)), expected)
+    assert np.array_equal(np.asarray(load_image(Image.open(BytesIO(data)))), expected)
+
+
+def test_an_animation_gives_its_first_frame() -> None:
+    frames = [Image.new("RGB", (4, 4), colour) for colour in ("red", "lime", "blue")]
+    for kind in ("GIF", "PNG", "WEBP"):
+        options = {"lossless": True} if kind == "WEBP" else {}
+        data = encoded(frames[0], kind, save_all=True, append_images=frames[1:], duration=50, **options)
+        assert Image.open(BytesIO(data)).n_frames == 3
+        assert load_image(data).getpixel((0, 0)) == (255, 0, 0), kind
+
+
+def test_cmyk_jpeg_shows_its_colours() -> None:
+    image = load_image(encoded(Image.new("CMYK", (16, 16), (0, 255, 255, 0)), "JPEG", quality=95))
+    red, green, blue = image.getpixel((8, 8))
+    assert (red > 240, green < 15, blue < 15) == (True, True, True)
+
+
+def test_sixteen_bit_grey_is_scaled_not_clipped() -> None:
+    values = np.array([[0, 257, 32768, 65535]], dtype=np.uint16)
+    image = load_image(encoded(Image.fromarray(values)))
+    assert [image.getpixel((column, 0)) for column in range(4)] == [(value,) * 3 for value in (0, 1, 128, 255)]
+    assert image.mode == "RGB"
+
+
+@pytest.mark.parametrize(
+    ("mode", "colour", "expected"),
+    [
+        ("RGBA", (255, 0, 0, 0), (255, 255, 255)),
+        ("RGBA", (0, 0, 0, 128), (127, 127, 127)),
+        ("RGBA", (0, 0, 255, 255), (0, 0, 255)),
+        ("LA", (0, 0), (255, 255, 255)),
+        ("L", 77, (77, 77, 77)),
+        ("1", 0, (0, 0, 0)),
+    ],
+)
+def test_transparency_lies_over_white_and_grey_becomes_rgb(mode: str, colour: Any, expected: tuple[int, ...]) -> None:
+    assert load_image(encoded(Image.new(mode, (3, 3), colour))).getpixel((1, 1)) == expected
+    assert load_image(Image.new(mode, (3, 3), colour)).getpixel((1, 1)) == expected
+
+
+def test_a_palette_with_a_transparent_entry() -> None:
+    image = Image.new("P", (2, 1), 0)
+    image.putpalette([0, 0, 0, 10, 200, 30])
+    image.putpixel((1, 0), 1)
+    loaded = load_image(encoded(image, transparency=0))
+    assert [loaded.getpixel((0, 0)), loaded.getpixel((1, 0))] == [(255, 255, 255), (10, 200, 30)]
+
+
+def test_a_cut_jpeg_is_refused(photo: Image.Image, tmp_path: Path) -> None:
+    data = encoded(photo.resize((300, 200)), "JPEG")
+    path = tmp_path / "cut.jpg"
+    path.write_bytes(data[: len(data) // 2])
+    with pytest.raises(ImageError, match=r"cut\.jpg' cannot be decoded: .*truncated"):
+        load_image(path)
+
+
+def test_every_cut_of_a_file_is_an_image_or_an_image_error(photo: Image.Image) -> None:
+    for kind in ("PNG", "JPEG", "GIF", "WEBP", "TIFF", "BMP"):
+        data = encoded(photo, kind)
+        for length in range(0, len(data), 7):
+            try:
+                assert load_image(data[:length]).mode == "RGB"
+            except ImageError as error:
+                assert str(error)
+
+
+def png_claiming(width: int, height: int) -> bytes:
+    """A tiny PNG whose header promises many pixels."""
+
+    def chunk(kind: bytes, content: bytes) -> bytes:
+        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(b"\0" * 100)) + chunk(b"IEND", b"")
+
+
+@pytest.mark.parametrize("side", [9_000, 11_000, 60_000])
+def test_a_decompression_bomb_is_refused_by_its_header(side: int) -> None:
+    with pytest.raises(ImageError, match="too many pixels"):
+        load_image(png_claiming(side, side))
+
+
+def test_the_pixel_limit_is_the_callers_to_set(photo: Image.Image) -> None:
+    assert load_image(encoded(photo), max_pixels=54).size == (9, 6)
+    for form in (encoded(photo), photo):
+        with pytest.raises(ImageError, match="9 x 6 is over the limit of 53"):
+            load_image(form, max_pixels=53)
+
+
+def test_missing_files_folders_and_devices_are_named(tmp_path: Path) -> None:
+    with pytest.raises(ImageError, match=r"nowhere\.png' does not exist"):
+        load_image(tmp_path / "nowhere.png")
+    with pytest.raises(ImageError, match="is not a regular file"):
+        load_image(tmp_path)
+    os.mkfifo(tmp_path / "pipe")  # reading it would wait for ever
+    with pytest.raises(ImageError, match="is not a regular file"):
+        load_image(tmp_path / "pipe")
+    with pytest.raises(ImageError, match="cannot be read"):
+        load_image("nul\0byte.png")
+    with pytest.raises(ImageError, match="cannot be read"):
+        load_image("x" * 5_000)
+
+
+def test_a_web_address_is_not_fetched() -> None:
+    with pytest.raises(ImageError, match="nothing is downloaded"):
+        load_image("https://example.org/a.png")
+
+
+def test_text_and_empty_input_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "notes.png").write_text("This is not an image.")
+    (tmp_path / "empty.png").touch()
+    with pytest.raises(ImageError, match=r"notes\.png' is not an image of a supported format"):
+        load_image(tmp_path / "notes.png")
+    for empty in (b"", BytesIO(), tmp_path / "empty.png", {"bytes": b"", "path": None}):
+        with pytest.raises(ImageError, match="is empty"):
+            load_image(empty)
+
+
+def test_postscript_is_refused_because_decoding_it_runs_a_program() -> None:
+    with pytest.raises(ImageError, match="not an image of a supported format"):
+        load_image(encoded(Image.new("RGB", (4, 4)), "EPS"))
+
+
+@pytest.mark.parametrize("value", [None, 3, ["a.png"], np.zeros((2, 2, 3), np.uint8)])
+def test_other_types_are_refused_by_name(value: object) -> None:
+    with pytest.raises(ImageError, match=f"got {type(value).__name__}"):
+        load_image(value)
+    with pytest.raises(ImageError, match=f"got {type(value).__name__}"):
+        image_key(value)
+
+
+def test_dicts_without_content_streams_that_cannot_seek_and_text_files(tmp_path: Path) -> None:
+    with pytest.raises(ImageError, match="needs 'bytes' or 'path'"):
+        load_image({"bytes": None, "path": None})
+    with pytest.raises(ImageError, match="needs 'bytes' or 'path'"):
+        load_image({"url": "a.png"})
+    closed = BytesIO(b"x")
+    closed.close()
+    with pytest.raises(ImageError, match="closed file"):
+        load_image(closed)
+    (tmp_path / "text").write_text("abc")
+    with (tmp_path / "text").open() as text, pytest.raises(ImageError, match="open it with 'rb'"):
+        load_image(text)
+
+
+def test_pil_images_without_pixels_or_with_a_closed_file_or_floats(photo: Image.Image, tmp_path: Path) -> None:
+    with pytest.raises(ImageError, match="no pixels"):
+        load_image(Image.new("RGB", (0, 5)))
+    photo.save(tmp_path / "a.png")
+    lazy = Image.open(tmp_path / "a.png")
+    lazy.close()
+    with pytest.raises(ImageError, match="cannot be decoded"):
+        load_image(lazy)
+    with pytest.raises(ImageError, match="convert it to 8 bits"):
+        load_image(Image.new("F", (2, 2)))

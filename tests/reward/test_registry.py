@@ -1,0 +1,80 @@
+"""The registry: every folder of reward.metrics, entry points of other distributions, and unknown names."""
+
+from __future__ import annotations
+
+import pkgutil
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import reward.metrics
+from reward import list_metrics, load_scorer, metric_spec, registry
+from reward.errors import CheckpointError, UnknownMetricError
+from reward.metrics.base import MetricSpec, Scorer
+from reward.metrics.length.scorer import LengthScorer
+
+FOREIGN = MetricSpec(name="foreign", scorer="reward.metrics.length.scorer:LengthScorer", aspects=("length",))
+IMPOSTOR = MetricSpec(name="length", scorer="reward.metrics.unigram.scorer:UnigramScorer", aspects=("f1",))
+
+
+@pytest.fixture
+def other_distribution(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Another installed distribution that offers two metrics, one of them under a name of ours."""
+    points = [
+        EntryPoint("foreign", f"{__name__}:FOREIGN", "capreward.metrics"),
+        EntryPoint("length", f"{__name__}:IMPOSTOR", "capreward.metrics"),
+    ]
+    monkeypatch.setattr(registry, "entry_points", lambda group: points if group == "capreward.metrics" else [])
+    registry._specs.cache_clear()
+    yield
+    monkeypatch.undo()
+    registry._specs.cache_clear()
+
+
+def test_every_metric_folder_is_listed_under_its_own_name() -> None:
+    folders = sorted(module.name for module in pkgutil.iter_modules(reward.metrics.__path__) if module.ispkg)
+    assert {"length", "unigram", "vela"} <= set(folders)
+    assert list_metrics() == folders
+
+
+@pytest.mark.parametrize("name", list_metrics())
+def test_specs_are_consistent_and_their_scorers_exist(name: str) -> None:
+    spec = metric_spec(name)
+    low, high = spec.range
+    assert spec.name == name
+    assert spec.aspects
+    assert len(set(spec.aspects)) == len(spec.aspects)
+    assert set(spec.aliases.values()) <= set(spec.aspects)
+    assert low < high
+    assert spec.paper
+    assert spec.scorer_class().spec == spec
+    for method in ("score", "from_pretrained", "save_pretrained"):
+        assert callable(getattr(spec.scorer_class(), method))
+
+
+def test_an_unknown_name_lists_the_known_ones() -> None:
+    with pytest.raises(UnknownMetricError) as caught:
+        load_scorer("velo")
+    assert str(caught.value).startswith("no metric is named 'velo'; installed: length, ")
+
+
+def test_load_scorer_passes_options_on_and_gives_a_scorer() -> None:
+    scorer = load_scorer("length", device="cpu", dtype="float32")
+    assert isinstance(scorer, LengthScorer)
+    assert isinstance(scorer, Scorer)
+
+
+def test_load_scorer_refuses_a_checkpoint_of_another_metric(tmp_path: Path) -> None:
+    load_scorer("unigram").save_pretrained(tmp_path)
+    assert load_scorer("unigram", tmp_path).spec.name == "unigram"
+    with pytest.raises(CheckpointError, match="checkpoint of metric 'unigram', but 'length' was asked for"):
+        load_scorer("length", tmp_path)
+
+
+@pytest.mark.usefixtures("other_distribution")
+def test_metrics_of_other_distributions_are_found_but_cannot_replace_ours() -> None:
+    assert "foreign" in list_metrics()
+    assert isinstance(load_scorer("foreign"), LengthScorer)
+    assert metric_spec("length").aspects == ("length",)
