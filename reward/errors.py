@@ -5,9 +5,12 @@ from __future__ import annotations
 __all__ = [
     "CapRewardError",
     "CheckpointError",
+    "ConfigError",
+    "DataError",
     "ImageError",
     "InvalidSampleError",
     "MissingExtraError",
+    "OutputError",
     "UnknownMetricError",
     "WeightsError",
 ]
@@ -27,6 +30,18 @@ class ImageError(InvalidSampleError):
 
 class CheckpointError(CapRewardError, ValueError):
     """A checkpoint folder or Hub repository is missing files, has wrong keys or is of another metric."""
+
+
+class DataError(CapRewardError, ValueError):
+    """A data file or data set cannot be read, is empty, or lacks a column."""
+
+
+class OutputError(CapRewardError, OSError):
+    """The output cannot be written, exists already, or belongs to another run."""
+
+
+class ConfigError(CapRewardError, ValueError):
+    """A setting or a configuration file is not usable: unknown key, wrong type, value out of range."""
 
 
 class UnknownMetricError(CapRewardError, KeyError):

@@ -1,0 +1,1 @@
+"""The `capreward` command: one small file a subcommand; they parse, call the library and print."""

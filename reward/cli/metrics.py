@@ -1,0 +1,34 @@
+"""`capreward metrics`: lists the installed metrics."""
+
+from __future__ import annotations
+
+__all__ = ["metrics"]
+
+
+def metrics() -> None:
+    """List the installed metrics: aspects, what they need, range, source.
+
+    ```
+    capreward metrics
+    ```
+    """
+    from rich.console import Console
+    from rich.table import Table
+
+    from reward.registry import list_metrics, metric_spec
+
+    table = Table("metric", "aspects", "needs", "range", "embedded", "paper")
+    for name in list_metrics():
+        spec = metric_spec(name)
+        short = {aspect: alias for alias, aspect in spec.aliases.items()}
+        aspects = [aspect + (f" ({short[aspect]})" if aspect in short else "") for aspect in spec.aspects]
+        needs = ["image"] * spec.needs_image + ["references"] * spec.needs_references
+        table.add_row(
+            name,
+            "\n".join(aspects),
+            "\n".join(needs) or "caption only",
+            f"{spec.range[0]:g} to {spec.range[1]:g}",
+            "yes" if spec.has_embedded else "no",
+            spec.paper,
+        )
+    Console().print(table)

@@ -1,0 +1,152 @@
+"""Options that the scoring subcommands share, and what they print."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Optional
+
+import typer
+
+if TYPE_CHECKING:
+    from reward.scoring.summary import ScoringSummary
+
+__all__ = [
+    "BatchSize",
+    "Device",
+    "ImageColumn",
+    "ImageRoot",
+    "Metric",
+    "Overwrite",
+    "Prefix",
+    "Quiet",
+    "ReferencesColumn",
+    "Revision",
+    "Source",
+    "Weights",
+    "parse_weights",
+    "report",
+]
+
+# Optional[...] and not "| None": typer reads these at run time, and Python 3.10 has to understand them.
+Metric = Annotated[str, typer.Option("--metric", "-m", help="Name of a metric; see `capreward metrics`.")]
+Source = Annotated[
+    str, typer.Option(help="Checkpoint of the metric: embedded (small, for trials), a folder, or a Hub id.")
+]
+Revision = Annotated[Optional[str], typer.Option(help="Revision of a Hub id: branch, tag or commit.")]  # noqa: UP045
+Device = Annotated[Optional[str], typer.Option(help="Such as cpu or cuda:0; default: a GPU if there is one.")]  # noqa: UP045
+Weights = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option(
+        "--weights", "-w", help="Weights of the aspects in the reward, as in desc=1,rel=2,flu=1; default: equal."
+    ),
+]
+ImageColumn = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option(help="Column of images or their paths; default: image, else file_name or image_path."),
+]
+ReferencesColumn = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option(help="Column of references, lists or (in CSV) JSON lists; default: references, else refs."),
+]
+ImageRoot = Annotated[
+    Optional[Path],  # noqa: UP045
+    typer.Option(help="Folder that relative image paths start from; default: the folder of the data file."),
+]
+Prefix = Annotated[str, typer.Option(help="Put before the names of the new columns, to tell several metrics apart.")]
+BatchSize = Annotated[
+    Optional[int],  # noqa: UP045
+    typer.Option(min=1, help="Captions the metric scores at a time; default: its own choice."),
+]
+Overwrite = Annotated[
+    bool, typer.Option("--overwrite", help="Replace a finished output, and forget an unfinished run.")
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar and no summary.")]
+
+
+def parse_weights(text: str | None) -> dict[str, float] | None:
+    """Reads `desc=1,rel=2`.
+
+    Raises:
+        typer.BadParameter: not of that form.
+
+    Example:
+        >>> parse_weights("desc=1, rel=0.5")
+        {'desc': 1.0, 'rel': 0.5}
+    """
+    if text is None:
+        return None
+    weights: dict[str, float] = {}
+    for part in text.split(","):
+        name, equals, number = part.partition("=")
+        name = name.strip()
+        try:
+            if not equals or not name or name in weights:
+                raise ValueError
+            weights[name] = float(number)
+        except ValueError:
+            raise typer.BadParameter(
+                f"{part.strip()!r} is not of the form aspect=number, as in desc=1,rel=2,flu=1", param_hint="--weights"
+            ) from None
+    return weights
+
+
+def report(run: Callable[[], ScoringSummary], *, quiet: bool, what: str) -> None:
+    """Runs the scoring, prints the summary on stderr, and exits with the right code.
+
+    Args:
+        run: gives the summary.
+        quiet: print only what went wrong.
+        what: "scored" or "reranked".
+    """
+    from rich.console import Console
+
+    from reward.scoring.dataset import ScoringInterrupted
+
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    try:
+        summary = run()
+    except ScoringInterrupted as stop:
+        console.print(str(stop), style="yellow", markup=False)
+        raise typer.Exit(130) from None
+    if summary.already_done:
+        console.print(
+            f"{summary.output} is complete already, from the same input and settings; nothing was scored again "
+            "(--overwrite does).",
+            style="yellow",
+            markup=False,
+        )
+    if not quiet:
+        _print_summary(console, summary, what)
+    elif summary.errors:
+        console.print(_error_lines(summary), style="yellow", markup=False)
+    if not summary.scored:
+        console.print("error: no caption could be scored", style="red")
+        raise typer.Exit(1)
+
+
+def _error_lines(summary: ScoringSummary) -> str:
+    return "\n".join(
+        f"{count} not scored ({kind}); the first is {summary.examples[kind]}" for kind, count in summary.errors.items()
+    )
+
+
+def _print_summary(console: Any, summary: ScoringSummary, what: str) -> None:
+    from rich.table import Table
+
+    used = ", ".join(f"{role} = {column}" for role, column in summary.columns.items() if column)
+    console.print(f"columns read: {used}", markup=False)
+    table = Table("", "mean", "std", "min", "25%", "median", "75%", "max", title=f"{summary.captions} captions")
+    for name, spread in summary.distributions.items():
+        numbers = (spread.mean, spread.std, spread.min, spread.q25, spread.median, spread.q75, spread.max)
+        table.add_row(name, *(f"{number:.4g}" for number in numbers))
+    if summary.distributions:
+        console.print(table)
+    if summary.errors:
+        console.print(_error_lines(summary), style="yellow", markup=False)
+    if summary.truncated:
+        console.print(f"{summary.truncated} captions had text cut to fit the model", markup=False)
+    before = f" ({summary.resumed_rows} of them by an earlier run)" if summary.resumed_rows else ""
+    pace = f", {summary.rows_per_second:,.1f} rows/s" if summary.new_rows and not summary.already_done else ""
+    images = f", {summary.images_decoded} images decoded" if summary.images_decoded else ""
+    console.print(f"{what} {summary.rows} rows{before}{pace}{images} -> {summary.output}", style="green", markup=False)

@@ -1,0 +1,75 @@
+"""`capreward rerank`: orders the candidates of every image of a data file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+
+from reward.cli import options
+
+__all__ = ["rerank"]
+
+
+def rerank(
+    data: Annotated[Path, typer.Argument(help="A .jsonl, .csv or .parquet file, or a folder of Dataset.save_to_disk.")],
+    metric: options.Metric,
+    output: Annotated[Path, typer.Option("--output", "-o", help="A .jsonl or .parquet file.")],
+    source: options.Source = "embedded",
+    revision: options.Revision = None,
+    weights: options.Weights = None,
+    candidates_column: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            "--candidate-column", help="Column of lists of captions; default: candidates, else cands, captions."
+        ),
+    ] = None,
+    image_column: options.ImageColumn = None,
+    references_column: options.ReferencesColumn = None,
+    image_root: options.ImageRoot = None,
+    prefix: options.Prefix = "",
+    batch_size: options.BatchSize = None,
+    device: options.Device = None,
+    overwrite: options.Overwrite = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Order the candidates of every image by reward, best first.
+
+    ```
+    capreward rerank candidates.jsonl --metric vela --output best.jsonl
+    ```
+
+    A line of candidates.jsonl, with `references` if there are any:
+
+    ```
+    {"image": "photos/1.jpg", "candidates": ["A dog.", "A dog runs on grass."]}
+    ```
+
+    The output has the candidates in order, `best`, `order` (their places in the input), `rewards`, one list an
+    aspect, `truncated` and `error`. Candidates that cannot be scored come last. Stopped or killed, the same command
+    goes on where it was.
+    """
+
+    def run():  # type: ignore[no-untyped-def]  # its type lives in a module that is imported on use
+        from reward.scoring.dataset import rerank_dataset
+
+        return rerank_dataset(
+            data,
+            metric,
+            output,
+            source=source,
+            weights=options.parse_weights(weights),
+            candidates_column=candidates_column,
+            image_column=image_column,
+            references_column=references_column,
+            image_root=image_root,
+            prefix=prefix,
+            batch_size=batch_size,
+            overwrite=overwrite,
+            progress=not quiet,
+            revision=revision,
+            device=device,
+        )
+
+    options.report(run, quiet=quiet, what="reranked")

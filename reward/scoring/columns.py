@@ -1,0 +1,163 @@
+"""Which columns hold caption, image and references, and what a row of them asks to be scored."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from reward.errors import DataError, InvalidSampleError
+from reward.metrics.base import MetricSpec
+from reward.samples import checked_references
+from reward.scoring.readers import BadRow
+
+__all__ = ["ColumnPlan", "RowTask", "find_columns", "listed", "row_task"]
+
+# The documented name first: it wins when it is there. Of the others, exactly one may be there.
+NAMES = {
+    "candidate": ("candidate", "cand", "caption"),
+    "candidates": ("candidates", "cands", "captions"),
+    "image": ("image", "file_name", "image_path"),
+    "references": ("references", "refs"),
+}
+
+
+@dataclass(frozen=True)
+class ColumnPlan:
+    """Names of the columns that are read.
+
+    Args:
+        caption: holds the caption, or the list of captions when `many`.
+        image: holds the image or its path; None when the metric looks at no image.
+        references: holds the list of references; None when there are none.
+        many: whether a row has several candidates.
+    """
+
+    caption: str
+    image: str | None
+    references: str | None
+    many: bool = False
+
+    @property
+    def names(self) -> list[str]:
+        return [name for name in (self.caption, self.image, self.references) if name is not None]
+
+
+@dataclass
+class RowTask:
+    """What one row asks to be scored: candidates of one image, or the reason why it cannot be.
+
+    Args:
+        candidates: captions, not checked yet.
+        references: checked references.
+        image: the column's value, later replaced by the decoded image; None without an image.
+        problem: (kind, message) when nothing of the row can be scored.
+    """
+
+    candidates: Sequence[Any] = ()
+    references: tuple[str, ...] = ()
+    image: Any = None
+    problem: tuple[str, str] | None = None
+
+
+def find_columns(
+    columns: Sequence[str],
+    spec: MetricSpec,
+    *,
+    candidate: str | None = None,
+    image: str | None = None,
+    references: str | None = None,
+    many: bool = False,
+) -> ColumnPlan:
+    """Chooses the columns: those named, else the documented name, else the only synonym that is there.
+
+    Args:
+        columns: the columns there are.
+        spec: the metric; an image column is used only if it needs one, or if `image` names one.
+        candidate, image, references: column names given by the user.
+        many: look for `candidates` instead of `candidate`.
+
+    Raises:
+        DataError: a column is missing or could be one of several; the message names those there are.
+
+    Example:
+        >>> from reward.registry import metric_spec
+        >>> find_columns(["id", "caption", "refs"], metric_spec("length"))
+        ColumnPlan(caption='caption', image=None, references='refs', many=False)
+    """
+    caption = _find("candidates" if many else "candidate", candidate, columns, needed_by="scoring")
+    assert caption is not None
+    image_column = None
+    if spec.needs_image or image is not None:
+        image_column = _find("image", image, columns, needed_by=f"metric {spec.name!r}")
+    needed_by = f"metric {spec.name!r}" if spec.needs_references else None
+    return ColumnPlan(caption, image_column, _find("references", references, columns, needed_by=needed_by), many)
+
+
+def _find(role: str, given: str | None, columns: Sequence[str], *, needed_by: str | None) -> str | None:
+    option = "--candidate-column" if role == "candidates" else f"--{role}-column"
+    there = f"The columns are: {', '.join(columns)}."
+    if given is not None:
+        if given in columns:
+            return given
+        close = difflib.get_close_matches(given, columns, n=1)
+        hint = f" Did you mean {close[0]!r}?" if close else ""
+        raise DataError(f"{option} names {given!r}, which is no column.{hint} {there}")
+    known = NAMES[role]
+    if known[0] in columns:
+        return known[0]
+    found = [name for name in known if name in columns]
+    if len(found) > 1:
+        raise DataError(f"{role} could be any of {', '.join(found)}: choose one with {option}. {there}")
+    if not found and needed_by:
+        raise DataError(
+            f"{needed_by} needs a column with the {role}, but none is named {' or '.join(known)}. {there} "
+            f"Name it with {option}."
+        )
+    return found[0] if found else None
+
+
+def row_task(row: Mapping[str, Any] | BadRow, plan: ColumnPlan, spec: MetricSpec, *, is_csv: bool = False) -> RowTask:
+    """Reads a row; whatever is wrong with it becomes its `problem`, never an exception."""
+    if isinstance(row, BadRow):
+        return RowTask(problem=("row", row.message))
+    candidates = row.get(plan.caption)
+    if not plan.many:
+        candidates = [candidates]
+    else:
+        candidates = listed(candidates, is_csv)
+        if not isinstance(candidates, list) or not candidates:
+            message = f"column {plan.caption!r} must hold a list of captions, got {candidates!r:.80}"
+            return RowTask(problem=("candidate", message))
+    try:
+        references = checked_references(_references(row.get(plan.references) if plan.references else None, is_csv))
+    except InvalidSampleError as error:
+        return RowTask(problem=("references", str(error)))
+    if spec.needs_references and not references:
+        return RowTask(problem=("references", f"metric {spec.name!r} needs references, but the row has none"))
+    image = row.get(plan.image) if plan.image else None
+    if isinstance(image, str) and not image.strip():
+        image = None
+    if plan.image and image is None:
+        return RowTask(problem=("image", f"the row has no image in column {plan.image!r}"))
+    return RowTask(candidates, references, image)
+
+
+def listed(value: Any, is_csv: bool) -> Any:
+    """A list as it is; in CSV, the list written as JSON text."""
+    if is_csv and isinstance(value, str) and value.lstrip().startswith("["):
+        try:
+            return json.loads(value)
+        except ValueError:
+            return value
+    return value
+
+
+def _references(value: Any, is_csv: bool) -> Any:
+    """A list of references; a column of plain strings holds one reference a row, and an empty cell none."""
+    value = listed(value, is_csv)
+    if isinstance(value, str):
+        return [value] if value.strip() else []
+    return value

@@ -1,0 +1,332 @@
+"""Scores and reranks whole data files: streaming, resumable after a kill, one output row for each input row."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import reward
+from reward.errors import InvalidSampleError, OutputError
+from reward.images import load_image
+from reward.metrics.base import MetricSpec, Scorer
+from reward.registry import load_scorer, metric_spec
+from reward.samples import CaptionSample
+from reward.scores import normalise_weights
+from reward.scoring.columns import ColumnPlan, RowTask, find_columns, row_task
+from reward.scoring.fingerprints import fingerprint_source
+from reward.scoring.journal import Journal
+from reward.scoring.prefetch import prefetch
+from reward.scoring.progress import progress_bar
+from reward.scoring.readers import Source, open_source
+from reward.scoring.results import CaptionResult, RankColumns, RowResult, ScoreColumns
+from reward.scoring.summary import ScoringSummary, SummaryBuilder
+from reward.scoring.writers import check_output, write_atomically, write_jsonl, write_parquet
+
+if TYPE_CHECKING:
+    import datasets
+
+__all__ = ["ScoringInterrupted", "rerank_dataset", "score_dataset"]
+
+FIRST_CHUNK = 64  # rows; the first figures should come soon
+CHUNK_SECONDS = 5.0  # chunks grow while they take less, so that a kill loses little work of a slow metric
+
+
+class ScoringInterrupted(KeyboardInterrupt):
+    """Ctrl-C during scoring; what was scored is saved.
+
+    Args:
+        rows: number of rows saved.
+        journal: the file that holds them.
+    """
+
+    def __init__(self, rows: int, journal: Path) -> None:
+        super().__init__(f"stopped; {rows} rows are saved in {journal}; run the same again to go on")
+        self.rows, self.journal = rows, journal
+
+
+def score_dataset(
+    data: str | os.PathLike[str] | datasets.Dataset,
+    scorer: str | Scorer,
+    output: str | os.PathLike[str],
+    *,
+    source: str | os.PathLike[str] = "embedded",
+    weights: Mapping[str, float] | None = None,
+    candidate_column: str | None = None,
+    image_column: str | None = None,
+    references_column: str | None = None,
+    image_root: str | os.PathLike[str] | None = None,
+    prefix: str = "",
+    batch_size: int | None = None,
+    chunk_rows: int = 1024,
+    overwrite: bool = False,
+    progress: bool = False,
+    **options: Any,
+) -> ScoringSummary:
+    """Scores every row of a data set and writes a file with the same rows, in the same order, and the scores.
+
+    The output has the columns of the input (of encoded images only the path, if there is one), then one column an
+    aspect, `reward`, `truncated` and `error`. A row that cannot be read or scored keeps its place, with null scores
+    and a message. Results are saved chunk by chunk in `<output>.partial`; after a kill, the same call goes on there,
+    and every row is in the output once. Beside the output, `<output>.summary.json` says how it was made; if it is
+    there and nothing changed, the call returns at once.
+
+    Args:
+        data: `.jsonl`, `.csv` or `.parquet` file, folder of `Dataset.save_to_disk`, or a `datasets.Dataset`.
+        scorer: name of a metric, or a scorer.
+        output: `.parquet` or `.jsonl` file.
+        source: checkpoint of a metric given by name: `"embedded"`, a folder, or a Hub id.
+        weights: {aspect: weight} of the reward; None weighs all alike.
+        candidate_column, image_column, references_column: None finds `candidate` (or cand, caption), `image` (or
+            file_name, image_path) and `references` (or refs). References are a list, or one string; in CSV a list is
+            JSON text. Images are read only for a metric that needs them, or when `image_column` is given.
+        image_root: where relative image paths start; None is the folder of the data file.
+        prefix: put before the names of the added columns.
+        batch_size: passed to the scorer.
+        chunk_rows: rows that are scored and saved at a time, at most.
+        overwrite: discard a finished output and an unfinished run.
+        progress: show a progress bar.
+        options: passed to the scorer's `from_pretrained` (device, dtype, revision).
+
+    Returns:
+        Counts, errors by kind and the distribution of each aspect, over all rows.
+
+    Raises:
+        DataError: the data cannot be read, is empty, or lacks a column.
+        OutputError: the output cannot be written, is there already, or belongs to another run.
+        WeightsError: bad weights.
+        ScoringInterrupted: Ctrl-C.
+
+    Example:
+        >>> import json, tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     data = Path(folder) / "captions.jsonl"
+        ...     _ = data.write_text('{"caption": "a red star"}\\n{"caption": ""}\\n')
+        ...     summary = score_dataset(data, "length", Path(folder) / "scores.jsonl")
+        >>> summary.rows, summary.scored, summary.errors
+        (2, 1, {'candidate': 1})
+    """
+    names = (candidate_column, image_column, references_column)
+    settings = {"source": source, "weights": weights, "image_root": image_root, "prefix": prefix, "options": options}
+    run = _Run("score", data, scorer, output, names, settings)
+    return run(batch_size=batch_size, chunk_rows=chunk_rows, overwrite=overwrite, progress=progress)
+
+
+def rerank_dataset(
+    data: str | os.PathLike[str] | datasets.Dataset,
+    scorer: str | Scorer,
+    output: str | os.PathLike[str],
+    *,
+    source: str | os.PathLike[str] = "embedded",
+    weights: Mapping[str, float] | None = None,
+    candidates_column: str | None = None,
+    image_column: str | None = None,
+    references_column: str | None = None,
+    image_root: str | os.PathLike[str] | None = None,
+    prefix: str = "",
+    batch_size: int | None = None,
+    chunk_rows: int = 256,
+    overwrite: bool = False,
+    progress: bool = False,
+    **options: Any,
+) -> ScoringSummary:
+    """Orders the candidates of every row by reward, best first, and writes the rows.
+
+    The output has the columns of the input with `candidates` in order, then `best`, `order` (places in the input),
+    `rewards`, one list an aspect, `truncated` and `error`. Candidates that cannot be scored come last; ties keep their
+    order. Everything else is as in `score_dataset`.
+
+    Args: as for `score_dataset`; `candidates_column` (None finds candidates, cands or captions) holds a list of
+        captions a row.
+
+    Example:
+        >>> import json, tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     data = Path(folder) / "candidates.jsonl"
+        ...     _ = data.write_text('{"candidates": ["star", "a red star on grass"]}\\n')
+        ...     _ = rerank_dataset(data, "length", Path(folder) / "best.jsonl")
+        ...     json.loads((Path(folder) / "best.jsonl").read_text())["best"]
+        'a red star on grass'
+    """
+    names = (candidates_column, image_column, references_column)
+    settings = {"source": source, "weights": weights, "image_root": image_root, "prefix": prefix, "options": options}
+    run = _Run("rerank", data, scorer, output, names, settings)
+    return run(batch_size=batch_size, chunk_rows=chunk_rows, overwrite=overwrite, progress=progress)
+
+
+class _Run:
+    """One run over a data set; everything that can be wrong with the arguments is found before a model is loaded."""
+
+    def __init__(
+        self,
+        task: str,
+        data: Any,
+        scorer: str | Scorer,
+        output: str | os.PathLike[str],
+        names: tuple[str | None, str | None, str | None],
+        settings: dict[str, Any],
+    ) -> None:
+        self.scorer, self.settings = scorer, settings
+        self.spec: MetricSpec = metric_spec(scorer) if isinstance(scorer, str) else scorer.spec
+        normalise_weights(settings["weights"], self.spec.aspects, self.spec.aliases)
+        self.source: Source = open_source(data)
+        many = task == "rerank"
+        self.plan: ColumnPlan = find_columns(
+            self.source.columns, self.spec, candidate=names[0], image=names[1], references=names[2], many=many
+        )
+        shared = (self.spec, settings["weights"], settings["prefix"], self.source.columns)
+        self.columns = RankColumns(*shared, self.plan, is_csv=self.source.is_csv) if many else ScoreColumns(*shared)
+        self.output = Path(output)
+        check_output(self.output, self.source, Path(data) if isinstance(data, (str, os.PathLike)) else None)
+        self.images_decoded, self.lock = 0, threading.Lock()  # counted in several threads
+        self.limit = FIRST_CHUNK
+        self.manifest = self._manifest(task)
+
+    def _manifest(self, task: str) -> dict[str, Any]:
+        """What the results depend on; a run is continued only if all of it is the same."""
+        root = self.settings["image_root"]
+        weights = self.settings["weights"]
+        by_name = isinstance(self.scorer, str)
+        return {
+            "capreward": reward.__version__,
+            "task": task,
+            "input": self.source.fingerprint(),
+            "metric": self.spec.name,
+            "source": fingerprint_source(self.settings["source"]) if by_name else "a scorer object",
+            "options": {name: str(value) for name, value in self.settings["options"].items() if name != "device"},
+            "weights": None if weights is None else {name: float(weight) for name, weight in weights.items()},
+            "columns": [self.plan.caption, self.plan.image, self.plan.references],
+            "image_root": None if root is None else os.path.abspath(root),
+            "prefix": self.settings["prefix"],
+        }
+
+    def __call__(self, *, batch_size: int | None, chunk_rows: int, overwrite: bool, progress: bool) -> ScoringSummary:
+        if chunk_rows < 1:
+            raise ValueError(f"chunk_rows must be at least 1, got {chunk_rows}")
+        journal_path = self.output.with_name(self.output.name + ".partial")
+        summary_path = self.output.with_name(self.output.name + ".summary.json")
+        if self.output.exists() and not journal_path.exists() and not overwrite:
+            return self._finished(summary_path)
+        with Journal(journal_path, self.manifest, overwrite=overwrite) as journal:
+            resumed, start = journal.rows, time.perf_counter()
+            try:
+                start = self._score(journal, batch_size, chunk_rows, progress)
+            except KeyboardInterrupt:
+                raise ScoringInterrupted(journal.rows, journal.path) from None
+            seconds = time.perf_counter() - start
+            summary = self._write(journal)
+            summary.resumed_rows, summary.new_rows, summary.seconds = resumed, journal.rows - resumed, seconds
+            record = {"run": self.manifest, "summary": summary.to_json()}
+            write_atomically(summary_path, lambda path: _write_json(path, record))
+            journal.delete()
+        return summary
+
+    def _finished(self, summary_path: Path) -> ScoringSummary:
+        """The summary of the output that is there, if it is of this very run."""
+        try:
+            record = json.loads(summary_path.read_text(encoding="utf-8"))
+            same = record["run"] == self.manifest
+            summary = ScoringSummary.from_json(record["summary"], self.output)
+        except (OSError, ValueError, KeyError, TypeError):  # absent, or another tool's file
+            same = False
+        if not same:
+            raise OutputError(
+                f"{self.output} exists already and is not of this run (other input, metric or settings); nothing was "
+                "scored. Choose another output, or replace it with --overwrite (overwrite=True)."
+            )
+        summary.already_done = True
+        return summary
+
+    def _score(self, journal: Journal, batch_size: int | None, chunk_rows: int, progress: bool) -> float:
+        """Scores the rows the journal lacks; gives the time at which the model was loaded."""
+        start = time.perf_counter()
+        if self.source.num_rows is not None and journal.rows >= self.source.num_rows:
+            return start
+        scorer = self.scorer
+        if isinstance(scorer, str):
+            scorer = load_scorer(scorer, self.settings["source"], **self.settings["options"])
+            start = time.perf_counter()
+        self.limit = min(FIRST_CHUNK, chunk_rows)
+        rows = self.source.rows(self.plan.names, journal.rows)
+        tasks = (row_task(row, self.plan, self.spec, is_csv=self.source.is_csv) for row in rows)
+        root = self.settings["image_root"]
+        decode = partial(self._decode, root=self.source.folder if root is None else root)
+        with progress_bar(progress, done=journal.rows, total=self.source.num_rows) as advance:
+            for chunk in prefetch(tasks, decode, lambda: self.limit):
+                chunk_start = time.perf_counter()
+                results = score_chunk(chunk, scorer, batch_size)
+                journal.append(results)
+                advance(len(chunk), sum(isinstance(row, dict) or any(len(item) > 2 for item in row) for row in results))
+                if time.perf_counter() - chunk_start < CHUNK_SECONDS:
+                    self.limit = min(2 * self.limit, chunk_rows)
+        return start
+
+    def _decode(self, image: Any, root: str | os.PathLike[str]) -> Any:
+        with self.lock:
+            self.images_decoded += 1
+        return load_image(image, root=root)
+
+    def _write(self, journal: Journal) -> ScoringSummary:
+        builder = SummaryBuilder([*self.spec.aspects, "reward"])
+        build: Callable[[list[Any], list[Any]], dict[str, list[Any]]] = partial(self.columns.build, summary=builder)
+        if self.output.suffix.lower() == ".parquet":
+            types, needs = self.columns.schema(), self.columns.needs
+            write_atomically(
+                self.output, lambda path: write_parquet(path, self.source, journal.results(), build, types, needs)
+            )
+        else:
+            write_atomically(self.output, lambda path: write_jsonl(path, self.source, journal.results(), build))
+        return ScoringSummary(
+            output=self.output,
+            rows=builder.rows,
+            captions=builder.captions,
+            scored=builder.scored,
+            truncated=builder.truncated,
+            errors=builder.errors,
+            examples=builder.examples,
+            distributions=builder.distributions(),
+            images_decoded=self.images_decoded,
+            columns={"candidate": self.plan.caption, "image": self.plan.image, "references": self.plan.references},
+        )
+
+
+def score_chunk(chunk: list[RowTask], scorer: Scorer, batch_size: int | None) -> list[RowResult]:
+    """Results of some rows, in their order; a caption that is refused does not keep the others from being scored."""
+    samples: list[CaptionSample] = []
+    places: list[CaptionResult] = []  # for each sample, the place of its result
+    results: list[RowResult] = []
+    for task in chunk:
+        if task.problem is not None:
+            results.append({"kind": task.problem[0], "message": task.problem[1]})
+            continue
+        row: list[CaptionResult] = []
+        results.append(row)
+        for candidate in task.candidates:
+            try:
+                samples.append(CaptionSample(candidate, task.image, task.references))
+                row.append([])
+                places.append(row[-1])
+            except InvalidSampleError as error:
+                row.append([None, False, "candidate", str(error)])
+    if samples:
+        table = scorer.score(samples, batch_size=batch_size)
+        if len(table) != len(samples):
+            raise ValueError(f"scorer {scorer.spec.name!r} gave {len(table)} results for {len(samples)} samples")
+        assert table.truncated is not None  # ScoreTable fills it in
+        for position, (scores, cut, result) in enumerate(
+            zip(table.scores.tolist(), table.truncated.tolist(), places, strict=True)
+        ):
+            finite = [score if abs(score) < float("inf") else None for score in scores]  # False for NaN, too
+            result.extend([finite, cut])
+            if None in finite or position in table.errors:
+                result.extend(["metric", table.errors.get(position, "the metric gave no finite score")])
+    return results
+
+
+def _write_json(path: Path, value: Any) -> None:
+    path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

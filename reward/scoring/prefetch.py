@@ -1,0 +1,129 @@
+"""Decodes images in background threads while the chunk before is scored."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from queue import Full, Queue
+from typing import TYPE_CHECKING, Any
+
+from reward.errors import ImageError
+from reward.scoring.columns import RowTask
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+__all__ = ["prefetch"]
+
+# A chunk ends early when its decoded images take this many bytes. Up to three chunks are alive at a time:
+# one is scored, one waits, one is filled.
+IMAGE_BYTES = 256 * 2**20
+THREADS = min(8, os.cpu_count() or 1)
+
+
+def prefetch(
+    tasks: Iterator[RowTask], decode: Callable[[Any], Image.Image], row_limit: Callable[[], int]
+) -> Iterator[list[RowTask]]:
+    """Chunks of rows with decoded images, in order, made ahead of the consumer.
+
+    Rows of one image that follow each other stay in one chunk (up to twice the limit) and share one image object, so
+    that the scorer encodes it once. An image that cannot be decoded becomes the row's problem.
+
+    Args:
+        tasks: rows with undecoded images; consumed in another thread.
+        decode: opens one image; may raise ImageError.
+        row_limit: rows a chunk should have, asked anew for each chunk.
+
+    Raises:
+        Exception: whatever `tasks` or `decode` raised, except ImageError.
+    """
+    ready: Queue[list[RowTask] | BaseException | None] = Queue(maxsize=1)
+    stop = threading.Event()
+
+    def hand_over(item: list[RowTask] | BaseException | None) -> bool:
+        while not stop.is_set():
+            try:
+                ready.put(item, timeout=0.1)
+                return True
+            except Full:
+                continue
+        return False
+
+    def produce() -> None:
+        try:
+            with ThreadPoolExecutor(THREADS, thread_name_prefix="decode") as pool:
+                for chunk in _chunks(tasks, pool, decode, row_limit):
+                    if not hand_over(chunk):
+                        return
+            hand_over(None)
+        except BaseException as error:  # raised again in the consumer's thread
+            hand_over(error)
+
+    thread = threading.Thread(target=produce, name="prefetch", daemon=True)
+    thread.start()
+    try:
+        while (item := ready.get()) is not None:
+            if isinstance(item, BaseException):
+                raise item
+            yield item
+    finally:
+        stop.set()
+        thread.join()
+
+
+def _chunks(
+    tasks: Iterator[RowTask],
+    pool: ThreadPoolExecutor,
+    decode: Callable[[Any], Image.Image],
+    row_limit: Callable[[], int],
+) -> Iterator[list[RowTask]]:
+    chunk: list[tuple[RowTask, str | None]] = []
+    images: dict[str, Future[Image.Image]] = {}
+    decoding: deque[Future[Image.Image]] = deque()
+    limit, size = row_limit(), 0
+    for task in tasks:
+        key = None if task.image is None else _identity(task.image)
+        full = len(chunk) >= limit or size >= IMAGE_BYTES
+        if full and (key not in images or len(chunk) >= 2 * limit):
+            yield [_decoded(item, images) for item in chunk]
+            images = {key: images[key]} if key in images else {}
+            chunk, limit, size = [], row_limit(), 0
+        if key is not None and key not in images:
+            images[key] = pool.submit(decode, task.image)
+            decoding.append(images[key])
+            while len(decoding) > 2 * THREADS:  # so the size of what is decoded is known before much more is
+                size += _image_bytes(decoding.popleft())
+        chunk.append((task, key))
+    if chunk:
+        yield [_decoded(item, images) for item in chunk]
+
+
+def _identity(image: Any) -> str:
+    """Cheap key under which a chunk's rows share a decoded image: the path, or the hash of the bytes."""
+    if isinstance(image, dict):
+        image = image.get("bytes") or image.get("path")
+    if isinstance(image, bytes):
+        return hashlib.sha256(image).hexdigest()
+    return repr(image)
+
+
+def _image_bytes(future: Future[Image.Image]) -> int:
+    if future.exception() is not None:
+        return 0
+    image = future.result()
+    return 3 * image.width * image.height
+
+
+def _decoded(item: tuple[RowTask, str | None], images: dict[str, Future[Image.Image]]) -> RowTask:
+    task, key = item
+    if key is not None:
+        try:
+            task.image = images[key].result()
+        except ImageError as error:
+            task.problem = ("image", str(error))
+            task.image = None
+    return task

@@ -1,0 +1,175 @@
+"""Turns the journal's results into output columns: one row a caption (scoring), or ordered candidates (reranking)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from reward.errors import DataError
+from reward.metrics.base import MetricSpec
+from reward.scores import ScoreTable
+from reward.scoring.columns import ColumnPlan, listed
+from reward.scoring.summary import SummaryBuilder
+
+__all__ = ["CaptionResult", "RankColumns", "RowResult", "ScoreColumns"]
+
+# [scores or null, truncated], then [kind, message] of an error: what the journal holds of one caption.
+CaptionResult: TypeAlias = "list[Any]"
+# One result a caption, or {"kind": ..., "message": ...} when nothing of the row could be scored.
+RowResult: TypeAlias = "list[CaptionResult] | dict[str, str]"
+
+
+class ScoreColumns:
+    """Adds one column an aspect, the reward, `truncated` and `error` to the rows.
+
+    Args:
+        spec: the metric.
+        weights: aspect weights of the reward.
+        prefix: put before the name of every added column.
+        columns: the columns of the input, with which the added ones must not collide.
+    """
+
+    needs: tuple[str, ...] = ()  # columns of the input that `build` looks at
+
+    def __init__(
+        self, spec: MetricSpec, weights: Mapping[str, float] | None, prefix: str, columns: Sequence[str]
+    ) -> None:
+        self.spec, self.weights, self.prefix = spec, weights, prefix
+        self.names = [prefix + name for name in (*spec.aspects, "reward", "truncated", "error")]
+        _refuse_collisions(self.names, columns)
+
+    def schema(self) -> dict[str, Any]:
+        """{column: Arrow type} of the added columns."""
+        import pyarrow as pa
+
+        types = [*[pa.float64()] * (len(self.spec.aspects) + 1), pa.bool_(), pa.string()]
+        return dict(zip(self.names, types, strict=True))
+
+    def build(self, rows: Sequence[Any], results: Sequence[RowResult], summary: SummaryBuilder) -> dict[str, list[Any]]:
+        """The added columns of some rows, each a list as long as `results`; counts them in `summary`."""
+        flat: list[CaptionResult] = []
+        for row, result in enumerate(results, start=summary.rows):
+            flat.append([None, False, result["kind"], result["message"]] if isinstance(result, dict) else result[0])
+            if len(flat[-1]) > 2:
+                summary.add_error(flat[-1][2], flat[-1][3], row)
+        scores, rewards = _numbers(flat, self.spec, self.weights)
+        _count(summary, self.spec, len(results), flat, scores, rewards)
+        values: list[list[Any]] = [_nullable(column) for column in scores.T]
+        values += [_nullable(rewards), [result[1] for result in flat], [_message(result) for result in flat]]
+        return dict(zip(self.names, values, strict=True))
+
+
+class RankColumns:
+    """Puts the candidates of each row in order, best first, and adds the best, the order and the scores.
+
+    Ties keep the order of the input, candidates without a reward come last.
+
+    Args: as for ScoreColumns; `plan` names the column of candidates, which is replaced; `is_csv` if it is JSON text.
+    """
+
+    def __init__(
+        self,
+        spec: MetricSpec,
+        weights: Mapping[str, float] | None,
+        prefix: str,
+        columns: Sequence[str],
+        plan: ColumnPlan,
+        *,
+        is_csv: bool = False,
+    ) -> None:
+        self.spec, self.weights, self.plan, self.is_csv = spec, weights, plan, is_csv
+        self.needs = (plan.caption,)
+        self.names = [prefix + name for name in ("best", "order", "rewards", *spec.aspects, "truncated", "error")]
+        _refuse_collisions(self.names, columns)
+
+    def schema(self) -> dict[str, Any]:
+        """{column: Arrow type} of the added and replaced columns."""
+        import pyarrow as pa
+
+        numbers = [pa.list_(pa.float64())] * (len(self.spec.aspects) + 1)
+        types = [pa.string(), pa.list_(pa.int64()), *numbers, pa.list_(pa.bool_()), pa.string()]
+        return {self.plan.caption: pa.list_(pa.string()), **dict(zip(self.names, types, strict=True))}
+
+    def build(self, rows: Sequence[Any], results: Sequence[RowResult], summary: SummaryBuilder) -> dict[str, list[Any]]:
+        """The added and replaced columns of some rows; `rows` must hold the column of candidates."""
+        built: dict[str, list[Any]] = {name: [] for name in (self.plan.caption, *self.names)}
+        for number, (row, result) in enumerate(zip(rows, results, strict=True), start=summary.rows):
+            if isinstance(result, dict):
+                summary.add_error(result["kind"], result["message"], number)
+                blank: list[Any] = [None] * (len(self.names) - 1)
+                for name, value in zip(built, [None, *blank, result["message"]], strict=True):
+                    built[name].append(value)
+                continue
+            for caption in result:
+                if len(caption) > 2:
+                    summary.add_error(caption[2], caption[3], number)
+            scores, rewards = _numbers(result, self.spec, self.weights)
+            _count(summary, self.spec, 0, result, scores, rewards)
+            order = np.argsort(np.where(np.isnan(rewards), np.inf, -rewards), kind="stable").tolist()
+            given = listed(row[self.plan.caption], self.is_csv)
+            candidates = [_text(given[position]) for position in order]
+            problems = [f"candidate {place + 1}: {item[3]}" for place, item in enumerate(result) if len(item) > 2]
+            values = [
+                candidates,
+                candidates[0] if np.isfinite(rewards[order[0]]) else None,
+                order,
+                _nullable(rewards[order]),
+                *(_nullable(column[order]) for column in scores.T),
+                [bool(result[position][1]) for position in order],
+                "; ".join(problems) or None,
+            ]
+            for name, value in zip(built, values, strict=True):
+                built[name].append(value)
+        summary.rows += len(results)
+        return built
+
+
+def _refuse_collisions(added: Sequence[str], columns: Sequence[str]) -> None:
+    doubled = [name for name in added if name in columns]
+    if doubled:
+        raise DataError(
+            f"the input has a column {doubled[0]!r} already, as the output would have; "
+            "give the new columns a prefix with --prefix, such as --prefix new_"
+        )
+
+
+def _numbers(
+    results: Sequence[CaptionResult], spec: MetricSpec, weights: Mapping[str, float] | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Scores (N, A) and rewards (N,) with NaN for null."""
+    nothing = [None] * len(spec.aspects)
+    rows = [nothing if result[0] is None else result[0] for result in results]
+    scores = np.array(rows, dtype=np.float64).reshape(len(results), len(spec.aspects))
+    return scores, ScoreTable(scores, spec.aspects).combine(weights, aliases=spec.aliases)
+
+
+def _count(
+    summary: SummaryBuilder,
+    spec: MetricSpec,
+    rows: int,
+    results: Sequence[CaptionResult],
+    scores: np.ndarray,
+    rewards: np.ndarray,
+) -> None:
+    summary.rows += rows
+    summary.captions += len(results)
+    summary.scored += int(np.isfinite(rewards).sum())
+    summary.truncated += sum(bool(result[1]) for result in results)
+    for aspect, column in zip(spec.aspects, scores.T, strict=True):
+        summary.add_numbers(aspect, column)
+    summary.add_numbers("reward", rewards)
+
+
+def _nullable(values: np.ndarray) -> list[float | None]:
+    return [value if np.isfinite(value) else None for value in values.tolist()]
+
+
+def _message(result: CaptionResult) -> str | None:
+    return result[3] if len(result) > 2 else None
+
+
+def _text(candidate: Any) -> str | None:
+    """A candidate that is no string has an error; it is shown as text, so that the column has one type."""
+    return candidate if candidate is None or isinstance(candidate, str) else repr(candidate)

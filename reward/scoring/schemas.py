@@ -1,0 +1,68 @@
+"""Arrow schemas of scored data: types for untyped rows, and tables without the encoded images."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+__all__ = ["infer_schema", "typed_table", "without_images"]
+
+# Marks a column whose values are of mixed kinds and are therefore written as JSON text.
+JSON_TEXT = {b"capreward": b"json"}
+
+
+def infer_schema(chunks: Iterable[Sequence[dict[str, Any]]]) -> pa.Schema:
+    """The narrowest types that hold all rows: integers widen to floats, absent values are null.
+
+    A column whose values have no common type (a number here, a list there) becomes JSON text.
+
+    Example:
+        >>> infer_schema([[{"id": 1, "tags": []}], [{"id": 2.5, "tags": ["a"], "mix": 1}, {"mix": "b"}]]).types
+        [DataType(double), ListType(list<item: string>), DataType(string)]
+    """
+    fields: dict[str, pa.Field] = {}
+    for rows in chunks:
+        for name in dict.fromkeys(name for row in rows for name in row):
+            try:
+                new = pa.field(name, pa.array([row.get(name) for row in rows]).type)
+                old = fields.get(name, new)
+                if old.metadata is None:
+                    both = [pa.schema([old]), pa.schema([new])]
+                    fields[name] = pa.unify_schemas(both, promote_options="permissive").field(0)
+            except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+                fields[name] = pa.field(name, pa.string(), metadata=JSON_TEXT)
+    return pa.schema(list(fields.values()))
+
+
+def typed_table(rows: Sequence[dict[str, Any]], schema: pa.Schema) -> pa.Table:
+    """Rows as a table of a schema from `infer_schema`; absent values are null."""
+    columns = []
+    for field in schema:
+        values = [row.get(field.name) for row in rows]
+        if field.metadata == JSON_TEXT:
+            values = [v if v is None or isinstance(v, str) else json.dumps(v, ensure_ascii=False) for v in values]
+        columns.append(pa.array(values, field.type))
+    # An empty schema still needs the number of rows, which only a table made from a struct array keeps.
+    return pa.table(columns, schema=schema) if columns else pa.table({"row": pa.nulls(len(rows))}).select([])
+
+
+def without_images(table: pa.Table) -> pa.Table:
+    """Drops columns of encoded bytes; of an image column (`{bytes, path}`) the path stays."""
+    for name in table.column_names:
+        kind = table.schema.field(name).type
+        if pa.types.is_struct(kind) and {field.name for field in kind} == {"bytes", "path"}:
+            position = table.column_names.index(name)
+            table = table.set_column(position, name, pc.struct_field(table.column(name), "path"))
+        elif _holds_bytes(kind):
+            table = table.drop_columns([name])
+    return table.replace_schema_metadata(None)  # it describes the columns that are gone
+
+
+def _holds_bytes(kind: pa.DataType) -> bool:
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
+        return True
+    return any(_holds_bytes(kind.field(position).type) for position in range(kind.num_fields))

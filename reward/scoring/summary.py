@@ -1,0 +1,137 @@
+"""Summary of a scoring run: counts, errors by kind, and the distribution of each aspect."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+__all__ = ["Distribution", "ScoringSummary", "SummaryBuilder"]
+
+SAMPLE = 200_000  # scores kept for the quantiles; more rows are sampled evenly
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """Mean, standard deviation (population) and quantiles of finite scores."""
+
+    mean: float
+    std: float
+    min: float
+    q25: float
+    median: float
+    q75: float
+    max: float
+
+
+@dataclass
+class ScoringSummary:
+    """What a scoring run did.
+
+    Args:
+        output: file that was written.
+        rows: rows of input and output.
+        captions: captions in them (more than rows when reranking).
+        scored: captions with a reward.
+        truncated: captions of which some text was cut to fit the model.
+        errors: {kind: count}; kinds are row, candidate, references, image and metric.
+        examples: {kind: "row 7: message"}, the first of each kind; rows count from 1.
+        distributions: {aspect or "reward": distribution}; quantiles are exact up to 200,000 captions.
+        resumed_rows: rows that an earlier, interrupted run had scored.
+        new_rows: rows scored by this run.
+        seconds: time this run spent scoring, without loading the model.
+        images_decoded: images this run opened.
+        columns: {role: column} that were read.
+        already_done: True when the output was there already, of the same input and settings.
+    """
+
+    output: Path
+    rows: int = 0
+    captions: int = 0
+    scored: int = 0
+    truncated: int = 0
+    errors: dict[str, int] = field(default_factory=dict)
+    examples: dict[str, str] = field(default_factory=dict)
+    distributions: dict[str, Distribution] = field(default_factory=dict)
+    resumed_rows: int = 0
+    new_rows: int = 0
+    seconds: float = 0.0
+    images_decoded: int = 0
+    columns: dict[str, str | None] = field(default_factory=dict)
+    already_done: bool = False
+
+    @property
+    def rows_per_second(self) -> float:
+        """Rate of this run."""
+        return self.new_rows / self.seconds if self.seconds else 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values for the summary file."""
+        return {**asdict(self), "output": self.output.name, "rows_per_second": round(self.rows_per_second, 3)}
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any], output: Path) -> ScoringSummary:
+        """Reads what `to_json` gave."""
+        known = {name: value for name, value in values.items() if name not in ("output", "rows_per_second")}
+        known["distributions"] = {name: Distribution(**value) for name, value in known["distributions"].items()}
+        return cls(output=output, **known)
+
+
+class SummaryBuilder:
+    """Counts results as they are written.
+
+    Args:
+        columns: names of the numbers, the aspects and "reward".
+    """
+
+    def __init__(self, columns: Sequence[str]) -> None:
+        self.rows = self.captions = self.scored = self.truncated = 0
+        self.errors: dict[str, int] = {}
+        self.examples: dict[str, str] = {}
+        self._columns = {name: _Numbers() for name in columns}
+
+    def add_error(self, kind: str, message: str, row: int) -> None:
+        """Counts an error; `row` counts from 0."""
+        self.errors[kind] = self.errors.get(kind, 0) + 1
+        self.examples.setdefault(kind, f"row {row + 1}: {message}")
+
+    def add_numbers(self, name: str, values: np.ndarray) -> None:
+        """Adds scores of one column; NaN is left out."""
+        self._columns[name].add(values[np.isfinite(values)])
+
+    def distributions(self) -> dict[str, Distribution]:
+        return {name: numbers.distribution() for name, numbers in self._columns.items() if numbers.count}
+
+
+class _Numbers:
+    """Running moments, and an even sample (reservoir) for quantiles."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.mean = self.squares = 0.0
+        self.low, self.high = np.inf, -np.inf
+        self.sample = np.empty(0)
+        self.random = np.random.default_rng(0)
+
+    def add(self, values: np.ndarray) -> None:
+        if not len(values):
+            return
+        total = self.count + len(values)
+        change = values.mean() - self.mean  # merges two sets of moments without cancellation
+        self.squares += ((values - values.mean()) ** 2).sum() + change**2 * self.count * len(values) / total
+        self.mean += change * len(values) / total
+        self.low, self.high = min(self.low, values.min()), max(self.high, values.max())
+        fitting = max(0, SAMPLE - self.count)
+        self.sample = np.concatenate([self.sample, values[:fitting]])
+        rest = values[fitting:]
+        places = self.random.integers(0, np.arange(total - len(rest), total) + 1)
+        self.sample[places[places < SAMPLE]] = rest[places < SAMPLE]
+        self.count = total
+
+    def distribution(self) -> Distribution:
+        q25, median, q75 = np.quantile(self.sample, [0.25, 0.5, 0.75])
+        numbers = (self.mean, (self.squares / self.count) ** 0.5, self.low, q25, median, q75, self.high)
+        return Distribution(*(float(number) for number in numbers))

@@ -1,0 +1,130 @@
+"""Writes the output file: the rows of the input with the columns of the results, all at once or not at all."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice, repeat
+from pathlib import Path
+from typing import Any
+
+from reward.errors import OutputError
+from reward.scoring.readers import BadRow, Source
+
+__all__ = ["check_output", "write_atomically", "write_jsonl", "write_parquet"]
+
+ROWS = 4096
+Build = Callable[[list[Any], list[Any]], dict[str, list[Any]]]
+
+
+def check_output(path: Path, source: Source, input_path: Path | None) -> None:
+    """Refuses an output that cannot be written, before a model is loaded.
+
+    Raises:
+        OutputError: wrong suffix, a folder, the input itself, or a disk with too little room.
+    """
+    if path.suffix.lower() not in (".parquet", ".jsonl"):
+        raise OutputError(f"output {path} must end in .parquet or .jsonl")
+    if path.is_dir():
+        raise OutputError(f"output {path} is a folder; give a file name in it")
+    if input_path is not None and path.exists() and path.samefile(input_path):
+        raise OutputError(f"output {path} is the input; choose another name")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        free = shutil.disk_usage(path.parent).free
+    except OSError as error:
+        raise OutputError(f"cannot write into {path.parent}: {error.strerror or error}") from error
+    # The journal and the new columns take about 200 bytes a row; texts are copied, encoded images are not.
+    text = input_path.stat().st_size if input_path is not None and input_path.suffix in (".jsonl", ".csv") else 0
+    needed = text + 200 * (source.num_rows or 1)
+    if free < needed:
+        raise OutputError(
+            f"{path.parent} has {free / 1e6:,.1f} MB free, but scoring {source.name} takes about {needed / 1e6:,.1f} MB"
+        )
+
+
+def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
+    """Calls `write` with a temporary name and then gives the file its name, so that it is complete or absent."""
+    temporary = path.with_name(path.name + ".tmp")
+    try:
+        write(temporary)
+        with temporary.open("rb") as file:
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        if isinstance(error, OutputError):
+            raise
+        raise OutputError(
+            f"cannot write {path}: {error.strerror or error}. All scores are saved; make room and run the same again."
+        ) from error
+
+
+def write_jsonl(path: Path, source: Source, results: Iterator[Any], build: Build) -> None:
+    """One JSON object a row; numbers that are not finite become null."""
+    rows = source.records()
+    with path.open("w", encoding="utf-8") as file:
+        while chunk := list(islice(rows, ROWS)):
+            built = build(chunk, _as_many(results, chunk))
+            for position, row in enumerate(chunk):
+                whole = {} if isinstance(row, BadRow) else dict(row)
+                whole.update((name, values[position]) for name, values in built.items())
+                file.write(_json(whole) + "\n")
+
+
+def write_parquet(
+    path: Path, source: Source, results: Iterator[Any], build: Build, types: Mapping[str, Any], needs: Sequence[str]
+) -> None:
+    """One Parquet file; columns of Arrow input keep their types, those of text get the narrowest that holds all.
+
+    Args:
+        types: {column: Arrow type} of the columns that `build` gives.
+        needs: columns of the input that `build` looks at.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rows: Iterator[Any] = source.rows(needs) if needs else repeat({})
+    writer = None
+    try:
+        for table in source.tables():
+            some = list(islice(rows, table.num_rows))
+            for name, values in build(some, _as_many(results, some)).items():
+                column = pa.array(values, types[name])
+                if name in table.column_names:
+                    table = table.set_column(table.column_names.index(name), name, column)
+                else:
+                    table = table.append_column(name, column)
+            table = table.replace_schema_metadata(None)
+            writer = writer or pq.ParquetWriter(path, table.schema)
+            writer.write_table(table)
+    finally:
+        if writer is not None:
+            writer.close()
+
+
+def _as_many(results: Iterator[Any], rows: Sequence[Any]) -> list[Any]:
+    some = list(islice(results, len(rows)))
+    if len(some) != len(rows):
+        raise OutputError("the input has more rows than were scored: it changed; start afresh with --overwrite")
+    return some
+
+
+def _json(row: dict[str, Any]) -> str:
+    try:
+        return json.dumps(row, ensure_ascii=False, allow_nan=False, default=str)
+    except ValueError:
+        return json.dumps(_finite(row), ensure_ascii=False, default=str)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {name: _finite(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(item) for item in value]
+    return value
