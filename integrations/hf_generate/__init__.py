@@ -1,4 +1,4 @@
-"""Decoding with a reward in transformers: `BestOfN` for `generate(custom_generate=...)`, `rerank` for existing captions."""
+"""Decoding by a reward in transformers: `BestOfN` for `generate(custom_generate=...)`, `rerank` for given captions."""
 
 from integrations.hf_generate.best_of_n import BestOfN
 from integrations.hf_generate.rerank import rerank

@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
 from transformers.cache_utils import Cache, EncoderDecoderCache, StaticCache
-from transformers.integrations.fsdp import is_fsdp_managed_module
 from transformers.generation.logits_process import PrefixConstrainedLogitsProcessor, RepetitionPenaltyLogitsProcessor
 from transformers.generation.utils import GenerateDecoderOnlyOutput, GenerateEncoderDecoderOutput
 from transformers.integrations.deepspeed import is_deepspeed_zero3_enabled
+from transformers.integrations.fsdp import is_fsdp_managed_module
 
 from reward.decoding.candidates import RatesCaptions, rate_candidates
 from reward.decoding.selection import best_of_groups
@@ -24,16 +24,16 @@ __all__ = ["BestOfN", "BestOfNDecoderOnlyOutput", "BestOfNEncoderDecoderOutput",
 
 @dataclass
 class BestOfNDecoderOnlyOutput(GenerateDecoderOnlyOutput):
-    """Output of `generate(..., return_dict_in_generate=True)`; `reward_scores` (rows,) float32, NaN where there is none."""
+    """What `return_dict_in_generate=True` gives; `reward_scores` (rows,) float32, NaN where there is none."""
 
-    reward_scores: torch.FloatTensor | None = None
+    reward_scores: torch.Tensor | None = None
 
 
 @dataclass
 class BestOfNEncoderDecoderOutput(GenerateEncoderDecoderOutput):
     """The same for encoder-decoders; as in transformers, what the encoder gave has one row a prompt."""
 
-    reward_scores: torch.FloatTensor | None = None
+    reward_scores: torch.Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -56,14 +56,14 @@ class BestOfN:
 
     Works for decoder-only vision-language models and for encoder-decoders, with any batch size. The model's inputs are
     encoded once a prompt. Captions are always sampled when n > 1, with the temperature, top_k, top_p, ... of the
-    generation config, whether or not `do_sample` is set. `num_return_sequences=k` returns the k best of the n, prompt by
-    prompt, best first (transformers wants `do_sample=True` with it). With `return_dict_in_generate` the output holds the
-    chosen rows and `reward_scores`. Captions that come up twice are scored once; empty ones, and those that cannot be
-    scored, lose to all others. Afterwards `last` holds all candidates with their rewards.
+    generation config, whether or not `do_sample` is set. `num_return_sequences=k` returns the k best of the n, prompt
+    by prompt, best first (transformers wants `do_sample=True` with it). With `return_dict_in_generate` the output holds
+    the chosen rows and `reward_scores`. Captions that come up twice are scored once; empty ones, and those that cannot
+    be scored, lose to all others. Afterwards `last` holds all candidates with their rewards.
 
-    Not possible: beams, a static or filled cache, and what `generate` withholds from callables: a streamer, `stop_strings`
-    and an assistant model. If k does not divide n, up to k - 1 samples a prompt are drawn in vain. Uses the private
-    `_sample` and `_expand_inputs_for_generation` of transformers 5.
+    Not possible: beams, a static or filled cache, and what `generate` withholds from callables: a streamer,
+    `stop_strings` and an assistant model. If k does not divide n, up to k - 1 samples a prompt are drawn in vain. Uses
+    the private `_sample` and `_expand_inputs_for_generation` of transformers 5.
 
     Args:
         reward: such as `VelaReward()`; anything with `rewards(samples)`.

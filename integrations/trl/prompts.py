@@ -26,11 +26,11 @@ def make_prompt_dataset(
     message. Rows without an image get a prompt of text alone, and no reward from a metric that needs an image.
 
     Args:
-        dataset: N rows with one image each: a `datasets.Image` column, or paths (relative ones to the working directory).
+        dataset: N rows with one image each: a `datasets.Image` column, or paths (relative to the working directory).
         prompt: what the policy is asked, the same for all rows.
         system: system message, or None for none.
         image_column: holds the image; becomes `image`.
-        references_column: holds a list of reference captions, or one caption; becomes `references`. None: no references.
+        references_column: holds a list of reference captions, or one; becomes `references`. None: no references.
 
     Returns:
         The data set with the columns `prompt`, `image` and, if asked for, `references`; its other columns stay.

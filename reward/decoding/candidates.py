@@ -47,7 +47,7 @@ def rate_candidates(
     """
     if not len(candidates) == len(images) == len(references):
         raise InvalidSampleError(
-            f"got candidates of {len(candidates)} images, {len(images)} images and references of {len(references)} images"
+            f"got candidates of {len(candidates)} images, {len(images)} images, references of {len(references)} images"
         )
     samples: list[CaptionSample] = []
     places: list[dict[str, int]] = []

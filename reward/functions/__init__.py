@@ -1,1 +1,1 @@
-"""Reward functions: metrics behind the call that trainers make, from completions and columns to one number a caption."""
+"""Metrics behind the call that trainers make: from completions and columns to one number a caption."""

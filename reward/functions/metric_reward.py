@@ -47,11 +47,11 @@ class MetricReward:
         weights: {aspect or alias: weight}, normalised to sum 1; None weighs all aspects alike.
         name: the name in the trainer's logs (`__name__`), taken as it is. Default: the metric's name, with `_2`, `_3`,
             ... while others of that name are alive.
-        image_column: column that holds the image. Default: `images` or `image`, else the image in the prompt's messages.
+        image_column: column that holds the image. Default: `images` or `image`, else the image in the prompt.
         references_column: column that holds a list of reference captions. Default: `references` if there is one.
         on_error: `"none"` gives None to a row that cannot be scored, `"raise"` raises InvalidSampleError.
         batch_size: most samples in one forward pass; None leaves it to the metric.
-        revision, device, dtype: passed on to the loading. Default device: `cuda:LOCAL_RANK` where there is CUDA, else the CPU.
+        revision, device, dtype: for loading. Default device: `cuda:LOCAL_RANK` where there is CUDA, else the CPU.
 
     Raises:
         UnknownMetricError, WeightsError, ValueError: at construction, before anything is loaded.
@@ -62,7 +62,9 @@ class MetricReward:
         [3.0, 2.0]
     """
 
-    __name__: str  # type: ignore[misc]  # trainers read it from the instance
+    __name__: str  # trainers read it from the instance
+    _scorer: Scorer | None
+    _last: tuple[list[CaptionRow], ScoreTable] | None
 
     def __init__(
         self,
@@ -119,7 +121,8 @@ class MetricReward:
             columns: data set columns, N values each.
 
         Raises:
-            InvalidSampleError: lengths differ or a named column is missing; with `on_error="raise"`, any row that cannot be scored.
+            InvalidSampleError: lengths differ or a named column is missing; with `on_error="raise"`, also for a row
+                that cannot be scored.
         """
         rows = self._read(prompts, completions, columns)
         table = self._rate(rows)
@@ -156,7 +159,7 @@ class MetricReward:
         return self._combine(rows, self._rate(rows), self.weights)
 
     def aspects(self) -> list[AspectReward]:
-        """One reward function an aspect, named `<name>_<aspect>`, for trainers that weigh or normalise rewards one by one.
+        """One reward function an aspect, named `<name>_<aspect>`, for trainers that weigh or normalise each reward.
 
         They share this reward's model, and one forward pass serves all of them when they are called in turn for the
         same rows, as trainers do. The rows of the last call are kept in memory for that.
@@ -176,7 +179,7 @@ class MetricReward:
         return [self._checked(CaptionRow(s.candidate, s.image, tuple(s.references))) for s in samples]
 
     def _rate(self, rows: list[CaptionRow]) -> ScoreTable:
-        """Scores (N, A) of all rows: the lowest score for blank captions, NaN and a counted failure where there is none."""
+        """Scores (N, A) of all rows: the lowest for blank captions, NaN and a counted failure where there is none."""
         with self._lock:  # one forward pass at a time, and the kept rows belong to the kept table
             if self._last is not None and _same_rows(self._last[0], rows):
                 return self._last[1]
@@ -250,8 +253,8 @@ class MetricReward:
 
     def _start_empty(self) -> None:
         self._lock = threading.RLock()
-        self._scorer: Scorer | None = None
-        self._last: tuple[list[CaptionRow], ScoreTable] | None = None
+        self._scorer = None
+        self._last = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {key: value for key, value in self.__dict__.items() if key not in ("_lock", "_scorer", "_last")}
@@ -271,7 +274,7 @@ class MetricReward:
 class AspectReward:
     """One aspect of a MetricReward as a reward function of its own; see `MetricReward.aspects`."""
 
-    __name__: str  # type: ignore[misc]  # trainers read it from the instance
+    __name__: str  # trainers read it from the instance
 
     def __init__(self, whole: MetricReward, aspect: str) -> None:
         self.whole = whole

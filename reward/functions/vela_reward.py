@@ -15,7 +15,7 @@ _warned_about_embedded = False
 
 
 class VelaReward(MetricReward):
-    """VELA as a reward function: three aspects of a caption, each in [0, 1], given its image and any number of references.
+    """VELA as a reward function: three aspects of a caption, each in [0, 1], given its image and any references.
 
     Source: Matsuda et al., "VELA: An LLM-Hybrid-as-a-Judge Approach for Evaluating Long Image Captions".
 
@@ -31,8 +31,9 @@ class VelaReward(MetricReward):
         WeightsError: at construction, for unknown aspects, weights that are not finite, or a sum that is not positive.
 
     Example:
-        >>> VelaReward("path/of/a/checkpoint", weights={"desc": 1, "rel": 2, "flu": 1}, name="caption")
-        VelaReward(name='caption', source='path/of/a/checkpoint', weights={'descriptiveness': 0.25, 'relevance': 0.5, 'fluency': 0.25})
+        >>> reward = VelaReward("path/of/a/checkpoint", weights={"desc": 1, "rel": 2, "flu": 1}, name="caption")
+        >>> reward.weights
+        array([0.25, 0.5 , 0.25])
     """
 
     def __init__(
@@ -51,8 +52,8 @@ def _warn_about_embedded() -> None:
     if not _warned_about_embedded:
         _warned_about_embedded = True
         warnings.warn(
-            "VelaReward() uses the embedded checkpoint, which was trained on synthetic scenes: it is for trials and tests "
-            "and says nothing about photos. For photos pass source= a checkpoint trained on human judgments "
+            "VelaReward() uses the embedded checkpoint, which was trained on synthetic scenes: it is for trials and "
+            "tests and says nothing about photos. For photos pass source= a checkpoint trained on human judgments "
             "(`capreward train vela`).",
             UserWarning,
             stacklevel=3,

@@ -41,5 +41,5 @@ def test_each_group_gives_its_k_best(groups, size, data):
 
 @pytest.mark.parametrize(("size", "k"), [(2, 1), (0, 1), (3, 0), (3, 4)])
 def test_sizes_that_do_not_fit(size, k):
-    with pytest.raises(ValueError, match="groups of|group size"):
+    with pytest.raises(ValueError, match=r"groups of|group size"):
         best_of_groups([1.0, 2.0, 3.0], size, k)

@@ -1,0 +1,269 @@
+"""BestOfN inside `generate` of tiny real models: decoder-only with one or more images a prompt, encoder-decoder."""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+
+import pytest
+import torch
+from PIL import Image
+from transformers import DynamicCache
+
+from integrations.hf_generate import BestOfN
+from integrations.hf_generate.best_of_n import BestOfNDecoderOnlyOutput, BestOfNEncoderDecoderOutput
+from reward.decoding.selection import rank
+from reward.functions.metric_reward import MetricReward
+from tests import toy_captioners
+from tests.toy_scorer import ToyScorer
+
+IMAGES = [Image.new("RGB", (32, 32), "red"), Image.effect_noise((32, 32), 99).convert("RGB")]
+
+
+class Letters:
+    """A reward that tells captions and images apart: letters of the caption, plus a hundred for the second image."""
+
+    def __init__(self):
+        self.samples = []
+
+    def rewards(self, samples):
+        self.samples += samples
+        return [len(sample.candidate) + 100.0 * (sample.image is IMAGES[1]) for sample in samples]
+
+
+@lru_cache
+def captioner(kind):
+    """A model, what decodes its output, its inputs for two prompts, and the length of the prompt in the output."""
+    if kind == "llava":
+        model, processor = toy_captioners.llava()
+        inputs = toy_captioners.llava_inputs(processor, IMAGES, ["Describe it", "Describe"])  # the second is padded
+        return model, processor, inputs, inputs["input_ids"].shape[1]
+    if kind == "qwen2_vl":
+        model, tokens = toy_captioners.qwen2_vl()
+        inputs = toy_captioners.qwen2_vl_inputs(tokens, [[1], [1, 2]])
+        return model, tokens, inputs, inputs["input_ids"].shape[1]
+    model, tokens = toy_captioners.vit_bert()
+    pixels = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    return model, tokens, {"pixel_values": pixels}, 1
+
+
+KINDS = pytest.mark.parametrize("kind", ["llava", "qwen2_vl", "vit_bert"])
+
+
+def run(kind, n, reward=None, **options):
+    model, processor, inputs, start = captioner(kind)
+    strategy_options = {
+        name: options.pop(name) for name in ("include_greedy", "references", "images") if name in options
+    }
+    strategy = BestOfN(reward or Letters(), n, processor, **{"images": IMAGES, **strategy_options})
+    torch.manual_seed(3)
+    output = model.generate(**inputs, custom_generate=strategy, max_new_tokens=6, **options)
+    sequences = output if isinstance(output, torch.Tensor) else output.sequences
+    texts = [text.strip() for text in processor.batch_decode(sequences[:, start:], skip_special_tokens=True)]
+    return output, texts, strategy
+
+
+@KINDS
+@pytest.mark.parametrize("k", [1, 2, 3])
+def test_the_k_best_of_n_come_back_prompt_by_prompt(kind, k):
+    reward = Letters()
+    _, texts, strategy = run(kind, 4, reward, num_return_sequences=k, do_sample=True)
+    assert [len(captions) for captions in strategy.last.captions] == [4, 4]  # exactly n, even where 3 does not divide 4
+    for prompt in range(2):
+        captions, rewards = strategy.last.captions[prompt], strategy.last.rewards[prompt]
+        assert rewards == [len(caption) + 100.0 * prompt if caption else None for caption in captions]
+        assert strategy.last.chosen[prompt] == rank(rewards)[:k]
+        assert texts[prompt * k : (prompt + 1) * k] == [captions[i] for i in strategy.last.chosen[prompt]]
+    assert len(set(strategy.last.captions[0])) > 1
+    assert all(sample.image is IMAGES[0] or sample.image is IMAGES[1] for sample in reward.samples)
+
+
+@KINDS
+def test_every_candidate_is_conditioned_on_its_own_prompt_and_image(kind):
+    model, _, inputs, _ = captioner(kind)
+    options = {"return_dict_in_generate": True, "output_logits": True}
+    expected = model.generate(**inputs, max_new_tokens=6, do_sample=False, **options).logits[0]
+    assert not torch.allclose(expected[0], expected[1], atol=1e-3)
+    output, _, _ = run(kind, 4, num_return_sequences=4, do_sample=True, **options)
+    torch.testing.assert_close(output.logits[0], expected.repeat_interleave(4, dim=0), atol=1e-4, rtol=1e-4)
+
+
+@KINDS
+@pytest.mark.parametrize("do_sample", [False, True])
+def test_greedy_is_the_first_candidate_on_request(kind, do_sample):
+    model, processor, inputs, start = captioner(kind)
+    greedy = model.generate(**inputs, max_new_tokens=6, do_sample=False)
+    expected = [text.strip() for text in processor.batch_decode(greedy[:, start:], skip_special_tokens=True)]
+    _, _, strategy = run(kind, 3, include_greedy=True, do_sample=do_sample)
+    assert [captions[0] for captions in strategy.last.captions] == expected
+    assert any(captions[1] != captions[0] for captions in strategy.last.captions)  # the others are sampled
+    _, texts, _ = run(kind, 1, include_greedy=True, do_sample=do_sample)
+    assert texts == expected
+
+
+@pytest.mark.parametrize("do_sample", [False, True])
+@pytest.mark.parametrize("option", [{"temperature": 1e-4}, {"top_k": 1}, {"top_p": 1e-4}])
+def test_sampling_options_of_the_config_are_respected(option, do_sample):
+    reward = Letters()
+    model, processor, inputs, start = captioner("llava")
+    greedy = model.generate(**inputs, max_new_tokens=6, do_sample=False)
+    expected = [text.strip() for text in processor.batch_decode(greedy[:, start:], skip_special_tokens=True)]
+    _, texts, strategy = run("llava", 5, reward, do_sample=do_sample, **option)
+    assert strategy.last.captions == [[text] * 5 for text in expected]
+    assert texts == expected
+    assert len(reward.samples) == 2  # five equal captions of an image are scored once
+
+
+def test_the_callers_generation_config_is_left_alone():
+    model, _, _, _ = captioner("llava")
+    run("llava", 3)
+    assert not model.generation_config.do_sample
+
+
+def test_output_of_a_decoder_only_model_holds_the_chosen_rows():
+    model, _, inputs, start = captioner("llava")
+    model.set_attn_implementation("eager")
+    output, _, strategy = run(
+        "llava",
+        4,
+        num_return_sequences=2,
+        do_sample=True,
+        suppress_tokens=[model.config.image_token_id],  # a sampled one would ask for an image in the forward pass below
+        return_dict_in_generate=True,
+        output_scores=True,
+        output_logits=True,
+        output_attentions=True,
+        output_hidden_states=True,
+    )
+    model.set_attn_implementation("sdpa")
+    assert isinstance(output, BestOfNDecoderOnlyOutput)
+    best = [strategy.last.rewards[p][i] for p in range(2) for i in strategy.last.chosen[p]]
+    assert output.reward_scores.tolist() == best
+    steps = output.sequences.shape[1] - start
+    assert [len(part) for part in (output.scores, output.logits, output.attentions, output.hidden_states)] == [
+        steps
+    ] * 4
+    assert all(layer.shape[0] == 4 for step in output.attentions + output.hidden_states for layer in step)
+    # a plain forward pass over each returned row must give the logits and the cache that were returned for it
+    for row in range(4):
+        own = {
+            "input_ids": output.sequences[row : row + 1, :-1],
+            "attention_mask": torch.nn.functional.pad(
+                inputs["attention_mask"][row // 2][None], (0, steps - 1), value=1
+            ),
+            "pixel_values": inputs["pixel_values"][row // 2][None],
+        }
+        own["position_ids"] = (own["attention_mask"].cumsum(-1) - 1).clamp(min=0)
+        forward = model(**own, past_key_values=DynamicCache(), use_cache=True)
+        logits = torch.stack([step[row] for step in output.logits])
+        torch.testing.assert_close(logits, forward.logits[0, start - 1 :], atol=1e-4, rtol=1e-4)
+        kept = own["attention_mask"][0].bool()
+        for layer, again in zip(output.past_key_values.layers, forward.past_key_values.layers, strict=True):
+            torch.testing.assert_close(layer.keys[row][:, kept], again.keys[0][:, kept], atol=1e-4, rtol=1e-4)
+
+
+def test_output_of_an_encoder_decoder_holds_the_chosen_rows():
+    model, _, inputs, _ = captioner("vit_bert")
+    output, _, _ = run(
+        "vit_bert",
+        4,
+        num_return_sequences=2,
+        do_sample=True,
+        return_dict_in_generate=True,
+        output_logits=True,
+        output_hidden_states=True,
+    )
+    assert isinstance(output, BestOfNEncoderDecoderOutput)
+    assert output.encoder_hidden_states[0].shape[0] == 2  # one a prompt, as transformers gives it
+    pixels = inputs["pixel_values"].repeat_interleave(2, dim=0)
+    forward = model(pixel_values=pixels, decoder_input_ids=output.sequences[:, :-1])
+    torch.testing.assert_close(torch.stack(output.logits, dim=1), forward.logits, atol=1e-4, rtol=1e-4)
+    assert len(output.reward_scores) == 4
+    assert output.past_key_values.cross_attention_cache.layers[0].keys.shape[0] == 4
+
+
+def test_a_caption_that_cannot_be_scored_loses_and_none_is_no_crash():
+    class Picky(Letters):
+        def rewards(self, samples):
+            return [-1.0 if "red" in sample.candidate else None for sample in samples]
+
+    output, texts, strategy = run("llava", 16, Picky(), return_dict_in_generate=True)
+    scored = ["red" in caption for captions in strategy.last.captions for caption in captions]
+    assert any(scored)
+    assert not all(scored)
+    assert all("red" in text for text in texts)
+
+    class Nothing(Letters):
+        def rewards(self, samples):
+            return [None] * len(samples)
+
+    output, _, strategy = run("llava", 3, Nothing(), return_dict_in_generate=True)
+    assert strategy.last.chosen == [[0], [0]]
+    assert all(math.isnan(score) for score in output.reward_scores.tolist())
+
+
+def test_an_empty_caption_loses_to_every_other():
+    class Terse(Letters):
+        def rewards(self, samples):
+            return [-float(len(sample.candidate)) for sample in samples]
+
+    _, processor, _, _ = captioner("llava")
+    red, end = processor.tokenizer.convert_tokens_to_ids(["red", "<eos>"])
+    _, texts, strategy = run("llava", 16, Terse(), prefix_allowed_tokens_fn=lambda row, ids: [red, end])
+    assert any("" in captions for captions in strategy.last.captions)
+    assert texts == ["red", "red"]
+
+
+def test_processors_that_know_their_rows_get_more_rows():
+    _, processor, _, _ = captioner("llava")
+    red, blue = processor.tokenizer.convert_tokens_to_ids(["red", "blue"])
+    allowed = {0: [red], 1: [blue]}
+    _, texts, _ = run("llava", 3, prefix_allowed_tokens_fn=lambda row, ids: allowed[row], repetition_penalty=1.3)
+    assert texts == ["red red red red red red", "blue blue blue blue blue blue"]
+
+
+def test_references_go_to_their_prompt():
+    reward = Letters()
+    run("llava", 2, reward, references=[["One."], None])
+    assert {sample.references for sample in reward.samples if sample.image is IMAGES[0]} == {("One.",)}
+    assert {sample.references for sample in reward.samples if sample.image is IMAGES[1]} == {()}
+
+
+def test_a_metric_reward_chooses_and_its_aspects_too():
+    reward = MetricReward(ToyScorer(), weights={"brev": 1})
+    _, texts, strategy = run("llava", 6, reward)
+    assert [len(text.split()) for text in texts] == [
+        min(len(caption.split()) for caption in captions if caption) for captions in strategy.last.captions
+    ]
+    _, again, _ = run("llava", 6, MetricReward(ToyScorer()).aspects()[1])
+    assert again == texts
+
+
+@pytest.mark.parametrize(
+    ("n", "options", "message"),
+    [
+        (4, {"num_beams": 2}, "no beams"),
+        (2, {"num_return_sequences": 3, "do_sample": True}, "num_return_sequences=3 asks for more than the n=2"),
+        (4, {"cache_implementation": "static"}, "static cache"),
+        (4, {"images": IMAGES[:1]}, "1 images for a batch of 2 prompts"),
+        (4, {"references": [[]] * 3}, "3 references for a batch of 2 prompts"),
+    ],
+)
+def test_what_is_not_possible_is_refused(n, options, message):
+    with pytest.raises(ValueError, match=message):
+        run("llava", n, **options)
+
+
+def test_a_filled_cache_is_refused():
+    model, processor, inputs, _ = captioner("llava")
+    cache = DynamicCache(config=model.config.get_text_config())
+    model(input_ids=inputs["input_ids"][:, :2], past_key_values=cache, use_cache=True)
+    with pytest.raises(ValueError, match="filled past_key_values"):
+        model.generate(
+            **inputs, past_key_values=cache, custom_generate=BestOfN(Letters(), 2, processor, IMAGES), max_new_tokens=2
+        )
+
+
+def test_n_must_be_positive():
+    with pytest.raises(ValueError, match="n must be at least 1"):
+        BestOfN(Letters(), 0, None)

@@ -1,0 +1,124 @@
+"""Real runs of TRL's trainers with our rewards and a tiny vision-language policy."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+import torch
+from datasets import Dataset, Features, Image, List, Value
+from PIL import Image as PILImage
+from trl import GRPOConfig, GRPOTrainer, RLOOConfig, RLOOTrainer
+
+from integrations.trl import make_prompt_dataset
+from reward.functions.metric_reward import MetricReward
+from tests.toy_captioners import llava
+from tests.toy_scorer import ToyScorer
+
+
+@pytest.fixture(scope="module")
+def rows():
+    images = [PILImage.new("RGB", (32, 32), colour) for colour in ("red", "green", "blue", "white")]
+    features = Features({"picture": Image(), "refs": List(Value("string"))})
+    return Dataset.from_dict({"picture": images, "refs": [["A red star."], ["Green."], [], None]}, features)
+
+
+class Recorder(ToyScorer):
+    """Keeps the samples it was given."""
+
+    def __init__(self):
+        super().__init__()
+        self.samples = []
+
+    def score(self, samples, **options):
+        self.samples += samples
+        return super().score(samples, **options)
+
+
+def arguments(kind, folder, **options):
+    return kind(
+        output_dir=str(folder),
+        per_device_train_batch_size=4,
+        num_generations=2,
+        max_completion_length=6,
+        max_steps=2,
+        logging_steps=1,
+        learning_rate=1e-3,
+        use_cpu=True,
+        bf16=False,
+        gradient_checkpointing=False,
+        report_to="none",
+        save_strategy="no",
+        **options,
+    )
+
+
+def train(trainer_class, config, rewards, data, template=None):
+    model, processor = llava()
+    before = {name: value.clone() for name, value in model.named_parameters()}
+    trainer = trainer_class(
+        model=model, reward_funcs=rewards, args=config, train_dataset=data, processing_class=processor
+    )
+    trainer.train()
+    changed = any(not torch.equal(before[name], value) for name, value in trainer.model.named_parameters())
+    return trainer, [entry for entry in trainer.state.log_history if "reward" in entry], changed
+
+
+@pytest.mark.parametrize(("trainer_class", "config"), [(GRPOTrainer, GRPOConfig), (RLOOTrainer, RLOOConfig)])
+def test_conversational_prompts_with_images(trainer_class, config, rows, tmp_path):
+    scorer = Recorder()
+    reward = MetricReward(scorer, name="caption", weights={"brev": 1})
+    data = make_prompt_dataset(rows, "Describe it", image_column="picture", references_column="refs")
+    _, logs, changed = train(trainer_class, arguments(config, tmp_path, beta=0.0, log_completions=True), [reward], data)
+
+    assert len(logs) == 2
+    for entry in logs:
+        assert float(entry["rewards/caption/mean"]) == pytest.approx(float(entry["caption/brevity"]), abs=1e-5)
+        assert 0 <= float(entry["caption/colour"]) <= 1
+        assert float(entry["caption/unscored"]) == 0
+    assert changed
+    assert all(inference for inference, _ in scorer.modes)
+    assert {sample.image.getpixel((0, 0)) for sample in scorer.samples} <= {
+        (255, 0, 0),
+        (0, 128, 0),
+        (0, 0, 255),
+        (255,) * 3,
+    }
+    for sample in scorer.samples:  # each image came with its own references
+        expected = {(255, 0, 0): ("A red star.",), (0, 128, 0): ("Green.",)}.get(sample.image.getpixel((0, 0)), ())
+        assert sample.references == expected
+
+
+def test_plain_prompts_with_the_image_in_a_column_for_the_reward_only(rows, tmp_path):
+    scorer = Recorder()
+    reward = MetricReward(scorer, name="caption", image_column="picture", references_column="refs")
+    data = rows.add_column("prompt", ["USER: Describe it ASSISTANT:"] * len(rows))
+    _, logs, changed = train(GRPOTrainer, arguments(GRPOConfig, tmp_path), [reward], data)
+    assert changed
+    assert all(float(entry["caption/unscored"]) == 0 for entry in logs)
+    assert scorer.samples
+    assert all(sample.image.size == (32, 32) for sample in scorer.samples)
+
+
+def test_aspects_as_rewards_of_their_own_share_a_forward_pass(rows, tmp_path):
+    scorer = Recorder()
+    rewards = MetricReward(scorer, name="caption").aspects()
+    data = make_prompt_dataset(rows, "Describe it", image_column="picture")
+    config = arguments(
+        GRPOConfig, tmp_path, multi_objective_aggregation="normalize_then_sum", reward_weights=[2.0, 1.0]
+    )
+    _, logs, changed = train(GRPOTrainer, config, list(rewards), data)
+    assert all({"rewards/caption_colour/mean", "rewards/caption_brevity/mean"} <= set(entry) for entry in logs)
+    assert len(scorer.calls) == 2  # one a step, for two rewards
+    assert changed
+
+
+def test_rows_without_an_image_are_left_out_with_a_counted_warning(rows, tmp_path, caplog):
+    reward = MetricReward(Recorder(), name="caption", image_column="picture")
+    plain = rows.map(lambda row, i: {"picture": None if i < 2 else row["picture"]}, with_indices=True)
+    data = plain.add_column("prompt", ["USER: Describe it ASSISTANT:"] * len(rows))
+    with caplog.at_level(logging.WARNING, "reward.functions.metric_reward"):
+        _, logs, _ = train(GRPOTrainer, arguments(GRPOConfig, tmp_path), [reward], data)
+    assert sum(float(entry["caption/unscored"]) for entry in logs) == pytest.approx(1.0)  # half of two steps' rows
+    assert reward.failures["no image"] == 4
+    assert "rows so far with no image" in caplog.text
