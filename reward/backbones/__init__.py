@@ -1,0 +1,7 @@
+"""Networks that metrics share: open_clip towers (with the Long-CLIP layout) and causal-LM hidden states."""
+
+from __future__ import annotations
+
+from reward.backbones.clip import ClipTowers, load_clip
+
+__all__ = ["ClipTowers", "load_clip"]

@@ -1,0 +1,210 @@
+"""Image and text towers of CLIP: open_clip models, Long-CLIP checkpoints, and models built from a configuration."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from reward.backbones.clip_text import ClipTokenizer, HubClipTokenizer, make_bpe_tokenizer
+from reward.backbones.longclip import clip_from_original_layout, is_original_layout
+from reward.errors import CheckpointError
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+__all__ = ["ClipTowers", "build_clip", "load_clip"]
+
+_LONG_CLIP_FILES = {
+    "BeichenZhang/LongCLIP-L": "longclip-L.pt",
+    "BeichenZhang/LongCLIP-B": "longclip-B.pt",
+}
+_WEIGHT_SUFFIXES = (".safetensors", ".pt", ".pth", ".bin")
+
+
+class ClipTowers(nn.Module):
+    """The two towers of a CLIP, with what turns pictures and captions into their inputs.
+
+    Args:
+        clip: an open_clip model with `encode_image` and `encode_text`.
+        tokenizer: `texts -> (ids, cut)`; must not parse control tokens in the texts.
+        preprocess_cfg: open_clip's preprocessing settings (size, mean, std, interpolation, resize_mode).
+    """
+
+    def __init__(
+        self,
+        clip: nn.Module,
+        tokenizer: Callable[[Sequence[str]], tuple[torch.Tensor, list[bool]]],
+        preprocess_cfg: dict[str, Any] | None = None,
+    ) -> None:
+        super().__init__()
+        from open_clip.transform import PreprocessCfg, image_transform_v2
+
+        self.clip: Any = clip
+        self.tokenizer = tokenizer
+        size = self.clip.visual.image_size
+        self.image_size: int = size if isinstance(size, int) else size[0]
+        self.preprocess_cfg = {**(preprocess_cfg or {}), "size": self.image_size}
+        self._transform = image_transform_v2(PreprocessCfg(**self.preprocess_cfg), is_train=False)
+        self.context_length: int = getattr(clip, "text", self.clip).context_length
+        self.embed_dim = _embed_dim(clip)
+
+    def preprocess(self, image: Image.Image) -> torch.Tensor:
+        """Pixels (3, image_size, image_size), float32, of an RGB image."""
+        pixels: torch.Tensor = self._transform(image)
+        return pixels
+
+    def tokenize(self, texts: Sequence[str]) -> tuple[torch.Tensor, list[bool]]:
+        """Token ids (B, context_length), int64, and for each text whether it was cut to fit."""
+        return self.tokenizer(texts)
+
+    def encode_image(self, pixels: torch.Tensor) -> torch.Tensor:
+        """Image features (B, embed_dim), not normalised, of pixels (B, 3, image_size, image_size)."""
+        features: torch.Tensor = self.clip.encode_image(pixels.to(self._dtype()))
+        return features
+
+    def encode_text(self, ids: torch.Tensor) -> torch.Tensor:
+        """Text features (B, embed_dim), not normalised, of token ids (B, context_length)."""
+        features: torch.Tensor = self.clip.encode_text(ids)
+        return features
+
+    def _dtype(self) -> torch.dtype:
+        dtype: torch.dtype = next(self.clip.visual.parameters()).dtype
+        return dtype
+
+
+def _embed_dim(clip: Any) -> int:
+    for tower in (clip.visual, getattr(clip, "text", clip)):
+        if isinstance(getattr(tower, "output_dim", None), int):
+            return int(tower.output_dim)
+    return int(clip.text_projection.shape[1])
+
+
+def build_clip(model_cfg: dict[str, Any]) -> nn.Module:
+    """An open_clip CLIP of the given configuration, with fresh weights: the caller must load or train them.
+
+    Args:
+        model_cfg: `{"embed_dim", "vision_cfg", "text_cfg", "quick_gelu"?}` as in open_clip's configuration files.
+    """
+    from open_clip import CLIP
+
+    try:
+        return CLIP(**model_cfg)
+    except (TypeError, KeyError) as error:
+        raise CheckpointError(f"not an open_clip model_cfg: {error}; keys are {sorted(model_cfg)}") from error
+
+
+def load_clip(
+    source: str | os.PathLike[str],
+    *,
+    device: torch.device | str | None = None,
+    dtype: torch.dtype | None = None,
+) -> ClipTowers:
+    """Loads the towers of a CLIP model, in eval mode.
+
+    Args:
+        source: one of
+            - an open_clip model on the Hub, `"hf-hub:org/name"` or `"org/name"`;
+            - a folder with `open_clip_config.json` and `open_clip_model.safetensors`, plain or as `"local-dir:path"`;
+            - a CLIP or Long-CLIP checkpoint in its original key layout: a `.pt` or `.safetensors` file, or a folder
+              that holds one; `"BeichenZhang/LongCLIP-L"` is fetched from the Hub.
+        device, dtype: where and how to hold the weights; by default on the CPU in float32.
+
+    Returns:
+        An object with `.encode_image(pixels)` and `.encode_text(ids)`, which give features that are not normalised,
+        `.preprocess(image)`, `.tokenize(texts)`, `.embed_dim`, `.context_length` and `.image_size`.
+
+    Raises:
+        CheckpointError: nothing is found at `source`, or the weights do not fit in every key. Weights are never left
+            at their random initial values.
+
+    Example:
+        >>> towers = load_clip("tests/golden/longclip_tiny_weights.safetensors")
+        >>> towers.context_length, towers.image_size, towers.embed_dim
+        (248, 32, 32)
+    """
+    name = os.fspath(source)
+    path = Path(name.removeprefix("local-dir:"))
+    if name in _LONG_CLIP_FILES and not path.exists():
+        towers = _load_original(_download(name, _LONG_CLIP_FILES[name]))
+    elif path.is_file():
+        towers = _load_original(path)
+    elif path.is_dir():
+        towers = _load_folder(path)
+    elif name.startswith("local-dir:"):
+        raise CheckpointError(f"no folder {str(path)!r}")
+    else:
+        towers = _load_open_clip(name if name.startswith("hf-hub:") else f"hf-hub:{name}")
+    return towers.to(device=device, dtype=dtype or torch.float32).eval()
+
+
+def _load_folder(folder: Path) -> ClipTowers:
+    if (folder / "open_clip_config.json").is_file():
+        return _load_open_clip(f"local-dir:{folder}")
+    files = sorted(file for file in folder.iterdir() if file.suffix in _WEIGHT_SUFFIXES)
+    if len(files) != 1:
+        names = ", ".join(file.name for file in files) or "none"
+        raise CheckpointError(
+            f"{str(folder)!r} holds no open_clip_config.json; a folder with a checkpoint in the original layout must "
+            f"hold exactly one weight file, found: {names}"
+        )
+    return _load_original(files[0])
+
+
+def _load_original(file: Path) -> ClipTowers:
+    from reward.checkpoints import load_strict, load_tensors
+
+    tensors = load_tensors(file)
+    if not is_original_layout(tensors):
+        raise CheckpointError(
+            f"{str(file)!r} is not a CLIP or Long-CLIP checkpoint in the original key layout; for an open_clip model "
+            "name the folder that holds its open_clip_config.json"
+        )
+    metadata = None
+    if file.suffix == ".safetensors":
+        from safetensors import safe_open
+
+        with safe_open(file, "pt") as opened:
+            metadata = opened.metadata()
+    model_cfg, state = clip_from_original_layout(tensors, metadata=metadata)
+    clip = build_clip(model_cfg)
+    load_strict(clip, state, where=str(file))
+    return ClipTowers(clip, make_bpe_tokenizer(model_cfg["text_cfg"]["context_length"]))
+
+
+def _download(repo_id: str, filename: str) -> Path:
+    from huggingface_hub import hf_hub_download
+
+    try:
+        return Path(hf_hub_download(repo_id, filename))
+    except (OSError, ValueError) as error:  # every error of the client is one of these
+        raise CheckpointError(
+            f"cannot fetch {filename} of {repo_id} from the Hub: {error}. Download it once where there is a network, "
+            "and pass the path of the file."
+        ) from error
+
+
+def _load_open_clip(name: str) -> ClipTowers:
+    import open_clip
+
+    from reward.checkpoints import ordinary_loading
+
+    try:
+        with ordinary_loading():
+            clip = open_clip.create_model(name, require_pretrained=True)
+    except (OSError, ValueError, RuntimeError, KeyError, TypeError) as error:
+        raise CheckpointError(
+            f"cannot load the open_clip model {name!r}: {error}. Expected a folder or Hub repository with "
+            "open_clip_config.json and open_clip_model.safetensors."
+        ) from error
+    tokenizer = open_clip.get_tokenizer(name)
+    text = getattr(clip, "text", clip)
+    if hasattr(tokenizer, "tokenizer"):
+        wrapped: ClipTokenizer | HubClipTokenizer = HubClipTokenizer(tokenizer)
+    else:
+        wrapped = make_bpe_tokenizer(text.context_length)
+    return ClipTowers(clip, wrapped, dict(open_clip.get_model_preprocess_cfg(clip)))

@@ -1,0 +1,192 @@
+"""R2C: the language-model branch, which reads references and candidate under the rubric of one aspect at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+from reward.backbones.hidden_states import CausalStates, decoder_of, pool_states
+from reward.backbones.plain_text import PlainTextEncoder
+from reward.metrics.vela.config import LoraSettings, TextConfig
+from reward.metrics.vela.prompts import REFERENCE_MARK, REFERENCE_SEPARATOR, PromptLayout
+
+__all__ = ["PromptTokenizer", "PromptTokens", "TextBranch", "add_lora"]
+
+
+class PromptTokens(NamedTuple):
+    """One prompt: the ids before the candidate, the candidate's, those after it, and whether any text was cut."""
+
+    prefix: list[int]
+    candidate: list[int]
+    tail: list[int]
+    truncated: bool
+
+
+class PromptTokenizer:
+    """Turns captions into prompts.
+
+    Args:
+        tokenizer: a `transformers` tokenizer.
+        config: prompts and room.
+
+    Raises:
+        ValueError: a rubric alone takes more room than `max_prefix_tokens`.
+    """
+
+    def __init__(self, tokenizer: Any, config: TextConfig) -> None:
+        self.tokenizer, self.config = tokenizer, config
+        self._plain = PlainTextEncoder(tokenizer)
+        framed = tokenizer if config.chat_template else None
+        self._layouts = {
+            (aspect, with_references): PromptLayout.of(prompt, with_references=with_references, tokenizer=framed)
+            for aspect, prompt in config.prompts.items()
+            for with_references in (False, True)
+        }
+        self._own = {
+            key: tuple(self._parsed(part) for part in (layout.start or "", layout.middle, layout.tail))
+            for key, layout in self._layouts.items()
+        }
+        for (aspect, _), (start, middle, _) in self._own.items():
+            if len(start) + len(middle) > config.max_prefix_tokens:
+                raise ValueError(
+                    f"the prompt of {aspect!r} takes {len(start) + len(middle)} tokens without any reference, more "
+                    f"than max_prefix_tokens={config.max_prefix_tokens}"
+                )
+
+    def _parsed(self, text: str) -> list[int]:
+        ids: list[int] = self.tokenizer.encode(text, add_special_tokens=False)
+        return ids
+
+    def prefix(self, references: Sequence[str], aspect: str) -> tuple[list[int], bool]:
+        """Ids of everything before the candidate, and whether a reference was cut.
+
+        References that do not fit are cut at their ends, the longest first.
+        """
+        start, middle, _ = self._own[aspect, bool(references)]
+        room = self.config.max_prefix_tokens - len(start) - len(middle)
+        ids, cut = self._references(tuple(references), room)
+        return [*start, *ids, *middle], cut
+
+    def _references(self, references: tuple[str, ...], room: int) -> tuple[list[int], bool]:
+        if not references:
+            return [], False
+        mark, end = self._parsed(REFERENCE_MARK), self._parsed(REFERENCE_SEPARATOR)
+        # room for marks first: references that are crowded out by them are left out from the last one on
+        fit = min(len(references), (room + len(end)) // max(1, len(mark) + len(end)))
+        texts = [self._plain(text) for text in references[:fit]]
+        room -= fit * len(mark) + max(0, fit - 1) * len(end)
+        longest = _common_limit([len(ids) for ids in texts], room)
+        cut = fit < len(references) or any(len(ids) > longest for ids in texts)
+        joined: list[int] = []
+        for position, ids in enumerate(texts):
+            joined += [*(end if position else ()), *mark, *ids[:longest]]
+        return joined, cut
+
+    def candidate(self, text: str) -> tuple[list[int], bool]:
+        """Ids of the candidate, and whether its end was cut."""
+        ids = self._plain(text)
+        room = self.config.max_candidate_tokens
+        return ids[:room], len(ids) > room
+
+    def tail(self, aspect: str) -> list[int]:
+        """Ids of everything after the candidate."""
+        return list(self._own[aspect, True][2])
+
+    def __call__(self, candidate: str, references: Sequence[str], aspect: str) -> PromptTokens:
+        """The prompt of one candidate under one aspect's rubric."""
+        return self.many([(candidate, references)], [aspect])[0][0]
+
+    def many(self, texts: Sequence[tuple[str, Sequence[str]]], aspects: Sequence[str]) -> list[list[PromptTokens]]:
+        """Prompts of (candidate, references) pairs under several aspects; shared texts are tokenised once."""
+        candidates: dict[str, tuple[list[int], bool]] = {}
+        prefixes: dict[tuple[tuple[str, ...], str], tuple[list[int], bool]] = {}
+        rows = []
+        for candidate, references in texts:
+            references = tuple(references)
+            if candidate not in candidates:
+                candidates[candidate] = self.candidate(candidate)
+            ids, cut = candidates[candidate]
+            row = []
+            for aspect in aspects:
+                if (references, aspect) not in prefixes:
+                    prefixes[references, aspect] = self.prefix(references, aspect)
+                prefix, prefix_cut = prefixes[references, aspect]
+                row.append(PromptTokens(prefix, ids, self.tail(aspect), prefix_cut or cut))
+            rows.append(row)
+        return rows
+
+
+def _common_limit(lengths: Sequence[int], room: int) -> int:
+    """The longest limit under which all texts, each cut to it, fit into the room."""
+    if sum(lengths) <= room:
+        return max(lengths, default=0)
+    left = room
+    for position, length in enumerate(sorted(lengths)):
+        share = left // (len(lengths) - position)
+        if length > share:
+            return share
+        left -= length
+    raise AssertionError("texts that fit were handled above")
+
+
+def add_lora(decoder: nn.Module, settings: LoraSettings) -> nn.Module:
+    """Puts fresh low-rank adapters (which change nothing yet) into a decoder; all its other weights are frozen.
+
+    The adapters are kept in float32, so that half-precision backbones can be trained.
+    """
+    from peft import LoraConfig, inject_adapter_in_model
+    from peft.tuners.tuners_utils import cast_adapter_dtype
+
+    lora = LoraConfig(
+        r=settings.r,
+        lora_alpha=settings.alpha,
+        lora_dropout=settings.dropout,
+        target_modules=list(settings.target_modules),
+    )
+    decoder = inject_adapter_in_model(lora, decoder)
+    cast_adapter_dtype(decoder, adapter_name="default")
+    return decoder
+
+
+class TextBranch(nn.Module):
+    """g_r2c = [mean of the last hidden states over the whole prompt ; the last token's], size 2 * d.
+
+    Args:
+        model: a causal LM of transformers, with or without its head (which is not used).
+        tokenizer: its tokenizer.
+        config: prompts and room.
+    """
+
+    def __init__(self, model: nn.Module, tokenizer: Any, config: TextConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.decoder: Any = decoder_of(model)
+        if config.backbone is not None:
+            self.decoder.requires_grad_(False)
+        if config.lora is not None:
+            self.decoder = add_lora(self.decoder, config.lora)
+        self.prompts = PromptTokenizer(tokenizer, config)
+        self.size = 2 * self.decoder.config.get_text_config().hidden_size
+        self._states = [CausalStates(self.decoder)]  # in a list, so that the decoder is registered only once
+
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """One padded batch, differentiable.
+
+        Args:
+            input_ids, attention_mask: (B, L), padded on the right.
+
+        Returns:
+            g_r2c (B, 2 * d), float32, and the last hidden states (B, L, d).
+        """
+        hidden = self.decoder(input_ids=input_ids, attention_mask=attention_mask, use_cache=False).last_hidden_state
+        return pool_states(hidden, attention_mask), hidden
+
+    def encode(
+        self, prompts: Sequence[PromptTokens], *, token_budget: int = 8192, max_rows: int | None = None
+    ) -> torch.Tensor:
+        """g_r2c (N, 2 * d) of prompts, each distinct prefix computed once; see `CausalStates`."""
+        pairs = [(prompt.prefix, [*prompt.candidate, *prompt.tail]) for prompt in prompts]
+        return self._states[0].encode(pairs, token_budget=token_budget, max_rows=max_rows)
