@@ -310,7 +310,7 @@ def push_checkpoint(
         if revision is not None:
             api.create_branch(repo, branch=revision, exist_ok=True)
         commit = api.upload_folder(
-            folder_path=folder,
+            folder_path=Path(folder),
             repo_id=repo,
             revision=revision,
             commit_message=commit_message,
