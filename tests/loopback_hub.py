@@ -12,14 +12,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 from urllib.parse import parse_qs, unquote, urlsplit
 
 __all__ = ["LoopbackHub", "loopback_hub"]
 
-_API = re.compile(r"^/api/(models|datasets)/([^/]+/[^/]+)(?:/(revision|tree|paths-info|preupload|commit|commits|branch)/(.+))?$")
+_CALLS = "revision|tree|paths-info|preupload|commit|commits|branch"
+_API = re.compile(rf"^/api/(models|datasets)/([^/]+/[^/]+)(?:/({_CALLS})/(.+))?$")
 _RESOLVE = re.compile(r"^/(datasets/)?([^/]+/[^/]+)/resolve/([^/]+)/(.+)$")
 _LFS_BATCH = re.compile(r"^/(datasets/)?([^/]+/[^/]+)\.git/info/lfs/objects/batch$")
+_Answer: TypeAlias = "tuple[int, dict[str, str], bytes]"  # status, headers, body
 _DATE = "2024-01-01T00:00:00.000Z"
 # What the Hub stores as large files, whatever their size; so a push goes through the LFS calls.
 _LFS_SUFFIXES = (".safetensors", ".bin", ".pt", ".parquet")
@@ -85,7 +87,7 @@ class LoopbackHub:
 
     # What follows answers the HTTP calls: each gives (status, headers, body).
 
-    def _answer(self, method: str, target: str, headers: Mapping[str, str], body: bytes) -> tuple[int, dict[str, str], bytes]:
+    def _answer(self, method: str, target: str, headers: Mapping[str, str], body: bytes) -> _Answer:
         url = urlsplit(target)
         path = unquote(url.path)
         with self._lock:
@@ -111,7 +113,7 @@ class LoopbackHub:
                 return self._resolve(kind, match[2], match[3], match[4], headers.get("Range"))
         return self._error(404, "", f"the loopback Hub has no answer for {method} {path}")
 
-    def _create(self, payload: dict[str, Any]) -> tuple[int, dict[str, str], bytes]:
+    def _create(self, payload: dict[str, Any]) -> _Answer:
         kind = {"dataset": "datasets"}.get(payload.get("type") or "model", "models")
         repo_id = f"{payload.get('organization') or 'tester'}/{payload['name']}"
         url = f"{self.endpoint}/{'datasets/' if kind == 'datasets' else ''}{repo_id}"
@@ -121,9 +123,7 @@ class LoopbackHub:
         self._repos[(kind, repo_id)].commit({".gitattributes": b""}, "main")
         return self._json({"url": url, "name": repo_id, "id": repo_id})
 
-    def _api(
-        self, method: str, match: re.Match[str], query: dict[str, list[str]], body: bytes
-    ) -> tuple[int, dict[str, str], bytes]:
+    def _api(self, method: str, match: re.Match[str], query: dict[str, list[str]], body: bytes) -> _Answer:
         kind, repo_id, call, rest = match[1], match[2], match[3], match[4] or ""
         repo = self._repos.get((kind, repo_id))
         if repo is None:
@@ -138,8 +138,8 @@ class LoopbackHub:
         files = repo.commits[sha]
         if call in (None, "revision"):
             siblings = [{"rfilename": path} for path in sorted(files)]
-            facts = {"id": repo_id, "modelId": repo_id, "sha": sha, "siblings": siblings, "tags": [], "private": False}
-            return self._json({**facts, "gated": False, "disabled": False, "lastModified": _DATE, "downloads": 0, "likes": 0})
+            facts = {"id": repo_id, "modelId": repo_id, "sha": sha, "siblings": siblings, "lastModified": _DATE}
+            return self._json({**facts, "private": False, "gated": False, "tags": [], "downloads": 0, "likes": 0})
         if call == "tree":
             return self._tree(files, folder, recursive=query.get("recursive", ["false"])[0].lower() in ("true", "1"))
         if call == "paths-info":
@@ -162,9 +162,7 @@ class LoopbackHub:
             return self._json({"files": modes})
         return self._commit(repo_id, repo, revision, dict(files), body)
 
-    def _commit(
-        self, repo_id: str, repo: _Repo, branch: str, files: dict[str, bytes], body: bytes
-    ) -> tuple[int, dict[str, str], bytes]:
+    def _commit(self, repo_id: str, repo: _Repo, branch: str, files: dict[str, bytes], body: bytes) -> _Answer:
         for line in body.splitlines():
             operation = json.loads(line)
             key, value = operation["key"], operation["value"]
@@ -185,7 +183,7 @@ class LoopbackHub:
             entry["lfs"] = {"oid": hashlib.sha256(content).hexdigest(), "size": len(content), "pointerSize": 134}
         return entry
 
-    def _tree(self, files: dict[str, bytes], folder: str, *, recursive: bool) -> tuple[int, dict[str, str], bytes]:
+    def _tree(self, files: dict[str, bytes], folder: str, *, recursive: bool) -> _Answer:
         prefix = folder.rstrip("/") + "/" if folder else ""
         entries: dict[str, dict[str, Any]] = {}
         for path, content in sorted(files.items()):
@@ -201,9 +199,7 @@ class LoopbackHub:
             return self._error(404, "EntryNotFound", f"no folder {folder}")
         return self._json(list(entries.values()))
 
-    def _resolve(
-        self, kind: str, repo_id: str, revision: str, path: str, span: str | None
-    ) -> tuple[int, dict[str, str], bytes]:
+    def _resolve(self, kind: str, repo_id: str, revision: str, path: str, span: str | None) -> _Answer:
         repo = self._repos.get((kind, repo_id))
         if repo is None:
             return self._error(404, "RepoNotFound", "Repository not found")
@@ -223,7 +219,7 @@ class LoopbackHub:
             return 206, headers, content[start : stop + 1]
         return 200, headers, content
 
-    def _lfs_batch(self, payload: dict[str, Any]) -> tuple[int, dict[str, str], bytes]:
+    def _lfs_batch(self, payload: dict[str, Any]) -> _Answer:
         objects = []
         for item in payload["objects"]:
             answer = {"oid": item["oid"], "size": item["size"]}
@@ -232,18 +228,16 @@ class LoopbackHub:
             objects.append(answer)
         return self._json({"transfer": "basic", "objects": objects})
 
-    def _lfs_put(self, oid: str, body: bytes) -> tuple[int, dict[str, str], bytes]:
+    def _lfs_put(self, oid: str, body: bytes) -> _Answer:
         if hashlib.sha256(body).hexdigest() != oid:
             return self._error(400, "", "content does not match its oid")
         self._blobs[oid] = body
         return 200, {}, b""
 
-    def _json(self, value: Any, status: int = 200) -> tuple[int, dict[str, str], bytes]:
+    def _json(self, value: Any, status: int = 200) -> _Answer:
         return status, {"Content-Type": "application/json"}, json.dumps(value).encode()
 
-    def _error(
-        self, status: int, code: str, message: str, headers: Mapping[str, str] | None = None
-    ) -> tuple[int, dict[str, str], bytes]:
+    def _error(self, status: int, code: str, message: str, headers: Mapping[str, str] | None = None) -> _Answer:
         extra = {"X-Error-Message": message, **({"X-Error-Code": code} if code else {}), **(headers or {})}
         return status, {"Content-Type": "application/json", **extra}, json.dumps({"error": message}).encode()
 

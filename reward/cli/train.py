@@ -1,0 +1,59 @@
+"""`capreward train`: trains a metric on human judgments from the command line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = ["train"]
+
+
+def train(
+    metric: Annotated[str, typer.Argument(help="Metric to train, such as vela.")],
+    output: Annotated[Path, typer.Option(help="Folder of the checkpoint; must be empty or absent.")],
+    data: Annotated[
+        str, typer.Option(help="'scenes', 'longcap-arena', a Hub id, or a folder with LongCap-Arena's columns.")
+    ] = "scenes",
+    preset: Annotated[str, typer.Option(help="Settings to start from, such as tiny or paper.")] = "tiny",
+    config: Annotated[
+        Path | None, typer.Option(help="YAML or JSON file of settings that override the preset's.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Overrides the seed of preset and config.")] = None,
+    resume: Annotated[bool, typer.Option(help="Go on with the unfinished run in the output folder.")] = False,
+) -> None:
+    """Train a metric on human judgments and write a checkpoint that every command and VelaReward can load.
+
+    For several processes: accelerate launch --num_processes 2 -m reward.cli.main train vela --output FOLDER
+    """
+    import shlex
+    import sys
+
+    from accelerate import PartialState
+    from rich.console import Console
+    from rich.table import Table
+
+    from reward.errors import ConfigError
+    from reward.registry import metric_spec
+    from reward.training.config import make_config, read_config_file
+    from reward.training.loop import train as run
+    from reward.training.loop import training_plug
+
+    spec = metric_spec(metric)
+    presets = training_plug(spec).PRESETS
+    if preset not in presets:
+        raise ConfigError(f"{metric} has no preset {preset!r}; known: {', '.join(sorted(presets))}")
+    layers = [presets[preset], read_config_file(config) if config else {}, {} if seed is None else {"seed": seed}]
+    command = shlex.join(["capreward", *sys.argv[1:]])
+    result = run(metric, data, output, make_config(*layers), resume=resume, command=command)
+
+    if not PartialState().is_main_process:
+        return
+    table = Table("part", *spec.aspects, "mean", title="Kendall's tau-c x 100")
+    for part, found in result.figures.items():
+        values = [found.get(f"tau_c_{aspect}") for aspect in spec.aspects] + [found["tau_c"]]
+        table.add_row(part, *("-" if value is None else f"{100 * value:.1f}" for value in values))
+    console = Console()
+    console.print(table)
+    console.print(f"kept step {result.best_step} of {result.steps}; checkpoint: {result.folder}")

@@ -1,0 +1,262 @@
+"""What training needs from VELA: presets, a network from settings, batches of judgments, and the checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from reward.errors import CheckpointError, ConfigError
+from reward.images import image_key, load_image
+from reward.metrics.vela.config import VelaConfig
+from reward.metrics.vela.model import VelaModel
+from reward.metrics.vela.spec import SPEC
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+    from reward.samples import CaptionSample
+
+__all__ = ["PRESETS", "VelaCollator", "make_collator", "make_model", "make_tokenizer", "save_model"]
+
+_PAD, _START, _END = "<pad>", "<start>", "<end>"
+
+# Everything small and trained from scratch, for the synthetic scenes on a laptop. "vocab_size" is set by the tokenizer
+# that is trained with it.
+_TINY: dict[str, Any] = {
+    "learning_rate": 1e-3,
+    "batch_size": 16,
+    "epochs": 6,
+    "patience": 2,
+    "schedule": "cosine",
+    "warmup_ratio": 0.05,
+    "eval_batch_size": 64,
+    "reference_free_rate": 0.3,
+    "max_references": 2,
+    "model": {
+        "aspects": SPEC.aspects,
+        "tokenizer": {"vocab_size": 800},
+        "text": {
+            "backbone": None,
+            "architecture": {
+                "model_type": "qwen2",
+                "hidden_size": 128,
+                "intermediate_size": 384,
+                "num_hidden_layers": 3,
+                "num_attention_heads": 4,
+                "num_key_value_heads": 2,
+                "max_position_embeddings": 2048,
+            },
+            "lora": None,
+            "chat_template": False,
+            "prompts": {
+                aspect: {
+                    "system": aspect,
+                    "references": "references\n{references}\n",
+                    "candidate": "candidate\n{candidate}",
+                    "cue": "score",
+                }
+                for aspect in SPEC.aspects
+            },
+            "max_prefix_tokens": 768,
+            "max_candidate_tokens": 384,
+        },
+        "image": {
+            "backbone": None,
+            "architecture": {
+                "model_cfg": {
+                    "embed_dim": 128,
+                    "vision_cfg": {"image_size": 96, "patch_size": 16, "width": 128, "layers": 4, "head_width": 32},
+                    "text_cfg": {"context_length": 248, "width": 128, "layers": 3, "heads": 4},
+                },
+                "preprocess_cfg": {"mean": [0.5, 0.5, 0.5], "std": [0.5, 0.5, 0.5]},
+            },
+        },
+    },
+}
+
+# Matsuda et al., section 5: Qwen2.5-3B with LoRA, frozen Long-CLIP ViT-L/14, at most 10 epochs of batch 4.
+_PAPER: dict[str, Any] = {
+    "learning_rate": 1e-4,
+    "batch_size": 4,
+    "epochs": 10,
+    "patience": 1,
+    "precision": "bf16",
+    "test_parts": ("dci_val", "dci_test"),
+    "model": {
+        "aspects": SPEC.aspects,
+        "text": {
+            "backbone": "Qwen/Qwen2.5-3B-Instruct",
+            "lora": {"r": 16, "alpha": 16, "dropout": 0.1, "target_modules": ["q_proj", "v_proj"]},
+        },
+        "image": {"backbone": "BeichenZhang/LongCLIP-L"},
+    },
+}
+
+PRESETS: Mapping[str, Mapping[str, Any]] = {"tiny": _TINY, "paper": _PAPER}
+
+
+def make_tokenizer(texts: Sequence[str], vocab_size: int) -> PreTrainedTokenizerFast:
+    """Trains a byte-level BPE tokenizer; any text can be written in it. The end token has the highest id.
+
+    Args:
+        texts: captions to learn from.
+        vocab_size: largest number of tokens, control tokens included.
+
+    Example:
+        >>> tokenizer = make_tokenizer(["a red star", "a red ring"], 300)
+        >>> tokenizer.decode(tokenizer("a red ring")["input_ids"])
+        'a red ring'
+        >>> tokenizer.convert_tokens_to_ids("<end>") == len(tokenizer) - 1
+        True
+    """
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    if vocab_size < 300:
+        raise ConfigError(f"tokenizer vocab_size must be at least 300, got {vocab_size}: the bytes alone take 256")
+    backend = Tokenizer(models.BPE())
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size - 1,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        special_tokens=[_PAD, _START],
+        show_progress=False,
+    )
+    backend.train_from_iterator(texts, trainer)
+    # Added last: open_clip's pooling reads a caption at its highest id.
+    backend.add_special_tokens([_END])
+    return PreTrainedTokenizerFast(tokenizer_object=backend, pad_token=_PAD, bos_token=_START, eos_token=_END)
+
+
+def make_model(
+    settings: Mapping[str, Any], *, texts: Callable[[], Sequence[str]], precision: str = "fp32"
+) -> VelaModel:
+    """A VELA model to train.
+
+    Args:
+        settings: the fields of `VelaConfig` as plain values; and `tokenizer: {"vocab_size": ...}` when a branch has an
+            architecture of its own, whose vocabulary is then filled in.
+        texts: gives the captions that such a tokenizer is trained on.
+        precision: in `"bf16"` and `"fp16"` frozen backbones are held in that type; what is trained stays in float32.
+
+    Raises:
+        ConfigError: unknown or contradictory settings.
+        CheckpointError: a backbone cannot be loaded.
+    """
+    plain = {key: value for key, value in settings.items() if key != "tokenizer"}
+    branches = {name: dict(plain[name]) for name in ("text", "image") if plain.get(name) is not None}
+    own = [name for name, branch in branches.items() if branch.get("architecture") is not None]
+    tokenizer = None
+    if own:
+        if set(settings.get("tokenizer") or {}) != {"vocab_size"}:
+            raise ConfigError('a branch trained from scratch needs the setting "tokenizer": {"vocab_size": ...}')
+        tokenizer = make_tokenizer(texts(), settings["tokenizer"]["vocab_size"])
+        for name in own:
+            branches[name]["architecture"] = _with_vocabulary(name, branches[name]["architecture"], tokenizer)
+    try:
+        config = VelaConfig.from_dict({**plain, **branches})
+    except CheckpointError as error:
+        raise ConfigError(f"model settings: {error}") from error
+    model = VelaModel.from_config(config, tokenizer=tokenizer)
+    if config.image is not None and config.image.architecture is not None:
+        # CLIP's own training scale: VELA does not use it, and DDP waits for a gradient of whatever is trained.
+        model.image.towers.clip.logit_scale.requires_grad_(False)
+    if precision != "fp32":
+        dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}[precision]
+        for parameter in model.parameters():
+            if not parameter.requires_grad:
+                parameter.data = parameter.data.to(dtype)
+    return model
+
+
+def _with_vocabulary(name: str, architecture: Mapping[str, Any], tokenizer: PreTrainedTokenizerFast) -> dict[str, Any]:
+    size = len(tokenizer)
+    start, end, pad = tokenizer.convert_tokens_to_ids([_START, _END, _PAD])
+    if name == "text":
+        return {**architecture, "vocab_size": size, "pad_token_id": pad, "bos_token_id": start, "eos_token_id": end}
+    model_cfg = architecture["model_cfg"]
+    text_cfg = {**model_cfg["text_cfg"], "vocab_size": size}
+    return {
+        **architecture,
+        "model_cfg": {**model_cfg, "text_cfg": text_cfg},
+        "tokenizer": {"start": start, "end": end, "pad": pad},
+    }
+
+
+class VelaCollator:
+    """Judgements to a padded batch for `VelaModel.forward`.
+
+    Rows about the same image and caption, which differ in the aspect, share one pass through the image branch.
+
+    Args:
+        model: gives tokenizers, prompts and preprocessing.
+    """
+
+    def __init__(self, model: VelaModel) -> None:
+        self._aspects = model.config.aspects
+        self._prompts = model.text.prompts if model.text is not None else None
+        self._towers = model.image.towers if model.image is not None else None
+
+    def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
+        """A batch of B rows.
+
+        Args:
+            rows: {"sample": CaptionSample, "aspect": place in the aspects, "target": rating in [0, 1]}.
+
+        Returns:
+            labels (B,), aspect (B,), and as the branches need them input_ids and attention_mask (B, L), pixels
+            (S, 3, H, W), clip_ids (S, context_length) and sample (B,).
+        """
+        samples = [row["sample"] for row in rows]
+        aspects = [int(row["aspect"]) for row in rows]
+        # labels come first: the Trainer takes the batch size from the first tensor
+        batch = {"labels": torch.tensor([float(row["target"]) for row in rows]), "aspect": torch.tensor(aspects)}
+        if self._prompts is not None:
+            prompts = [
+                self._prompts(sample.candidate, sample.references, self._aspects[aspect])
+                for sample, aspect in zip(samples, aspects, strict=True)
+            ]
+            batch |= _padded([[*prompt.prefix, *prompt.candidate, *prompt.tail] for prompt in prompts])
+        if self._towers is not None:
+            batch |= self._pairs(samples)
+        return batch
+
+    def _pairs(self, samples: Sequence[CaptionSample]) -> dict[str, torch.Tensor]:
+        assert self._towers is not None
+        places: dict[tuple[str, str], int] = {}
+        pixels, rows = [], []
+        for sample in samples:
+            assert sample.image is not None  # the data set was checked for it
+            key = (image_key(sample.image), sample.candidate)
+            if key not in places:
+                places[key] = len(places)
+                pixels.append(self._towers.preprocess(load_image(sample.image)))
+            rows.append(places[key])
+        clip_ids, _ = self._towers.tokenize([candidate for _, candidate in places])
+        return {"pixels": torch.stack(pixels), "clip_ids": clip_ids, "sample": torch.tensor(rows)}
+
+
+def _padded(sequences: Sequence[Sequence[int]]) -> dict[str, torch.Tensor]:
+    longest = max(map(len, sequences))
+    ids = torch.zeros(len(sequences), longest, dtype=torch.long)
+    mask = torch.zeros_like(ids)
+    for row, sequence in enumerate(sequences):
+        ids[row, : len(sequence)] = torch.tensor(sequence)
+        mask[row, : len(sequence)] = 1
+    return {"input_ids": ids, "attention_mask": mask}
+
+
+def make_collator(model: VelaModel) -> VelaCollator:
+    """The collator of a model; see `reward.training.loop.TrainingPlug`."""
+    return VelaCollator(model)
+
+
+def save_model(model: VelaModel, folder: Path, *, card: str) -> None:
+    """Writes a checkpoint folder with a model card; see `VelaScorer.save_pretrained` for the other files."""
+    from reward.metrics.vela.checkpoint import save_model as save
+
+    save(model, folder, card=card)

@@ -1,0 +1,216 @@
+"""TrainingConfig: everything a training run is decided by, read from YAML or JSON over a metric's preset."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from reward.errors import ConfigError
+
+__all__ = ["TrainingConfig", "make_config", "read_config_file"]
+
+_PRECISIONS = ("fp32", "bf16", "fp16")
+_SCHEDULES = ("constant", "linear", "cosine")
+
+
+@dataclass(frozen=True)
+class TrainingConfig:
+    """Settings of one training run.
+
+    Args:
+        model: the metric's own settings (for VELA the fields of `VelaConfig`); the metric checks them.
+        learning_rate: peak step size of AdamW with betas (0.9, 0.999).
+        weight_decay: AdamW's weight decay; not applied to biases and norms.
+        schedule: `"constant"`, `"linear"` or `"cosine"` decay to 0, after the warm-up.
+        warmup_ratio: share of all steps in which the rate rises from 0, in [0, 1).
+        max_grad_norm: gradients are clipped to this norm.
+        batch_size: judgements per process and forward pass.
+        accumulation: forward passes per optimizer step.
+        epochs: largest number of passes over the training part.
+        max_steps: largest number of optimizer steps, or None for no limit besides `epochs`.
+        eval_steps: steps between evaluations on the validation part; None evaluates after each epoch.
+        patience: training stops after this many evaluations without a better tau-c. The best checkpoint is kept.
+        eval_batch_size: judgements per process and forward pass of an evaluation.
+        precision: `"fp32"`, or mixed precision in `"bf16"` or `"fp16"` (fp16 needs a CUDA device).
+        seed: seed of new weights, dropout, order of the data and the choice of references.
+        reference_free_rate: share of training rows that are shown without references, in [0, 1], so that one model
+            scores with and without; at 1 the validation part is shown without them too.
+        max_references: at most this many references a row: in training a random choice anew each epoch, else the
+            first ones. None keeps all.
+        group_by_length: whether batches hold judgements of similar length, which saves padding.
+        workers: processes that prepare batches beside each training process.
+        train_part, validation_part: names of the parts of the data set to train on and to stop by.
+        test_parts: parts reported in the model card; those the data set lacks are left out.
+        scenes_train, scenes_val, scenes_test: numbers of rated captions in the parts `train`, `val` and `test` when the
+            data are the synthetic scenes.
+        scenes_seed: seed of the scenes' part `train`; `val` and `test` use the next two.
+
+    Raises:
+        ConfigError: a value out of range or of the wrong type.
+
+    Example:
+        >>> TrainingConfig(epochs=2).patience
+        1
+        >>> TrainingConfig(epochs=0)
+        Traceback (most recent call last):
+        ...
+        reward.errors.ConfigError: training config: epochs must be at least 1, got 0
+    """
+
+    model: Mapping[str, Any] = field(default_factory=dict)
+    learning_rate: float = 1e-4
+    weight_decay: float = 0.01
+    schedule: str = "constant"
+    warmup_ratio: float = 0.0
+    max_grad_norm: float = 1.0
+    batch_size: int = 4
+    accumulation: int = 1
+    epochs: int = 10
+    max_steps: int | None = None
+    eval_steps: int | None = None
+    patience: int = 1
+    eval_batch_size: int = 8
+    precision: str = "fp32"
+    seed: int = 0
+    reference_free_rate: float = 0.0
+    max_references: int | None = None
+    group_by_length: bool = True
+    workers: int = 0
+    train_part: str = "train"
+    validation_part: str = "val"
+    test_parts: tuple[str, ...] = ("dci_val", "dci_test", "test")
+    scenes_train: int = 4000
+    scenes_val: int = 300
+    scenes_test: int = 400
+    scenes_seed: int = 20_000
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.model, Mapping):
+            raise ConfigError(f"training config: model must be a table of settings, got {self.model!r}")
+        if isinstance(self.test_parts, list):  # what YAML and JSON give
+            object.__setattr__(self, "test_parts", tuple(self.test_parts))
+        if not isinstance(self.test_parts, tuple) or not all(isinstance(part, str) for part in self.test_parts):
+            raise ConfigError(f"training config: test_parts must be a list of names, got {self.test_parts!r}")
+        for name in (
+            "batch_size",
+            "eval_batch_size",
+            "accumulation",
+            "epochs",
+            "patience",
+            "scenes_train",
+            "scenes_val",
+        ):
+            self._check_whole(name, 1)
+        for name in ("max_steps", "eval_steps", "max_references"):
+            if getattr(self, name) is not None:
+                self._check_whole(name, 1)
+        for name in ("seed", "workers", "scenes_test", "scenes_seed"):
+            self._check_whole(name, 0)
+        for name in ("learning_rate", "max_grad_norm"):
+            self._check_number(name, lambda value: value > 0, "above 0")
+        self._check_number("weight_decay", lambda value: value >= 0, "at least 0")
+        self._check_number("warmup_ratio", lambda value: 0 <= value < 1, "in [0, 1)")
+        self._check_number("reference_free_rate", lambda value: 0 <= value <= 1, "in [0, 1]")
+        for name, allowed in (("precision", _PRECISIONS), ("schedule", _SCHEDULES)):
+            if getattr(self, name) not in allowed:
+                raise ConfigError(f"training config: {name} must be one of {allowed}, got {getattr(self, name)!r}")
+        if not isinstance(self.group_by_length, bool):
+            raise ConfigError(f"training config: group_by_length must be true or false, got {self.group_by_length!r}")
+        for name in ("train_part", "validation_part"):
+            if not isinstance(getattr(self, name), str) or not getattr(self, name):
+                raise ConfigError(f"training config: {name} must be the name of a part, got {getattr(self, name)!r}")
+        if self.train_part == self.validation_part:
+            raise ConfigError(
+                f"training config: train_part and validation_part are both {self.train_part!r}; stopping early on the "
+                "training data would never stop in time"
+            )
+
+    def _check_whole(self, name: str, least: int) -> None:
+        value = getattr(self, name)
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise ConfigError(f"training config: {name} must be a whole number, got {value!r}")
+        if value < least:
+            raise ConfigError(f"training config: {name} must be at least {least}, got {value}")
+
+    def _check_number(self, name: str, allowed: Any, words: str) -> None:
+        value = getattr(self, name)
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+            hint = "; YAML reads 1e-4 as text, write 1.0e-4" if isinstance(value, str) else ""
+            raise ConfigError(f"training config: {name} must be a number, got {value!r}{hint}")
+        if not allowed(value):
+            raise ConfigError(f"training config: {name} must be {words}, got {value}")
+
+    def to_dict(self) -> dict[str, Any]:
+        """The settings as plain JSON values; `make_config` reads them back."""
+        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        return {**values, "model": dict(self.model), "test_parts": list(self.test_parts)}
+
+
+def read_config_file(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Reads a `.yaml`, `.yml` or `.json` file that holds one table of settings.
+
+    Raises:
+        ConfigError: no such file, another suffix, broken syntax, or not a table.
+    """
+    path = Path(path)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"cannot read the config file {path}: {error.strerror}") from error
+    if path.suffix == ".json":
+        try:
+            values = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise ConfigError(f"{path} is not valid JSON: {error}") from error
+    elif path.suffix in (".yaml", ".yml"):
+        import yaml  # type: ignore[import-untyped]  # its stubs are a package of their own
+
+        try:
+            values = yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            raise ConfigError(f"{path} is not valid YAML: {error}") from error
+    else:
+        raise ConfigError(f"a config file ends in .yaml, .yml or .json, got {path}")
+    if not isinstance(values, dict):
+        raise ConfigError(f"{path} must hold a table of settings, got {type(values).__name__}")
+    return values
+
+
+def make_config(*layers: Mapping[str, Any]) -> TrainingConfig:
+    """One configuration from several tables: later ones win, tables inside the `model` table are merged key by key.
+
+    Raises:
+        ConfigError: a key that is no field of `TrainingConfig`, or a value it refuses.
+
+    Example:
+        >>> make_config({"epochs": 3, "model": {"a": {"b": 1}}}, {"model": {"a": {"c": 2}}}).model
+        {'a': {'b': 1, 'c': 2}}
+    """
+    known = {f.name for f in dataclasses.fields(TrainingConfig)}
+    merged: dict[str, Any] = {}
+    model: dict[str, Any] = {}
+    for layer in layers:
+        unknown = sorted(set(layer) - known)
+        if unknown:
+            names = ", ".join(sorted(known))
+            raise ConfigError(f"training config: unknown settings {', '.join(unknown)}; known: {names}")
+        part = layer.get("model", {})
+        if not isinstance(part, Mapping):
+            raise ConfigError(f"training config: model must be a table of settings, got {part!r}")
+        merged.update(layer)
+        model = _merged(model, part)
+    return TrainingConfig(**{**merged, "model": model})
+
+
+def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    found = dict(base)
+    for key, value in over.items():
+        below = found.get(key)
+        found[key] = _merged(below, value) if isinstance(below, Mapping) and isinstance(value, Mapping) else value
+    return found

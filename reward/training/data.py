@@ -1,0 +1,286 @@
+"""Human judgments as training rows: LongCap-Arena's layout from the Hub or disk, or the synthetic scenes."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from torch.utils.data import Dataset as TorchDataset
+
+from reward.errors import DataError, InvalidSampleError
+from reward.metrics.base import MetricSpec
+from reward.samples import CaptionSample
+
+if TYPE_CHECKING:
+    from datasets import Dataset, DatasetDict
+
+    from reward.training.config import TrainingConfig
+
+__all__ = ["ALIASES", "Judgement", "Judgements", "load_parts", "make_judgements"]
+
+# Short names accepted in place of a Hub id.
+ALIASES = {"longcap-arena": "Ka2ukiMatsuda/LongCap-Arena"}
+_TEXT_COLUMNS = ("refs", "cand")
+
+
+class Judgement(TypedDict):
+    """One training row: a caption, which aspect of it was rated (place in the metric's aspects), and how well."""
+
+    sample: CaptionSample
+    aspect: int
+    target: float
+
+
+@dataclass(frozen=True)
+class _Table:
+    """One split whose column `column` rates one aspect."""
+
+    rows: Dataset
+    column: str
+    aspect: int
+
+
+class Judgements(TorchDataset[Judgement]):
+    """Rows (caption, aspect, rating) of one part of a data set; images are read when a row is asked for.
+
+    Which references a row shows depends on `seed`, `epoch` and the row alone: not on the order of the rows, on the
+    number of worker processes, or on whether the run was resumed.
+
+    Args:
+        tables: splits with the column that rates an aspect.
+        root: folder of relative image paths, or None.
+        seed: seed of the choices below.
+        reference_free_rate: share of rows shown without references.
+        max_references: most references a row, or None.
+        choose: whether the references that stay are chosen at random (training) or the first ones (evaluation).
+    """
+
+    def __init__(
+        self,
+        tables: Sequence[_Table],
+        *,
+        root: Path | None = None,
+        seed: int = 0,
+        reference_free_rate: float = 0.0,
+        max_references: int | None = None,
+        choose: bool = False,
+    ) -> None:
+        self.epoch = 0
+        self._tables = list(tables)
+        self._root = root
+        self._seed = seed
+        self._reference_free_rate = reference_free_rate
+        self._max_references = max_references
+        self._choose = choose
+        self._index = [(place, row) for place, table in enumerate(tables) for row in range(len(table.rows))]
+
+    def __len__(self) -> int:
+        return len(self._index)
+
+    def __getitem__(self, item: int) -> Judgement:
+        place, number = self._index[item]
+        table = self._tables[place]
+        row = table.rows[number]
+        sample = CaptionSample(row["cand"], self._image(row), self._references(row["refs"] or [], item))
+        return {"sample": sample, "aspect": table.aspect, "target": float(row[table.column])}
+
+    def _image(self, row: Mapping[str, Any]) -> Any:
+        image = row.get("image")
+        if image is None:
+            image = row["file_name"]
+        if isinstance(image, str) and self._root is not None:
+            return self._root / image  # an absolute path stays itself
+        return image
+
+    def _references(self, references: Sequence[str], item: int) -> list[str]:
+        rng = random.Random(f"references {self._seed} {self.epoch} {item}")
+        if rng.random() < self._reference_free_rate:
+            return []
+        if self._max_references is None or len(references) <= self._max_references:
+            return list(references)
+        if not self._choose:
+            return list(references[: self._max_references])
+        kept = sorted(rng.sample(range(len(references)), self._max_references))
+        return [references[place] for place in kept]
+
+    def aspects(self) -> set[int]:
+        """Places of the aspects that are rated."""
+        return {table.aspect for table in self._tables}
+
+    def lengths(self) -> list[int]:
+        """Characters of candidate and references of each row, which stand for its cost; shape (N,)."""
+        found: list[int] = []
+        for table in self._tables:
+            for candidate, references in zip(table.rows["cand"], table.rows["refs"], strict=True):
+                found.append(len(candidate) + sum(map(len, (references or [])[: self._max_references])))
+        return found
+
+    def texts(self) -> list[str]:
+        """Every candidate and reference once, in a fixed order: what a tokenizer may be trained on."""
+        found: dict[str, None] = {}
+        for table in self._tables:
+            found |= dict.fromkeys(table.rows["cand"])
+            found |= dict.fromkeys(text for texts in table.rows["refs"] for text in texts or [])
+        return list(found)
+
+    def sorted_by_length(self) -> Judgements:
+        """The same rows from short to long, so that batches taken in order need little padding."""
+        lengths = self.lengths()
+        found = self._copy()
+        found._index = [self._index[item] for item in sorted(range(len(self)), key=lambda item: (lengths[item], item))]
+        return found
+
+    def without_references(self) -> Judgements:
+        """The same rows shown without references."""
+        found = self._copy()
+        found._reference_free_rate = 1.0
+        return found
+
+    def _copy(self) -> Judgements:
+        """A shallow copy: the tables are shared."""
+        found = Judgements(
+            self._tables,
+            root=self._root,
+            seed=self._seed,
+            reference_free_rate=self._reference_free_rate,
+            max_references=self._max_references,
+            choose=self._choose,
+        )
+        found._index = list(self._index)
+        return found
+
+
+def load_parts(source: str | os.PathLike[str], config: TrainingConfig) -> tuple[DatasetDict, Path | None]:
+    """Loads the splits of a data set.
+
+    Args:
+        source: `"scenes"` (made on the spot), a folder written by `save_to_disk` or readable by
+            `datasets.load_dataset`, a Hub id, or an alias: `"longcap-arena"`.
+        config: numbers and seed of the scenes.
+
+    Returns:
+        The splits, and the folder in which image paths are relative (None when the data set is not a folder).
+
+    Raises:
+        DataError: the source cannot be loaded, or has no named splits.
+    """
+    from datasets import Dataset, DatasetDict, load_dataset, load_from_disk
+
+    if source == "scenes":
+        return _make_scenes(config), None
+    folder = Path(source)
+    try:
+        if (folder / "dataset_dict.json").exists() or (folder / "state.json").exists():
+            loaded = load_from_disk(str(folder))
+        else:
+            loaded = load_dataset(str(folder) if folder.is_dir() else ALIASES.get(str(source), str(source)))
+    except Exception as error:  # `datasets` raises errors of httpx, pyarrow, fsspec, yaml and its own
+        raise DataError(
+            f"cannot load the data set {str(source)!r}: {type(error).__name__}: {error}\n"
+            f"Give 'scenes', a folder, a Hub id or {', '.join(ALIASES)}; a Hub id needs a network or a filled cache."
+        ) from error
+    if isinstance(loaded, Dataset) or not isinstance(loaded, DatasetDict):
+        raise DataError(f"{source} is one table; training needs a DatasetDict: a part to train on and one to stop by")
+    return loaded, folder if folder.is_dir() else None
+
+
+def _make_scenes(config: TrainingConfig) -> DatasetDict:
+    from datasets import DatasetDict
+
+    from reward.scenes import make_dataset
+
+    sizes = {"train": config.scenes_train, "val": config.scenes_val, "test": config.scenes_test}
+    return DatasetDict(
+        {part: make_dataset(n, config.scenes_seed + place) for place, (part, n) in enumerate(sizes.items()) if n}
+    )
+
+
+def make_judgements(
+    splits: Mapping[str, Dataset], part: str, spec: MetricSpec, config: TrainingConfig, *, root: Path | None = None
+) -> Judgements:
+    """The rows of one part of a data set.
+
+    A part is either one split an aspect, named `<part>.<aspect>` with the rating in the column `score` (LongCap-Arena),
+    or one split `<part>` with one column an aspect (the scenes), or, for a metric of one aspect, a split `<part>` with
+    the column `score`. Aspects may be named by their aliases.
+
+    Args:
+        splits: {name: split}.
+        part: the part's name.
+        spec: facts of the metric: its aspects and aliases.
+        config: gives seed, `reference_free_rate` and `max_references`; the part `config.train_part` is shown as in
+            training, others as in evaluation.
+        root: folder of relative image paths.
+
+    Raises:
+        DataError: no such part, an empty split, a missing column, or a rating outside [0, 1].
+    """
+    tables = _find_tables(splits, part, spec)
+    if not tables:
+        names = [f"{part}.{alias}" for alias in spec.aliases] or [f"{part}.{aspect}" for aspect in spec.aspects]
+        raise DataError(
+            f"the data set has no part {part!r} that rates {spec.name}: expected splits {', '.join(names)}, or a split "
+            f"{part!r} with columns named after the aspects; found {', '.join(splits) or 'no splits'}"
+        )
+    checked = [dataclasses.replace(table, rows=_checked(table, name)) for name, table in tables]
+    training = part == config.train_part
+    rate = config.reference_free_rate if training else float(config.reference_free_rate == 1)
+    return Judgements(
+        checked,
+        root=root,
+        seed=config.seed,
+        reference_free_rate=rate,
+        max_references=config.max_references,
+        choose=training,
+    )
+
+
+def _find_tables(splits: Mapping[str, Dataset], part: str, spec: MetricSpec) -> list[tuple[str, _Table]]:
+    names = {**{aspect: aspect for aspect in spec.aspects}, **spec.aliases}
+    found = []
+    for name, aspect in names.items():
+        split = f"{part}.{name}"
+        if split in splits:
+            found.append((split, _Table(splits[split], "score", spec.aspects.index(aspect))))
+    if not found and part in splits:
+        columns = [name for name in names if name in splits[part].column_names]
+        found = [(part, _Table(splits[part], name, spec.aspects.index(names[name]))) for name in columns]
+        if not found and len(spec.aspects) == 1:
+            found = [(part, _Table(splits[part], "score", 0))]
+    return found
+
+
+def _checked(table: _Table, name: str) -> Dataset:
+    """The split with its images left undecoded, after a look at its columns and ratings."""
+    from datasets import Image
+
+    rows = table.rows
+    if not len(rows):
+        raise DataError(f"split {name!r} is empty")
+    missing = [column for column in (*_TEXT_COLUMNS, table.column) if column not in rows.column_names]
+    if "image" not in rows.column_names and "file_name" not in rows.column_names:
+        missing.append("image (or file_name)")
+    if missing:
+        raise DataError(f"split {name!r} lacks the columns {', '.join(missing)}; it has {', '.join(rows.column_names)}")
+    for number, value in enumerate(rows[table.column]):
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:  # NaN fails as well
+            raise DataError(
+                f"split {name!r}, row {number}: {table.column} must be a number in [0, 1], got {value!r}; "
+                "map a five-point rating r to (r - 1) / 4"
+            )
+    for number, (candidate, references) in enumerate(zip(rows["cand"], rows["refs"], strict=True)):
+        try:
+            CaptionSample(candidate, references=references)
+        except InvalidSampleError as error:
+            raise DataError(f"split {name!r}, row {number}: {error}") from error
+    if "image" in rows.column_names and isinstance(rows.features["image"], Image):
+        # Left encoded, so that reward.images reads it, with its checks, in the worker that needs it.
+        rows = rows.cast_column("image", Image(decode=False))
+    # Columns that training does not read (scene graphs, ratings of single raters) would be decoded with every row.
+    wanted = {*_TEXT_COLUMNS, table.column, "image", "file_name"}
+    return rows.select_columns([column for column in rows.column_names if column in wanted])

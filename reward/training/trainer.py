@@ -1,0 +1,115 @@
+"""MetricTrainer: transformers.Trainer with a regression loss, a resumable order of rows, and small checkpoints."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+from reward.training.losses import mean_squared_error
+from reward.training.sampling import EpochOrder
+
+__all__ = ["STATE_FILE", "MetricTrainer", "last_checkpoint"]
+
+STATE_FILE = "trainer_state.json"
+_TRAINED_FILE = "trained.safetensors"
+
+
+class MetricTrainer(Trainer):
+    """Trains a network whose output has `scores` (N,) against the key `labels` of each batch.
+
+    It differs from its base in four things: the loss; the order of the rows, which is a function of seed and epoch;
+    checkpoints, which hold the trained parameters only, since frozen backbones are large and do not change; and the
+    epoch, which it tells the data set, so that random choices about a row can be made anew each epoch.
+
+    Args:
+        network: what is trained.
+        lengths: lengths (N,) of the training rows to batch by, or None.
+        kwargs: as for `transformers.Trainer`, except `model`.
+    """
+
+    def __init__(self, network: nn.Module, *, lengths: list[int] | None, **kwargs: Any) -> None:
+        super().__init__(model=_Scores(network), **kwargs)
+        # The loss is a mean over the batch, so the base class must divide it by the number of accumulated batches.
+        self.model_accepts_loss_kwargs = False
+        self.loss_is_scaled_for_ga = False
+        rows_a_step = self.args.train_batch_size * self.args.gradient_accumulation_steps * self.args.world_size
+        self._order = EpochOrder(lengths, len(self.train_dataset), rows_a_step, self.args.seed)
+        self.add_callback(_TellEpoch([self._order, self.train_dataset]))
+
+    def compute_loss(
+        self, model: nn.Module, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
+    ) -> Any:
+        scores = model(**{name: value for name, value in inputs.items() if name != "labels"})
+        loss = mean_squared_error(scores, inputs["labels"])
+        return (loss, {"loss": loss, "scores": scores}) if return_outputs else loss
+
+    def _get_train_sampler(self, train_dataset: Any = None) -> EpochOrder:
+        return self._order
+
+    def _save(self, output_dir: str | None = None, state_dict: dict[str, Any] | None = None) -> None:
+        if self.args.should_save:
+            from safetensors.torch import save_file
+
+            folder = Path(output_dir or self.args.output_dir)
+            folder.mkdir(parents=True, exist_ok=True)
+            trained = {name: value.detach().cpu().contiguous() for name, value in self._trained().items()}
+            save_file(trained, folder / _TRAINED_FILE, metadata={"format": "pt"})
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
+        self._load_trained(resume_from_checkpoint)
+
+    def _load_best_model(self) -> None:
+        self._load_trained(self.state.best_model_checkpoint)
+
+    def _trained(self) -> dict[str, nn.Parameter]:
+        return {name: value for name, value in self.model.named_parameters() if value.requires_grad}
+
+    def _load_trained(self, folder: str) -> None:
+        from reward.checkpoints import load_tensors
+        from reward.errors import CheckpointError
+
+        saved, trained = load_tensors(Path(folder) / _TRAINED_FILE), self._trained()
+        if saved.keys() != trained.keys() or any(saved[name].shape != trained[name].shape for name in saved):
+            raise CheckpointError(f"{folder} was written by a run with other trained parameters; use the same settings")
+        with torch.no_grad():
+            for name, value in saved.items():
+                trained[name].copy_(value)
+
+
+class _Scores(nn.Module):
+    """The network reduced to its scores, which also keeps its `config`, not one of transformers', from the Trainer."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, **inputs: torch.Tensor) -> torch.Tensor:
+        scores: torch.Tensor = self.network(**inputs).scores
+        return scores
+
+
+class _TellEpoch(TrainerCallback):
+    """Sets `epoch` of the given objects when an epoch begins, also the one that a resumed run begins in."""
+
+    def __init__(self, targets: list[Any]) -> None:
+        self._targets = targets
+
+    def on_epoch_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        for target in self._targets:
+            target.epoch = int(state.epoch or 0)
+
+
+def last_checkpoint(folder: str | os.PathLike[str]) -> Path | None:
+    """The newest complete checkpoint below a folder, or None.
+
+    A run that is killed while it writes a checkpoint leaves one without its last file, which is passed over.
+    """
+    found = [path.parent for path in Path(folder).glob(f"checkpoint-*/{STATE_FILE}")]
+    return max(found, key=lambda path: int(path.name.rpartition("-")[2]), default=None)

@@ -1,0 +1,85 @@
+"""Training configurations: presets, files, and settings that are refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from reward.errors import ConfigError
+from reward.training.config import TrainingConfig, make_config, read_config_file
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ({"epochs": 0}, "epochs must be at least 1"),
+        ({"epochs": 2.5}, "epochs must be a whole number"),
+        ({"batch_size": True}, "batch_size must be a whole number"),
+        ({"patience": 0}, "patience must be at least 1"),
+        ({"max_steps": 0}, "max_steps must be at least 1"),
+        ({"learning_rate": 0}, "learning_rate must be above 0"),
+        ({"learning_rate": "1e-4"}, "write 1.0e-4"),
+        ({"learning_rate": float("nan")}, "learning_rate must be a number"),
+        ({"weight_decay": -1}, "weight_decay must be at least 0"),
+        ({"warmup_ratio": 1}, "warmup_ratio must be in"),
+        ({"reference_free_rate": 1.5}, "reference_free_rate must be in"),
+        ({"max_references": 0}, "max_references must be at least 1"),
+        ({"precision": "int8"}, "precision must be one of"),
+        ({"schedule": "step"}, "schedule must be one of"),
+        ({"group_by_length": 1}, "group_by_length must be true or false"),
+        ({"validation_part": "train"}, "both 'train'"),
+        ({"test_parts": "test"}, "test_parts must be a list"),
+        ({"model": [1]}, "model must be a table"),
+        ({"learning_rat": 1.0}, "unknown settings learning_rat; known: .*learning_rate"),
+    ],
+)
+def test_bad_settings_are_refused_by_name(setting: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        make_config(setting)
+
+
+def test_later_layers_win_and_model_tables_merge() -> None:
+    preset = {
+        "epochs": 3,
+        "patience": 2,
+        "model": {"text": {"lora": {"r": 16, "alpha": 16}}, "image": {"backbone": "x"}},
+    }
+    config = make_config(preset, {"epochs": 5, "model": {"text": {"lora": {"r": 4}}, "image": None}}, {"seed": 7})
+    assert (config.epochs, config.patience, config.seed) == (5, 2, 7)
+    assert config.model == {"text": {"lora": {"r": 4, "alpha": 16}}, "image": None}
+    assert preset["model"]["text"]["lora"]["r"] == 16  # type: ignore[index]  # the preset itself is left alone
+
+
+def test_config_survives_json() -> None:
+    config = TrainingConfig(test_parts=("a", "b"), model={"x": [1]}, eval_steps=3)
+    assert make_config(json.loads(json.dumps(config.to_dict()))) == config
+
+
+def test_yaml_and_json_files_give_the_same(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("learning_rate: 5.0e-5\ntest_parts: [test]\nmodel:\n  image: null\n")
+    (tmp_path / "a.json").write_text('{"learning_rate": 5e-5, "test_parts": ["test"], "model": {"image": null}}')
+    assert read_config_file(tmp_path / "a.yaml") == read_config_file(tmp_path / "a.json")
+    assert make_config(read_config_file(tmp_path / "a.yaml")).learning_rate == 5e-5
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("c.toml", "", "ends in .yaml"),
+        ("c.json", "{", "not valid JSON"),
+        ("c.yaml", "a: [", "not valid YAML"),
+        ("c.yaml", "- 1", "must hold a table"),
+        ("c.yaml", "", "must hold a table"),
+    ],
+)
+def test_unreadable_files_say_why(tmp_path: Path, name: str, text: str, message: str) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(ConfigError, match=message):
+        read_config_file(tmp_path / name)
+
+
+def test_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"absent\.yaml"):
+        read_config_file(tmp_path / "absent.yaml")

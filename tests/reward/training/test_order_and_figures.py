@@ -1,0 +1,65 @@
+"""The order of training rows, the loss, and the figure that training stops by."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from reward.training.evaluation import agreement, kendall_tau_c
+from reward.training.losses import mean_squared_error
+from reward.training.sampling import EpochOrder, length_grouped_order
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.integers(1, 500), min_size=1, max_size=300), st.integers(1, 9), st.text(max_size=3))
+def test_order_is_a_permutation_that_depends_on_the_seed_alone(lengths: list[int], batch: int, seed: str) -> None:
+    order = length_grouped_order(lengths, batch, seed)
+    assert sorted(order) == list(range(len(lengths)))
+    assert order == length_grouped_order(lengths, batch, seed)
+
+
+def test_batches_hold_similar_lengths_in_no_order_of_length() -> None:
+    lengths = list(np.random.default_rng(0).permutation(1000))
+    batches = np.array([lengths[row] for row in length_grouped_order(lengths, 10, "s")]).reshape(100, 10)
+    assert np.mean(np.ptp(batches, axis=1)) < 60  # 820 for a plain shuffle
+    means = batches.mean(axis=1)
+    assert abs(np.corrcoef(np.arange(100), means)[0, 1]) < 0.3
+
+
+def test_epochs_differ_and_repeat() -> None:
+    order = EpochOrder(None, 50, 4, seed=1)
+    first = list(order)
+    order.epoch = 1
+    second = list(order)
+    order.epoch = 0
+    assert first == list(order) != second
+    assert list(EpochOrder(None, 50, 4, seed=2)) != first
+
+
+def test_tau_c_matches_its_definition() -> None:
+    rng = np.random.default_rng(0)
+    x, y = rng.integers(0, 4, 60), rng.integers(0, 3, 60)
+    signs = np.sign(x[:, None] - x) * np.sign(y[:, None] - y)
+    least = min(len(set(x)), len(set(y)))
+    assert kendall_tau_c(x, y) == pytest.approx(signs.sum() / (len(x) ** 2 * (least - 1) / least))
+
+
+def test_agreement_is_the_mean_over_the_aspects_that_occur() -> None:
+    scores, targets = np.array([0.1, 0.2, 0.3, 0.1]), np.array([0.0, 1.0, 0.0, 1.0])
+    found = agreement(scores, targets, np.array([0, 0, 2, 2]), ["a", "b", "c"])
+    assert (found["tau_c"], found["tau_c_a"], found["tau_c_c"]) == (0, 1, -1)
+    assert "tau_c_b" not in found
+    assert found["mse"] == pytest.approx(np.mean((scores - targets) ** 2))
+    with pytest.raises(ValueError, match="1 of 2 scores are NaN"):
+        agreement(np.array([np.nan, 1]), np.ones(2), np.zeros(2), ["a"])
+
+
+def test_loss_is_in_float32_and_refuses_to_broadcast() -> None:
+    loss = mean_squared_error(torch.tensor([0.5, 0.25], dtype=torch.bfloat16), torch.tensor([0.0, 0.25]))
+    assert loss.dtype == torch.float32
+    assert loss.item() == 0.125
+    with pytest.raises(ValueError, match="shape"):
+        mean_squared_error(torch.zeros(2, 1), torch.zeros(2))
