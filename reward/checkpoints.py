@@ -75,6 +75,7 @@ def _download(repo_id: str, metric: str, revision: str | None) -> Path:
     from huggingface_hub.errors import (
         GatedRepoError,
         HFValidationError,
+        HTTPError,
         LocalEntryNotFoundError,
         RepositoryNotFoundError,
         RevisionNotFoundError,
@@ -94,7 +95,7 @@ def _download(repo_id: str, metric: str, revision: str | None) -> Path:
     except HFValidationError as error:
         reason = f"{repo_id!r} is neither a folder here nor a valid Hub id"
         raise CheckpointError(f"{metric} checkpoint: {reason} ({_first_line(error)})") from error
-    except (LocalEntryNotFoundError, OSError) as error:  # OSError holds every connection error of the client
+    except (LocalEntryNotFoundError, HTTPError, OSError) as error:
         raise CheckpointError(
             f"{metric} checkpoint: {at} is not in the local cache and the Hub cannot be reached "
             f"({_first_line(error)}). Check the network, HF_ENDPOINT and HF_HUB_OFFLINE; or download it elsewhere with "
@@ -246,6 +247,9 @@ def save_checkpoint(
     staged = {name: folder / f".{name}.{os.getpid()}.tmp" for name in (WEIGHTS_FILE, CARD_FILE, CONFIG_FILE)}
     try:
         folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CheckpointError(f"checkpoint folder {str(folder)!r} cannot be made: {error}") from error
+    try:
         save_file(_unshared(tensors), staged[WEIGHTS_FILE], metadata={"format": "pt"})
         staged[CARD_FILE].write_text(card, encoding="utf-8")
         staged[CONFIG_FILE].write_text(config_text, encoding="utf-8")
@@ -299,7 +303,7 @@ def push_checkpoint(
         CheckpointError: the folder is incomplete, or the Hub refuses or cannot be reached.
     """
     from huggingface_hub import HfApi
-    from huggingface_hub.errors import HFValidationError
+    from huggingface_hub.errors import HFValidationError, HTTPError
 
     absent = [name for name in (CONFIG_FILE, WEIGHTS_FILE, CARD_FILE) if not (Path(folder) / name).is_file()]
     if absent:
@@ -316,7 +320,7 @@ def push_checkpoint(
             commit_message=commit_message,
             allow_patterns=list(_HUB_FILES),
         )
-    except (OSError, HFValidationError) as error:  # OSError holds the client's HTTP and connection errors
+    except (HTTPError, OSError, HFValidationError) as error:
         raise CheckpointError(f"{str(folder)!r} cannot be uploaded to {repo_id}: {_first_line(error)}") from error
     return str(commit.commit_url)
 

@@ -1,13 +1,18 @@
-"""What all tests share: no network, a private Hugging Face cache, few threads, and the shared folder where there is one."""
+"""What all tests share: no network, a private Hugging Face cache, few threads, a Hub in this process."""
 
 from __future__ import annotations
 
 import os
 import socket
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from tests.loopback_hub import LoopbackHub
 
 
 def _closed_port() -> int:
@@ -17,14 +22,15 @@ def _closed_port() -> int:
         return int(probe.getsockname()[1])
 
 
-# Set before any test module imports a Hugging Face library, because those read the environment once. Online mode with an
-# unreachable Hub, rather than offline mode: the same code runs as for a user, and nothing leaves the machine.
+# Set before any test module imports a Hugging Face library, because those read the environment once. Online mode with
+# an unreachable Hub, rather than offline mode: the same code runs as for a user, and nothing leaves the machine.
 _cache = tempfile.TemporaryDirectory(prefix="capreward-tests-")
 for _name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFLINE", "HF_HUB_CACHE", "HF_TOKEN"):
     os.environ.pop(_name, None)
 os.environ["HF_HOME"] = _cache.name
 os.environ["HF_ENDPOINT"] = f"http://127.0.0.1:{_closed_port()}"
 os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
+os.environ["HF_HUB_DISABLE_XET"] = "1"  # the Hub of the tests speaks plain HTTP
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 os.environ["WANDB_MODE"] = "disabled"
 os.environ.setdefault("OMP_NUM_THREADS", str(min(2, os.cpu_count() or 1)))  # read by torch when it is imported
@@ -32,8 +38,22 @@ os.environ.setdefault("OMP_NUM_THREADS", str(min(2, os.cpu_count() or 1)))  # re
 
 @pytest.fixture(scope="session")
 def shared_folder() -> Path:
-    """The folder `shared` beside the checkout, with published data that is not part of it; skips where there is none."""
+    """The folder `shared` beside the checkout, which holds published data; skips where there is none."""
     folder = Path(__file__).resolve().parents[2] / "shared"
     if not folder.is_dir():
         pytest.skip("needs the folder 'shared' beside the checkout")
     return folder
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[LoopbackHub]:
+    """An empty Hub on the loopback interface, to which the real client of this process is pointed."""
+    from huggingface_hub import constants
+
+    from tests.loopback_hub import loopback_hub
+
+    with loopback_hub() as running:
+        monkeypatch.setattr(constants, "ENDPOINT", running.endpoint)
+        template = running.endpoint + "/{repo_id}/resolve/{revision}/{filename}"
+        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+        yield running

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import struct
 import zlib
+from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -178,10 +179,8 @@ def test_every_cut_of_a_file_is_an_image_or_an_image_error(photo: Image.Image) -
     for kind in ("PNG", "JPEG", "GIF", "WEBP", "TIFF", "BMP"):
         data = encoded(photo, kind)
         for length in range(0, len(data), 7):
-            try:
+            with suppress(ImageError):
                 assert load_image(data[:length]).mode == "RGB"
-            except ImageError as error:
-                assert str(error)
 
 
 def png_claiming(width: int, height: int) -> bytes:
@@ -191,7 +190,9 @@ def png_claiming(width: int, height: int) -> bytes:
         return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
 
     header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(b"\0" * 100)) + chunk(b"IEND", b"")
+    return (
+        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(b"\0" * 100)) + chunk(b"IEND", b"")
+    )
 
 
 @pytest.mark.parametrize("side", [9_000, 11_000, 60_000])

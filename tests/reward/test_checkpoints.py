@@ -1,0 +1,342 @@
+"""Checkpoint folders: nothing is loaded that does not fit, nothing half-written is taken for whole."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import pickle
+import threading
+from collections import OrderedDict
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import safetensors.torch
+import torch
+from torch import nn
+
+from reward import checkpoints
+from reward.checkpoints import (
+    load_strict,
+    load_tensors,
+    ordinary_loading,
+    push_checkpoint,
+    read_config,
+    resolve_checkpoint,
+    save_checkpoint,
+)
+from reward.errors import CheckpointError
+from tests.loopback_hub import LoopbackHub
+
+
+def save_toy(folder: Path, value: float = 1.0) -> None:
+    save_checkpoint(
+        folder, config={"metric": "toy", "value": value}, tensors={"w": torch.full((2, 3), value)}, card="# Toy"
+    )
+
+
+def held_value(folder: Path) -> float:
+    """The value of the checkpoint in a folder; config and tensors must agree on it."""
+    value = float(read_config(folder, metric="toy")["value"])
+    assert load_tensors(folder / "model.safetensors")["w"].tolist() == [[value] * 3] * 2
+    return value
+
+
+class TestResolve:
+    def test_an_existing_folder_is_itself(self, tmp_path: Path) -> None:
+        assert resolve_checkpoint(tmp_path, metric="toy") == tmp_path
+        assert resolve_checkpoint(str(tmp_path), metric="toy") == tmp_path
+
+    def test_embedded_is_a_folder_of_the_package(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(checkpoints, "_ASSETS", tmp_path)
+        with pytest.raises(CheckpointError, match="no toy checkpoint is shipped"):
+            resolve_checkpoint("embedded", metric="toy")
+        save_toy(tmp_path / "toy")
+        assert resolve_checkpoint("embedded", metric="toy") == tmp_path / "toy"
+
+    @pytest.mark.parametrize("source", ["./absent", "../absent", "/absent/folder", "a/b/c", Path("absent")])
+    def test_a_missing_folder_is_not_looked_for_on_the_hub(self, source: str | Path) -> None:
+        with pytest.raises(CheckpointError, match=r"toy checkpoint folder .* does not exist"):
+            resolve_checkpoint(source, metric="toy")
+
+    def test_a_file_and_a_revision_of_a_folder_are_refused(self, tmp_path: Path) -> None:
+        save_toy(tmp_path)
+        with pytest.raises(CheckpointError, match=r"is a file; give the folder"):
+            resolve_checkpoint(tmp_path / "model.safetensors", metric="toy")
+        with pytest.raises(CheckpointError, match="revision='v1' needs a Hub id"):
+            resolve_checkpoint(tmp_path, metric="toy", revision="v1")
+
+    @pytest.mark.timeout(60)
+    def test_an_unreachable_hub_says_how_to_go_on(self) -> None:
+        with pytest.raises(CheckpointError) as caught:  # conftest points the client at a closed port
+            resolve_checkpoint("someone/toy", metric="toy", revision="v2")
+        message = str(caught.value)
+        for part in ("someone/toy at revision v2", "Hub cannot be reached", "hf download someone/toy", "embedded"):
+            assert part in message
+
+    def test_what_is_no_hub_id_is_named(self) -> None:
+        with pytest.raises(CheckpointError, match="neither a folder here nor a valid Hub id"):
+            resolve_checkpoint("no such id!", metric="toy")
+
+
+class TestConfig:
+    def test_a_checkpoint_of_another_metric_names_both(self, tmp_path: Path) -> None:
+        save_toy(tmp_path)
+        with pytest.raises(CheckpointError, match="checkpoint of metric 'toy', but 'vela' was asked for"):
+            read_config(tmp_path, metric="vela")
+
+    @pytest.mark.parametrize(
+        ("content", "message"),
+        [
+            (b'{"architectures": ["Qwen2ForCausalLM"]}', "of no metric of this library"),
+            (b"[1, 2]", "must hold a JSON object, got list"),
+            (b'{"metric": ', "cannot be read"),
+            (b"\xff\xfe\x00", "cannot be read"),
+        ],
+    )
+    def test_other_files_named_config_are_refused(self, tmp_path: Path, content: bytes, message: str) -> None:
+        (tmp_path / "config.json").write_bytes(content)
+        with pytest.raises(CheckpointError, match=message):
+            read_config(tmp_path, metric="toy")
+
+    def test_a_folder_without_config_is_no_checkpoint(self, tmp_path: Path) -> None:
+        with pytest.raises(CheckpointError, match=r"not a toy checkpoint: it has no config\.json"):
+            read_config(tmp_path, metric="toy")
+
+
+class RunsCode:
+    """Unpickling this makes a folder, as a hostile file would do worse."""
+
+    def __init__(self, target: Path) -> None:
+        self.target = target
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (str(self.target),)
+
+
+class TestTensors:
+    def test_safetensors_and_pytorch_files_give_the_same_tensors(self, tmp_path: Path) -> None:
+        tensors = {"a": torch.arange(6.0).reshape(2, 3), "b": torch.ones(2, dtype=torch.bfloat16)}
+        safetensors.torch.save_file(tensors, tmp_path / "w.safetensors")
+        torch.save(tensors, tmp_path / "w.pt")
+        torch.save({"epoch": 3, "model": OrderedDict(tensors)}, tmp_path / "w.pth")
+        torch.save({"state_dict": tensors}, tmp_path / "w.bin", _use_new_zipfile_serialization=False)
+        for name in ("w.safetensors", "w.pt", "w.pth", "w.bin"):
+            loaded = load_tensors(tmp_path / name)
+            assert loaded.keys() == tensors.keys(), name
+            assert all(torch.equal(loaded[key], tensors[key]) for key in tensors), name
+
+    def test_a_pickle_with_code_is_refused_and_not_run(self, tmp_path: Path) -> None:
+        for name, write in (("a.pt", torch.save), ("b.bin", lambda value, path: path.write_bytes(pickle.dumps(value)))):
+            write({"w": RunsCode(tmp_path / "made by the pickle")}, tmp_path / name)
+            with pytest.raises(CheckpointError, match="refused because loading it could run code"):
+                load_tensors(tmp_path / name)
+        assert not (tmp_path / "made by the pickle").exists()
+
+    @pytest.mark.parametrize("name", ["w.safetensors", "w.pt"])
+    def test_damaged_and_empty_files_are_refused(self, tmp_path: Path, name: str) -> None:
+        path = tmp_path / name
+        if name.endswith("pt"):
+            torch.save({"w": torch.ones(1000)}, path)
+        else:
+            safetensors.torch.save_file({"w": torch.ones(1000)}, path)
+        whole = path.read_bytes()
+        for content in (whole[:500], whole[:-100], b"", b"<html>Not found</html>"):
+            path.write_bytes(content)
+            with pytest.raises(CheckpointError, match=r"w\."):
+                load_tensors(path)
+
+    def test_missing_files_unknown_suffixes_and_other_contents(self, tmp_path: Path) -> None:
+        with pytest.raises(CheckpointError, match="does not exist"):
+            load_tensors(tmp_path / "w.safetensors")
+        (tmp_path / "w.npz").touch()
+        with pytest.raises(CheckpointError, match=r"unknown suffix; known: \.safetensors"):
+            load_tensors(tmp_path / "w.npz")
+        torch.save([torch.ones(1)], tmp_path / "list.pt")
+        torch.save({"w": torch.ones(1), "step": 3}, tmp_path / "mixed.pt")
+        for name in ("list.pt", "mixed.pt"):
+            with pytest.raises(CheckpointError, match="does not hold a dict of tensors"):
+                load_tensors(tmp_path / name)
+
+
+class TestLoadStrict:
+    def test_a_fitting_dict_fills_the_module_and_keeps_its_dtype(self) -> None:
+        module = nn.Linear(3, 2).half()
+        load_strict(module, {"weight": torch.ones(2, 3), "bias": torch.zeros(2)}, where="toy checkpoint")
+        assert module.weight.tolist() == [[1.0] * 3] * 2
+        assert module.weight.dtype == torch.float16
+
+    def test_missing_extra_and_mis_shaped_keys_are_all_told_at_once_and_nothing_changes(self) -> None:
+        module = nn.Sequential(*(nn.Linear(3, 2) for _ in range(5)))
+        before = {key: value.clone() for key, value in module.state_dict().items()}
+        tensors = {"0.weight": torch.ones(2, 4), "0.bias": torch.ones(2), "extra": torch.ones(1)}
+        with pytest.raises(CheckpointError) as caught:
+            load_strict(module, tensors, where="toy checkpoint")
+        message = str(caught.value)
+        assert "toy checkpoint lacks 8 keys (1.weight, 1.bias, 2.weight, 2.bias, 3.weight, and 3 more)" in message
+        assert "has unknown 1 key (extra)" in message
+        assert "has mis-shaped 1 key (0.weight is (2, 4), not (2, 3))" in message
+        assert all(torch.equal(before[key], value) for key, value in module.state_dict().items())
+
+    def test_a_network_without_storage_is_refused(self) -> None:
+        module = nn.Linear(3, 2, device="meta")
+        with pytest.raises(CheckpointError, match=r"storage-less 2 keys \(weight, bias\)"):
+            load_strict(module, {"weight": torch.ones(2, 3), "bias": torch.zeros(2)}, where="toy checkpoint")
+
+
+class TestSave:
+    def test_round_trip_with_tied_sliced_and_transposed_tensors(self, tmp_path: Path) -> None:
+        base = torch.arange(12.0).reshape(3, 4)
+        tensors = {"a": base, "tied": base, "slice": base[1], "turned": base.T, "leaf": nn.Parameter(torch.ones(2))}
+        save_checkpoint(tmp_path / "new" / "folder", config={"metric": "toy", "é": 1}, tensors=tensors, card="# Käse")
+        loaded = load_tensors(tmp_path / "new" / "folder" / "model.safetensors")
+        assert loaded.keys() == tensors.keys()
+        assert all(torch.equal(loaded[key], tensors[key]) for key in tensors)
+        assert read_config(tmp_path / "new" / "folder", metric="toy") == {"metric": "toy", "é": 1}
+        assert (tmp_path / "new" / "folder" / "README.md").read_text(encoding="utf-8") == "# Käse"
+
+    def test_saving_again_replaces_the_three_files_and_leaves_the_others(self, tmp_path: Path) -> None:
+        save_toy(tmp_path, 1.0)
+        (tmp_path / "tokenizer.json").write_text("{}")
+        save_toy(tmp_path, 2.0)
+        assert held_value(tmp_path) == 2.0
+        names = sorted(path.name for path in tmp_path.iterdir())
+        assert names == ["README.md", "config.json", "model.safetensors", "tokenizer.json"]
+
+    def test_a_save_that_fails_while_writing_leaves_the_old_checkpoint(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        save_toy(tmp_path, 1.0)
+
+        def full_disk(tensors: Any, path: Path, **options: Any) -> None:
+            path.write_bytes(b"half")
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        monkeypatch.setattr(safetensors.torch, "save_file", full_disk)
+        with pytest.raises(CheckpointError, match=r"cannot be written: .*No space left"):
+            save_toy(tmp_path, 2.0)
+        assert held_value(tmp_path) == 1.0
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["README.md", "config.json", "model.safetensors"]
+
+    def test_a_crash_between_any_two_steps_leaves_old_new_or_refused(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        class Crash(BaseException):
+            pass
+
+        outcomes = []
+        real_replace = Path.replace
+        for crash_at in range(4):
+            folder = tmp_path / str(crash_at)
+            save_toy(folder, 1.0)
+            moves = iter(range(4))
+
+            def replace(path: Path, target: Path, crash_at: int = crash_at, moves: Any = moves) -> Path:
+                if next(moves) == crash_at:
+                    raise Crash
+                return real_replace(path, target)
+
+            with monkeypatch.context() as patch:
+                patch.setattr(Path, "replace", replace)
+                with suppress(Crash):
+                    save_toy(folder, 2.0)
+            try:
+                outcomes.append(held_value(folder))
+            except CheckpointError:
+                outcomes.append("refused")
+        assert outcomes == ["refused", "refused", "refused", 2.0]
+
+    def test_bad_configs_and_unwritable_folders_are_refused(self, tmp_path: Path) -> None:
+        with pytest.raises(CheckpointError, match="must name its metric"):
+            save_checkpoint(tmp_path / "a", config={}, tensors={}, card="")
+        with pytest.raises(TypeError):
+            save_checkpoint(tmp_path / "a", config={"metric": "toy", "x": object()}, tensors={}, card="")
+        assert not (tmp_path / "a").exists()
+        (tmp_path / "file").touch()
+        with pytest.raises(CheckpointError, match="cannot be made"):
+            save_toy(tmp_path / "file" / "folder")
+
+
+class TestHub:
+    def test_push_then_resolve_gives_the_same_checkpoint(self, tmp_path: Path, hub: LoopbackHub) -> None:
+        save_toy(tmp_path / "local", 3.0)
+        (tmp_path / "local" / "setup.py").write_text("raise SystemExit")
+        address = push_checkpoint(tmp_path / "local", "someone/toy", private=True, commit_message="First")
+        assert address.startswith(hub.endpoint)
+        assert sorted(hub.files("someone/toy")) == [".gitattributes", "README.md", "config.json", "model.safetensors"]
+        folder = resolve_checkpoint("someone/toy", metric="toy")
+        assert held_value(folder) == 3.0
+        save_toy(tmp_path / "local", 4.0)
+        push_checkpoint(tmp_path / "local", "someone/toy", revision="next")
+        assert held_value(resolve_checkpoint("someone/toy", metric="toy", revision="next")) == 4.0
+        assert held_value(resolve_checkpoint("someone/toy", metric="toy")) == 3.0
+        with pytest.raises(CheckpointError, match="has no revision 'absent'"):
+            resolve_checkpoint("someone/toy", metric="toy", revision="absent")
+        with pytest.raises(CheckpointError, match="neither a folder here nor a repository"):
+            resolve_checkpoint("someone/absent", metric="toy")
+
+    def test_what_was_downloaded_is_found_when_the_hub_is_gone(
+        self, tmp_path: Path, hub: LoopbackHub, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        save_toy(tmp_path, 5.0)
+        push_checkpoint(tmp_path, "someone/kept")
+        resolve_checkpoint("someone/kept", metric="toy")
+        monkeypatch.undo()  # back to the closed port
+        assert held_value(resolve_checkpoint("someone/kept", metric="toy")) == 5.0
+
+    def test_incomplete_folders_and_unreachable_hubs_are_refused(self, tmp_path: Path) -> None:
+        (tmp_path / "config.json").write_text(json.dumps({"metric": "toy"}))
+        with pytest.raises(CheckpointError, match=r"it has no model\.safetensors, README\.md"):
+            push_checkpoint(tmp_path, "someone/toy")
+        save_toy(tmp_path)
+        with pytest.raises(CheckpointError, match="cannot be uploaded to someone/toy"):
+            push_checkpoint(tmp_path, "someone/toy")
+
+
+class TestOrdinaryLoading:
+    def test_fsdp_loading_is_off_inside_and_back_after(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("FSDP_CPU_RAM_EFFICIENT_LOADING", "true")
+        with ordinary_loading():
+            assert os.environ["FSDP_CPU_RAM_EFFICIENT_LOADING"] == "false"
+        assert os.environ["FSDP_CPU_RAM_EFFICIENT_LOADING"] == "true"
+        monkeypatch.delenv("FSDP_CPU_RAM_EFFICIENT_LOADING")
+        with pytest.raises(KeyError), ordinary_loading():
+            raise KeyError
+        assert "FSDP_CPU_RAM_EFFICIENT_LOADING" not in os.environ
+
+    def test_zero3_is_unseen_inside_and_back_after(self) -> None:
+        from transformers.integrations import deepspeed
+
+        class Zero3Config:
+            def is_zero3(self) -> bool:
+                return True
+
+        config = Zero3Config()
+        deepspeed.set_hf_deepspeed_config(config)
+        try:
+            assert deepspeed.is_deepspeed_zero3_enabled()
+            with ordinary_loading():
+                assert not deepspeed.is_deepspeed_zero3_enabled()
+            assert deepspeed.is_deepspeed_zero3_enabled()
+        finally:
+            deepspeed.unset_hf_deepspeed_config()
+
+    def test_threads_take_turns_and_one_thread_may_nest(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("FSDP_CPU_RAM_EFFICIENT_LOADING", "true")
+        inside = threading.Event()
+        entered: list[str] = []
+
+        def other() -> None:
+            with ordinary_loading():
+                entered.append("other")
+
+        with ordinary_loading(), ordinary_loading():
+            thread = threading.Thread(target=other)
+            thread.start()
+            inside.wait(0.05)
+            assert entered == []
+        thread.join()
+        assert entered == ["other"]
+        assert os.environ["FSDP_CPU_RAM_EFFICIENT_LOADING"] == "true"
