@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -47,7 +48,7 @@ class ToyScorer:
                 scores[row, 0] = np.inf
         truncated = np.array([len(each) > 50 for each in words], dtype=bool)
         self.threads_inside -= 1
-        return ScoreTable(scores, self.spec.aspects, errors, truncated)
+        return ScoreTable(scores, SPEC.aspects, errors, truncated)
 
     @classmethod
     def from_pretrained(cls, source: Any, **options: Any) -> ToyScorer:
@@ -58,3 +59,13 @@ class ToyScorer:
 
     def save_pretrained(self, folder: Any) -> None:
         raise AssertionError("a reward saves nothing")
+
+
+class BrevityScorer(ToyScorer):
+    """A checkpoint with only one of the metric's aspects, that reads no image."""
+
+    spec = replace(SPEC, aspects=("brevity",), needs_image=False)
+
+    def score(self, samples: Any, **options: Any) -> ScoreTable:
+        table = super().score(samples, **options)
+        return ScoreTable(table.scores[:, 1:], self.spec.aspects, table.errors, table.truncated)

@@ -87,6 +87,7 @@ class MetricReward:
             raise ValueError(f"batch_size must be at least 1, got {batch_size}")
         self.spec = metric_spec(metric) if isinstance(metric, str) else metric.spec
         self.weights = normalise_weights(weights, self.spec.aspects, self.spec.aliases)
+        self._asked_weights = weights
         self.source = source
         self.image_column = image_column
         self.references_column = references_column
@@ -173,10 +174,16 @@ class MetricReward:
 
     def _read(self, prompts: Sequence[Any], completions: Sequence[Any], columns: dict[str, Any]) -> list[CaptionRow]:
         names = {"image_column": self.image_column, "references_column": self.references_column}
-        return [self._checked(row) for row in read_rows(prompts, completions, columns, **names)]
+        return self._check(read_rows(prompts, completions, columns, **names))
 
     def _rows(self, samples: Sequence[CaptionSample]) -> list[CaptionRow]:
-        return [self._checked(CaptionRow(s.candidate, s.image, tuple(s.references))) for s in samples]
+        return self._check([CaptionRow(s.candidate, s.image, tuple(s.references)) for s in samples])
+
+    def _check(self, rows: list[CaptionRow]) -> list[CaptionRow]:
+        if rows:
+            with self._lock:
+                self._load()  # only the checkpoint knows what it needs
+        return [self._checked(row) for row in rows]
 
     def _rate(self, rows: list[CaptionRow]) -> ScoreTable:
         """Scores (N, A) of all rows: the lowest for blank captions, NaN and a counted failure where there is none."""
@@ -248,7 +255,11 @@ class MetricReward:
 
     def _load(self) -> Scorer:
         if self._scorer is None:
-            self._scorer = self._given_scorer or _load_beside_a_trainer(self.spec.name, self.source, self._loading)
+            scorer = self._given_scorer or _load_beside_a_trainer(self.spec.name, self.source, self._loading)
+            # a checkpoint may have fewer aspects than its metric, or need no image
+            self.weights = normalise_weights(self._asked_weights, scorer.spec.aspects, scorer.spec.aliases)
+            self.spec = scorer.spec
+            self._scorer = scorer
         return self._scorer
 
     def _start_empty(self) -> None:
@@ -279,20 +290,21 @@ class AspectReward:
     def __init__(self, whole: MetricReward, aspect: str) -> None:
         self.whole = whole
         self.aspect = aspect
-        self.weights = normalise_weights({aspect: 1.0}, whole.spec.aspects)
         self.__name__ = f"{whole.__name__}_{aspect}"
 
     def __call__(
         self, prompts: Sequence[Any], completions: Sequence[Any], completion_ids: Any = None, **columns: Any
     ) -> list[float | None]:
         """Rewards of the completions by this aspect; the trainer logs their mean itself."""
-        rows = self.whole._read(prompts, completions, columns)
-        return self.whole._combine(rows, self.whole._rate(rows), self.weights)
+        return self._pick(self.whole._read(prompts, completions, columns))
 
     def rewards(self, samples: Sequence[CaptionSample]) -> list[float | None]:
         """Scores of this aspect for valid samples, None where there is none."""
-        rows = self.whole._rows(samples)
-        return self.whole._combine(rows, self.whole._rate(rows), self.weights)
+        return self._pick(self.whole._rows(samples))
+
+    def _pick(self, rows: list[CaptionRow]) -> list[float | None]:
+        table = self.whole._rate(rows)
+        return self.whole._combine(rows, table, normalise_weights({self.aspect: 1.0}, table.aspects))
 
 
 def _same_rows(rows: list[CaptionRow], others: list[CaptionRow]) -> bool:

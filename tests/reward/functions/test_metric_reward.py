@@ -9,6 +9,7 @@ import pickle
 import random
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -230,7 +231,6 @@ def test_aspects_still_share_after_a_pickle_round_trip():
 def test_loading_is_lazy_on_the_own_device_and_leaves_random_states_alone(toy):
     reward = MetricReward("toy", source="some/folder", revision="main", dtype="bfloat16")
     assert reward._scorer is None
-    torch.manual_seed(0), random.seed(0), np.random.seed(0)
     states = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()
     call(reward, ["red"])
     source, options = reward._scorer.loaded_with
@@ -273,3 +273,15 @@ def test_any_rows_give_one_finite_number_or_none_each(rows):
     rewards = call(MetricReward(ToyScorer()), list(completions), image=list(images), references=list(references))
     assert len(rewards) == len(rows)
     assert all(value is None or (type(value) is float and math.isfinite(value)) for value in rewards)
+
+
+def test_the_checkpoint_decides_over_aspects_and_needs(monkeypatch):
+    monkeypatch.setattr(registry, "_specs", lambda: {"toy": replace(SPEC, scorer="tests.toy_scorer:BrevityScorer")})
+    assert call(MetricReward("toy"), ["red star"], image=[None]) == [0.5]
+    assert call(MetricReward("toy", weights={"brev": 2}), ["red star"]) == [0.5]
+    with pytest.raises(WeightsError, match="unknown aspect 'col'"):
+        call(MetricReward("toy", weights={"col": 1}), ["red star"])
+    colour, brevity = MetricReward("toy").aspects()
+    assert call(brevity, ["red star"]) == [0.5]
+    with pytest.raises(WeightsError, match="unknown aspect 'colour'"):
+        call(colour, ["red star"])
