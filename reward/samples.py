@@ -29,7 +29,7 @@ class CaptionSample:
             because a string is a sequence of one-letter references).
 
     Raises:
-        InvalidSampleError: a field has the wrong type, or the candidate is blank.
+        InvalidSampleError: a field has the wrong type, is blank, or is not valid Unicode.
 
     Example:
         >>> CaptionSample("A red star on grass.", references=["There is a star."]).references
@@ -47,6 +47,7 @@ class CaptionSample:
             )
         if not self.candidate.strip():
             raise InvalidSampleError("candidate is empty: a caption needs at least one visible character")
+        _check_encodable(self.candidate, "candidate")
         object.__setattr__(self, "references", checked_references(self.references))
 
 
@@ -71,4 +72,13 @@ def checked_references(references: Any) -> tuple[str, ...]:
             )
         if not item.strip():
             raise InvalidSampleError(f"references[{position}] is empty; leave it out to score without it")
+        _check_encodable(item, f"references[{position}]")
     return items
+
+
+def _check_encodable(text: str, name: str) -> None:
+    """Half an emoji, which a JSON file can hold, would stop any tokenizer in the middle of a run."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidSampleError(f"{name} is not valid Unicode: a lone surrogate at position {error.start}") from None

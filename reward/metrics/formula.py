@@ -38,10 +38,16 @@ class FormulaScorer(ABC):
     def score(
         self, samples: Sequence[CaptionSample], *, batch_size: int | None = None, progress: bool = False
     ) -> ScoreTable:
-        """Scores (N, A) in the order of the samples; `batch_size` and `progress` change nothing here."""
+        """Scores (N, A) in the order of the samples; `batch_size` and `progress` change nothing here.
+
+        Raises:
+            InvalidSampleError: an item is no CaptionSample.
+        """
         scores = np.full((len(samples), len(self.spec.aspects)), math.nan)
         errors = {}
         for row, sample in enumerate(samples):
+            if not isinstance(sample, CaptionSample):
+                raise InvalidSampleError(f"samples[{row}] must be a CaptionSample, got {type(sample).__name__}")
             try:
                 if self.spec.needs_references and not sample.references:
                     raise InvalidSampleError(f"metric {self.spec.name!r} needs references, but the sample has none")

@@ -28,6 +28,12 @@ def test_blank_candidate_is_refused(candidate: str) -> None:
         CaptionSample(candidate)
 
 
+def test_half_an_emoji_is_refused() -> None:
+    with pytest.raises(InvalidSampleError, match="candidate is not valid Unicode: a lone surrogate at position 6"):
+        CaptionSample("a dog \ud83d")
+    assert CaptionSample("a dog \U0001f415").candidate
+
+
 @pytest.mark.parametrize("candidate", [None, 3, b"a dog", ["a dog"]])
 def test_candidate_of_another_type_is_refused_by_name(candidate: object) -> None:
     with pytest.raises(InvalidSampleError, match=f"candidate must be a string, got {type(candidate).__name__}"):
@@ -41,6 +47,7 @@ def test_candidate_of_another_type_is_refused_by_name(candidate: object) -> None
         (3, "list of strings, got int"),
         (["a", None], r"references\[1\] must be a string, got NoneType"),
         (["a", "  "], r"references\[1\] is empty"),
+        (["half an emoji \ud83d"], r"references\[0\] is not valid Unicode: a lone surrogate at position 14"),
     ],
 )
 def test_bad_references_are_refused(references: object, message: str) -> None:

@@ -1,0 +1,57 @@
+"""Importing is cheap: heavy libraries load on use, never on `import reward`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = (
+    "torch",
+    "torchvision",
+    "transformers",
+    "trl",
+    "datasets",
+    "open_clip",
+    "peft",
+    "accelerate",
+    "pandas",
+    "scipy",
+)
+MEASURE = """
+import json, sys, time
+start = time.perf_counter()
+{code}
+seconds = time.perf_counter() - start
+print(json.dumps([seconds, sorted(set(sys.modules) & set({heavy!r}))]))
+"""
+
+
+def cost(code: str) -> tuple[float, list[str]]:
+    """Seconds that the code takes in a new process, and the heavy libraries that it loads."""
+    script = MEASURE.format(code=code, heavy=HEAVY)
+    output = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout
+    seconds, loaded = json.loads(output)
+    return seconds, loaded
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import reward",
+        "import reward.samples, reward.scores, reward.errors, reward.optional, reward.images, reward.checkpoints",
+        "import reward; reward.list_metrics(); reward.CaptionSample; reward.ScoreTable",
+        "import reward; reward.load_scorer('length').score([reward.CaptionSample('a red star')])",
+        "import reward.cli.main",
+        "import integrations",
+    ],
+)
+def test_no_heavy_library_is_loaded(code: str) -> None:
+    assert cost(code)[1] == []
+
+
+def test_import_reward_is_quick() -> None:
+    # About 0.01 s on an idle machine; the promise is 0.5 s. The best of five, since other work may slow one.
+    assert min(cost("import reward")[0] for _ in range(5)) < 0.5
