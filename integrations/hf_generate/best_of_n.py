@@ -72,7 +72,8 @@ class BestOfN:
         images: one image a prompt of the batch. They are handed over here since `generate` gives a strategy encoded
             images only. None for rewards that need none.
         references: a list of reference captions a prompt, or None.
-        include_greedy: makes the greedy caption the first candidate.
+        include_greedy: makes the greedy caption the first candidate. Its `scores`, if the output holds them, are those
+            of a token that was certain; its `logits` are the model's.
 
     Raises:
         ValueError: n < 1; in the call, whatever is not possible.

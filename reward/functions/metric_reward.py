@@ -98,8 +98,7 @@ class MetricReward:
         self._given_scorer = None if isinstance(metric, str) else metric
         self._keep_last = False
         self._start_empty()
-        self.__name__ = name or _free_name(self.spec.name)
-        _register(self)
+        self.__name__ = _take_name(self, name)
 
     def __call__(
         self,
@@ -195,11 +194,12 @@ class MetricReward:
 
             scores = np.full((len(rows), len(self.spec.aspects)), np.nan)
             truncated = np.zeros(len(rows), dtype=bool)
-            scores[scored], truncated[scored] = part.scores, part.truncated
+            scores[scored] = np.where(np.isfinite(part.scores), part.scores, np.nan)
+            truncated[scored] = part.truncated
             problems = {index: row.problem for index, row in enumerate(rows) if row.problem is not None}
             for position, index in enumerate(scored):
-                if not np.isfinite(scores[index]).all():
-                    reason = part.errors.get(position, f"the metric gave {scores[index].tolist()}")
+                if np.isnan(scores[index]).any():
+                    reason = part.errors.get(position, f"the metric gave {part.scores[position].tolist()}")
                     problems[index] = Problem("not scored by the metric", reason)
             for index, row in enumerate(rows):
                 if row.blank:
@@ -255,7 +255,9 @@ class MetricReward:
 
     def _load(self) -> Scorer:
         if self._scorer is None:
-            scorer = self._given_scorer or _load_beside_a_trainer(self.spec.name, self.source, self._loading)
+            scorer = self._given_scorer
+            if scorer is None:
+                scorer = _load_beside_a_trainer(self.spec.name, self.source, self._loading)
             # a checkpoint may have fewer aspects than its metric, or need no image
             self.weights = normalise_weights(self._asked_weights, scorer.spec.aspects, scorer.spec.aliases)
             self.spec = scorer.spec
@@ -273,7 +275,7 @@ class MetricReward:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._start_empty()
-        _register(self)
+        _take_name(self, self.__name__)
 
     def __repr__(self) -> str:
         weights = {
@@ -311,17 +313,16 @@ def _same_rows(rows: list[CaptionRow], others: list[CaptionRow]) -> bool:
     return len(rows) == len(others) and all(row.same_as(other) for row, other in zip(rows, others, strict=True))
 
 
-def _free_name(base: str) -> str:
+def _take_name(reward: MetricReward, name: str | None) -> str:
+    """The name asked for, or else the first free one; nobody else gets it unasked while the reward is alive."""
     with _names_lock:
         number = 1
-        while (name := base if number == 1 else f"{base}_{number}") in _names:
+        while name is None:
+            candidate = reward.spec.name if number == 1 else f"{reward.spec.name}_{number}"
+            name = candidate if candidate not in _names else None
             number += 1
+        _names.setdefault(name, reward)
         return name
-
-
-def _register(reward: MetricReward) -> None:
-    with _names_lock:
-        _names.setdefault(reward.__name__, reward)
 
 
 def _load_beside_a_trainer(name: str, source: str | os.PathLike[str], options: dict[str, Any]) -> Scorer:

@@ -181,6 +181,13 @@ def test_logs_are_prefixed_and_of_one_type():
     assert means["caption/unscored"] == means["caption/truncated"] == 0.25
 
 
+def test_logged_scores_are_finite_or_nan():
+    columns = {}
+    call(MetricReward(ToyScorer(), name="caption"), ["infinite red"], log_extra=columns.__setitem__)
+    assert math.isnan(columns["caption/colour"][0])
+    assert columns["caption/brevity"] == [0.5]
+
+
 def test_no_mean_is_logged_when_nothing_was_scored():
     means = {}
     call(MetricReward(ToyScorer(), name="caption"), [None], log_metric=means.__setitem__)
