@@ -19,6 +19,7 @@ COMMANDS = {
     "score": "reward.cli.score:score",
     "rerank": "reward.cli.rerank:rerank",
     "metrics": "reward.cli.metrics:metrics",
+    "train": "reward.cli.train:train",
 }
 
 app = typer.Typer(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -28,34 +28,33 @@ __all__ = [
     "report",
 ]
 
-# Optional[...] and not "| None": typer reads these at run time, and Python 3.10 has to understand them.
 Metric = Annotated[str, typer.Option("--metric", "-m", help="Name of a metric; see `capreward metrics`.")]
 Source = Annotated[
     str, typer.Option(help="Checkpoint of the metric: embedded (small, for trials), a folder, or a Hub id.")
 ]
-Revision = Annotated[Optional[str], typer.Option(help="Revision of a Hub id: branch, tag or commit.")]  # noqa: UP045
-Device = Annotated[Optional[str], typer.Option(help="Such as cpu or cuda:0; default: a GPU if there is one.")]  # noqa: UP045
+Revision = Annotated[str | None, typer.Option(help="Revision of a Hub id: branch, tag or commit.")]
+Device = Annotated[str | None, typer.Option(help="Such as cpu or cuda:0; default: a GPU if there is one.")]
 Weights = Annotated[
-    Optional[str],  # noqa: UP045
+    str | None,
     typer.Option(
         "--weights", "-w", help="Weights of the aspects in the reward, as in desc=1,rel=2,flu=1; default: equal."
     ),
 ]
 ImageColumn = Annotated[
-    Optional[str],  # noqa: UP045
+    str | None,
     typer.Option(help="Column of images or their paths; default: image, else file_name or image_path."),
 ]
 ReferencesColumn = Annotated[
-    Optional[str],  # noqa: UP045
+    str | None,
     typer.Option(help="Column of references, lists or (in CSV) JSON lists; default: references, else refs."),
 ]
 ImageRoot = Annotated[
-    Optional[Path],  # noqa: UP045
+    Path | None,
     typer.Option(help="Folder that relative image paths start from; default: the folder of the data file."),
 ]
 Prefix = Annotated[str, typer.Option(help="Put before the names of the new columns, to tell several metrics apart.")]
 BatchSize = Annotated[
-    Optional[int],  # noqa: UP045
+    int | None,
     typer.Option(min=1, help="Captions the metric scores at a time; default: its own choice."),
 ]
 Overwrite = Annotated[

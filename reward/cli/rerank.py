@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
 
@@ -20,7 +20,7 @@ def rerank(
     revision: options.Revision = None,
     weights: options.Weights = None,
     candidates_column: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option(
             "--candidate-column", help="Column of lists of captions; default: candidates, else cands, captions."
         ),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
 
@@ -20,7 +20,7 @@ def score(
     revision: options.Revision = None,
     weights: options.Weights = None,
     candidate_column: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option(help="Column of captions; default: candidate, else cand or caption."),
     ] = None,
     image_column: options.ImageColumn = None,

@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -46,7 +47,8 @@ class ScoringInterrupted(KeyboardInterrupt):
     """
 
     def __init__(self, rows: int, journal: Path) -> None:
-        super().__init__(f"stopped; {rows} rows are saved in {journal}; run the same again to go on")
+        saved = f"{rows} rows are saved in {journal}; run the same again to go on" if rows else "no row was scored yet"
+        super().__init__(f"stopped; {saved}")
         self.rows, self.journal = rows, journal
 
 
@@ -78,7 +80,7 @@ def score_dataset(
 
     Args:
         data: `.jsonl`, `.csv` or `.parquet` file, folder of `Dataset.save_to_disk`, or a `datasets.Dataset`.
-        scorer: name of a metric, or a scorer.
+        scorer: name of a metric, or a scorer (of which a resumed run can only check the metric, not the weights).
         output: `.parquet` or `.jsonl` file.
         source: checkpoint of a metric given by name: `"embedded"`, a folder, or a Hub id.
         weights: {aspect: weight} of the reward; None weighs all alike.
@@ -173,19 +175,30 @@ class _Run:
     ) -> None:
         self.scorer, self.settings = scorer, settings
         self.spec: MetricSpec = metric_spec(scorer) if isinstance(scorer, str) else scorer.spec
-        normalise_weights(settings["weights"], self.spec.aspects, self.spec.aliases)
+        # Before a model is loaded, only the shipped checkpoint and a scorer at hand are known to have these aspects.
+        aspects_known = not isinstance(scorer, str) or settings["source"] == "embedded"
+        if aspects_known:
+            normalise_weights(settings["weights"], self.spec.aspects, self.spec.aliases)
         self.source: Source = open_source(data)
         many = task == "rerank"
         self.plan: ColumnPlan = find_columns(
             self.source.columns, self.spec, candidate=names[0], image=names[1], references=names[2], many=many
         )
-        shared = (self.spec, settings["weights"], settings["prefix"], self.source.columns)
-        self.columns = RankColumns(*shared, self.plan, is_csv=self.source.is_csv) if many else ScoreColumns(*shared)
+        if aspects_known:
+            self._columns()
         self.output = Path(output)
         check_output(self.output, self.source, Path(data) if isinstance(data, (str, os.PathLike)) else None)
         self.images_decoded, self.lock = 0, threading.Lock()  # counted in several threads
         self.limit = FIRST_CHUNK
         self.manifest = self._manifest(task)
+
+    def _columns(self) -> RankColumns | ScoreColumns:
+        """Maker of the new columns; refuses bad weights and names that are taken."""
+        normalise_weights(self.settings["weights"], self.spec.aspects, self.spec.aliases)
+        shared = (self.spec, self.settings["weights"], self.settings["prefix"], self.source.columns)
+        if self.plan.many:
+            return RankColumns(*shared, self.plan, is_csv=self.source.is_csv)
+        return ScoreColumns(*shared)
 
     def _manifest(self, task: str) -> dict[str, Any]:
         """What the results depend on; a run is continued only if all of it is the same."""
@@ -246,11 +259,15 @@ class _Run:
         """Scores the rows the journal lacks; gives the time at which the model was loaded."""
         start = time.perf_counter()
         if self.source.num_rows is not None and journal.rows >= self.source.num_rows:
+            self.spec = replace(self.spec, aspects=tuple(journal.header["aspects"]))
             return start
         scorer = self.scorer
         if isinstance(scorer, str):
             scorer = load_scorer(scorer, self.settings["source"], **self.settings["options"])
             start = time.perf_counter()
+        self.spec = scorer.spec  # a checkpoint may have other aspects than the metric's own
+        journal.describe("aspects", list(self.spec.aspects))
+        self._columns()
         self.limit = min(FIRST_CHUNK, chunk_rows)
         rows = self.source.rows(self.plan.names, journal.rows)
         tasks = (row_task(row, self.plan, self.spec, is_csv=self.source.is_csv) for row in rows)
@@ -273,9 +290,10 @@ class _Run:
 
     def _write(self, journal: Journal) -> ScoringSummary:
         builder = SummaryBuilder([*self.spec.aspects, "reward"])
-        build: Callable[[list[Any], list[Any]], dict[str, list[Any]]] = partial(self.columns.build, summary=builder)
+        columns = self._columns()
+        build: Callable[[list[Any], list[Any]], dict[str, list[Any]]] = partial(columns.build, summary=builder)
         if self.output.suffix.lower() == ".parquet":
-            types, needs = self.columns.schema(), self.columns.needs
+            types, needs = columns.schema(), columns.needs
             write_atomically(
                 self.output, lambda path: write_parquet(path, self.source, journal.results(), build, types, needs)
             )

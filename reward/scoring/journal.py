@@ -26,6 +26,7 @@ class Journal:
 
     Attributes:
         rows: number of rows it holds.
+        header: what the first line says of the run.
 
     Raises:
         OutputError: it cannot be written, belongs to another run, or another process is writing it.
@@ -42,12 +43,13 @@ class Journal:
         try:
             self._lock()
             header = None if overwrite else self._read_header()
-            if header is None:
-                self._file.truncate(0)
-                self._write(json.dumps(run, ensure_ascii=False).encode() + b"\n")
-            else:
-                self._check_same(header, run)
+            if header is not None:
                 self.rows = self._cut_torn_line()
+            if header is None or not self.rows:  # a run that saved nothing is not worth an argument
+                self._start(run)
+            else:
+                self.header = header
+                self._check_same(header, run)
         except BaseException:
             self._file.close()
             raise
@@ -58,7 +60,20 @@ class Journal:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if not self.rows and error is not None:
+            self.path.unlink(missing_ok=True)
         self._file.close()
+
+    def describe(self, name: str, value: Any) -> None:
+        """Adds a fact about the run that is known only when the model is loaded.
+
+        Raises:
+            OutputError: the rows before were scored under another value.
+        """
+        if self.rows:
+            self._check_same(self.header, {name: value})
+        else:
+            self._start({**self.header, name: value})
 
     def append(self, results: Sequence[Any]) -> None:
         """Adds one result a row and waits until they are on the disk."""
@@ -82,6 +97,11 @@ class Journal:
         """Removes the file; the journal is of no use after."""
         self._file.close()
         self.path.unlink()
+
+    def _start(self, header: dict[str, Any]) -> None:
+        self.header = header
+        self._file.truncate(0)
+        self._write(json.dumps(header, ensure_ascii=False).encode() + b"\n")
 
     def _write(self, data: bytes) -> None:
         try:

@@ -124,7 +124,7 @@ class JsonLinesSource(TextSource):
     def parsed(self, start: int = 0) -> Iterator[dict[str, Any] | BadRow]:
         for number, line in islice(self._lines(), start, None):
             try:
-                value = json.loads(line)
+                value = json.loads(line.strip())
             except (ValueError, RecursionError) as error:  # ValueError: not JSON, or not UTF-8
                 yield BadRow(f"line {number} is not valid JSON: {error}")
                 continue

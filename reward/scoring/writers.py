@@ -28,15 +28,17 @@ def check_output(path: Path, source: Source, input_path: Path | None) -> None:
     """
     if path.suffix.lower() not in (".parquet", ".jsonl"):
         raise OutputError(f"output {path} must end in .parquet or .jsonl")
-    if path.is_dir():
-        raise OutputError(f"output {path} is a folder; give a file name in it")
-    if input_path is not None and path.exists() and path.samefile(input_path):
-        raise OutputError(f"output {path} is the input; choose another name")
     try:
+        if path.is_dir():
+            raise OutputError(f"output {path} is a folder; give a file name in it")
+        if input_path is not None and path.exists() and path.samefile(input_path):
+            raise OutputError(f"output {path} is the input; choose another name")
         path.parent.mkdir(parents=True, exist_ok=True)
         free = shutil.disk_usage(path.parent).free
+    except OutputError:
+        raise
     except OSError as error:
-        raise OutputError(f"cannot write into {path.parent}: {error.strerror or error}") from error
+        raise OutputError(f"cannot write {path}: {error.strerror or error}") from error
     # The journal and the new columns take about 200 bytes a row; texts are copied, encoded images are not.
     text = input_path.stat().st_size if input_path is not None and input_path.suffix in (".jsonl", ".csv") else 0
     needed = text + 200 * (source.num_rows or 1)

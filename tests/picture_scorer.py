@@ -1,0 +1,59 @@
+"""A scorer that looks at the image, for tests of data set scoring; slow on request, and it logs what it scored."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from reward.images import load_image
+from reward.metrics.base import MetricSpec
+from reward.scores import ScoreTable
+
+SPEC = MetricSpec(
+    name="picture",
+    scorer="tests.picture_scorer:PictureScorer",
+    aspects=("brightness", "words"),
+    aliases={"bright": "brightness"},
+    has_embedded=True,
+)
+
+
+class PictureScorer:
+    """brightness: mean of the image's pixels, 0 to 1; words: number of words and references, cut (truncated) at 100.
+
+    Captions that start with "fail" cannot be scored. `PICTURE_SECONDS` is how long a caption takes; each scored caption
+    becomes a line of the file `PICTURE_LOG`.
+    """
+
+    spec = SPEC
+
+    def __init__(self) -> None:
+        self.samples: list[Any] = []
+        self.batch_sizes: list[int | None] = []
+
+    def score(self, samples: Any, *, batch_size: int | None = None, progress: bool = False) -> ScoreTable:
+        self.samples += samples
+        self.batch_sizes.append(batch_size)
+        scores, errors, truncated = np.zeros((len(samples), 2)), {}, np.zeros(len(samples), dtype=bool)
+        for row, sample in enumerate(samples):
+            time.sleep(float(os.environ.get("PICTURE_SECONDS", 0)))
+            words = len(sample.candidate.split()) + len(sample.references)
+            truncated[row] = words > 100
+            scores[row] = np.asarray(load_image(sample.image)).mean() / 255, min(words, 100)
+            if sample.candidate.startswith("fail"):
+                scores[row], errors[row] = np.nan, "the caption says fail"
+        if log := os.environ.get("PICTURE_LOG"):
+            with Path(log).open("a") as file:
+                file.writelines(sample.candidate + "\n" for sample in samples)
+        return ScoreTable(scores, self.spec.aspects, errors, truncated)
+
+    @classmethod
+    def from_pretrained(cls, source: Any, **options: Any) -> PictureScorer:
+        return cls()
+
+    def save_pretrained(self, folder: Any) -> None:
+        raise AssertionError("scoring a data set saves no checkpoint")

@@ -1,0 +1,146 @@
+"""The `capreward` command: subcommands, help, exit codes and messages."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+import reward
+from reward.cli.main import COMMANDS, main
+from reward.registry import list_metrics
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):  # type: ignore[no-untyped-def]
+    """Calls the command; gives (exit code, stdout, stderr with line breaks as spaces)."""
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.delenv("CAPREWARD_DEBUG", raising=False)
+
+    def call(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["capreward", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        captured = capsys.readouterr()
+        code = stop.value.code
+        return (0 if code is None else int(code)), captured.out, " ".join(captured.err.split())
+
+    return call
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    path = tmp_path / "captions.jsonl"
+    rows = [{"caption": "a red star", "refs": ["one red star"]}, {"caption": "", "refs": ["x"]}]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def test_score_writes_the_file_and_says_what_it_did(run, data: Path) -> None:  # type: ignore[no-untyped-def]
+    output = data.with_name("scores.jsonl")
+    code, out, err = run("score", data, "--metric", "unigram", "--output", output)
+    assert (code, out) == (0, "")
+    rows = [json.loads(line) for line in output.read_text().splitlines()]
+    assert [row["f1"] for row in rows] == [pytest.approx(2 / 3), None]
+    assert "columns read: candidate = caption, references = refs" in err
+    assert "1 not scored (candidate); the first is row 2: candidate is empty" in err
+    assert "scored 2 rows" in err
+
+
+def test_rerank_writes_the_best(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    (tmp_path / "c.jsonl").write_text('{"candidates": ["a", "a b"]}\n')
+    code, _, err = run("rerank", tmp_path / "c.jsonl", "--metric", "length", "-o", tmp_path / "best.jsonl")
+    assert (code, json.loads((tmp_path / "best.jsonl").read_text())["best"]) == (0, "a b")
+    assert "reranked 1 rows" in err
+
+
+def test_quiet_prints_only_errors(run, data: Path) -> None:  # type: ignore[no-untyped-def]
+    code, out, err = run("score", data, "-m", "length", "-o", data.with_name("s.parquet"), "--quiet")
+    assert (code, out) == (0, "")
+    assert err.startswith("1 not scored (candidate)")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["-m", "lenght"], 1, "error: no metric is named 'lenght'; installed: "),
+        (["-m", "length", "-w", "colour=1"], 1, "error: weights name an unknown aspect 'colour'; known: length"),
+        (["-m", "length", "-w", "length=nan"], 1, "must be a finite number, got nan"),
+        (["-m", "length", "-w", "length"], 2, "'length' is not of the form aspect=number"),
+        (["-m", "length", "-w", "length=1,length=2"], 2, "'length=2' is not of the form aspect=number"),
+        (["-m", "length", "--candidate-column", "text"], 1, "error: --candidate-column names 'text', which"),
+        (["-m", "length", "--batch-size", "0"], 2, "--batch-size"),
+        ([], 2, "Missing option '--metric'"),
+    ],
+)
+def test_wrong_arguments_are_one_line(run, data: Path, arguments: list[str], code: int, message: str) -> None:  # type: ignore[no-untyped-def]
+    got, out, err = run("score", data, "-o", data.with_name("s.jsonl"), *arguments)
+    assert (got, out) == (code, "")
+    assert message in err
+    assert "Traceback" not in err
+    assert not data.with_name("s.jsonl").exists()
+
+
+def test_missing_file_and_markup_in_names(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    code, _, err = run("score", tmp_path / "[bold]none.jsonl", "-m", "length", "-o", tmp_path / "s.jsonl")
+    assert (code, err) == (1, f"error: there is no file {tmp_path}/[bold]none.jsonl")
+
+
+def test_nothing_scored_is_an_error_but_written(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    (tmp_path / "c.jsonl").write_text('{"candidate": ""}\n')
+    code, _, err = run("score", tmp_path / "c.jsonl", "-m", "length", "-o", tmp_path / "s.jsonl")
+    assert code == 1
+    assert "error: no caption could be scored" in err
+    assert "candidate is empty" in (tmp_path / "s.jsonl").read_text()
+
+
+def test_debug_shows_the_traceback(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("CAPREWARD_DEBUG", "1")
+    line = ["score", str(tmp_path / "none.jsonl"), "-m", "length", "-o", str(tmp_path / "s.jsonl")]
+    monkeypatch.setattr(sys, "argv", ["capreward", *line])
+    with pytest.raises(reward.errors.DataError, match="there is no file"):
+        main()
+
+
+def test_metrics_lists_every_metric(run) -> None:  # type: ignore[no-untyped-def]
+    code, out, _ = run("metrics")
+    assert code == 0
+    assert set(list_metrics()) <= set(out.split())
+
+
+def test_version_and_help(run) -> None:  # type: ignore[no-untyped-def]
+    assert run("--version")[:2] == (0, f"capreward {reward.__version__}\n")
+    code, out, _ = run("--help")
+    assert code == 0
+    assert set(COMMANDS) <= set(out.split())
+
+
+@pytest.mark.parametrize("command", ["score", "rerank", "metrics"])
+def test_help_of_each_command_has_an_example(run, command: str) -> None:  # type: ignore[no-untyped-def]
+    code, out, _ = run(command, "--help")
+    assert code == 0
+    example = next(line.strip() for line in out.splitlines() if line.strip().startswith(f"capreward {command}"))
+    assert all(option in out for option in example.split() if option.startswith("--"))
+
+
+def test_help_loads_no_heavy_library() -> None:
+    heavy = ["torch", "transformers", "datasets", "pandas", "pyarrow", "trl", "open_clip"]
+    code = f"import sys, reward.cli.main; print([name for name in {heavy} if name in sys.modules])"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"
+
+
+def test_images_are_found_beside_the_file(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
+    from reward import registry
+    from tests.picture_scorer import SPEC
+
+    monkeypatch.setattr(registry, "_specs", lambda: {"picture": SPEC})
+    Image.new("RGB", (4, 4), "white").save(tmp_path / "white.png")
+    (tmp_path / "c.csv").write_text("file_name,cand\nwhite.png,a b\n")
+    code, _, err = run("score", tmp_path / "c.csv", "-m", "picture", "-o", tmp_path / "s.jsonl", "-w", "bright=1")
+    assert (code, json.loads((tmp_path / "s.jsonl").read_text())["reward"]) == (0, 1.0)
+    assert "1 images decoded" in err

@@ -1,0 +1,304 @@
+"""Resuming: killed at whatever moment, the same call gives the same output, and scores no saved row again."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from reward.errors import OutputError, WeightsError
+from reward.metrics.base import MetricSpec
+from reward.scores import ScoreTable
+from reward.scoring import rerank_dataset, score_dataset
+from reward.scoring.dataset import ScoringInterrupted
+from tests.picture_scorer import PictureScorer
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+class Stop(PictureScorer):
+    """Raises `error` at the n-th call."""
+
+    def __init__(self, calls: int, error: BaseException) -> None:
+        super().__init__()
+        self.calls, self.error = calls, error
+
+    def score(self, samples: Any, *, batch_size: int | None = None, progress: bool = False) -> Any:
+        self.calls -= 1
+        if self.calls < 0:
+            raise self.error
+        return super().score(samples, batch_size=batch_size)
+
+
+def make_data(folder: Path, rows: int) -> Path:
+    for number in range(3):
+        Image.new("RGB", (4, 4), (80 * number, 5, 9)).save(folder / f"{number}.png")
+    lines = []
+    for number in range(rows):
+        image = "missing.png" if number % 7 == 6 else f"{number // 2 % 3}.png"
+        lines.append(json.dumps({"n": number, "image": image, "candidate": f"c{number}" if number % 5 else " "}))
+        if number % 11 == 10:
+            lines[-1] = lines[-1][:-9]  # not JSON
+    path = folder / "data.jsonl"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, bytes]:
+    """Data, the output of an uninterrupted run, and the journal as it was at the end of that run."""
+    folder = tmp_path_factory.mktemp("whole")
+    data = make_data(folder, 40)
+    score_dataset(data, PictureScorer(), folder / "out.jsonl")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("reward.scoring.dataset.write_jsonl", lambda *arguments: os.kill(os.getpid(), signal.SIGINT))
+        with pytest.raises(KeyboardInterrupt):
+            score_dataset(data, PictureScorer(), folder / "cut.jsonl", chunk_rows=4)
+    journal = (folder / "cut.jsonl.partial").read_bytes()
+    assert journal.count(b"\n") == 1 + 40
+    return data, (folder / "out.jsonl").read_text(), journal
+
+
+@settings(max_examples=40, deadline=None)
+@given(share=st.floats(0, 1), chunk_rows=st.integers(1, 50), parquet=st.booleans())
+def test_run_cut_at_any_byte_goes_on_to_the_same_output(
+    whole: tuple[Path, str, bytes], share: float, chunk_rows: int, parquet: bool
+) -> None:
+    data, expected, journal = whole
+    output = data.parent / ("resumed.parquet" if parquet else "resumed.jsonl")
+    output.unlink(missing_ok=True)
+    cut = journal[: int(share * len(journal))]
+    output.with_name(output.name + ".partial").write_bytes(cut)
+    scorer = PictureScorer()
+    summary = score_dataset(data, scorer, output, chunk_rows=chunk_rows)
+    saved = max(0, cut.count(b"\n") - 1)
+    assert (summary.rows, summary.resumed_rows, summary.new_rows) == (40, saved, 40 - saved)
+    assert all(int(sample.candidate[1:]) >= saved for sample in scorer.samples)
+    assert max(Counter(sample.candidate for sample in scorer.samples).values(), default=1) == 1
+    rows = [json.loads(line) for line in expected.splitlines()]
+    if parquet:
+        names = list(rows[0])
+        assert pq.read_table(output).to_pylist() == [{name: row.get(name) for name in names} for row in rows]
+    else:
+        assert output.read_text() == expected
+    assert not output.with_name(output.name + ".partial").exists()
+
+
+def test_finished_output_is_not_scored_again(tmp_path: Path) -> None:
+    data, output = make_data(tmp_path, 9), tmp_path / "out.jsonl"
+    first = score_dataset(data, PictureScorer(), output)
+    scorer = PictureScorer()
+    again = score_dataset(data, scorer, output)
+    assert (again.already_done, scorer.samples) == (True, [])
+    assert (again.rows, again.errors, again.distributions) == (first.rows, first.errors, first.distributions)
+    before = output.read_bytes()
+    with pytest.raises(OutputError, match="exists already and is not of this run"):
+        score_dataset(data, scorer, output, weights={"words": 1})
+    data.write_text(data.read_text().replace("c1", "d1"))
+    with pytest.raises(OutputError, match="exists already and is not of this run"):
+        score_dataset(data, scorer, output)
+    assert (output.read_bytes(), scorer.samples) == (before, [])
+    assert not score_dataset(data, scorer, output, overwrite=True).already_done
+    assert b"d1" in output.read_bytes()
+
+
+def test_unknown_file_at_the_output_is_not_replaced(tmp_path: Path) -> None:
+    output = tmp_path / "out.jsonl"
+    output.write_text("precious")
+    with pytest.raises(OutputError, match="exists already"):
+        score_dataset(make_data(tmp_path, 3), PictureScorer(), output)
+    assert output.read_text() == "precious"
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"weights": {"words": 1}}, "weights"),
+        ({"candidate_column": "n"}, "columns"),
+        ({"image_root": "."}, "image_root"),
+        ({"prefix": "p_"}, "prefix"),
+        ({"data": "edited"}, "input"),
+        ({"scorer": "length"}, "metric"),
+    ],
+)
+def test_unfinished_run_of_other_settings_is_not_continued(change: dict[str, Any], named: str, tmp_path: Path) -> None:
+    data, output = make_data(tmp_path, 9), tmp_path / "out.jsonl"
+    with pytest.raises(RuntimeError):
+        score_dataset(data, Stop(2, RuntimeError()), output, chunk_rows=3)
+    saved = (tmp_path / "out.jsonl.partial").read_bytes()
+    if change.pop("data", None):
+        data.write_text(data.read_text().replace("c1", "d1"))
+    scorer = change.pop("scorer", PictureScorer())
+    with pytest.raises(OutputError, match=f"differs from this one: .*{named} was .*Start afresh with --overwrite"):
+        score_dataset(data, scorer, output, **change)
+    assert (tmp_path / "out.jsonl.partial").read_bytes() == saved
+    assert score_dataset(data, scorer, output, **change, overwrite=True).resumed_rows == 0
+
+
+def test_copied_data_continue(tmp_path: Path) -> None:
+    data = make_data(tmp_path, 9)
+    with pytest.raises(RuntimeError):
+        score_dataset(data, Stop(2, RuntimeError()), tmp_path / "out.jsonl", chunk_rows=3)
+    data.rename(tmp_path / "moved.jsonl")
+    assert score_dataset(tmp_path / "moved.jsonl", PictureScorer(), tmp_path / "out.jsonl").resumed_rows == 7
+
+
+def test_interrupt_says_what_is_saved(tmp_path: Path) -> None:
+    data, output = make_data(tmp_path, 9), tmp_path / "out.jsonl"
+    with pytest.raises(
+        ScoringInterrupted, match=r"stopped; 7 rows are saved in .*out\.jsonl\.partial; run the same again"
+    ):
+        score_dataset(data, Stop(2, KeyboardInterrupt()), output, chunk_rows=3)
+    assert score_dataset(data, PictureScorer(), output).resumed_rows == 7
+
+
+def test_damaged_journal_is_refused(tmp_path: Path) -> None:
+    data, output = make_data(tmp_path, 9), tmp_path / "out.jsonl"
+    with pytest.raises(RuntimeError):
+        score_dataset(data, Stop(2, RuntimeError()), output, chunk_rows=3)
+    journal = tmp_path / "out.jsonl.partial"
+    lines = journal.read_bytes().splitlines(keepends=True)
+    journal.write_bytes(b"".join([*lines[:2], b"\x00\x00\n", *lines[3:]]))
+    with pytest.raises(OutputError, match="is damaged in line 3; start afresh with --overwrite"):
+        score_dataset(data, PictureScorer(), output)
+    assert not output.exists()
+    journal.write_text("notes of somebody else\n")
+    with pytest.raises(OutputError, match="is no journal of a scoring run; move it away"):
+        score_dataset(data, PictureScorer(), output)
+    assert journal.read_text() == "notes of somebody else\n"
+
+
+def test_rerank_resumes(tmp_path: Path) -> None:
+    make_data(tmp_path, 1)
+    data = tmp_path / "candidates.jsonl"
+    rows = [{"image": f"{number % 3}.png", "candidates": [f"a{number}", f"b {number}", ""]} for number in range(12)]
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    rerank_dataset(data, PictureScorer(), tmp_path / "whole.jsonl")
+    with pytest.raises(RuntimeError):
+        rerank_dataset(data, Stop(1, RuntimeError()), tmp_path / "best.jsonl", chunk_rows=3)
+    scorer = PictureScorer()
+    assert rerank_dataset(data, scorer, tmp_path / "best.jsonl", chunk_rows=3).resumed_rows == 6
+    assert len(scorer.samples) == 12
+    assert (tmp_path / "best.jsonl").read_text() == (tmp_path / "whole.jsonl").read_text()
+
+
+class Command:
+    """`capreward score data.jsonl --metric picture` in its own process; the metric is installed by an entry point."""
+
+    def __init__(self, folder: Path, seconds: float) -> None:
+        self.folder = folder
+        plugin = folder / "plugin" / "picture-0.1.dist-info"
+        plugin.mkdir(parents=True)
+        (plugin / "METADATA").write_text("Metadata-Version: 2.1\nName: picture\nVersion: 0.1\n")
+        (plugin / "entry_points.txt").write_text("[capreward.metrics]\npicture = tests.picture_scorer:SPEC\n")
+        self.environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([str(ROOT), str(plugin.parent)]),
+            "PICTURE_LOG": str(folder / "log.txt"),
+            "PICTURE_SECONDS": str(seconds),
+        }
+        self.output = folder / "out.jsonl"
+        self.journal = folder / "out.jsonl.partial"
+
+    def start(self, *options: str) -> subprocess.Popen[str]:
+        line = [
+            sys.executable,
+            "-m",
+            "reward.cli.main",
+            "score",
+            str(self.folder / "data.jsonl"),
+            "--metric",
+            "picture",
+        ]
+        line += ["--output", str(self.output), *options]
+        return subprocess.Popen(line, env=self.environment, stderr=subprocess.PIPE, text=True)
+
+    def start_and_wait_for_rows(self, rows: int) -> subprocess.Popen[str]:
+        process = self.start()
+        limit = time.monotonic() + 60
+        while not self.journal.exists() or self.journal.read_bytes().count(b"\n") < 1 + rows:
+            assert process.poll() is None, process.communicate()[1]
+            assert time.monotonic() < limit, "no rows were saved in a minute"
+            time.sleep(0.01)
+        return process
+
+
+def test_killed_process_loses_and_repeats_no_row(tmp_path: Path) -> None:
+    data = make_data(tmp_path, 300)
+    expected = tmp_path / "expected.jsonl"
+    score_dataset(data, PictureScorer(), expected)
+    command = Command(tmp_path, seconds=0.003)
+    process = command.start_and_wait_for_rows(64)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
+    assert not command.output.exists()
+    saved = command.journal.read_bytes().count(b"\n") - 1
+    assert 64 <= saved < 300
+    process = command.start()
+    message = process.communicate()[1]
+    assert process.returncode == 0, message
+    assert f"scored 300 rows ({saved} of them by an earlier run)" in message
+    assert command.output.read_text() == expected.read_text()
+    counts = Counter((tmp_path / "log.txt").read_text().split())
+    wanted = {row["candidate"] for row in map(json.loads, expected.read_text().splitlines()) if row["error"] is None}
+    assert set(counts) == wanted
+    assert all(counts[caption] == 1 for caption in wanted if int(caption[1:]) < saved)
+    process = command.start()
+    assert "is complete already" in process.communicate()[1]
+    assert process.returncode == 0
+    assert Counter((tmp_path / "log.txt").read_text().split()) == counts
+
+
+def test_interrupted_process_and_a_second_one_beside_it(tmp_path: Path) -> None:
+    make_data(tmp_path, 400)
+    command = Command(tmp_path, seconds=0.01)
+    process = command.start_and_wait_for_rows(64)
+    second = command.start()
+    assert "another process is writing" in second.communicate()[1]
+    assert second.returncode == 1
+    process.send_signal(signal.SIGINT)
+    message = process.communicate()[1]
+    assert process.returncode == 130
+    assert "rows are saved in" in message
+    assert "run the same again" in message.replace("\n", " ")
+    assert "Traceback" not in message
+
+
+class Retrained(PictureScorer):
+    """A checkpoint with one aspect of its own."""
+
+    spec = MetricSpec("picture", "tests.picture_scorer:PictureScorer", ("overall",), has_embedded=True)
+
+    def score(self, samples: Any, *, batch_size: int | None = None, progress: bool = False) -> ScoreTable:
+        table = PictureScorer().score(samples)
+        return ScoreTable(table.scores[:, :1], self.spec.aspects, table.errors, table.truncated)
+
+
+def test_checkpoint_with_other_aspects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("reward.scoring.dataset.metric_spec", lambda name: PictureScorer.spec)
+    monkeypatch.setattr("reward.scoring.dataset.load_scorer", lambda name, source, **options: Retrained())
+    data = make_data(tmp_path, 9)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("reward.scoring.dataset.write_jsonl", lambda *arguments: os.kill(os.getpid(), signal.SIGINT))
+        with pytest.raises(KeyboardInterrupt):
+            score_dataset(data, "picture", tmp_path / "out.jsonl", source="me/retrained", weights={"overall": 1})
+    score_dataset(data, "picture", tmp_path / "out.jsonl", source="me/retrained", weights={"overall": 1})
+    row = json.loads((tmp_path / "out.jsonl").read_text().splitlines()[1])
+    assert row["overall"] == row["reward"]
+    assert "words" not in row
+    with pytest.raises(WeightsError, match="unknown aspect 'words'; known: overall"):
+        score_dataset(data, "picture", tmp_path / "b.jsonl", source="me/retrained", weights={"words": 1})
+    assert not list(tmp_path.glob("b*"))
