@@ -175,6 +175,7 @@ def test_a_cut_jpeg_is_refused(photo: Image.Image, tmp_path: Path) -> None:
         load_image(path)
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning")  # Pillow's own, about the damage
 def test_every_cut_of_a_file_is_an_image_or_an_image_error(photo: Image.Image) -> None:
     for kind in ("PNG", "JPEG", "GIF", "WEBP", "TIFF", "BMP"):
         data = encoded(photo, kind)
@@ -195,6 +196,7 @@ def png_claiming(width: int, height: int) -> bytes:
     )
 
 
+@pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
 @pytest.mark.parametrize("side", [9_000, 11_000, 60_000])
 def test_a_decompression_bomb_is_refused_by_its_header(side: int) -> None:
     with pytest.raises(ImageError, match="too many pixels"):
