@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -128,12 +127,12 @@ class BestOfN:
             expand_size=more, is_encoder_decoder=model.config.is_encoder_decoder, input_ids=input_ids, **model_kwargs
         )
         per_prompt = more * k
-        config, processors = self._sampling(model, generation_config, logits_processor, more, per_prompt)
+        processors = self._processors(model, generation_config, logits_processor, more, per_prompt)
         output = model._sample(
             input_ids,
             logits_processor=processors,
             stopping_criteria=stopping_criteria,
-            generation_config=config,
+            generation_config=generation_config,
             synced_gpus=_synced_gpus(model),
             **model_kwargs,
         )
@@ -154,18 +153,17 @@ class BestOfN:
         best = [group[i] for group, indices in zip(rewards, chosen, strict=True) for i in indices]
         return _chosen_output(output, index, best)
 
-    def _sampling(
+    def _processors(
         self, model: Any, config: GenerationConfig, processors: LogitsProcessorList, more: int, per_prompt: int
-    ) -> tuple[GenerationConfig, LogitsProcessorList]:
-        """Config and logits processors for per_prompt rows a prompt."""
+    ) -> LogitsProcessorList:
+        """Logits processors for per_prompt rows a prompt; switches sampling on."""
         processors = LogitsProcessorList([_for_more_rows(processor, more) for processor in processors])
         if self.n > 1 and not config.do_sample:
-            config = copy.copy(config)  # generate made it for this call, but it is not ours to change
-            config.do_sample = True
+            config.do_sample = True  # generate has made this config for this call
             processors.extend(_warpers(model, config))
         if self.include_greedy:
             processors.append(_GreedyRows(per_prompt))
-        return config, processors
+        return processors
 
 
 class _GreedyRows(LogitsProcessor):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from functools import lru_cache
 
@@ -116,7 +117,9 @@ def test_sampling_options_of_the_config_are_respected(option, do_sample):
 
 def test_the_callers_generation_config_is_left_alone():
     model, _, _, _ = captioner("llava")
-    run("llava", 3)
+    config = copy.deepcopy(model.generation_config)
+    run("llava", 3, generation_config=config)
+    assert not config.do_sample
     assert not model.generation_config.do_sample
 
 
