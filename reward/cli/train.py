@@ -25,7 +25,8 @@ def train(
 ) -> None:
     """Train a metric on human judgments and write a checkpoint that every command and VelaReward can load.
 
-    For several processes: accelerate launch --num_processes 2 -m reward.cli.main train vela --output FOLDER
+    Several GPUs: accelerate launch --num_processes 2 -m reward.cli.main train vela --output FOLDER.
+    Several processes without a GPU: torchrun --nproc_per_node 2 -m reward.cli.main train vela --output FOLDER.
     """
     import shlex
     import sys
@@ -48,7 +49,10 @@ def train(
     command = shlex.join(["capreward", *sys.argv[1:]])
     result = run(metric, data, output, make_config(*layers), resume=resume, command=command)
 
-    if not PartialState().is_main_process:
+    process = PartialState()
+    main = process.is_main_process
+    process.destroy_process_group()
+    if not main:
         return
     table = Table("part", *spec.aspects, "mean", title="Kendall's tau-c x 100")
     for part, found in result.figures.items():

@@ -149,7 +149,8 @@ class TrainingConfig:
     def to_dict(self) -> dict[str, Any]:
         """The settings as plain JSON values; `make_config` reads them back."""
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        return {**values, "model": dict(self.model), "test_parts": list(self.test_parts)}
+        plain: dict[str, Any] = json.loads(json.dumps(values))  # tuples become the lists that a file gives back
+        return plain
 
 
 def read_config_file(path: str | os.PathLike[str]) -> dict[str, Any]:

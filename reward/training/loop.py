@@ -99,8 +99,8 @@ def train(
 ) -> TrainingResult:
     """Trains a metric on human judgments and writes a checkpoint folder.
 
-    Runs on the device that accelerate chooses; start it with `accelerate launch` for several processes. The state of
-    an unfinished run lies in `<output>/checkpoints` and is removed when the checkpoint is complete.
+    Runs on the device that accelerate chooses; started by `accelerate launch` or `torchrun`, it uses all processes. The
+    state of an unfinished run lies in `<output>/checkpoints` and is removed when the checkpoint is complete.
 
     Args:
         metric: registry name.
@@ -127,7 +127,7 @@ def train(
     spec = metric_spec(metric)
     plug = training_plug(spec)
     output = Path(output)
-    process = PartialState()
+    process = PartialState(cpu=_use_cpu())
     record = {"metric": metric, "data": str(data), "config": config.to_dict()}
     if process.is_main_process:
         _claim(output, record, resume=resume)
@@ -174,6 +174,14 @@ def train(
     return result
 
 
+def _use_cpu() -> bool:
+    """Whether to train on the CPU, which accelerate must be told before it joins processes without an accelerator."""
+    import torch
+    from accelerate.utils import parse_flag_from_env
+
+    return parse_flag_from_env("ACCELERATE_USE_CPU") or not torch.accelerator.is_available()
+
+
 def _claim(output: Path, record: Mapping[str, Any], *, resume: bool) -> None:
     """Checks that the folder may be written, and notes in it which run it belongs to."""
     path = output / RECORD_FILE
@@ -181,11 +189,9 @@ def _claim(output: Path, record: Mapping[str, Any], *, resume: bool) -> None:
         found = json.loads(path.read_text(encoding="utf-8"))
         if "figures" in found and not (output / _STATES).exists():
             raise OutputError(f"the run in {output} is complete; there is nothing to resume")
-        was, now = {**found["config"], "data": found["data"]}, {**record["config"], "data": record["data"]}
-        differing = [name for name in now if was.get(name) != now[name]]
-        if found["metric"] != record["metric"] or differing:
-            what = ", ".join(f"{name} was {was.get(name)!r} and is {now[name]!r}" for name in differing) or "the metric"
-            raise OutputError(f"cannot resume in {output} with other settings: {what}")
+        differing = [what for name in record for what in _differences(name, found.get(name), record[name])]
+        if differing:
+            raise OutputError(f"cannot resume in {output} with other settings: {', '.join(differing)}")
         return
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         hint = "resume the run in it, or give another folder" if path.is_file() else "give another folder"
@@ -195,6 +201,13 @@ def _claim(output: Path, record: Mapping[str, Any], *, resume: bool) -> None:
         _write_record(output, record)
     except OSError as error:
         raise OutputError(f"cannot write to the output folder {output}: {error.strerror}") from error
+
+
+def _differences(name: str, was: Any, now: Any) -> list[str]:
+    if isinstance(was, Mapping) and isinstance(now, Mapping):
+        keys = dict.fromkeys([*was, *now])
+        return [what for key in keys for what in _differences(f"{name}.{key}", was.get(key), now.get(key))]
+    return [] if was == now else [f"{name} was {was!r} and is {now!r}"]
 
 
 def _write_record(output: Path, record: Mapping[str, Any]) -> None:
@@ -251,6 +264,7 @@ def _make_trainer(
         label_names=["labels", "aspect"],
         logging_steps=20,
         report_to="none",
+        use_cpu=_use_cpu(),
         ddp_find_unused_parameters=False,
     )
     if args.n_gpu > 1:

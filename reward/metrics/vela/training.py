@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import nn
 
 from reward.errors import CheckpointError, ConfigError
 from reward.images import image_key, load_image
@@ -162,15 +163,21 @@ def make_model(
     except CheckpointError as error:
         raise ConfigError(f"model settings: {error}") from error
     model = VelaModel.from_config(config, tokenizer=tokenizer)
-    if config.image is not None and config.image.architecture is not None:
+    if model.image is not None and "image" in own:
         # CLIP's own training scale: VELA does not use it, and DDP waits for a gradient of whatever is trained.
         model.image.towers.clip.logit_scale.requires_grad_(False)
     if precision != "fp32":
         dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}[precision]
-        for parameter in model.parameters():
-            if not parameter.requires_grad:
-                parameter.data = parameter.data.to(dtype)
+        for branch in (model.text, model.image):
+            if branch is not None and branch.config.backbone is not None:
+                _hold_frozen(branch, dtype)
     return model
+
+
+def _hold_frozen(branch: nn.Module, dtype: torch.dtype) -> None:
+    for parameter in branch.parameters():
+        if not parameter.requires_grad:
+            parameter.data = parameter.data.to(dtype)
 
 
 def _with_vocabulary(name: str, architecture: Mapping[str, Any], tokenizer: PreTrainedTokenizerFast) -> dict[str, Any]:

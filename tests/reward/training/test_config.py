@@ -53,7 +53,7 @@ def test_later_layers_win_and_model_tables_merge() -> None:
 
 
 def test_config_survives_json() -> None:
-    config = TrainingConfig(test_parts=("a", "b"), model={"x": [1]}, eval_steps=3)
+    config = TrainingConfig(test_parts=("a", "b"), model={"x": {"y": [1]}}, eval_steps=3)
     assert make_config(json.loads(json.dumps(config.to_dict()))) == config
 
 

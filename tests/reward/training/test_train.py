@@ -1,0 +1,139 @@
+"""Whole training runs of a small VELA: the checkpoint, early stopping, accumulation, precision, the output folder."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from reward import CaptionSample, load_scorer
+from reward.errors import ConfigError, OutputError
+from reward.registry import metric_spec
+from reward.scenes import make_dataset
+from reward.training import loop
+from reward.training.evaluation import kendall_tau_c
+from reward.training.loop import train, training_plug
+from tests.reward.training.small_runs import small_config
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return load_file(folder / "model.safetensors")
+
+
+def test_a_run_leaves_a_checkpoint_whose_scores_have_the_reported_figures(tmp_path: Path) -> None:
+    config = small_config(scenes_test=10, batch_size=16)
+    result = train("vela", "scenes", tmp_path / "run", config, command="capreward train vela")
+    rows = make_dataset(10, config.scenes_seed + 2)
+    # as in training: at most two references
+    samples = [CaptionSample(row["cand"], row["image"], row["refs"][:2]) for row in rows]
+    bare = [CaptionSample(row["cand"], row["image"]) for row in rows]
+    scorer = load_scorer("vela", tmp_path / "run", device="cpu")
+    for name, shown in (("test", samples), ("test (reference-free)", bare)):
+        table, found = scorer.score(shown), result.figures[name]
+        for aspect, column in zip(table.aspects, ("desc", "rel", "flu"), strict=True):
+            expected = kendall_tau_c(table.column(aspect), np.array(rows[column]))
+            assert found[f"tau_c_{aspect}"] == pytest.approx(expected, abs=1e-6)
+        targets = np.stack([rows[column] for column in ("desc", "rel", "flu")], axis=1)
+        assert found["mse"] == pytest.approx(np.mean((table.scores - targets) ** 2), abs=1e-5)
+
+    card = (tmp_path / "run" / "README.md").read_text()
+    for fact in ("capreward train vela", "Seed 0", "| test (reference-free) |", "torch", '"learning_rate": 0.001'):
+        assert fact in card
+    record = json.loads((tmp_path / "run" / "training.json").read_text())
+    assert record["figures"] == result.figures
+    assert record["rows"] == {"train": 36, "val": 24, "test": 30}
+    assert not (tmp_path / "run" / "checkpoints").exists()
+
+
+def test_training_lowers_the_loss(tmp_path: Path) -> None:
+    train("vela", "scenes", tmp_path / "run", small_config(epochs=7, schedule="constant"))
+    record = json.loads((tmp_path / "run" / "training.json").read_text())
+    losses = [entry["loss"] for entry in record["history"] if "loss" in entry]
+    assert losses[-1] < 0.8 * losses[0]
+
+
+def test_accumulated_batches_train_like_one_large_batch(tmp_path: Path) -> None:
+    train("vela", "scenes", tmp_path / "large", small_config(batch_size=6, epochs=1))
+    train("vela", "scenes", tmp_path / "small", small_config(batch_size=2, accumulation=3, epochs=1))
+    large, small = weights(tmp_path / "large"), weights(tmp_path / "small")
+    # Adam divides by the gradient's size, which magnifies rounding where a gradient is nearly 0.
+    assert all(torch.allclose(large[name], small[name], atol=2e-4) for name in large)
+    assert any(not torch.equal(large[name], small[name]) for name in large)
+
+
+def test_seeds_decide_and_repeat(tmp_path: Path) -> None:
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        train("vela", "scenes", tmp_path / name, small_config(seed=seed, max_steps=2))
+    a, b, c = (weights(tmp_path / name) for name in "abc")
+    assert all(torch.equal(a[name], b[name]) for name in a)
+    assert not torch.equal(a["text.decoder.embed_tokens.weight"], c["text.decoder.embed_tokens.weight"])
+
+
+def test_mixed_precision_keeps_trained_weights_in_float32(tmp_path: Path) -> None:
+    exact = train("vela", "scenes", tmp_path / "fp32", small_config(max_steps=4))
+    mixed = train("vela", "scenes", tmp_path / "bf16", small_config(max_steps=4, precision="bf16"))
+    assert {value.dtype for value in weights(tmp_path / "bf16").values()} == {torch.float32}
+    assert mixed.figures["val"]["mse"] == pytest.approx(exact.figures["val"]["mse"], abs=0.01)
+    assert mixed.figures != exact.figures
+
+
+def test_training_stops_by_tau_c_and_keeps_the_best(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = loop.agreement
+
+    def script(*taus: float) -> None:
+        left = iter(taus)
+        monkeypatch.setattr(loop, "agreement", lambda *args: {**real(*args), "tau_c": next(left, 0.0)})
+
+    script(0.1, 0.5, 0.4, 0.3, 0.9)
+    steady = {"schedule": "constant", "warmup_ratio": 0.0}
+    stopped = train("vela", "scenes", tmp_path / "stopped", small_config(epochs=9, patience=2, **steady))
+    assert (stopped.steps, stopped.best_step) == (
+        24,
+        12,
+    )  # six steps an epoch: evaluated four times, best at the second
+    script(0.1, 0.5)
+    train("vela", "scenes", tmp_path / "short", small_config(epochs=2, **steady))
+    short, kept = weights(tmp_path / "short"), weights(tmp_path / "stopped")
+    assert all(torch.equal(short[name], kept[name]) for name in short)
+
+
+def test_ablations_train_one_branch(tmp_path: Path) -> None:
+    train("vela", "scenes", tmp_path / "text", small_config(max_steps=1, model={"image": None}))
+    train("vela", "scenes", tmp_path / "image", small_config(max_steps=1, model={"text": None}))
+    assert not any(name.startswith("image.") for name in weights(tmp_path / "text"))
+    assert not any(name.startswith("text.") for name in weights(tmp_path / "image"))
+
+
+def test_the_output_folder_is_not_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(OutputError, match="not empty"):
+        train("vela", "scenes", tmp_path, small_config())
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OutputError, match="not empty"):
+        train("vela", "scenes", tmp_path / "file", small_config())
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "notes.txt"]
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        ({"txt": {}}, "txt"),
+        ({"tokenizer": None}, 'needs the setting "tokenizer"'),
+        ({"tokenizer": {"vocab_size": 10}}, "at least 300"),
+        ({"text": {"backbone": "a/b"}}, "either a backbone"),
+        ({"text": None, "image": None}, "at least one branch"),
+    ],
+)
+def test_bad_model_settings_are_refused(tmp_path: Path, model: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        train("vela", "scenes", tmp_path / "run", small_config(model=model))
+
+
+def test_metrics_without_training_say_so() -> None:
+    with pytest.raises(ConfigError, match="'length' cannot be trained"):
+        training_plug(metric_spec("length"))
