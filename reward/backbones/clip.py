@@ -37,20 +37,20 @@ class ClipTowers(nn.Module):
 
     def __init__(
         self,
-        clip: nn.Module,
+        clip: Any,
         tokenizer: Callable[[Sequence[str]], tuple[torch.Tensor, list[bool]]],
         preprocess_cfg: dict[str, Any] | None = None,
     ) -> None:
         super().__init__()
         from open_clip.transform import PreprocessCfg, image_transform_v2
 
-        self.clip: Any = clip
+        self.clip = clip
         self.tokenizer = tokenizer
-        size = self.clip.visual.image_size
+        size = clip.visual.image_size
         self.image_size: int = size if isinstance(size, int) else size[0]
         self.preprocess_cfg = {**(preprocess_cfg or {}), "size": self.image_size}
         self._transform = image_transform_v2(PreprocessCfg(**self.preprocess_cfg), is_train=False)
-        self.context_length: int = getattr(clip, "text", self.clip).context_length
+        self.context_length: int = getattr(clip, "text", clip).context_length
         self.embed_dim = _embed_dim(clip)
 
     def preprocess(self, image: Image.Image) -> torch.Tensor:
@@ -69,12 +69,42 @@ class ClipTowers(nn.Module):
 
     def encode_text(self, ids: torch.Tensor) -> torch.Tensor:
         """Text features (B, embed_dim), not normalised, of token ids (B, context_length)."""
-        features: torch.Tensor = self.clip.encode_text(ids)
+        features: torch.Tensor
+        if self._ends_early():
+            features = _encode_text_up_to_end(self.clip, ids)
+        else:
+            features = self.clip.encode_text(ids)
         return features
+
+    def _ends_early(self) -> bool:
+        """Whether nothing behind the end token can matter: causal attention, and pooling at the end token."""
+        from open_clip import CLIP
+
+        clip = self.clip
+        return type(clip) is CLIP and clip.attn_mask is not None and clip.text_pool_type in ("argmax", "eos")
 
     def _dtype(self) -> torch.dtype:
         dtype: torch.dtype = next(self.clip.visual.parameters()).dtype
         return dtype
+
+
+def _encode_text_up_to_end(clip: Any, ids: torch.Tensor) -> torch.Tensor:
+    """`clip.encode_text` without the padding that all rows share: the same features for less work.
+
+    open_clip itself always runs all of its positions, 248 for Long-CLIP.
+    """
+    from open_clip.transformer import text_global_pool
+
+    ends = ids.argmax(1) if clip.text_pool_type == "argmax" else (ids == clip.text_eos_id).int().argmax(1)
+    ids = ids[:, : int(ends.max()) + 1]
+    length = ids.shape[1]
+    dtype = clip.transformer.get_cast_dtype()
+    states = clip.token_embedding(ids).to(dtype) + clip.positional_embedding[:length].to(dtype)
+    states = clip.ln_final(clip.transformer(states, attn_mask=clip.attn_mask[:length, :length]))
+    pooled = text_global_pool(states, ids, clip.text_pool_type, eos_token_id=clip.text_eos_id)
+    if isinstance(clip.text_projection, nn.Linear):
+        return clip.text_projection(pooled)
+    return pooled if clip.text_projection is None else pooled @ clip.text_projection
 
 
 def _embed_dim(clip: Any) -> int:
@@ -173,7 +203,10 @@ def _load_original(file: Path) -> ClipTowers:
     model_cfg, state = clip_from_original_layout(tensors, metadata=metadata)
     clip = build_clip(model_cfg)
     load_strict(clip, state, where=str(file))
-    return ClipTowers(clip, make_bpe_tokenizer(model_cfg["text_cfg"]["context_length"]))
+    from open_clip import SimpleTokenizer
+
+    texts = make_bpe_tokenizer(SimpleTokenizer(context_length=model_cfg["text_cfg"]["context_length"]))
+    return ClipTowers(clip, texts)
 
 
 def _download(repo_id: str, filename: str) -> Path:
@@ -202,9 +235,9 @@ def _load_open_clip(name: str) -> ClipTowers:
             "open_clip_config.json and open_clip_model.safetensors."
         ) from error
     tokenizer = open_clip.get_tokenizer(name)
-    text = getattr(clip, "text", clip)
-    if hasattr(tokenizer, "tokenizer"):
-        wrapped: ClipTokenizer | HubClipTokenizer = HubClipTokenizer(tokenizer)
+    texts: ClipTokenizer | HubClipTokenizer
+    if isinstance(tokenizer, open_clip.SimpleTokenizer):
+        texts = make_bpe_tokenizer(tokenizer)
     else:
-        wrapped = make_bpe_tokenizer(text.context_length)
-    return ClipTowers(clip, wrapped, dict(open_clip.get_model_preprocess_cfg(clip)))
+        texts = HubClipTokenizer(tokenizer)
+    return ClipTowers(clip, texts, dict(open_clip.get_model_preprocess_cfg(clip)))

@@ -52,26 +52,29 @@ def make_clip_tokenizer(tokenizer: Any, *, start: int, end: int, pad: int, conte
     return ClipTokenizer(PlainTextEncoder(tokenizer), start=start, end=end, pad=pad, context_length=context_length)
 
 
-def make_bpe_tokenizer(context_length: int, **options: Any) -> ClipTokenizer:
-    """ClipTokenizer on the vocabulary of OpenAI's CLIP, which Long-CLIP and most open_clip models use.
+def make_bpe_tokenizer(tokenizer: Any) -> ClipTokenizer:
+    """ClipTokenizer on OpenAI's CLIP vocabulary, which Long-CLIP and most open_clip models use.
+
+    Args:
+        tokenizer: open_clip's SimpleTokenizer; it is changed.
 
     Example:
-        >>> ids, cut = make_bpe_tokenizer(8)(["a red <end_of_text> star"])
-        >>> int((ids == 49407).sum()), ids.shape  # one end token: the one we put there
-        (1, torch.Size([1, 8]))
+        >>> from open_clip import SimpleTokenizer
+        >>> ids, cut = make_bpe_tokenizer(SimpleTokenizer(context_length=12))(["a red <end_of_text> star"])
+        >>> int((ids == 49407).sum()), tuple(ids.shape)  # one end token: the one we put there
+        (1, (1, 12))
     """
     import regex
-    from open_clip.tokenizer import SimpleTokenizer
 
-    tokenizer = SimpleTokenizer(context_length=context_length, **options)
     # open_clip matches its control tokens first; without those alternatives the pattern is that of plain words
-    tokenizer.pat = regex.compile(r"""'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+""", regex.IGNORECASE)
+    words = r"""'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+"""
+    tokenizer.pat = regex.compile(words, regex.IGNORECASE)
     return ClipTokenizer(
         tokenizer.encode,
         start=tokenizer.sot_token_id,
         end=tokenizer.eot_token_id,
         pad=0,
-        context_length=context_length,
+        context_length=tokenizer.context_length,
     )
 
 

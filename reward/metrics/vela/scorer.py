@@ -162,6 +162,8 @@ class _Run:
             for index, (_, _, rows) in enumerate(items):
                 self.scores[rows] = scores[index]
                 self.truncated[rows] = cut[index]
+                if not np.isfinite(scores[index]).all():
+                    self.errors.update(dict.fromkeys(rows, "the model gave a score that is not finite"))
         return sum(len(rows) for group in groups for rows in group.rows.values())
 
     def _encode_images(self, groups: list[Group]) -> dict[str, torch.Tensor]:

@@ -49,7 +49,9 @@ class PromptTokenizer:
             key: tuple(self._parsed(part) for part in (layout.start or "", layout.middle, layout.tail))
             for key, layout in self._layouts.items()
         }
-        for (aspect, _), (start, middle, _) in self._own.items():
+        for (aspect, _), (start, middle, tail) in self._own.items():
+            if not tail:
+                raise ValueError(f"the prompt of {aspect!r} has nothing after the candidate: it needs a cue")
             if len(start) + len(middle) > config.max_prefix_tokens:
                 raise ValueError(
                     f"the prompt of {aspect!r} takes {len(start) + len(middle)} tokens without any reference, more "
@@ -170,7 +172,7 @@ class TextBranch(nn.Module):
             self.decoder = add_lora(self.decoder, config.lora)
         self.prompts = PromptTokenizer(tokenizer, config)
         self.size = 2 * self.decoder.config.get_text_config().hidden_size
-        self._states = [CausalStates(self.decoder)]  # in a list, so that the decoder is registered only once
+        self._states = CausalStates(self.decoder)
 
     def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """One padded batch, differentiable.
@@ -189,4 +191,4 @@ class TextBranch(nn.Module):
     ) -> torch.Tensor:
         """g_r2c (N, 2 * d) of prompts, each distinct prefix computed once; see `CausalStates`."""
         pairs = [(prompt.prefix, [*prompt.candidate, *prompt.tail]) for prompt in prompts]
-        return self._states[0].encode(pairs, token_budget=token_budget, max_rows=max_rows)
+        return self._states.encode(pairs, token_budget=token_budget, max_rows=max_rows)

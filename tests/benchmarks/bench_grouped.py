@@ -1,0 +1,149 @@
+"""Speed of scoring G candidates of one image: shared prefix, one padded batch, and one prompt at a time, in one run."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from rich.console import Console
+from rich.table import Table
+from transformers import Qwen2Config, Qwen2Model
+
+from reward.backbones.hidden_states import CausalStates, pad_right, pool_states
+
+WAYS = ("one by one", "padded batch", "shared prefix")
+
+
+def parse() -> argparse.Namespace:
+    """Command line of the benchmark."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--groups", type=int, nargs="+", default=[1, 2, 4, 8, 16], help="candidates per image (G)")
+    parser.add_argument("--prefix", type=int, default=380, help="tokens of rubric and references")
+    parser.add_argument("--candidate", type=int, default=140, help="tokens of a candidate, tail included")
+    parser.add_argument("--aspects", type=int, default=3, help="prompts per candidate, one a rubric")
+    parser.add_argument("--width", type=int, default=256, help="hidden size of the random Qwen2")
+    parser.add_argument("--layers", type=int, default=6, help="layers of the random Qwen2")
+    parser.add_argument("--repeats", type=int, default=5, help="timed runs per cell; the fastest counts")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16"])
+    parser.add_argument("--json", action="store_true", help="print the figures as JSON lines instead of a table")
+    parser.add_argument("--cell", nargs=2, metavar=("WAY", "G"), help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def make_model(options: argparse.Namespace) -> Qwen2Model:
+    """A Qwen2 with random weights."""
+    torch.manual_seed(0)
+    config = Qwen2Config(
+        vocab_size=8192,
+        hidden_size=options.width,
+        intermediate_size=4 * options.width,
+        num_hidden_layers=options.layers,
+        num_attention_heads=max(1, options.width // 64),
+        num_key_value_heads=max(1, options.width // 128),
+    )
+    return Qwen2Model(config).to(device=options.device, dtype=getattr(torch, options.dtype)).eval()
+
+
+def make_prompts(options: argparse.Namespace, count: int) -> list[tuple[list[int], list[int]]]:
+    """(prefix, candidate and tail) of G candidates under each aspect, with candidates of slightly different lengths."""
+    numbers = torch.Generator().manual_seed(1)
+
+    def tokens(length: int) -> list[int]:
+        return torch.randint(8192, (length,), generator=numbers).tolist()
+
+    prefixes = [tokens(options.prefix) for _ in range(options.aspects)]
+    candidates = [tokens(options.candidate - index % 4) for index in range(count)]
+    return [(prefix, candidate) for candidate in candidates for prefix in prefixes]
+
+
+def runner(way: str, model: Qwen2Model, prompts: list[tuple[list[int], list[int]]]) -> Callable[[], torch.Tensor]:
+    """The function to time; all three give the same states."""
+
+    def padded(batch: list[tuple[list[int], list[int]]]) -> torch.Tensor:
+        ids, mask = pad_right([prefix + rest for prefix, rest in batch], device=model.device)
+        return pool_states(model(input_ids=ids, attention_mask=mask, use_cache=False).last_hidden_state, mask)
+
+    if way == "one by one":
+        return lambda: torch.cat([padded([prompt]) for prompt in prompts])
+    if way == "padded batch":
+        return lambda: padded(prompts)
+    return lambda: CausalStates(model).encode(prompts, token_budget=1 << 20)
+
+
+def measure(options: argparse.Namespace, way: str, count: int) -> dict[str, float]:
+    """Seconds, peak memory and a checksum of one way at one G; run in a process of its own."""
+    model = make_model(options)
+    prompts = make_prompts(options, count)
+    run = runner(way, model, prompts)
+    cuda = options.device.startswith("cuda")
+    with torch.inference_mode():
+        reference = runner("one by one", model, prompts)()[:, : options.width] if way == WAYS[-1] else None
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        if cuda:
+            torch.cuda.reset_peak_memory_stats()
+            before_cuda = torch.cuda.memory_allocated()
+        states = run()
+        seconds = []
+        for _ in range(options.repeats):
+            start = time.perf_counter()
+            run()
+            if cuda:
+                torch.cuda.synchronize()
+            seconds.append(time.perf_counter() - start)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    megabytes = (torch.cuda.max_memory_allocated() - before_cuda) / 2**20 if cuda else peak / 1024
+    difference = 0.0 if reference is None else float((states[:, : options.width] - reference).abs().max())
+    return {"seconds": min(seconds), "megabytes": megabytes, "difference": difference}
+
+
+def cell(way: str, count: int) -> dict[str, float]:
+    """`measure` in a fresh process, because peak memory never goes down within one."""
+    command = [sys.executable, str(Path(__file__)), *sys.argv[1:], "--cell", way, str(count)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(done.stderr)
+    figures: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return figures
+
+
+def main() -> None:
+    """Prints one row per G."""
+    options = parse()
+    if options.cell:
+        print(json.dumps(measure(options, options.cell[0], int(options.cell[1]))))
+        return
+    table = Table(
+        title=f"{options.aspects} aspects, {options.prefix} prefix and {options.candidate} candidate tokens, "
+        f"Qwen2 {options.layers} x {options.width}, {options.dtype}, {options.device}, {torch.get_num_threads()} threads"
+    )
+    table.add_column("G", justify="right")
+    for way in WAYS:
+        table.add_column(f"{way}\nms / MB added", justify="right")
+    for way in WAYS[:2]:
+        table.add_column(f"faster than\n{way}", justify="right")
+    table.add_column("largest\ndifference", justify="right")
+    for count in options.groups:
+        figures = {way: cell(way, count) for way in WAYS}
+        shared = figures["shared prefix"]
+        if options.json:
+            print(json.dumps({"G": count, **figures}))
+        table.add_row(
+            str(count),
+            *(f"{1000 * figures[way]['seconds']:.0f} / {figures[way]['megabytes']:.0f}" for way in WAYS),
+            *(f"{figures[way]['seconds'] / shared['seconds']:.2f}x" for way in WAYS[:2]),
+            f"{shared['difference']:.1e}",
+        )
+    if not options.json:
+        Console(width=120).print(table)
+
+
+if __name__ == "__main__":
+    main()
