@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BatchSize",
     "Device",
+    "Dtype",
     "ImageColumn",
     "ImageRoot",
     "Metric",
@@ -34,6 +35,7 @@ Source = Annotated[
 ]
 Revision = Annotated[str | None, typer.Option(help="Revision of a Hub id: branch, tag or commit.")]
 Device = Annotated[str | None, typer.Option(help="Such as cpu or cuda:0; default: a GPU if there is one.")]
+Dtype = Annotated[str | None, typer.Option(help="Such as bfloat16; default: the metric's own.")]
 Weights = Annotated[
     str | None,
     typer.Option(

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from reward.cli import options
+
+if TYPE_CHECKING:
+    from reward.scoring.summary import ScoringSummary
 
 __all__ = ["rerank"]
 
@@ -31,6 +34,7 @@ def rerank(
     prefix: options.Prefix = "",
     batch_size: options.BatchSize = None,
     device: options.Device = None,
+    dtype: options.Dtype = None,
     overwrite: options.Overwrite = False,
     quiet: options.Quiet = False,
 ) -> None:
@@ -51,7 +55,7 @@ def rerank(
     goes on where it was.
     """
 
-    def run():  # type: ignore[no-untyped-def]  # its type lives in a module that is imported on use
+    def run() -> ScoringSummary:
         from reward.scoring.dataset import rerank_dataset
 
         return rerank_dataset(
@@ -70,6 +74,7 @@ def rerank(
             progress=not quiet,
             revision=revision,
             device=device,
+            dtype=dtype,
         )
 
     options.report(run, quiet=quiet, what="reranked")

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from reward.cli import options
+
+if TYPE_CHECKING:
+    from reward.scoring.summary import ScoringSummary
 
 __all__ = ["score"]
 
@@ -29,6 +32,7 @@ def score(
     prefix: options.Prefix = "",
     batch_size: options.BatchSize = None,
     device: options.Device = None,
+    dtype: options.Dtype = None,
     overwrite: options.Overwrite = False,
     quiet: options.Quiet = False,
 ) -> None:
@@ -49,7 +53,7 @@ def score(
     OUTPUT.partial meanwhile; OUTPUT.summary.json tells afterwards how the output was made.
     """
 
-    def run():  # type: ignore[no-untyped-def]  # its type lives in a module that is imported on use
+    def run() -> ScoringSummary:
         from reward.scoring.dataset import score_dataset
 
         return score_dataset(
@@ -68,6 +72,7 @@ def score(
             progress=not quiet,
             revision=revision,
             device=device,
+            dtype=dtype,
         )
 
     options.report(run, quiet=quiet, what="scored")

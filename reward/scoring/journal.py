@@ -77,7 +77,7 @@ class Journal:
 
     def append(self, results: Sequence[Any]) -> None:
         """Adds one result a row and waits until they are on the disk."""
-        lines = (json.dumps(result, ensure_ascii=False, separators=(",", ":")) for result in results)
+        lines = (json.dumps(result, separators=(",", ":")) for result in results)
         self._write("".join(line + "\n" for line in lines).encode())
         self.rows += len(results)
 
@@ -101,7 +101,7 @@ class Journal:
     def _start(self, header: dict[str, Any]) -> None:
         self.header = header
         self._file.truncate(0)
-        self._write(json.dumps(header, ensure_ascii=False).encode() + b"\n")
+        self._write(json.dumps(header).encode() + b"\n")
 
     def _write(self, data: bytes) -> None:
         try:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from reward.errors import DataError
 from reward.scoring.fingerprints import fingerprint_file
@@ -23,7 +23,7 @@ __all__ = ["BadRow", "Source", "open_source"]
 
 HEAD_ROWS = 100  # rows looked at to learn which columns a JSONL file has
 COUNT_BELOW = 256 * 2**20  # bytes of text up to which rows are counted beforehand, which takes about a second
-TABLE_ROWS = 4096
+TABLE_ROWS, TABLE_BYTES = 4096, 32 * 2**20  # what is read at a time, at most; rows may hold whole images
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,9 @@ class JsonLinesSource(TextSource):
         for number, line in islice(self._lines(), start, None):
             try:
                 value = json.loads(line.strip())
-            except (ValueError, RecursionError) as error:  # ValueError: not JSON, or not UTF-8
+                if b"\\ud" in line.lower():  # perhaps half of a surrogate pair, which no tokenizer and no file takes
+                    json.dumps(value, ensure_ascii=False).encode()
+            except (ValueError, RecursionError) as error:  # ValueError: not JSON, or not Unicode
                 yield BadRow(f"line {number} is not valid JSON: {error}")
                 continue
             yield (
@@ -144,7 +146,7 @@ class CsvSource(TextSource):
         super().__init__(path)
         # Long captions exceed the module's limit of 131,072 characters, which can only be set for the whole process.
         csv.field_size_limit(max(csv.field_size_limit(), 2**27))
-        with path.open(newline="", encoding="utf-8-sig", errors="replace") as file:
+        with self._open() as file:
             self.columns = next(csv.reader(file), [])
         if not self.columns:
             raise DataError(f"{path} holds no header line")
@@ -156,18 +158,31 @@ class CsvSource(TextSource):
         if path.stat().st_size <= COUNT_BELOW:
             self.num_rows = sum(1 for _ in self.parsed())
 
+    def _open(self) -> TextIO:
+        # Bytes that are not UTF-8 come through as lone surrogates, by which the row is recognised.
+        return self.path.open(newline="", encoding="utf-8-sig", errors="surrogateescape")
+
+    def _checked(self, reader: Any) -> Iterator[list[str]]:
+        try:
+            yield from reader
+        except csv.Error as error:
+            raise DataError(f"{self.path} cannot be read after line {reader.line_num}: {error}") from error
+
     def parsed(self, start: int = 0) -> Iterator[dict[str, Any] | BadRow]:
-        with self.path.open(newline="", encoding="utf-8-sig", errors="replace") as file:
+        with self._open() as file:
             reader = csv.reader(file)
             next(reader)
-            for values in islice(filter(None, reader), start, None):
-                if len(values) == len(self.columns):
-                    yield dict(zip(self.columns, values, strict=True))
-                else:
-                    yield BadRow(
-                        f"the row that ends in line {reader.line_num} has {len(values)} fields, "
-                        f"but the header has {len(self.columns)}"
-                    )
+            for values in islice(filter(None, self._checked(reader)), start, None):
+                where = f"the row that ends in line {reader.line_num}"
+                if len(values) != len(self.columns):
+                    yield BadRow(f"{where} has {len(values)} fields, but the header has {len(self.columns)}")
+                    continue
+                try:
+                    "".join(values).encode()
+                except UnicodeEncodeError:
+                    yield BadRow(f"{where} is not UTF-8")
+                    continue
+                yield dict(zip(self.columns, values, strict=True))
 
 
 class ArrowSource(Source):
@@ -207,6 +222,9 @@ class ParquetSource(ArrowSource):
         self.num_rows = self.file.metadata.num_rows
         if not self.num_rows:
             raise DataError(f"{path} holds no rows")
+        groups = range(self.file.num_row_groups)
+        size = sum(self.file.metadata.row_group(group).total_byte_size for group in groups)
+        self.at_a_time = _rows_at_a_time(size, self.file.metadata.num_rows)
 
     def fingerprint(self) -> str:
         return fingerprint_file(self.path)
@@ -223,7 +241,7 @@ class ParquetSource(ArrowSource):
                 groups.append(group)
         skip = start - first
         try:
-            for batch in self.file.iter_batches(TABLE_ROWS, row_groups=groups, columns=list(columns)):
+            for batch in self.file.iter_batches(self.at_a_time, row_groups=groups, columns=list(columns)):
                 if skip < batch.num_rows:
                     yield pa.Table.from_batches([batch.slice(skip)])
                 skip = max(0, skip - batch.num_rows)
@@ -255,7 +273,11 @@ class DatasetSource(ArrowSource):
 
     def _read(self, columns: Sequence[str], start: int) -> Iterator[pa.Table]:
         rows = self.dataset.select(range(start, len(self.dataset))).select_columns(list(columns))
-        return iter(rows.iter(1024))
+        return iter(rows.iter(_rows_at_a_time(self.dataset.data.nbytes, self.dataset.data.num_rows)))
+
+
+def _rows_at_a_time(size: int, rows: int) -> int:
+    return max(1, min(TABLE_ROWS, TABLE_BYTES * rows // max(1, size)))
 
 
 def open_source(data: Any) -> Source:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 from PIL import Image
@@ -14,9 +16,11 @@ import reward
 from reward.cli.main import COMMANDS, main
 from reward.registry import list_metrics
 
+Run: TypeAlias = Callable[..., tuple[int, str, str]]
+
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):  # type: ignore[no-untyped-def]
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
     """Calls the command; gives (exit code, stdout, stderr with line breaks as spaces)."""
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.delenv("CAPREWARD_DEBUG", raising=False)
@@ -40,7 +44,7 @@ def data(tmp_path: Path) -> Path:
     return path
 
 
-def test_score_writes_the_file_and_says_what_it_did(run, data: Path) -> None:  # type: ignore[no-untyped-def]
+def test_score_writes_the_file_and_says_what_it_did(run: Run, data: Path) -> None:
     output = data.with_name("scores.jsonl")
     code, out, err = run("score", data, "--metric", "unigram", "--output", output)
     assert (code, out) == (0, "")
@@ -51,14 +55,14 @@ def test_score_writes_the_file_and_says_what_it_did(run, data: Path) -> None:  #
     assert "scored 2 rows" in err
 
 
-def test_rerank_writes_the_best(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+def test_rerank_writes_the_best(run: Run, tmp_path: Path) -> None:
     (tmp_path / "c.jsonl").write_text('{"candidates": ["a", "a b"]}\n')
     code, _, err = run("rerank", tmp_path / "c.jsonl", "--metric", "length", "-o", tmp_path / "best.jsonl")
     assert (code, json.loads((tmp_path / "best.jsonl").read_text())["best"]) == (0, "a b")
     assert "reranked 1 rows" in err
 
 
-def test_quiet_prints_only_errors(run, data: Path) -> None:  # type: ignore[no-untyped-def]
+def test_quiet_prints_only_errors(run: Run, data: Path) -> None:
     code, out, err = run("score", data, "-m", "length", "-o", data.with_name("s.parquet"), "--quiet")
     assert (code, out) == (0, "")
     assert err.startswith("1 not scored (candidate)")
@@ -77,7 +81,7 @@ def test_quiet_prints_only_errors(run, data: Path) -> None:  # type: ignore[no-u
         ([], 2, "Missing option '--metric'"),
     ],
 )
-def test_wrong_arguments_are_one_line(run, data: Path, arguments: list[str], code: int, message: str) -> None:  # type: ignore[no-untyped-def]
+def test_wrong_arguments_are_one_line(run: Run, data: Path, arguments: list[str], code: int, message: str) -> None:
     got, out, err = run("score", data, "-o", data.with_name("s.jsonl"), *arguments)
     assert (got, out) == (code, "")
     assert message in err
@@ -85,12 +89,12 @@ def test_wrong_arguments_are_one_line(run, data: Path, arguments: list[str], cod
     assert not data.with_name("s.jsonl").exists()
 
 
-def test_missing_file_and_markup_in_names(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+def test_missing_file_and_markup_in_names(run: Run, tmp_path: Path) -> None:
     code, _, err = run("score", tmp_path / "[bold]none.jsonl", "-m", "length", "-o", tmp_path / "s.jsonl")
     assert (code, err) == (1, f"error: there is no file {tmp_path}/[bold]none.jsonl")
 
 
-def test_nothing_scored_is_an_error_but_written(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+def test_nothing_scored_is_an_error_but_written(run: Run, tmp_path: Path) -> None:
     (tmp_path / "c.jsonl").write_text('{"candidate": ""}\n')
     code, _, err = run("score", tmp_path / "c.jsonl", "-m", "length", "-o", tmp_path / "s.jsonl")
     assert code == 1
@@ -106,13 +110,13 @@ def test_debug_shows_the_traceback(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
         main()
 
 
-def test_metrics_lists_every_metric(run) -> None:  # type: ignore[no-untyped-def]
+def test_metrics_lists_every_metric(run: Run) -> None:
     code, out, _ = run("metrics")
     assert code == 0
     assert set(list_metrics()) <= set(out.split())
 
 
-def test_version_and_help(run) -> None:  # type: ignore[no-untyped-def]
+def test_version_and_help(run: Run) -> None:
     assert run("--version")[:2] == (0, f"capreward {reward.__version__}\n")
     code, out, _ = run("--help")
     assert code == 0
@@ -120,7 +124,7 @@ def test_version_and_help(run) -> None:  # type: ignore[no-untyped-def]
 
 
 @pytest.mark.parametrize("command", ["score", "rerank", "metrics"])
-def test_help_of_each_command_has_an_example(run, command: str) -> None:  # type: ignore[no-untyped-def]
+def test_help_of_each_command_has_an_example(run: Run, command: str) -> None:
     code, out, _ = run(command, "--help")
     assert code == 0
     example = next(line.strip() for line in out.splitlines() if line.strip().startswith(f"capreward {command}"))
@@ -134,7 +138,7 @@ def test_help_loads_no_heavy_library() -> None:
     assert result.stdout.strip() == "[]"
 
 
-def test_images_are_found_beside_the_file(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
+def test_images_are_found_beside_the_file(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from reward import registry
     from tests.picture_scorer import SPEC
 

@@ -193,7 +193,7 @@ def test_wrong_columns_name_those_there_are(
 ) -> None:
     data = write_jsonl(folder / "data.jsonl", [row])
     with pytest.raises(DataError) as caught:
-        score_dataset(data, PictureScorer(), folder / "out.jsonl", **options)  # type: ignore[arg-type]
+        score_dataset(data, PictureScorer(), folder / "out.jsonl", **options)
     assert message in str(caught.value)
     assert not list(folder.glob("out*"))
 

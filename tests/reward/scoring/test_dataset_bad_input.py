@@ -99,6 +99,22 @@ def test_ragged_csv_rows_and_long_fields(folder: Path) -> None:
     assert rows[3]["id"] == "4"
 
 
+def test_text_that_is_no_unicode(folder: Path) -> None:
+    (folder / "data.csv").write_bytes(b"candidate\na b\ncaf\xe9\n\xc3\xa9 c\n")
+    score_dataset(folder / "data.csv", "length", folder / "csv.jsonl")
+    rows = [json.loads(line) for line in (folder / "csv.jsonl").read_text().splitlines()]
+    assert [row["length"] for row in rows] == [2, None, 2]
+    assert rows[1]["error"] == "the row that ends in line 3 is not UTF-8"
+    lines = [rb'{"candidate": "a \ud83c\udf1f"}', rb'{"candidate": "half \uD83C"}', b'{"candidate": "caf\xe9"}']
+    (folder / "data.jsonl").write_bytes(b"\n".join(lines))
+    for output in ("out.jsonl", "out.parquet"):
+        assert score_dataset(folder / "data.jsonl", "length", folder / output).errors == {"row": 2}
+    errors = [json.loads(line)["error"] for line in (folder / "out.jsonl").read_text().splitlines()]
+    assert errors[0] is None
+    assert "surrogates not allowed" in errors[1]
+    assert "can't decode byte 0xe9" in errors[2]
+
+
 def make_bad_input(kind: str, folder: Path) -> Any:
     path = folder / f"data.{kind.partition('-')[0]}"
     match kind:

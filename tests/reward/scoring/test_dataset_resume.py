@@ -9,9 +9,12 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import datasets
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
@@ -94,6 +97,33 @@ def test_run_cut_at_any_byte_goes_on_to_the_same_output(
     else:
         assert output.read_text() == expected
     assert not output.with_name(output.name + ".partial").exists()
+
+
+@pytest.mark.parametrize("rows_at_a_time", [1, 3, 4096])
+@pytest.mark.parametrize("kind", ["csv", "parquet", "folder"])
+def test_other_inputs_go_on_at_the_right_row(
+    kind: str, rows_at_a_time: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("reward.scoring.readers.TABLE_ROWS", rows_at_a_time)
+    captions = [f"c{number}" for number in range(20)]
+    data = tmp_path / f"data.{kind}"
+    if kind == "csv":
+        data.write_text("id,caption\n" + "".join(f"{number},{caption}\n" for number, caption in enumerate(captions)))
+    elif kind == "parquet":
+        pq.write_table(pa.table({"id": range(20), "caption": captions}), data, row_group_size=4)
+    else:
+        datasets.Dataset.from_dict({"id": list(range(20)), "caption": captions}).save_to_disk(str(data))
+    output, stopping, going_on = tmp_path / "out.jsonl", Stop(2, RuntimeError()), PictureScorer()
+    stopping.spec = going_on.spec = replace(PictureScorer.spec, needs_image=False)
+    monkeypatch.setattr("tests.picture_scorer.load_image", lambda image: 0.0)
+    with pytest.raises(RuntimeError):
+        score_dataset(data, stopping, output, chunk_rows=3)
+    assert score_dataset(data, going_on, output, chunk_rows=5).resumed_rows == 6
+    assert [sample.candidate for sample in going_on.samples] == captions[6:]
+    rows = [json.loads(line) for line in output.read_text().splitlines()]
+    assert [(int(row["id"]), row["caption"], row["error"]) for row in rows] == [
+        (number, caption, None) for number, caption in enumerate(captions)
+    ]
 
 
 def test_finished_output_is_not_scored_again(tmp_path: Path) -> None:
