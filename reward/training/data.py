@@ -174,6 +174,10 @@ def load_parts(source: str | os.PathLike[str], config: TrainingConfig) -> tuple[
     if source == "scenes":
         return _make_scenes(config), None
     folder = Path(source)
+    if not folder.exists() and (
+        folder.is_absolute() or str(source).startswith((".", "~")) or str(source).count("/") > 1
+    ):
+        raise DataError(f"the data set folder {str(source)!r} does not exist")
     try:
         if (folder / "dataset_dict.json").exists() or (folder / "state.json").exists():
             loaded = load_from_disk(str(folder))

@@ -1,0 +1,150 @@
+"""Data sets in LongCap-Arena's layout and in the scenes' layout become the same kind of training rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from datasets import Dataset, DatasetDict
+from PIL import Image
+
+from reward.errors import DataError
+from reward.metrics.base import MetricSpec
+from reward.metrics.vela.spec import SPEC
+from reward.training.config import TrainingConfig
+from reward.training.data import load_parts, make_judgements
+
+
+def rows(n: int = 3, **columns: Any) -> Dataset:
+    data: dict[str, Any] = {
+        "file_name": [f"{i}.png" for i in range(n)],
+        "image": [Image.new("RGB", (8, 8), (i, 0, 0)) for i in range(n)],
+        "refs": [[f"reference {i} {k}" for k in range(4)] for i in range(n)],
+        "cand": [f"candidate {i}" for i in range(n)],
+        "score": [i / n for i in range(n)],
+        **columns,
+    }
+    return Dataset.from_dict({name: values for name, values in data.items() if values is not None})
+
+
+def arena(n: int = 3, **columns: Any) -> DatasetDict:
+    return DatasetDict(
+        {f"{part}.{aspect}": rows(n, **columns) for part in ("train", "val") for aspect in ("desc", "flu")}
+    )
+
+
+def test_split_per_aspect_and_column_per_aspect_mean_the_same() -> None:
+    scores = {"desc": [0.0, 0.5, 1.0], "flu": [1.0, 0.25, 0.0]}
+    long = {f"val.{aspect}": rows(score=values) for aspect, values in scores.items()}
+    wide = {"val": rows(**scores)}
+    found = [make_judgements(splits, "val", SPEC, TrainingConfig()) for splits in (long, wide)]
+    assert len(found[0]) == len(found[1]) == 6
+    assert found[0].aspects() == found[1].aspects() == {0, 2}
+    for one, two in zip(*found, strict=True):
+        assert (one["aspect"], one["target"]) == (two["aspect"], two["target"])
+        assert one["sample"].candidate == two["sample"].candidate
+        assert one["sample"].references == two["sample"].references
+    assert [row["target"] for row in found[0]] == [0.0, 0.5, 1.0, 1.0, 0.25, 0.0]
+
+
+def test_a_metric_of_one_aspect_reads_the_plain_score() -> None:
+    spec = MetricSpec(name="one", scorer="x:Y", aspects=("overall",))
+    found = make_judgements({"val": rows()}, "val", spec, TrainingConfig())
+    assert [row["target"] for row in found] == [0, 1 / 3, 2 / 3]
+
+
+def test_references_are_left_out_and_chosen_anew_each_epoch_but_repeatably() -> None:
+    config = TrainingConfig(reference_free_rate=0.4, max_references=2)
+    splits = arena(n=200)
+
+    def shown(epoch: int) -> list[tuple[str, ...]]:
+        judgements = make_judgements(splits, "train", SPEC, config)
+        judgements.epoch = epoch
+        return [tuple(judgements[item]["sample"].references) for item in range(len(judgements))]
+
+    first, second = shown(0), shown(1)
+    assert first == shown(0) != second
+    assert {len(references) for references in first} == {0, 2}
+    assert 0.3 < sum(not references for references in first) / len(first) < 0.5
+    assert len({tuple(text[-1] for text in references) for references in first if references}) == 6  # 4 choose 2
+    assert all(list(references) == sorted(references) for references in first)
+    held_out = make_judgements(splits, "val", SPEC, config)
+    assert {tuple(text[-1] for text in row["sample"].references) for row in held_out} == {("0", "1")}
+    assert not any(row["sample"].references for row in held_out.without_references())
+    bare = make_judgements(splits, "val", SPEC, TrainingConfig(reference_free_rate=1.0))
+    assert not any(row["sample"].references for row in bare)
+
+
+def test_sorting_by_length_moves_rows_whole() -> None:
+    splits = {"val.rel": rows(n=4, cand=["ccc", "a", "dddd", "bb"], refs=[[], ["x"], None, ["y", "z"]])}
+    judgements = make_judgements(splits, "val", SPEC, TrainingConfig())
+    assert judgements.lengths() == [3, 2, 4, 4]
+    ordered = [(row["sample"].candidate, row["target"]) for row in judgements.sorted_by_length()]
+    assert ordered == [("a", 0.25), ("ccc", 0.0), ("dddd", 0.5), ("bb", 0.75)]
+    assert judgements.texts() == ["ccc", "a", "dddd", "bb", "x", "y", "z"]
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"score": None}, "'val.desc' lacks the columns score"),
+        ({"cand": None, "refs": None}, "lacks the columns refs, cand"),
+        ({"image": None, "file_name": None}, r"lacks the columns image \(or file_name\)"),
+        ({"score": [0.0, 1.5, 1.0]}, r"row 1: score must be a number in \[0, 1\], got 1.5"),
+        ({"score": [0.0, 0.5, float("nan")]}, "row 2: score must be a number"),
+        ({"score": [0.0, None, 1.0]}, "row 1: score must be a number"),
+        ({"score": ["a", "b", "c"]}, "row 0: score must be a number"),
+        ({"cand": ["a", "  ", "c"]}, "row 1: candidate is empty"),
+        ({"cand": ["a", None, "c"]}, "row 1: candidate must be a string"),
+        ({"refs": [["a"], [""], ["c"]]}, r"row 1: references\[0\] is empty"),
+        ({"refs": ["a", "b", "c"]}, "row 0: references must be a list"),
+    ],
+)
+def test_bad_columns_name_split_and_row(columns: dict[str, Any], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        make_judgements({"val.desc": rows(**columns)}, "val", SPEC, TrainingConfig())
+
+
+def test_missing_parts_and_empty_splits_are_named() -> None:
+    with pytest.raises(DataError, match=r"no part 'val' .* expected splits val\.desc, .* found train\.desc"):
+        make_judgements({"train.desc": rows()}, "val", SPEC, TrainingConfig())
+    with pytest.raises(DataError, match=r"split 'val\.desc' is empty"):
+        make_judgements({"val.desc": rows().select([])}, "val", SPEC, TrainingConfig())
+
+
+def test_folders_are_read_and_image_paths_start_in_them(tmp_path: Path) -> None:
+    arena(image=None).save_to_disk(tmp_path / "saved")
+    splits, root = load_parts(tmp_path / "saved", TrainingConfig())
+    row = make_judgements(splits, "train", SPEC, TrainingConfig(), root=root)[1]
+    assert row["sample"].image == tmp_path / "saved" / "1.png"
+
+    (tmp_path / "files" / "data").mkdir(parents=True)
+    for name, split in arena().items():
+        split.to_parquet(tmp_path / "files" / "data" / f"{name}-00000-of-00001.parquet")
+    splits, root = load_parts(tmp_path / "files", TrainingConfig())
+    assert set(splits) == {"train.desc", "train.flu", "val.desc", "val.flu"}
+    image = make_judgements(splits, "val", SPEC, TrainingConfig(), root=root)[2]["sample"].image
+    assert isinstance(image, dict)  # encoded still
+    assert image["bytes"][:4] == b"\x89PNG"
+
+
+def test_scenes_are_held_apart_and_cost_only_what_is_asked() -> None:
+    splits, root = load_parts("scenes", TrainingConfig(scenes_train=3, scenes_val=2, scenes_test=0))
+    assert root is None
+    assert {name: len(split) for name, split in splits.items()} == {"train": 3, "val": 2}
+    assert not set(splits["train"]["scene"]) & set(splits["val"]["scene"])
+
+
+def test_sources_that_cannot_be_loaded_say_what_to_give(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.utils._http.time.sleep", lambda seconds: None)  # between its retries
+    with pytest.raises(DataError, match=r"cannot load the data set 'nobody/nothing'[^\n]*\nGive 'scenes', a folder"):
+        load_parts("nobody/nothing", TrainingConfig())
+    with pytest.raises(DataError, match=r"folder '\./nowhere' does not exist"):
+        load_parts("./nowhere", TrainingConfig())
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match="cannot load the data set"):
+        load_parts(tmp_path / "empty", TrainingConfig())
+    rows().save_to_disk(tmp_path / "single")
+    with pytest.raises(DataError, match="is one table"):
+        load_parts(tmp_path / "single", TrainingConfig())

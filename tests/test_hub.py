@@ -1,0 +1,173 @@
+"""VELA against a Hub: the paper's recipe on the real names, pushed and loaded back, through the real clients."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from datasets import Dataset
+from safetensors.torch import load, load_file
+
+from reward.metrics.vela.training import make_tokenizer
+from reward.scenes import make_dataset
+from tests.loopback_hub import LoopbackHub, loopback_hub
+
+LANGUAGE_MODEL, CLIP, DATA = "Qwen/Qwen2.5-3B-Instruct", "BeichenZhang/LongCLIP-L", "Ka2ukiMatsuda/LongCap-Arena"
+TOKEN = "a-token-of-the-test"
+CHAT_TEMPLATE = (
+    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+def add_language_model(hub: LoopbackHub, folder: Path) -> None:
+    """A Qwen2 with random weights of a few thousand parameters, with a chat template, as a real repository has it."""
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
+    tokenizer = make_tokenizer(["a red star", "Grade one quality of the caption"], 300)
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<|im_start|>", "<|im_end|>"]})
+    tokenizer.chat_template = CHAT_TEMPLATE
+    torch.manual_seed(0)
+    config = Qwen2Config(
+        vocab_size=len(tokenizer),
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+    )
+    Qwen2ForCausalLM(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    hub.add_folder(LANGUAGE_MODEL, folder)
+
+
+def add_clip(hub: LoopbackHub) -> None:
+    """The golden Long-CLIP in its original layout, with CLIP's vocabulary, as the .pt file its authors publish."""
+    tensors = load_file(Path(__file__).parent / "golden" / "longclip_tiny_weights.safetensors")
+    torch.manual_seed(0)
+    tensors["token_embedding.weight"] = 0.02 * torch.randn(49408, tensors["token_embedding.weight"].shape[1])
+    buffer = io.BytesIO()
+    torch.save(tensors, buffer)
+    hub.add_repo(CLIP, {"longclip-L.pt": buffer.getvalue(), "README.md": b"# Long-CLIP\n"})
+
+
+def add_data(hub: LoopbackHub) -> None:
+    """Scenes under LongCap-Arena's splits and columns, as Parquet."""
+    splits = {
+        f"{part}.{aspect}": make_dataset(8, seed, aspect=aspect)
+        for seed, part in enumerate(("train", "val", "dci_val", "dci_test"))
+        for aspect in ("desc", "rel", "flu")
+    }
+    lines = [f"  - split: {name}\n    path: data/{name}-*\n" for name in splits]
+    readme = "---\nconfigs:\n- config_name: default\n  data_files:\n" + "".join(lines) + "---\n"
+    files: dict[str, bytes | Path] = {"README.md": readme.encode()}
+    for name, split in splits.items():
+        buffer = io.BytesIO()
+        arena: Dataset = split.select_columns(["file_name", "image", "refs", "cand", "score"])
+        arena.to_parquet(buffer)
+        files[f"data/{name}-00000-of-00001.parquet"] = buffer.getvalue()
+    hub.add_repo(DATA, files, kind="datasets")
+
+
+@pytest.fixture(scope="module")
+def filled_hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoopbackHub]:
+    with loopback_hub(TOKEN) as hub:
+        add_language_model(hub, tmp_path_factory.mktemp("language_model"))
+        add_clip(hub)
+        add_data(hub)
+        yield hub
+
+
+def run(hub: LoopbackHub, home: Path, code: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+    """Python code in a process of its own, whose clients read HF_ENDPOINT as they are imported."""
+    environment = {
+        **os.environ,
+        "HF_ENDPOINT": hub.endpoint,
+        "HF_HOME": str(home),
+        "HF_TOKEN": TOKEN,
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": str(Path(__file__).parents[1]),
+    }
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=280)
+
+
+TRAIN_PUSH_LOAD = """
+import json, sys
+from reward import CaptionSample, load_scorer
+from reward.cli.main import app
+from reward.scenes import make_dataset
+
+config, folder = sys.argv[1:]
+app(["train", "vela", "--data", "longcap-arena", "--preset", "paper", "--config", config, "--output", folder],
+    standalone_mode=False)
+samples = [CaptionSample(row["cand"], row["image"], row["refs"]) for row in make_dataset(5, 99)]
+trained = load_scorer("vela", folder, device="cpu")
+address = trained.push_to_hub("tester/vela-arena")
+pushed = load_scorer("vela", "tester/vela-arena", device="cpu")
+scores = [scorer.score(samples).scores.tolist() for scorer in (trained, pushed)]
+print(json.dumps({"address": address, "scores": scores}))
+"""
+
+
+def test_paper_recipe_from_hub_to_hub(filled_hub: LoopbackHub, tmp_path: Path) -> None:
+    few = {"max_steps": 3, "learning_rate": 0.01, "max_references": 1}
+    (tmp_path / "few.json").write_text(json.dumps(few))
+    folder = tmp_path / "trained"
+    done = run(filled_hub, tmp_path / "home", TRAIN_PUSH_LOAD, tmp_path / "few.json", folder)
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout.splitlines()[-1])
+    trained, pushed = map(torch.tensor, answer["scores"])
+    assert torch.equal(trained, pushed)
+    assert trained.shape == (5, 3)
+    assert len(trained.unique()) == 15  # the head is trained: every score is its own, none is the initial 0.5
+
+    record = json.loads((folder / "training.json").read_text())
+    assert record["rows"] == {"train": 24, "val": 24, "dci_val": 24, "dci_test": 24}
+    assert record["config"]["precision"] == "bf16"
+    assert record["steps"] == 3
+
+    files = filled_hub.files("tester/vela-arena")
+    assert answer["address"].startswith(filled_hub.endpoint)
+    assert {"config.json", "model.safetensors", "README.md"} <= set(files)
+    config = json.loads(files["config.json"])
+    assert (config["text"]["backbone"], config["image"]["backbone"]) == (LANGUAGE_MODEL, CLIP)
+    tensors = load(files["model.safetensors"])
+    # The head, and adapters of rank 16 on q (32 to 32) and v (32 to 16) of two layers; no weight of a backbone.
+    assert sum(value.numel() for value in tensors.values()) == 3 * (2 * 32 + 2 * 32 + 1) + 2 * 16 * (64 + 48)
+    assert all(".lora_" in name or name in ("weight", "bias") for name in tensors)
+    assert any(value.abs().sum() > 0 for name, value in tensors.items() if "lora_B" in name)
+
+    asked = {path for _, path in filled_hub.requests}
+    assert any(path.startswith(f"/{CLIP}/resolve/") and path.endswith("longclip-L.pt") for path in asked)
+    assert any(path.startswith(f"/datasets/{DATA}/resolve/") for path in asked)
+    assert "/api/models/tester/vela-arena/commit/main" in asked
+
+
+UNKNOWN = """
+from reward import load_scorer
+from reward.training.config import TrainingConfig
+from reward.training.data import load_parts
+
+for call in (lambda: load_scorer("vela", "tester/absent"), lambda: load_parts("tester/absent", TrainingConfig())):
+    try:
+        call()
+    except ValueError as error:
+        print(type(error).__name__, str(error).splitlines()[0])
+"""
+
+
+def test_names_that_are_not_on_the_hub(filled_hub: LoopbackHub, tmp_path: Path) -> None:
+    done = run(filled_hub, tmp_path / "home", UNKNOWN)
+    assert done.returncode == 0, done.stderr
+    scorer, data = done.stdout.strip().splitlines()
+    assert scorer.startswith("CheckpointError")
+    assert "neither a folder here nor a repository" in scorer
+    assert data.startswith("DataError cannot load the data set 'tester/absent': DatasetNotFoundError")
