@@ -55,7 +55,10 @@ def make_error(scene: Scene, kind: str, rng: random.Random) -> Scene | None:
     entity = rng.choice(scene.entities)
     if kind == "noun":
         taken = {other.noun for other in scene.entities}
-        noun = rng.choice([option for option in NOUNS if option not in taken])
+        free = [option for option in NOUNS if option not in taken]
+        if not free:
+            return None
+        noun = rng.choice(free)
         return scene.with_entity(entity.noun, replace(entity, noun=noun))
     if kind == "attribute":
         field, options = rng.choice((("colour", COLOURS), ("colour", COLOURS), ("size", SIZES), ("pattern", PATTERNS)))
@@ -64,14 +67,17 @@ def make_error(scene: Scene, kind: str, rng: random.Random) -> Scene | None:
         count = rng.choice([n for n in range(1, MAX_COUNT + 1) if n != entity.count])
         return scene.with_entity(entity.noun, replace(entity, count=count))
     if kind == "spatial":
-        if scene.sign and rng.random() < 0.15:
+        if scene.sign and scene.free_cells() and rng.random() < 0.15:
             return replace(scene, sign=replace(scene.sign, cell=rng.choice(scene.free_cells())))
-        return scene.with_entity(entity.noun, replace(entity, cell=rng.choice(scene.free_cells())))
+        cells = scene.free_cells()
+        return scene.with_entity(entity.noun, replace(entity, cell=rng.choice(cells))) if cells else None
     if kind == "hallucination":
         taken = {other.noun for other in scene.entities}
-        free = [noun for noun in NOUNS if noun not in taken]
-        extra = sample_entity(rng, rng.choice(free), rng.choice(scene.free_cells()))
-        return replace(scene, entities=(*scene.entities, extra)) if len(scene.free_cells()) > 1 else None
+        free, cells = [noun for noun in NOUNS if noun not in taken], scene.free_cells()
+        if not free or not cells:
+            return None
+        extra = sample_entity(rng, rng.choice(free), rng.choice(cells))
+        return replace(scene, entities=(*scene.entities, extra))
     if kind == "background":
         return replace(scene, background=_other(rng, BACKGROUNDS, scene.background))
     if kind == "scene_text":
