@@ -12,7 +12,7 @@ __all__ = ["train"]
 
 def train(
     metric: Annotated[str, typer.Argument(help="Metric to train, such as vela.")],
-    output: Annotated[Path, typer.Option(help="Folder of the checkpoint; must be empty or absent.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder of the checkpoint; must be empty or absent.")],
     data: Annotated[
         str, typer.Option(help="'scenes', 'longcap-arena', a Hub id, or a folder with LongCap-Arena's columns.")
     ] = "scenes",

@@ -122,7 +122,7 @@ def train(
     from transformers import set_seed
 
     from reward.training.card import make_card
-    from reward.training.trainer import last_checkpoint
+    from reward.training.trainer import has_stopped, last_checkpoint
 
     spec = metric_spec(metric)
     plug = training_plug(spec)
@@ -146,9 +146,10 @@ def train(
     model = plug.make_model(config.model, texts=parts[config.train_part].texts, precision=config.precision)
     trainer = _make_trainer(model, plug, spec, parts, output / _STATES, config)
     state = last_checkpoint(output / _STATES) if resume else None
-    if state is not None:
-        _keep_stopped(trainer, state, config)
-    trainer.train(resume_from_checkpoint=str(state) if state is not None else None)
+    if state is not None and has_stopped(state, config.patience):
+        trainer.restore_best(state)  # killed after its last step: the Trainer would take one more
+    else:
+        trainer.train(resume_from_checkpoint=str(state) if state is not None else None)
 
     figures = _evaluate(trainer, parts, config, spec)
     steps, best = trainer.state.global_step, trainer.state.best_global_step or trainer.state.global_step
@@ -285,17 +286,6 @@ def _make_trainer(
         compute_metrics=compute_metrics,
         callbacks=[EarlyStoppingCallback(early_stopping_patience=config.patience)],
     )
-
-
-def _keep_stopped(trainer: MetricTrainer, state: Path, config: TrainingConfig) -> None:
-    """Lets a run that was killed after its early stop stay stopped: it would otherwise train one evaluation longer."""
-    from reward.training.trainer import STATE_FILE
-
-    found = json.loads((state / STATE_FILE).read_text(encoding="utf-8"))
-    stopping = found["stateful_callbacks"]["EarlyStoppingCallback"]
-    used = (stopping[0] if isinstance(stopping, list) else stopping)["attributes"]["early_stopping_patience_counter"]
-    if used >= config.patience:
-        trainer.args.max_steps = found["global_step"]
 
 
 def _evaluate(

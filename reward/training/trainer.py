@@ -13,9 +13,9 @@ from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState,
 from reward.training.losses import mean_squared_error
 from reward.training.sampling import EpochOrder
 
-__all__ = ["STATE_FILE", "MetricTrainer", "last_checkpoint"]
+__all__ = ["MetricTrainer", "has_stopped", "last_checkpoint"]
 
-STATE_FILE = "trainer_state.json"
+_STATE_FILE = "trainer_state.json"  # the Trainer writes it last
 _TRAINED_FILE = "trained.safetensors"
 
 
@@ -66,6 +66,12 @@ class MetricTrainer(Trainer):
     def _load_best_model(self) -> None:
         self._load_trained(self.state.best_model_checkpoint)
 
+    def restore_best(self, checkpoint: Path) -> None:
+        """Puts the trainer where `train` leaves it, given the last checkpoint of a run that has stopped."""
+        self.state = TrainerState.load_from_json(str(checkpoint / _STATE_FILE))
+        best = self.state.best_model_checkpoint
+        self._load_trained(str(checkpoint.parent / Path(best).name if best else checkpoint))
+
     def _trained(self) -> dict[str, nn.Parameter]:
         return {name: value for name, value in self.model.named_parameters() if value.requires_grad}
 
@@ -111,5 +117,13 @@ def last_checkpoint(folder: str | os.PathLike[str]) -> Path | None:
 
     A run that is killed while it writes a checkpoint leaves one without its last file, which is passed over.
     """
-    found = [path.parent for path in Path(folder).glob(f"checkpoint-*/{STATE_FILE}")]
+    found = [path.parent for path in Path(folder).glob(f"checkpoint-*/{_STATE_FILE}")]
     return max(found, key=lambda path: int(path.name.rpartition("-")[2]), default=None)
+
+
+def has_stopped(checkpoint: Path, patience: int) -> bool:
+    """Whether the run that wrote a checkpoint took all its steps, or stopped early, before it could finish its work."""
+    state = TrainerState.load_from_json(str(checkpoint / _STATE_FILE))
+    stopping = state.stateful_callbacks["EarlyStoppingCallback"]
+    used = (stopping[0] if isinstance(stopping, list) else stopping)["attributes"]["early_stopping_patience_counter"]
+    return state.global_step >= state.max_steps or bool(used >= patience)

@@ -29,13 +29,14 @@ _PAD, _START, _END = "<pad>", "<start>", "<end>"
 _TINY: dict[str, Any] = {
     "learning_rate": 1e-3,
     "batch_size": 16,
-    "epochs": 6,
+    "epochs": 5,
     "patience": 2,
+    "scenes_train": 1000,
     "schedule": "cosine",
     "warmup_ratio": 0.05,
     "eval_batch_size": 64,
     "reference_free_rate": 0.3,
-    "max_references": 2,
+    "max_references": 1,
     "model": {
         "aspects": SPEC.aspects,
         "tokenizer": {"vocab_size": 800},
@@ -43,9 +44,9 @@ _TINY: dict[str, Any] = {
             "backbone": None,
             "architecture": {
                 "model_type": "qwen2",
-                "hidden_size": 128,
-                "intermediate_size": 384,
-                "num_hidden_layers": 3,
+                "hidden_size": 96,
+                "intermediate_size": 256,
+                "num_hidden_layers": 2,
                 "num_attention_heads": 4,
                 "num_key_value_heads": 2,
                 "max_position_embeddings": 2048,
@@ -68,9 +69,9 @@ _TINY: dict[str, Any] = {
             "backbone": None,
             "architecture": {
                 "model_cfg": {
-                    "embed_dim": 128,
-                    "vision_cfg": {"image_size": 96, "patch_size": 16, "width": 128, "layers": 4, "head_width": 32},
-                    "text_cfg": {"context_length": 248, "width": 128, "layers": 3, "heads": 4},
+                    "embed_dim": 64,
+                    "vision_cfg": {"image_size": 96, "patch_size": 16, "width": 96, "layers": 2, "head_width": 32},
+                    "text_cfg": {"context_length": 248, "width": 96, "layers": 2, "heads": 3},
                 },
                 "preprocess_cfg": {"mean": [0.5, 0.5, 0.5], "std": [0.5, 0.5, 0.5]},
             },

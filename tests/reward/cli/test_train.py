@@ -1,0 +1,78 @@
+"""`capreward train`: settings from preset, file and options, resuming, and messages."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reward import load_scorer
+from reward.cli.main import main
+from reward.training import loop
+from tests.reward.training.small_runs import small_config
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """Calls the command; gives (exit code, stdout, stderr with line breaks as spaces)."""
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.delenv("CAPREWARD_DEBUG", raising=False)
+
+    def call(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["capreward", "train", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        captured = capsys.readouterr()
+        code = stop.value.code
+        return (0 if code is None else int(code)), captured.out, " ".join(captured.err.split())
+
+    return call
+
+
+def test_train_then_resume_a_killed_run(
+    tmp_path: Path, run: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {**small_config().to_dict(), "max_steps": 2}
+    (tmp_path / "small.json").write_text(json.dumps(settings))
+    arguments = ("vela", "--config", tmp_path / "small.json", "--seed", 5, "-o", tmp_path / "out")
+
+    def killed(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "_evaluate", killed)
+        code, _, _ = run(*arguments)
+    assert code == 130
+    code, _, error = run(*arguments)
+    assert code == 1
+    assert "is not empty: resume the run in it" in error
+    code, out, error = run(*arguments, "--resume")
+    assert code == 0, error
+    assert "kept step 2 of 2" in out
+    assert "descriptiveness" in out
+    record = json.loads((tmp_path / "out" / "training.json").read_text())
+    assert (record["config"]["seed"], record["config"]["max_steps"], record["data"]) == (5, 2, "scenes")
+    assert record["command"].startswith("capreward train vela --config")
+    assert load_scorer("vela", tmp_path / "out", device="cpu").spec.name == "vela"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["vela", "--preset", "huge"], "vela has no preset 'huge'; known: paper, tiny"),
+        (["length"], "'length' cannot be trained"),
+        (["nothing"], "no metric is named 'nothing'"),
+        (["vela", "--config", "absent.yaml"], "cannot read the config file absent.yaml"),
+        (["vela", "--data", "./absent"], "folder './absent' does not exist"),
+    ],
+)
+def test_mistakes_are_named_in_one_line(
+    tmp_path: Path, run: Callable[..., tuple[int, str, str]], arguments: list[str], message: str
+) -> None:
+    code, _, error = run(*arguments, "--output", tmp_path / "out")
+    assert code == 1
+    assert message in error
