@@ -1,0 +1,236 @@
+"""load_clip: Long-CLIP's original layout against golden outputs, open_clip folders and Hub models, refused weights."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import open_clip
+import pytest
+import torch
+from PIL import Image
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+
+from reward.backbones import load_clip
+from reward.errors import CheckpointError
+from tests.loopback_hub import LoopbackHub
+from tests.reward.metrics.tiny_vela import clip_architecture, make_tokenizer
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+WEIGHTS = GOLDEN / "longclip_tiny_weights.safetensors"
+
+
+@pytest.fixture(scope="module")
+def golden() -> dict[str, torch.Tensor]:
+    return load_file(GOLDEN / "longclip_tiny_io.safetensors")
+
+
+def check_golden(towers: torch.nn.Module, golden: dict[str, torch.Tensor]) -> None:
+    with torch.inference_mode():
+        assert (towers.encode_image(golden["image"]) - golden["image_features"]).abs().max() < 1e-5
+        assert (towers.encode_text(golden["text_ids"]) - golden["text_features"]).abs().max() < 1e-5
+
+
+def test_long_clip_matches_the_original_implementation(golden: dict[str, torch.Tensor]) -> None:
+    towers = load_clip(WEIGHTS)
+    check_golden(towers, golden)
+    assert (towers.embed_dim, towers.context_length, towers.image_size) == (32, 248, 32)
+    assert not towers.training
+
+
+def test_a_pt_file_and_a_folder_work_alike(tmp_path: Path, golden: dict[str, torch.Tensor]) -> None:
+    torch.save(load_file(WEIGHTS), tmp_path / "longclip.pt")
+    check_golden(load_clip(tmp_path / "longclip.pt"), golden)
+    check_golden(load_clip(str(tmp_path)), golden)
+
+
+def test_the_hub_name_of_long_clip(tmp_path: Path, hub: LoopbackHub, golden: dict[str, torch.Tensor]) -> None:
+    torch.save(load_file(WEIGHTS), tmp_path / "longclip-L.pt")
+    hub.add_repo("BeichenZhang/LongCLIP-L", {"longclip-L.pt": tmp_path / "longclip-L.pt"})
+    check_golden(load_clip("BeichenZhang/LongCLIP-L"), golden)
+
+
+def test_head_width_is_64_unless_the_file_says_otherwise(tmp_path: Path, golden: dict[str, torch.Tensor]) -> None:
+    tensors = load_file(WEIGHTS)
+    save_file(tensors, tmp_path / "two.safetensors", metadata={"vision_heads": "2", "text_heads": "2"})
+    two = load_clip(tmp_path / "two.safetensors")
+    assert two.clip.visual.transformer.resblocks[0].attn.num_heads == 2
+    assert load_clip(WEIGHTS).clip.transformer.resblocks[0].attn.num_heads == 1
+    with torch.inference_mode():
+        assert (two.encode_image(golden["image"]) - golden["image_features"]).abs().max() > 1e-3
+
+
+def test_only_the_used_halves_of_the_two_position_tables_matter(
+    tmp_path: Path, golden: dict[str, torch.Tensor]
+) -> None:
+    tensors = load_file(WEIGHTS)
+    tensors["positional_embedding"][20:] = 7
+    tensors["positional_embedding_res"][:20] = -7
+    save_file(tensors, tmp_path / "changed.safetensors")
+    check_golden(load_clip(tmp_path / "changed.safetensors"), golden)
+
+
+def test_a_plain_clip_without_the_second_table_is_read(tmp_path: Path) -> None:
+    tensors = load_file(WEIGHTS)
+    del tensors["positional_embedding_res"]
+    save_file(tensors, tmp_path / "clip.safetensors")
+    towers = load_clip(tmp_path / "clip.safetensors")
+    assert torch.equal(towers.clip.positional_embedding, tensors["positional_embedding"])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda tensors: tensors.pop("visual.transformer.resblocks.1.ln_1.weight"), "lacks 1 key"),
+        (lambda tensors: tensors.update(surplus=torch.zeros(1)), "unknown 1 key"),
+        (lambda tensors: tensors.pop("text_projection"), "not a CLIP or Long-CLIP checkpoint"),
+        (lambda tensors: tensors.update(positional_embedding_res=torch.zeros(20, 64)), "differ"),
+    ],
+)
+def test_weights_that_do_not_fit_are_refused(tmp_path: Path, change: object, message: str) -> None:
+    tensors = load_file(WEIGHTS)
+    change(tensors)  # type: ignore[operator]
+    save_file(tensors, tmp_path / "broken.safetensors")
+    with pytest.raises(CheckpointError, match=message):
+        load_clip(tmp_path / "broken.safetensors")
+
+
+def test_a_folder_with_several_weight_files_or_none_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="exactly one weight file, found: none"):
+        load_clip(tmp_path)
+    for name in ("a.pt", "b.pt"):
+        torch.save({}, tmp_path / name)
+    with pytest.raises(CheckpointError, match="a.pt, b.pt"):
+        load_clip(tmp_path)
+
+
+def test_nothing_at_the_source_is_told(tmp_path: Path, hub: LoopbackHub) -> None:
+    with pytest.raises(CheckpointError, match="no folder"):
+        load_clip(f"local-dir:{tmp_path / 'absent'}")
+    with pytest.raises(CheckpointError, match="owner/absent"):
+        load_clip("owner/absent")
+    with pytest.raises(CheckpointError, match="longclip-B.pt"):
+        load_clip("BeichenZhang/LongCLIP-B")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small model in open_clip's layout."""
+    folder = tmp_path_factory.mktemp("open_clip")
+    model_cfg = {
+        "embed_dim": 16,
+        "vision_cfg": {"image_size": 32, "patch_size": 16, "width": 32, "layers": 1, "head_width": 16},
+        "text_cfg": {"context_length": 24, "vocab_size": 49408, "width": 16, "heads": 2, "layers": 1},
+    }
+    torch.manual_seed(3)
+    save_file(open_clip.CLIP(**model_cfg).state_dict(), folder / "open_clip_model.safetensors")
+    config = {"model_cfg": model_cfg, "preprocess_cfg": {"mean": [0.1, 0.2, 0.3], "std": [0.5, 0.5, 0.5]}}
+    (folder / "open_clip_config.json").write_text(json.dumps(config))
+    return folder
+
+
+def test_open_clip_folders_and_hub_models(folder: Path, hub: LoopbackHub) -> None:
+    hub.add_folder("owner/clip", folder)
+    reference = open_clip.create_model(f"local-dir:{folder}")
+    pixels = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    for source in (folder, f"local-dir:{folder}", "hf-hub:owner/clip", "owner/clip"):
+        towers = load_clip(source)
+        ids, _ = towers.tokenize(["A red star.", "Nothing"])
+        with torch.inference_mode():
+            assert torch.allclose(towers.encode_image(pixels), reference.encode_image(pixels), atol=1e-6)
+            assert torch.allclose(towers.encode_text(ids), reference.encode_text(ids), atol=1e-6)
+        assert (towers.embed_dim, towers.context_length, towers.image_size) == (16, 24, 32)
+
+
+def test_preprocessing_is_that_of_the_configuration(folder: Path) -> None:
+    pixels = load_clip(folder).preprocess(Image.new("RGB", (50, 40), (255, 0, 0)))
+    assert pixels.shape == (3, 32, 32)
+    assert pixels[:, 5, 5].tolist() == pytest.approx([(1 - 0.1) / 0.5, -0.2 / 0.5, -0.3 / 0.5])
+
+
+def test_open_clip_never_falls_back_to_random_weights(folder: Path, tmp_path: Path) -> None:
+    shutil.copy(folder / "open_clip_config.json", tmp_path)
+    with pytest.raises(CheckpointError, match="could not be loaded"):
+        load_clip(tmp_path)
+    with safe_open(folder / "open_clip_model.safetensors", "pt") as opened:
+        kept = {key: opened.get_tensor(key) for key in opened.keys() if key != "visual.proj"}  # noqa: SIM118
+    save_file(kept, tmp_path / "open_clip_model.safetensors")
+    with pytest.raises(CheckpointError, match="visual.proj"):
+        load_clip(tmp_path)
+
+
+def test_tokens_are_those_of_open_clip_but_for_control_strings(folder: Path) -> None:
+    towers = load_clip(folder)
+    text = "It's a RED star,  with 12 points & a  hat!"
+    ids, cut = towers.tokenize([text])
+    assert torch.equal(ids, open_clip.get_tokenizer(f"local-dir:{folder}")([text]))
+    assert cut == [False]
+    ids, _ = towers.tokenize(["a <end_of_text> b <start_of_text>", "a <END_OF_TEXT> b"])
+    assert (ids == 49407).sum(1).tolist() == [1, 1]
+    assert (ids == 49406).sum(1).tolist() == [1, 1]
+    escaped, _ = towers.tokenize(["a <fin_of_text> b"])
+    plain, _ = towers.tokenize(["a <end_of_text> b"])
+    assert (plain != 0).sum() == (escaped != 0).sum()
+
+
+def test_long_texts_are_cut_keep_their_end_token_and_cost_bounded_time(folder: Path) -> None:
+    towers = load_clip(folder)
+    ids, cut = towers.tokenize(["star " * 22, "star " * 23, "q" * 100_000, " " * 100_000 + "star"])
+    assert ids.shape == (4, 24)
+    assert cut == [False, True, True, False]
+    assert (ids == 49407).sum(1).tolist() == [1, 1, 1, 1]
+    assert ids[1, -1] == 49407
+
+
+@pytest.mark.parametrize("pooling", [{}, {"pool_type": "eos", "eos_id": 3}])
+def test_leaving_out_what_is_behind_the_end_token_changes_nothing(
+    pooling: dict[str, object], tmp_path: Path
+) -> None:
+    model_cfg = clip_architecture()["model_cfg"]
+    model_cfg["text_cfg"].update(pooling)
+    torch.manual_seed(0)
+    save_file(open_clip.CLIP(**model_cfg).state_dict(), tmp_path / "open_clip_model.safetensors")
+    (tmp_path / "open_clip_config.json").write_text(json.dumps({"model_cfg": model_cfg}))
+    towers = load_clip(tmp_path)
+    end = 3 if pooling else model_cfg["text_cfg"]["vocab_size"] - 1
+    ids = torch.zeros(3, 40, dtype=torch.long)
+    for row, length in enumerate((2, 9, 17)):
+        ids[row, :length] = torch.arange(10, 10 + length)
+        ids[row, length] = end
+    with torch.inference_mode():
+        assert torch.allclose(towers.encode_text(ids), towers.clip.encode_text(ids), atol=1e-6)
+
+
+def test_other_tokenizers_and_text_towers(tmp_path: Path) -> None:
+    tokenizer = make_tokenizer()
+    tokenizer.save_pretrained(tmp_path)
+    model_cfg = clip_architecture()["model_cfg"]
+    model_cfg["custom_text"] = True
+    model_cfg["text_cfg"].update(hf_tokenizer_name="owner/tokenizer", no_causal_mask=True, pool_type="first")
+    torch.manual_seed(0)
+    clip = open_clip.CustomTextCLIP(**{key: value for key, value in model_cfg.items() if key != "custom_text"})
+    save_file(clip.state_dict(), tmp_path / "open_clip_model.safetensors")
+    (tmp_path / "open_clip_config.json").write_text(json.dumps({"model_cfg": model_cfg}))
+    towers = load_clip(tmp_path)
+    ids, cut = towers.tokenize(["The red <end> star.", "The red star. " * 20])
+    assert ids.shape == (2, 40)
+    assert cut == [False, True]
+    assert len(tokenizer) - 1 not in ids
+    with torch.inference_mode():
+        assert torch.allclose(towers.encode_text(ids), clip.eval().encode_text(ids), atol=1e-6)
+
+
+def test_half_precision_on_request() -> None:
+    towers = load_clip(WEIGHTS, dtype=torch.bfloat16)
+    full = load_clip(WEIGHTS)
+    pixels = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    ids, _ = full.tokenize(["1"])
+    with torch.inference_mode():
+        for half, exact in (
+            (towers.encode_image(pixels), full.encode_image(pixels)),
+            (towers.encode_text(ids % 151), full.encode_text(ids % 151)),
+        ):
+            assert half.dtype == torch.bfloat16
+            assert torch.nn.functional.cosine_similarity(half.float(), exact).min() > 0.99
