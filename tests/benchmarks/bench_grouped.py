@@ -120,10 +120,9 @@ def main() -> None:
     if options.cell:
         print(json.dumps(measure(options, options.cell[0], int(options.cell[1]))))
         return
-    table = Table(
-        title=f"{options.aspects} aspects, {options.prefix} prefix and {options.candidate} candidate tokens, "
-        f"Qwen2 {options.layers} x {options.width}, {options.dtype}, {options.device}, {torch.get_num_threads()} threads"
-    )
+    sizes = f"{options.aspects} aspects, {options.prefix} prefix and {options.candidate} candidate tokens"
+    model = f"Qwen2 {options.layers} x {options.width}, {options.dtype}, {options.device}"
+    table = Table(title=f"{sizes}, {model}, {torch.get_num_threads()} threads")
     table.add_column("G", justify="right")
     for way in WAYS:
         table.add_column(f"{way}\nms / MB added", justify="right")

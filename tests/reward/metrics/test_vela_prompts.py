@@ -18,9 +18,7 @@ SHORT = Prompt("Rubric.", references="Refs:\n{references}\n", candidate="Cand: {
 
 def make_prompts(**settings: Any) -> PromptTokenizer:
     plain: dict[str, Any] = {"prompts": {"relevance": SHORT}, "chat_template": False, "lora": None, **settings}
-    return PromptTokenizer(
-        make_tokenizer(), TextConfig(backbone=None, architecture=language_architecture(), **plain)
-    )
+    return PromptTokenizer(make_tokenizer(), TextConfig(backbone=None, architecture=language_architecture(), **plain))
 
 
 def text(prompts: PromptTokenizer, *arguments: Any) -> str:

@@ -1,0 +1,272 @@
+"""VelaModel: the paper's formula, its training pass, what is trained, and what a checkpoint holds."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from reward.backbones import load_clip
+from reward.backbones.hidden_states import pad_right
+from reward.errors import CheckpointError
+from reward.metrics.vela.checkpoint import save_model
+from reward.metrics.vela.config import ImageConfig, LoraSettings, TextConfig, VelaConfig
+from reward.metrics.vela.model import VelaModel
+from tests.reward.metrics.tiny_vela import (
+    ASPECTS,
+    language_architecture,
+    make_config,
+    make_model,
+    make_tokenizer,
+    picture,
+)
+
+LONG_CLIP = Path(__file__).parents[2] / "golden" / "longclip_tiny_weights.safetensors"
+CAPTIONS = ["The red star is on the grass.", "Grass."]
+REFERENCES = [["A red star."], []]
+
+
+def make_batch(model: VelaModel) -> dict[str, Any]:
+    """Two samples under each aspect, as rows of one padded batch."""
+    batch: dict[str, Any] = {"aspect": torch.tensor([0, 1, 2] * 2), "sample": torch.tensor([0, 0, 0, 1, 1, 1])}
+    if model.text is not None:
+        prompts = model.text.prompts.many(list(zip(CAPTIONS, REFERENCES, strict=True)), ASPECTS)
+        rows = [[*prompt.prefix, *prompt.candidate, *prompt.tail] for row in prompts for prompt in row]
+        batch["input_ids"], batch["attention_mask"] = pad_right(rows)
+    if model.image is not None:
+        batch["pixels"] = torch.stack([model.image.towers.preprocess(picture(seed)) for seed in range(2)])
+        batch["clip_ids"] = model.image.towers.tokenize(CAPTIONS)[0]
+    return batch
+
+
+def by_definition(model: VelaModel, row: int, aspect: int) -> float:
+    """Section 4 of the paper, one sample and one aspect, step by step."""
+    parts = []
+    if model.text is not None:
+        prompt = model.text.prompts(CAPTIONS[row], REFERENCES[row], ASPECTS[aspect])
+        ids = torch.tensor([[*prompt.prefix, *prompt.candidate, *prompt.tail]])
+        states = model.text.decoder(input_ids=ids).last_hidden_state[0]
+        parts += [states.mean(0), states[-1]]
+    if model.image is not None:
+        image = model.image.towers.clip.encode_image(model.image.towers.preprocess(picture(row))[None])[0]
+        caption = model.image.towers.clip.encode_text(model.image.towers.tokenize([CAPTIONS[row]])[0])[0]
+        parts += [(image - caption).abs(), image * caption]
+    return float(torch.sigmoid(model.weight[aspect] @ torch.cat(parts) + model.bias[aspect]))
+
+
+@pytest.mark.parametrize("branches", [(True, True), (True, False), (False, True)])
+def test_scores_are_those_of_the_formula(branches: tuple[bool, bool]) -> None:
+    model = make_model(make_config(text=branches[0], image=branches[1]))
+    batch = make_batch(model)
+    with torch.no_grad():
+        scores = model(**batch).scores.view(2, 3)
+        expected = torch.tensor([[by_definition(model, row, aspect) for aspect in range(3)] for row in range(2)])
+        assert torch.allclose(scores, expected, atol=1e-5)
+        g_r2c = g_i2c = None
+        if model.text is not None:
+            pairs = list(zip(CAPTIONS, REFERENCES, strict=True))
+            g_r2c = model.encode_text(model.text.prompts.many(pairs, ASPECTS))
+            assert g_r2c.shape == (2, 3, 64)
+        if model.image is not None:
+            g_i2c = model.image.relate(model.encode_image(batch["pixels"]), model.encode_candidate(batch["clip_ids"]))
+            assert g_i2c.shape == (2, 32)
+        assert torch.allclose(model.head(g_r2c, g_i2c), expected, atol=1e-5)
+
+
+def test_loss_hidden_states_and_gradients() -> None:
+    model = make_model().train()
+    labels = torch.tensor([0.0, 0.25, 0.5, 0.75, 1.0, 1.0])
+    output = model(**make_batch(model), labels=labels, output_hidden_states=True)
+    assert output.loss.item() == pytest.approx((output.scores - labels).pow(2).mean().item())
+    assert output.hidden_states.shape[:1] == (6,)
+    output.loss.backward()
+    without = {name for name, value in model.named_parameters() if value.grad is None}
+    assert without == {"image.towers.clip.logit_scale"}
+    assert model(**make_batch(model)).loss is None
+
+
+def test_an_image_and_caption_per_row_need_no_sample_index() -> None:
+    model = make_model()
+    batch = make_batch(model)
+    sample = batch["sample"]
+    apart = {**batch, "sample": None, "pixels": batch["pixels"][sample], "clip_ids": batch["clip_ids"][sample]}
+    with torch.no_grad():
+        assert torch.allclose(model(**batch).scores, model(**apart).scores, atol=1e-6)
+
+
+def test_inputs_of_a_branch_must_be_there() -> None:
+    model = make_model()
+    batch = make_batch(model)
+    with pytest.raises(ValueError, match="pixels and clip_ids"):
+        model(**{**batch, "pixels": None})
+    with pytest.raises(ValueError, match="input_ids"):
+        model(**{**batch, "input_ids": None})
+    with pytest.raises(ValueError, match="no image branch"):
+        make_model(make_config(image=False)).encode_image(batch["pixels"])
+
+
+def test_fresh_adapters_change_nothing_and_alone_are_trained() -> None:
+    plain = make_model(make_config(image=False))
+    adapted = make_model(make_config(image=False, lora=LoraSettings(r=2, dropout=0.0)))
+    with torch.no_grad():
+        adapted.load_state_dict({**adapted.state_dict(), "weight": plain.weight, "bias": plain.bias})
+        for name, value in plain.text.decoder.named_parameters():  # type: ignore[union-attr]
+            home, _, leaf = name.rpartition(".")
+            target = adapted.text.decoder.get_submodule(home)  # type: ignore[union-attr]
+            getattr(getattr(target, "base_layer", target), leaf).copy_(value)
+        assert torch.allclose(adapted(**make_batch(adapted)).scores, plain(**make_batch(plain)).scores, atol=1e-6)
+    trained = {name for name, value in adapted.named_parameters() if value.requires_grad}
+    assert {"weight", "bias"} < trained
+    assert len(trained) == 2 + 2 * 2 * 2  # two matrices on two projections of two layers
+    assert all(".lora_" in name for name in trained - {"weight", "bias"})
+
+
+def test_modules_of_ones_own_are_used_as_they_are() -> None:
+    reference = make_model()
+    causal = AutoModelForCausalLM.from_config(
+        AutoConfig.for_model(**{**language_architecture(), "model_type": "qwen2"})
+    ).eval()
+    model = VelaModel.from_config(
+        make_config(),
+        text_model=causal,
+        tokenizer=make_tokenizer(),
+        clip=reference.image.towers.clip,  # type: ignore[union-attr]
+    )
+    assert model.text is not None
+    assert model.text.decoder is causal.model
+    assert model.image is not None
+    assert model.image.towers.clip is reference.image.towers.clip  # type: ignore[union-attr]
+    with torch.no_grad():
+        assert model(**make_batch(model)).scores.tolist() == [0.5] * 6  # the head starts at zero
+
+
+def test_a_missing_tokenizer_is_told() -> None:
+    for config in (make_config(image=False), make_config(text=False)):
+        with pytest.raises(ValueError, match="needs tokenizer="):
+            VelaModel.from_config(config)
+
+
+@pytest.mark.parametrize("branches", [(True, True), (True, False), (False, True)])
+def test_a_checkpoint_of_ones_own_architecture_holds_everything(branches: tuple[bool, bool], tmp_path: Path) -> None:
+    model = make_model(make_config(text=branches[0], image=branches[1]))
+    save_model(model, tmp_path)
+    assert set(load_file(tmp_path / "model.safetensors")) == set(model.state_dict())
+    loaded = VelaModel.from_pretrained(tmp_path, device="cpu")
+    assert not loaded.training
+    with torch.no_grad():
+        assert torch.equal(loaded(**make_batch(loaded)).scores, model(**make_batch(model)).scores)
+
+
+def test_half_precision_storage_is_computed_with_in_full(tmp_path: Path) -> None:
+    model = make_model()
+    save_model(model, tmp_path / "full")
+    save_model(model, tmp_path / "half", dtype=torch.float16)
+    sizes = [(tmp_path / name / "model.safetensors").stat().st_size for name in ("full", "half")]
+    assert sizes[1] < 0.6 * sizes[0]
+    loaded = VelaModel.from_pretrained(tmp_path / "half", device="cpu")
+    assert {value.dtype for value in loaded.parameters()} == {torch.float32}
+    with torch.no_grad():
+        difference = loaded(**make_batch(loaded)).scores - model(**make_batch(model)).scores
+    assert 0 < difference.abs().max() < 0.02
+
+
+def test_bfloat16_on_request_leaves_the_head_alone(tmp_path: Path) -> None:
+    model = make_model()
+    save_model(model, tmp_path)
+    loaded = VelaModel.from_pretrained(tmp_path, device="cpu", dtype="bfloat16")
+    assert loaded.weight.dtype == torch.float32
+    assert loaded.text.decoder.dtype == torch.bfloat16  # type: ignore[union-attr]
+    with torch.no_grad():
+        difference = loaded(**make_batch(loaded)).scores - model(**make_batch(model)).scores
+    assert difference.abs().max() < 0.2
+
+
+@pytest.fixture
+def backbone(tmp_path: Path) -> str:
+    """A folder with a causal LM and its tokenizer, as `Qwen/Qwen2.5-3B-Instruct` is on the Hub."""
+    torch.manual_seed(5)
+    folder = tmp_path / "backbone"
+    AutoModelForCausalLM.from_config(AutoConfig.for_model(**language_architecture())).save_pretrained(folder)
+    make_tokenizer().save_pretrained(folder)
+    return str(folder)
+
+
+def test_a_checkpoint_over_backbones_holds_head_and_adapters(backbone: str, tmp_path: Path) -> None:
+    lora = LoraSettings(r=2, target_modules=("q_proj", "v_proj"))
+    config = VelaConfig(text=TextConfig(backbone=backbone, lora=lora), image=ImageConfig(backbone=str(LONG_CLIP)))
+    model = VelaModel.from_config(config).eval()
+    with torch.no_grad():
+        for name, value in model.named_parameters():
+            if value.requires_grad:
+                value.normal_(std=0.2)
+            else:
+                assert name.startswith(("text.", "image."))
+    save_model(model, tmp_path / "vela")
+    stored = load_file(tmp_path / "vela" / "model.safetensors")
+    assert {"weight", "bias"} < set(stored)
+    assert all(".lora_" in key for key in stored if key not in ("weight", "bias"))
+    assert not (tmp_path / "vela" / "tokenizer.json").exists()
+    assert json.loads((tmp_path / "vela" / "config.json").read_text())["text"]["backbone"] == backbone
+    loaded = VelaModel.from_pretrained(tmp_path / "vela", device="cpu")
+    batch = make_batch(model)
+    batch["clip_ids"] %= 151  # the tiny Long-CLIP has fewer words than its tokenizer
+    with torch.no_grad():
+        assert torch.equal(loaded(**batch).scores, model(**batch).scores)
+
+
+def test_a_clip_loaded_before_is_used(backbone: str) -> None:
+    towers = load_clip(LONG_CLIP)
+    config = VelaConfig(text=None, image=ImageConfig(backbone=str(LONG_CLIP)))
+    assert VelaModel.from_config(config, clip=towers).image.towers is towers  # type: ignore[union-attr]
+    with pytest.raises(ValueError, match="ClipTowers"):
+        VelaModel.from_config(config, clip=towers.clip)
+
+
+def test_an_unreachable_backbone_is_told(tmp_path: Path) -> None:
+    config = VelaConfig(text=TextConfig(backbone=str(tmp_path / "absent")), image=None)
+    with pytest.raises(CheckpointError, match="cannot load the language model"):
+        VelaModel.from_config(config)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda tensors: tensors.pop("weight"), r"lacks 1 key \(weight\)"),
+        (lambda tensors: tensors.update(surplus=torch.zeros(1)), "surplus"),
+        (lambda tensors: tensors.update(bias=torch.zeros(2)), "mis-shaped"),
+        (lambda tensors: tensors.pop("text.decoder.norm.weight"), "text.decoder.norm.weight"),
+    ],
+)
+def test_weights_that_do_not_fit_are_refused(tmp_path: Path, change: Any, message: str) -> None:
+    save_model(make_model(), tmp_path)
+    tensors = load_file(tmp_path / "model.safetensors")
+    change(tensors)
+    save_file(tensors, tmp_path / "model.safetensors")
+    with pytest.raises(CheckpointError, match=message):
+        VelaModel.from_pretrained(tmp_path, device="cpu")
+
+
+def test_backbone_weights_do_not_belong_into_a_checkpoint_over_backbones(backbone: str, tmp_path: Path) -> None:
+    model = VelaModel.from_config(VelaConfig(text=TextConfig(backbone=backbone, lora=None), image=None))
+    save_model(model, tmp_path / "vela")
+    save_file(model.state_dict(), tmp_path / "vela" / "model.safetensors")
+    with pytest.raises(CheckpointError, match="holds weights of a backbone"):
+        VelaModel.from_pretrained(tmp_path / "vela", device="cpu")
+
+
+def test_a_checkpoint_without_its_tokenizer_is_refused(tmp_path: Path) -> None:
+    save_model(make_model(), tmp_path)
+    (tmp_path / "tokenizer.json").unlink()
+    with pytest.raises(CheckpointError, match=r"tokenizer\.json"):
+        VelaModel.from_pretrained(tmp_path, device="cpu")
+
+
+def test_an_unwritable_folder_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CheckpointError, match="cannot be written"):
+        save_model(make_model(), tmp_path / "file" / "folder")
