@@ -60,7 +60,7 @@ def main() -> None:
     """Trains and writes `<output>/align/last.pt` and the checkpoint folder `<output>/align/model` (image branch alone)."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, default=Path("runs/embedded"))
-    parser.add_argument("--steps", type=int, default=600)
+    parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--lr", type=float, default=5e-4)
     parser.add_argument("--seed", type=int, default=1)

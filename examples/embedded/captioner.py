@@ -141,7 +141,7 @@ def main() -> None:
     """Trains and writes `<output>/captioner/last.pt`, then the model folder `<output>/captioner/model`."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, default=Path("runs/embedded"))
-    parser.add_argument("--steps", type=int, default=3000)
+    parser.add_argument("--steps", type=int, default=2000)
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--lr", type=float, default=2e-3)
     parser.add_argument("--seed", type=int, default=1)
@@ -199,6 +199,7 @@ def main() -> None:
         folder=options.output / "captioner",
         evaluate=evaluate,
         evaluate_every=500,
+        bf16=True,
     )
     model.eval().save_pretrained(options.output / "captioner" / "model")
     processor.save_pretrained(options.output / "captioner" / "model")

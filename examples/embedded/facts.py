@@ -8,7 +8,7 @@ import torch
 
 from reward.scenes.graph import ACTIONS, BACKGROUNDS, COLOURS, GRID, MAX_COUNT, NOUNS, PATTERNS, SIZES, WORDS, Fact, Scene
 
-__all__ = ["CELL_LABELS", "COORDINATES", "cell_labels", "fact_vector"]
+__all__ = ["CELL_LABELS", "COORDINATES", "HARD", "cell_labels", "fact_vector"]
 
 
 def _coordinates() -> dict[tuple[str | int, ...], int]:
@@ -23,6 +23,9 @@ def _coordinates() -> dict[tuple[str | int, ...], int]:
 
 
 COORDINATES = _coordinates()
+# Weights (F,) of the squared errors. Counts and actions are learned last, because a picture has few of them; a larger
+# weight moves when they are learned, not what their best value is.
+HARD = torch.tensor([3.0 if name[0] in ("count", "agent", "patient") else 1.0 for name in COORDINATES])
 
 
 def fact_vector(facts: Iterable[Fact]) -> torch.Tensor:
@@ -39,15 +42,25 @@ def fact_vector(facts: Iterable[Fact]) -> torch.Tensor:
     return vector
 
 
-# Classes a cell: noun (with sign and empty), colour, size, pattern, count, word, role in the action; 0 is "none".
-CELL_LABELS = (len(NOUNS) + 2, len(COLOURS) + 1, len(SIZES) + 1, len(PATTERNS) + 1, MAX_COUNT + 1, len(WORDS) + 1, 3)
+# Classes a cell: noun (with sign and empty), colour, size, pattern, count, word, action by role; 0 is "none".
+CELL_LABELS = (
+    len(NOUNS) + 2,
+    len(COLOURS) + 1,
+    len(SIZES) + 1,
+    len(PATTERNS) + 1,
+    MAX_COUNT + 1,
+    len(WORDS) + 1,
+    2 * len(ACTIONS) + 1,
+)
 
 
 def cell_labels(scene: Scene) -> torch.Tensor:
     """Integer labels (cells, len(CELL_LABELS)) of what each cell shows."""
     labels = torch.zeros(GRID * GRID, len(CELL_LABELS), dtype=torch.long)
     for entity in scene.entities:
-        role = {scene.action.agent: 1, scene.action.patient: 2}.get(entity.noun, 0) if scene.action else 0
+        role = 0
+        if scene.action and entity.noun in (scene.action.agent, scene.action.patient):
+            role = 1 + ACTIONS.index(scene.action.verb) + (len(ACTIONS) if entity.noun == scene.action.patient else 0)
         labels[entity.cell] = torch.tensor(
             [
                 NOUNS.index(entity.noun) + 1,

@@ -77,7 +77,7 @@ def main() -> None:
     """Trains and writes `<output>/language/last.pt`."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, default=Path("runs/embedded"))
-    parser.add_argument("--steps", type=int, default=2400)
+    parser.add_argument("--steps", type=int, default=1200)
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--lr", type=float, default=2e-3)
     parser.add_argument("--seed", type=int, default=1)
@@ -160,6 +160,7 @@ def main() -> None:
         folder=options.output / "language",
         evaluate=evaluate,
         evaluate_every=300,
+        bf16=True,
         warmup=200,
     )
 

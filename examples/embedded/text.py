@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from transformers import PreTrainedTokenizerFast
 
 from examples.embedded.clip_config import CONTEXT
-from examples.embedded.facts import COORDINATES, fact_vector
+from examples.embedded.facts import COORDINATES, HARD, fact_vector
 from examples.embedded.schedule import fit
 from examples.embedded.tokenizer import load_tokenizer
 from examples.embedded.vision import make_clip
@@ -86,7 +86,7 @@ def main() -> None:
             excerpts = 0.85 if step < options.steps * 0.7 else 0.2
             pool.extend(batches(f"text {options.seed} {step}", options.batch, 8, excerpts))
         ids, claims = pool.pop()
-        loss = F.mse_loss(encode_text(clip, ids)[:, :facts], claims, reduction="none").sum(1).mean()
+        loss = (HARD * (encode_text(clip, ids)[:, :facts] - claims).square()).sum(1).mean()
         return loss, {}
 
     held_out = batches("text held out", 64, 6, 0.0)

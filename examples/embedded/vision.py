@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from examples.embedded.clip_config import MEAN, STD, clip_config
-from examples.embedded.facts import CELL_LABELS, COORDINATES, cell_labels, fact_vector
+from examples.embedded.facts import CELL_LABELS, COORDINATES, HARD, cell_labels, fact_vector
 from examples.embedded.schedule import fit
 from reward.scenes import render, sample_scene
 from reward.scenes.graph import Scene
@@ -76,7 +76,7 @@ def main() -> None:
     def step_loss(step: int) -> tuple[torch.Tensor, dict[str, float]]:
         images, truth, cells = batch(f"vision {options.seed} {step}", options.batch)
         embedding, logits = model(images)
-        error = F.mse_loss(embedding[:, :facts], truth, reduction="none").sum(1).mean()
+        error = (HARD * (embedding[:, :facts] - truth).square()).sum(1).mean()
         parts = logits.split(list(CELL_LABELS), dim=-1)
         # Empty cells are half of all: without weights the heads first learn to say "nothing".
         occupied = (cells[..., 0] > 0).float() * 0.8 + 0.2
@@ -95,7 +95,7 @@ def main() -> None:
         for kind in sorted(kinds):
             index = [k for name, k in COORDINATES.items() if name[0] == kind]
             figures[kind] = float(held_out[1][:, index].mul(embedding[:, index] > 0.5).sum() / held_out[1][:, index].sum())
-        names = ("noun", "colour", "size", "pattern", "count", "word", "role")
+        names = ("noun", "colour", "size", "pattern", "count", "word", "action")
         for k, part in enumerate(logits.split(list(CELL_LABELS), dim=-1)):
             where = held_out[2][..., k] > 0
             figures["cell_" + names[k]] = float((part.argmax(-1) == held_out[2][..., k])[where].float().mean())
