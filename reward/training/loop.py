@@ -130,7 +130,7 @@ def train(
     process = PartialState(cpu=_use_cpu())
     record = {"metric": metric, "data": str(data), "config": config.to_dict()}
     if process.is_main_process:
-        _claim(output, record, resume=resume)
+        _check_output(output, record, resume=resume)
     process.wait_for_everyone()
     start = time.monotonic()
 
@@ -145,6 +145,8 @@ def train(
     set_seed(config.seed)  # before the network: heads and adapters start from random numbers
     model = plug.make_model(config.model, texts=parts[config.train_part].texts, precision=config.precision)
     trainer = _make_trainer(model, plug, spec, parts, output / _STATES, config)
+    if process.is_main_process and not resume:
+        _write_record(output, record)  # not before: a folder that holds nothing but a mistake needs no resuming
     state = last_checkpoint(output / _STATES) if resume else None
     if state is not None and has_stopped(state, config.patience):
         trainer.restore_best(state)  # killed after its last step: the Trainer would take one more
@@ -183,10 +185,12 @@ def _use_cpu() -> bool:
     return parse_flag_from_env("ACCELERATE_USE_CPU") or not torch.accelerator.is_available()
 
 
-def _claim(output: Path, record: Mapping[str, Any], *, resume: bool) -> None:
-    """Checks that the folder may be written, and notes in it which run it belongs to."""
+def _check_output(output: Path, record: Mapping[str, Any], *, resume: bool) -> None:
+    """Checks that the folder is free, or holds an unfinished run of the same settings that is to be resumed."""
     path = output / RECORD_FILE
-    if resume and path.is_file():
+    if resume:
+        if not path.is_file():
+            raise OutputError(f"there is no run to resume in {output}")
         found = json.loads(path.read_text(encoding="utf-8"))
         if "figures" in found and not (output / _STATES).exists():
             raise OutputError(f"the run in {output} is complete; there is nothing to resume")
@@ -199,7 +203,6 @@ def _claim(output: Path, record: Mapping[str, Any], *, resume: bool) -> None:
         raise OutputError(f"the output folder {output} is not empty: {hint}")
     try:
         output.mkdir(parents=True, exist_ok=True)
-        _write_record(output, record)
     except OSError as error:
         raise OutputError(f"cannot write to the output folder {output}: {error.strerror}") from error
 
@@ -232,6 +235,8 @@ def _make_trainer(
     from reward.training.trainer import MetricTrainer
 
     moments = "steps" if config.eval_steps else "epoch"
+    if config.precision == "fp16" and not torch.cuda.is_available():
+        raise ConfigError("precision fp16 needs a CUDA device: use bf16 or fp32")
     args = TrainingArguments(
         output_dir=str(states),
         learning_rate=config.learning_rate,
@@ -276,7 +281,7 @@ def _make_trainer(
         return agreement(prediction.predictions, targets, aspect_ids, spec.aspects)
 
     train_rows = parts[config.train_part]
-    return MetricTrainer(
+    trainer = MetricTrainer(
         model,
         lengths=train_rows.lengths() if config.group_by_length else None,
         args=args,
@@ -286,6 +291,9 @@ def _make_trainer(
         compute_metrics=compute_metrics,
         callbacks=[EarlyStoppingCallback(early_stopping_patience=config.patience)],
     )
+    if trainer.is_deepspeed_enabled or trainer.is_fsdp_enabled:
+        raise ConfigError("DeepSpeed and FSDP are not supported: start the processes with plain data parallelism")
+    return trainer
 
 
 def _evaluate(

@@ -29,8 +29,8 @@ def test_a_run_leaves_a_checkpoint_whose_scores_have_the_reported_figures(tmp_pa
     config = small_config(scenes_test=10, batch_size=16)
     result = train("vela", "scenes", tmp_path / "run", config, command="capreward train vela")
     rows = make_dataset(10, config.scenes_seed + 2)
-    # as in training: at most two references
-    samples = [CaptionSample(row["cand"], row["image"], row["refs"][:2]) for row in rows]
+    # as in training: no more references than the settings allow
+    samples = [CaptionSample(row["cand"], row["image"], row["refs"][: config.max_references]) for row in rows]
     bare = [CaptionSample(row["cand"], row["image"]) for row in rows]
     scorer = load_scorer("vela", tmp_path / "run", device="cpu")
     for name, shown in (("test", samples), ("test (reference-free)", bare)):
@@ -113,10 +113,13 @@ def test_the_output_folder_is_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(OutputError, match="not empty"):
         train("vela", "scenes", tmp_path, small_config())
-    (tmp_path / "file").write_text("")
     with pytest.raises(OutputError, match="not empty"):
-        train("vela", "scenes", tmp_path / "file", small_config())
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "notes.txt"]
+        train("vela", "scenes", tmp_path / "notes.txt", small_config())
+    with pytest.raises(OutputError, match="cannot write to the output folder"):
+        train("vela", "scenes", tmp_path / "notes.txt" / "run", small_config())
+    with pytest.raises(OutputError, match="no run to resume"):
+        train("vela", "scenes", tmp_path, small_config(), resume=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
 
 @pytest.mark.parametrize(
@@ -132,6 +135,13 @@ def test_the_output_folder_is_not_overwritten(tmp_path: Path) -> None:
 def test_bad_model_settings_are_refused(tmp_path: Path, model: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         train("vela", "scenes", tmp_path / "run", small_config(model=model))
+    assert list((tmp_path / "run").iterdir()) == []  # so that the corrected command can use the folder
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="half precision is fine with CUDA")
+def test_fp16_without_cuda_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="needs a CUDA device"):
+        train("vela", "scenes", tmp_path / "run", small_config(precision="fp16"))
 
 
 def test_metrics_without_training_say_so() -> None:
