@@ -140,6 +140,8 @@ def damage(caption: Caption, kind: str, rng: random.Random) -> Caption | None:
         words[start + size : start + size] = [replace(word, damaged=True) for word in words[start : start + size]]
     elif kind == "word_order":
         places = [k for k in range(len(words) - 1) if words[k].text != words[k + 1].text]
+        if not places:
+            return None
         size = min(len(words), rng.choice((2, 2, 3, 4)))
         start = rng.choice(places)
         start = min(start, len(words) - size)
