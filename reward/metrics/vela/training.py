@@ -25,8 +25,8 @@ __all__ = ["PRESETS", "VelaCollator", "make_collator", "make_model", "make_token
 _PAD, _START, _END = "<pad>", "<start>", "<end>"
 
 # Everything small and from scratch: tries recipe and data in minutes on two cores. On the scenes it soon learns
-# descriptiveness (tau-c about 0.5 after two epochs) and little else; the embedded checkpoint, which is good at all three,
-# is made by the scripts in examples/embedded. Sizes of vocabularies follow from the tokenizer trained with it.
+# descriptiveness (tau-c about 0.5 after two epochs) and little else; the embedded checkpoint has a longer recipe of its
+# own, in examples/embedded. Sizes of vocabularies follow from the tokenizer that is trained with it.
 _TINY: dict[str, Any] = {
     "learning_rate": 1e-3,
     "batch_size": 16,
