@@ -34,8 +34,9 @@ def progress_bar(show: bool, *, done: int, total: int | None) -> Iterator[Callab
 
     class Rate(ProgressColumn):
         def render(self, task: Task) -> Text:
-            speed = task.finished_speed or task.speed
-            return Text("- rows/s" if speed is None else f"{speed:,.1f} rows/s", style="progress.data.speed")
+            new = task.completed - done
+            rate = f"{new / task.elapsed:,.1f}" if new and task.elapsed else "-"
+            return Text(f"{rate} rows/s", style="progress.data.speed")
 
     columns = (
         TextColumn("scoring"),
