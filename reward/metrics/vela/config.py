@@ -47,7 +47,7 @@ class TextConfig:
         prompts: {aspect: Prompt}.
         chat_template: whether the tokenizer's chat template frames the prompt.
         max_prefix_tokens: room for rubric and references. References that do not fit are cut at their ends, the
-            longest first, so that short ones stay whole.
+            longest first, so that short ones stay whole; many of them are left out from the last one on.
         max_candidate_tokens: a longer candidate is cut at its end.
     """
 

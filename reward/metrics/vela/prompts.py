@@ -116,10 +116,7 @@ class PromptLayout:
         if tokenizer is None:
             text = f"{prompt.system}\n\n{user}\n\n"
         else:
-            messages = [{"role": "system", "content": prompt.system}, {"role": "user", "content": user}]
-            text = tokenizer.apply_chat_template(
-                messages, tokenize=False, add_generation_prompt=True, date_string=_TEMPLATE_DATE
-            )
+            text = _in_chat_template(tokenizer, prompt.system, user)
         text += prompt.cue
         if text.count(_CANDIDATE) != 1 or text.count(_REFERENCES) != int(with_references):
             raise ValueError("the tokenizer's chat template does not show the user's text exactly once and unchanged")
@@ -128,3 +125,15 @@ class PromptLayout:
             return cls(None, before, tail)
         start, middle = before.split(_REFERENCES)
         return cls(start, middle, tail)
+
+
+def _in_chat_template(tokenizer: Any, system: str, user: str) -> str:
+    from jinja2 import TemplateError
+
+    options = {"tokenize": False, "add_generation_prompt": True, "date_string": _TEMPLATE_DATE}
+    messages = [{"role": "system", "content": system}, {"role": "user", "content": user}]
+    try:
+        text: str = tokenizer.apply_chat_template(messages, **options)
+    except TemplateError:  # raised by templates that know no system turn, such as Gemma's
+        text = tokenizer.apply_chat_template([{"role": "user", "content": f"{system}\n\n{user}"}], **options)
+    return text

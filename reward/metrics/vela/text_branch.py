@@ -25,6 +25,9 @@ class PromptTokens(NamedTuple):
     truncated: bool
 
 
+_FEWEST_TOKENS = 8  # of a reference: less of it says nothing
+
+
 class PromptTokenizer:
     """Turns captions into prompts.
 
@@ -33,30 +36,32 @@ class PromptTokenizer:
         config: prompts and room.
 
     Raises:
-        ValueError: a rubric alone takes more room than `max_prefix_tokens`.
+        ValueError: a rubric leaves no room for a reference in `max_prefix_tokens`, or nothing follows the candidate.
     """
 
     def __init__(self, tokenizer: Any, config: TextConfig) -> None:
         self.tokenizer, self.config = tokenizer, config
         self._plain = PlainTextEncoder(tokenizer)
         framed = tokenizer if config.chat_template else None
-        self._layouts = {
-            (aspect, with_references): PromptLayout.of(prompt, with_references=with_references, tokenizer=framed)
-            for aspect, prompt in config.prompts.items()
-            for with_references in (False, True)
-        }
-        self._own = {
-            key: tuple(self._parsed(part) for part in (layout.start or "", layout.middle, layout.tail))
-            for key, layout in self._layouts.items()
-        }
-        for (aspect, _), (start, middle, tail) in self._own.items():
-            if not tail:
-                raise ValueError(f"the prompt of {aspect!r} has nothing after the candidate: it needs a cue")
-            if len(start) + len(middle) > config.max_prefix_tokens:
-                raise ValueError(
-                    f"the prompt of {aspect!r} takes {len(start) + len(middle)} tokens without any reference, more "
-                    f"than max_prefix_tokens={config.max_prefix_tokens}"
-                )
+        self._mark, self._separator = self._parsed(REFERENCE_MARK), self._parsed(REFERENCE_SEPARATOR)
+        self._own: dict[tuple[str, bool], tuple[list[int], ...]] = {}
+        for aspect, prompt in config.prompts.items():
+            for with_references in (False, True):
+                layout = PromptLayout.of(prompt, with_references=with_references, tokenizer=framed)
+                parts = tuple(self._parsed(part) for part in (layout.start or "", layout.middle, layout.tail))
+                self._own[aspect, with_references] = parts
+                self._check(aspect, parts, len(self._mark) + _FEWEST_TOKENS if with_references else 0)
+
+    def _check(self, aspect: str, parts: tuple[list[int], ...], smallest_reference: int) -> None:
+        start, middle, tail = parts
+        if not tail:
+            raise ValueError(f"the prompt of {aspect!r} has nothing after the candidate: it needs a cue")
+        needed = len(start) + len(middle) + smallest_reference
+        if needed > self.config.max_prefix_tokens:
+            raise ValueError(
+                f"the rubric of {aspect!r} and the smallest piece of a reference take {needed} tokens, more than "
+                f"max_prefix_tokens={self.config.max_prefix_tokens}"
+            )
 
     def _parsed(self, text: str) -> list[int]:
         ids: list[int] = self.tokenizer.encode(text, add_special_tokens=False)
@@ -65,7 +70,8 @@ class PromptTokenizer:
     def prefix(self, references: Sequence[str], aspect: str) -> tuple[list[int], bool]:
         """Ids of everything before the candidate, and whether a reference was cut.
 
-        References that do not fit are cut at their ends, the longest first.
+        References that do not fit are cut at their ends, the longest first. If that would leave a reference with
+        fewer than 8 tokens, the last ones are left out instead.
         """
         start, middle, _ = self._own[aspect, bool(references)]
         room = self.config.max_prefix_tokens - len(start) - len(middle)
@@ -75,16 +81,17 @@ class PromptTokenizer:
     def _references(self, references: tuple[str, ...], room: int) -> tuple[list[int], bool]:
         if not references:
             return [], False
-        mark, end = self._parsed(REFERENCE_MARK), self._parsed(REFERENCE_SEPARATOR)
-        # room for marks first: references that are crowded out by them are left out from the last one on
-        fit = min(len(references), (room + len(end)) // max(1, len(mark) + len(end)))
-        texts = [self._plain(text) for text in references[:fit]]
-        room -= fit * len(mark) + max(0, fit - 1) * len(end)
-        longest = _common_limit([len(ids) for ids in texts], room)
-        cut = fit < len(references) or any(len(ids) > longest for ids in texts)
+        texts = [self._plain(text) for text in references]
+        marks = len(self._mark) + len(self._separator)
+        room += len(self._separator)  # which the first reference does without
+        cut = sum(len(ids) + marks for ids in texts) > room
+        if cut:
+            texts = texts[: max(1, room // (marks + _FEWEST_TOKENS))]
+            longest = _common_limit([len(ids) for ids in texts], room - marks * len(texts))
+            texts = [ids[:longest] for ids in texts]
         joined: list[int] = []
         for position, ids in enumerate(texts):
-            joined += [*(end if position else ()), *mark, *ids[:longest]]
+            joined += [*(self._separator if position else ()), *self._mark, *ids]
         return joined, cut
 
     def candidate(self, text: str) -> tuple[list[int], bool]:

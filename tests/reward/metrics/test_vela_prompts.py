@@ -108,9 +108,42 @@ def test_the_longest_references_are_cut_first() -> None:
 
 
 def test_references_that_leave_no_room_for_each_other_are_left_out_from_the_last() -> None:
-    made = make_prompts(max_prefix_tokens=60)("A star.", ["a"] * 100, "relevance")
+    references = [letter * 20 for letter in "abcdefgh"]
+    made = make_prompts(max_prefix_tokens=70)("A star.", references, "relevance")
     assert made.truncated
-    assert len(made.prefix) <= 60
+    assert 60 < len(made.prefix) <= 70
+    shown = [line[2:] for line in make_tokenizer().decode(made.prefix).splitlines() if line.startswith("- ")]
+    assert 1 < len(shown) < 8
+    assert all(len(text) >= 8 and references[place].startswith(text) for place, text in enumerate(shown))
+
+
+def test_many_short_references_that_fit_are_all_there() -> None:
+    made = make_prompts(max_prefix_tokens=200)("A star.", list("abcdefgh"), "relevance")
+    assert not made.truncated
+    assert make_tokenizer().decode(made.prefix).count("- ") == 8
+
+
+def test_a_template_without_system_turn_gets_the_rubric_in_the_users() -> None:
+    tokenizer = make_tokenizer()
+    kept = tokenizer.chat_template
+    try:
+        refusal = "{% if messages[0].role == 'system' %}{{ raise_exception('no system turn') }}{% endif %}"
+        tokenizer.chat_template = refusal + kept
+        shown = text(make_prompts(chat_template=True), "x", [], "relevance")
+        assert shown.startswith("<|im_start|>user\nRubric.\n\nCand: x<|im_end|>")
+    finally:
+        tokenizer.chat_template = kept
+
+
+def test_the_prompt_does_not_depend_on_the_day() -> None:
+    tokenizer = make_tokenizer()
+    kept = tokenizer.chat_template
+    try:
+        dated = "{% if date_string is not defined %}{% set date_string = strftime_now('%s') %}{% endif %}"
+        tokenizer.chat_template = dated + "{{ date_string }}" + kept
+        assert "01 January 2025<|im_start|>system" in text(make_prompts(chat_template=True), "x", [], "relevance")
+    finally:
+        tokenizer.chat_template = kept
 
 
 @settings(max_examples=60, deadline=None)
