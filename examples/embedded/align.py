@@ -1,4 +1,4 @@
-"""Step 3: both CLIP towers together: contrastive, facts as before, and the ratings through VELA's image branch alone."""
+"""Step 3: both CLIP towers together: contrast, facts as before, and the ratings through VELA's image branch."""
 
 from __future__ import annotations
 
@@ -40,9 +40,13 @@ def load_towers(model: VelaModel, output: Path) -> None:
     """Puts the image and text towers of steps 1 and 2 into the model's CLIP."""
     clip = model.image.towers.clip
     vision = torch.load(output / "vision" / "last.pt", weights_only=True)["model"]
-    clip.visual.load_state_dict({key.removeprefix("visual."): value for key, value in vision.items() if key.startswith("visual.")})
+    clip.visual.load_state_dict(
+        {key.removeprefix("visual."): value for key, value in vision.items() if key.startswith("visual.")}
+    )
     text = torch.load(output / "text" / "last.pt", weights_only=True)["clip"]
-    missing, unexpected = clip.load_state_dict({k: v for k, v in text.items() if not k.startswith("visual.")}, strict=False)
+    missing, unexpected = clip.load_state_dict(
+        {k: v for k, v in text.items() if not k.startswith("visual.")}, strict=False
+    )
     if unexpected or any(not key.startswith("visual.") for key in missing):
         raise ValueError(f"text tower does not fit: {missing[:3]} {unexpected[:3]}")
 
@@ -52,12 +56,13 @@ def tau_c(scores: torch.Tensor, ratings: torch.Tensor) -> dict[str, float]:
     from scipy.stats import kendalltau
 
     return {
-        aspect: float(kendalltau(scores[:, k], ratings[:, k], variant="c").statistic) for k, aspect in enumerate(ASPECTS)
+        aspect: float(kendalltau(scores[:, k], ratings[:, k], variant="c").statistic)
+        for k, aspect in enumerate(ASPECTS)
     }
 
 
 def main() -> None:
-    """Trains and writes `<output>/align/last.pt` and the checkpoint folder `<output>/align/model` (image branch alone)."""
+    """Trains and writes `<output>/align/last.pt` and the checkpoint `<output>/align/model` (image branch alone)."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, default=Path("runs/embedded"))
     parser.add_argument("--steps", type=int, default=300)
@@ -105,7 +110,9 @@ def main() -> None:
         target = torch.arange(len(logits))
         contrast = (F.cross_entropy(logits, target) + F.cross_entropy(logits.T, target)) / 2
         figures = {"rating": rating, "facts": errors[0], "claims": errors[1], "contrast": contrast}
-        return 10 * rating + 0.5 * sum(errors) + 0.2 * contrast, {name: float(part.detach()) for name, part in figures.items()}
+        return 10 * rating + 0.5 * sum(errors) + 0.2 * contrast, {
+            name: float(part.detach()) for name, part in figures.items()
+        }
 
     held_out = batches("align held out", 64, 8)
 

@@ -1,4 +1,4 @@
-"""Step 3: a small LLaVA learns to caption scenes from captions of mixed quality, of which the common one is incomplete."""
+"""Step 6: a small LLaVA learns to caption scenes from captions of mixed quality, most of them incomplete."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ COMPLETE = 0.25
 
 
 def training_caption(scene: Scene, rng: random.Random) -> str:
-    """A caption as a captioner finds them: a quarter complete and true, the rest with facts left out or one fact wrong."""
+    """A caption as a captioner finds them: a quarter complete and true, the rest with facts left out or one wrong."""
     style = Style(order="scene")
     if rng.random() < COMPLETE:
         return describe(scene, rng, style=style).text
@@ -52,7 +52,9 @@ def training_caption(scene: Scene, rng: random.Random) -> str:
     return describe(belief, rng, facts=facts, style=style).text
 
 
-def make_captioner(tokenizer: PreTrainedTokenizerFast, vision: nn.Module) -> tuple[LlavaForConditionalGeneration, LlavaProcessor]:
+def make_captioner(
+    tokenizer: PreTrainedTokenizerFast, vision: nn.Module
+) -> tuple[LlavaForConditionalGeneration, LlavaProcessor]:
     """An untrained LLaVA around a copy of the trained image tower, and its processor with a chat template."""
     tokenizer.eos_token = "<|im_end|>"
     config = LlavaConfig(
@@ -89,7 +91,11 @@ def make_captioner(tokenizer: PreTrainedTokenizerFast, vision: nn.Module) -> tup
     model.generation_config.bos_token_id = tokenizer.bos_token_id
     model.generation_config.eos_token_id = tokenizer.eos_token_id
     image_processor = CLIPImageProcessor(
-        size={"height": 96, "width": 96}, crop_size={"height": 96, "width": 96}, do_center_crop=False, image_mean=MEAN, image_std=STD
+        size={"height": 96, "width": 96},
+        crop_size={"height": 96, "width": 96},
+        do_center_crop=False,
+        image_mean=MEAN,
+        image_std=STD,
     )
     processor = LlavaProcessor(
         image_processor=image_processor,
@@ -153,7 +159,9 @@ def main() -> None:
     model, processor = make_captioner(tokenizer, trained.visual)
     model.model.vision_tower.requires_grad_(False)
     prompt = processor.apply_chat_template(
-        [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": PROMPT}]}], add_generation_prompt=True, tokenize=False
+        [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": PROMPT}]}],
+        add_generation_prompt=True,
+        tokenize=False,
     )
     prompt_ids = tokenizer(prompt.replace("<image>", "<image>" * 36), add_special_tokens=False).input_ids
     pad = tokenizer.pad_token_id
@@ -162,7 +170,8 @@ def main() -> None:
         rng = random.Random(f"captioner {options.seed} {step}")
         scenes = [sample_scene(rng) for _ in range(options.batch)]
         rows = [
-            tokenizer(training_caption(scene, rng) + "<|im_end|>", add_special_tokens=False).input_ids for scene in scenes
+            tokenizer(training_caption(scene, rng) + "<|im_end|>", add_special_tokens=False).input_ids
+            for scene in scenes
         ]
         longest = max(map(len, rows))
         ids = torch.tensor([prompt_ids + row + [pad] * (longest - len(row)) for row in rows])
@@ -180,7 +189,11 @@ def main() -> None:
         for name, sampling in (("greedy", {"do_sample": False}), ("sampled", {"do_sample": True, "top_k": 0})):
             torch.manual_seed(0)
             out = model.generate(
-                input_ids=ids, attention_mask=torch.ones_like(ids), pixel_values=pixels(held_out), max_new_tokens=110, **sampling
+                input_ids=ids,
+                attention_mask=torch.ones_like(ids),
+                pixel_values=pixels(held_out),
+                max_new_tokens=110,
+                **sampling,
             )
             texts = tokenizer.batch_decode(out[:, len(prompt_ids) :], skip_special_tokens=True)
             verdicts = [oracle.score(text, scene) for text, scene in zip(texts, held_out, strict=True)]

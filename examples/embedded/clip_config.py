@@ -13,7 +13,14 @@ def clip_config(vocabulary: int, eos_id: int) -> dict[str, Any]:
     """`model_cfg` as open_clip reads it."""
     return {
         "embed_dim": EMBED_DIM,
-        "vision_cfg": {"image_size": 96, "patch_size": 16, "width": 192, "layers": 4, "head_width": 32, "mlp_ratio": 4.0},
+        "vision_cfg": {
+            "image_size": 96,
+            "patch_size": 16,
+            "width": 192,
+            "layers": 4,
+            "head_width": 32,
+            "mlp_ratio": 4.0,
+        },
         "text_cfg": {
             "context_length": CONTEXT,
             "vocab_size": vocabulary,

@@ -6,14 +6,31 @@ from collections.abc import Iterable
 
 import torch
 
-from reward.scenes.graph import ACTIONS, BACKGROUNDS, COLOURS, GRID, MAX_COUNT, NOUNS, PATTERNS, SIZES, WORDS, Fact, Scene
+from reward.scenes.graph import (
+    ACTIONS,
+    BACKGROUNDS,
+    COLOURS,
+    GRID,
+    MAX_COUNT,
+    NOUNS,
+    PATTERNS,
+    SIZES,
+    WORDS,
+    Fact,
+    Scene,
+)
 
 __all__ = ["CELL_LABELS", "COORDINATES", "HARD", "cell_labels", "fact_vector"]
 
 
 def _coordinates() -> dict[tuple[str | int, ...], int]:
     names: list[tuple[str | int, ...]] = [("object", noun) for noun in NOUNS]
-    for kind, options in (("colour", COLOURS), ("size", SIZES), ("pattern", PATTERNS), ("count", range(1, MAX_COUNT + 1))):
+    for kind, options in (
+        ("colour", COLOURS),
+        ("size", SIZES),
+        ("pattern", PATTERNS),
+        ("count", range(1, MAX_COUNT + 1)),
+    ):
         names += [(kind, noun, option) for noun in NOUNS for option in options]
     # A position is two coordinates and an action is two, so that what is half right is half right in the vector too.
     names += [(axis, noun, k) for axis in ("row", "column") for noun in (*NOUNS, "sign") for k in range(GRID)]
@@ -29,7 +46,7 @@ HARD = torch.tensor([3.0 if name[0] in ("count", "agent", "patient") else 1.0 fo
 
 
 def fact_vector(facts: Iterable[Fact]) -> torch.Tensor:
-    """Float vector (F,) with 1 where a fact is stated; spatial relations follow from positions and have no coordinate."""
+    """Float vector (F,) with 1 where a fact is stated; spatial relations follow from positions and have none."""
     vector = torch.zeros(len(COORDINATES))
     for fact in facts:
         if fact[0] == "position":

@@ -1,4 +1,4 @@
-"""Step 4: the language model learns the scenes' language, to find wrong and damaged words, and a first sense of ratings."""
+"""Step 4: the language model learns the scenes' language, to find wrong and damaged words, and to rate."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def prompt_rows(
         aspects: index of the aspect each sample is rated on.
 
     Returns:
-        input_ids, attention_mask (B, L) int64; text (B, L) bool, where captions stand; wrong, damaged (B, L) float, 1 at
-        such words of the candidate, 0 at its others, -100 elsewhere; labels (B,) ratings in [0, 1].
+        input_ids, attention_mask (B, L) int64; text (B, L) bool, where captions stand; wrong, damaged (B, L) float, 1
+        at such words of the candidate, 0 at its others, -100 elsewhere; labels (B,) ratings in [0, 1].
     """
     prompts = model.text.prompts
     rows = []
@@ -62,7 +62,8 @@ def prompt_rows(
     longest = max(len(row["input_ids"]) for row in rows)
     fill = {"input_ids": 0, "text": False, "wrong": _IGNORED, "damaged": _IGNORED}
     batch = {
-        name: torch.tensor([row[name] + [value] * (longest - len(row[name])) for row in rows]) for name, value in fill.items()
+        name: torch.tensor([row[name] + [value] * (longest - len(row[name])) for row in rows])
+        for name, value in fill.items()
     }
     batch["attention_mask"] = torch.tensor(
         [[1] * len(row["input_ids"]) + [0] * (longest - len(row["input_ids"])) for row in rows]
@@ -129,14 +130,16 @@ def main() -> None:
         if not pool:
             pool.extend(draw(f"language {options.seed} {step}", options.batch, 8))
         parts = losses(*pool.pop())
-        return sum(weights[name] * part for name, part in parts.items()), {name: float(part.detach()) for name, part in parts.items()}
+        return sum(weights[name] * part for name, part in parts.items()), {
+            name: float(part.detach()) for name, part in parts.items()
+        }
 
     held_out = draw("language held out", 32, 12)
 
     def evaluate() -> dict[str, float]:
         from scipy.stats import kendalltau
 
-        figures = {name: 0.0 for name in weights}
+        figures = dict.fromkeys(weights, 0.0)
         scores: list[tuple[int, bool, float, float]] = []
         for batch, aspects in held_out:
             for name, part in losses(batch, aspects).items():

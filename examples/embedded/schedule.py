@@ -1,4 +1,4 @@
-"""One plain training loop: AdamW, warm-up, cosine by step (never by clock, so that a run can be repeated), resume, log."""
+"""One plain training loop: AdamW, warm-up, cosine by step (not by clock, so that it can be repeated), resume."""
 
 from __future__ import annotations
 
@@ -62,7 +62,10 @@ def fit(
             running[name] = 0.95 * running.get(name, value) + 0.05 * value
         if (step + 1) % 50 == 0:
             text = " ".join(f"{name} {value:.4f}" for name, value in running.items())
-            print(f"step {step + 1}/{steps} {(time.perf_counter() - began) / (step + 1 - first):.3f} s/step {text}", flush=True)
+            print(
+                f"step {step + 1}/{steps} {(time.perf_counter() - began) / (step + 1 - first):.3f} s/step {text}",
+                flush=True,
+            )
         if evaluate and ((step + 1) % evaluate_every == 0 or step + 1 == steps):
             for module in state.values():
                 module.eval()

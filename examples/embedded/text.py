@@ -1,4 +1,4 @@
-"""Step 2: the text tower learns to state the facts that a caption claims, in the same coordinates as the image tower."""
+"""Step 2: the text tower learns to state the facts that a caption claims, in the image tower's coordinates."""
 
 from __future__ import annotations
 
@@ -24,7 +24,11 @@ __all__ = ["clip_ids", "encode_text"]
 def clip_ids(captions: list[str], tokenizer: PreTrainedTokenizerFast) -> torch.Tensor:
     """Token ids (B, longest): start, caption, end, then padding; at most CONTEXT."""
     rows = [
-        [tokenizer.bos_token_id, *tokenizer(caption, add_special_tokens=False).input_ids[: CONTEXT - 2], tokenizer.eos_token_id]
+        [
+            tokenizer.bos_token_id,
+            *tokenizer(caption, add_special_tokens=False).input_ids[: CONTEXT - 2],
+            tokenizer.eos_token_id,
+        ]
         for caption in captions
     ]
     longest = max(map(len, rows))

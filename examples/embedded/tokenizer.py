@@ -1,4 +1,4 @@
-"""Step 0: one byte-level BPE tokenizer for every embedded model: words of the scenes are short, any other text still encodes."""
+"""Step 0: one byte-level BPE tokenizer for all embedded models; words of the scenes are one token each."""
 
 from __future__ import annotations
 

@@ -28,7 +28,9 @@ def main() -> None:
     """Trains and writes `<output>/<branches>/last.pt` and the checkpoint folder `<output>/<branches>/model`."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, default=Path("runs/embedded"))
-    parser.add_argument("--branches", choices=("both", "text"), default="both", help="text: the ablation without image branch")
+    parser.add_argument(
+        "--branches", choices=("both", "text"), default="both", help="text: the ablation without image branch"
+    )
     parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--lr", type=float, default=5e-4)
@@ -102,7 +104,9 @@ def main() -> None:
         for shown, name in ((~free, "refs"), (free, "free")):
             for index, aspect in enumerate(ASPECTS):
                 at = shown & (aspects == index)
-                found[f"{aspect}_{name}"] = tau_c(scores[at, None].expand(-1, 3), labels[at, None].expand(-1, 3))["desc"]
+                found[f"{aspect}_{name}"] = tau_c(scores[at, None].expand(-1, 3), labels[at, None].expand(-1, 3))[
+                    "desc"
+                ]
         return found
 
     folder = options.output / options.branches

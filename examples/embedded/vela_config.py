@@ -1,4 +1,4 @@
-"""The embedded VELA's configuration: a small Qwen2 and a small CLIP whose weights and tokenizer are in the checkpoint."""
+"""The embedded VELA's configuration: a small Qwen2 and a small CLIP, both wholly in the checkpoint."""
 
 from __future__ import annotations
 
@@ -29,12 +29,22 @@ def vela_config(tokenizer: PreTrainedTokenizerFast, *, text: bool = True, image:
     # Short rubrics: a model of this size learns the names of the aspects, and every token costs.
     prompts = {
         aspect: Prompt(
-            f"Rate the {aspect}.", references="References:\n{references}\n", candidate="Candidate:\n{candidate}", cue="Score:"
+            f"Rate the {aspect}.",
+            references="References:\n{references}\n",
+            candidate="Candidate:\n{candidate}",
+            cue="Score:",
         )
         for aspect in ("descriptiveness", "relevance", "fluency")
     }
     kept = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads")
-    kept += ("vocab_size", "max_position_embeddings", "tie_word_embeddings", "bos_token_id", "eos_token_id", "pad_token_id")
+    kept += (
+        "vocab_size",
+        "max_position_embeddings",
+        "tie_word_embeddings",
+        "bos_token_id",
+        "eos_token_id",
+        "pad_token_id",
+    )
     architecture = {"model_type": "qwen2"} | {name: getattr(language_model, name) for name in kept}
     return VelaConfig(
         text=TextConfig(

@@ -1,4 +1,4 @@
-"""Step 1: the image tower learns to state the facts of a picture (first coordinates of its embedding, and each cell)."""
+"""Step 1: the image tower learns to state the facts of a picture, in its embedding and in each cell."""
 
 from __future__ import annotations
 
@@ -94,7 +94,9 @@ def main() -> None:
         kinds = {name[0] for name in COORDINATES}
         for kind in sorted(kinds):
             index = [k for name, k in COORDINATES.items() if name[0] == kind]
-            figures[kind] = float(held_out[1][:, index].mul(embedding[:, index] > 0.5).sum() / held_out[1][:, index].sum())
+            figures[kind] = float(
+                held_out[1][:, index].mul(embedding[:, index] > 0.5).sum() / held_out[1][:, index].sum()
+            )
         names = ("noun", "colour", "size", "pattern", "count", "word", "action")
         for k, part in enumerate(logits.split(list(CELL_LABELS), dim=-1)):
             where = held_out[2][..., k] > 0

@@ -27,8 +27,8 @@ def make_dataset(n: int, seed: int, *, aspect: str | None = None, references: in
     Returns:
         A data set with the columns of LongCap-Arena, file_name (str), image (PIL), refs (list of str), cand (str) and
         score (float in [0, 1]); and beside them desc, rel, flu (the three scores), ratings (JSON: per aspect the
-        three raters' whole ratings 1..5), truth (JSON: per aspect the rating without noise), errors and damages (list of
-        str), and scene (JSON, for `Oracle.score`).
+        three raters' whole ratings 1..5), truth (JSON: per aspect the rating without noise), errors and damages (lists
+        of str), and scene (JSON, for `Oracle.score`).
 
     Raises:
         ValueError: `n` below 1 or unknown aspect.
@@ -49,7 +49,7 @@ def make_dataset(n: int, seed: int, *, aspect: str | None = None, references: in
     text, number, texts = Value("string"), Value("float64"), List(Value("string"))
     features = Features(
         {"file_name": text, "image": Image(), "refs": texts, "cand": text, "score": number}
-        | {name: number for name in ASPECTS}
+        | dict.fromkeys(ASPECTS, number)
         | {"ratings": text, "truth": text, "errors": texts, "damages": texts, "scene": text}
     )
     columns: dict[str, list[Any]] = {name: [] for name in features}

@@ -78,7 +78,9 @@ class Caption:
         return " ".join(word.text for word in self.words())
 
 
-def describe(scene: Scene, rng: random.Random, *, facts: Iterable[Fact] | None = None, style: Style | None = None) -> Caption:
+def describe(
+    scene: Scene, rng: random.Random, *, facts: Iterable[Fact] | None = None, style: Style | None = None
+) -> Caption:
     """Writes a caption that states the given facts of a scene and no others, spatial relations apart.
 
     Args:
@@ -109,7 +111,11 @@ def describe(scene: Scene, rng: random.Random, *, facts: Iterable[Fact] | None =
     closing: list[list[Sentence]] = []
     nouns = {entity.noun for entity in present}
     action = scene.action
-    if action and ("action", action.agent, action.verb, action.patient) in wanted and {action.agent, action.patient} <= nouns:
+    if (
+        action
+        and ("action", action.agent, action.verb, action.patient) in wanted
+        and {action.agent, action.patient} <= nouns
+    ):
         closing.append([_pair_sentence("action", scene, names, action.agent, action.patient, action.verb, rng)])
     pairs = [(first, second) for first in present for second in present if first is not second]
     for first, second in rng.sample(pairs, min(style.spatial, len(pairs))):
@@ -118,7 +124,9 @@ def describe(scene: Scene, rng: random.Random, *, facts: Iterable[Fact] | None =
     opening: list[list[Sentence]] = []
     if ("background", scene.background) in wanted:
         phrase = [Word(word, ("background", scene.background)) for word in BACKGROUND_PHRASES[scene.background].split()]
-        opening.append([_fill(rng.choice(TEMPLATES["background"]), {"background": phrase}, [("background", scene.background)])])
+        opening.append(
+            [_fill(rng.choice(TEMPLATES["background"]), {"background": phrase}, [("background", scene.background)])]
+        )
     fillers = [[Sentence(tuple(Word(word) for word in text.split()), ())] for text in rng.sample(FILLER, style.filler)]
     if style.order == "scene":
         ordered = [*opening, *blocks, *closing, *fillers]
@@ -183,7 +191,11 @@ def _entity_sentences(entity: Entity, name: str, wanted: set[Fact], style: Style
         slots = {"the_a": [Word(head.text, ("object", noun))], "be": be, "attrs": attrs}
         sentences.append(_fill(rng.choice(TEMPLATES["attributes"]), slots, claims))
     if "position" in later:
-        slots = {"the_a": [Word(head.text, ("object", noun))], "be": be, "pos": _position(entity.cell, stated["position"], rng)}
+        slots = {
+            "the_a": [Word(head.text, ("object", noun))],
+            "be": be,
+            "pos": _position(entity.cell, stated["position"], rng),
+        }
         sentences.append(_fill(rng.choice(TEMPLATES["place"]), slots, [stated["position"]]))
     return sentences
 
@@ -214,7 +226,9 @@ def _sign_sentences(scene: Scene, wanted: set[Fact], rng: random.Random) -> list
     return []
 
 
-def _pair_sentence(kind: str, scene: Scene, names: dict[str, str], a: str, b: str, link: str, rng: random.Random) -> Sentence:
+def _pair_sentence(
+    kind: str, scene: Scene, names: dict[str, str], a: str, b: str, link: str, rng: random.Random
+) -> Sentence:
     fact: Fact = (kind, a, link, b)
     first, second = scene.entity(a), scene.entity(b)
     word: Callable[[Entity], list[Word]] = lambda entity: [Word(_noun(entity, names[entity.noun]).text, fact)]  # noqa: E731

@@ -1,9 +1,10 @@
-"""The error maker: changes one named kind of fact in what a caption's writer believes, drops facts, and damages fluency."""
+"""The error maker: changes one kind of fact in what a caption's writer believes, drops facts, damages fluency."""
 
 from __future__ import annotations
 
 import random
 from dataclasses import replace
+from typing import Any
 
 from reward.scenes.describe import Caption
 from reward.scenes.graph import (
@@ -62,7 +63,8 @@ def make_error(scene: Scene, kind: str, rng: random.Random) -> Scene | None:
         return scene.with_entity(entity.noun, replace(entity, noun=noun))
     if kind == "attribute":
         field, options = rng.choice((("colour", COLOURS), ("colour", COLOURS), ("size", SIZES), ("pattern", PATTERNS)))
-        return scene.with_entity(entity.noun, replace(entity, **{field: _other(rng, options, getattr(entity, field))}))
+        changes: dict[str, Any] = {field: _other(rng, options, getattr(entity, field))}
+        return scene.with_entity(entity.noun, replace(entity, **changes))
     if kind == "count":
         count = rng.choice([n for n in range(1, MAX_COUNT + 1) if n != entity.count])
         return scene.with_entity(entity.noun, replace(entity, count=count))

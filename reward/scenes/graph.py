@@ -1,4 +1,4 @@
-"""Scene graphs of the synthetic world: what can be in a picture, how one is drawn at random, and the facts it makes true."""
+"""Scene graphs: what can be in a picture, how one is drawn at random, and the facts it makes true."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The world's English: lexicon and sentence templates, written once and used both to write captions and to read them."""
+"""The world's English: lexicon and sentence templates, written once, used both to write and to read captions."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ POSITION_PHRASES: dict[int, tuple[str, ...]] = {
     for column in range(3)
 }
 
-# Slots: {np} number + attributes + noun; {pos} position; {be} is/are; {the_a} {the_b} "the <noun>"; {attrs} size and pattern words.
+# Slots: {np} number + attributes + noun; {pos} position; {be} is/are; {the_a} {the_b} nouns; {attrs} size and pattern.
 TEMPLATES: dict[str, tuple[str, ...]] = {
     "entity": (
         "there {be} {np} in the {pos}",
@@ -90,10 +90,18 @@ TEMPLATES: dict[str, tuple[str, ...]] = {
         "one can see the {the_a} {ing} the {the_b}",
     ),
     "spatial": ("the {the_a} {be} {relation} the {the_b}",),
-    "sign": ("a sign in the {pos} says {text}", "the sign at the {pos} reads {text}", "the word {text} is written on a sign in the {pos}"),
+    "sign": (
+        "a sign in the {pos} says {text}",
+        "the sign at the {pos} reads {text}",
+        "the word {text} is written on a sign in the {pos}",
+    ),
     "sign_no_position": ("a sign says {text}", "the word {text} is written on a sign"),
     "sign_place": ("a sign stands in the {pos}",),
-    "background": ("the background is {background}", "all of this is set on {background}", "behind everything lies {background}"),
+    "background": (
+        "the background is {background}",
+        "all of this is set on {background}",
+        "behind everything lies {background}",
+    ),
 }
 
 # Sentences that claim nothing: they make captions longer, not better.

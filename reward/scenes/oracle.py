@@ -198,7 +198,9 @@ def _patterns() -> list[tuple[str, re.Pattern[str]]]:
 def _agrees(groups: dict[str, str]) -> bool:
     if "number" in groups:
         many = _NUMBER[groups["number"]] != 1
-        if (groups["noun"] in _PLURAL) != many or groups.get("be", "are" if many else "is") != ("are" if many else "is"):
+        if (groups["noun"] in _PLURAL) != many or groups.get("be", "are" if many else "is") != (
+            "are" if many else "is"
+        ):
             return False
     return all(
         groups[be] == ("are" if groups[noun] in _PLURAL else "is")
@@ -249,7 +251,7 @@ def _without_repeats(words: list[str]) -> list[str]:
 
 
 def _loose_claims(words: list[str]) -> list[Fact]:
-    """What a reader still takes from a sentence that breaks the grammar: one subject's facts, or an action in its order."""
+    """What a reader still takes from a sentence that breaks the grammar: one subject's facts, or an action."""
     text = " ".join(words)
     nouns = [str(_NOUN[word]) for word in words if word in _NOUN]
     verbs = [word for word in words if word in _ING or word in _PAST]
@@ -266,7 +268,9 @@ def _loose_claims(words: list[str]) -> list[Fact]:
     if len(set(nouns)) != 1:
         return found
     noun = nouns[0]
-    numbers = [_NUMBER[word] for word in words if word in _NUMBER and word != "one"] or [1 for word in words if word == "one"]
+    numbers = [_NUMBER[word] for word in words if word in _NUMBER and word != "one"] or [
+        1 for word in words if word == "one"
+    ]
     if numbers:
         found += [("object", noun), ("count", noun, numbers[0])]
     found += [("size", noun, _SIZE[word]) for word in words if word in _SIZE]

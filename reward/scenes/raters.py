@@ -14,7 +14,7 @@ __all__ = ["ASPECTS", "NOISE", "RATERS", "Ratings", "rate", "true_ratings"]
 ASPECTS = ("desc", "rel", "flu")
 RATERS = 3
 # Standard deviation of a rater around the truth, in points of five. With it a single simulated rater agrees with the
-# mean of the other two at tau-c .56 to .62; people on LongCap-Arena reach .32 to .54, so these raters are the better ones.
+# mean of the other two at tau-c .55 to .60; people on LongCap-Arena reach .32 to .54: these raters agree better.
 NOISE = 0.9
 
 
@@ -49,7 +49,9 @@ def true_ratings(verdict: Verdict, damages: Sequence[str]) -> dict[str, float]:
     Returns:
         {aspect: rating in [1, 5]}.
     """
-    lost = sum(DAMAGES[kind] * 0.85**position for position, kind in enumerate(sorted(damages, key=lambda k: -DAMAGES[k])))
+    lost = sum(
+        DAMAGES[kind] * 0.85**position for position, kind in enumerate(sorted(damages, key=lambda k: -DAMAGES[k]))
+    )
     return {
         "desc": 1 + 4 * min(1.0, verdict.recall / 0.96),
         "rel": 1 + 4 * max(0.0, (verdict.precision - 0.4) / 0.6),

@@ -81,7 +81,13 @@ def _centre(cell: int) -> tuple[float, float]:
 
 
 def _draw_ground(draw: ImageDraw.ImageDraw, background: str, rng: random.Random) -> None:
-    shade = {"field": (150, 200, 130), "beach": (216, 196, 150), "sea": (130, 184, 220), "night": (220, 220, 160), "snow": (214, 222, 236)}
+    shade = {
+        "field": (150, 200, 130),
+        "beach": (216, 196, 150),
+        "sea": (130, 184, 220),
+        "night": (220, 220, 160),
+        "snow": (214, 222, 236),
+    }
     for _ in range(26):
         x, y = rng.randrange(IMAGE_SIZE), rng.randrange(IMAGE_SIZE)
         if background == "field":
@@ -169,11 +175,17 @@ def _draw_arrow(draw: ImageDraw.ImageDraw, scene: Scene, action: Action) -> None
         steps = int(math.hypot(end[0] - start[0], end[1] - start[1]) // 4)
         for k in range(0, steps, 2):
             a, b = 4 * k, 4 * (k + 1)
-            draw.line((start[0] + ux * a, start[1] + uy * a, start[0] + ux * b, start[1] + uy * b), fill=colour, width=2)
+            draw.line(
+                (start[0] + ux * a, start[1] + uy * a, start[0] + ux * b, start[1] + uy * b), fill=colour, width=2
+            )
     else:
         draw.line((*start, *end), fill=colour, width=2)
     head = 6
     base = (end[0] - ux * head, end[1] - uy * head)
-    corners = [end, (base[0] - uy * head * 0.7, base[1] + ux * head * 0.7), (base[0] + uy * head * 0.7, base[1] - ux * head * 0.7)]
+    corners = [
+        end,
+        (base[0] - uy * head * 0.7, base[1] + ux * head * 0.7),
+        (base[0] + uy * head * 0.7, base[1] - ux * head * 0.7),
+    ]
     draw.polygon(corners, fill=colour, outline=outline)
     draw.ellipse((start[0] - 2, start[1] - 2, start[0] + 2, start[1] + 2), fill=colour, outline=outline)

@@ -48,7 +48,7 @@ def make_references(scene: Scene, rng: random.Random, number: int) -> tuple[str,
 
 
 def make_candidate(scene: Scene, rng: random.Random) -> Candidate:
-    """A caption of random quality. Length is no guide to it: poor captions are padded as often as full ones are terse."""
+    """A caption of random quality. Length is no guide to it: poor captions are padded, full ones are often terse."""
     belief, errors = (sample_scene(rng), ["retrieved"]) if rng.random() < _RETRIEVED else (scene, [])
     for _ in range(rng.choice((0, 0, 1, 1, 2, 2, 3, 3, 4, 5)) if not errors else 0):
         kind = rng.choice(ERRORS)
