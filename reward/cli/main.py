@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from importlib import import_module
+from importlib.metadata import entry_points
 from typing import Annotated
 
 import typer
@@ -15,6 +16,7 @@ from reward.errors import CapRewardError
 __all__ = ["app", "main"]
 
 # {subcommand: "module:function"}. The modules import heavy libraries inside the function only, so that help is fast.
+# Packages above this one, and of others, add commands by the entry point group `capreward.commands`.
 COMMANDS = {
     "score": "reward.cli.score:score",
     "rerank": "reward.cli.rerank:rerank",
@@ -59,6 +61,9 @@ def _register() -> None:
     for name, place in COMMANDS.items():
         module, _, function = place.partition(":")
         app.command(name)(getattr(import_module(module), function))
+    for point in entry_points(group="capreward.commands"):
+        if point.name not in COMMANDS:  # an installed package cannot silently replace a command of ours
+            app.command(point.name)(point.load())
 
 
 _register()

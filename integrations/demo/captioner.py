@@ -1,0 +1,93 @@
+"""The embedded captioner: loads it, and writes captions for many images, greedy or sampled."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from PIL import Image
+from transformers import AutoModelForImageTextToText, AutoProcessor, PreTrainedModel, set_seed
+
+from reward.checkpoints import ordinary_loading, resolve_checkpoint
+
+__all__ = ["MAX_NEW_TOKENS", "PROMPT", "caption_texts", "load_captioner", "prompt_inputs", "write_captions"]
+
+PROMPT = "Describe the picture."
+MAX_NEW_TOKENS = 100  # a caption that states every fact of a scene has at most 85 tokens
+_BATCH = 128  # captions that are written at a time
+
+
+def load_captioner(source: str | os.PathLike[str] = "embedded") -> tuple[PreTrainedModel, Any]:
+    """Loads a captioner and its processor, on the CPU, in float32 and eval mode.
+
+    Args:
+        source: `"embedded"` (shipped, trained on synthetic scenes), a folder, or a Hub id of a vision-language model
+            whose processor has a chat template.
+
+    Raises:
+        CheckpointError: nothing there, or the Hub cannot be reached.
+    """
+    folder = resolve_checkpoint(source, metric="captioner")
+    with ordinary_loading():
+        model = AutoModelForImageTextToText.from_pretrained(folder, dtype=torch.float32)
+    return model.eval(), AutoProcessor.from_pretrained(folder)
+
+
+def prompt_inputs(processor: Any, images: Sequence[Image.Image]) -> dict[str, torch.Tensor]:
+    """The model's inputs for `PROMPT` with each of B images."""
+    question = {"type": "text", "text": PROMPT}
+    chats = [[{"role": "user", "content": [{"type": "image", "image": image}, question]}] for image in images]
+    inputs = processor.apply_chat_template(
+        chats, add_generation_prompt=True, tokenize=True, return_dict=True, return_tensors="pt"
+    )
+    return dict(inputs)
+
+
+def caption_texts(processor: Any, inputs: dict[str, torch.Tensor], sequences: torch.Tensor) -> list[str]:
+    """The captions in what `generate` returned."""
+    texts = processor.batch_decode(sequences[:, inputs["input_ids"].shape[1] :], skip_special_tokens=True)
+    return [text.strip() for text in texts]
+
+
+def write_captions(
+    model: PreTrainedModel,
+    processor: Any,
+    images: Sequence[Image.Image],
+    *,
+    samples: int = 1,
+    temperature: float | None = None,
+    seed: int = 0,
+    max_new_tokens: int = MAX_NEW_TOKENS,
+) -> list[list[str]]:
+    """Captions of each image.
+
+    Args:
+        model, processor: from `load_captioner`.
+        images: N images.
+        samples: captions an image.
+        temperature: None decodes greedily (then `samples` must be 1), a number samples from the whole vocabulary.
+        seed: of the sampling.
+        max_new_tokens: longest caption.
+
+    Returns:
+        N lists of `samples` captions.
+    """
+    if temperature is None:
+        if samples != 1:
+            raise ValueError(f"greedy decoding gives one caption an image, not {samples}")
+        decoding: dict[str, Any] = {"do_sample": False}
+    else:
+        decoding = {"do_sample": True, "temperature": temperature, "top_k": 0, "num_return_sequences": samples}
+    set_seed(seed)
+    model.eval()  # a trainer leaves it in training mode
+    written: list[list[str]] = []
+    step = max(1, _BATCH // samples)
+    for start in range(0, len(images), step):
+        inputs = prompt_inputs(processor, images[start : start + step])
+        with torch.inference_mode():
+            sequences = model.generate(**inputs, **decoding, max_new_tokens=max_new_tokens)
+        texts = caption_texts(processor, inputs, sequences)
+        written += [texts[first : first + samples] for first in range(0, len(texts), samples)]
+    return written

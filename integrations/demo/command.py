@@ -1,0 +1,46 @@
+"""`capreward demo`: everything this package does, on held-out synthetic scenes, in under five minutes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = ["demo"]
+
+
+def demo(
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Folder for report.html, figures.json and the scored files.")
+    ] = Path("capreward-demo"),
+    quick: Annotated[
+        bool, typer.Option(help="Tiny sizes: shows that everything runs, but its figures mean nothing.")
+    ] = False,
+) -> None:
+    """Show what the embedded VELA can do: metric, best-of-N, GRPO, offline scoring. Offline, on the CPU.
+
+    All of it runs on scenes that no model was trained on. Ctrl-C stops; what was done so far is in the report.
+    """
+    import time
+    import warnings
+
+    import transformers
+    from rich.console import Console
+
+    from integrations.demo.results import QUICK, Sizes
+    from integrations.demo.run import run_demo
+
+    transformers.utils.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    # TRL 1.16 calls transformers by names that will go; nothing a user of the demo could do about it.
+    warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")
+    console = Console(highlight=False)
+    start = time.perf_counter()
+    results = run_demo(output, QUICK if quick else Sizes(), console=console)
+    seconds = time.perf_counter() - start
+    if results.stopped:
+        console.print(f"stopped during {results.stopped}; what was done so far is in the report", style="yellow")
+    console.print(f"{seconds:.0f} s; report: {output / 'report.html'}, figures: figures.json beside it", markup=False)
+    if results.stopped:
+        raise typer.Exit(130)

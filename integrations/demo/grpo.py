@@ -1,0 +1,180 @@
+"""GRPO on scenes with a caption reward, through TRL's own trainer, and the truth before and after."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from PIL import Image
+from transformers import PreTrainedModel, PrinterCallback, TrainerCallback
+from transformers.trainer_utils import get_last_checkpoint
+from trl import GRPOConfig, GRPOTrainer
+
+from integrations.demo.captioner import MAX_NEW_TOKENS, PROMPT, write_captions
+from integrations.demo.quality import compare_systems, judge_captions, mean_quality
+from integrations.trl import make_prompt_dataset
+from reward.functions.completions import completion_text
+from reward.metaeval import Interval, bootstrap_weights
+from reward.scenes import Scene
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+__all__ = ["GrpoPart", "Written", "decode_both_ways", "measure_change", "train_with_grpo"]
+
+Written = dict[str, list[list[str]]]  # {system: captions of each scene}
+
+
+@dataclass
+class GrpoPart:
+    """A GRPO run; filled in as it goes, so that an interrupted run leaves what there is.
+
+    Args:
+        steps: optimisation steps planned.
+        completions: captions sampled a step.
+        train_scenes, scenes: number of scenes trained on, and of other scenes judged.
+        curve: {"step", "reward", "oracle_f1", "tokens" and the aspects: number} of each step.
+        means: {system: {measure: mean over scenes}}; systems are "greedy, before", "sampled, before", ..., "after".
+        differences: {"system - system": {measure: paired difference}}.
+        captions: {system: one caption a scene}, greedy ones.
+    """
+
+    steps: int
+    completions: int
+    train_scenes: int
+    scenes: int
+    curve: list[dict[str, float]] = field(default_factory=list)
+    means: dict[str, dict[str, Interval]] = field(default_factory=dict)
+    differences: dict[str, dict[str, Interval]] = field(default_factory=dict)
+    captions: dict[str, list[str]] = field(default_factory=dict)
+
+
+def train_with_grpo(
+    model: PreTrainedModel,
+    processor: Any,
+    reward: Any,
+    rows: Dataset,
+    folder: Path,
+    *,
+    steps: int,
+    prompts: int = 8,
+    generations: int = 8,
+    learning_rate: float = 1e-4,
+    max_new_tokens: int = MAX_NEW_TOKENS,
+    seed: int = 0,
+    on_log: Callable[[dict[str, float]], None] = lambda entry: None,
+    save_steps: int | None = None,
+) -> None:
+    """Trains a captioner in place on the CPU; its image tower keeps its weights.
+
+    The oracle's F1 of the sampled captions is logged as a second reward without weight.
+
+    Args:
+        model, processor: the captioner.
+        reward: a reward function such as `VelaReward()`.
+        rows: scenes, from `reward.scenes.make_dataset`; their column `refs` gives the reward its references.
+        folder: where the trainer writes.
+        steps: optimisation steps.
+        prompts, generations: scenes a step, and captions a scene.
+        learning_rate: at its peak, after five steps; falls to 0.
+        max_new_tokens: longest caption.
+        seed: of order and sampling.
+        on_log: called after each step with the numbers of `GrpoPart.curve`.
+        save_steps: write a checkpoint into the folder every so many steps, and go on at the last one that is there.
+    """
+    model.model.vision_tower.requires_grad_(False)
+    config = GRPOConfig(
+        output_dir=str(folder),
+        max_steps=steps,
+        per_device_train_batch_size=prompts * generations,
+        num_generations=generations,
+        max_completion_length=max_new_tokens,
+        learning_rate=learning_rate,
+        warmup_steps=5,
+        beta=0.0,
+        reward_weights=[1.0, 0.0],
+        seed=seed,
+        use_cpu=True,
+        bf16=False,
+        activation_checkpointing=False,  # TRL's default is True, which costs time to save memory
+        logging_steps=1,
+        disable_tqdm=True,
+        report_to="none",
+        save_strategy="no" if save_steps is None else "steps",
+        save_steps=save_steps or steps,
+        save_total_limit=1,
+    )
+    trainer = GRPOTrainer(
+        model=model,
+        reward_funcs=[reward, _oracle_f1],
+        args=config,
+        train_dataset=make_prompt_dataset(rows, PROMPT, references_column="refs"),
+        processing_class=processor,
+        callbacks=[_Curve(reward.__name__, on_log)],
+    )
+    trainer.remove_callback(PrinterCallback)
+    last = get_last_checkpoint(folder) if save_steps is not None and folder.is_dir() else None
+    trainer.train(resume_from_checkpoint=last)
+    model.eval()
+
+
+def decode_both_ways(
+    model: PreTrainedModel,
+    processor: Any,
+    images: Sequence[Image.Image],
+    name: str,
+    *,
+    samples: int = 4,
+    max_new_tokens: int = MAX_NEW_TOKENS,
+) -> Written:
+    """{"greedy, <name>": one caption a scene, "sampled, <name>": several, at temperature 1}."""
+    return {
+        f"greedy, {name}": write_captions(model, processor, images, max_new_tokens=max_new_tokens),
+        f"sampled, {name}": write_captions(
+            model, processor, images, samples=samples, temperature=1.0, max_new_tokens=max_new_tokens
+        ),
+    }
+
+
+def measure_change(
+    part: GrpoPart,
+    written: Written,
+    scenes: Sequence[Scene | str],
+    pairs: Sequence[tuple[str, str]] = (),
+    *,
+    resamples: int = 1000,
+) -> None:
+    """Fills in means, differences and captions of the systems that have written."""
+    quality = {name: mean_quality(captions, scenes) for name, captions in written.items()}
+    weights = bootstrap_weights(len(scenes), resamples=resamples)
+    part.means, part.differences = compare_systems(quality, pairs, weights)
+    part.captions = {name: [group[0] for group in captions] for name, captions in written.items() if "greedy" in name}
+
+
+def _oracle_f1(prompts: Any, completions: Sequence[Any], scene: Sequence[str], **_: Any) -> list[float]:
+    return judge_captions([completion_text(completion) for completion in completions], scene)["f1"].tolist()
+
+
+_oracle_f1.__name__ = "oracle_f1"  # under which the trainer logs it
+
+
+class _Curve(TrainerCallback):
+    """Hands the logs of the trainer on, under short names."""
+
+    def __init__(self, reward: str, report: Callable[[dict[str, float]], None]) -> None:
+        self.names = {
+            "reward": "reward",
+            "rewards/oracle_f1/mean": "oracle_f1",
+            "completions/mean_length": "tokens",
+            f"{reward}/descriptiveness": "descriptiveness",
+            f"{reward}/relevance": "relevance",
+            f"{reward}/fluency": "fluency",
+        }
+        self.report = report
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_: Any) -> None:
+        found = {short: float(logs[name]) for name, short in self.names.items() if logs and name in logs}
+        if found:  # the last log, of the whole run, has none of them
+            self.report({"step": float(state.global_step), **found})
