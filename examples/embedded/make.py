@@ -92,8 +92,8 @@ def export(output: Path, figures: dict[str, str]) -> None:
         tag="image-text-to-text",
         title="Captioner of the scenes, embedded",
         summary=(
-            "A small LLaVA. A quarter of its training captions were complete; most left facts out and some had one wrong, "
-            "so its likeliest caption is incomplete: something for best-of-N and GRPO to improve on."
+            "A small LLaVA. A quarter of its training captions were complete; most left facts out and some had one "
+            "wrong, so its likeliest caption is incomplete: something for best-of-N and GRPO to improve on."
         ),
         machine=platform.machine(),
         training=_training(output, ["vision", "captioner"]),
