@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 from rich.console import Console
@@ -30,11 +31,11 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--aspects", type=int, default=3, help="prompts per candidate, one a rubric")
     parser.add_argument("--width", type=int, default=256, help="hidden size of the random Qwen2")
     parser.add_argument("--layers", type=int, default=6, help="layers of the random Qwen2")
-    parser.add_argument("--repeats", type=int, default=5, help="timed runs per cell; the fastest counts")
+    parser.add_argument("--repeats", type=int, default=3, help="timed runs of each way; the fastest counts")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16"])
     parser.add_argument("--json", action="store_true", help="print the figures as JSON lines instead of a table")
-    parser.add_argument("--cell", nargs=2, metavar=("WAY", "G"), help=argparse.SUPPRESS)
+    parser.add_argument("--cell", nargs=2, metavar=("WHAT", "G"), help=argparse.SUPPRESS)
     return parser.parse_args()
 
 
@@ -78,47 +79,64 @@ def runner(way: str, model: Qwen2Model, prompts: list[tuple[list[int], list[int]
     return lambda: CausalStates(model).encode(prompts, token_budget=1 << 20)
 
 
-def measure(options: argparse.Namespace, way: str, count: int) -> dict[str, float]:
-    """Seconds, peak memory and a checksum of one way at one G; run in a process of its own."""
-    model = make_model(options)
-    prompts = make_prompts(options, count)
-    run = runner(way, model, prompts)
-    cuda = options.device.startswith("cuda")
+def measure_times(options: argparse.Namespace, count: int) -> dict[str, float]:
+    """Fastest seconds of each way at one G, and the largest difference of the shared way from one by one.
+
+    The ways take turns, so that other work on the machine slows all of them alike.
+    """
+    model, prompts = make_model(options), make_prompts(options, count)
+    runs = {way: runner(way, model, prompts) for way in WAYS}
+    seconds: dict[str, list[float]] = {way: [] for way in WAYS}
     with torch.inference_mode():
-        reference = runner("one by one", model, prompts)()[:, : options.width] if way == WAYS[-1] else None
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        if cuda:
-            torch.cuda.reset_peak_memory_stats()
-            before_cuda = torch.cuda.memory_allocated()
-        states = run()
-        seconds = []
+        states = {way: run() for way, run in runs.items()}  # which also warms up
         for _ in range(options.repeats):
-            start = time.perf_counter()
+            for way, run in runs.items():
+                synchronize(options.device)
+                start = time.perf_counter()
+                run()
+                synchronize(options.device)
+                seconds[way].append(time.perf_counter() - start)
+    difference = float((states["shared prefix"] - states["one by one"]).abs().max())
+    return {"difference": difference, **{way: min(times) for way, times in seconds.items()}}
+
+
+def measure_memory(options: argparse.Namespace, way: str, count: int) -> float:
+    """Megabytes that one run adds at its peak, over the model."""
+    model, prompts = make_model(options), make_prompts(options, count)
+    run = runner(way, model, prompts)
+    with torch.inference_mode():
+        runner("one by one", model, prompts[:1])()  # libraries take memory of their own at the first call
+        if options.device.startswith("cuda"):
+            torch.cuda.reset_peak_memory_stats()
+            before = torch.cuda.memory_allocated()
             run()
-            if cuda:
-                torch.cuda.synchronize()
-            seconds.append(time.perf_counter() - start)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-    megabytes = (torch.cuda.max_memory_allocated() - before_cuda) / 2**20 if cuda else peak / 1024
-    difference = 0.0 if reference is None else float((states[:, : options.width] - reference).abs().max())
-    return {"seconds": min(seconds), "megabytes": megabytes, "difference": difference}
+            return (torch.cuda.max_memory_allocated() - before) / 2**20
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        run()
+        return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
 
 
-def cell(way: str, count: int) -> dict[str, float]:
-    """`measure` in a fresh process, because peak memory never goes down within one."""
-    command = [sys.executable, str(Path(__file__)), *sys.argv[1:], "--cell", way, str(count)]
+def synchronize(device: str) -> None:
+    """Waits for the GPU, if there is one to wait for."""
+    if device.startswith("cuda"):
+        torch.cuda.synchronize()
+
+
+def in_fresh_process(what: str, count: int) -> Any:
+    """A measurement in a process of its own, because peak memory never goes down within one."""
+    command = [sys.executable, str(Path(__file__)), *sys.argv[1:], "--cell", what, str(count)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(done.stderr)
-    figures: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return figures
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 def main() -> None:
     """Prints one row per G."""
     options = parse()
     if options.cell:
-        print(json.dumps(measure(options, options.cell[0], int(options.cell[1]))))
+        what, count = options.cell[0], int(options.cell[1])
+        print(json.dumps(measure_times(options, count) if what == "times" else measure_memory(options, what, count)))
         return
     sizes = f"{options.aspects} aspects, {options.prefix} prefix and {options.candidate} candidate tokens"
     model = f"Qwen2 {options.layers} x {options.width}, {options.dtype}, {options.device}"
@@ -130,15 +148,15 @@ def main() -> None:
         table.add_column(f"faster than\n{way}", justify="right")
     table.add_column("largest\ndifference", justify="right")
     for count in options.groups:
-        figures = {way: cell(way, count) for way in WAYS}
-        shared = figures["shared prefix"]
+        times = in_fresh_process("times", count)
+        memory = {way: in_fresh_process(way, count) for way in WAYS}
         if options.json:
-            print(json.dumps({"G": count, **figures}))
+            print(json.dumps({"G": count, "seconds": times, "megabytes": memory}), flush=True)
         table.add_row(
             str(count),
-            *(f"{1000 * figures[way]['seconds']:.0f} / {figures[way]['megabytes']:.0f}" for way in WAYS),
-            *(f"{figures[way]['seconds'] / shared['seconds']:.2f}x" for way in WAYS[:2]),
-            f"{shared['difference']:.1e}",
+            *(f"{1000 * times[way]:.0f} / {memory[way]:.0f}" for way in WAYS),
+            *(f"{times[way] / times['shared prefix']:.2f}x" for way in WAYS[:2]),
+            f"{times['difference']:.1e}",
         )
     if not options.json:
         Console(width=120).print(table)
