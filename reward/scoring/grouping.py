@@ -47,13 +47,16 @@ def group_samples(samples: Sequence[CaptionSample], *, use_images: bool = True) 
         [{'a': [0, 2], 'b': [1]}, {'a': [3]}]
     """
     groups: dict[tuple[str | None, str | None, tuple[str, ...]], Group] = {}
+    hashed: dict[int, tuple[str | None, str | None]] = {}  # `samples` keeps the objects alive, so ids stay theirs
     for row, sample in enumerate(samples):
         key = error = None
         if use_images and sample.image is not None:
-            try:
-                key = image_key(sample.image)
-            except ImageError as problem:
-                error = str(problem)
+            if id(sample.image) not in hashed:
+                try:
+                    hashed[id(sample.image)] = image_key(sample.image), None
+                except ImageError as problem:
+                    hashed[id(sample.image)] = None, str(problem)
+            key, error = hashed[id(sample.image)]
         references = tuple(sample.references)
         group = groups.setdefault((key, error, references), Group(key, sample.image, references, error=error))
         group.rows.setdefault(sample.candidate, []).append(row)
