@@ -78,7 +78,7 @@ def train_with_grpo(
         folder: where the trainer writes.
         steps: optimisation steps.
         prompts, generations: scenes a step, and captions a scene.
-        learning_rate: at its peak, after five steps; falls to 0.
+        learning_rate: at its peak, after a few steps; falls to 0.
         max_new_tokens: longest caption.
         seed: of order and sampling.
         on_log: called after each step with the numbers of `GrpoPart.curve`.
@@ -92,7 +92,7 @@ def train_with_grpo(
         num_generations=generations,
         max_completion_length=max_new_tokens,
         learning_rate=learning_rate,
-        warmup_steps=5,
+        warmup_steps=min(5, steps // 4),
         beta=0.0,
         reward_weights=[1.0, 0.0],
         seed=seed,

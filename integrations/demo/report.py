@@ -6,13 +6,11 @@ import base64
 import io
 import os
 from collections.abc import Sequence
-from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, StrictUndefined
-from markupsafe import Markup
 from PIL import Image
 
 from integrations.demo.charts import curves, interval_plot
@@ -34,7 +32,7 @@ def write_report(folder: Path, results: Results, examples: Sequence[Example] = (
         Path of the report.
     """
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters |= {"interval": _interval, "difference": partial(_interval, signed=True), "png": _png}
+    environment.filters |= {"value": _value, "ends": _ends, "png": _png}
     template = environment.from_string(files("integrations.demo").joinpath("report.html.jinja").read_text("utf-8"))
     html = template.render(
         results=results,
@@ -141,12 +139,18 @@ def _curve_plots(results: Results) -> list[tuple[str, list[str], str]]:
     return plots
 
 
-def _interval(interval: Interval, *, signed: bool = False) -> Markup:
-    """The estimate, with its interval in small print."""
-    digits = 1 if abs(interval.value) >= 10 else 3
-    value = f"{interval.value:{'+' if signed else ''}.{digits}f}"
-    ends = f"[{interval.low:.{digits}f}, {interval.high:.{digits}f}]"
-    return Markup('{} <span class="ends">{}</span>').format(value, ends)
+def _value(interval: Interval, sign: str = "") -> str:
+    """The estimate; `sign` "+" for differences."""
+    return f"{interval.value:{sign}.{_digits(interval)}f}"
+
+
+def _ends(interval: Interval) -> str:
+    """The ends of the interval, such as [0.350, 0.470]."""
+    return f"[{interval.low:.{_digits(interval)}f}, {interval.high:.{_digits(interval)}f}]"
+
+
+def _digits(interval: Interval) -> int:
+    return 1 if abs(interval.value) >= 10 else 3
 
 
 def _png(image: Image.Image) -> str:

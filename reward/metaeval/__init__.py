@@ -11,6 +11,7 @@ from reward.metaeval.intervals import (
     tau_difference,
     tau_interval,
 )
+from reward.metaeval.tables import markdown_table
 
 __all__ = [
     "Comparison",
@@ -19,6 +20,7 @@ __all__ = [
     "compare_metrics",
     "compare_with_raters",
     "kendall_tau",
+    "markdown_table",
     "mean_difference",
     "mean_interval",
     "percentile_interval",

@@ -1,0 +1,121 @@
+"""Every example script, with tiny sizes and models of random weights."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from examples import best_of_n, evaluate_vela, grpo_vela, rerank_candidates, score_captions
+
+FOLDER = Path(score_captions.__file__).parent
+TESTED = {"score_captions", "rerank_candidates", "best_of_n", "evaluate_vela", "grpo_vela"}
+
+
+def test_every_example_is_tested_here():
+    assert {path.stem for path in FOLDER.glob("*.py")} - {"__init__"} == TESTED
+
+
+def test_score_captions(scene_vela_folder, capsys):
+    score_captions.main(["--source", str(scene_vela_folder)])
+    printed = capsys.readouterr().out
+    assert len(re.findall(r"descriptiveness 0\.\d\d, relevance 0\.\d\d, fluency 0\.\d\d", printed)) == 4
+    first, second = re.findall(r"(?:complete|errors): (.+)", printed)[:2]
+    assert first != second
+
+
+def test_rerank_candidates(scene_vela_folder, capsys):
+    arguments = ["--source", str(scene_vela_folder), "--candidates", "5"]
+    orders = []
+    for weights in ("desc=1", "flu=1"):
+        rerank_candidates.main([*arguments, "--weights", weights])
+        lines = capsys.readouterr().out.splitlines()
+        assert [line[:2] for line in lines] == ["1.", "2.", "3.", "4.", "5."]
+        orders.append([line[3:] for line in lines])
+    assert sorted(orders[0]) == sorted(orders[1])
+
+
+def test_evaluate_vela(scene_vela_folder, tmp_path, capsys):
+    checkpoints = ["--checkpoint", f"both={scene_vela_folder}", "--checkpoint", f"again={scene_vela_folder}"]
+    evaluate_vela.main([*checkpoints, "--samples", "12", "--resamples", "20", "--output", str(tmp_path)])
+    text = (tmp_path / "agreement.md").read_text()
+    assert text in capsys.readouterr().out
+    assert "| - again, with references | 0.000 [0.000, 0.000] |" in text
+    assert "- single rater (both with two raters)" in text
+    figures = json.loads((tmp_path / "agreement.json").read_text())
+    assert set(figures["agreement"]) == {
+        *(f"{name}, {mode} references" for name in ("both", "again") for mode in ("with", "without")),
+        "length",
+        "unigram F1",
+        "CLIP score",
+        "ceiling (truth)",
+    }
+
+
+def test_best_of_n(scene_vela_folder, captioner_folder, tmp_path):
+    models = ["--vela", str(scene_vela_folder), "--captioner", str(captioner_folder)]
+    sizes = ["--scenes", "3", "--n", "4", "--max-new-tokens", "8", "--without-references"]
+    best_of_n.main([*models, *sizes, "--output", str(tmp_path)])
+    assert "| best of 4 by VELA |" in (tmp_path / "best_of_n.md").read_text()
+    figures = json.loads((tmp_path / "best_of_n.json").read_text())
+    for chosen, group, rewards in zip(
+        figures["captions"]["best of 4 by VELA"], figures["candidates"], figures["rewards"], strict=True
+    ):
+        assert chosen == group[max(range(4), key=lambda k: -1 if rewards[k] is None else rewards[k])]
+
+
+def test_grpo_vela_with_its_controls_and_again_from_what_is_kept(
+    scene_vela_folder, captioner_folder, tmp_path, monkeypatch
+):
+    models = ["--vela", str(scene_vela_folder), "--captioner", str(captioner_folder)]
+    sizes = ["--scenes", "3", "--samples", "2", "--steps", "4", "--prompts", "1", "--generations", "4"]
+    arguments = [*models, *sizes, "--max-new-tokens", "8", "--lr", "0.01", "--output", str(tmp_path)]
+    grpo_vela.main(arguments)
+    text = (tmp_path / "grpo.md").read_text()
+    for row in ("base, sampled at 0.5", "GRPO with VELA, greedy", "GRPO with shuffled rewards, sampled"):
+        assert f"| {row} |" in text
+    captions = {run: (tmp_path / run / "captions_sampled.json").read_text() for run in ("base", "GRPO_with_VELA")}
+    assert captions["base"] != captions["GRPO_with_VELA"]
+    assert len((tmp_path / "GRPO_with_VELA" / "curve.jsonl").read_text().splitlines()) == 4
+
+    def refuse(*arguments, **options):
+        raise AssertionError("trained again")
+
+    monkeypatch.setattr(grpo_vela, "train_with_grpo", refuse)
+    (tmp_path / "GRPO_with_VELA" / "captions_greedy.json").unlink()
+    (tmp_path / "grpo.md").unlink()
+    grpo_vela.main(arguments)
+    assert (tmp_path / "grpo.md").read_text() == text
+
+
+def test_shuffled_rewards_are_the_same_numbers_within_each_group():
+    class Reward:
+        __name__ = "vela"
+
+        def __call__(self, prompts, completions, **columns):
+            return [float(completion) for completion in completions]
+
+    shuffled = grpo_vela.ShuffledReward(Reward(), group=4, seed=0)
+    dealt = shuffled(prompts=[""] * 8, completions=list(range(8)))
+    assert (sorted(dealt[:4]), sorted(dealt[4:])) == ([0, 1, 2, 3], [4, 5, 6, 7])
+    assert dealt != list(range(8))
+    assert shuffled.__name__ == "vela"
+
+
+@pytest.mark.parametrize("example", [best_of_n, evaluate_vela, grpo_vela, rerank_candidates, score_captions])
+def test_help_says_what_it_does(example, capsys):
+    with pytest.raises(SystemExit) as stop:
+        example.main(["--help"])
+    assert stop.value.code == 0
+    assert f"python examples/{Path(example.__file__).name}" in capsys.readouterr().out
+
+
+def test_an_example_runs_as_a_script_from_anywhere(scene_vela_folder, tmp_path):
+    command = [sys.executable, str(FOLDER / "score_captions.py"), "--source", str(scene_vela_folder)]
+    found = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert found.returncode == 0, found.stderr
+    assert "true and complete" in found.stdout

@@ -1,0 +1,174 @@
+"""The parts of the demo one by one: the oracle's verdicts, agreement, choosing, GRPO, captions."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import numpy as np
+import pytest
+import torch
+
+from integrations.demo import choosing
+from integrations.demo.agreement import CEILING, caption_samples, measure_agreement, rate_by_clip
+from integrations.demo.captioner import load_captioner, write_captions
+from integrations.demo.choosing import choose_best, measure_choice
+from integrations.demo.grpo import train_with_grpo
+from integrations.demo.quality import MEASURES, compare_systems, judge_captions, mean_quality
+from reward import MetricReward, ScoreTable, load_scorer
+from reward.metaeval import bootstrap_weights, kendall_tau
+from reward.metrics.vela.spec import SPEC
+from reward.scenes import Oracle, describe, drop_facts, make_dataset, render, sample_scene
+
+SCENES = [sample_scene(random.Random(f"demo parts {index}")) for index in range(12)]
+IMAGES = [render(scene) for scene in SCENES]
+
+
+@pytest.fixture(scope="module")
+def captioner(captioner_folder):
+    return load_captioner(captioner_folder)
+
+
+class TruthScorer:
+    """Gives what the raters would say without noise, shrunk to [0, 1]."""
+
+    spec = SPEC
+
+    def __init__(self, rows):
+        self.truth = {row["cand"]: json.loads(row["truth"]) for row in rows}
+
+    def score(self, samples, *, batch_size=None, progress=False):
+        rows = [[(self.truth[s.candidate][name] - 1) / 4 for name in ("desc", "rel", "flu")] for s in samples]
+        return ScoreTable(np.array(rows), self.spec.aspects)
+
+
+class OracleReward:
+    """Chooses by the truth."""
+
+    def rewards(self, samples):
+        truth = {render(scene).tobytes(): scene for scene in SCENES}
+        return [Oracle().score(s.candidate, truth[s.image.tobytes()]).f1 for s in samples]
+
+
+def captions_of_quality(keep, seed):
+    rng = random.Random(seed)
+    return [describe(scene, rng, facts=drop_facts(scene, keep, rng)).text for scene in SCENES]
+
+
+def test_quality_is_the_oracles_verdict_and_averages_within_a_scene():
+    full, poor = captions_of_quality(1.0, 0), captions_of_quality(0.3, 0)
+    found = judge_captions(full, SCENES)
+    assert set(found) == set(MEASURES)
+    assert found["f1"] == pytest.approx(np.ones(12))
+    assert found["words"][0] == len(full[0].split())
+    both = mean_quality(list(zip(full, poor, strict=True)), SCENES)
+    assert both["recall"] == pytest.approx((found["recall"] + judge_captions(poor, SCENES)["recall"]) / 2)
+
+
+def test_systems_are_compared_scene_by_scene():
+    systems = {"full": judge_captions(captions_of_quality(1.0, 0), SCENES)}
+    systems["poor"] = judge_captions(captions_of_quality(0.3, 0), SCENES)
+    means, differences = compare_systems(systems, [("full", "poor")], bootstrap_weights(12))
+    gap = differences["full - poor"]["f1"]
+    assert gap.value == pytest.approx(means["full"]["f1"].value - means["poor"]["f1"].value)
+    assert gap.low > 0
+
+
+def test_agreement_knows_the_truth_from_the_baselines():
+    rows = make_dataset(60, 5)
+    found = measure_agreement({"VELA": TruthScorer(rows)}, samples=60, seed=5, resamples=200)
+    for mode in ("VELA, with references", "VELA, without references"):
+        assert found.agreement[mode] == found.agreement[CEILING]
+        assert found.differences[mode]["length"]["mean"].low > 0
+        assert found.differences_from_rater[mode]["mean"].value > 0
+    words = np.array([len(caption.split()) for caption in rows["cand"]])
+    assert found.agreement["length"]["rel"].value == pytest.approx(kendall_tau(words, np.array(rows["rel"])))
+    assert "CLIP score" not in found.agreement
+    assert set(found.against_two) == {"single rater", "VELA, with references", "VELA, without references"}
+
+
+def test_clip_score_is_the_cosine_of_the_image_branch(scene_vela_folder):
+    scorer = load_scorer("vela", scene_vela_folder, device="cpu")
+    samples = caption_samples(make_dataset(40, 5))
+    found = rate_by_clip(scorer, samples)  # more than one batch
+    branch = scorer.model.image
+    for index in (0, 39):
+        sample = samples[index]
+        with torch.inference_mode():
+            image = branch.encode_image(branch.towers.preprocess(sample.image)[None])
+            text = branch.encode_candidate(branch.towers.tokenize([sample.candidate])[0])
+        assert found[index] == pytest.approx(float(torch.cosine_similarity(image, text)), abs=1e-5)
+    scorer.model.image = None
+    with pytest.raises(ValueError, match="no image branch"):
+        rate_by_clip(scorer, samples)
+
+
+def test_captions_do_not_depend_on_the_batch_and_repeat_with_the_seed(captioner):
+    together = write_captions(*captioner, IMAGES[:3], max_new_tokens=8)
+    assert together == [write_captions(*captioner, [image], max_new_tokens=8)[0] for image in IMAGES[:3]]
+    first = write_captions(*captioner, IMAGES[:2], samples=3, temperature=1.0, seed=1, max_new_tokens=8)
+    assert [len(group) for group in first] == [3, 3]
+    assert first == write_captions(*captioner, IMAGES[:2], samples=3, temperature=1.0, seed=1, max_new_tokens=8)
+    assert first != write_captions(*captioner, IMAGES[:2], samples=3, temperature=1.0, seed=2, max_new_tokens=8)
+    with pytest.raises(ValueError, match="one caption an image, not 2"):
+        write_captions(*captioner, IMAGES[:1], samples=2)
+
+
+def test_the_longest_candidate_wins_when_length_is_the_reward(captioner):
+    chosen, candidates, rewards = choose_best(
+        *captioner, IMAGES[:3], None, MetricReward("length"), n=6, max_new_tokens=8
+    )
+    for caption, group, values in zip(chosen, candidates, rewards, strict=True):
+        assert len(group) == 6
+        assert (
+            len(caption.split()) == max(len(text.split()) for text in group) == max(v for v in values if v is not None)
+        )
+
+
+def test_the_gap_to_the_oracle_is_closed_by_the_oracle_and_not_by_chance(captioner, monkeypatch):
+    candidates = [list(group) for group in zip(*(captions_of_quality(0.6, seed) for seed in range(8)), strict=True)]
+
+    def fixed(model, processor, images, references, reward, *, n, seed, max_new_tokens):
+        from reward.decoding.candidates import rate_candidates
+        from reward.decoding.selection import rank
+
+        rewards = rate_candidates(candidates, images, [()] * len(images), reward)
+        return [group[rank(own)[0]] for group, own in zip(candidates, rewards, strict=True)], candidates, rewards
+
+    monkeypatch.setattr(choosing, "choose_best", fixed)
+    greedy = captions_of_quality(0.3, 0)
+
+    def measured(reward):
+        return measure_choice(*captioner, IMAGES, None, SCENES, reward, n=8, greedy=greedy, resamples=200)
+
+    best = measured(OracleReward())
+    assert best.gap_closed == pytest.approx(1)
+    assert best.differences["best of 8 by VELA - greedy"]["f1"].low > 0
+    assert best.differences["best of 8 by the oracle - best of 8 by VELA"]["f1"].value == 0
+    by_length = measured(MetricReward("length"))
+    assert 0 < by_length.gap_closed < 1
+    one, mean = (
+        by_length.means["one sample"]["f1"].value,
+        np.mean([judge_captions(g, [s] * 8)["f1"] for g, s in zip(candidates, SCENES, strict=True)]),
+    )
+    assert one == pytest.approx(mean)
+
+
+def test_grpo_trains_all_but_the_image_tower_and_resumes(captioner_folder, tmp_path):
+    model, processor = load_captioner(captioner_folder)
+    before = {name: value.clone() for name, value in model.named_parameters()}
+    rows = make_dataset(8, 6)
+    curve = []
+    options = {"prompts": 2, "generations": 4, "max_new_tokens": 8, "learning_rate": 1e-2, "save_steps": 2}
+    train_with_grpo(model, processor, MetricReward("length"), rows, tmp_path, steps=2, on_log=curve.append, **options)
+    changed = {name for name, value in model.named_parameters() if not torch.equal(before[name], value)}
+    assert changed
+    assert not any("vision_tower" in name for name in changed)
+    assert [entry["step"] for entry in curve] == [1, 2]
+    assert {"reward", "oracle_f1", "tokens"} <= set(curve[0])
+    assert curve[0]["reward"] > 0
+    assert not model.training
+
+    fresh, _ = load_captioner(captioner_folder)
+    train_with_grpo(fresh, processor, MetricReward("length"), rows, tmp_path, steps=4, on_log=curve.append, **options)
+    assert [entry["step"] for entry in curve] == [1, 2, 3, 4]

@@ -1,0 +1,52 @@
+"""Checkpoints of the embedded models' architectures with random weights, for tests of what runs on them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+__all__ = ["captioner_folder", "scene_vela_folder"]
+
+
+@pytest.fixture(scope="session")
+def _scene_tokenizer():
+    from examples.embedded.tokenizer import train_tokenizer
+
+    return train_tokenizer(60)
+
+
+@pytest.fixture(scope="session")
+def scene_vela_folder(_scene_tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A VELA with both branches and a random head."""
+    import torch
+
+    from examples.embedded.vela_config import vela_config
+    from reward.metrics.vela.model import VelaModel
+    from reward.metrics.vela.scorer import VelaScorer
+
+    torch.manual_seed(0)
+    model = VelaModel.from_config(vela_config(_scene_tokenizer), tokenizer=_scene_tokenizer)
+    torch.nn.init.normal_(model.weight, std=0.1)
+    folder = tmp_path_factory.mktemp("scene_vela")
+    VelaScorer(model.eval()).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def captioner_folder(_scene_tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A LLaVA with a chat template."""
+    import torch
+
+    from examples.embedded.captioner import make_captioner
+    from examples.embedded.vision import make_clip
+
+    torch.manual_seed(0)
+    eos = _scene_tokenizer.eos_token
+    clip = make_clip(len(_scene_tokenizer), _scene_tokenizer.eos_token_id)
+    model, processor = make_captioner(_scene_tokenizer, clip.visual)
+    folder = tmp_path_factory.mktemp("captioner")
+    model.eval().save_pretrained(folder)
+    processor.save_pretrained(folder)
+    _scene_tokenizer.eos_token = eos  # make_captioner changes the tokenizer it is given
+    return folder
