@@ -64,7 +64,7 @@ def curves(series: Mapping[str, Sequence[tuple[float, float]]], *, smooth: int =
         >>> curves({"reward": [(1, 0.4), (2, 0.5)]}).count("<polyline")
         2
     """
-    width, height, left, bottom, top = 720, 280, 44, 34, 12
+    width, height, left, bottom, top = 540, 250, 36, 30, 10
     points = [point for line in series.values() for point in line]
     steps, values = [step for step, _ in points], [value for _, value in points]
     last = max(steps)

@@ -49,7 +49,7 @@ def test_curves_draw_points_and_their_running_mean(line):
         for kind in ("raw", "smooth")
     )
     assert len(raw) == len(smooth) == len(line)
-    assert all(0 <= y <= 280 for y in raw)
+    assert all(0 <= y <= 250 for y in raw)
     if len(line) > 3:
         assert raw[0] > raw[-1]  # a rising curve goes up
         assert smooth[10] == pytest.approx(np.mean(raw[9:12]), abs=0.1)
