@@ -121,7 +121,9 @@ def main() -> None:
         marks = tags(hidden)
         for index, name in enumerate(("wrong", "damaged")):
             at = batch[name] >= 0
-            found[name] = F.binary_cross_entropy_with_logits(marks[..., index][at], batch[name][at])
+            # A batch of short prompts may show no reference, and then says nothing about wrong words.
+            count = at.sum().clamp(min=1)
+            found[name] = F.binary_cross_entropy_with_logits(marks[..., index][at], batch[name][at], reduction="sum") / count
         return found
 
     weights = {"rating": 5.0, "language": 0.5, "wrong": 2.0, "damaged": 2.0}

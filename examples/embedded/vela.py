@@ -86,7 +86,10 @@ def main() -> None:
         marks = tags(hidden)
         for index, name in enumerate(("wrong", "damaged")):
             at = batch[name] >= 0
-            figures[name] = F.binary_cross_entropy_with_logits(marks[..., index][at], batch[name][at])
+            count = at.sum().clamp(min=1)  # a batch of short prompts may show no reference
+            figures[name] = (
+                F.binary_cross_entropy_with_logits(marks[..., index][at], batch[name][at], reduction="sum") / count
+            )
         loss = 10 * figures["rating"] + figures["wrong"] + figures["damaged"]
         for feature, name in zip(features, ("facts", "claims"), strict=False):
             figures[name] = F.mse_loss(feature[:, :facts], batch[name], reduction="none").sum(1).mean()
