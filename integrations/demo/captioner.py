@@ -15,7 +15,7 @@ from reward.checkpoints import ordinary_loading, resolve_checkpoint
 __all__ = ["MAX_NEW_TOKENS", "PROMPT", "caption_texts", "load_captioner", "prompt_inputs", "write_captions"]
 
 PROMPT = "Describe the picture."
-MAX_NEW_TOKENS = 100  # a caption that states every fact of a scene has at most 85 tokens
+MAX_NEW_TOKENS = 90  # a caption that states every fact of a scene has at most 85 tokens
 _BATCH = 128  # captions that are written at a time
 
 

@@ -32,7 +32,7 @@ def write_report(folder: Path, results: Results, examples: Sequence[Example] = (
         Path of the report.
     """
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters |= {"value": _value, "ends": _ends, "png": _png}
+    environment.filters |= {"value": _value, "ends": _ends, "direction": _direction, "png": _png}
     template = environment.from_string(files("integrations.demo").joinpath("report.html.jinja").read_text("utf-8"))
     html = template.render(
         results=results,
@@ -147,6 +147,13 @@ def _value(interval: Interval, sign: str = "") -> str:
 def _ends(interval: Interval) -> str:
     """The ends of the interval, such as [0.350, 0.470]."""
     return f"[{interval.low:.{_digits(interval)}f}, {interval.high:.{_digits(interval)}f}]"
+
+
+def _direction(interval: Interval, measure: str) -> str:
+    """CSS class of a difference: better ("up") or worse ("down"), "" if open; length is neither."""
+    if not interval.excludes_zero or measure == "words":
+        return ""
+    return "up" if (interval.low > 0) != (measure == "faults") else "down"
 
 
 def _digits(interval: Interval) -> int:

@@ -34,12 +34,12 @@ class Sizes:
     samples: int = 300
     scenes: int = 48
     n: int = 16
-    steps: int = 60
+    steps: int = 45
     prompts: int = 8
     generations: int = 8
-    learning_rate: float = 2e-4
+    learning_rate: float = 3e-4
     samples_judged: int = 2
-    max_new_tokens: int = 100
+    max_new_tokens: int = 90
     resamples: int = 1000
 
 

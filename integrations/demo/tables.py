@@ -83,12 +83,12 @@ def _add_rows(table: Table, rows: Mapping[str, Mapping[str, Interval]], columns:
 
 
 def _cells(row: Mapping[str, Interval], columns: Sequence[str], *, signed: bool = False) -> list[Text]:
-    return [_cell(row[column], signed) for column in columns]
+    return [_cell(row[column], signed, coloured=signed and column != "words") for column in columns]
 
 
-def _cell(interval: Interval, signed: bool) -> Text:
+def _cell(interval: Interval, signed: bool, coloured: bool) -> Text:
     """The estimate and half the width of its 95 % interval; green or red where a difference's interval excludes 0."""
     text = Text(f"{interval.value:{'+' if signed else ''}.2f} ±{(interval.high - interval.low) / 2:.2f}")
-    if signed and interval.excludes_zero:
+    if coloured and interval.excludes_zero:
         text.stylize("bold green" if interval.low > 0 else "bold red")
     return text

@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 
 from integrations.demo.charts import curves, interval_plot
+from integrations.demo.choosing import ChoicePart
 from integrations.demo.examples import Example, JudgedCaption, fact_words, make_examples
 from integrations.demo.report import write_report
 from integrations.demo.results import QUICK, Results
@@ -18,6 +19,7 @@ from reward import ScoreTable
 from reward.metaeval import Interval
 from reward.scenes import describe, make_error, render, sample_scene
 
+CHOICE = ("greedy", "one sample", "best of 4 by VELA", "best of 4 by the oracle")
 SCENE = sample_scene(random.Random(3))
 
 
@@ -86,3 +88,14 @@ def test_captions_cannot_write_html(tmp_path):
     assert "&lt;script&gt;alert(1)&lt;/script&gt; &amp; more" in html
     assert "&lt;b&gt;" in html
     assert sorted(path.name for path in tmp_path.iterdir()) == ["figures.json", "report.html"]
+
+
+def test_more_faults_are_worse_and_more_words_are_neither(tmp_path):
+    rise = dict.fromkeys(("f1", "recall", "precision", "faults", "words"), Interval(0.2, 0.1, 0.3))
+    results = Results("1.0", "embedded", "embedded", QUICK)
+    results.choice = ChoicePart(
+        1, 4, dict.fromkeys(CHOICE, rise), {f"{CHOICE[2]} - {CHOICE[0]}": rise}, 0.5, {}, [], []
+    )
+    html = write_report(tmp_path, results).read_text(encoding="utf-8")
+    row = html[html.index(f"{CHOICE[2]} − {CHOICE[0]}") :].partition("</tr>")[0]
+    assert re.findall(r'<td class="(\w*)">', row) == ["up", "up", "up", "down", ""]
