@@ -123,7 +123,9 @@ def main() -> None:
             at = batch[name] >= 0
             # A batch of short prompts may show no reference, and then says nothing about wrong words.
             count = at.sum().clamp(min=1)
-            found[name] = F.binary_cross_entropy_with_logits(marks[..., index][at], batch[name][at], reduction="sum") / count
+            found[name] = (
+                F.binary_cross_entropy_with_logits(marks[..., index][at], batch[name][at], reduction="sum") / count
+            )
         return found
 
     weights = {"rating": 5.0, "language": 0.5, "wrong": 2.0, "damaged": 2.0}
@@ -165,7 +167,6 @@ def main() -> None:
         folder=options.output / "language",
         evaluate=evaluate,
         evaluate_every=300,
-        bf16=True,
         warmup=200,
     )
 
