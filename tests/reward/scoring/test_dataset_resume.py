@@ -59,6 +59,12 @@ def make_data(folder: Path, rows: int) -> Path:
     return path
 
 
+def interrupt(*arguments: Any) -> None:
+    """Ctrl-C. Python may run a few more lines before it looks at a signal; a sleep is ended by it."""
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(10)
+
+
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, bytes]:
     """Data, the output of an uninterrupted run, and the journal as it was at the end of that run."""
@@ -66,7 +72,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, bytes]:
     data = make_data(folder, 40)
     score_dataset(data, PictureScorer(), folder / "out.jsonl")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("reward.scoring.dataset.write_jsonl", lambda *arguments: os.kill(os.getpid(), signal.SIGINT))
+        patch.setattr("reward.scoring.dataset.write_jsonl", interrupt)
         with pytest.raises(KeyboardInterrupt):
             score_dataset(data, PictureScorer(), folder / "cut.jsonl", chunk_rows=4)
     journal = (folder / "cut.jsonl.partial").read_bytes()
@@ -322,7 +328,7 @@ def test_checkpoint_with_other_aspects(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr("reward.scoring.dataset.load_scorer", lambda name, source, **options: Retrained())
     data = make_data(tmp_path, 9)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("reward.scoring.dataset.write_jsonl", lambda *arguments: os.kill(os.getpid(), signal.SIGINT))
+        patch.setattr("reward.scoring.dataset.write_jsonl", interrupt)
         with pytest.raises(KeyboardInterrupt):
             score_dataset(data, "picture", tmp_path / "out.jsonl", source="me/retrained", weights={"overall": 1})
     score_dataset(data, "picture", tmp_path / "out.jsonl", source="me/retrained", weights={"overall": 1})
