@@ -25,7 +25,7 @@ __all__: list[str] = []
 
 
 def main() -> None:
-    """Trains and writes `<output>/<branches>/last.pt` and the checkpoint folder `<output>/<branches>/model`."""
+    """Trains and writes `<output>/both` (or `text_only`): `last.pt` and the checkpoint folder `model`."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, default=Path("runs/embedded"))
     parser.add_argument(
@@ -112,7 +112,7 @@ def main() -> None:
                 ]
         return found
 
-    folder = options.output / options.branches
+    folder = options.output / ("both" if both else "text_only")
     fit(
         others,
         step_loss,
