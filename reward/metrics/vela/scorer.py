@@ -44,8 +44,8 @@ class VelaScorer:
 
     Example:
         >>> from PIL import Image
-        >>> scorer = VelaScorer.from_pretrained("embedded", device="cpu")  # doctest: +SKIP
-        >>> scorer.score([CaptionSample("A red star.", Image.new("RGB", (96, 96)))]).scores.shape  # doctest: +SKIP
+        >>> scorer = VelaScorer.from_pretrained("embedded", device="cpu")
+        >>> scorer.score([CaptionSample("A red star.", Image.new("RGB", (96, 96)))]).scores.shape
         (1, 3)
     """
 
