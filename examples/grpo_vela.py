@@ -5,7 +5,7 @@
 
 Held-out scenes are captioned by: the base, greedy, sampled at temperature 1 and at 0.5; the same after GRPO with VELA;
 and after GRPO with the same rewards dealt out at random within each scene. Every piece is kept in the output folder:
-stopped, the same command goes on where it was. Writes grpo.md and grpo.json.
+stopped, the same command goes on from the last piece or saved step. Writes grpo.md and grpo.json.
 """
 
 from __future__ import annotations
@@ -63,6 +63,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--output", type=Path, required=True, help="folder for all pieces, grpo.md and grpo.json")
     options = parser.parse_args(argv)
     options.output.mkdir(parents=True, exist_ok=True)
+    _check_options(options, parser)
 
     rows = make_dataset(options.scenes, SEED)
     written: Written = {}
@@ -108,6 +109,22 @@ def main(argv: Sequence[str] | None = None) -> None:
     (options.output / "grpo.md").write_text(text, encoding="utf-8")
     (options.output / "grpo.json").write_text(json.dumps(figures, indent=1), encoding="utf-8")
     print(text)
+
+
+def _check_options(options: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
+    """Refuses to go on in a folder whose pieces were made with other options."""
+    asked = {name: str(value) for name, value in vars(options).items() if name != "output"}
+    file = options.output / "options.json"
+    if file.is_file():
+        earlier = json.loads(file.read_text(encoding="utf-8"))
+        changed = [
+            f"{name}={asked[name]} (was {earlier.get(name)})" for name in asked if asked[name] != earlier.get(name)
+        ]
+        if changed:
+            parser.error(
+                f"{options.output} holds pieces made with other options: {', '.join(changed)}; name another folder"
+            )
+    file.write_text(json.dumps(asked), encoding="utf-8")
 
 
 def trained_captioner(run: str, folder: Path, options: argparse.Namespace) -> tuple[Any, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any, TypeAlias
@@ -12,7 +13,7 @@ from reward.errors import InvalidSampleError
 if TYPE_CHECKING:
     from PIL import Image
 
-__all__ = ["CaptionSample", "ImageLike"]
+__all__ = ["CaptionSample", "ImageLike", "check_encodable", "is_blank"]
 
 # A path, encoded bytes, an open binary file, a PIL image, or the dict a `datasets.Image` column gives undecoded.
 ImageLike: TypeAlias = "str | os.PathLike[str] | bytes | IO[bytes] | Image.Image | dict[str, Any]"
@@ -23,7 +24,7 @@ class CaptionSample:
     """One caption to be scored.
 
     Args:
-        candidate: the caption, non-empty after stripping white space.
+        candidate: the caption, with at least one visible character.
         image: the image it describes, or None for metrics that need none. Not opened here.
         references: zero or more captions written by people (None counts as none; a bare string is refused,
             because a string is a sequence of one-letter references).
@@ -45,9 +46,9 @@ class CaptionSample:
             raise InvalidSampleError(
                 f"candidate must be a string, got {type(self.candidate).__name__}: {self.candidate!r:.80}"
             )
-        if not self.candidate.strip():
+        if is_blank(self.candidate):
             raise InvalidSampleError("candidate is empty: a caption needs at least one visible character")
-        _check_encodable(self.candidate, "candidate")
+        check_encodable(self.candidate, "candidate")
         object.__setattr__(self, "references", checked_references(self.references))
 
 
@@ -70,13 +71,23 @@ def checked_references(references: Any) -> tuple[str, ...]:
             raise InvalidSampleError(
                 f"references[{position}] must be a string, got {type(item).__name__}: {item!r:.80}"
             )
-        if not item.strip():
+        if is_blank(item):
             raise InvalidSampleError(f"references[{position}] is empty; leave it out to score without it")
-        _check_encodable(item, f"references[{position}]")
+        check_encodable(item, f"references[{position}]")
     return items
 
 
-def _check_encodable(text: str, name: str) -> None:
+def is_blank(text: str) -> bool:
+    """Whether a text shows nothing: white space, control characters, and marks without width.
+
+    Example:
+        >>> is_blank(" \\u200b\\n"), is_blank("a")
+        (True, False)
+    """
+    return all(unicodedata.category(character) in ("Zs", "Zl", "Zp", "Cc", "Cf") for character in text)
+
+
+def check_encodable(text: str, name: str) -> None:
     """Half an emoji, which a JSON file can hold, would stop any tokenizer in the middle of a run."""
     try:
         text.encode()

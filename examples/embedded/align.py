@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import random
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -61,15 +62,15 @@ def tau_c(scores: torch.Tensor, ratings: torch.Tensor) -> dict[str, float]:
     }
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> None:
     """Trains and writes `<output>/align/last.pt` and the checkpoint `<output>/align/model` (image branch alone)."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, default=Path("runs/embedded"))
-    parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--steps", type=int, default=260)
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--lr", type=float, default=5e-4)
     parser.add_argument("--seed", type=int, default=1)
-    options = parser.parse_args()
+    options = parser.parse_args(argv)
     torch.manual_seed(options.seed)
     tokenizer = load_tokenizer(options.output)
     model = VelaModel.from_config(vela_config(tokenizer, text=False), tokenizer=tokenizer)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import random
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -143,15 +144,15 @@ def _copy_vision(source: nn.Module, target: nn.Module) -> None:
             names[prefix + name].copy_(tensor)
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> None:
     """Trains and writes `<output>/captioner/last.pt`, then the model folder `<output>/captioner/model`."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, default=Path("runs/embedded"))
-    parser.add_argument("--steps", type=int, default=2000)
+    parser.add_argument("--steps", type=int, default=1200)
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--lr", type=float, default=2e-3)
     parser.add_argument("--seed", type=int, default=1)
-    options = parser.parse_args()
+    options = parser.parse_args(argv)
     torch.manual_seed(options.seed)
     tokenizer = load_tokenizer(options.output)
     trained = VisionWithLabels(make_clip(len(tokenizer), tokenizer.eos_token_id).visual, 192)
@@ -212,7 +213,6 @@ def main() -> None:
         folder=options.output / "captioner",
         evaluate=evaluate,
         evaluate_every=500,
-        bf16=True,
     )
     model.eval().save_pretrained(options.output / "captioner" / "model")
     processor.save_pretrained(options.output / "captioner" / "model")

@@ -25,14 +25,12 @@ def fit(
     evaluate: Callable[[], dict[str, float]] | None = None,
     evaluate_every: int = 500,
     floor: float = 0.02,
-    bf16: bool = False,
 ) -> None:
     """Runs `steps` updates of `step_loss(step) -> (loss, figures)`; saves every 250 and goes on from the last save.
 
     Args:
         state: modules to save under `folder/last.pt`.
         floor: share of `lr` that the cosine ends at.
-        bf16: whether matrix products of the step run in bfloat16 (weights stay float32).
     """
     folder.mkdir(parents=True, exist_ok=True)
     parameters = [parameter for parameter in parameters if parameter.requires_grad]
@@ -52,8 +50,7 @@ def fit(
             group["lr"] = lr * share
         for module in state.values():
             module.train()
-        with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
-            loss, figures = step_loss(step)
+        loss, figures = step_loss(step)
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(parameters, 1.0)
@@ -66,7 +63,8 @@ def fit(
                 f"step {step + 1}/{steps} {(time.perf_counter() - began) / (step + 1 - first):.3f} s/step {text}",
                 flush=True,
             )
-        if evaluate and ((step + 1) % evaluate_every == 0 or step + 1 == steps):
+        # A run too short for one evaluation is a trial of the plumbing, and would spend its time measuring noise.
+        if evaluate and steps >= evaluate_every and ((step + 1) % evaluate_every == 0 or step + 1 == steps):
             for module in state.values():
                 module.eval()
             with torch.no_grad():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import random
+from collections.abc import Sequence
 from pathlib import Path
 
 import open_clip
@@ -53,15 +54,15 @@ def _excerpt(caption: Caption, rng: random.Random) -> Caption:
     return Caption(caption.sentences[first : first + size], closed)
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> None:
     """Trains and writes `<output>/text/last.pt`."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, default=Path("runs/embedded"))
-    parser.add_argument("--steps", type=int, default=1500)
+    parser.add_argument("--steps", type=int, default=1800)
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--lr", type=float, default=1e-3)
     parser.add_argument("--seed", type=int, default=1)
-    options = parser.parse_args()
+    options = parser.parse_args(argv)
     torch.manual_seed(options.seed)
     tokenizer = load_tokenizer(options.output)
     clip = make_clip(len(tokenizer), tokenizer.eos_token_id)

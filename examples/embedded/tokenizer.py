@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -61,11 +61,11 @@ def load_tokenizer(output: Path) -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast.from_pretrained(folder)
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> None:
     """Trains the tokenizer and shows what it does to a caption."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, default=Path("runs/embedded"))
-    tokenizer = load_tokenizer(parser.parse_args().output)
+    tokenizer = load_tokenizer(parser.parse_args(argv).output)
     caption = make_rated_sample(random.Random(0)).candidate.caption.text
     print(len(tokenizer), len(caption.split()), tokenizer.tokenize(caption))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import random
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -24,18 +25,18 @@ from reward.scenes import ASPECTS, make_rated_sample
 __all__: list[str] = []
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> None:
     """Trains and writes `<output>/both` (or `text_only`): `last.pt` and the checkpoint folder `model`."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, default=Path("runs/embedded"))
     parser.add_argument(
         "--branches", choices=("both", "text"), default="both", help="text: the ablation without image branch"
     )
-    parser.add_argument("--steps", type=int, default=400)
+    parser.add_argument("--steps", type=int, default=350)
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--lr", type=float, default=5e-4)
     parser.add_argument("--seed", type=int, default=2)
-    options = parser.parse_args()
+    options = parser.parse_args(argv)
     torch.manual_seed(options.seed)
     tokenizer = load_tokenizer(options.output)
     both = options.branches == "both"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import random
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -50,15 +51,15 @@ class VisionWithLabels(nn.Module):
         return pooled @ self.visual.proj, self.cells(grid.flatten(1, 2))
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> None:
     """Trains and writes `<output>/vision/last.pt`."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, default=Path("runs/embedded"))
-    parser.add_argument("--steps", type=int, default=3000)
+    parser.add_argument("--steps", type=int, default=2900)
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--lr", type=float, default=1e-3)
     parser.add_argument("--seed", type=int, default=1)
-    options = parser.parse_args()
+    options = parser.parse_args(argv)
     torch.manual_seed(options.seed)
     clip = make_clip()
     model = VisionWithLabels(clip.visual, 192)

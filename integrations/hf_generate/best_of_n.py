@@ -206,6 +206,11 @@ def _refuse_impossible(config: GenerationConfig, model_kwargs: dict[str, Any], n
         raise ValueError(f"BestOfN samples and has no beams: leave num_beams=1, got {config.num_beams}")
     if config.num_return_sequences > n:
         raise ValueError(f"num_return_sequences={config.num_return_sequences} asks for more than the n={n} candidates")
+    if config.encoder_repetition_penalty not in (None, 1.0):
+        raise ValueError(
+            "BestOfN makes n rows of each prompt, and encoder_repetition_penalty would reach the first ones only: "
+            f"leave it at 1.0, got {config.encoder_repetition_penalty}"
+        )
     cache = model_kwargs.get("past_key_values")
     if cache is None:
         return

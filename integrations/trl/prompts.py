@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 from reward.errors import InvalidSampleError
@@ -10,6 +11,8 @@ if TYPE_CHECKING:
     from datasets import Dataset
 
 __all__ = ["make_prompt_dataset"]
+
+logger = logging.getLogger(__name__)
 
 
 def make_prompt_dataset(
@@ -23,7 +26,7 @@ def make_prompt_dataset(
     """Gives each row a prompt for a vision-language policy, its image and its references.
 
     The prompt is conversational, as TRL wants it beside images: TRL puts the image before the text of the first user
-    message. Rows without an image get a prompt of text alone, and no reward from a metric that needs an image.
+    message. Rows without an image are left out, with a warning that counts them: TRL cannot mix them with others.
 
     Args:
         dataset: N rows with one image each: a `datasets.Image` column, or paths (relative to the working directory).
@@ -57,6 +60,7 @@ def make_prompt_dataset(
         if getattr(feature, "dtype", None) not in ("string", "large_string"):
             raise InvalidSampleError(f"column {image_column!r} must hold images or paths, got {feature}")
         dataset = dataset.cast_column("image", Image())
+    dataset = _with_images(dataset, image_column)
 
     if references_column is not None:
         dataset = _renamed(dataset, references_column, "references")
@@ -79,6 +83,21 @@ def _renamed(dataset: Dataset, name: str, new: str) -> Dataset:
             f"column {name!r} should become {new!r}, but there is such a column already: remove it first"
         )
     return dataset.rename_column(name, new)
+
+
+def _with_images(dataset: Dataset, name: str) -> Dataset:
+    """The rows that have an image; a processor that is given None beside images stops the training."""
+    from datasets import Image  # on use: a large package
+
+    if dataset.data.column("image").null_count == 0:
+        return dataset
+    feature = dataset.features["image"]
+    stored = dataset.cast_column("image", Image(decode=False))
+    kept = [index for index, image in enumerate(stored["image"]) if image is not None]
+    if not kept:
+        raise InvalidSampleError(f"column {name!r} holds no image in any row")
+    logger.warning("%d of %d rows have no image in column %r: left out", len(dataset) - len(kept), len(dataset), name)
+    return stored.select(kept).cast_column("image", feature)
 
 
 def _with_reference_lists(dataset: Dataset, name: str) -> Dataset:

@@ -12,7 +12,7 @@ from torch import nn
 
 from reward.backbones.clip_text import ClipTokenizer, HubClipTokenizer, make_bpe_tokenizer
 from reward.backbones.longclip import clip_from_original_layout, is_original_layout
-from reward.errors import CheckpointError
+from reward.errors import CheckpointError, ImageError
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -23,6 +23,7 @@ _LONG_CLIP_FILES = {
     "BeichenZhang/LongCLIP-L": "longclip-L.pt",
     "BeichenZhang/LongCLIP-B": "longclip-B.pt",
 }
+_MOST_STRETCH = 500  # of the sides of an image; scaled to 224 pixels, that is 75 MB
 _WEIGHT_SUFFIXES = (".safetensors", ".pt", ".pth", ".bin")
 
 
@@ -54,7 +55,17 @@ class ClipTowers(nn.Module):
         self.embed_dim = _embed_dim(clip)
 
     def preprocess(self, image: Image.Image) -> torch.Tensor:
-        """Pixels (3, image_size, image_size), float32, of an RGB image."""
+        """Pixels (3, image_size, image_size), float32, of an RGB image.
+
+        Raises:
+            ImageError: the image is so long and thin that scaling its short side would take hundreds of megabytes.
+        """
+        ratio = max(image.size) / min(image.size)
+        if self.preprocess_cfg.get("resize_mode", "shortest") != "squash" and ratio > _MOST_STRETCH:
+            raise ImageError(
+                f"image of {image.width} x {image.height} pixels is too long and thin: its sides may differ by a "
+                f"factor of {_MOST_STRETCH} at most; crop it"
+            )
         pixels: torch.Tensor = self._transform(image)
         return pixels
 

@@ -143,7 +143,11 @@ class CausalStates:
             hidden = self.decoder(
                 input_ids=suffix_ids,
                 attention_mask=torch.cat([before, suffix_mask], dim=1),
-                position_ids=start + torch.arange(suffix_ids.shape[1], device=self._device),
+                # padding repeats the last position: past it a learned table of positions might end
+                position_ids=start
+                + torch.minimum(
+                    torch.arange(suffix_ids.shape[1], device=self._device), suffix_mask.sum(1, keepdim=True) - 1
+                ),
                 past_key_values=_rows_of(cache, rows),
                 use_cache=True,
             ).last_hidden_state

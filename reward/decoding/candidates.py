@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from reward.errors import InvalidSampleError
-from reward.samples import CaptionSample, ImageLike
+from reward.samples import CaptionSample, ImageLike, is_blank
 
 __all__ = ["RatesCaptions", "rate_candidates"]
 
@@ -54,7 +54,7 @@ def rate_candidates(
     for captions, image, known in zip(candidates, images, references, strict=True):
         place: dict[str, int] = {}
         for caption in captions:
-            if isinstance(caption, str) and (caption in place or not caption.strip()):
+            if isinstance(caption, str) and (caption in place or is_blank(caption)):
                 continue
             samples.append(CaptionSample(caption, image=image, references=() if known is None else known))
             place[caption] = len(samples) - 1

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from reward.errors import InvalidSampleError
-from reward.samples import CaptionSample, checked_references
+from reward.samples import CaptionSample, check_encodable, checked_references, is_blank
 
 __all__ = ["CaptionRow", "Problem", "completion_text", "prompt_images", "read_rows"]
 
@@ -34,7 +34,7 @@ class CaptionRow:
 
     @property
     def blank(self) -> bool:
-        return self.problem is None and not self.candidate.strip()
+        return self.problem is None and is_blank(self.candidate)
 
     def sample(self) -> CaptionSample:
         return CaptionSample(self.candidate, image=self.image, references=self.references)
@@ -159,6 +159,7 @@ def _read_row(completion: Any, image_sources: list[Any], references: Any) -> Cap
     if problem is None:
         try:
             candidate = completion_text(completion)
+            check_encodable(candidate, "completion")
         except InvalidSampleError as error:
             problem = Problem("no caption", str(error))
     if problem is None:

@@ -63,7 +63,8 @@ class Verdict:
 
     Args:
         recall: share of the scene's facts that are stated, in [0, 1].
-        precision: share of the stated facts that are true, in [0, 1]; 0 when nothing is stated.
+        precision: share of the stated facts that are true, in [0, 1]; 0 when nothing is stated. True spatial relations
+            count here and not in recall, as they follow from positions: they can pad it.
         f1: harmonic mean of the two.
         faults: number of flaws of the language.
         wrong: stated facts that are false.

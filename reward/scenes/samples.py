@@ -36,14 +36,30 @@ class RatedSample:
     candidate: Candidate
 
 
-def make_references(scene: Scene, rng: random.Random, number: int) -> tuple[str, ...]:
-    """`number` long captions that people might have written: nearly complete, true, fluent, 40 to 150 words."""
+def make_references(scene: Scene, rng: random.Random, number: int, *, short: bool = False) -> tuple[str, ...]:
+    """`number` captions that people might have written: true and fluent.
+
+    Args:
+        scene: what they describe.
+        rng: source of wording.
+        number: how many.
+        short: whether they name two objects with their colours, in under 40 words; by default they are nearly complete,
+            40 to 150 words long.
+    """
     found = []
     for _ in range(number):
-        style = Style(split=rng.choice((0.2, 0.5)), filler=rng.randint(0, 2), spatial=rng.randint(0, 2))
-        known = sorted(scene.facts(), key=str)  # the order of a set of strings differs between processes
-        facts = {fact for fact in known if fact[0] in ("object", "count") or rng.random() < 0.97}
-        found.append(describe(scene, rng, facts=facts, style=style).text)
+        # In a fixed order: a set of strings has another one in every process, and each draws a random number.
+        facts = sorted(scene.facts(), key=str)
+        if short:
+            named = {entity.noun for entity in rng.sample(scene.entities, 2)}
+            stated = {
+                fact for fact in facts if fact[0] in ("object", "count", "colour", "action") and named & set(fact)
+            }
+            style = Style()
+        else:
+            style = Style(split=rng.choice((0.2, 0.5)), filler=rng.randint(0, 2), spatial=rng.randint(0, 2))
+            stated = {fact for fact in facts if fact[0] in ("object", "count") or rng.random() < 0.97}
+        found.append(describe(scene, rng, facts=stated, style=style).text)
     return tuple(found)
 
 

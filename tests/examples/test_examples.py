@@ -11,9 +11,26 @@ from pathlib import Path
 import pytest
 
 from examples import best_of_n, evaluate_vela, grpo_vela, rerank_candidates, score_captions
+from examples.embedded import make
+from integrations.demo.captioner import load_captioner
+from reward import CaptionSample, load_scorer
+from reward.scenes import make_dataset
 
 FOLDER = Path(score_captions.__file__).parent
 TESTED = {"score_captions", "rerank_candidates", "best_of_n", "evaluate_vela", "grpo_vela"}
+
+
+def test_the_embedded_checkpoints_can_be_made(tmp_path):
+    """Every step of the scripts behind reward/assets, two updates each, up to checkpoints that load and score."""
+    states, assets = tmp_path / "states", tmp_path / "assets"
+    make.main(["--output", str(states), "--assets", str(assets), "--steps", "2"])
+    scorer = load_scorer("vela", assets / "vela", device="cpu")
+    row = make_dataset(1, 1)[0]
+    table = scorer.score([CaptionSample(row["cand"], row["image"], row["refs"])])
+    assert not table.errors
+    load_captioner(assets / "captioner")
+    assert "vision 2 steps" in (assets / "vela" / "README.md").read_text()
+    make.main(["--output", str(states), "--steps", "2", "--only", "vision"])  # done already: nothing to do
 
 
 def test_every_example_is_tested_here():

@@ -124,7 +124,14 @@ class VelaScorer:
         groups = group_samples(samples, use_images=self.model.image is not None)
         # samples of one image come together, so that its features need not be kept
         groups.sort(key=lambda group: group.image_key or "")
-        with torch.inference_mode(), _evaluating(self.model), _progress(len(samples), progress) as advance:
+        # a caller's autocast, around a whole generation say, must not change scores
+        own_precision = torch.autocast(self.model.device.type, enabled=False)
+        with (
+            torch.inference_mode(),
+            own_precision,
+            _evaluating(self.model),
+            _progress(len(samples), progress) as advance,
+        ):
             for window in _windows(groups):
                 advance(run.score(window))
         if run.truncated.any():

@@ -16,6 +16,9 @@ from reward.metrics.vela.prompts import REFERENCE_MARK, REFERENCE_SEPARATOR, Pro
 __all__ = ["PromptTokenizer", "PromptTokens", "TextBranch", "add_lora"]
 
 
+_POSITION_TABLES = ("wpe", "embed_positions", "position_embeddings")  # GPT-2, OPT, and others without rotation
+
+
 class PromptTokens(NamedTuple):
     """One prompt: the ids before the candidate, the candidate's, those after it, and whether any text was cut."""
 
@@ -160,6 +163,21 @@ def add_lora(decoder: nn.Module, settings: LoraSettings) -> nn.Module:
     return decoder
 
 
+def _check_room(decoder: nn.Module, prompts: PromptTokenizer) -> None:
+    """Refuses prompts longer than a learned table of positions, which would stop a run in its middle."""
+    config = prompts.config
+    longest = max(len(prompts.tail(aspect)) for aspect in config.prompts)
+    needed = config.max_prefix_tokens + config.max_candidate_tokens + longest
+    for name, module in decoder.named_modules():
+        is_table = isinstance(module, nn.Embedding) and name.rsplit(".", 1)[-1] in _POSITION_TABLES
+        if is_table and module.num_embeddings < needed:
+            raise ValueError(
+                f"the language model has {module.num_embeddings} positions, but max_prefix_tokens="
+                f"{config.max_prefix_tokens} and max_candidate_tokens={config.max_candidate_tokens} with {longest} "
+                f"tokens after them take {needed}: lower these two"
+            )
+
+
 class TextBranch(nn.Module):
     """g_r2c = [mean of the last hidden states over the whole prompt ; the last token's], size 2 * d.
 
@@ -178,6 +196,7 @@ class TextBranch(nn.Module):
         if config.lora is not None:
             self.decoder = add_lora(self.decoder, config.lora)
         self.prompts = PromptTokenizer(tokenizer, config)
+        _check_room(self.decoder, self.prompts)
         self.size = 2 * self.decoder.config.get_text_config().hidden_size
         self._states = CausalStates(self.decoder)
 

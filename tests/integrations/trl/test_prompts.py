@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import pytest
 from datasets import Dataset, Features, Image, List, Value
 from PIL import Image as PILImage
@@ -33,13 +35,18 @@ def test_prompt_image_and_references():
     assert [block["type"] for block in messages[1]["content"]] == ["image", "text"]
 
 
-def test_paths_are_read_as_images(tmp_path):
+def test_paths_are_read_as_images_and_rows_without_one_left_out(tmp_path, caplog):
+    """A processor that gets None among the images stops the training, so such rows must not reach it."""
     RED.save(tmp_path / "red.png")
-    data = Dataset.from_dict({"file_name": [str(tmp_path / "red.png"), None], "caption": ["A red square.", None]})
-    data = make_prompt_dataset(data, image_column="file_name", references_column="caption")
+    path = str(tmp_path / "red.png")
+    data = Dataset.from_dict({"file_name": [None, path, path], "caption": ["Lost.", "A red square.", None]})
+    with caplog.at_level(logging.WARNING):
+        data = make_prompt_dataset(data, image_column="file_name", references_column="caption")
+    assert "1 of 3 rows have no image in column 'file_name'" in caplog.text
     assert data[0]["image"].getpixel((0, 0)) == (255, 0, 0)
     assert data["references"][:] == [["A red square."], None]
-    assert data[1]["image"] is None
+    with pytest.raises(InvalidSampleError, match="no image in any row"):
+        make_prompt_dataset(Dataset.from_dict({"image": [None]}).cast_column("image", Image()))
 
 
 def test_a_prompt_column_is_replaced_and_the_given_data_set_left_alone():
