@@ -43,7 +43,8 @@ output means nothing.
 
 - Data: synthetic scenes of `reward.scenes`, drawn anew at every step from string seeds ("vision 1 0", ...): no scene of
   `make_dataset`, which draws from seeds of another form.
-- Made by `python -m examples.embedded.make`, seeds and sizes as in that folder. Steps done: {training}
+- Made by `python -m examples.embedded.make`, seeds and sizes as in that folder.
+- Updates: {training}
 - Weights are stored in float16.
 {history}
 """

@@ -17,7 +17,7 @@ def test_prompts_longer_than_a_table_of_positions_are_refused_at_once():
     tokenizer = load_scorer("vela", device="cpu").model.tokenizer
     model = GPT2Model(GPT2Config(vocab_size=len(tokenizer), n_positions=64, n_embd=8, n_layer=1, n_head=1))
     text = TextConfig(backbone=None, architecture={"model_type": "gpt2"}, lora=None, chat_template=False)
-    with pytest.raises(ValueError, match="64 positions.*max_prefix_tokens=1536.*lower these"):
+    with pytest.raises(ValueError, match=r"64 positions.*max_prefix_tokens=1536.*lower these"):
         VelaModel.from_config(VelaConfig(text=text, image=None), text_model=model, tokenizer=tokenizer)
 
 
