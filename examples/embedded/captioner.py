@@ -24,12 +24,12 @@ from examples.embedded.clip_config import MEAN, STD
 from examples.embedded.schedule import fit
 from examples.embedded.tokenizer import load_tokenizer
 from examples.embedded.vision import VisionWithLabels, make_clip, pixels
+from integrations.demo.captioner import PROMPT
 from reward.scenes import Oracle, Scene, Style, describe, drop_facts, make_error, sample_scene
 from reward.scenes.edits import ERRORS
 
-__all__ = ["PROMPT", "make_captioner", "training_caption"]
+__all__ = ["make_captioner", "training_caption"]
 
-PROMPT = "Describe the picture."
 CHAT_TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n"
     "{% if message['content'] is string %}{{ message['content'] }}{% else %}"

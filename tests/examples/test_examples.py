@@ -109,6 +109,14 @@ def test_grpo_vela_with_its_controls_and_again_from_what_is_kept(
     assert (tmp_path / "grpo.md").read_text() == text
 
 
+def test_grpo_vela_refuses_pieces_of_other_options(tmp_path, capsys):
+    asked = {"steps": "4"}
+    (tmp_path / "options.json").write_text(json.dumps(asked))
+    with pytest.raises(SystemExit):
+        grpo_vela.main(["--steps", "5", "--output", str(tmp_path)])
+    assert "steps=5 (was 4)" in capsys.readouterr().err
+
+
 def test_shuffled_rewards_are_the_same_numbers_within_each_group():
     class Reward:
         __name__ = "vela"

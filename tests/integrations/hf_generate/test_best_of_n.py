@@ -246,6 +246,7 @@ def test_a_metric_reward_chooses_and_its_aspects_too():
     ("n", "options", "message"),
     [
         (4, {"num_beams": 2}, "no beams"),
+        (4, {"encoder_repetition_penalty": 1.5}, "encoder_repetition_penalty would reach the first ones only"),
         (2, {"num_return_sequences": 3, "do_sample": True}, "num_return_sequences=3 asks for more than the n=2"),
         (4, {"cache_implementation": "static"}, "static cache"),
         (4, {"images": IMAGES[:1]}, "1 images for a batch of 2 prompts"),

@@ -125,6 +125,21 @@ def test_on_error_raise(completions, columns, message):
         call(MetricReward(ToyScorer(), on_error="raise"), completions, **columns)
 
 
+@pytest.mark.parametrize("invisible", ["\u200b", " \u2060\ufeff\n", "\x00"])
+def test_a_caption_without_a_visible_character_is_an_empty_one(invisible):
+    reward = MetricReward(ToyScorer())
+    assert call(reward, [invisible, "red"])[0] == call(reward, ["", "red"])[0]
+    assert reward.failures["empty caption"] == 2
+
+
+def test_a_completion_that_is_no_unicode_fails_alone():
+    reward = MetricReward(ToyScorer())
+    rewards = call(reward, ["a red dog", "half \ud83d"])
+    assert rewards[0] is not None
+    assert rewards[1] is None
+    assert reward.failures["no caption"] == 1
+
+
 def test_an_empty_caption_is_no_error():
     assert call(MetricReward(ToyScorer(), on_error="raise"), [""]) == [0.0]
 
