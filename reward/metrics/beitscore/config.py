@@ -1,0 +1,121 @@
+"""BeitScoreConfig: everything about a BEiTScore model that is not a weight, as it stands in a checkpoint's config.json."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
+
+from reward.errors import CheckpointError, ConfigError
+from reward.metrics.beitscore.spec import SPEC
+
+__all__ = ["PRESETS", "BeitScoreConfig", "preset_config"]
+
+
+@dataclass(frozen=True)
+class BeitScoreConfig:
+    """A BEiTScore model. The defaults are BEiT-3 base at patch 16 and 480 pixels.
+
+    Args:
+        hidden_size: width d of both streams.
+        layers, heads: depth, and attention heads a layer; `heads` divides `hidden_size`.
+        ffn_size: hidden units of a feed-forward network.
+        image_size, patch_size: sides in pixels; an image becomes `(image_size // patch_size) ** 2` patches.
+        vocab_size: rows of the token table.
+        text_positions: rows of the text's position table. Two are reserved, so a caption has at most
+            `text_positions - 2` tokens.
+        head_size: hidden units of the score head.
+        drop_path: highest rate of stochastic depth in training, in [0, 1); layer k of L drops at k / (L - 1) of it.
+        image_mean, image_std: per channel, of pixels in [0, 1].
+
+    Raises:
+        ConfigError: a size that is not positive or does not fit another.
+
+    Example:
+        >>> config = BeitScoreConfig()
+        >>> config.patches, config.max_text_tokens
+        (900, 1022)
+        >>> BeitScoreConfig.from_dict(config.to_dict()) == config
+        True
+    """
+
+    hidden_size: int = 768
+    layers: int = 12
+    heads: int = 12
+    ffn_size: int = 3072
+    image_size: int = 480
+    patch_size: int = 16
+    vocab_size: int = 64010
+    text_positions: int = 1024
+    head_size: int = 256
+    drop_path: float = 0.15
+    image_mean: tuple[float, float, float] = (0.5, 0.5, 0.5)
+    image_std: tuple[float, float, float] = (0.5, 0.5, 0.5)
+
+    def __post_init__(self) -> None:
+        for name in ("image_mean", "image_std"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
+            if len(getattr(self, name)) != 3:
+                raise ConfigError(f"BEiTScore {name} needs three numbers, got {getattr(self, name)}")
+        sizes = [entry.name for entry in fields(self) if entry.type == "int"]
+        for name in sizes:
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ConfigError(f"BEiTScore {name} must be a whole number of at least 1, got {value!r}")
+        if self.hidden_size % self.heads:
+            raise ConfigError(f"BEiTScore heads ({self.heads}) must divide hidden_size ({self.hidden_size})")
+        if self.image_size % self.patch_size:
+            raise ConfigError(f"BEiTScore patch_size ({self.patch_size}) must divide image_size ({self.image_size})")
+        if self.text_positions < 3:
+            raise ConfigError(f"BEiTScore text_positions must be at least 3 (two are reserved), got {self.text_positions}")
+        if not 0 <= self.drop_path < 1:
+            raise ConfigError(f"BEiTScore drop_path must be in [0, 1), got {self.drop_path}")
+
+    @property
+    def patches(self) -> int:
+        """Patches of an image."""
+        return (self.image_size // self.patch_size) ** 2
+
+    @property
+    def max_text_tokens(self) -> int:
+        """Longest caption in tokens, start and end included."""
+        return self.text_positions - 2
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON-able dict, with the metric's name."""
+        plain = asdict(self)
+        return {"metric": SPEC.name, **plain, "image_mean": list(self.image_mean), "image_std": list(self.image_std)}
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> BeitScoreConfig:
+        """Reads `to_dict`'s output; every setting must be there.
+
+        Raises:
+            CheckpointError: unknown, missing or unfit settings, such as a newer version of this library would write.
+        """
+        settings = {key: value for key, value in plain.items() if key != "metric"}
+        absent = [entry.name for entry in fields(cls) if entry.name not in settings]
+        if absent:
+            raise CheckpointError(f"not a BEiTScore configuration: {', '.join(absent)} not stated")
+        try:
+            return cls(**settings)
+        except (TypeError, ConfigError) as error:
+            raise CheckpointError(f"not a BEiTScore configuration that this version can read: {error}") from error
+
+
+PRESETS: Mapping[str, BeitScoreConfig] = {
+    "base": BeitScoreConfig(),
+    "large": BeitScoreConfig(hidden_size=1024, layers=24, heads=16, ffn_size=4096),
+}
+
+
+def preset_config(name: str, **changes: Any) -> BeitScoreConfig:
+    """The configuration of a published BEiT-3 size, `"base"` or `"large"`, with changes.
+
+    Example:
+        >>> preset_config("large", image_size=384).layers
+        24
+    """
+    if name not in PRESETS:
+        raise ConfigError(f"unknown BEiT-3 size {name!r}; known: {', '.join(PRESETS)}")
+    return replace(PRESETS[name], **changes)

@@ -1,0 +1,243 @@
+"""The BEiT-3 encoder: one transformer over image patches and caption tokens, with parameters of its own per modality."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+from reward.metrics.beitscore.config import BeitScoreConfig
+
+__all__ = ["Beit3", "Multiway"]
+
+EPS = 1e-5
+# Both position tables keep their first two rows for padding, as in the toolkit that BEiT-3 was trained with.
+FIRST_POSITION = 2
+
+Streams = tuple[torch.Tensor, torch.Tensor]
+
+
+class Multiway(nn.Module):
+    """Two modules of one shape: `A` for the image stream, `B` for the text stream (BEiT-3, section 2.1).
+
+    The streams stay apart except in attention, so that no tensor is split and joined for every layer.
+    """
+
+    def __init__(self, make: type[nn.Module], *args: int, **kwargs: float) -> None:
+        super().__init__()
+        self.A = make(*args, **kwargs)
+        self.B = make(*args, **kwargs)
+
+    def forward(self, streams: Streams) -> Streams:
+        return self.A(streams[0]), self.B(streams[1])
+
+
+class Attention(nn.Module):
+    """Self-attention over both streams at once, with a LayerNorm before the output projection (sub-LN)."""
+
+    def __init__(self, config: BeitScoreConfig) -> None:
+        super().__init__()
+        width = config.hidden_size
+        self.heads = config.heads
+        self.q_proj = Multiway(nn.Linear, width, width)
+        self.k_proj = Multiway(nn.Linear, width, width)
+        self.v_proj = Multiway(nn.Linear, width, width)
+        self.out_proj = Multiway(nn.Linear, width, width)
+        self.inner_attn_ln = Multiway(nn.LayerNorm, width, eps=EPS)
+
+    def forward(self, streams: Streams, mask: torch.Tensor | None) -> Streams:
+        query, key, value = (self._heads(project(streams)) for project in (self.q_proj, self.k_proj, self.v_proj))
+        mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
+        mixed = mixed.transpose(1, 2).flatten(2)
+        split = streams[0].shape[1]
+        return self.out_proj(self.inner_attn_ln((mixed[:, :split], mixed[:, split:])))
+
+    def _heads(self, streams: Streams) -> torch.Tensor:
+        joined = torch.cat(streams, dim=1)
+        return joined.view(*joined.shape[:2], self.heads, -1).transpose(1, 2)
+
+
+class FeedForward(nn.Module):
+    """Linear, GELU, LayerNorm (sub-LN), linear."""
+
+    def __init__(self, width: int, hidden: int) -> None:
+        super().__init__()
+        self.fc1 = nn.Linear(width, hidden)
+        self.ffn_layernorm = nn.LayerNorm(hidden, eps=EPS)
+        self.fc2 = nn.Linear(hidden, width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.fc2(self.ffn_layernorm(F.gelu(self.fc1(x))))
+
+
+class Layer(nn.Module):
+    """Pre-norm attention and feed-forward network, each added to the stream with stochastic depth."""
+
+    def __init__(self, config: BeitScoreConfig, drop_path: float) -> None:
+        super().__init__()
+        self.drop_path = drop_path
+        self.self_attn_layer_norm = Multiway(nn.LayerNorm, config.hidden_size, eps=EPS)
+        self.self_attn = Attention(config)
+        self.final_layer_norm = Multiway(nn.LayerNorm, config.hidden_size, eps=EPS)
+        self.ffn = Multiway(FeedForward, config.hidden_size, config.ffn_size)
+
+    def forward(self, image: torch.Tensor, text: torch.Tensor, mask: torch.Tensor | None) -> Streams:
+        streams = (image, text)
+        streams = self._add(streams, self.self_attn(self.self_attn_layer_norm(streams), mask))
+        return self._add(streams, self.ffn(self.final_layer_norm(streams)))
+
+    def _add(self, streams: Streams, change: Streams) -> Streams:
+        if not self.training or self.drop_path == 0:
+            return streams[0] + change[0], streams[1] + change[1]
+        # One draw a sample for both streams: a layer is skipped for the whole sequence.
+        keep = 1 - self.drop_path
+        factor = torch.empty(len(change[0]), 1, 1, device=change[0].device).bernoulli_(keep).div_(keep)
+        return tuple(x + y * factor.to(y.dtype) for x, y in zip(streams, change, strict=True))  # type: ignore[return-value]
+
+
+class VisionEmbedding(nn.Module):
+    """Patches to vectors, with the CLS token in front. `mask_token` belongs to pre-training and is only kept."""
+
+    def __init__(self, config: BeitScoreConfig) -> None:
+        super().__init__()
+        size = config.patch_size
+        self.proj = nn.Conv2d(3, config.hidden_size, size, stride=size)
+        self.cls_token = nn.Parameter(torch.zeros(1, 1, config.hidden_size))
+        self.mask_token = nn.Parameter(torch.zeros(1, 1, config.hidden_size))
+
+    def forward(self, image: torch.Tensor) -> torch.Tensor:
+        patches = self.proj(image).flatten(2).transpose(1, 2)
+        return torch.cat([self.cls_token.expand(len(patches), -1, -1), patches], dim=1)
+
+
+class Encoder(nn.Module):
+    """Position tables, layers and the last LayerNorms."""
+
+    def __init__(self, config: BeitScoreConfig) -> None:
+        super().__init__()
+        rows = (FIRST_POSITION + 1 + config.patches, config.text_positions)
+        self.embed_positions = nn.ModuleDict(
+            {name: nn.Embedding(count, config.hidden_size) for name, count in zip("AB", rows, strict=True)}
+        )
+        rates = [config.drop_path * k / max(1, config.layers - 1) for k in range(config.layers)]
+        self.layers = nn.ModuleList(Layer(config, rate) for rate in rates)
+        self.layer_norm = Multiway(nn.LayerNorm, config.hidden_size, eps=EPS)
+
+
+class Beit3(nn.Module):
+    """BEiT-3 without heads; its parameters are named as in the published checkpoints (below `beit3.`).
+
+    The sequence is [image CLS, patches, text tokens]; only text is padded. New weights are drawn as in the
+    sub-LN architecture (Foundation Transformers, section 2): values, output and feed-forward matrices are scaled by
+    sqrt(log(2 L)).
+
+    Args:
+        config: sizes.
+
+    Example:
+        >>> config = BeitScoreConfig(hidden_size=8, layers=1, heads=2, ffn_size=16, image_size=32, vocab_size=50)
+        >>> states = Beit3(config).eval()(torch.zeros(2, 3, 32, 32), torch.tensor([[0, 7, 2], [0, 2, 1]]),
+        ...                               torch.tensor([[0, 0, 0], [0, 0, 1]]))
+        >>> [tuple(stream.shape) for stream in states]
+        [(2, 5, 8), (2, 3, 8)]
+    """
+
+    def __init__(self, config: BeitScoreConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.gradient_checkpointing = False
+        self.text_embed = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.vision_embed = VisionEmbedding(config)
+        self.encoder = Encoder(config)
+        self._initialise()
+
+    def _initialise(self) -> None:
+        scale = math.sqrt(math.log(2 * self.config.layers)) if self.config.layers > 1 else 1.0
+        for name, parameter in self.named_parameters():
+            if parameter.is_meta:
+                return
+            if name.endswith("bias"):
+                nn.init.zeros_(parameter)
+            elif "proj" in name and parameter.dim() == 2:
+                small = "q_proj" in name or "k_proj" in name or "v_proj" in name
+                nn.init.xavier_normal_(parameter, gain=2**-0.5 if small else 1.0)
+                if "v_proj" in name or "out_proj" in name:
+                    parameter.data.mul_(scale)
+            elif ".fc" in name and parameter.dim() == 2:
+                nn.init.xavier_normal_(parameter, gain=scale)
+            elif "embed" in name:
+                nn.init.trunc_normal_(parameter, std=0.02)
+
+    def embed_image(self, image: torch.Tensor) -> torch.Tensor:
+        """Embeddings (B, 1 + patches, d) of normalised pixels (B, 3, S, S), S the configured size.
+
+        They do not depend on the caption: captions of one image can share them.
+
+        Raises:
+            ValueError: another shape.
+        """
+        size = self.config.image_size
+        if image.dim() != 4 or tuple(image.shape[1:]) != (3, size, size):
+            raise ValueError(f"image must have the shape (B, 3, {size}, {size}), got {tuple(image.shape)}")
+        return self.vision_embed(image) + self.encoder.embed_positions["A"].weight[FIRST_POSITION:]
+
+    def embed_text(
+        self, text_ids: torch.Tensor, text_padding_mask: torch.Tensor | None, positions: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Embeddings (B, L, d) of token ids (B, L), int64; padded ones are zero.
+
+        Args:
+            text_padding_mask: (B, L), nonzero where padding is; None for none.
+            positions: (B, L) or (L,), int64, places in the caption from 0; None counts from the left.
+
+        Raises:
+            ValueError: more tokens than the position table holds.
+        """
+        if positions is None:
+            positions = torch.arange(text_ids.shape[1], device=text_ids.device)
+        if text_ids.shape[1] > self.config.max_text_tokens:
+            raise ValueError(
+                f"a caption of {text_ids.shape[1]} tokens does not fit: the position table holds "
+                f"{self.config.max_text_tokens}; shorten text_ids, as BeitScoreTokenizer does"
+            )
+        states = self.text_embed(text_ids) + self.encoder.embed_positions["B"](positions + FIRST_POSITION)
+        if text_padding_mask is not None:
+            states = states.masked_fill(text_padding_mask.bool()[..., None], 0)
+        return states
+
+    def forward(
+        self, image: torch.Tensor, text_ids: torch.Tensor, text_padding_mask: torch.Tensor | None = None
+    ) -> Streams:
+        """Last states of both streams, (B, 1 + patches, d) and (B, L, d); see `embed_image` and `embed_text`."""
+        return self.run(self.embed_image(image), self.embed_text(text_ids, text_padding_mask), text_padding_mask)
+
+    def run(self, image: torch.Tensor, text: torch.Tensor, text_padding_mask: torch.Tensor | None) -> Streams:
+        """Last states of both streams from their embeddings."""
+        for states in self.states(image, text, text_padding_mask):
+            streams = states
+        return self.encoder.layer_norm(streams)
+
+    def states(
+        self, image: torch.Tensor, text: torch.Tensor, text_padding_mask: torch.Tensor | None
+    ) -> Iterator[Streams]:
+        """States of both streams after each layer, before the last LayerNorm."""
+        mask = attention_mask(image, text_padding_mask)
+        for layer in self.encoder.layers:
+            if self.gradient_checkpointing and self.training:
+                image, text = checkpoint(layer, image, text, mask, use_reentrant=False)
+            else:
+                image, text = layer(image, text, mask)
+            yield image, text
+
+
+def attention_mask(image: torch.Tensor, text_padding_mask: torch.Tensor | None) -> torch.Tensor | None:
+    """(B, 1, 1, T), True where a key may be attended to; None where nothing is padded."""
+    if text_padding_mask is None or not text_padding_mask.any():
+        return None
+    padded = text_padding_mask.bool()
+    seen = torch.ones(image.shape[:2], dtype=torch.bool, device=padded.device)
+    return torch.cat([seen, ~padded], dim=1)[:, None, None]
