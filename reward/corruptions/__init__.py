@@ -1,0 +1,1 @@
+"""Wrong captions made on purpose, for training metrics: word level, rewrites by language models, retrieval."""

@@ -1,0 +1,186 @@
+"""Captions cut into words and punctuation, and the part of speech of each word."""
+
+from __future__ import annotations
+
+import functools
+import re
+import unicodedata
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from reward.errors import ConfigError
+
+__all__ = ["CLOSERS", "END_MARKS", "PARTS", "Tagger", "Token", "join", "split_sentences", "split_words", "tag_words"]
+
+PARTS = ("noun", "verb", "adjective", "adverb")
+# Words and punctuation marks of one sentence -> for each a part of speech, or anything else for "none of PARTS".
+Tagger: TypeAlias = Callable[[Sequence[str]], Sequence[str]]
+
+_SPACE = re.compile(r"(\s+)")
+CLOSERS = "\"'”’»)]」』"  # what may follow an end mark
+# Latin sentences end before white space, those of scripts without spaces anywhere.
+END_MARKS = ".!?…。！？"
+_CLOSERS = f"[{re.escape(CLOSERS)}]*"
+_SENTENCE_END = re.compile(rf"(?:[.!?…]+{_CLOSERS}(?=\s)|[。！？]+{_CLOSERS})\s*|\n+\s*")
+_ABBREVIATIONS = frozenset(
+    ("mr", "mrs", "ms", "dr", "st", "prof", "vs", "etc", "e.g", "i.e", "approx", "fig", "jr", "sr")
+)
+# The tagger's model uses the BNC's C5 tags. Forms of be, have and do, modal verbs and particles are left out on
+# purpose: they are no keywords, and repeating them teaches nothing about content.
+_C5_PARTS = {"NN": "noun", "NP": "noun", "VV": "verb", "AJ": "adjective", "AV0": "adverb"}
+
+
+@dataclass(frozen=True)
+class Token:
+    """A piece of text between white space: `before` and `after` are punctuation, `word` may be empty.
+
+    `space` is the white space that follows.
+    """
+
+    before: str
+    word: str
+    after: str
+    space: str
+
+    @property
+    def ends_sentence(self) -> bool:
+        """Whether the next word begins a sentence."""
+        if "\n" in self.space:
+            return True
+        if not any(mark in self.after for mark in END_MARKS):
+            return False
+        return not (self.after == "." and _is_abbreviation(self.word))
+
+
+def split_words(text: str) -> list[Token]:
+    """Cuts a text at white space, and punctuation off the ends of each piece; `join` gives the same text back.
+
+    A script without spaces, such as Chinese, is one word.
+
+    Example:
+        >>> [token.word for token in split_words("A well-lit (red) star!")]
+        ['A', 'well-lit', 'red', 'star']
+        >>> join(split_words(" A star!")) == " A star!"
+        True
+    """
+    pieces = _SPACE.split(text)
+    tokens = []
+    for piece, space in zip(pieces[::2], [*pieces[1::2], ""], strict=True):
+        start, end = 0, len(piece)
+        while start < end and _is_punctuation(piece[start]):
+            start += 1
+        while end > start and _is_punctuation(piece[end - 1]):
+            end -= 1
+        tokens.append(Token(piece[:start], piece[start:end], piece[end:], space))
+    return tokens
+
+
+def join(tokens: Sequence[Token]) -> str:
+    """The text of tokens."""
+    return "".join(token.before + token.word + token.after + token.space for token in tokens)
+
+
+def split_sentences(text: str) -> list[tuple[str, str]]:
+    """Cuts a text into sentences.
+
+    Sentences end at a full stop, question or exclamation mark before white space, at the marks of Chinese and Japanese,
+    and at line breaks; not after common abbreviations and initials.
+
+    Returns:
+        Pairs of a sentence with its end mark and the white space after it; joined they give the text.
+
+    Example:
+        >>> split_sentences("Dr. Who waves. Is it late? Yes")
+        [('Dr. Who waves.', ' '), ('Is it late?', ' '), ('Yes', '')]
+    """
+    sentences, start = [], 0
+    for match in _SENTENCE_END.finditer(text):
+        mark = match.group().rstrip()
+        words = text[start : match.start()].split()
+        if mark == "." and words and _is_abbreviation(words[-1].lstrip("(\"'“")):
+            continue
+        end = match.start() + len(mark)
+        if all(character.isspace() or _is_punctuation(character) for character in text[start:end]):
+            continue  # marks alone go with the sentence that follows
+        sentences.append((text[start:end], text[end : match.end()]))
+        start = match.end()
+    if text[start:]:
+        sentences.append((text[start:], ""))
+    return sentences
+
+
+def tag_words(text: str, tagger: Tagger | None = None) -> list[tuple[str, str]]:
+    """Finds the part of speech of every word of an English caption.
+
+    The tagger is HanTa (a hidden Markov model over morphemes, whose model comes with the package, so that nothing is
+    downloaded). It guesses unknown words from their endings; like any tagger it errs now and then, most often where
+    one form is noun and verb ("watches") or on words in capitals. For other languages pass a tagger of your own.
+
+    Args:
+        text: a caption.
+        tagger: called with the words and punctuation marks of one sentence, gives one of `PARTS`, or anything else,
+            for each.
+
+    Returns:
+        (word, part) for each word without its punctuation, in order; part is one of `PARTS` or "other".
+
+    Raises:
+        ConfigError: the tagger does not give one answer a word.
+
+    Example:
+        >>> tag_words("A small dog runs quickly.")
+        [('A', 'other'), ('small', 'adjective'), ('dog', 'noun'), ('runs', 'verb'), ('quickly', 'adverb')]
+    """
+    tagger = tagger or _hanta_parts
+    found: list[tuple[str, str]] = []
+    sentence: list[Token] = []
+    tokens = split_words(text)
+    for index, token in enumerate(tokens):
+        sentence.append(token)
+        if token.ends_sentence or index == len(tokens) - 1:
+            found += _tag_sentence(sentence, tagger)
+            sentence = []
+    return found
+
+
+def _tag_sentence(tokens: Sequence[Token], tagger: Tagger) -> list[tuple[str, str]]:
+    pieces: list[str] = []
+    places: list[int] = []
+    for token in tokens:
+        pieces += list(token.before)
+        if token.word:
+            places.append(len(pieces))
+            pieces.append(_without_possessive(token.word))
+        pieces += list(token.after)
+    if not places:
+        return []
+    parts = list(tagger(pieces))
+    if len(parts) != len(pieces):
+        raise ConfigError(f"the tagger gave {len(parts)} parts for {len(pieces)} words and marks: {pieces!r:.200}")
+    words = [token.word for token in tokens if token.word]
+    return [(w, parts[p] if parts[p] in PARTS else "other") for w, p in zip(words, places, strict=True)]
+
+
+def _hanta_parts(words: Sequence[str]) -> list[str]:
+    tags = [tag for _, _, tag in _hanta().tag_sent(list(words))]
+    return [_C5_PARTS.get(tag[:2]) or _C5_PARTS.get(tag, "other") for tag in tags]
+
+
+@functools.cache
+def _hanta() -> Any:
+    from HanTa import HanoverTagger
+
+    return HanoverTagger.HanoverTagger("morphmodel_en.pgz")
+
+
+def _is_punctuation(character: str) -> bool:
+    return unicodedata.category(character).startswith("P")
+
+
+def _is_abbreviation(word: str) -> bool:
+    return word.lower() in _ABBREVIATIONS or (len(word) == 1 and word.isupper() and word not in "AI")
+
+
+def _without_possessive(word: str) -> str:
+    return word[:-2] if len(word) > 2 and word.endswith(("'s", "’s")) else word
