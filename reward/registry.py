@@ -7,6 +7,7 @@ import os
 import pkgutil
 from functools import lru_cache
 from importlib.metadata import entry_points
+from importlib.util import find_spec
 from typing import Any
 
 import reward.metrics
@@ -20,8 +21,9 @@ __all__ = ["list_metrics", "load_scorer", "metric_spec"]
 def _specs() -> dict[str, MetricSpec]:
     found: dict[str, MetricSpec] = {}
     for module in pkgutil.iter_modules(reward.metrics.__path__):
-        if module.ispkg:
-            spec = importlib.import_module(f"reward.metrics.{module.name}.spec").SPEC
+        name = f"reward.metrics.{module.name}.spec"
+        if module.ispkg and find_spec(name):  # a folder without spec.py is no scorer, such as the judge of pairs
+            spec = importlib.import_module(name).SPEC
             found[spec.name] = spec
     for point in entry_points(group="capreward.metrics"):
         spec = point.load()

@@ -1,0 +1,192 @@
+"""From what a judge answers about two captions to a verdict, and how much the place of a caption decided."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+__all__ = ["Opinion", "PositionBias", "Verdict", "Winner", "combine", "measure_position_bias", "parse_reply"]
+
+Winner: TypeAlias = Literal["A", "B", "tie"]
+
+# A whole line that gives the verdict, as "Verdict: 2" or, in the words of CapArena's files, "Caption 2 is better."
+_LINE = re.compile(
+    r"^\W*(?:final\s+)?(?:verdict|judge?ment)\W*:\W*(?:caption\s*)?(?P<choice>[12]|tied?)(?:\s+is\s+better)?\W*$",
+    re.IGNORECASE | re.MULTILINE,
+)
+_REASON = re.compile(r"^\W*reason\w*\W*:\s*", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Opinion:
+    """One answer of a judge about two captions, in the order in which they were shown.
+
+    Args:
+        first, second, tie: probabilities that the caption shown first is better, the second, or neither; sum 1. An
+            answer in words gives one of them 1.
+        reason: what the judge said for it, if it was asked to.
+    """
+
+    first: float
+    second: float
+    tie: float
+    reason: str = ""
+
+    @property
+    def choice(self) -> Literal["first", "second", "tie"]:
+        """The more probable place; a tie where no place is strictly ahead of everything else."""
+        if self.first > max(self.second, self.tie):
+            return "first"
+        return "second" if self.second > max(self.first, self.tie) else "tie"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Which of two captions, A and B, is better.
+
+    Args:
+        winner: "A", "B" or "tie"; None if the judge's answer could not be read.
+        probabilities: of A, B and a tie, mean over the orders asked; None without a winner.
+        a_first, b_first: the judge's opinion with A shown first, and with B; None if not asked.
+        error: why there is no winner.
+    """
+
+    winner: Winner | None
+    probabilities: tuple[float, float, float] | None = None
+    a_first: Opinion | None = None
+    b_first: Opinion | None = None
+    error: str | None = None
+
+    @property
+    def points(self) -> float:
+        """What A wins, in [0, 1]: P(A) + P(tie) / 2. What B wins is 1 minus this. NaN without a winner."""
+        if self.probabilities is None:
+            return float("nan")
+        a, b, _ = self.probabilities
+        return 0.5 + (a - b) / 2
+
+    @property
+    def choices(self) -> tuple[Winner, ...]:
+        """What each order asked says by itself: A shown first, then B shown first."""
+        shown: tuple[tuple[Opinion | None, Winner, Winner], ...] = ((self.a_first, "A", "B"), (self.b_first, "B", "A"))
+        names = [(o.choice, first, second) for o, first, second in shown if o is not None]
+        return tuple({"first": first, "second": second}.get(choice, "tie") for choice, first, second in names)
+
+    @property
+    def reason(self) -> str:
+        """The judge's reason; of two orders both, the second marked, because its "caption 1" is B."""
+        reasons = [opinion.reason and f"{mark}{opinion.reason}" for mark, opinion in self._orders()]
+        return "\n".join(filter(None, reasons))
+
+    def _orders(self) -> Iterator[tuple[str, Opinion]]:
+        for mark, opinion in (("", self.a_first), ("With the captions exchanged: ", self.b_first)):
+            if opinion is not None:
+                yield mark, opinion
+
+
+def combine(a_first: Opinion | None, b_first: Opinion | None) -> Verdict:
+    """The verdict of one order or of both.
+
+    The probabilities of the orders are averaged, caption by caption, so that what the judge adds to a place cancels.
+    A caption wins if its mean probability is strictly the largest of the three; everything else is a tie. For answers
+    in words this says: both orders must name the same winner, otherwise it is a tie.
+
+    Args:
+        a_first: the opinion with A shown first.
+        b_first: the opinion with B shown first.
+
+    Raises:
+        ValueError: neither is given.
+
+    Example:
+        >>> combine(Opinion(1, 0, 0), Opinion(0, 1, 0)).winner, combine(Opinion(1, 0, 0), Opinion(1, 0, 0)).winner
+        ('A', 'tie')
+    """
+    if a_first is None and b_first is None:
+        raise ValueError("a verdict needs the judge's opinion in at least one order")
+    rows = [] if a_first is None else [(a_first.first, a_first.second, a_first.tie)]
+    rows += [] if b_first is None else [(b_first.second, b_first.first, b_first.tie)]
+    a, b, tie = (sum(column) / len(rows) for column in zip(*rows, strict=True))
+    winner: Winner = "A" if a > max(b, tie) else "B" if b > max(a, tie) else "tie"
+    return Verdict(winner, (a, b, tie), a_first, b_first)
+
+
+def parse_reply(text: str) -> Opinion | str:
+    """Reads a reply of the form `Reason: ...` and, on a line of its own, `Verdict: 1`, `Verdict: 2` or `Verdict: tie`.
+
+    The words of CapArena's files (`Judgment: Caption 1 is better.`) are read, too. Verdict lines that disagree are
+    refused: one of them may be quoted from a caption.
+
+    Returns:
+        The opinion, or why the reply cannot be read.
+
+    Example:
+        >>> parse_reply("Reason: only the first one names the dog.\\nVerdict: 1").choice
+        'first'
+        >>> parse_reply("I like both.")
+        "the judge gave no line 'Verdict: 1', 'Verdict: 2' or 'Verdict: tie', but: 'I like both.'"
+    """
+    lines = list(_LINE.finditer(text))
+    choices = {match["choice"].lower()[0] for match in lines}
+    if not choices:
+        return f"the judge gave no line 'Verdict: 1', 'Verdict: 2' or 'Verdict: tie', but: {text.strip()[-200:]!r}"
+    if len(choices) > 1:
+        return f"the judge gave verdicts that disagree: {' / '.join(match[0].strip() for match in lines)!r:.200}"
+    (choice,) = choices
+    reason = _REASON.sub("", text[: lines[0].start()].strip()).strip()
+    return Opinion(float(choice == "1"), float(choice == "2"), float(choice == "t"), reason)
+
+
+@dataclass(frozen=True)
+class PositionBias:
+    """How far the places of two captions, and not the captions, decided.
+
+    Args:
+        first, second, ties: answers for the caption shown first, the one shown second, and neither.
+        both_orders: pairs that were asked in both orders.
+        inconsistent: of those, pairs whose two answers differ.
+        reversed: of those, pairs in which each order names another winner: the place alone decided.
+    """
+
+    first: int
+    second: int
+    ties: int
+    both_orders: int
+    inconsistent: int
+    reversed: int
+
+    @property
+    def first_share(self) -> float:
+        """Share of the answers with a winner that name the caption shown first; 0.5 is no bias, NaN without any."""
+        return _share(self.first, self.first + self.second)
+
+    @property
+    def inconsistency(self) -> float:
+        """Share of the pairs asked in both orders whose two answers differ; NaN if there are none."""
+        return _share(self.inconsistent, self.both_orders)
+
+
+def measure_position_bias(verdicts: Iterable[Verdict]) -> PositionBias:
+    """Counts over many verdicts; with one order a pair, the order must have been drawn at random to say anything.
+
+    Example:
+        >>> bias = measure_position_bias([combine(Opinion(1, 0, 0), Opinion(1, 0, 0))])
+        >>> bias.first_share, bias.inconsistency
+        (1.0, 1.0)
+    """
+    places = {"first": 0, "second": 0, "tie": 0}
+    both = inconsistent = reverse = 0
+    for verdict in verdicts:
+        for _, opinion in verdict._orders():
+            places[opinion.choice] += 1
+        if len(verdict.choices) == 2:
+            both += 1
+            inconsistent += len(set(verdict.choices)) == 2
+            reverse += set(verdict.choices) == {"A", "B"}
+    return PositionBias(places["first"], places["second"], places["tie"], both, inconsistent, reverse)
+
+
+def _share(part: int, whole: int) -> float:
+    return part / whole if whole else float("nan")
