@@ -1,4 +1,4 @@
-"""BeitScoreConfig: everything about a BEiTScore model that is not a weight, as it stands in a checkpoint's config.json."""
+"""BeitScoreConfig: all of a BEiTScore model that is not a weight, as it stands in a checkpoint's config.json."""
 
 from __future__ import annotations
 
@@ -67,7 +67,9 @@ class BeitScoreConfig:
         if self.image_size % self.patch_size:
             raise ConfigError(f"BEiTScore patch_size ({self.patch_size}) must divide image_size ({self.image_size})")
         if self.text_positions < 3:
-            raise ConfigError(f"BEiTScore text_positions must be at least 3 (two are reserved), got {self.text_positions}")
+            raise ConfigError(
+                f"BEiTScore text_positions must be at least 3 (two are reserved), got {self.text_positions}"
+            )
         if not 0 <= self.drop_path < 1:
             raise ConfigError(f"BEiTScore drop_path must be in [0, 1), got {self.drop_path}")
 

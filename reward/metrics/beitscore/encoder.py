@@ -1,9 +1,10 @@
-"""The BEiT-3 encoder: one transformer over image patches and caption tokens, with parameters of its own per modality."""
+"""The BEiT-3 encoder: one transformer over image patches and caption tokens, each with its own parameters."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import cast
 
 import torch
 from torch import nn
@@ -110,7 +111,7 @@ class VisionEmbedding(nn.Module):
         self.mask_token = nn.Parameter(torch.zeros(1, 1, config.hidden_size))
 
     def forward(self, image: torch.Tensor) -> torch.Tensor:
-        patches = self.proj(image).flatten(2).transpose(1, 2)
+        patches = self.proj(image.to(self.proj.weight.dtype)).flatten(2).transpose(1, 2)
         return torch.cat([self.cls_token.expand(len(patches), -1, -1), patches], dim=1)
 
 
@@ -183,7 +184,7 @@ class Beit3(nn.Module):
         size = self.config.image_size
         if image.dim() != 4 or tuple(image.shape[1:]) != (3, size, size):
             raise ValueError(f"image must have the shape (B, 3, {size}, {size}), got {tuple(image.shape)}")
-        return self.vision_embed(image) + self.encoder.embed_positions["A"].weight[FIRST_POSITION:]
+        return self.vision_embed(image) + cast(nn.Embedding, self.encoder.embed_positions["A"]).weight[FIRST_POSITION:]
 
     def embed_text(
         self, text_ids: torch.Tensor, text_padding_mask: torch.Tensor | None, positions: torch.Tensor | None = None

@@ -58,6 +58,11 @@ class BeitScoreModel(nn.Module):
             nn.Linear(config.hidden_size, config.head_size), nn.GELU(), nn.Linear(config.head_size, 1)
         )
 
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return self.pooler.dense.weight.device
+
     def encode(
         self, image: torch.Tensor, text_ids: torch.Tensor, text_padding_mask: torch.Tensor | None = None
     ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -83,7 +88,8 @@ class BeitScoreModel(nn.Module):
 
     def logits(self, pooled: torch.Tensor) -> torch.Tensor:
         """Scores before the sigmoid (B,), float32, of pooled vectors (B, d)."""
-        return self.head(pooled)[:, 0].float()
+        # The head of a half-precision model may be held in float32.
+        return self.head(pooled.to(next(self.head.parameters()).dtype))[:, 0].float()
 
     def forward(
         self,

@@ -1,0 +1,52 @@
+"""The state in which a network scores: no gradients, eval mode, its own precision; and a bar for long runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import nn
+
+__all__ = ["scoring_mode", "scoring_progress"]
+
+
+@contextmanager
+def scoring_mode(model: nn.Module, device: torch.device) -> Iterator[None]:
+    """Without gradients, without the caller's autocast, in eval mode; every module gets its own mode back after.
+
+    A caller's autocast, around a whole generation say, must not change scores.
+
+    Args:
+        model: the network that scores.
+        device: where it is.
+
+    Example:
+        >>> model = nn.Dropout()
+        >>> with scoring_mode(model, torch.device("cpu")):
+        ...     model.training, torch.is_inference_mode_enabled()
+        (False, True)
+        >>> model.training
+        True
+    """
+    training = [module for module in model.modules() if module.training]
+    model.eval()
+    try:
+        with torch.inference_mode(), torch.autocast(device.type, enabled=False):
+            yield
+    finally:
+        for module in training:
+            module.training = True
+
+
+@contextmanager
+def scoring_progress(name: str, total: int, shown: bool) -> Iterator[Callable[[int], None]]:
+    """Gives a function to be called with the number of samples that are done; draws a bar if `shown`."""
+    if not shown:
+        yield lambda count: None
+        return
+    from rich.progress import Progress
+
+    with Progress() as bar:
+        task = bar.add_task(name, total=total)
+        yield lambda count: bar.advance(task, count)

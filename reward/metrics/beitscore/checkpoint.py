@@ -1,0 +1,250 @@
+"""Reads published BEiT-3 weights, and reads and writes BEiTScore checkpoint folders."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch.nn import functional as F
+
+from reward.checkpoints import (
+    WEIGHTS_FILE,
+    load_strict,
+    load_tensors,
+    read_config,
+    resolve_checkpoint,
+    save_checkpoint,
+)
+from reward.errors import CheckpointError
+from reward.metrics.beitscore.config import PRESETS, BeitScoreConfig
+from reward.metrics.beitscore.encoder import FIRST_POSITION
+from reward.metrics.beitscore.model import BeitScoreModel
+from reward.metrics.beitscore.spec import SPEC
+from reward.metrics.beitscore.tokenizer import BeitScoreTokenizer
+
+__all__ = ["LoadReport", "load_beit3", "load_model", "save_model"]
+
+_ENCODER, _POOLER, _HEAD = "beit3.", "pooler.", "head."
+_VISION_TABLE = "beit3.encoder.embed_positions.A.weight"
+_TEXT_TABLE = "beit3.encoder.embed_positions.B.weight"
+_PATCH_WEIGHT = "beit3.vision_embed.proj.weight"
+_TOKENS = "beit3.text_embed.weight"
+_FFN_WEIGHT = "beit3.encoder.layers.0.ffn.A.fc1.weight"
+_BEFORE_PATCHES = FIRST_POSITION + 1  # two reserved rows and the CLS token's
+
+
+@dataclass(frozen=True)
+class LoadReport:
+    """What became of the keys of a published checkpoint.
+
+    Args:
+        used: keys whose weights the model now has.
+        unused: keys of heads that BEiTScore does not have; their weights were dropped.
+        missing: keys of the model that the file does not hold; they were drawn at random and must be trained.
+        interpolated: used keys that were resized to another number of patches.
+    """
+
+    used: tuple[str, ...]
+    unused: tuple[str, ...]
+    missing: tuple[str, ...]
+    interpolated: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return (
+            f"{len(self.used)} keys used ({len(self.interpolated)} interpolated), {len(self.unused)} dropped, "
+            f"{len(self.missing)} new: {', '.join(self.missing)}"
+        )
+
+
+def load_beit3(
+    path: str | os.PathLike[str], *, config: BeitScoreConfig | None = None
+) -> tuple[BeitScoreModel, LoadReport]:
+    """Starts a BEiTScore model from published BEiT-3 weights; its score head is new and must be trained.
+
+    The encoder must be there in every key. The pooler is taken where there is one, as in checkpoints for question
+    answering; otherwise it is new as well. The file's own heads are dropped. For another image size than the file's,
+    give a configuration: the table of patch positions is then interpolated (bicubic), as BEiT-3 itself does.
+
+    Args:
+        path: `.pth` in the published layout (a dict under the key `model`; tensors and plain containers only), or
+            `.safetensors` with the same keys.
+        config: sizes; None reads them from the shapes. The number of heads cannot be read from shapes: it is known
+            for the published widths, and else taken from `heads` in the metadata of a safetensors file.
+
+    Returns:
+        The model in eval mode, float32, on the CPU; and what was used, dropped and missing.
+
+    Raises:
+        CheckpointError: unreadable file, a pickle that wants to run code, encoder keys that are missing, unknown or of
+            another shape, or sizes that cannot be found out.
+
+    Example:
+        >>> model, report = load_beit3("tests/golden/beit3_tiny_weights.safetensors")
+        >>> model.config.image_size, model.config.layers, report.missing
+        (32, 2, ('head.0.weight', 'head.0.bias', 'head.2.weight', 'head.2.bias'))
+    """
+    path = Path(path)
+    tensors = load_tensors(path)
+    if config is None:
+        config = _config_of(tensors, path)
+    kept = {key: value for key, value in tensors.items() if key.startswith((_ENCODER, _POOLER))}
+    unused = tuple(key for key in tensors if key not in kept)
+    interpolated: tuple[str, ...] = ()
+    table = kept.get(_VISION_TABLE)
+    if table is not None and len(table) != _BEFORE_PATCHES + config.patches:
+        kept[_VISION_TABLE] = _interpolate(table, config.image_size // config.patch_size, path)
+        interpolated = (_VISION_TABLE,)
+
+    model = _empty_model(config)
+    _reset(model.head)
+    new = {f"{_HEAD}{key}": value for key, value in model.head.state_dict().items()}
+    if not any(key.startswith(_POOLER) for key in kept):
+        _reset(model.pooler)
+        new |= {f"{_POOLER}{key}": value for key, value in model.pooler.state_dict().items()}
+    load_strict(model, {**kept, **new}, where=f"BEiT-3 checkpoint {str(path)!r}")
+    return model.eval(), LoadReport(tuple(kept), unused, tuple(new), interpolated)
+
+
+def _empty_model(config: BeitScoreConfig) -> BeitScoreModel:
+    """A model with memory of its own but no values: quicker than drawing numbers that a file then overwrites."""
+    with torch.device("meta"):
+        model = BeitScoreModel(config)
+    return model.to_empty(device="cpu")
+
+
+def _reset(module: torch.nn.Module) -> None:
+    for part in module.modules():
+        if isinstance(part, (torch.nn.Linear, torch.nn.LayerNorm)):
+            part.reset_parameters()
+
+
+def _config_of(tensors: Mapping[str, torch.Tensor], path: Path) -> BeitScoreConfig:
+    """The configuration that the shapes of a BEiT-3 checkpoint state."""
+    absent = [key for key in (_VISION_TABLE, _TEXT_TABLE, _PATCH_WEIGHT, _TOKENS, _FFN_WEIGHT) if key not in tensors]
+    if absent:
+        raise CheckpointError(f"{str(path)!r} is not a BEiT-3 checkpoint in its published layout: it lacks {absent[0]}")
+    vocab_size, width = tensors[_TOKENS].shape
+    patch = tensors[_PATCH_WEIGHT].shape[-1]
+    layers = 1 + max(int(key.split(".")[3]) for key in tensors if key.startswith("beit3.encoder.layers."))
+    return BeitScoreConfig(
+        hidden_size=width,
+        layers=layers,
+        heads=_heads_of(width, path),
+        ffn_size=len(tensors[_FFN_WEIGHT]),
+        image_size=patch * _side(tensors[_VISION_TABLE], path),
+        patch_size=patch,
+        vocab_size=vocab_size,
+        text_positions=len(tensors[_TEXT_TABLE]),
+    )
+
+
+def _heads_of(width: int, path: Path) -> int:
+    stated = None
+    if path.suffix == ".safetensors":
+        from safetensors import safe_open
+
+        with safe_open(path, "pt") as file:
+            stated = (file.metadata() or {}).get("heads")
+    if stated is not None:
+        if not stated.isdecimal():
+            raise CheckpointError(f"{str(path)!r}: the metadata state heads={stated!r}, which is no number")
+        return int(stated)
+    for preset in PRESETS.values():
+        if preset.hidden_size == width:
+            return preset.heads
+    raise CheckpointError(
+        f"{str(path)!r} has width {width}, which is no published size of BEiT-3, so its number of attention heads is "
+        "not known: pass config=BeitScoreConfig(..., heads=...), or state heads in the safetensors metadata"
+    )
+
+
+def _side(table: torch.Tensor, path: Path) -> int:
+    """Patches along one side of the square that a position table belongs to."""
+    patches = len(table) - _BEFORE_PATCHES
+    side = math.isqrt(max(0, patches))
+    if side < 1 or side * side != patches:
+        raise CheckpointError(
+            f"{str(path)!r}: {_VISION_TABLE} has {len(table)} rows, which is no square number of patches and "
+            f"{_BEFORE_PATCHES} more"
+        )
+    return side
+
+
+def _interpolate(table: torch.Tensor, side: int, path: Path) -> torch.Tensor:
+    old = _side(table, path)
+    grid = table[_BEFORE_PATCHES:].float().view(1, old, old, -1).permute(0, 3, 1, 2)
+    grid = F.interpolate(grid, size=(side, side), mode="bicubic", align_corners=False)
+    return torch.cat([table[:_BEFORE_PATCHES].float(), grid.flatten(2)[0].T])
+
+
+def load_model(
+    source: str | os.PathLike[str],
+    *,
+    revision: str | None = None,
+    device: torch.device | str | None = None,
+    dtype: torch.dtype | str | None = None,
+) -> tuple[BeitScoreModel, BeitScoreTokenizer]:
+    """Loads a checkpoint; see `BeitScoreScorer.from_pretrained`."""
+    if Path(source).is_file():
+        raise CheckpointError(
+            f"{os.fspath(source)!r} is a file; a BEiTScore checkpoint is a folder. Published BEiT-3 weights have no "
+            "trained score head: start from them with reward.metrics.beitscore.load_beit3, and train "
+            "(`capreward train beitscore`)"
+        )
+    folder = resolve_checkpoint(source, metric=SPEC.name, revision=revision)
+    where = f"BEiTScore checkpoint {os.fspath(source)!r}"
+    config = BeitScoreConfig.from_dict(read_config(folder, metric=SPEC.name))
+    tokenizer = BeitScoreTokenizer.from_folder(folder, max_tokens=config.max_text_tokens)
+    if tokenizer.size > config.vocab_size:
+        raise CheckpointError(
+            f"{where}: its tokenizer has {tokenizer.size} tokens and its table only {config.vocab_size} rows"
+        )
+    model = _empty_model(config)
+    load_strict(model, load_tensors(folder / WEIGHTS_FILE), where=where)
+    if dtype is not None:
+        dtype = getattr(torch, dtype) if isinstance(dtype, str) else dtype
+        model.beit3.to(dtype)
+        model.pooler.to(dtype)  # the head stays in float32: it costs nothing, and scores keep their digits
+    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    return model.to(device).eval(), tokenizer
+
+
+def save_model(
+    model: BeitScoreModel,
+    tokenizer: BeitScoreTokenizer,
+    folder: str | os.PathLike[str],
+    *,
+    dtype: torch.dtype | None = None,
+    card: str | None = None,
+) -> None:
+    """Writes a checkpoint folder; see `BeitScoreScorer.save_pretrained`."""
+    tensors = model.state_dict()
+    if dtype is not None:
+        tensors = {key: value.to(dtype) for key, value in tensors.items()}
+    tokenizer.save(folder)
+    save_checkpoint(folder, config=model.config.to_dict(), tensors=tensors, card=card or make_card(model.config))
+
+
+def make_card(config: BeitScoreConfig) -> str:
+    """A model card that says what the checkpoint is made of; whoever trained it adds data and figures."""
+    return f"""---
+library_name: capreward
+license: apache-2.0
+tags: [image-captioning, metric, reward-model]
+---
+
+# BEiTScore caption metric
+
+One score in [0, 1] for an image and a caption, without references: a BEiT-3 cross-encoder of {config.layers} layers and
+width {config.hidden_size}, images of {config.image_size} pixels, captions of up to {config.max_text_tokens} tokens.
+
+```python
+from reward import load_scorer
+
+load_scorer("beitscore", "<this repository>")
+```
+"""

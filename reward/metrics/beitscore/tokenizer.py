@@ -1,0 +1,209 @@
+"""BeitScoreTokenizer: captions to padded token ids, from `beit3.spm` or from a tokenizer of our own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from reward.backbones.plain_text import PlainTextEncoder
+from reward.errors import CheckpointError
+
+__all__ = ["FAST_FILE", "SPM_FILE", "BeitScoreTokenizer"]
+
+SPM_FILE = "beit3.spm"
+FAST_FILE = "tokenizer.json"
+_FILES_OF_FAST = (FAST_FILE, "tokenizer_config.json", "special_tokens_map.json")
+
+# XLM-R numbers its tokens as fairseq did: four control tokens come first, and pieces of the sentencepiece file follow
+# one place later than in that file, whose own first three are <unk>, <s> and </s>.
+_START, _PAD, _END, _UNKNOWN = range(4)
+_SPM_HEAD = ("<unk>", "<s>", "</s>")
+_SHIFT = 1
+
+_CHARACTERS_PER_TOKEN = 32  # no sensible caption has longer tokens; the rest of a huge one is not even looked at
+
+
+class BeitScoreTokenizer:
+    """Start token, caption, end token, padding on the right.
+
+    White space is collapsed to single blanks. A caption that does not fit is cut at its end; the end token always
+    stays. Of every caption, no more than 32 characters per token that fits are looked at, so that a text of any
+    length costs a bounded time. Control tokens written in a caption stay text.
+
+    Args:
+        encode: gives the ids of a caption without tokens around it; must not parse control tokens.
+        save: writes what `from_folder` reads into an existing folder.
+        start, end, pad: ids of the tokens around the caption and behind it.
+        size: number of tokens: ids are below it.
+        max_tokens: longest row, start and end included: a configuration's `max_text_tokens`.
+    """
+
+    def __init__(
+        self,
+        encode: Callable[[str], list[int]],
+        save: Callable[[Path], Any],
+        *,
+        start: int,
+        end: int,
+        pad: int,
+        size: int,
+        max_tokens: int,
+    ) -> None:
+        if max_tokens < 3:
+            raise ValueError(f"max_tokens must be at least 3 (start, one token, end), got {max_tokens}")
+        self.start, self.end, self.pad, self.size, self.max_tokens = start, end, pad, size, max_tokens
+        self._encode, self._save = encode, save
+
+    @classmethod
+    def from_spm(cls, path: str | os.PathLike[str], *, max_tokens: int = 1022) -> BeitScoreTokenizer:
+        """From BEiT-3's sentencepiece file, `beit3.spm`, numbered as in XLM-R.
+
+        Args:
+            path: the file.
+            max_tokens: see the class.
+
+        Raises:
+            CheckpointError: the file is missing, damaged, or its control pieces are not XLM-R's.
+        """
+        encode = _SpmEncoder(path)
+        size = encode.pieces + _SHIFT
+        return cls(encode, encode.save, start=_START, end=_END, pad=_PAD, size=size, max_tokens=max_tokens)
+
+    @classmethod
+    def from_fast(cls, tokenizer: Any, *, max_tokens: int) -> BeitScoreTokenizer:
+        """From a `PreTrainedTokenizerFast` with start (bos), end (eos) and padding tokens.
+
+        Args:
+            tokenizer: is not changed.
+            max_tokens: see the class.
+
+        Raises:
+            CheckpointError: one of the three tokens is not set.
+
+        Example:
+            >>> from tokenizers import Tokenizer, models
+            >>> from transformers import PreTrainedTokenizerFast
+            >>> letters = {letter: row for row, letter in enumerate(["<p>", "<s>", "</s>", " ", *"ader"])}
+            >>> fast = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.BPE(letters, [])),
+            ...                                pad_token="<p>", bos_token="<s>", eos_token="</s>")
+            >>> ids, padding, cut = BeitScoreTokenizer.from_fast(fast, max_tokens=6)(["a  red", "a red deer"])
+            >>> ids.tolist(), cut
+            ([[1, 4, 3, 7, 6, 2], [1, 4, 3, 7, 6, 2]], [True, True])
+        """
+        ids = {name: getattr(tokenizer, f"{name}_token_id") for name in ("bos", "eos", "pad")}
+        absent = [name for name, token in ids.items() if token is None]
+        if absent:
+            raise CheckpointError(f"BEiTScore's tokenizer needs {', '.join(f'{name}_token' for name in absent)}")
+        return cls(
+            PlainTextEncoder(tokenizer),
+            tokenizer.save_pretrained,
+            start=ids["bos"],
+            end=ids["eos"],
+            pad=ids["pad"],
+            size=len(tokenizer),
+            max_tokens=max_tokens,
+        )
+
+    @classmethod
+    def from_folder(cls, folder: str | os.PathLike[str], *, max_tokens: int) -> BeitScoreTokenizer:
+        """From the tokenizer file of a checkpoint folder: `beit3.spm` or `tokenizer.json`.
+
+        Raises:
+            CheckpointError: neither or both are there, or the file cannot be read.
+        """
+        folder = Path(folder)
+        there = [name for name in (SPM_FILE, FAST_FILE) if (folder / name).is_file()]
+        if len(there) != 1:
+            raise CheckpointError(
+                f"{str(folder)!r} must hold one of {SPM_FILE} and {FAST_FILE}, found {' and '.join(there) or 'neither'}"
+            )
+        if there == [SPM_FILE]:
+            return cls.from_spm(folder / SPM_FILE, max_tokens=max_tokens)
+        from transformers import PreTrainedTokenizerFast
+
+        try:
+            # by class, not AutoTokenizer, which would look for a model_type in our config.json
+            tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
+        except Exception as error:  # the tokenizers library raises plain Exception for a damaged file
+            raise CheckpointError(f"{str(folder / FAST_FILE)!r} cannot be read: {error}") from error
+        return cls.from_fast(tokenizer, max_tokens=max_tokens)
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Writes `beit3.spm` or `tokenizer.json` into a folder, which is made if absent.
+
+        Raises:
+            CheckpointError: the folder cannot be written.
+        """
+        folder = Path(folder)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            for name in (SPM_FILE, *_FILES_OF_FAST):  # the other kind's would make the folder ambiguous
+                (folder / name).unlink(missing_ok=True)
+            self._save(folder)
+        except OSError as error:
+            raise CheckpointError(f"checkpoint folder {str(folder)!r} cannot be written: {error}") from error
+
+    def __call__(self, captions: Sequence[str]) -> tuple[torch.Tensor, torch.Tensor, list[bool]]:
+        """Token ids of captions.
+
+        Returns:
+            Ids (B, L), int64, L the longest of these captions; padding (B, L), bool, True where padding is; and for
+            each caption whether it was cut.
+        """
+        rows, cut = self.encode(captions)
+        ids, padding = self.pad_rows(rows)
+        return ids, padding, cut
+
+    def encode(self, captions: Sequence[str]) -> tuple[list[list[int]], list[bool]]:
+        """Ids of each caption with start and end token, unpadded, and whether it was cut."""
+        rows, cut = [], []
+        room = self.max_tokens - 2
+        for caption in captions:
+            collapsed = " ".join(caption.split())
+            looked_at = collapsed[: _CHARACTERS_PER_TOKEN * self.max_tokens]
+            tokens = self._encode(looked_at)
+            cut.append(len(tokens) > room or len(looked_at) < len(collapsed))
+            rows.append([self.start, *tokens[:room], self.end])
+        return rows, cut
+
+    def pad_rows(self, rows: Sequence[Sequence[int]]) -> tuple[torch.Tensor, torch.Tensor]:
+        """Ids and padding (B, L) of rows of ids."""
+        ids = torch.full((len(rows), max(map(len, rows), default=0)), self.pad, dtype=torch.long)
+        padding = torch.ones(ids.shape, dtype=torch.bool)
+        for place, row in enumerate(rows):
+            ids[place, : len(row)] = torch.tensor(row)
+            padding[place, : len(row)] = False
+        return ids, padding
+
+
+class _SpmEncoder:
+    """From text to XLM-R's ids by a sentencepiece file, whose control pieces are never found in text."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        from sentencepiece import SentencePieceProcessor
+
+        try:
+            self.content = Path(path).read_bytes()
+        except OSError as error:
+            raise CheckpointError(f"sentencepiece file {str(path)!r} cannot be read: {error}") from error
+        try:
+            self.processor = SentencePieceProcessor(model_proto=self.content)
+            self.pieces = self.processor.get_piece_size()
+            head = tuple(self.processor.id_to_piece(row) for row in range(min(len(_SPM_HEAD), self.pieces)))
+        except (RuntimeError, OSError, ValueError) as error:
+            raise CheckpointError(f"{str(path)!r} is not a readable sentencepiece file: {error}") from error
+        if head != _SPM_HEAD:
+            raise CheckpointError(
+                f"{str(path)!r} is not numbered as beit3.spm is: its first pieces are {', '.join(head) or 'none'}, "
+                f"not {', '.join(_SPM_HEAD)}"
+            )
+
+    def __call__(self, text: str) -> list[int]:
+        return [piece + _SHIFT if piece else _UNKNOWN for piece in self.processor.encode(text)]
+
+    def save(self, folder: Path) -> None:
+        (folder / SPM_FILE).write_bytes(self.content)
