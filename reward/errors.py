@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 __all__ = [
     "CapRewardError",
     "CheckpointError",
@@ -9,6 +12,7 @@ __all__ = [
     "DataError",
     "ImageError",
     "InvalidSampleError",
+    "JudgeError",
     "MissingExtraError",
     "OutputError",
     "UnknownMetricError",
@@ -26,6 +30,28 @@ class InvalidSampleError(CapRewardError, ValueError):
 
 class ImageError(InvalidSampleError):
     """An image cannot be read: missing file, broken bytes, too many pixels."""
+
+
+class JudgeError(CapRewardError, RuntimeError):
+    """A judge cannot answer.
+
+    `failures` says which questions failed and why, {index: reason}, and `results` holds the answers to all others,
+    in the shape of the call. Without `failures` the judge itself fails: wrong key, no such model, server down.
+    """
+
+    def __init__(self, message: str, *, failures: Mapping[int, str] | None = None, results: Any = None) -> None:
+        super().__init__(message)
+        self.failures = dict(failures or {})
+        self.results = results
+
+    @classmethod
+    def of(cls, failures: Mapping[int, str], results: Any) -> JudgeError:
+        """The error of single questions, with the first one's reason in the message."""
+        index = min(failures)
+        message = (
+            f"{len(failures)} of {len(results)} questions have no answer, first questions[{index}]: {failures[index]}"
+        )
+        return cls(message, failures=failures, results=results)
 
 
 class CheckpointError(CapRewardError, ValueError):

@@ -1,0 +1,203 @@
+"""What every judge speaks: questions in, token probabilities or a written answer out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+from reward.errors import InvalidSampleError
+from reward.samples import check_encodable, is_blank
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from reward.samples import ImageLike
+
+__all__ = ["Answer", "Judge", "Question", "Usage", "check_answers", "check_questions", "token_text"]
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """One turn of a conversation with a judge, to be answered.
+
+    What is the same for many questions should come first: the image always does, then `text` from its beginning.
+    A judge may compute a shared beginning once.
+
+    Args:
+        text: what the user says in this turn.
+        image: shown before the first text of the user, in the first turn of the conversation; None for text only.
+        system: system message, or None.
+        history: earlier turns, `((role, text), ...)`, where "user" and "assistant" take turns and "user" begins.
+        prefill: how the judge's answer begins; it goes on from there. Not every server can do this.
+
+    Raises:
+        InvalidSampleError: a field has the wrong type, `text` is blank, or the history does not take turns.
+
+    Example:
+        >>> first = Question("Rate this caption from 0.0 to 1.0: A red star.", image="star.png")
+        >>> Question("Why?", image=first.image, history=((("user", first.text)), ("assistant", "0.8"))).turns()
+        [('user', 'Rate this caption from 0.0 to 1.0: A red star.'), ('assistant', '0.8'), ('user', 'Why?')]
+    """
+
+    text: str
+    image: ImageLike | None = None
+    system: str | None = None
+    history: tuple[tuple[str, str], ...] = ()
+    prefill: str = ""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.text, str) or is_blank(self.text):
+            raise InvalidSampleError(f"the text of a question must be a string that says something, got {self.text!r}")
+        object.__setattr__(self, "history", tuple(tuple(turn) for turn in self.history))
+        wanted = ("user", "assistant") * (len(self.history) // 2)
+        if len(self.history) % 2 or any(len(turn) != 2 for turn in self.history):
+            raise InvalidSampleError('history must hold pairs of turns, (("user", text), ("assistant", text), ...)')
+        if tuple(role for role, _ in self.history) != wanted:
+            raise InvalidSampleError(
+                f"history must alternate from 'user' to 'assistant', got roles {[role for role, _ in self.history]}"
+            )
+        texts = {"text": self.text, "system": self.system or "", "prefill": self.prefill}
+        texts.update({f"history[{index}]": text for index, (_, text) in enumerate(self.history)})
+        for name, text in texts.items():
+            if not isinstance(text, str):
+                raise InvalidSampleError(f"{name} of a question must be a string, got {type(text).__name__}")
+            check_encodable(text, f"{name} of a question")
+
+    def turns(self) -> list[tuple[str, str]]:
+        """The conversation as (role, text), without the prefill."""
+        system = [("system", self.system)] if self.system is not None else []
+        return [*system, *self.history, ("user", self.text)]  # type: ignore[list-item]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a judge wrote.
+
+    Args:
+        text: the answer, after the prefill, without end marks.
+        tokens: its tokens as text, end marks included; joined they give the text up to white space. Empty where
+            `top_logprobs` was 0 or the server tells nothing.
+        logprobs: per token, {token text: natural logarithm of its probability} of its likeliest alternatives (and of
+            the tokens tracked). Tokens with equal text are added up. Texts are as the tokenizer writes them, often
+            with a leading space: see `token_text`.
+        truncated: whether the limit of new tokens cut it.
+    """
+
+    text: str
+    tokens: tuple[str, ...] = ()
+    logprobs: tuple[dict[str, float], ...] = ()
+    truncated: bool = False
+
+
+@dataclass
+class Usage:
+    """What a judge has done so far; read it any time.
+
+    Args:
+        answered: questions answered by the model.
+        cached: questions answered from what was kept, or by a twin in the same call: they cost nothing.
+        input_tokens: tokens read, images included; what a shared beginning saves is not counted again.
+        output_tokens: tokens written.
+        cost: price of the tokens, where prices were given.
+    """
+
+    answered: int = 0
+    cached: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost: float = 0.0
+
+
+@runtime_checkable
+class Judge(Protocol):
+    """A vision-language model that answers questions, always greedily: equal questions get equal answers.
+
+    If some questions cannot be answered (and others can), both methods answer the others first and then raise a
+    `JudgeError` whose `failures` is {index: reason} and whose `results` is what would have been returned, with NaN
+    rows or None at the failures. A JudgeError without `failures` is about the judge itself.
+    """
+
+    name: str
+    usage: Usage
+
+    def answer_distribution(self, questions: Sequence[Question], answers: Sequence[str]) -> np.ndarray:
+        """Probability that each answer is the next token.
+
+        White space around a token does not count: "5", " 5" and "\\n5" are one answer and their probabilities are
+        added. Rows are not normalised: what is missing to 1 went to other tokens. A token that a server does not
+        list among its likeliest has probability 0 here, although it has a little.
+
+        Args:
+            questions: any number.
+            answers: different tokens, without white space.
+
+        Returns:
+            float64 array (len(questions), len(answers)), in [0, 1].
+
+        Raises:
+            JudgeError: no token reads like an answer; or the judge fails.
+        """
+        ...
+
+    def generate(
+        self,
+        questions: Sequence[Question],
+        *,
+        max_new_tokens: int = 256,
+        top_logprobs: int = 0,
+        track: Sequence[str] = (),
+    ) -> list[Answer]:
+        """Writes an answer to each question.
+
+        Args:
+            questions: any number.
+            max_new_tokens: length limit.
+            top_logprobs: how many of the likeliest tokens to report at each position.
+            track: tokens that are reported at each position however unlikely they are, under the stripped text given
+                here and with all their spellings added up. A server cannot do that: it reports at most the likeliest
+                20, and `track` is ignored.
+
+        Returns:
+            One answer a question, in order.
+
+        Raises:
+            JudgeError: the judge fails.
+        """
+        ...
+
+    def pieces(self, text: str) -> tuple[str, ...] | None:
+        """How the judge's tokenizer cuts a text, as stripped, non-empty token texts; None where that is unknown.
+
+        `pieces("0.85") == ("0", ".", "8", "5")` says that digits are written one by one, and `pieces("5") == ("5",)`
+        that 5 is a single token.
+        """
+        ...
+
+
+def token_text(token: str) -> str:
+    """A token's text as answers are compared: without white space and the marks that tokenizers use for it.
+
+    Example:
+        >>> token_text(" 5"), token_text("\\u01205"), token_text("\\u25815")
+        ('5', '5', '5')
+    """
+    return token.replace("\u2581", " ").replace("\u0120", " ").replace("\u010a", " ").strip()
+
+
+def check_questions(questions: Sequence[Question]) -> None:
+    """Raises InvalidSampleError unless every item is a Question."""
+    for index, question in enumerate(questions):
+        if not isinstance(question, Question):
+            raise InvalidSampleError(f"questions[{index}] must be a Question, got {type(question).__name__}")
+
+
+def check_answers(answers: Sequence[str]) -> None:
+    """Raises ValueError unless answers are different, non-empty strings without white space around them."""
+    if isinstance(answers, str) or not len(answers):
+        raise ValueError(f"answers must be a list of tokens, got {answers!r}")
+    for answer in answers:
+        if not isinstance(answer, str) or not answer or answer != token_text(answer):
+            raise ValueError(f"each answer must be a token without white space, got {answer!r}")
+    if len(set(answers)) < len(answers):
+        raise ValueError(f"answers must differ, got {list(answers)}")

@@ -1,0 +1,91 @@
+"""A judge that answers from functions, for tests and for trying things without a model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from reward.errors import JudgeError
+from reward.judges.base import Answer, Question, Usage, check_answers, check_questions
+
+__all__ = ["ScriptedJudge"]
+
+
+class ScriptedJudge:
+    """Answers from functions.
+
+    Args:
+        answer: question -> Answer or its text, for `generate`.
+        distribution: question -> {answer: probability}, for `answer_distribution`; answers left out have 0.
+        pieces: text -> its tokens; by default the text's characters without white space.
+        name: how reports call it.
+
+    Example:
+        >>> judge = ScriptedJudge(distribution=lambda question: {"4": 0.25, "5": 0.75})
+        >>> judge.answer_distribution([Question("How good?")], ["3", "4", "5"])
+        array([[0.  , 0.25, 0.75]])
+    """
+
+    def __init__(
+        self,
+        answer: Callable[[Question], Answer | str] | None = None,
+        distribution: Callable[[Question], Mapping[str, float]] | None = None,
+        *,
+        pieces: Callable[[str], tuple[str, ...] | None] = lambda text: tuple("".join(text.split())),
+        name: str = "scripted",
+    ) -> None:
+        self.name = name
+        self.usage = Usage()
+        self._answer, self._distribution, self._pieces = answer, distribution, pieces
+
+    def answer_distribution(self, questions: Sequence[Question], answers: Sequence[str]) -> np.ndarray:
+        """Probabilities (N, len(answers)); see Judge. A JudgeError that the function raises is that row's failure."""
+        check_questions(questions)
+        check_answers(answers)
+        if self._distribution is None:
+            raise JudgeError("this scripted judge has no function `distribution`")
+        table = np.full((len(questions), len(answers)), np.nan)
+        failures: dict[int, str] = {}
+        for row, question in enumerate(questions):
+            try:
+                given = self._distribution(question)
+            except JudgeError as error:
+                failures[row] = str(error)
+            else:
+                table[row] = [given.get(answer, 0.0) for answer in answers]
+        self.usage.answered += len(questions) - len(failures)
+        if failures:
+            raise JudgeError.of(failures, table)
+        return table
+
+    def generate(
+        self,
+        questions: Sequence[Question],
+        *,
+        max_new_tokens: int = 256,
+        top_logprobs: int = 0,
+        track: Sequence[str] = (),
+    ) -> list[Answer]:
+        """Answers in order; see Judge. A JudgeError that the function raises is that question's failure."""
+        check_questions(questions)
+        if self._answer is None:
+            raise JudgeError("this scripted judge has no function `answer`")
+        written: list[Answer | None] = []
+        failures: dict[int, str] = {}
+        for index, question in enumerate(questions):
+            try:
+                given = self._answer(question)
+            except JudgeError as error:
+                failures[index] = str(error)
+                written.append(None)
+            else:
+                written.append(Answer(given) if isinstance(given, str) else given)
+        self.usage.answered += len(questions) - len(failures)
+        if failures:
+            raise JudgeError.of(failures, written)
+        return written  # type: ignore[return-value]
+
+    def pieces(self, text: str) -> tuple[str, ...] | None:
+        """The text's tokens as the function given says."""
+        return self._pieces(text)
