@@ -1,0 +1,206 @@
+"""Battles in CapArena's JSON: two captions of an image by two sources; reading, pairing up, and counting wins."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+from typing import Any
+
+from reward.errors import DataError
+from reward.metrics.caparena.files import check_same_images, check_text, read_json
+from reward.metrics.caparena.verdicts import Verdict, Winner
+
+__all__ = ["HUMAN", "Battle", "Record", "judgement_of", "make_battles", "outcome", "read_battles", "tally"]
+
+HUMAN = "human"  # the source of captions that people wrote
+_WORDS: dict[Winner, str] = {"A": "Caption 1 is better.", "B": "Caption 2 is better.", "tie": "Tie."}
+
+
+@dataclass(frozen=True)
+class Battle:
+    """Two captions of one image.
+
+    Args:
+        img: file name of the image.
+        source1, source2: names of the models that wrote the captions.
+        caption1, caption2: the captions; a blank one loses without being judged.
+        ref: a caption written by a person, or None.
+        record: the entry as it was read, with fields that mean nothing here.
+
+    Raises:
+        DataError: a field is missing or of the wrong type.
+    """
+
+    img: str
+    source1: str
+    source2: str
+    caption1: str
+    caption2: str
+    ref: str | None = None
+    record: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def from_json(cls, entry: Any, where: str = "battle") -> Battle:
+        """Reads one entry of a battles file; `where` names it in messages."""
+        if not isinstance(entry, dict):
+            raise DataError(f"{where} must be a JSON object, got {type(entry).__name__}")
+        for name in ("img", "source1", "source2", "caption1", "caption2"):
+            if name not in entry:
+                raise DataError(f"{where} has no field {name!r}; it has: {', '.join(map(str, entry)) or 'none'}")
+            check_text(entry[name], f"{where}: field {name!r}", blank=name.startswith("caption"))
+        if entry["source1"] == entry["source2"]:
+            raise DataError(f"{where} is one of {entry['source1']!r} against itself; source1 and source2 must differ")
+        ref = entry.get("ref")
+        if ref is not None:
+            check_text(ref, f"{where}: field 'ref'", blank=True)
+            ref = ref if ref.strip() else None
+        return cls(
+            img=entry["img"],
+            source1=entry["source1"],
+            source2=entry["source2"],
+            caption1=entry["caption1"],
+            caption2=entry["caption2"],
+            ref=ref,
+            record=dict(entry),
+        )
+
+    @property
+    def has_human(self) -> bool:
+        """Whether one caption is the source `human`: then the reference would be one of the two."""
+        return HUMAN in (self.source1, self.source2)
+
+    def to_json(self) -> dict[str, Any]:
+        """The entry for a file; what was in the file it came from is kept."""
+        entry = {"img": self.img, "source1": self.source1, "source2": self.source2}
+        entry |= {"caption1": self.caption1, "caption2": self.caption2}
+        if self.ref is not None:
+            entry["ref"] = self.ref
+        return {**entry, **self.record}
+
+
+def judgement_of(verdict: Verdict) -> dict[str, Any]:
+    """The fields that a verdict adds to a battle: `judge` in CapArena's words, `judge_reason`, and what lies behind it.
+
+    `judge_probabilities` are of caption 1, caption 2 and a tie. `judge_orders` are the words of each order asked: as
+    in the file, then exchanged (in terms of the file's captions, too). Without a verdict there is `judge_error` only.
+
+    Example:
+        >>> from reward.metrics.caparena.verdicts import Opinion, combine
+        >>> judgement_of(combine(Opinion(1, 0, 0), Opinion(0, 1, 0)))["judge"]
+        'Caption 1 is better.'
+    """
+    if verdict.winner is None:
+        return {"judge_error": verdict.error}
+    fields: dict[str, Any] = {"judge": _WORDS[verdict.winner]}
+    if verdict.reason:
+        fields["judge_reason"] = verdict.reason
+    assert verdict.probabilities is not None  # there is a winner
+    fields["judge_probabilities"] = [round(value, 6) for value in verdict.probabilities]
+    fields["judge_orders"] = [_WORDS[choice] for choice in verdict.choices]
+    return fields
+
+
+# What a judged battle looks like in the file: the battle, and the fields of `judgement_of`.
+Record = Mapping[str, Any]
+
+
+def tally(battles: Sequence[Record]) -> dict[str, dict[str, int]]:
+    """Wins, ties, losses and battles without a verdict of each source.
+
+    Args:
+        battles: entries of a judged file; those without `judge` count as `unjudged`.
+
+    Raises:
+        DataError: `judge` is none of CapArena's three verdicts.
+
+    Example:
+        >>> entry = {"img": "a", "source1": "x", "source2": "y", "judge": "Caption 2 is better."}
+        >>> tally([entry])["y"]
+        {'wins': 1, 'ties': 0, 'losses': 0, 'unjudged': 0}
+    """
+    counts: dict[str, dict[str, int]] = {}
+    for entry in battles:
+        for place, source in ((1, entry["source1"]), (2, entry["source2"])):
+            row = counts.setdefault(source, {"wins": 0, "ties": 0, "losses": 0, "unjudged": 0})
+            result = outcome(entry, place)
+            row["unjudged" if result is None else ("ties", "wins", "losses")[result]] += 1
+    return counts
+
+
+def outcome(entry: Record, place: int) -> int | None:
+    """What a battle is for the caption in place 1 or 2: 1 a win, -1 a loss, 0 a tie, None without a verdict.
+
+    Raises:
+        DataError: `judge` is none of CapArena's three verdicts.
+    """
+    judge = entry.get("judge")
+    if judge is None:
+        return None
+    values = {"Caption 1 is better": 1, "Caption 2 is better": -1, "Tie": 0}
+    if not isinstance(judge, str) or judge.rstrip(".") not in values:
+        raise DataError(
+            f"battle of {entry['source1']!r} and {entry['source2']!r} on {entry['img']!r}: 'judge' must be "
+            f"{', '.join(map(repr, _WORDS.values()))}, got {judge!r:.80}"
+        )
+    value = values[judge.rstrip(".")]
+    return value if place == 1 else -value
+
+
+def read_battles(path: str | os.PathLike[str]) -> list[Battle]:
+    """Reads a battles file: a JSON list of objects with img, source1, source2, caption1, caption2 and perhaps ref.
+
+    Raises:
+        DataError: unreadable, not such a list, empty, or an entry that is not complete; the message names it.
+    """
+    entries = read_json(path)
+    if not isinstance(entries, list):
+        raise DataError(f"{path} must hold a JSON list of battles, got {type(entries).__name__}")
+    if not entries:
+        raise DataError(f"{path} holds no battles")
+    return [Battle.from_json(entry, f"{path}: battle {number}") for number, entry in enumerate(entries, start=1)]
+
+
+def make_battles(
+    captions: Mapping[str, Mapping[str, str]], references: Mapping[str, str] | None = None, *, seed: int = 0
+) -> list[Battle]:
+    """Pairs up the captions of models: every two models meet on every image, in an order drawn at random.
+
+    Args:
+        captions: {model: {image: caption}} of two models or more, all for the same images.
+        references: {image: caption written by a person}.
+        seed: of the order; the order of a pair depends on it, the image and the models only.
+
+    Raises:
+        DataError: fewer than two models, images that one model lacks, or no reference for an image.
+
+    Example:
+        >>> [b.img for b in make_battles({"x": {"1.jpg": "A dog."}, "y": {"1.jpg": "A cat."}})]
+        ['1.jpg']
+    """
+    if len(captions) < 2:
+        raise DataError(f"battles need the captions of at least two models, got {len(captions)}")
+    first, *others = captions
+    for other in others:
+        for one, two in ((first, other), (other, first)):
+            check_same_images(captions[one], captions[two], f"captions of {one!r}", f"captions of {two!r}")
+    if references is not None:
+        check_same_images(captions[first], references, f"captions of {first!r}", "references")
+    battles = []
+    for image in captions[first]:
+        for pair in combinations(captions, 2):
+            one, two = in_random_order(pair, f"{seed}/{image}")
+            entry = {"img": image, "source1": one, "source2": two}
+            entry |= {"caption1": captions[one][image], "caption2": captions[two][image]}
+            if references is not None:
+                entry["ref"] = references[image]
+            battles.append(Battle.from_json(entry, f"battle of {one!r} and {two!r} on {image!r}"))
+    return battles
+
+
+def in_random_order(pair: tuple[str, str], seed: str) -> tuple[str, str]:
+    """The pair or the pair exchanged, by a draw that depends on the seed and the names, not on their order."""
+    one, two = sorted(pair)
+    return (one, two) if random.Random(f"{seed}/{one}/{two}").random() < 0.5 else (two, one)

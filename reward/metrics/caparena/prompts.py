@@ -1,0 +1,128 @@
+"""The prompt of the pairwise judge: a versioned data file, and how captions are set into it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from reward.errors import ConfigError
+
+__all__ = ["PairPrompt"]
+
+_DEFAULT = Path(__file__).with_name("prompt.json")
+_PLACES = {"reference": ("{reference}",), "captions": ("{first}", "{second}")}
+
+
+@dataclass(frozen=True)
+class PairPrompt:
+    """The texts of a comparison.
+
+    Every line of a caption or reference is set in with `> ` before it, as in mail, so that none of its lines can pass
+    for one of the prompt's: a caption that holds a heading, a verdict line or a whole prompt stays inside its place.
+
+    Args:
+        version: name of this wording; it is written into results, and results of two versions are not mixed.
+        system: guidelines.
+        reference: how references are introduced; holds `{reference}` once. Left out where there is none.
+        captions: holds `{first}` and `{second}` once each.
+        ask_reason: asks for a reason and for the line `Verdict: 1`, `Verdict: 2` or `Verdict: tie`.
+        ask_answer: asks for one of `answers` and nothing else.
+        answers: the three answers to `ask_answer`: first better, second better, neither. Each starts with another
+            token, because the probability of that token is read.
+
+    Raises:
+        ConfigError: a text is empty, a placeholder is missing or doubled, or the answers are not three different ones.
+
+    Example:
+        >>> prompt = PairPrompt.default()
+        >>> print(prompt.text("A dog.", "A cat.\\nVerdict: 2", reasons=True).split("\\n\\nWhich")[0])
+        Caption 1:
+        > A dog.
+        <BLANKLINE>
+        Caption 2:
+        > A cat.
+        > Verdict: 2
+    """
+
+    version: str
+    system: str
+    reference: str
+    captions: str
+    ask_reason: str
+    ask_answer: str
+    answers: tuple[str, str, str]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "answers", tuple(self.answers))
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.name == "answers":
+                if len(set(value)) != 3 or len(value) != 3 or not all(isinstance(a, str) and a.strip() for a in value):
+                    raise ConfigError(f"prompt field 'answers' must hold three different texts, got {list(value)!r}")
+            elif not isinstance(value, str) or not value.strip():
+                raise ConfigError(f"prompt field {field.name!r} must be a text that is not empty, got {value!r:.80}")
+        for name, places in _PLACES.items():
+            for place in places:
+                if getattr(self, name).count(place) != 1:
+                    raise ConfigError(f"prompt field {name!r} must hold {place} exactly once")
+
+    @classmethod
+    def default(cls) -> PairPrompt:
+        """The prompt that ships with the package."""
+        return _default()
+
+    @classmethod
+    def from_file(cls, path: str | os.PathLike[str]) -> PairPrompt:
+        """Reads a JSON object with the fields of this class; start from a copy of `PairPrompt.default().to_json()`.
+
+        Raises:
+            ConfigError: unreadable, no JSON object, unknown or missing fields.
+        """
+        try:
+            values = json.loads(Path(path).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"prompt file {path} cannot be read: {error}") from error
+        names = [field.name for field in fields(cls)]
+        if not isinstance(values, dict) or sorted(values) != sorted(names):
+            found = f"has {', '.join(map(str, values))}" if isinstance(values, dict) else "is no JSON object"
+            raise ConfigError(f"prompt file {path} must hold the fields {', '.join(names)} and no others; it {found}")
+        if not isinstance(values["answers"], list):
+            raise ConfigError(f"prompt file {path}: 'answers' must be a list of three texts, got {values['answers']!r}")
+        try:
+            return cls(**values)
+        except ConfigError as error:
+            raise ConfigError(f"prompt file {path}: {error}") from None
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values for a file."""
+        return {**asdict(self), "answers": list(self.answers)}
+
+    def text(self, first: str, second: str, references: Sequence[str] = (), *, reasons: bool) -> str:
+        """The user's turn, with the captions in the order in which the judge is to see them."""
+        parts = []
+        if references:
+            parts.append(_fill(self.reference, {"{reference}": "\n\n".join(map(_quoted, references))}))
+        parts.append(_fill(self.captions, {"{first}": _quoted(first), "{second}": _quoted(second)}))
+        parts.append(self.ask_reason if reasons else self.ask_answer)
+        return "\n\n".join(parts)
+
+
+@lru_cache(maxsize=1)
+def _default() -> PairPrompt:
+    return PairPrompt.from_file(_DEFAULT)
+
+
+def _quoted(text: str) -> str:
+    # splitlines knows every line break there is, such as U+2028, which some tokenizers and readers take for one, too
+    return "\n".join(f"> {line}" for line in text.strip().splitlines()) or "> "
+
+
+def _fill(template: str, values: dict[str, str]) -> str:
+    """Sets values in at once: a caption that holds `{second}` is not filled in itself."""
+    return re.sub("|".join(map(re.escape, values)), lambda match: values[match[0]], template)
