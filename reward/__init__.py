@@ -6,8 +6,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from reward.functions.beitscore_reward import BeitScoreReward
     from reward.functions.metric_reward import MetricReward
     from reward.functions.vela_reward import VelaReward
+    from reward.functions.weighted_reward import WeightedReward
     from reward.registry import list_metrics, load_scorer, metric_spec
     from reward.samples import CaptionSample
     from reward.scores import ScoreTable
@@ -15,19 +17,23 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "BeitScoreReward": "reward.functions.beitscore_reward",
     "CaptionSample": "reward.samples",
     "MetricReward": "reward.functions.metric_reward",
     "ScoreTable": "reward.scores",
     "VelaReward": "reward.functions.vela_reward",
+    "WeightedReward": "reward.functions.weighted_reward",
     "list_metrics": "reward.registry",
     "load_scorer": "reward.registry",
     "metric_spec": "reward.registry",
 }
 __all__ = [
+    "BeitScoreReward",
     "CaptionSample",
     "MetricReward",
     "ScoreTable",
     "VelaReward",
+    "WeightedReward",
     "list_metrics",
     "load_scorer",
     "metric_spec",

@@ -1,4 +1,4 @@
-"""A BEiTScore small enough for tests: random weights, a byte-level tokenizer with control tokens, a sentencepiece file."""
+"""A BEiTScore small enough for tests: random weights, a byte-level tokenizer, a sentencepiece file."""
 
 from __future__ import annotations
 
