@@ -52,7 +52,8 @@ class WeightedReward:
     __name__: str  # trainers read it from the instance
 
     def __init__(self, parts: Sequence[tuple[Callable[..., Any], float]], *, name: str | None = None) -> None:
-        self.parts, weights = [], []
+        self.parts: list[Any] = []
+        weights = []
         for place, entry in enumerate(parts):
             part, weight = _checked_entry(entry, place)
             self.parts.append(part)

@@ -5,14 +5,12 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
 
+from reward.backbones.inference import scoring_mode, scoring_progress
 from reward.checkpoints import push_checkpoint
 from reward.errors import ImageError, InvalidSampleError
 from reward.images import load_image
@@ -124,14 +122,8 @@ class VelaScorer:
         groups = group_samples(samples, use_images=self.model.image is not None)
         # samples of one image come together, so that its features need not be kept
         groups.sort(key=lambda group: group.image_key or "")
-        # a caller's autocast, around a whole generation say, must not change scores
-        own_precision = torch.autocast(self.model.device.type, enabled=False)
-        with (
-            torch.inference_mode(),
-            own_precision,
-            _evaluating(self.model),
-            _progress(len(samples), progress) as advance,
-        ):
+        device = self.model.device
+        with scoring_mode(self.model, device), scoring_progress(SPEC.name, len(samples), progress) as advance:
             for window in _windows(groups):
                 advance(run.score(window))
         if run.truncated.any():
@@ -245,27 +237,3 @@ def _windows(groups: list[Group]) -> Iterator[list[Group]]:
             window, size = [], 0
     if window:
         yield window
-
-
-@contextmanager
-def _evaluating(model: nn.Module) -> Iterator[None]:
-    """Eval mode inside, and every module's own mode again after."""
-    training = [module for module in model.modules() if module.training]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module in training:
-            module.training = True
-
-
-@contextmanager
-def _progress(total: int, shown: bool) -> Iterator[Any]:
-    if not shown:
-        yield lambda count: None
-        return
-    from rich.progress import Progress
-
-    with Progress() as bar:
-        task = bar.add_task("vela", total=total)
-        yield lambda count: bar.advance(task, count)
