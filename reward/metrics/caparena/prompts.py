@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from reward.errors import ConfigError
+from reward.judges.quoting import quoted
 
 __all__ = ["PairPrompt"]
 
@@ -23,8 +24,8 @@ _PLACES = {"reference": ("{reference}",), "captions": ("{first}", "{second}")}
 class PairPrompt:
     """The texts of a comparison.
 
-    Every line of a caption or reference is set in with `> ` before it, as in mail, so that none of its lines can pass
-    for one of the prompt's: a caption that holds a heading, a verdict line or a whole prompt stays inside its place.
+    Captions and references are quoted (`reward.judges.quoting`), so that a caption that holds a heading, a verdict line
+    or a whole prompt stays inside its place.
 
     Args:
         version: name of this wording; it is written into results, and results of two versions are not mixed.
@@ -107,8 +108,8 @@ class PairPrompt:
         """The user's turn, with the captions in the order in which the judge is to see them."""
         parts = []
         if references:
-            parts.append(_fill(self.reference, {"{reference}": "\n\n".join(map(_quoted, references))}))
-        parts.append(_fill(self.captions, {"{first}": _quoted(first), "{second}": _quoted(second)}))
+            parts.append(_fill(self.reference, {"{reference}": "\n\n".join(map(quoted, references))}))
+        parts.append(_fill(self.captions, {"{first}": quoted(first), "{second}": quoted(second)}))
         parts.append(self.ask_reason if reasons else self.ask_answer)
         return "\n\n".join(parts)
 
@@ -116,11 +117,6 @@ class PairPrompt:
 @lru_cache(maxsize=1)
 def _default() -> PairPrompt:
     return PairPrompt.from_file(_DEFAULT)
-
-
-def _quoted(text: str) -> str:
-    # splitlines knows every line break there is, such as U+2028, which some tokenizers and readers take for one, too
-    return "\n".join(f"> {line}" for line in text.strip().splitlines()) or "> "
 
 
 def _fill(template: str, values: dict[str, str]) -> str:

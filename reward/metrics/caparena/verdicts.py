@@ -47,10 +47,11 @@ class Verdict:
     """Which of two captions, A and B, is better.
 
     Args:
-        winner: "A", "B" or "tie"; None if the judge's answer could not be read.
+        winner: "A", "B" or "tie"; None if there is no answer that can be read.
         probabilities: of A, B and a tie, mean over the orders asked; None without a winner.
         a_first, b_first: the judge's opinion with A shown first, and with B; None if not asked.
         error: why there is no winner.
+        unanswered: True if the judge gave no answer at all, so that asking again may help.
     """
 
     winner: Winner | None
@@ -58,6 +59,7 @@ class Verdict:
     a_first: Opinion | None = None
     b_first: Opinion | None = None
     error: str | None = None
+    unanswered: bool = False
 
     @property
     def points(self) -> float:
