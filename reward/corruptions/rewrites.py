@@ -1,0 +1,187 @@
+"""Rewrites: a language model puts errors of one kind into captions; its answers are kept on disk."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import warnings
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from reward.corruptions.answers import DROPS, read_answer
+from reward.corruptions.negatives import Negative
+from reward.corruptions.prompts import RewritePrompts, load_prompts
+from reward.errors import ConfigError, InvalidSampleError, JudgeError
+from reward.samples import check_encodable, is_blank
+from reward.scoring.journal import Journal
+
+if TYPE_CHECKING:
+    from reward.judges import Judge
+
+__all__ = ["Rewrites", "rewrite_captions"]
+
+_CALL = 32  # questions a call of the judge: what an interruption can lose
+
+
+class Rewrites(Sequence[list[Negative]]):
+    """The rewrites of N captions; can be a source of a `NegativeSampler`.
+
+    Attributes:
+        counts: per category how many captions gave a rewrite (`"kept"`), how many were dropped for which reason (one of
+            `reward.corruptions.answers.DROPS`), and how many have no answer (`"failed"`).
+    """
+
+    def __init__(self, lists: list[list[Negative]], counts: dict[str, Counter[str]]) -> None:
+        self._lists = lists
+        self.counts = counts
+
+    def __len__(self) -> int:
+        return len(self._lists)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._lists[index]
+
+    def table(self) -> str:
+        """The counts as text, one line a category."""
+        columns = ("kept", *DROPS, "failed")
+        lines = ["category".ljust(14) + "".join(name.rjust(11) for name in columns)]
+        for category, counts in self.counts.items():
+            lines.append(category.ljust(14) + "".join(str(counts[name]).rjust(11) for name in columns))
+        return "\n".join(lines)
+
+
+def rewrite_captions(
+    captions: Sequence[str],
+    judge: Judge,
+    journal: str | os.PathLike[str],
+    *,
+    categories: Collection[str] | None = None,
+    prompts: RewritePrompts | None = None,
+    max_new_tokens: int | None = None,
+    overwrite: bool = False,
+) -> Rewrites:
+    """Has a language model rewrite captions, once for each category of error.
+
+    Answers are appended to the journal as they come and waited for until they are on the disk, so that a run that was
+    stopped goes on where it was, and more captions or categories can be added to it. They are kept as the model wrote
+    them and judged anew each time by `reward.corruptions.answers.read_answer`. Equal captions are asked about once. How
+    many requests run at a time and a minute is the judge's affair.
+
+    Args:
+        captions: N true captions.
+        judge: what answers: a `LocalJudge`, a `ServerJudge`, or anything with their `generate`.
+        journal: JSON-lines file of the answers; belongs to one judge and one set of prompts.
+        categories: those of the prompts that are wanted; None takes all.
+        prompts: None takes ours, see `reward.corruptions.prompts.load_prompts`.
+        max_new_tokens: length limit of an answer; None gives about twice what the longest caption of a call needs.
+            Models that think before they answer need more.
+        overwrite: start afresh if the journal belongs to other prompts or another judge.
+
+    Returns:
+        N lists of negatives, and counts of what was kept and dropped. A question that the judge failed on is counted,
+        warned of, and asked again by the next run.
+
+    Raises:
+        ConfigError: unknown category.
+        InvalidSampleError: a caption is blank or not valid Unicode; the message names its row.
+        JudgeError: the judge itself fails, or on every question of a call.
+        OutputError: the journal cannot be written, or belongs to other prompts or another judge.
+
+    Source: BEiTScore, section 3.1; the texts of the prompts are ours.
+
+    Example:
+        >>> import tempfile
+        >>> from reward.judges import ScriptedJudge
+        >>> judge = ScriptedJudge(lambda question: '"Three stars."')
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     found = rewrite_captions(["Two stars."], judge, folder + "/answers.jsonl", categories=["count"])
+        >>> found[0]
+        [Negative(text='Three stars.', category='count')]
+    """
+    prompts = prompts or load_prompts()
+    wanted = list(prompts.changes) if categories is None else list(dict.fromkeys(categories))
+    unknown = [name for name in wanted if name not in prompts.changes]
+    if unknown or isinstance(categories, str):
+        raise ConfigError(f"categories must be some of {list(prompts.changes)}, got {categories!r}")
+    for row, caption in enumerate(captions):
+        if not isinstance(caption, str) or is_blank(caption):
+            raise InvalidSampleError(f"captions[{row}] must be a string that shows something, got {caption!r:.80}")
+        check_encodable(caption, f"captions[{row}]")
+    run = {"what": "rewrites of captions", "judge": judge.name, "prompts": prompts.digest}
+    failures: dict[str, str] = {}
+    with Journal(Path(journal), run, overwrite=overwrite) as saved:
+        answers = {(line["key"], line["category"]): line for line in saved.results()}
+        missing = {
+            (_key(caption), category): caption
+            for category in wanted  # requests with a common beginning follow each other
+            for caption in captions
+            if (_key(caption), category) not in answers
+        }
+        for lines, reasons in _ask(missing, judge, prompts, max_new_tokens):
+            saved.append(lines)
+            answers.update({(line["key"], line["category"]): line for line in lines})
+            failures.update(reasons)
+    if failures:
+        warnings.warn(
+            f"{len(failures)} rewrites have no answer, and are asked for again by the next run; the first: "
+            f"{next(iter(failures.values()))}",
+            stacklevel=2,
+        )
+    return _judged(captions, wanted, answers)
+
+
+def _ask(
+    missing: dict[tuple[str, str], str], judge: Judge, prompts: RewritePrompts, max_new_tokens: int | None
+) -> Iterator[tuple[list[dict[str, Any]], dict[str, str]]]:
+    """Yields, call by call, lines for the journal and {"key category": reason} of failures."""
+    from reward.judges import Question
+
+    items = list(missing.items())
+    for start in range(0, len(items), _CALL):
+        part = items[start : start + _CALL]
+        questions = [Question(prompts.fill(name, caption), system=prompts.system) for (_, name), caption in part]
+        limit = max_new_tokens or _length_limit([caption for _, caption in part])
+        failures: dict[int, str] = {}
+        try:
+            answers: Sequence[Any] = judge.generate(questions, max_new_tokens=limit)
+        except JudgeError as error:
+            if len(error.failures) in (0, len(part)):  # it will not get better with the next call
+                raise
+            answers, failures = error.results, error.failures
+        yield (
+            [
+                {"key": key, "category": name, "answer": answer.text, "cut": answer.truncated}
+                for place, (((key, name), _), answer) in enumerate(zip(part, answers, strict=True))
+                if place not in failures
+            ],
+            {" ".join(part[place][0]): reason for place, reason in failures.items()},
+        )
+
+
+def _judged(captions: Sequence[str], wanted: Sequence[str], answers: dict[tuple[str, str], dict[str, Any]]) -> Rewrites:
+    counts: dict[str, Counter[str]] = {category: Counter() for category in wanted}
+    lists: list[list[Negative]] = []
+    for caption in captions:
+        key, found = _key(caption), []
+        for category in wanted:
+            line = answers.get((key, category))
+            if line is None:
+                counts[category]["failed"] += 1
+                continue
+            text, reason = read_answer(caption, line["answer"], truncated=line["cut"])
+            counts[category][reason or "kept"] += 1
+            if text is not None:
+                found.append(Negative(text, category))
+        lists.append(found)
+    return Rewrites(lists, counts)
+
+
+def _key(caption: str) -> str:
+    return hashlib.sha256(caption.encode()).hexdigest()[:32]
+
+
+def _length_limit(captions: Sequence[str]) -> int:
+    """Tokens for an answer: one for two bytes, where English has one for four and Chinese one or two for three."""
+    return 64 + max(len(caption.encode()) for caption in captions) // 2
