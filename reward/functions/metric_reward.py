@@ -44,7 +44,7 @@ class MetricReward:
     Args:
         metric: a registry name, such as `"vela"`, or a scorer that is loaded already (which is then pickled along).
         source: `"embedded"`, a checkpoint folder or a Hub id; only with a name.
-        weights: {aspect or alias: weight}, normalised to sum 1; None weighs all aspects alike.
+        weights: {aspect or alias: weight}, normalised to sum 1; None takes the metric's own, most often all alike.
         name: the name in the trainer's logs (`__name__`), taken as it is. Default: the metric's name, with `_2`, `_3`,
             ... while others of that name are alive.
         image_column: column that holds the image. Default: `images` or `image`, else the image in the prompt.
@@ -86,7 +86,7 @@ class MetricReward:
         if batch_size is not None and batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, got {batch_size}")
         self.spec = metric_spec(metric) if isinstance(metric, str) else metric.spec
-        self.weights = normalise_weights(weights, self.spec.aspects, self.spec.aliases)
+        self.weights = self.spec.weigh(weights)
         self._asked_weights = weights
         self.source = source
         self.image_column = image_column
@@ -259,7 +259,7 @@ class MetricReward:
             if scorer is None:
                 scorer = _load_beside_a_trainer(self.spec.name, self.source, self._loading)
             # a checkpoint may have fewer aspects than its metric, or need no image
-            self.weights = normalise_weights(self._asked_weights, scorer.spec.aspects, scorer.spec.aliases)
+            self.weights = scorer.spec.weigh(self._asked_weights)
             self.spec = scorer.spec
             self._scorer = scorer
         return self._scorer

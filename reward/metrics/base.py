@@ -6,10 +6,13 @@ import importlib
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from reward.samples import CaptionSample
-from reward.scores import ScoreTable
+from reward.scores import ScoreTable, normalise_weights
+
+if TYPE_CHECKING:
+    import numpy as np
 
 __all__ = ["MetricSpec", "Scorer"]
 
@@ -28,6 +31,7 @@ class MetricSpec:
         paper: title of the source.
         extra: extra of this distribution that the scorer needs, or None.
         has_embedded: whether `source="embedded"` works.
+        default_weights: {aspect: weight} of the reward where none are asked for; None weighs all aspects alike.
     """
 
     name: str
@@ -40,6 +44,15 @@ class MetricSpec:
     paper: str = ""
     extra: str | None = None
     has_embedded: bool = False
+    default_weights: Mapping[str, float] | None = None
+
+    def weigh(self, weights: Mapping[str, float] | None = None) -> np.ndarray:
+        """Weights (A,) of the aspects in the reward, which sum to 1: those asked for, else the metric's own.
+
+        Raises:
+            WeightsError: see `reward.scores.normalise_weights`.
+        """
+        return normalise_weights(self.default_weights if weights is None else weights, self.aspects, self.aliases)
 
     def scorer_class(self) -> type[Any]:
         """Imports and gives the scorer class."""

@@ -18,7 +18,6 @@ from reward.images import load_image
 from reward.metrics.base import MetricSpec, Scorer
 from reward.registry import load_scorer, metric_spec
 from reward.samples import CaptionSample
-from reward.scores import normalise_weights
 from reward.scoring.columns import ColumnPlan, RowTask, find_columns, row_task
 from reward.scoring.fingerprints import fingerprint_source
 from reward.scoring.journal import Journal
@@ -178,7 +177,7 @@ class _Run:
         # Before a model is loaded, only the shipped checkpoint and a scorer at hand are known to have these aspects.
         aspects_known = not isinstance(scorer, str) or settings["source"] == "embedded"
         if aspects_known:
-            normalise_weights(settings["weights"], self.spec.aspects, self.spec.aliases)
+            self.spec.weigh(settings["weights"])
         self.source: Source = open_source(data)
         many = task == "rerank"
         self.plan: ColumnPlan = find_columns(
@@ -194,7 +193,7 @@ class _Run:
 
     def _columns(self) -> RankColumns | ScoreColumns:
         """Maker of the new columns; refuses bad weights and names that are taken."""
-        normalise_weights(self.settings["weights"], self.spec.aspects, self.spec.aliases)
+        self.spec.weigh(self.settings["weights"])
         shared = (self.spec, self.settings["weights"], self.settings["prefix"], self.source.columns)
         if self.plan.many:
             return RankColumns(*shared, self.plan, is_csv=self.source.is_csv)

@@ -142,7 +142,8 @@ def _numbers(
     nothing = [None] * len(spec.aspects)
     rows = [nothing if result[0] is None else result[0] for result in results]
     scores = np.array(rows, dtype=np.float64).reshape(len(results), len(spec.aspects))
-    return scores, ScoreTable(scores, spec.aspects).combine(weights, aliases=spec.aliases)
+    asked = spec.default_weights if weights is None else weights
+    return scores, ScoreTable(scores, spec.aspects).combine(asked, aliases=spec.aliases)
 
 
 def _count(
