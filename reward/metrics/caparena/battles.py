@@ -13,9 +13,21 @@ from reward.errors import DataError
 from reward.metrics.caparena.files import check_same_images, check_text, read_json
 from reward.metrics.caparena.verdicts import Verdict, Winner
 
-__all__ = ["HUMAN", "Battle", "Record", "judgement_of", "make_battles", "outcome", "read_battles", "tally"]
+__all__ = [
+    "HUMAN",
+    "Battle",
+    "Record",
+    "choices_of",
+    "in_random_order",
+    "judgement_of",
+    "make_battles",
+    "outcome",
+    "read_battles",
+    "tally",
+]
 
 HUMAN = "human"  # the source of captions that people wrote
+_JUDGEMENT = ("judge", "judge_reason", "judge_probabilities", "judge_orders", "judge_error")
 _WORDS: dict[Winner, str] = {"A": "Caption 1 is better.", "B": "Caption 2 is better.", "tie": "Tie."}
 
 
@@ -73,12 +85,12 @@ class Battle:
         return HUMAN in (self.source1, self.source2)
 
     def to_json(self) -> dict[str, Any]:
-        """The entry for a file; what was in the file it came from is kept."""
+        """The entry for a file; what was in the file it came from is kept, without the fields of an earlier judge."""
         entry = {"img": self.img, "source1": self.source1, "source2": self.source2}
         entry |= {"caption1": self.caption1, "caption2": self.caption2}
         if self.ref is not None:
             entry["ref"] = self.ref
-        return {**entry, **self.record}
+        return {name: value for name, value in {**entry, **self.record}.items() if name not in _JUDGEMENT}
 
 
 def judgement_of(verdict: Verdict) -> dict[str, Any]:
@@ -147,6 +159,12 @@ def outcome(entry: Record, place: int) -> int | None:
         )
     value = values[judge.rstrip(".")]
     return value if place == 1 else -value
+
+
+def choices_of(entry: Record) -> tuple[Winner, ...]:
+    """What each order asked said of a judged battle, as `Verdict.choices`; empty where nothing was asked."""
+    names = {words: winner for winner, words in _WORDS.items()}
+    return tuple(names[words] for words in entry.get("judge_orders", ()))
 
 
 def read_battles(path: str | os.PathLike[str]) -> list[Battle]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, astuple, dataclass
 from typing import Literal, TypeAlias
 
 __all__ = ["Opinion", "PositionBias", "Verdict", "Winner", "combine", "measure_position_bias", "parse_reply"]
@@ -16,6 +16,10 @@ _LINE = re.compile(
     r"^\W*(?:final\s+)?(?:verdict|judge?ment)\W*:\W*(?:caption\s*)?(?P<choice>[12]|tied?)(?:\s+is\s+better)?\W*$",
     re.IGNORECASE | re.MULTILINE,
 )
+_NAMES: dict[str, dict[str, Winner]] = {
+    "AB": {"first": "A", "second": "B", "tie": "tie"},
+    "BA": {"first": "B", "second": "A", "tie": "tie"},
+}
 _REASON = re.compile(r"^\W*reason\w*\W*:\s*", re.IGNORECASE)
 
 
@@ -72,23 +76,23 @@ class Verdict:
     @property
     def choices(self) -> tuple[Winner, ...]:
         """What each order asked says by itself: A shown first, then B shown first."""
-        shown: tuple[tuple[Opinion | None, Winner, Winner], ...] = ((self.a_first, "A", "B"), (self.b_first, "B", "A"))
-        names = [(o.choice, first, second) for o, first, second in shown if o is not None]
-        return tuple({"first": first, "second": second}.get(choice, "tie") for choice, first, second in names)
+        named: list[Winner] = []
+        if self.a_first is not None:
+            named.append(_NAMES["AB"][self.a_first.choice])
+        if self.b_first is not None:
+            named.append(_NAMES["BA"][self.b_first.choice])
+        return tuple(named)
 
     @property
     def reason(self) -> str:
         """The judge's reason; of two orders both, the second marked, because its "caption 1" is B."""
-        reasons = [opinion.reason and f"{mark}{opinion.reason}" for mark, opinion in self._orders()]
+        reasons = [self.a_first.reason] if self.a_first is not None else []
+        if self.b_first is not None and self.b_first.reason:
+            reasons.append(f"With the captions exchanged: {self.b_first.reason}")
         return "\n".join(filter(None, reasons))
 
-    def _orders(self) -> Iterator[tuple[str, Opinion]]:
-        for mark, opinion in (("", self.a_first), ("With the captions exchanged: ", self.b_first)):
-            if opinion is not None:
-                yield mark, opinion
 
-
-def combine(a_first: Opinion | None, b_first: Opinion | None) -> Verdict:
+def combine(a_first: Opinion, b_first: Opinion | None = None) -> Verdict:
     """The verdict of one order or of both.
 
     The probabilities of the orders are averaged, caption by caption, so that what the judge adds to a place cancels.
@@ -99,17 +103,13 @@ def combine(a_first: Opinion | None, b_first: Opinion | None) -> Verdict:
         a_first: the opinion with A shown first.
         b_first: the opinion with B shown first.
 
-    Raises:
-        ValueError: neither is given.
-
     Example:
         >>> combine(Opinion(1, 0, 0), Opinion(0, 1, 0)).winner, combine(Opinion(1, 0, 0), Opinion(1, 0, 0)).winner
         ('A', 'tie')
     """
-    if a_first is None and b_first is None:
-        raise ValueError("a verdict needs the judge's opinion in at least one order")
-    rows = [] if a_first is None else [(a_first.first, a_first.second, a_first.tie)]
-    rows += [] if b_first is None else [(b_first.second, b_first.first, b_first.tie)]
+    rows = [(a_first.first, a_first.second, a_first.tie)]
+    if b_first is not None:
+        rows.append((b_first.second, b_first.first, b_first.tie))
     a, b, tie = (sum(column) / len(rows) for column in zip(*rows, strict=True))
     winner: Winner = "A" if a > max(b, tie) else "B" if b > max(a, tie) else "tie"
     return Verdict(winner, (a, b, tie), a_first, b_first)
@@ -152,12 +152,15 @@ class PositionBias:
         reversed: of those, pairs in which each order names another winner: the place alone decided.
     """
 
-    first: int
-    second: int
-    ties: int
-    both_orders: int
-    inconsistent: int
-    reversed: int
+    first: int = 0
+    second: int = 0
+    ties: int = 0
+    both_orders: int = 0
+    inconsistent: int = 0
+    reversed: int = 0
+
+    def __add__(self, other: PositionBias) -> PositionBias:
+        return PositionBias(*(mine + theirs for mine, theirs in zip(astuple(self), astuple(other), strict=True)))
 
     @property
     def first_share(self) -> float:
@@ -169,25 +172,35 @@ class PositionBias:
         """Share of the pairs asked in both orders whose two answers differ; NaN if there are none."""
         return _share(self.inconsistent, self.both_orders)
 
+    def to_json(self) -> dict[str, float | None]:
+        """Plain values; shares of nothing are null."""
+        shares = {"first_share": self.first_share, "inconsistency": self.inconsistency}
+        return {**asdict(self), **{name: None if value != value else value for name, value in shares.items()}}
 
-def measure_position_bias(verdicts: Iterable[Verdict]) -> PositionBias:
-    """Counts over many verdicts; with one order a pair, the order must have been drawn at random to say anything.
+
+def measure_position_bias(choices: Iterable[Sequence[Winner]]) -> PositionBias:
+    """Counts over many pairs.
+
+    Args:
+        choices: `Verdict.choices` of each pair: what was said with A shown first and, if asked, with B shown first.
+            With one order a pair, that order must have been drawn at random for the shares to say anything.
 
     Example:
-        >>> bias = measure_position_bias([combine(Opinion(1, 0, 0), Opinion(1, 0, 0))])
+        >>> bias = measure_position_bias([combine(Opinion(1, 0, 0), Opinion(1, 0, 0)).choices])
         >>> bias.first_share, bias.inconsistency
         (1.0, 1.0)
     """
-    places = {"first": 0, "second": 0, "tie": 0}
-    both = inconsistent = reverse = 0
-    for verdict in verdicts:
-        for _, opinion in verdict._orders():
-            places[opinion.choice] += 1
-        if len(verdict.choices) == 2:
+    first = second = ties = both = inconsistent = reverse = 0
+    for pair in choices:
+        for shown_first, named in zip("AB", pair, strict=False):
+            first += named == shown_first
+            second += named not in (shown_first, "tie")
+            ties += named == "tie"
+        if len(pair) == 2:
             both += 1
-            inconsistent += len(set(verdict.choices)) == 2
-            reverse += set(verdict.choices) == {"A", "B"}
-    return PositionBias(places["first"], places["second"], places["tie"], both, inconsistent, reverse)
+            inconsistent += pair[0] != pair[1]
+            reverse += set(pair) == {"A", "B"}
+    return PositionBias(first, second, ties, both, inconsistent, reverse)
 
 
 def _share(part: int, whole: int) -> float:

@@ -1,0 +1,176 @@
+"""TournamentReward: captions of one image against each other, as a reward function."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+from reward.errors import ImageError
+from reward.functions.metric_reward import MetricReward
+from reward.images import load_image
+from reward.judges.base import Judge
+from reward.metrics.base import MetricSpec
+from reward.metrics.caparena.pairwise import CaptionPair, PairwiseJudge
+from reward.metrics.caparena.tournament import Result, bradley_terry, draw_pairs, win_rates
+from reward.metrics.caparena.verdicts import PositionBias, Verdict, measure_position_bias
+from reward.samples import CaptionSample
+from reward.scores import ScoreTable
+from reward.scoring.grouping import Group, group_samples
+
+__all__ = ["TournamentReward"]
+
+Ranking = Literal["win_rate", "bradley_terry"]
+
+
+class TournamentReward(MetricReward):
+    """Rewards in [0, 1] from comparisons of the captions of one image with each other, by a judge that sees it.
+
+    The captions of a call with equal image (by content) and equal references are a group, as GRPO and RLOO sample
+    them. In each group at most `max_comparisons` pairs are drawn, evenly, and compared; equal captions share a
+    place and a reward. The draw depends on the seed, the image and the captions, not on their order.
+
+    A reward is relative to the group: with `"win_rate"`, the mean of what the caption won (the probability that it is
+    better, plus half of that of a tie, by the judge); with `"bradley_terry"`, how likely it beats an average caption
+    of the group, which takes into account whom it met when not everybody met everybody. Captions without a visible
+    character get 0 and are not compared; if nothing is left to compare with (one different caption), the reward is 0.5.
+    None goes to rows as in `MetricReward`, and to captions of which no comparison has an answer.
+
+    A trainer calls its rewards in each process with that process's own completions: groups must not be split. They are
+    not if `per_device_train_batch_size` (times `steps_per_generation`) is a multiple of `num_generations`. Elsewhere
+    the members at hand are compared, and one alone gets 0.5.
+
+    Besides what `MetricReward` logs, there are the means over all comparisons so far of `<name>/first_place_share`
+    (0.5 if the place of a caption does not matter to the judge) and `<name>/inconsistency` (share of the pairs whose
+    verdict depends on the order).
+
+    Args:
+        judge: a `PairwiseJudge`, or a judge model, which is then asked for a token instead of a reason, in both orders.
+        max_comparisons: most pairs a group. Each is two questions (one for a PairwiseJudge with one order). By half as
+            many as captions in a group, everybody meets somebody.
+        ranking: see above.
+        seed: of the draw.
+        name, image_column, references_column, on_error: as in `MetricReward`. References are shown to the judge.
+
+    Raises:
+        ValueError, TypeError: at construction.
+
+    Example:
+        >>> from reward.judges import ScriptedJudge
+        >>> likes_red = ScriptedJudge(distribution=lambda q: {"1": 0.9} if "1:\\n> red" in q.text else {"2": 0.9})
+        >>> reward = TournamentReward(likes_red)
+        >>> from PIL import Image
+        >>> reward(["Describe."] * 3, ["red", "blue", " "], image=[Image.new("RGB", (4, 4))] * 3)
+        [1.0, 0.0, 0.0]
+    """
+
+    def __init__(
+        self,
+        judge: Judge | PairwiseJudge,
+        *,
+        max_comparisons: int = 16,
+        ranking: Ranking = "win_rate",
+        seed: int = 0,
+        name: str | None = None,
+        image_column: str | None = None,
+        references_column: str | None = None,
+        on_error: Literal["none", "raise"] = "none",
+    ) -> None:
+        if max_comparisons < 1:
+            raise ValueError(f"max_comparisons must be at least 1, got {max_comparisons}")
+        if ranking not in ("win_rate", "bradley_terry"):
+            raise ValueError(f'ranking must be "win_rate" or "bradley_terry", got {ranking!r}')
+        if not isinstance(judge, PairwiseJudge):
+            judge = PairwiseJudge(judge, reasons=False)
+        self.tournament = _Tournament(judge, max_comparisons, ranking, seed)
+        super().__init__(
+            self.tournament,
+            name=name,
+            image_column=image_column,
+            references_column=references_column,
+            on_error=on_error,
+        )
+
+    @property
+    def position_bias(self) -> PositionBias:
+        """How far the place of a caption decided, over all comparisons so far."""
+        return self.tournament.bias
+
+    def _log_means(self, table: ScoreTable, log_metric: Callable[[str, float], None]) -> None:
+        super()._log_means(table, log_metric)
+        bias = self.position_bias.to_json()
+        for name, value in (("first_place_share", bias["first_share"]), ("inconsistency", bias["inconsistency"])):
+            if value is not None:
+                log_metric(f"{self.__name__}/{name}", value)
+
+
+class _Tournament:
+    """The scorer behind the reward. Scores depend on the other captions of the call, so it is no metric by itself."""
+
+    def __init__(self, judge: PairwiseJudge, max_comparisons: int, ranking: Ranking, seed: int) -> None:
+        self.judge, self.max_comparisons, self.seed = judge, max_comparisons, seed
+        self.spec = MetricSpec("tournament", f"{__name__}:_Tournament", (ranking,))
+        self.rate = win_rates if ranking == "win_rate" else bradley_terry
+        self.bias = PositionBias()
+
+    def score(
+        self, samples: Sequence[CaptionSample], *, batch_size: int | None = None, progress: bool = False
+    ) -> ScoreTable:
+        """One tournament a group; the pairs of all groups go to the judge in one call."""
+        scores, errors = np.full((len(samples), 1), np.nan), {}
+        games: list[tuple[int, int, int]] = []  # group, two captions
+        pairs: list[CaptionPair] = []
+        groups = group_samples(samples)
+        for number, group in enumerate(groups):
+            try:
+                if group.error is not None or group.image is None:
+                    raise ImageError(group.error or "a comparison needs an image")
+                image = load_image(group.image)
+            except ImageError as error:
+                errors.update(dict.fromkeys(_rows(group), str(error)))
+                continue
+            captions = sorted(group.rows)
+            seed = f"{self.seed}/{group.image_key}/{captions!r}"
+            for first, second in draw_pairs(len(captions), self.max_comparisons, seed):
+                games.append((number, first, second))
+                pairs.append(CaptionPair(captions[first], captions[second], image, group.references))
+
+        verdicts = self.judge.compare(pairs)
+        self.bias += measure_position_bias(verdict.choices for verdict in verdicts)
+        results: dict[int, list[tuple[int, int, Verdict]]] = {number: [] for number in range(len(groups))}
+        for (number, first, second), verdict in zip(games, verdicts, strict=True):
+            results[number].append((first, second, verdict))
+        for number, group in enumerate(groups):
+            if not errors.keys() & set(_rows(group)):
+                self._rate_group(group, results[number], scores, errors)
+        return ScoreTable(scores, self.spec.aspects, errors)
+
+    def _rate_group(
+        self, group: Group, games: list[tuple[int, int, Verdict]], scores: np.ndarray, errors: dict[int, str]
+    ) -> None:
+        captions = sorted(group.rows)
+        answered: list[Result] = [(i, j, verdict.points) for i, j, verdict in games if verdict.winner is not None]
+        ratings = self.rate(len(captions), answered) if len(captions) > 1 else np.array([0.5])
+        for player, caption in enumerate(captions):
+            scores[group.rows[caption]] = ratings[player]
+            if np.isnan(ratings[player]):
+                reasons = [str(verdict.error) for i, j, verdict in games if player in (i, j)]
+                reason = f"max_comparisons={self.max_comparisons} left the caption out of {len(captions)}"
+                errors.update(dict.fromkeys(group.rows[caption], reasons[0] if reasons else reason))
+
+    @classmethod
+    def from_pretrained(
+        cls, source: str | os.PathLike[str], *, revision: str | None = None, device: Any = None, dtype: Any = None
+    ) -> _Tournament:
+        """Not there: a tournament is made of a judge."""
+        raise TypeError("make a TournamentReward(judge) instead: a tournament has no checkpoint")
+
+    def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
+        """Not there: a tournament has no weights."""
+        raise TypeError("a tournament has no checkpoint")
+
+
+def _rows(group: Group) -> list[int]:
+    return [row for rows in group.rows.values() for row in rows]
