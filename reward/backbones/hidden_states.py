@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-__all__ = ["CausalStates", "decoder_of", "pad_right", "pool_states"]
+__all__ = ["CausalStates", "can_share", "decoder_of", "pad_left", "pad_right", "pool_states", "rows_of"]
 
 
 def decoder_of(model: nn.Module) -> nn.Module:
@@ -23,6 +23,11 @@ def pad_right(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Ids (B, L), int64, filled up with 0 behind, and their mask (B, L), int64, 1 where a token is."""
     return _pad(rows, device, left=False)
+
+
+def pad_left(rows: Sequence[Sequence[int]], *, device: torch.device | str = "cpu") -> tuple[torch.Tensor, torch.Tensor]:
+    """Ids (B, L), int64, filled up with 0 in front, and their mask (B, L), int64, 1 where a token is."""
+    return _pad(rows, device, left=True)
 
 
 def _pad(rows: Sequence[Sequence[int]], device: Any, *, left: bool) -> tuple[torch.Tensor, torch.Tensor]:
@@ -125,11 +130,11 @@ class CausalStates:
         """Encodes every prompt that starts with one of `prefixes`; False if the model's cache cannot be shared."""
         from reward.scoring.batching import token_budget_batches
 
-        ids, prefix_mask = _pad(prefixes, self._device, left=True)
+        ids, prefix_mask = pad_left(prefixes, device=self._device)
         positions = (prefix_mask.cumsum(1) - 1).clamp(min=0)
         output = self.decoder(input_ids=ids, attention_mask=prefix_mask, position_ids=positions, use_cache=True)
         cache = getattr(output, "past_key_values", None)
-        if not _can_share(cache):
+        if not can_share(cache):
             return False
         prefix_sum = _sum(output.last_hidden_state, prefix_mask)
         members = [(row, index) for row, prefix in enumerate(prefixes) for index in groups[prefix]]
@@ -148,7 +153,7 @@ class CausalStates:
                 + torch.minimum(
                     torch.arange(suffix_ids.shape[1], device=self._device), suffix_mask.sum(1, keepdim=True) - 1
                 ),
-                past_key_values=_rows_of(cache, rows),
+                past_key_values=rows_of(cache, rows),
                 use_cache=True,
             ).last_hidden_state
             total = prefix_sum[rows] + _sum(hidden, suffix_mask)
@@ -161,14 +166,15 @@ class CausalStates:
         results.update(zip(indices, states, strict=True))
 
 
-def _can_share(cache: Any) -> bool:
+def can_share(cache: Any) -> bool:
+    """Whether a model's cache can be given to several continuations and holds every token it read."""
     from transformers.cache_utils import DynamicCache, DynamicLayer
 
     # Sliding layers drop what is out of the window, padding included; recurrent states cannot skip padding.
     return isinstance(cache, DynamicCache) and all(type(layer) is DynamicLayer for layer in cache.layers)
 
 
-def _rows_of(cache: Any, rows: torch.Tensor) -> Any:
+def rows_of(cache: Any, rows: torch.Tensor) -> Any:
     """A cache of the chosen rows, which can grow without changing `cache`."""
     chosen = copy.copy(cache)
     chosen.layers = [copy.copy(layer) for layer in cache.layers]

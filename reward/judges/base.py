@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
@@ -14,7 +15,17 @@ if TYPE_CHECKING:
 
     from reward.samples import ImageLike
 
-__all__ = ["Answer", "Judge", "Question", "Usage", "check_answers", "check_questions", "token_text"]
+__all__ = [
+    "Answer",
+    "Judge",
+    "Question",
+    "Usage",
+    "answer_mass",
+    "check_answers",
+    "check_lengths",
+    "check_questions",
+    "token_text",
+]
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,6 +194,32 @@ def token_text(token: str) -> str:
         ('5', '5', '5')
     """
     return token.replace("\u2581", " ").replace("\u0120", " ").replace("\u010a", " ").strip()
+
+
+def answer_mass(logprobs: Mapping[str, float], answers: Sequence[str]) -> list[float]:
+    """Probability of each answer among the alternatives of one position, white space around tokens aside.
+
+    Args:
+        logprobs: {token text: log probability}, such as an item of `Answer.logprobs`.
+        answers: tokens without white space; 0 for one that is not among the alternatives.
+
+    Example:
+        >>> answer_mass({"5": -1.0, " 5": -2.0, "4": -3.0}, ["4", "5", "6"])
+        [0.049787068367863944, 0.5032147244080551, 0.0]
+    """
+    mass = dict.fromkeys(answers, 0.0)
+    for token, logprob in logprobs.items():
+        if (text := token_text(token)) in mass:
+            mass[text] += math.exp(logprob)
+    return list(mass.values())
+
+
+def check_lengths(max_new_tokens: int, top_logprobs: int) -> None:
+    """Raises ValueError unless `max_new_tokens` is at least 1 and `top_logprobs` at least 0."""
+    if max_new_tokens < 1 or top_logprobs < 0:
+        raise ValueError(
+            f"max_new_tokens must be at least 1 and top_logprobs at least 0, got {max_new_tokens} and {top_logprobs}"
+        )
 
 
 def check_questions(questions: Sequence[Question]) -> None:

@@ -1,0 +1,235 @@
+"""LocalJudge: any vision-language model of transformers, its probabilities read directly."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+
+from reward.checkpoints import ordinary_loading, resolve_checkpoint
+from reward.errors import CheckpointError, ImageError, JudgeError
+from reward.images import image_key
+from reward.judges.base import Answer, Question, Usage, check_answers, check_lengths, check_questions, token_text
+from reward.judges.prefixes import PromptReader, State
+from reward.judges.prompts import Prompt, PromptWriter
+
+__all__ = ["LocalJudge"]
+
+
+class LocalJudge:
+    """A vision-language model on this machine.
+
+    Prompts come from the model's chat template. Nothing is sampled, and the settings of the model's generation config
+    that change probabilities (temperature, repetition penalty) are not applied. What questions about one image share
+    from their beginning on (image, rubric) goes through the model once, see `PromptReader`; equal questions are
+    asked once; questions without image never run the vision tower.
+
+    Args:
+        model: decoder-only, such as LLaVA, Qwen-VL, Idefics, InternVL.
+        processor: its processor, with a chat template.
+        batch_size: most questions of a forward pass; lower it if memory runs out.
+        name: how reports call it.
+
+    Raises:
+        JudgeError: an encoder-decoder, or a processor without chat template.
+    """
+
+    def __init__(self, model: Any, processor: Any, *, batch_size: int = 16, name: str = "local") -> None:
+        if batch_size < 1:
+            raise ValueError(f"batch_size must be at least 1, got {batch_size}")
+        if model.config.is_encoder_decoder:
+            raise JudgeError(f"{type(model).__name__} is an encoder-decoder; a judge needs a decoder that goes on")
+        self.name = name
+        self.usage = Usage()
+        self.model = model.eval()
+        self._writer = PromptWriter(processor)
+        self._reader = PromptReader(model, self._writer, batch_size=batch_size)
+        self._lock = threading.RLock()
+        ends = model.generation_config.eos_token_id
+        self._ends = {*(ends if isinstance(ends, list) else [ends]), self._writer.tokenizer.eos_token_id} - {None}
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        source: str | os.PathLike[str],
+        *,
+        revision: str | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | str | None = None,
+        batch_size: int = 16,
+    ) -> LocalJudge:
+        """Loads model and processor.
+
+        Args:
+            source: folder or Hub id of a model that `AutoModelForImageTextToText` knows.
+            revision: branch, tag or commit of a Hub id.
+            device: the GPU if there is one, by default.
+            dtype: such as `"bfloat16"`; by default what the checkpoint is stored in.
+            batch_size: see the class.
+
+        Raises:
+            CheckpointError: nothing there, no such kind of model, or weights that do not fill the network.
+            JudgeError: see the class.
+        """
+        from transformers import AutoModelForImageTextToText, AutoProcessor
+
+        folder = resolve_checkpoint(source, metric="judge", revision=revision)
+        if device is None:
+            device = "cuda" if torch.cuda.is_available() else "cpu"
+        try:
+            with ordinary_loading():
+                model, report = AutoModelForImageTextToText.from_pretrained(
+                    folder, dtype=dtype or "auto", output_loading_info=True
+                )
+                processor = AutoProcessor.from_pretrained(folder)
+        except (OSError, ValueError, KeyError) as error:  # transformers' ways to say that files do not fit
+            raise CheckpointError(f"judge {os.fspath(source)!r} cannot be loaded: {error}") from error
+        if report["missing_keys"]:
+            missing = sorted(report["missing_keys"])
+            raise CheckpointError(
+                f"judge {os.fspath(source)!r} lacks {len(missing)} weights ({', '.join(missing[:5])}); "
+                "refusing to judge with random ones"
+            )
+        return cls(model.to(device), processor, batch_size=batch_size, name=os.fspath(source))
+
+    def pieces(self, text: str) -> tuple[str, ...]:
+        """How the tokenizer cuts a text; see Judge."""
+        return self._writer.pieces(text)
+
+    def answer_distribution(self, questions: Sequence[Question], answers: Sequence[str]) -> np.ndarray:
+        """Probabilities (N, len(answers)) from the whole vocabulary; see Judge.
+
+        Raises:
+            JudgeError: no token reads like an answer, or some questions have unreadable images or are too long.
+        """
+        check_questions(questions)
+        check_answers(answers)
+        ids = self._writer.answer_ids(answers)
+        table = np.full((len(questions), len(answers)), np.nan)
+        with self._reading(questions) as (prompts, members, failures):
+            for indices, state in self._reader.read(prompts, failures):
+                probabilities = state.logits.double().softmax(-1)
+                found = torch.stack([probabilities[:, same].sum(-1) for same in ids], dim=1).cpu().numpy()
+                for index, row in zip(indices, found, strict=True):
+                    table[members[index]] = row
+        return _checked(table, self._count(len(questions), members, failures))
+
+    def generate(
+        self,
+        questions: Sequence[Question],
+        *,
+        max_new_tokens: int = 256,
+        top_logprobs: int = 0,
+        track: Sequence[str] = (),
+    ) -> list[Answer]:
+        """Greedy answers; see Judge. `top_logprobs` may be any number."""
+        check_questions(questions)
+        check_lengths(max_new_tokens, top_logprobs)
+        tracked = dict(zip(track, self._writer.answer_ids(track), strict=True))
+        written: list[Answer | None] = [None] * len(questions)
+        with self._reading(questions) as (prompts, members, failures):
+            for indices, state in self._reader.read(prompts, failures, keep_cache=True):
+                found = self._write(state, max_new_tokens, top_logprobs, tracked)
+                for index, answer in zip(indices, found, strict=True):
+                    for member in members[index]:
+                        written[member] = answer
+        return _checked(written, self._count(len(questions), members, failures))
+
+    @contextmanager
+    def _reading(self, questions: Sequence[Question]) -> Iterator[tuple[list[Prompt], list[list[int]], dict[int, str]]]:
+        """Different prompts, the questions that each stands for, and a place for {prompt: failure}."""
+        distinct: dict[tuple[str, str | None], int] = {}
+        prompts: list[Prompt] = []
+        members: list[list[int]] = []
+        failures: dict[int, str] = {}
+        keys: dict[int, str] = {}  # by object: the members of a group often carry one and the same image
+        for row, question in enumerate(questions):
+            key, problem = None, None
+            if question.image is not None:
+                try:
+                    key = keys.get(id(question.image)) or image_key(question.image)
+                    keys[id(question.image)] = key
+                except ImageError as error:
+                    problem = str(error)
+            text = self._writer.text(question)
+            at = distinct.setdefault((text, key or problem), len(prompts))
+            if at == len(prompts):
+                prompts.append(Prompt(text, question.image, key))
+                members.append([])
+                if problem is not None:
+                    failures[at] = problem
+            members[at].append(row)
+        with (
+            self._lock,
+            torch.inference_mode(),
+            # a caller's autocast, around a whole training step say, must not change answers
+            torch.autocast(self.model.device.type, enabled=False),
+        ):
+            yield prompts, members, failures
+
+    def _count(self, total: int, members: list[list[int]], failures: dict[int, str]) -> dict[int, str]:
+        """Books what was done; returns the failures by question."""
+        self.usage.answered += len(members) - len(failures)
+        self.usage.cached += total - len(members)
+        self.usage.input_tokens += self._reader.tokens_read
+        self._reader.tokens_read = 0
+        return {member: reason for index, reason in failures.items() for member in members[index]}
+
+    def _write(self, state: State, limit: int, top: int, tracked: dict[str, list[int]]) -> list[Answer]:
+        """Goes on greedily until every row has ended."""
+        room = (self._reader.limit - state.mask.sum(1) + 1).clamp(max=limit).tolist()  # the last token is not read
+        ids: list[list[int]] = [[] for _ in room]
+        seen: list[list[dict[str, float]]] = [[] for _ in room]
+        ended = [False] * len(room)
+        while True:
+            tokens = state.logits.argmax(-1)
+            reports = self._alternatives(state.logits, top, tracked) if top or tracked else None
+            for row, token in enumerate(tokens.tolist()):
+                if not ended[row] and len(ids[row]) < room[row]:
+                    ids[row].append(token)
+                    ended[row] = token in self._ends
+                    if reports is not None:
+                        seen[row].append(reports[row])
+            if all(end or len(row) == most for end, row, most in zip(ended, ids, room, strict=True)):
+                break
+            state = self._reader.step(state, tokens)
+        self.usage.output_tokens += sum(map(len, ids))
+        tokenizer, texts = self._writer.tokenizer, self._writer.token_texts
+        return [
+            Answer(
+                text=tokenizer.decode(row[: len(row) - end], skip_special_tokens=True),
+                tokens=tuple(texts[token] if token < len(texts) else "" for token in row) if report else (),
+                logprobs=tuple(report),
+                truncated=not end,
+            )
+            for row, report, end in zip(ids, seen, ended, strict=True)
+        ]
+
+    def _alternatives(self, logits: torch.Tensor, top: int, tracked: dict[str, list[int]]) -> list[dict[str, float]]:
+        """{token text: log probability} for each row of `logits` (b, V)."""
+        logs = logits.double().log_softmax(-1)
+        texts = self._writer.token_texts
+        values, tokens = logs.topk(min(top, logs.shape[1]), dim=-1)
+        reports: list[dict[str, float]] = []
+        for row_values, row_tokens in zip(values.tolist(), tokens.tolist(), strict=True):
+            report: dict[str, float] = {}
+            for value, token in zip(row_values, row_tokens, strict=True):
+                text = texts[token] if token < len(texts) else ""
+                if token_text(text) not in tracked:  # all spellings of a tracked token stand under one name below
+                    report[text] = float(np.logaddexp(report[text], value)) if text in report else value
+            reports.append(report)
+        for text, same in tracked.items():
+            for report, value in zip(reports, logs[:, same].logsumexp(-1).tolist(), strict=True):
+                report[text] = value
+        return reports
+
+
+def _checked(results: Any, failures: dict[int, str]) -> Any:
+    if failures:
+        raise JudgeError.of(failures, results)
+    return results

@@ -1,0 +1,323 @@
+"""Reads prompts with a vision-language model: what prompts share at their beginning is computed once."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from reward.backbones.hidden_states import can_share, pad_left, rows_of
+from reward.errors import ImageError
+from reward.images import load_image
+from reward.judges.prompts import Prompt, PromptWriter
+
+__all__ = ["PromptReader", "State"]
+
+logger = logging.getLogger(__name__)
+
+_WORTH = 16  # a shared beginning shorter than this is not worth a pass of its own
+_EXACT = {torch.float32: 1e-5, torch.float64: 1e-8}  # largest difference in probability; half precision is coarser
+_COARSE = 3e-2
+
+
+@dataclass(eq=False)
+class State:
+    """A model that has read the prompts of a batch: everything that is needed to go on.
+
+    `logits` (b, V) of the next token, float32; `cache` of keys and values; `mask` (b, T) of the tokens in the cache;
+    `positions` (..., b, 1) of the last token, None where the model counts by itself.
+    """
+
+    logits: torch.Tensor
+    cache: Any
+    mask: torch.Tensor
+    positions: torch.Tensor | None
+
+
+class PromptReader:
+    """Runs prompts through a model in batches, padded on the left.
+
+    Prompts with the same image are laid side by side as tokens. Where they begin alike, the image included, the
+    beginning goes through the model once and its keys and values are given to all; the same for texts without image.
+    As the model is causal, the numbers are the same up to rounding. That is not taken on trust: the first time, two
+    prompts are also read whole, and if the distributions differ by more than rounding, or the model's cache cannot be
+    shared (sliding windows, recurrent layers), all prompts are read whole from then on.
+
+    Args:
+        model: from `AutoModelForImageTextToText`, in eval mode.
+        writer: of its prompts.
+        batch_size: most prompts of a forward pass.
+    """
+
+    def __init__(self, model: Any, writer: PromptWriter, *, batch_size: int) -> None:
+        self.model, self.writer, self.batch_size = model, writer, batch_size
+        parameters = inspect.signature(model.forward).parameters
+        self._last_only = {"logits_to_keep": 1} if "logits_to_keep" in parameters else {}
+        self._counts = "position_ids" in parameters
+        config = model.config.get_text_config()
+        self.limit = int(getattr(config, "max_position_embeddings", None) or 2**31)
+        pad = writer.tokenizer.pad_token_id
+        self._pad = pad if pad is not None else int(writer.tokenizer.eos_token_id or 0)
+        self.shares: dict[bool, bool | None] = {True: None, False: None}  # with image, without: None is not yet known
+        if not self._counts:
+            self.shares = {True: False, False: False}
+        self.tokens_read = 0
+
+    def read(
+        self, prompts: Sequence[Prompt], failures: dict[int, str], *, keep_cache: bool = False
+    ) -> Iterator[tuple[list[int], State]]:
+        """Reads all prompts, in an order of its own.
+
+        Args:
+            prompts: any number; equal ones are read twice.
+            failures: {index: reason} of prompts to leave out; gets those with an unreadable image or too many tokens.
+            keep_cache: whether the states are to be continued.
+
+        Yields:
+            (indices into `prompts`, what the model knows after them).
+        """
+        groups: dict[str | None, list[int]] = {}
+        for index, prompt in enumerate(prompts):
+            if index in failures:
+                continue
+            groups.setdefault(prompt.image_key, []).append(index)
+        texts = groups.pop(None, [])
+        if texts:
+            rows = self._fitting([(index, self.writer.ids(prompts[index].text)) for index in texts], failures)
+            yield from self._read_texts(rows, keep_cache)
+        waiting: list[int] = []
+        for group in groups.values():
+            shared = self._shared_rows(prompts, group, failures) if len(group) > 1 else None
+            if shared is None:
+                waiting += group
+            else:
+                yield from self._walk(*shared, keep_cache=keep_cache)
+            while len(waiting) >= self.batch_size:
+                yield from self._read_whole(prompts, waiting[: self.batch_size], failures, keep_cache)
+                del waiting[: self.batch_size]
+        if waiting:
+            yield from self._read_whole(prompts, waiting, failures, keep_cache)
+
+    def step(self, state: State, tokens: torch.Tensor) -> State:
+        """One token (b,) further in each row; the cache is grown in place."""
+        mask = torch.cat([state.mask, torch.ones_like(state.mask[:, :1])], dim=1)
+        # rows that have ended go along to the end of the batch, which a learned table of positions may not reach
+        positions = None if state.positions is None else (state.positions + 1).clamp(max=self.limit - 1)
+        return self._forward(tokens[:, None], mask, positions, state.cache, keep_cache=True)
+
+    def _fitting(self, rows: list[tuple[int, list[int]]], failures: dict[int, str]) -> list[tuple[int, list[int]]]:
+        failures.update({index: self._too_long(len(ids)) for index, ids in rows if len(ids) > self.limit})
+        return [(index, ids) for index, ids in rows if len(ids) <= self.limit]
+
+    def _too_long(self, length: int) -> str:
+        return f"the question has {length} tokens, and the model reads at most {self.limit}; shorten it"
+
+    # Whole prompts
+
+    def _read_whole(
+        self, prompts: Sequence[Prompt], indices: list[int], failures: dict[int, str], keep_cache: bool
+    ) -> Iterator[tuple[list[int], State]]:
+        """Prompts with images, each read from its first token."""
+        images = {}
+        for index in indices:
+            try:
+                images[index] = load_image(prompts[index].image)
+            except ImageError as error:
+                failures[index] = str(error)
+        while images:
+            inputs = self._inputs([prompts[index].text for index in images], list(images.values()))
+            lengths = inputs["attention_mask"].sum(1).tolist()
+            too_long = [(index, length) for index, length in zip(images, lengths, strict=True) if length > self.limit]
+            if not too_long:
+                yield list(images), self._open(inputs, keep_cache)
+                return
+            for index, length in too_long:
+                failures[index] = self._too_long(int(length))
+                del images[index]
+
+    def _inputs(self, texts: list[str], images: list[Any]) -> dict[str, torch.Tensor]:
+        encoded = self.writer.processor(
+            text=texts,
+            images=[[image] for image in images],
+            padding=True,
+            padding_side="left",
+            return_tensors="pt",
+            **self.writer.options(texts[0]),
+        )
+        return dict(encoded.to(self.model.device, dtype=self.model.dtype))
+
+    def _open(self, inputs: dict[str, torch.Tensor], keep_cache: bool) -> State:
+        """The first tokens of a batch, images included."""
+        rest = dict(inputs)
+        ids, mask = rest.pop("input_ids"), rest.pop("attention_mask")
+        self.tokens_read += int(mask.sum())
+        positions = None
+        if self._counts:
+            # transformers' own rule for this model: plain, or in three dimensions for Qwen-like models
+            positions = self.model._prepare_position_ids_for_generation(ids, {**rest, "attention_mask": mask})
+        return self._forward(ids, mask, positions, None, keep_cache=keep_cache, **rest)
+
+    def _forward(
+        self,
+        ids: torch.Tensor,
+        mask: torch.Tensor,
+        positions: torch.Tensor | None,
+        cache: Any,
+        *,
+        keep_cache: bool,
+        **rest: Any,
+    ) -> State:
+        if positions is not None:
+            rest["position_ids"] = positions
+        output = self.model(
+            input_ids=ids,
+            attention_mask=mask,
+            past_key_values=cache,
+            use_cache=keep_cache or cache is not None,
+            **rest,
+            **self._last_only,
+        )
+        last = None if positions is None else positions[..., -1:]
+        return State(output.logits[:, -1].float(), getattr(output, "past_key_values", None), mask, last)
+
+    # Shared beginnings
+
+    def _read_texts(self, rows: list[tuple[int, list[int]]], keep_cache: bool) -> Iterator[tuple[list[int], State]]:
+        if self.shares[False] is None and len(rows) > 1 and _common(rows) >= _WORTH:
+            two = [(0, rows[0][1]), (1, rows[1][1])]
+            self.shares[False] = self._agree(self._walk(two, None, share=True), self._walk(two, None, share=False))
+        yield from self._walk(rows, None, keep_cache=keep_cache)
+
+    def _shared_rows(
+        self, prompts: Sequence[Prompt], group: list[int], failures: dict[int, str]
+    ) -> tuple[list[tuple[int, list[int]]], State] | None:
+        """Token ids of prompts with one image, and the state after their common beginning; None to read them whole."""
+        if self.shares[True] is False:
+            return None
+        try:
+            inputs = self._inputs([prompts[group[0]].text], [load_image(prompts[group[0]].image)])
+        except ImageError:
+            return None  # reading them whole reports it for each
+        expanded = _Expansion(self.writer.ids(prompts[group[0]].text), inputs["input_ids"][0].tolist())
+        rows = [(index, expanded.of(self.writer.ids(prompts[index].text))) for index in group]
+        if any(ids is None for _, ids in rows):
+            return None
+        common = _common(rows)  # type: ignore[arg-type]
+        # one token of text behind the image: from there on, positions count up by one in every model
+        if common < max(_WORTH, expanded.end + 1) or common > self.limit:
+            return None
+        fitting = self._fitting(rows, failures)  # type: ignore[arg-type]
+        length = inputs["input_ids"].shape[1]
+        begin = {
+            name: value[:, :common] if value.ndim == 2 and value.shape[1] == length else value
+            for name, value in inputs.items()
+        }
+        state = self._open(begin, keep_cache=True)
+        if not can_share(state.cache):
+            self.shares[True] = False
+            return None
+        if self.shares[True] is None:
+            self.shares[True] = len(fitting) < 2 or self._agree_on(prompts, fitting[:2], state)
+        return (fitting, state) if self.shares[True] else None
+
+    def _agree_on(self, prompts: Sequence[Prompt], rows: list[tuple[int, list[int]]], state: State) -> bool:
+        whole = self._read_whole([prompts[index] for index, _ in rows], [0, 1], {}, False)
+        return self._agree(self._walk([(at, ids) for at, (_, ids) in enumerate(rows)], state, share=True), whole)
+
+    def _agree(self, shared: Iterator[tuple[list[int], State]], whole: Iterator[tuple[list[int], State]]) -> bool:
+        one, other = _gathered(shared), _gathered(whole)
+        difference = float((one - other).abs().max())
+        limit = _EXACT.get(self.model.dtype, _COARSE)
+        if not difference <= limit:
+            logger.warning(
+                "Prompts are read whole from now on: sharing their beginning changes probabilities by %.1e with this "
+                "model (up to %.0e would be rounding).",
+                difference,
+                limit,
+            )
+        return difference <= limit
+
+    def _walk(
+        self,
+        rows: list[tuple[int, list[int]]],
+        state: State | None,
+        *,
+        share: bool | None = None,
+        keep_cache: bool = False,
+    ) -> Iterator[tuple[list[int], State]]:
+        """Reads what follows the tokens that `state` has read, common beginnings first, then the rest in batches."""
+        done = 0 if state is None else state.mask.shape[1]
+        branches: dict[int, list[tuple[int, list[int]]]] = {}
+        for row in rows:
+            branches.setdefault(row[1][done], []).append(row)
+        rest: list[tuple[int, list[int]]] = []
+        for branch in branches.values():
+            common = _common(branch)
+            sharing = self.shares[False] is not False if share is None else share
+            if len(branch) > 1 and common - done >= _WORTH and (state is not None or sharing):
+                longer = self._continue(state, [branch[0][1][done:common]], keep_cache=True)
+                if can_share(longer.cache):
+                    yield from self._walk(branch, longer, share=share, keep_cache=keep_cache)
+                    continue
+                self.shares[False] = False
+            rest += branch
+        rest.sort(key=lambda row: -len(row[1]))
+        for start in range(0, len(rest), self.batch_size):
+            batch = rest[start : start + self.batch_size]
+            tails = [ids[done:] for _, ids in batch]
+            yield [index for index, _ in batch], self._continue(state, tails, keep_cache=keep_cache)
+
+    def _continue(self, state: State | None, tails: list[list[int]], *, keep_cache: bool) -> State:
+        """Reads one or more continuations of a single row, or new texts if there is none."""
+        ids, mask = pad_left(tails, device=self.model.device)
+        ids = ids.masked_fill(mask == 0, self._pad)
+        if state is None:
+            return self._open({"input_ids": ids, "attention_mask": mask}, keep_cache)
+        self.tokens_read += int(mask.sum())
+        first = torch.zeros(len(tails), dtype=torch.long, device=ids.device)
+        positions = state.positions[..., first, :] + mask.cumsum(1)  # type: ignore[index]
+        whole = torch.cat([state.mask[first], mask], dim=1)
+        return self._forward(ids, whole, positions, rows_of(state.cache, first), keep_cache=keep_cache)
+
+
+class _Expansion:
+    """How a processor turns the placeholder of an image into tokens, learnt from one prompt and used for others."""
+
+    def __init__(self, short: list[int], full: list[int]) -> None:
+        head = _alike(short, full)
+        tail = _alike(short[head:][::-1], full[head:][::-1])
+        self.short = short[: len(short) - tail]
+        self.full = full[: len(full) - tail]
+
+    @property
+    def end(self) -> int:
+        """How many tokens there are up to the end of the image."""
+        return len(self.full)
+
+    def of(self, short: list[int]) -> list[int] | None:
+        """Another prompt with its placeholder expanded; None if it does not begin like the first."""
+        if len(self.full) == len(self.short) or short[: len(self.short)] != self.short:
+            return None
+        return self.full + short[len(self.short) :]
+
+
+def _common(rows: Sequence[tuple[int, list[int]]]) -> int:
+    """How many tokens all rows begin with; each row keeps at least one of its own."""
+    ids = [row for _, row in rows]
+    # between the first and the last in order of tokens, every row begins with what these two begin with
+    return min(_alike(min(ids), max(ids)), min(map(len, ids)) - 1)
+
+
+def _alike(one: Sequence[int], other: Sequence[int]) -> int:
+    pairs = zip(one, other, strict=False)
+    return next((at for at, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
+
+
+def _gathered(states: Iterator[tuple[list[int], State]]) -> torch.Tensor:
+    """Distributions (N, V) of all prompts, in order."""
+    found = {index: row for indices, state in states for index, row in zip(indices, state.logits, strict=True)}
+    return torch.stack([found[index] for index in sorted(found)]).softmax(-1)

@@ -1,0 +1,135 @@
+"""Questions to the text and tokens of a local model: chat template, markers made harmless, tokens read as answers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from reward.errors import JudgeError
+from reward.judges.base import Question, token_text
+
+__all__ = ["Prompt", "PromptWriter"]
+
+
+@dataclass(frozen=True, eq=False)
+class Prompt:
+    """A question as the model reads it: text with one placeholder for the image, and the image with its key."""
+
+    text: str
+    image: Any = None
+    image_key: str | None = None
+
+
+class PromptWriter:
+    """Writes prompts with a processor's chat template and knows its tokens.
+
+    Args:
+        processor: of a vision-language model, with tokenizer and chat template.
+
+    Raises:
+        JudgeError: it has no tokenizer or no chat template.
+    """
+
+    def __init__(self, processor: Any) -> None:
+        self.processor = processor
+        self.tokenizer: Any = getattr(processor, "tokenizer", None)
+        if self.tokenizer is None:
+            raise JudgeError(f"{type(processor).__name__} has no tokenizer; a judge needs a vision-language processor")
+        if not (getattr(processor, "chat_template", None) or getattr(self.tokenizer, "chat_template", None)):
+            raise JudgeError("the model's processor has no chat template; a judge needs a model tuned for chat")
+        added = self.tokenizer.added_tokens_decoder.values()
+        markers = {token.content for token in added if token.special or re.fullmatch(r"[<\[].+[>\]]", token.content)}
+        markers.update(
+            value for name in ("image_token", "video_token") if isinstance(value := getattr(processor, name, None), str)
+        )
+        longest_first = sorted((marker for marker in markers if len(marker) > 1), key=len, reverse=True)
+        self._markers = re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
+
+    def text(self, question: Question) -> str:
+        """The prompt of a question, opened for the answer.
+
+        Control tokens written out in a question's texts, such as an image placeholder or an end-of-turn mark in a
+        caption, get a space after their first character, so that they are read as plain text. Where the template has
+        no place for a system message, the message opens the first turn of the user.
+        """
+        turns = question.turns()
+        if turns[0][0] == "system" and not self._has_system:
+            (_, system), (_, first), *later = turns
+            turns = [("user", f"{system}\n\n{first}"), *later]
+        messages = []
+        waiting = question.image is not None
+        for role, text in turns:
+            parts: list[dict[str, str]] = [{"type": "text", "text": self._plain(text)}]
+            if waiting and role == "user":
+                parts.insert(0, {"type": "image"})
+                waiting = False
+            messages.append({"role": role, "content": parts})
+        return self._render(messages) + self._plain(question.prefill)
+
+    def _render(self, messages: list[dict[str, Any]]) -> str:
+        return str(self.processor.apply_chat_template(messages, add_generation_prompt=True, tokenize=False))
+
+    def _plain(self, text: str) -> str:
+        while self._markers.search(text):
+            text = self._markers.sub(lambda found: f"{found[0][0]} {found[0][1:]}", text)
+        return text
+
+    @cached_property
+    def _has_system(self) -> bool:
+        from jinja2 import TemplateError
+
+        turns = [("system", "rubric"), ("user", "question")]
+        try:
+            text = self._render([{"role": role, "content": [{"type": "text", "text": said}]} for role, said in turns])
+        except TemplateError:  # how templates say that they know no such role
+            return False
+        return "rubric" in text
+
+    def ids(self, text: str) -> list[int]:
+        """Token ids of a prompt as the processor cuts it, with the image's placeholder not yet expanded."""
+        return list(self.tokenizer(text, **self.options(text))["input_ids"])
+
+    def options(self, text: str) -> dict[str, Any]:
+        """What the tokenizer must be told: a template that begins with the first token brings it itself."""
+        begun = bool(self.tokenizer.bos_token) and text.startswith(self.tokenizer.bos_token)
+        return {"add_special_tokens": False} if begun else {}
+
+    @cached_property
+    def token_texts(self) -> list[str]:
+        """What each token of the vocabulary reads like, by id."""
+        return list(
+            self.tokenizer.batch_decode(
+                [[token] for token in range(len(self.tokenizer))], clean_up_tokenization_spaces=False
+            )
+        )
+
+    @cached_property
+    def _ids_of(self) -> dict[str, list[int]]:
+        special = set(self.tokenizer.all_special_ids)
+        found: dict[str, list[int]] = {}
+        for token, text in enumerate(self.token_texts):
+            if token not in special:
+                found.setdefault(token_text(text), []).append(token)
+        return found
+
+    def answer_ids(self, answers: Sequence[str]) -> list[list[int]]:
+        """For each answer the ids of all tokens that read like it, white space aside.
+
+        Raises:
+            JudgeError: an answer is no single token here.
+        """
+        absent = [answer for answer in answers if answer not in self._ids_of]
+        if absent:
+            raise JudgeError(
+                f"the judge's tokenizer has no single token for {', '.join(map(repr, absent))} "
+                f"(it cuts {absent[0]!r} into {list(self.pieces(absent[0]))}); choose answers of one token each"
+            )
+        return [self._ids_of[answer] for answer in answers]
+
+    def pieces(self, text: str) -> tuple[str, ...]:
+        """How the tokenizer cuts a text; see Judge."""
+        ids = self.tokenizer(text, add_special_tokens=False)["input_ids"]
+        return tuple(piece for token in ids if (piece := token_text(self.token_texts[token])))

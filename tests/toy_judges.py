@@ -1,0 +1,140 @@
+"""Tiny vision-language models that can judge, with random weights and real processors: LLaVA and Qwen2-VL."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from PIL import Image
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+from transformers import (
+    CLIPImageProcessor,
+    CLIPVisionConfig,
+    LlamaConfig,
+    LlavaConfig,
+    LlavaForConditionalGeneration,
+    LlavaProcessor,
+    PreTrainedTokenizerFast,
+    Qwen2VLConfig,
+    Qwen2VLForConditionalGeneration,
+    Qwen2VLImageProcessor,
+    Qwen2VLProcessor,
+    Qwen2VLVideoProcessor,
+)
+
+from tests.toy_captioners import _ready
+
+TEMPLATE = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{% for c in m.content %}{% if c.type == 'image' %}IMAGE"
+    "{% else %}{{ c.text }}{% endif %}{% endfor %}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+# Besides single bytes: a digit with a space before it, as most tokenizers have.
+MERGES = [("Ġ", digit) for digit in "12345"]
+
+
+def byte_tokenizer(*special: str, merges: Sequence[tuple[str, str]] = MERGES) -> PreTrainedTokenizerFast:
+    """One token a byte, and the merges given."""
+    names = ["<|pad|>", "<|im_start|>", "<|im_end|>", *special]
+    vocabulary = [*sorted(pre_tokenizers.ByteLevel.alphabet()), *("".join(pair) for pair in merges)]
+    inner = Tokenizer(models.BPE({token: index for index, token in enumerate([*names, *vocabulary])}, list(merges)))
+    inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    inner.decoder = decoders.ByteLevel()
+    inner.add_special_tokens([AddedToken(name, special=True) for name in names])
+    return PreTrainedTokenizerFast(
+        tokenizer_object=inner,
+        pad_token="<|pad|>",
+        eos_token="<|im_end|>",
+        bos_token="<|im_start|>",
+        padding_side="left",
+        extra_special_tokens={"image_token": "<image>"} if "<image>" in special else {},
+    )
+
+
+def llava(merges: Sequence[tuple[str, str]] = MERGES, length: int = 2048) -> tuple[Any, LlavaProcessor]:
+    tokens = byte_tokenizer("<image>", merges=merges)
+    size = {"height": 32, "width": 32}
+    processor = LlavaProcessor(
+        CLIPImageProcessor(size=size, crop_size=size, do_center_crop=False),
+        tokens,
+        patch_size=8,
+        vision_feature_select_strategy="default",
+        num_additional_image_tokens=1,
+        chat_template=TEMPLATE.replace("IMAGE", "<image>\n"),
+    )
+    config = LlavaConfig(
+        vision_config=CLIPVisionConfig(
+            hidden_size=16,
+            intermediate_size=32,
+            num_hidden_layers=1,
+            num_attention_heads=2,
+            image_size=32,
+            patch_size=8,
+        ),
+        text_config=LlamaConfig(
+            vocab_size=len(tokens),
+            hidden_size=32,
+            intermediate_size=64,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            max_position_embeddings=length,
+            pad_token_id=tokens.pad_token_id,
+            bos_token_id=tokens.bos_token_id,
+            eos_token_id=tokens.eos_token_id,
+        ),
+        image_token_index=tokens.convert_tokens_to_ids("<image>"),
+        vision_feature_layer=-1,
+        vision_feature_select_strategy="default",
+    )
+    return _ready(LlavaForConditionalGeneration(config), tokens), processor
+
+
+def qwen2_vl() -> tuple[Any, Qwen2VLProcessor]:
+    special = ("<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>")
+    tokens = byte_tokenizer(*special)
+    start, end, image, video = tokens.convert_tokens_to_ids(list(special))
+    sizes = {"patch_size": 4, "temporal_patch_size": 1, "merge_size": 2, "min_pixels": 16 * 16, "max_pixels": 48 * 48}
+    processor = Qwen2VLProcessor(
+        Qwen2VLImageProcessor(**sizes),
+        tokens,
+        Qwen2VLVideoProcessor(**sizes),
+        chat_template=TEMPLATE.replace("IMAGE", "<|vision_start|><|image_pad|><|vision_end|>"),
+    )
+    config = Qwen2VLConfig(
+        text_config={
+            "vocab_size": len(tokens),
+            "hidden_size": 32,
+            "intermediate_size": 64,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 4,
+            "num_key_value_heads": 2,
+            "max_position_embeddings": 2048,
+            "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [2, 1, 1]},
+            "pad_token_id": tokens.pad_token_id,
+            "bos_token_id": tokens.bos_token_id,
+            "eos_token_id": tokens.eos_token_id,
+        },
+        vision_config={
+            "depth": 1,
+            "embed_dim": 16,
+            "hidden_size": 32,
+            "num_heads": 2,
+            "mlp_ratio": 2,
+            "patch_size": 4,
+            "spatial_merge_size": 2,
+            "temporal_patch_size": 1,
+        },
+        vision_start_token_id=start,
+        vision_end_token_id=end,
+        image_token_id=image,
+        video_token_id=video,
+    )
+    return _ready(Qwen2VLForConditionalGeneration(config), tokens), processor
+
+
+def pictures(count: int, *, size: tuple[int, int] = (32, 32)) -> list[Image.Image]:
+    """Different noisy images of one size."""
+    generator = np.random.default_rng(0)
+    return [Image.fromarray(generator.integers(0, 256, (*size[::-1], 3), dtype=np.uint8)) for _ in range(count)]
