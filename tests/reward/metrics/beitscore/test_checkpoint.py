@@ -1,0 +1,206 @@
+"""load_beit3: published layouts in, a report out; nothing is loaded that does not fit."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch.nn import functional as F
+
+from reward.errors import CheckpointError
+from reward.metrics.beitscore import load_beit3
+from reward.metrics.beitscore.config import BeitScoreConfig, preset_config
+from tests.reward.metrics.beitscore.tiny_beitscore import make_config, make_model
+
+GOLDEN = Path(__file__).parents[3] / "golden" / "beit3_tiny_weights.safetensors"
+TABLE = "beit3.encoder.embed_positions.A.weight"
+CONFIG = BeitScoreConfig(
+    hidden_size=32, layers=2, heads=4, ffn_size=128, image_size=32, patch_size=8, vocab_size=97, text_positions=1024
+)
+
+
+@pytest.fixture
+def tensors() -> dict[str, torch.Tensor]:
+    return load_file(GOLDEN)
+
+
+def save_pth(path: Path, tensors: dict[str, Any], **more: Any) -> Path:
+    torch.save({"model": tensors, **more}, path)
+    return path
+
+
+def test_sizes_come_from_shapes_and_metadata() -> None:
+    model, report = load_beit3(GOLDEN)
+    assert model.config == CONFIG
+    assert not model.training
+    assert {key.split(".")[0] for key in report.used} == {"beit3", "pooler"}
+    assert set(report.unused) == {
+        f"head.{key}" for key in ("0.weight", "0.bias", "1.weight", "1.bias", "3.weight", "3.bias")
+    }
+    assert report.missing == ("head.0.weight", "head.0.bias", "head.2.weight", "head.2.bias")
+    assert report.interpolated == ()
+    assert str(report).startswith("95 keys used (0 interpolated), 6 dropped, 4 new: head.0.weight")
+    assert all(torch.isfinite(parameter).all() for parameter in model.parameters())
+    assert 0 < model.head[0].weight.std() < 1  # drawn anew, not left as memory happened to be
+
+
+def test_pth_files_under_the_key_model_give_the_same(tensors: dict[str, torch.Tensor], tmp_path: Path) -> None:
+    path = save_pth(tmp_path / "beit3_tiny.pth", tensors, epoch=9)
+    model, report = load_beit3(path, config=CONFIG)
+    expected, _ = load_beit3(GOLDEN)
+    ours, theirs = model.state_dict(), expected.state_dict()
+    assert set(report.used) == {key for key in tensors if not key.startswith("head.")}
+    assert all(torch.equal(ours[key], theirs[key]) for key in report.used)
+
+
+def test_half_precision_files_are_held_in_float32(tensors: dict[str, torch.Tensor], tmp_path: Path) -> None:
+    model, _ = load_beit3(
+        save_pth(tmp_path / "half.pth", {key: value.half() for key, value in tensors.items()}), config=CONFIG
+    )
+    assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
+
+
+@pytest.mark.parametrize(("width", "heads"), [(768, 12), (1024, 16)])
+def test_heads_of_published_widths_are_known(width: int, heads: int, tmp_path: Path) -> None:
+    small = make_config(hidden_size=width, heads=heads, layers=1, ffn_size=8, text_positions=10)
+    path = save_pth(tmp_path / "published.pth", make_model(small).state_dict())
+    assert load_beit3(path)[0].config.heads == heads
+
+
+def test_heads_of_other_widths_must_be_given(tensors: dict[str, torch.Tensor], tmp_path: Path) -> None:
+    path = save_pth(tmp_path / "odd.pth", tensors)
+    with pytest.raises(CheckpointError, match=r"width 32.*not known: pass config="):
+        load_beit3(path)
+    save_file(tensors, tmp_path / "odd.safetensors", metadata={"heads": "many"})
+    with pytest.raises(CheckpointError, match="heads='many'"):
+        load_beit3(tmp_path / "odd.safetensors")
+    save_file(tensors, tmp_path / "odd.safetensors")
+    with pytest.raises(CheckpointError, match="width 32"):
+        load_beit3(tmp_path / "odd.safetensors")
+
+
+def test_a_checkpoint_without_pooler_gets_a_new_one(tensors: dict[str, torch.Tensor], tmp_path: Path) -> None:
+    encoder = {key: value for key, value in tensors.items() if key.startswith("beit3.")}
+    extra = {"mlm_head.weight": torch.zeros(3), "vision_head.weight": torch.zeros(3), "logit_scale": torch.ones(())}
+    model, report = load_beit3(save_pth(tmp_path / "itc.pth", {**encoder, **extra}), config=CONFIG)
+    assert set(report.unused) == set(extra)
+    pooler = {"pooler.norm.weight", "pooler.norm.bias", "pooler.dense.weight", "pooler.dense.bias"}
+    assert pooler < set(report.missing)
+    assert torch.equal(model.pooler.norm.weight, torch.ones(32))
+    assert 0 < model.pooler.dense.weight.std() < 1
+
+
+@pytest.mark.parametrize(
+    "lost", ["beit3.text_embed.weight", "beit3.encoder.layers.1.ffn.B.fc2.bias", "pooler.dense.bias", TABLE]
+)
+@pytest.mark.parametrize("config", [None, CONFIG])
+def test_missing_keys_are_refused(
+    lost: str, config: BeitScoreConfig | None, tensors: dict[str, torch.Tensor], tmp_path: Path
+) -> None:
+    del tensors[lost]
+    save_file(tensors, tmp_path / "x.safetensors", metadata={"heads": "4"})
+    with pytest.raises(CheckpointError, match=f"lacks.*{lost}"):
+        load_beit3(tmp_path / "x.safetensors", config=config)
+
+
+def test_a_whole_missing_layer_is_refused(tensors: dict[str, torch.Tensor], tmp_path: Path) -> None:
+    left = {key: value for key, value in tensors.items() if ".layers.0." not in key}
+    save_file(left, tmp_path / "x.safetensors", metadata={"heads": "4"})
+    with pytest.raises(CheckpointError, match=r"lacks.*layers\.0"):
+        load_beit3(tmp_path / "x.safetensors")
+
+
+def test_unknown_encoder_keys_and_other_sizes_are_refused(tensors: dict[str, torch.Tensor], tmp_path: Path) -> None:
+    path = save_pth(tmp_path / "x.pth", {**tensors, "beit3.encoder.layers.0.gate.weight": torch.zeros(2)})
+    with pytest.raises(CheckpointError, match=r"unknown 1 key \(beit3.encoder.layers.0.gate.weight"):
+        load_beit3(path, config=CONFIG)
+    for changes in ({"layers": 1}, {"patch_size": 16}, {"text_positions": 512}, {"ffn_size": 64}):
+        with pytest.raises(CheckpointError, match=r"unknown|mis-shaped"):
+            load_beit3(GOLDEN, config=replace(CONFIG, **changes))
+
+
+def test_files_that_are_no_beit3_are_refused(tmp_path: Path) -> None:
+    save_file({"weight": torch.zeros(2)}, tmp_path / "other.safetensors")
+    with pytest.raises(CheckpointError, match="not a BEiT-3 checkpoint in its published layout"):
+        load_beit3(tmp_path / "other.safetensors")
+    with pytest.raises(CheckpointError, match="does not exist"):
+        load_beit3(tmp_path / "absent.pth")
+    (tmp_path / "broken.pth").write_bytes(b"nothing")
+    with pytest.raises(CheckpointError, match=r"damaged|not a readable"):
+        load_beit3(tmp_path / "broken.pth")
+
+
+class _Runs:
+    def __init__(self, command: str) -> None:
+        self.command = command
+
+    def __reduce__(self) -> Any:
+        return os.system, (self.command,)
+
+
+def test_a_pickle_that_holds_code_is_refused_and_not_run(tensors: dict[str, torch.Tensor], tmp_path: Path) -> None:
+    flag = tmp_path / "ran"
+    path = save_pth(tmp_path / "evil.pth", tensors, args=_Runs(f"touch {flag}"))
+    with pytest.raises(CheckpointError, match="could run code"):
+        load_beit3(path, config=CONFIG)
+    assert not flag.exists()
+    plain = tmp_path / "plain.pth"
+    plain.write_bytes(pickle.dumps({"model": _Runs(f"touch {flag}")}))
+    with pytest.raises(CheckpointError, match="could run code"):
+        load_beit3(plain)
+    assert not flag.exists()
+
+
+@pytest.mark.parametrize("image_size", [16, 48, 64])
+def test_another_resolution_interpolates_the_patches_of_the_table(
+    image_size: int, tensors: dict[str, torch.Tensor]
+) -> None:
+    config = replace(CONFIG, image_size=image_size)
+    model, report = load_beit3(GOLDEN, config=config)
+    side = image_size // 8
+    table, old = model.state_dict()[TABLE], tensors[TABLE]
+    assert report.interpolated == (TABLE,)
+    assert TABLE in report.used
+    assert torch.equal(table[:3], old[:3])  # two reserved rows and CLS stay
+    for channel in (0, 31):
+        expected = F.interpolate(old[3:, channel].view(1, 1, 4, 4), size=(side, side), mode="bicubic")
+        assert torch.allclose(table[3:, channel].view(side, side), expected[0, 0], atol=1e-6)
+    states, _ = model.encode(torch.zeros(1, 3, image_size, image_size), torch.tensor([[0, 5, 2]]))
+    assert states.shape == (1, 1 + side**2 + 3, 32)
+
+
+def test_rows_and_columns_are_not_exchanged(tensors: dict[str, torch.Tensor], tmp_path: Path) -> None:
+    grid = torch.arange(4.0)[:, None].expand(4, 4)  # grows down the image
+    tensors[TABLE][3:] = grid.reshape(16, 1)
+    path = save_pth(tmp_path / "x.pth", tensors)
+    model, _ = load_beit3(path, config=replace(CONFIG, image_size=64))
+    rows = model.state_dict()[TABLE][3:, 0].view(8, 8)
+    assert torch.allclose(rows, rows[:, :1].expand(8, 8), atol=1e-6)
+    assert (rows.diff(dim=0) > 0.1).all()
+
+
+def test_a_table_that_is_no_square_is_refused(tensors: dict[str, torch.Tensor], tmp_path: Path) -> None:
+    tensors[TABLE] = tensors[TABLE][:-1].clone()
+    save_file(tensors, tmp_path / "x.safetensors", metadata={"heads": "4"})
+    for config in (None, CONFIG):
+        with pytest.raises(CheckpointError, match="18 rows, which is no square"):
+            load_beit3(tmp_path / "x.safetensors", config=config)
+
+
+def test_presets_are_published_sizes_at_any_resolution() -> None:
+    assert preset_config("large", image_size=384).patches == 576
+
+
+def test_facts_are_read_without_torch() -> None:
+    code = "import sys, reward.metrics.beitscore, reward.metrics.beitscore.spec; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    with pytest.raises(ImportError, match="cannot import name 'load_beit4'"):
+        from reward.metrics.beitscore import load_beit4  # noqa: F401

@@ -1,0 +1,156 @@
+"""The BEiT-3 encoder against the reference implementation's recorded outputs, and what training changes in it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.torch import load_file
+from torch.nn import functional as F
+
+from reward.metrics.beitscore import BeitScoreModel, load_beit3
+from reward.metrics.beitscore.config import preset_config
+from tests.reward.metrics.beitscore.tiny_beitscore import make_config, make_model
+
+GOLDEN = Path(__file__).parents[3] / "golden"
+WEIGHTS = GOLDEN / "beit3_tiny_weights.safetensors"
+TOLERANCE = 1e-5
+
+
+@pytest.fixture(scope="module")
+def recorded() -> dict[str, torch.Tensor]:
+    return load_file(GOLDEN / "beit3_tiny_io.safetensors")
+
+
+def inputs(batch: int = 3, length: int = 9, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    numbers = torch.Generator().manual_seed(seed)
+    image = torch.randn(batch, 3, 32, 32, generator=numbers)
+    return image, torch.randint(3, 300, (batch, length), generator=numbers)
+
+
+def test_encoder_pooler_and_answers_match_the_reference(recorded: dict[str, torch.Tensor]) -> None:
+    model, _ = load_beit3(WEIGHTS)
+    with torch.no_grad():
+        states, pooled = model.encode(recorded["image"], recorded["text_ids"], recorded["text_padding_mask"])
+    assert recorded["text_padding_mask"].any()
+    assert (states - recorded["encoder_out"]).abs().max() < TOLERANCE
+    assert (pooled - recorded["pooled"]).abs().max() < TOLERANCE
+    head = {key: value for key, value in load_file(WEIGHTS).items() if key.startswith("head.")}
+    hidden = F.linear(pooled, head["head.0.weight"], head["head.0.bias"])
+    hidden = F.gelu(F.layer_norm(hidden, hidden.shape[1:], head["head.1.weight"], head["head.1.bias"]))
+    answers = F.linear(hidden, head["head.3.weight"], head["head.3.bias"])
+    assert (answers - recorded["vqa_logits"]).abs().max() < TOLERANCE
+
+
+def test_an_image_embedded_once_serves_all_its_captions(recorded: dict[str, torch.Tensor]) -> None:
+    model, _ = load_beit3(WEIGHTS)
+    ids, padding = recorded["text_ids"], recorded["text_padding_mask"]
+    with torch.no_grad():
+        embedded = model.beit3.embed_image(recorded["image"][:1]).expand(3, -1, -1)
+        _, pooled = model.encode_embedded(embedded, ids, padding)
+        for row in range(3):
+            _, alone = model.encode(recorded["image"][:1], ids[row : row + 1], padding[row : row + 1])
+            assert (pooled[row] - alone[0]).abs().max() < TOLERANCE
+
+
+@pytest.mark.parametrize(("size", "millions"), [("base", 222.32), ("large", 674.74)])
+def test_published_sizes_have_the_published_number_of_parameters(size: str, millions: float) -> None:
+    with torch.device("meta"):
+        model = BeitScoreModel(preset_config(size))
+    assert round(sum(parameter.numel() for parameter in model.parameters()) / 1e6, 2) == millions
+
+
+_model = make_model()
+
+
+@settings(max_examples=12, deadline=None)
+@given(length=st.integers(1, 20), extra=st.integers(1, 30), token=st.integers(0, 299), seed=st.integers(0, 5))
+def test_padding_changes_nothing(length: int, extra: int, token: int, seed: int) -> None:
+    model = _model
+    image, ids = inputs(2, length, seed)
+    padded = torch.cat([ids, torch.full((2, extra), token)], dim=1)
+    mask = torch.arange(length + extra).expand(2, -1) >= length
+    with torch.no_grad():
+        states, pooled = model.encode(image, ids)
+        longer, pooled_longer = model.encode(image, padded, mask)
+    assert (pooled - pooled_longer).abs().max() < TOLERANCE
+    assert (states - longer[:, : states.shape[1]]).abs().max() < TOLERANCE
+
+
+def test_captions_and_their_order_matter() -> None:
+    model = make_model()
+    image, ids = inputs(1)
+    with torch.no_grad():
+        first = model(image, ids).scores
+        assert (first - model(image, ids.flip(1)).scores).abs() > 1e-4
+        assert (first - model(image.flip(3), ids).scores).abs() > 1e-4
+
+
+def test_gradient_checkpointing_gives_the_same_gradients() -> None:
+    image, ids = inputs()
+    gradients = []
+    for checkpointed in (False, True):
+        model = make_model(make_config(drop_path=0.5, layers=3)).train()
+        model.beit3.gradient_checkpointing = checkpointed
+        torch.manual_seed(1)  # the same layers are dropped
+        model(image, ids).logits.square().sum().backward()
+        gradients.append({name: p.grad for name, p in model.named_parameters() if p.grad is not None})
+    plain, recomputed = gradients
+    assert plain.keys() == recomputed.keys()
+    assert len(plain) > 100
+    for name, gradient in plain.items():
+        assert torch.allclose(gradient, recomputed[name], atol=1e-6), name
+
+
+def test_gradient_checkpointing_keeps_fewer_activations() -> None:
+    def kept(checkpointed: bool) -> int:
+        model = make_model(make_config(layers=6)).train()
+        model.beit3.gradient_checkpointing = checkpointed
+        numbers = 0
+
+        def count(tensor: torch.Tensor) -> torch.Tensor:
+            nonlocal numbers
+            numbers += tensor.numel()
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
+            model(*inputs())
+        return numbers
+
+    assert kept(True) < 0.5 * kept(False)
+
+
+def test_layers_are_dropped_in_training_only() -> None:
+    model = make_model(make_config(drop_path=0.5, layers=4))
+    image, ids = inputs()
+    with torch.no_grad():
+        assert torch.equal(model(image, ids).logits, model(image, ids).logits)
+        model.train()
+        assert not torch.equal(model(image, ids).logits, model(image, ids).logits)
+        without = make_model(make_config(drop_path=0.0, layers=4)).train()
+        assert torch.equal(without(image, ids).logits, without(image, ids).logits)
+        assert torch.allclose(without(image, ids).logits, model.eval()(image, ids).logits)
+
+
+def test_dropped_layers_keep_the_mean_and_rates_grow_with_depth() -> None:
+    model = make_model(make_config(drop_path=0.5, layers=3))
+    assert [layer.drop_path for layer in model.beit3.encoder.layers] == [0.0, 0.25, 0.5]
+    layer = model.beit3.encoder.layers[2]
+    image = torch.zeros(4000, 1, 32)
+    text = torch.zeros(4000, 0, 32)
+    ones = (torch.ones_like(image), torch.ones_like(text))
+    torch.manual_seed(0)
+    moved = layer.train()._add((image, text), ones)[0]
+    assert set(moved.flatten().tolist()) == {0.0, 2.0}
+    assert moved.mean() == pytest.approx(1.0, abs=0.05)
+
+
+def test_captions_longer_than_the_table_and_images_of_another_size_are_refused() -> None:
+    model = make_model()
+    with pytest.raises(ValueError, match="65 tokens does not fit: the position table holds 64"):
+        model.encode(torch.zeros(1, 3, 32, 32), torch.zeros(1, 65, dtype=torch.long))
+    with pytest.raises(ValueError, match=r"\(B, 3, 32, 32\), got \(1, 3, 40, 32\)"):
+        model.encode(torch.zeros(1, 3, 40, 32), torch.zeros(1, 5, dtype=torch.long))

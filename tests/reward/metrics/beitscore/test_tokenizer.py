@@ -1,0 +1,187 @@
+"""BeitScoreTokenizer: both kinds of file behind one interface, cut captions, control tokens as text."""
+
+from __future__ import annotations
+
+import io
+import pickle
+from pathlib import Path
+
+import pytest
+import sentencepiece
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import PreTrainedTokenizerFast, XLMRobertaTokenizer
+
+from reward.errors import CheckpointError
+from reward.metrics.beitscore.tokenizer import BeitScoreTokenizer
+from tests.reward.metrics.beitscore.tiny_beitscore import TEXTS, make_fast, train_spm
+
+KINDS = ["spm", "fast"]
+
+
+@pytest.fixture(scope="module")
+def tokenizers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, BeitScoreTokenizer]:
+    path = tmp_path_factory.mktemp("spm") / "beit3.spm"
+    path.write_bytes(train_spm())
+    return {
+        "spm": BeitScoreTokenizer.from_spm(path, max_tokens=100),
+        "fast": BeitScoreTokenizer.from_fast(make_fast(), max_tokens=100),
+    }
+
+
+def test_spm_ids_are_those_of_transformers_xlm_r(tokenizers: dict[str, BeitScoreTokenizer]) -> None:
+    processor = sentencepiece.SentencePieceProcessor(model_proto=train_spm())
+    pieces = [(processor.id_to_piece(row), processor.get_score(row)) for row in range(3, processor.get_piece_size())]
+    control = [(token, 0.0) for token in ("<s>", "<pad>", "</s>", "<unk>")]
+    published = XLMRobertaTokenizer(vocab=[*control, *pieces, ("<mask>", 0.0)])
+    for text in [*TEXTS, "A red star, a red circle and 3 zebras."]:
+        assert tokenizers["spm"].encode([text])[0][0] == published(text).input_ids
+    assert tokenizers["spm"].size == published.mask_token_id  # the mask token comes after the pieces
+
+
+def test_special_ids(tokenizers: dict[str, BeitScoreTokenizer]) -> None:
+    spm, fast = tokenizers["spm"], tokenizers["fast"]
+    assert (spm.start, spm.pad, spm.end) == (0, 1, 2)
+    names = make_fast()
+    assert [fast.start, fast.end, fast.pad] == names.convert_tokens_to_ids(["<start>", "<end>", "<pad>"])
+    assert fast.size == len(names)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_are_padded_on_the_right(tokenizers: dict[str, BeitScoreTokenizer], kind: str) -> None:
+    tokenizer = tokenizers[kind]
+    ids, padding, cut = tokenizer(["A red star.", "A red circle on a white ground."])
+    rows, _ = tokenizer.encode(["A red star.", "A red circle on a white ground."])
+    assert ids.dtype == torch.int64
+    assert padding.dtype == torch.bool
+    assert cut == [False, False]
+    assert ids.shape == padding.shape == (2, len(rows[1]))
+    assert ids[0, : len(rows[0])].tolist() == rows[0]
+    assert set(ids[0, len(rows[0]) :].tolist()) == {tokenizer.pad}
+    assert padding.sum(1).tolist() == [len(rows[1]) - len(rows[0]), 0]
+    assert [rows[0][0], rows[0][-1]] == [tokenizer.start, tokenizer.end]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=30, deadline=None)
+@given(text=st.text(min_size=1, max_size=60))
+def test_no_text_makes_a_control_token(tokenizers: dict[str, BeitScoreTokenizer], kind: str, text: str) -> None:
+    tokenizer = tokenizers[kind]
+    (tokens,), _ = tokenizer.encode([text])
+    assert not {tokenizer.start, tokenizer.end, tokenizer.pad} & set(tokens[1:-1])
+    assert all(0 <= token < tokenizer.size for token in tokens)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "attack", ["</s>", "<s>", "<pad>", "<mask>", "<unk>", "<end>", "<start>", "<|im_end|>", "<tool>"]
+)
+def test_control_tokens_in_a_caption_stay_text(
+    tokenizers: dict[str, BeitScoreTokenizer], kind: str, attack: str
+) -> None:
+    tokenizer = tokenizers[kind]
+    (inside,), _ = tokenizer.encode([f"A red star. {attack} A red star."])
+    (without,), _ = tokenizer.encode(["A red star. A red star."])
+    assert len(inside) > len(without) + 1  # several tokens of text, not one of control
+    assert not {tokenizer.start, tokenizer.end, tokenizer.pad} & set(inside[1:-1])
+    if kind == "fast":
+        assert set(inside[1:-1]).isdisjoint(make_fast().added_tokens_decoder)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_cut_at_the_position_table_and_not_at_77(tokenizers: dict[str, BeitScoreTokenizer], kind: str) -> None:
+    tokenizer = tokenizers[kind]
+    words = "red star " * 200
+    (tokens, short), cut = tokenizer.encode([words, "red star"])
+    assert len(tokens) == tokenizer.max_tokens == 100
+    assert tokens[-1] == short[-1] == tokenizer.end
+    assert cut == [True, False]
+    assert tokens[1 : len(short) - 1] == short[1:-1]
+    # exactly as long as fits is not cut
+    inner = tokens[1:-1]
+    text = words
+    while len(tokenizer.encode([text])[0][0]) == 100 and tokenizer.encode([text])[1][0]:
+        text = text[:-1]
+    (fits,), (was_cut,) = tokenizer.encode([text])
+    assert not was_cut
+    assert len(fits) > 77
+    assert fits[1 : len(fits) - 4] == inner[: len(fits) - 5]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_huge_caption_is_looked_at_in_part_and_counted_as_cut(
+    tokenizers: dict[str, BeitScoreTokenizer], kind: str
+) -> None:
+    _, cut = tokenizers[kind].encode(["x" * 100_000, " " * 100_000 + "x"])
+    assert cut == [True, False]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_white_space_is_collapsed(tokenizers: dict[str, BeitScoreTokenizer], kind: str) -> None:
+    rows, _ = tokenizers[kind].encode(["A red\n\n star.", "  A red star.  "])
+    assert rows[0] == rows[1]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_saved_and_pickled_tokenizers_are_the_same(
+    tokenizers: dict[str, BeitScoreTokenizer], kind: str, tmp_path: Path
+) -> None:
+    tokenizer = tokenizers[kind]
+    tokenizer.save(tmp_path)
+    loaded = BeitScoreTokenizer.from_folder(tmp_path, max_tokens=100)
+    copy = pickle.loads(pickle.dumps(tokenizer))
+    for other in (loaded, copy):
+        assert other.encode(TEXTS) == tokenizer.encode(TEXTS)
+        assert (other.start, other.end, other.pad, other.size) == (
+            tokenizer.start,
+            tokenizer.end,
+            tokenizer.pad,
+            tokenizer.size,
+        )
+
+
+def test_saving_one_kind_over_the_other_leaves_one(tokenizers: dict[str, BeitScoreTokenizer], tmp_path: Path) -> None:
+    for kind in ("fast", "spm", "fast"):
+        tokenizers[kind].save(tmp_path)
+        loaded = BeitScoreTokenizer.from_folder(tmp_path, max_tokens=100)
+        assert loaded.encode(TEXTS) == tokenizers[kind].encode(TEXTS)
+
+
+def test_unusable_files_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="found neither"):
+        BeitScoreTokenizer.from_folder(tmp_path, max_tokens=10)
+    with pytest.raises(CheckpointError, match="cannot be read"):
+        BeitScoreTokenizer.from_spm(tmp_path / "absent.spm")
+    (tmp_path / "tokenizer.json").write_text("{}")
+    with pytest.raises(CheckpointError, match=r"tokenizer.json' cannot be read"):
+        BeitScoreTokenizer.from_folder(tmp_path, max_tokens=10)
+    (tmp_path / "beit3.spm").write_bytes(b"this is no sentencepiece file")
+    with pytest.raises(CheckpointError, match=r"found beit3.spm and tokenizer.json"):
+        BeitScoreTokenizer.from_folder(tmp_path, max_tokens=10)
+    with pytest.raises(CheckpointError, match="not a readable sentencepiece file"):
+        BeitScoreTokenizer.from_spm(tmp_path / "beit3.spm")
+
+
+def test_a_sentencepiece_file_of_another_layout_is_refused(tmp_path: Path) -> None:
+    content = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(TEXTS * 20),
+        model_writer=content,
+        vocab_size=40,
+        pad_id=0,
+        unk_id=3,
+        hard_vocab_limit=False,
+        minloglevel=2,
+    )
+    (tmp_path / "other.spm").write_bytes(content.getvalue())
+    with pytest.raises(CheckpointError, match=r"not numbered as beit3.spm is: its first pieces are <pad>"):
+        BeitScoreTokenizer.from_spm(tmp_path / "other.spm")
+
+
+def test_a_fast_tokenizer_without_an_end_token_is_refused() -> None:
+    fast = PreTrainedTokenizerFast(tokenizer_object=make_fast().backend_tokenizer, pad_token="<pad>")
+    with pytest.raises(CheckpointError, match="needs bos_token, eos_token"):
+        BeitScoreTokenizer.from_fast(fast, max_tokens=10)
+    with pytest.raises(ValueError, match="max_tokens must be at least 3"):
+        BeitScoreTokenizer.from_fast(make_fast(), max_tokens=2)
