@@ -75,7 +75,7 @@ class RewritePrompts:
             raise ConfigError(f"no rewrite prompt for category {category!r}; known: {', '.join(self.changes)}")
         start, rest = self.request.split("{change}")
         middle, end = rest.split("{caption}")
-        return start + self.changes[category] + middle + quoted(caption) + end
+        return start + self.changes[category] + middle + json_quoted(caption) + end
 
 
 def load_prompts(path: str | os.PathLike[str] | None = None) -> RewritePrompts:
@@ -112,6 +112,6 @@ def _read(path: Path) -> RewritePrompts:
     return RewritePrompts(str(values["version"]), values["system"], values["request"], values["changes"])
 
 
-def quoted(caption: str) -> str:
+def json_quoted(caption: str) -> str:
     """A caption as a JSON string on one line, in which nothing reads as a control token or the string's end."""
     return "".join(_ESCAPED.get(character, character) for character in json.dumps(caption, ensure_ascii=False))

@@ -249,6 +249,8 @@ class _Pool:
             self.image[row] = number
         if len(numbers) < 2:
             raise DataError("all captions are of one image; negatives are captions of others (see image_ids)")
+        if len(rows) < 2:
+            raise DataError("all captions have the same words; negatives are captions with others")
         self.rows = np.array(rows)
         self.ruled_out = [np.array(sorted(found)) for found in ruled_out]
 
@@ -316,7 +318,7 @@ def _bounds_of_quantiles(
     pool: _Pool,
     seed: int,
 ) -> dict[str, tuple[float, float]]:
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(seed % (1 << 63))
     rows, places = len(queries), len(pool.rows)
     if rows * places <= _SAMPLED_PAIRS:
         left, right = (part.ravel() for part in np.indices((rows, places)))
@@ -329,10 +331,7 @@ def _bounds_of_quantiles(
             np.einsum("nd,nd->n", queries[left[start : start + 65536]], keys[right[start : start + 65536]])
             for start in range(0, len(left), 65536)
         ]
-        or [np.zeros(0, np.float32)]
     )
-    if not len(similarity):
-        raise DataError("no pair of a caption and another image's caption with other words; nothing can be retrieved")
     found = {}
     for name, (low, high) in bands.items():
         lower, upper = np.quantile(similarity, [low, high]).tolist()

@@ -13,6 +13,8 @@ from reward.errors import ConfigError
 
 __all__ = ["CLOSERS", "END_MARKS", "PARTS", "Tagger", "Token", "join", "split_sentences", "split_words", "tag_words"]
 
+_LONGEST = 40  # letters of a word that the tagger is shown
+_LATIN = re.compile("[A-Za-z]")
 PARTS = ("noun", "verb", "adjective", "adverb")
 # Words and punctuation marks of one sentence -> for each a part of speech, or anything else for "none of PARTS".
 Tagger: TypeAlias = Callable[[Sequence[str]], Sequence[str]]
@@ -115,7 +117,8 @@ def tag_words(text: str, tagger: Tagger | None = None) -> list[tuple[str, str]]:
 
     The tagger is HanTa (a hidden Markov model over morphemes, whose model comes with the package, so that nothing is
     downloaded). It guesses unknown words from their endings; like any tagger it errs now and then, most often where
-    one form is noun and verb ("watches") or on words in capitals. For other languages pass a tagger of your own.
+    one form is noun and verb ("watches") or on words in capitals. Words without a Latin letter are "other". For other
+    languages pass a tagger of your own.
 
     Args:
         text: a caption.
@@ -163,8 +166,12 @@ def _tag_sentence(tokens: Sequence[Token], tagger: Tagger) -> list[tuple[str, st
 
 
 def _hanta_parts(words: Sequence[str]) -> list[str]:
-    tags = [tag for _, _, tag in _hanta().tag_sent(list(words))]
-    return [_C5_PARTS.get(tag[:2]) or _C5_PARTS.get(tag, "other") for tag in tags]
+    # Its time grows with the square of a word's length, and endings tell most.
+    tags = [tag for _, _, tag in _hanta().tag_sent([word[-_LONGEST:] for word in words])]
+    return [
+        _C5_PARTS.get(tag[:2]) or _C5_PARTS.get(tag, "other") if _LATIN.search(word) else "other"
+        for word, tag in zip(words, tags, strict=True)
+    ]
 
 
 @functools.cache

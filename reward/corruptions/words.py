@@ -89,7 +89,9 @@ def shuffle_sentences(text: str, rng: random.Random) -> str | None:
             return None
         order[0], order[other] = order[other], order[0]
     last = order[-1]
-    if not _has_end(bodies[-1]):  # then it takes over the mark of the sentence that comes last now
+    if last != len(bodies) - 1 and not _has_end(
+        bodies[-1]
+    ):  # then it takes over the mark of the sentence that comes last now
         mark = _end_mark(bodies[last])
         bodies[last] = bodies[last].removesuffix(mark)
         bodies[-1] += mark or "."

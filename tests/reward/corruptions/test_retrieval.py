@@ -1,0 +1,151 @@
+"""Captions of other images in bands of similarity."""
+
+import numpy as np
+import pytest
+
+from reward.corruptions.retrieval import Bands, clip_embeddings, retrieve_negatives
+from reward.errors import ConfigError, DataError
+
+COUNT = 200
+rng = np.random.default_rng(0)
+EMBEDDINGS = rng.normal(size=(COUNT, 16)).astype(np.float32)
+IMAGES = EMBEDDINGS + rng.normal(size=(COUNT, 16)).astype(np.float32)
+CAPTIONS = [f"caption {row}" for row in range(COUNT)]
+IMAGE_IDS = [row // 2 for row in range(COUNT)]  # two captions an image
+
+
+def cosine(left, right):
+    return float(left @ right / np.linalg.norm(left) / np.linalg.norm(right))
+
+
+def texts(found, row, band):
+    return [negative.text for negative in found[row] if negative.category == f"retrieved_{band}"]
+
+
+@pytest.mark.parametrize("queries", [None, IMAGES])
+def test_bands_are_what_a_full_sort_gives(queries):
+    """Checked against all pairs, compared one by one."""
+    found = retrieve_negatives(CAPTIONS, IMAGE_IDS, EMBEDDINGS, queries, cap=COUNT, block=64)
+    searched = EMBEDDINGS if queries is None else queries
+    table = {
+        (row, other): cosine(searched[row], EMBEDDINGS[other])
+        for row in range(COUNT)
+        for other in range(COUNT)
+        if IMAGE_IDS[row] != IMAGE_IDS[other]
+    }
+    quantiles = np.quantile(list(table.values()), [0.5, 0.9, 0.99])
+    for row in range(0, COUNT, 17):
+        for band, low, high in zip(("easy", "medium", "hard"), quantiles, [*quantiles[1:], 2], strict=True):
+            wanted = {
+                f"caption {o}" for (r, o), value in table.items() if r == row and low + 1e-5 < value < high - 1e-5
+            }
+            allowed = {
+                f"caption {o}" for (r, o), value in table.items() if r == row and low - 1e-5 < value < high + 1e-5
+            }
+            assert wanted <= set(texts(found, row, band)) <= allowed
+
+
+def test_at_most_cap_a_band_and_none_twice():
+    found = retrieve_negatives(CAPTIONS, IMAGE_IDS, EMBEDDINGS)
+    for row in range(COUNT):
+        lists = [texts(found, row, band) for band in ("easy", "medium", "hard")]
+        assert all(len(names) <= 30 for names in lists)
+        everything = [*lists[0], *lists[1], *lists[2]]
+        assert len(everything) == len(set(everything))
+        assert not {f"caption {other}" for other in range(COUNT) if IMAGE_IDS[other] == IMAGE_IDS[row]} & set(
+            everything
+        )
+    assert max(len(texts(found, row, "easy")) for row in range(COUNT)) == 30
+    assert sum(found.counts.values()) == sum(len(negatives) for negatives in found)
+
+
+def test_draws_do_not_depend_on_the_blocks_but_on_the_seed():
+    def drawn(**options):
+        found = retrieve_negatives(CAPTIONS, IMAGE_IDS, EMBEDDINGS, cap=5, **options)
+        return [{(negative.text, negative.category) for negative in negatives} for negatives in found]
+
+    assert drawn(block=7) == drawn(block=1024) == drawn(block=50)
+    assert drawn(seed=1) != drawn(seed=2)
+    assert drawn(seed=2**80) == drawn(seed=2**80)
+
+
+def test_the_same_words_are_never_wrong_and_found_once():
+    captions = ["A dog.", "a  dog.", "A cat.", "A cat.", "A cow."]
+    vectors = [[1, 0.0], [1, 0.01], [1, 0.1], [1, 0.1], [1, 0.2]]
+    found = retrieve_negatives(captions, [1, 2, 3, 4, 5], vectors, bands=Bands((-1, 0), (0, 0.1), (0.1, 1), False))
+    assert sorted(negative.text for negative in found[0]) == ["A cat.", "A cow."]
+    assert sorted(negative.text for negative in found[1]) == ["A cat.", "A cow."]
+    assert sorted(negative.text for negative in found[2]) == ["A cow.", "A dog."]
+    assert found[1:3] == [found[1], found[2]]
+
+
+def test_similarity_of_one_is_within_hard():
+    found = retrieve_negatives(["a", "b"], [1, 2], [[0.1, 0.7], [0.1, 0.7]])
+    assert [negative.category for negative in found[0]] == ["retrieved_hard"]
+
+
+def test_function_that_embeds():
+    calls = []
+
+    def embed(captions):
+        calls.append(len(captions))
+        return EMBEDDINGS[[int(caption.split()[1]) for caption in captions]].tolist()
+
+    found = retrieve_negatives(CAPTIONS, IMAGE_IDS, embed)
+    assert list(found) == list(retrieve_negatives(CAPTIONS, IMAGE_IDS, EMBEDDINGS))
+    assert sum(calls) == COUNT
+    assert max(calls) <= 64
+
+
+def test_clip_towers_embed_captions_and_images():
+    from open_clip import SimpleTokenizer
+    from PIL import Image
+
+    from reward.backbones.clip import ClipTowers, build_clip
+    from reward.backbones.clip_text import make_bpe_tokenizer
+
+    vision = {"image_size": 8, "layers": 1, "width": 64, "patch_size": 8}
+    text = {"context_length": 9, "width": 8, "heads": 1, "layers": 1}
+    clip = build_clip({"embed_dim": 4, "vision_cfg": vision, "text_cfg": text}).eval()
+    towers = ClipTowers(clip, make_bpe_tokenizer(SimpleTokenizer(context_length=9)))
+    images = [Image.new("RGB", (8, 8), colour) for colour in ("red", "green", "blue")]
+    captions, pictures = clip_embeddings(towers, ["a star", "a ring", "two dogs"], images, batch_size=2)
+    assert captions.shape == pictures.shape == (3, 4)
+    single, none = clip_embeddings(towers, ["two dogs"])
+    assert none is None
+    np.testing.assert_allclose(single[0], captions[2], atol=1e-6)
+    np.testing.assert_allclose(clip_embeddings(towers, [], images[2:])[1][0], pictures[2], atol=1e-6)
+    found = retrieve_negatives(
+        ["a star", "a ring", "two dogs"], [1, 2, 3], captions, pictures, bands=Bands(easy=(0, 0.5))
+    )
+    assert sum(found.counts.values()) > 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (([], [], []), "no captions"),
+        ((["a", "b"], [1], [[1.0], [1.0]]), "1 image_ids"),
+        ((["a", "b"], [1, 1], [[1.0], [1.0]]), "of one image"),
+        ((["a", "A"], [1, 2], [[1.0], [1.0]]), "same words"),
+        ((["a", "b"], [1, 2], [[1.0], [0.0]]), r"embeddings\[1\] is zero"),
+        ((["a", "b"], [1, 2], [[1.0], [float("nan")]]), "not finite"),
+        ((["a", "b"], [1, 2], [1.0, 2.0]), r"\(2, D\)"),
+        ((["a", "b"], [1, 2], [[1.0], [1.0]], [[1.0, 2.0], [1.0, 2.0]]), "queries have 2 dimensions"),
+        ((["a", "b"], [1, 2], lambda captions: [[1.0]]), "embedding function"),
+    ],
+)
+def test_bad_data_is_refused(arguments, message):
+    with pytest.raises(DataError, match=message):
+        retrieve_negatives(*arguments)
+
+
+@pytest.mark.parametrize("band", [(0.9, 0.5), (-0.1, 0.5), (0.5, 1.1), (0.5, 0.5), (float("nan"), 1)])
+def test_impossible_bands_are_refused(band):
+    with pytest.raises(ConfigError, match="band 'medium'"):
+        Bands(medium=band)
+
+
+def test_impossible_cap_is_refused():
+    with pytest.raises(ConfigError, match="cap"):
+        retrieve_negatives(CAPTIONS, IMAGE_IDS, EMBEDDINGS, cap=0)

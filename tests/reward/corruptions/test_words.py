@@ -1,0 +1,149 @@
+"""Shuffled words, shuffled sentences, repeated keywords."""
+
+import random
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from reward.corruptions.tagging import PARTS, split_sentences, split_words, tag_words
+from reward.corruptions.words import repeat_words, shuffle_sentences, shuffle_words
+from reward.errors import ConfigError
+
+LONG = 'A big red star, and two dogs, run quickly across a field. The sign says "OPEN". It is early in the morning.'
+WORDS = [
+    *("a", "A", "dog", "Dog.", "I", "İstanbul", "ß", "OPEN", "犬。", "🐶", "'", "...", "Dr.", "star,", "“red”", "e.g."),
+    *("\n", "3", "ς", "x.y", "!?", "I'm", "i", "runs", "quickly."),
+]
+captions = st.one_of(st.text(max_size=40), st.lists(st.sampled_from(WORDS), max_size=10).map(" ".join))
+seeds = st.integers(0, 3)
+
+
+def bag(text: str) -> Counter:
+    return Counter(token.word.casefold() for token in split_words(text) if token.word)
+
+
+@given(captions, seeds)
+@settings(max_examples=300, deadline=None)
+def test_shuffled_words_are_the_same_words_in_another_order(text, seed):
+    shuffled = shuffle_words(text, random.Random(seed))
+    if shuffled is None:
+        assert len(bag(text)) <= 1
+    else:
+        assert shuffled != text
+        assert bag(shuffled) == bag(text)
+        # White space and punctuation stay where they were.
+        assert [(t.before, t.after, t.space) for t in split_words(shuffled)] == [
+            (t.before, t.after, t.space) for t in split_words(text)
+        ]
+    assert shuffled == shuffle_words(text, random.Random(seed))
+
+
+@given(captions, seeds)
+@settings(max_examples=300, deadline=None)
+def test_shuffled_sentences_are_the_same_words(text, seed):
+    shuffled = shuffle_sentences(text, random.Random(seed))
+    if shuffled is not None:
+        assert shuffled != text
+        assert bag(shuffled) == bag(text)
+    assert shuffled == shuffle_sentences(text, random.Random(seed))
+
+
+@given(captions, seeds, st.sampled_from(PARTS))
+@settings(max_examples=200, deadline=None)
+def test_repeating_only_adds_copies(text, seed, part):
+    repeated = repeat_words(text, random.Random(seed), part)
+    found = [word.casefold() for word, tag in tag_words(text) if tag == part]
+    if repeated is None:
+        assert not found
+    else:
+        assert len(repeated) > len(text)
+        added = bag(repeated) - bag(text)
+        assert added
+        assert set(added) <= {token.word.casefold() for word in found for token in split_words(word)}
+    assert repeated == repeat_words(text, random.Random(seed), part)
+
+
+@pytest.mark.parametrize("text", ["", "  ", "star", "Star!", "the the the", "A a", "🐶", "...", "犬が走る。"])
+def test_where_no_order_differs_there_is_none(text):
+    assert shuffle_words(text, random.Random(0)) is None
+    assert shuffle_sentences(text, random.Random(0)) is None
+
+
+def test_two_words_are_always_exchanged():
+    assert {shuffle_words("Red star.", random.Random(seed)) for seed in range(20)} == {"Star red."}
+
+
+def test_capitals_stay_at_the_start_of_sentences():
+    for seed in range(20):
+        shuffled = shuffle_words(LONG, random.Random(seed))
+        starts = [body.lstrip("\"'")[0] for body, _ in split_sentences(shuffled)]
+        assert all(start.isupper() for start in starts)
+        assert "OPEN" in shuffled  # writing keeps its capitals
+        capitalised = [token.word for token in split_words(shuffled) if token.word[:1].isupper()]
+        assert len(capitalised) <= len(starts) + 1
+
+
+def test_words_are_shuffled_thoroughly():
+    """A caption of many words is torn apart, not merely touched."""
+    text = "one two three four five six seven eight nine ten"
+    shuffled = [shuffle_words(text, random.Random(seed)).split() for seed in range(100)]
+    kept = sum(a == b for words in shuffled for a, b in zip(words, text.split(), strict=True))
+    assert kept / 1000 == pytest.approx(0.1, abs=0.04)
+
+
+def test_sentences_keep_their_words_and_marks():
+    orders = {shuffle_sentences(LONG, random.Random(seed)) for seed in range(40)}
+    parts = sorted(body for body, _ in split_sentences(LONG))
+    assert len(orders) == 5  # six orders less the one it came in
+    assert all(sorted(body for body, _ in split_sentences(order)) == parts for order in orders)
+
+
+def test_a_missing_full_stop_stays_at_the_end():
+    orders = {shuffle_sentences("A dog runs. Is it late? A cat", random.Random(seed)) for seed in range(40)}
+    assert "A cat. A dog runs. Is it late" not in orders
+    assert "A cat? A dog runs. Is it late" in orders
+    assert all(order[-1].isalpha() for order in orders)
+
+
+def test_lines_keep_their_breaks():
+    assert shuffle_sentences("A dog.\n\nA cat.", random.Random(0)) == "A cat.\n\nA dog."
+
+
+@pytest.mark.parametrize(
+    ("part", "words"),
+    [
+        ("noun", {"star", "dogs", "field", "sign", "morning"}),
+        ("verb", {"run", "says"}),
+        ("adjective", {"big", "red", "open", "early"}),
+        ("adverb", {"quickly"}),
+    ],
+)
+def test_each_part_of_speech_is_repeated(part, words):
+    seen = Counter()
+    for seed in range(40):
+        seen += bag(repeat_words(LONG, random.Random(seed), part)) - bag(LONG)
+    assert set(seen) == words
+
+
+def test_copies_stand_before_the_punctuation_and_in_small_letters():
+    repeated = {repeat_words("Dogs, of course.", random.Random(seed), "noun") for seed in range(40)}
+    assert "Dogs dogs, of course." in repeated
+    assert not any("Dogs Dogs" in text or "," in text.split("dogs")[0] for text in repeated if "dogs" in text)
+
+
+def test_part_that_does_not_occur():
+    assert repeat_words("Two dogs.", random.Random(0), "adverb") is None
+
+
+def test_unknown_part_is_refused():
+    with pytest.raises(ConfigError, match="'pronoun'"):
+        repeat_words("Two dogs.", random.Random(0), "pronoun")
+
+
+def test_own_tagger():
+    def tagger(words):
+        return ["noun" if word == "Hund" else "" for word in words]
+
+    assert "Hund Hund" in repeat_words("Ein Hund.", random.Random(1), tagger=tagger)
