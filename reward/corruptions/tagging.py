@@ -165,7 +165,12 @@ def _tag_sentence(tokens: Sequence[Token], tagger: Tagger) -> list[tuple[str, st
     return [(w, parts[p] if parts[p] in PARTS else "other") for w, p in zip(words, places, strict=True)]
 
 
-def _hanta_parts(words: Sequence[str]) -> list[str]:
+def _hanta_parts(words: Sequence[str]) -> Sequence[str]:
+    return _parts_of_sentence(tuple(words))
+
+
+@functools.lru_cache(maxsize=2**14)  # in training the same sentences come every epoch
+def _parts_of_sentence(words: tuple[str, ...]) -> list[str]:
     # Its time grows with the square of a word's length, and endings tell most.
     tags = [tag for _, _, tag in _hanta().tag_sent([word[-_LONGEST:] for word in words])]
     return [
