@@ -6,7 +6,6 @@ import logging
 import math
 import os
 import threading
-import weakref
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
@@ -15,6 +14,7 @@ import numpy as np
 
 from reward.errors import InvalidSampleError
 from reward.functions.completions import CaptionRow, Problem, read_rows
+from reward.functions.names import take_name
 from reward.metrics.base import Scorer
 from reward.registry import load_scorer, metric_spec
 from reward.samples import CaptionSample
@@ -23,10 +23,6 @@ from reward.scores import ScoreTable, normalise_weights
 __all__ = ["AspectReward", "MetricReward"]
 
 logger = logging.getLogger(__name__)
-
-# Names of the rewards alive in this process: trainers merge the logs of two rewards with one name.
-_names: weakref.WeakValueDictionary[str, MetricReward] = weakref.WeakValueDictionary()
-_names_lock = threading.Lock()
 
 
 class MetricReward:
@@ -98,7 +94,7 @@ class MetricReward:
         self._given_scorer = None if isinstance(metric, str) else metric
         self._keep_last = False
         self._start_empty()
-        self.__name__ = _take_name(self, name)
+        self.__name__ = take_name(self, name, self.spec.name)
 
     def __call__(
         self,
@@ -275,7 +271,7 @@ class MetricReward:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._start_empty()
-        _take_name(self, self.__name__)
+        take_name(self, self.__name__, self.spec.name)
 
     def __repr__(self) -> str:
         weights = {
@@ -311,18 +307,6 @@ class AspectReward:
 
 def _same_rows(rows: list[CaptionRow], others: list[CaptionRow]) -> bool:
     return len(rows) == len(others) and all(row.same_as(other) for row, other in zip(rows, others, strict=True))
-
-
-def _take_name(reward: MetricReward, name: str | None) -> str:
-    """The name asked for, or else the first free one; nobody else gets it unasked while the reward is alive."""
-    with _names_lock:
-        number = 1
-        while name is None:
-            candidate = reward.spec.name if number == 1 else f"{reward.spec.name}_{number}"
-            name = candidate if candidate not in _names else None
-            number += 1
-        _names.setdefault(name, reward)
-        return name
 
 
 def _load_beside_a_trainer(name: str, source: str | os.PathLike[str], options: dict[str, Any]) -> Scorer:
