@@ -1,0 +1,62 @@
+"""Wordings of questions as data files: read, checked, and filled in at once."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from reward.errors import ConfigError
+
+__all__ = ["check_places", "check_text", "fill", "read_wording"]
+
+
+def read_wording(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Reads a wording: a YAML (or JSON) file that holds one mapping.
+
+    Raises:
+        ConfigError: no such file, not YAML, or something else than a mapping with string keys.
+    """
+    import yaml  # type: ignore[import-untyped]  # its stubs are a package of their own
+
+    try:
+        values = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError) as error:  # ValueError: not UTF-8
+        raise ConfigError(f"prompt file {os.fspath(path)!r} cannot be read: {error}") from error
+    if not isinstance(values, dict) or not all(isinstance(name, str) for name in values):
+        raise ConfigError(f"prompt file {os.fspath(path)!r} must hold a mapping of names, got {type(values).__name__}")
+    return values
+
+
+def check_text(value: Any, name: str) -> None:
+    """Raises ConfigError unless a value is a text that is not empty."""
+    if not isinstance(value, str) or not value.strip():
+        raise ConfigError(f"prompt field {name!r} must be a text that is not empty, got {value!r:.80}")
+
+
+def check_places(text: str, name: str, *places: str, optional: Sequence[str] = ()) -> None:
+    """Raises ConfigError unless a text holds each place, such as `{candidate}`, exactly once, and no unknown place.
+
+    Places in `optional` may be there any number of times.
+
+    Example:
+        >>> check_places("Caption:\\n{candidate}", "candidate", "candidate")
+    """
+    check_text(text, name)
+    found = [place for place in re.findall(r"\{(\w+)\}", text) if place not in optional]
+    if sorted(found) != sorted(places):
+        wanted = ", ".join(f"{{{place}}}" for place in places) or "no place"
+        got = ", ".join(f"{{{place}}}" for place in found) or "none"
+        raise ConfigError(f"prompt field {name!r} must hold {wanted} exactly once and no other, got {got}")
+
+
+def fill(template: str, **values: str) -> str:
+    """Sets values into their places, all at once: a value that holds a place, say `{candidate}`, is left as it is.
+
+    Example:
+        >>> fill("{a} and {b}", a="{b}", b="2")
+        '{b} and 2'
+    """
+    return re.sub(r"\{(\w+)\}", lambda place: values.get(place[1], place[0]), template)

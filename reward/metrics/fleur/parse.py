@@ -1,0 +1,142 @@
+"""Reads a judge's answer: where the number stands, and what probabilities its digits had."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from reward.errors import JudgeError
+from reward.judges.base import Answer, answer_mass, token_text
+from reward.metrics.fleur.smoothing import smoothed_score, smoothed_units
+
+__all__ = ["DIGITS", "Grade", "Number", "merges_digits", "read_grade", "read_number"]
+
+DIGITS = tuple("0123456789")
+
+# A number is not a part of a longer one, of a word, or of a negative number.
+_NUMBER = re.compile(r"(?<![\w.,\-\u2212])(\d*\.\d+|0?,\d+|1,0{1,2}|\d+)(?!\d|[.,]\d)", re.ASCII)
+# What may stand before a number that is not the only one: marks, or words that end in a colon, an equals sign or "is".
+_OPENING = re.compile(r"[^\w.,\-\u2212]*(?:[^\d:=\n]{1,60}(?:[:=]|\bis\b)[^\w.,\-\u2212]*)?")
+_SCALE = re.compile(r"\s*(?:%|(?:/|out of)(?!\s*1(?:\.0+)?\b))")  # 85%, 0.8/10; but 0.8/1 is 0.8
+
+
+@dataclass(frozen=True)
+class Number:
+    """A number from 0.0 to 1.0 in an answer.
+
+    Args:
+        value: as it was written.
+        first: which of the answer's digits, counted from 0, is the first decimal; None if there are no decimals.
+        units: which of them is the units digit; None where it was left out, as in ".85".
+    """
+
+    value: float
+    first: int | None
+    units: int | None
+
+
+@dataclass(frozen=True)
+class Grade:
+    """FLEUR of one caption.
+
+    Args:
+        smoothed: score after smoothing.
+        raw: the number that the judge wrote.
+    """
+
+    smoothed: float
+    raw: float
+
+
+def read_number(text: str) -> Number | str:
+    """Finds the grade in an answer, or says why there is none.
+
+    What counts: a number with decimals from 0 to 1 (`0.85`, `.85`, `0,85`, `1.0`) that is the only number of the
+    answer, or stands at its beginning, perhaps after a label (`**Score:** 0.85, for 2 of 3 dogs`); a bare 0 or 1 only
+    if nothing else is said. What does not, because its meaning would be guessed: numbers beyond 1, on
+    another scale (`85%`, `0.8/10`), or several of which none leads (`between 0.7 and 0.8`).
+
+    Example:
+        >>> read_number("Score: 0.85").value
+        0.85
+        >>> read_number("I would say 85%.")
+        "the answer holds no number from 0.0 to 1.0: 'I would say 85%.'"
+    """
+    found = list(_NUMBER.finditer(text))
+    opening = _OPENING.match(text)
+    leading = [number for number in found if opening and number.start() == opening.end()]
+    chosen = leading[0] if leading else found[0] if len(found) == 1 else None
+    if chosen is None and len(found) > 1:
+        return f"the answer holds several numbers, and none leads: {text.strip()!r:.120}"
+    written = chosen[1].replace(",", ".") if chosen else ""
+    if chosen is None or float(written) > 1 or _SCALE.match(text, chosen.end()):
+        return f"the answer holds no number from 0.0 to 1.0: {text.strip()!r:.120}"
+    whole, point, decimals = written.partition(".")
+    if not point and (not leading or re.search(r"\w", text[chosen.end() :])):
+        return f"the answer holds no number with decimals: {text.strip()!r:.120}"
+    before = _digits(text[: chosen.start()])
+    first = before + len(whole) if decimals else None
+    return Number(float(written), first, before + len(whole) - 1 if whole else None)
+
+
+def read_grade(answer: Answer) -> Grade | str:
+    """The grade in an answer with log probabilities, or the reason why there is none.
+
+    An answer 0.xx is smoothed over both decimals; where the judge stopped after one, the second place has what it
+    thought of going on. An answer 1.0 or 1 is smoothed at the units place, as the paper does. A bare 0 is as well:
+    nothing would have followed it, so its expected value is p(1).
+
+    Raises:
+        JudgeError: the judge wrote several digits as one token, or reports no probabilities.
+    """
+    number = read_number(answer.text)
+    if isinstance(number, str):
+        return number + (" (cut at the limit of new tokens)" if answer.truncated else "")
+    if not answer.logprobs:
+        raise JudgeError("the judge reports no log probabilities, which FLEUR is made of")
+    if sum(_digits(token) for token in answer.tokens) != _digits(answer.text):
+        return f"the tokens of the answer do not spell it: {answer.text.strip()!r:.120}"
+    if number.value == 1 or number.first is None:
+        if number.units is None:
+            return f"the answer is not written as a number from 0.0 to 1.0: {answer.text.strip()!r:.120}"
+        zero, one = answer_mass(answer.logprobs[_place(answer, number.units)], ("0", "1"))
+        return Grade(smoothed_units(zero, one) if number.value == 1 else min(one, 1.0), number.value)
+    first = _place(answer, number.first)
+    if first + 1 >= len(answer.logprobs):
+        return f"the answer was cut inside the number: {answer.text.strip()!r:.120}"
+    if _digits(answer.tokens[first + 1]):
+        _place(answer, number.first + 1)  # refuses a token of several digits
+    tenths, hundredths = (answer_mass(answer.logprobs[place], DIGITS) for place in (first, first + 1))
+    return Grade(smoothed_score(tenths, hundredths), number.value)
+
+
+def merges_digits(pieces: tuple[str, ...]) -> bool:
+    """Whether a tokenizer that cuts decimal numbers into these pieces lacks a token of its own for each digit."""
+    return any(_digits(piece) and len(piece) > 1 for piece in pieces)
+
+
+def merged_message(name: str, example: str) -> str:
+    """Why a judge is refused, and what to do instead."""
+    return (
+        f"the judge {name!r} writes several characters of a number as one token ({example}). FLEUR needs the "
+        "probability of each digit on its own. Take a model that writes digits one by one, such as LLaVA-1.5 or "
+        "Qwen2.5-VL, or the metric harmoniceval, whose ratings 1 to 5 are one token in any tokenizer"
+    )
+
+
+def _place(answer: Answer, digit: int) -> int:
+    """The token that is the answer's digit of that number; digits are counted, because tokens may lack white space."""
+    seen = 0
+    for place, token in enumerate(answer.tokens):
+        seen += _digits(token)
+        if seen > digit:
+            if len(token_text(token)) > 1:
+                raise JudgeError(
+                    merged_message("that was asked", f"{token_text(token)!r} in {answer.text.strip()!r:.60}")
+                )
+            return place
+    raise AssertionError("the tokens hold as many digits as the text")
+
+
+def _digits(text: str) -> int:
+    return sum(character in DIGITS for character in text)

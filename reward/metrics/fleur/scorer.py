@@ -1,0 +1,129 @@
+"""FleurScorer: asks a vision-language model for a number from 0.0 to 1.0 and smooths its digits."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from reward.errors import JudgeError
+from reward.judges.base import Judge, Question
+from reward.metrics.fleur.parse import DIGITS, Grade, merged_message, merges_digits, read_grade
+from reward.metrics.fleur.prompt import FleurPrompt
+from reward.metrics.fleur.spec import SPEC
+from reward.metrics.judged import Asked, JudgedScorer, ask
+from reward.samples import CaptionSample
+from reward.scores import ScoreTable
+
+__all__ = ["FleurScorer"]
+
+_TOP = 20  # the most that servers report; a judge on this machine reports all ten digits anyway
+
+
+class FleurScorer(JudgedScorer):
+    """FLEUR, and RefFLEUR for samples that have references.
+
+    The judge writes a number greedily. Aspect `raw` is that number; aspect `smoothed` is FLEUR: the number's expected
+    value by the probabilities of its digits. Weights left aside, the reward is `smoothed` alone.
+
+    Source: Lee et al., "FLEUR: An Explainable Reference-Free Evaluation Metric for Image Captioning Using a Large
+    Multimodal Model", with prompts in our own words.
+
+    Args:
+        judge: a vision-language model whose tokenizer writes digits one by one.
+        use_references: False never shows references to the judge: FLEUR, whatever the samples hold.
+        prompt: the wording: a FleurPrompt, its fields, or a YAML file (start from a copy of `prompt.yaml` in this
+            folder); None is the one that ships.
+        max_new_tokens: length limit of the answer.
+        max_characters: most characters of a candidate that the judge sees; references together get twice as many.
+            What is longer is cut and flagged in `ScoreTable.truncated`.
+
+    Raises:
+        JudgeError: the judge's tokenizer merges digits.
+        ConfigError: the prompt is not usable.
+
+    Example:
+        >>> from PIL import Image
+        >>> from reward.judges import Answer, ScriptedJudge
+        >>> logs = [{"0": 0.0}, {".": 0.0}, {"8": math.log(0.5), "7": math.log(0.5)}, {"5": 0.0}]
+        >>> judge = ScriptedJudge(lambda question: Answer("0.85", ("0", ".", "8", "5"), tuple(logs)))
+        >>> table = FleurScorer(judge).score([CaptionSample("A star.", Image.new("RGB", (8, 8)))])
+        >>> table.aspects, table.scores.round(3).tolist()
+        (('smoothed', 'raw'), [[0.8, 0.85]])
+    """
+
+    spec = SPEC
+
+    def __init__(
+        self,
+        judge: Judge,
+        *,
+        use_references: bool = True,
+        prompt: FleurPrompt | dict[str, Any] | str | os.PathLike[str] | None = None,
+        max_new_tokens: int = 16,
+        max_characters: int = 4000,
+    ) -> None:
+        super().__init__(judge, max_characters=max_characters)
+        if max_new_tokens < 4:
+            raise ValueError(f"max_new_tokens must be at least 4, the length of 0.85, got {max_new_tokens}")
+        self.use_references = use_references
+        self.prompt = FleurPrompt.of(prompt)
+        self.max_new_tokens = max_new_tokens
+        pieces = judge.pieces(" ".join(f"0.{number:02}" for number in range(100)))
+        if pieces is not None and merges_digits(pieces):
+            example = f"it cuts 0.85 into {list(judge.pieces('0.85') or ())}"
+            raise JudgeError(merged_message(judge.name, example))
+
+    def explain(self, samples: Sequence[CaptionSample]) -> list[str | None]:
+        """Reasons for the scores, in the judge's own words: a second turn, after the smoothed score was given as first.
+
+        Args:
+            samples: any number.
+
+        Returns:
+            A text for each sample, None for one that has no score (`score` says why).
+
+        Raises:
+            InvalidSampleError, JudgeError: as for `score`.
+        """
+        smoothed = self.score(samples).column("smoothed")
+        questions: dict[int, Question] = {}
+        for row, score in enumerate(smoothed):
+            if math.isfinite(score):
+                first = self._question(self._asked(samples[row]))
+                said = (("user", first.text), ("assistant", f"{score:.2f}"))
+                questions[row] = Question(self.prompt.explain, image=first.image, system=first.system, history=said)
+        reasons: list[str | None] = [None] * len(samples)
+        if questions:
+            answers, _ = ask(self.judge.generate, list(questions.values()), max_new_tokens=256)
+            for row, answer in zip(questions, answers, strict=True):
+                reasons[row] = answer.text.strip() if answer is not None else None
+        return reasons
+
+    def _question(self, asked: Asked) -> Question:
+        text = self.prompt.question(asked.candidate, asked.references)
+        return Question(text, image=asked.image, system=self.prompt.system)
+
+    def _rate(self, asked: list[Asked], contexts: list[Any]) -> list[Grade | str]:
+        answers, failures = ask(
+            self.judge.generate,
+            [self._question(one) for one in asked],
+            max_new_tokens=self.max_new_tokens,
+            top_logprobs=_TOP,
+            track=DIGITS,
+        )
+        return [failures[index] if index in failures else read_grade(answer) for index, answer in enumerate(answers)]
+
+    def _table(self, results: list[Any], errors: dict[int, str], truncated: np.ndarray) -> ScoreTable:
+        rows = [(math.nan, math.nan) if grade is None else (grade.smoothed, grade.raw) for grade in results]
+        return ScoreTable(np.array(rows).reshape(-1, 2), self.spec.aspects, errors, truncated)
+
+    def _saved_settings(self) -> dict[str, Any]:
+        return {
+            "prompt": self.prompt.to_json(),
+            "use_references": self.use_references,
+            "max_new_tokens": self.max_new_tokens,
+        }

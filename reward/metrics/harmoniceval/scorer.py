@@ -1,0 +1,170 @@
+"""HarmonicScorer: asks a vision-language model for five ratings, and weighs them by how sure it is."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from reward.errors import ConfigError, InvalidSampleError
+from reward.judges.base import Judge, Question
+from reward.metrics.harmoniceval.aggregate import RATINGS, Aggregate, aggregate, harmonic_weights
+from reward.metrics.harmoniceval.prompt import CRITERIA, HarmonicPrompt
+from reward.metrics.harmoniceval.spec import SPEC
+from reward.metrics.judged import Asked, JudgedScorer, ask
+from reward.samples import CaptionSample, check_encodable, is_blank
+from reward.scores import ScoreTable
+
+__all__ = ["HarmonicScorer", "HarmonicTable"]
+
+# With less on all five ratings together, the judge meant to say something else, and their shares say nothing.
+_LEAST_MASS = 0.01
+
+
+@dataclass(frozen=True, eq=False)
+class HarmonicTable(ScoreTable):
+    """Scores with what they were made of; rows without a score are NaN throughout.
+
+    Args:
+        variances: array (N, 5): variance of each criterion's rating, in [0, 4].
+        weights: array (N, 5): weight of each criterion in `overall`; a row sums to 1.
+    """
+
+    variances: np.ndarray = None  # type: ignore[assignment]  # HarmonicScorer gives it
+    weights: np.ndarray = None  # type: ignore[assignment]  # HarmonicScorer gives it
+
+
+class HarmonicScorer(JudgedScorer):
+    """HarmonicEval: correctness, completeness, clarity, fluency and conciseness from 1 to 5, and one score of them.
+
+    For each criterion the probabilities of the ratings 1 to 5 as the judge's next token are read; nothing is written.
+    For clarity, fluency and conciseness the judge sees the text alone, without image and question. References are
+    not used.
+
+    Source: Ohi et al., "Multi-modal, Multi-task, Multi-criteria Automatic Evaluation with Vision Language Models",
+    with rubrics in our own words.
+
+    Args:
+        judge: a vision-language model.
+        gamma: from 0 to 1; 1 weighs all criteria alike, 0.5 by inverse variance, see `aggregate`.
+        task: "captioning", "question_answering", "referring" (the object is marked by a red box in the image) or
+            "documents".
+        prompt: the wording: a HarmonicPrompt, its fields, or a YAML file (start from a copy of `prompt.yaml` in this
+            folder); None is the one that ships.
+        max_characters: most characters of a text that the judge sees; what is longer is cut and flagged.
+
+    Raises:
+        ConfigError: the prompt is not usable, or has no such task.
+        ValueError: gamma outside [0, 1].
+
+    Example:
+        >>> from PIL import Image
+        >>> from reward.judges import ScriptedJudge
+        >>> judge = ScriptedJudge(distribution=lambda question: {"4": 0.5, "5": 0.5} if question.image else {"3": 1.0})
+        >>> table = HarmonicScorer(judge, gamma=1).score([CaptionSample("A star.", Image.new("RGB", (8, 8)))])
+        >>> dict(zip(table.aspects, table.scores[0].round(2).tolist(), strict=True))["correctness"]
+        4.5
+        >>> table.weights.tolist(), table.variances.tolist()
+        ([[0.2, 0.2, 0.2, 0.2, 0.2]], [[0.25, 0.25, 0.0, 0.0, 0.0]])
+    """
+
+    spec = SPEC
+
+    def __init__(
+        self,
+        judge: Judge,
+        *,
+        gamma: float = 0.75,
+        task: str = "captioning",
+        prompt: HarmonicPrompt | dict[str, Any] | str | os.PathLike[str] | None = None,
+        max_characters: int = 4000,
+    ) -> None:
+        super().__init__(judge, max_characters=max_characters)
+        harmonic_weights(np.ones(1), gamma)  # refuses a gamma that cannot be
+        self.gamma = gamma
+        self.prompt = HarmonicPrompt.of(prompt)
+        if task not in self.prompt.tasks:
+            raise ConfigError(f"task {task!r} is unknown; the prompt has {', '.join(self.prompt.tasks)}")
+        self.task = task
+
+    def score(
+        self,
+        samples: Sequence[CaptionSample],
+        *,
+        batch_size: int | None = None,
+        progress: bool = False,
+        questions: Sequence[str] | None = None,
+    ) -> HarmonicTable:
+        """Scores (N, 6) in [1, 5], in the order of the samples, with variances and weights.
+
+        Args:
+            samples: any number; the candidate is the text to be rated.
+            batch_size, progress: see `JudgedScorer.score`.
+            questions: what each candidate answers; needed by the tasks question_answering and documents.
+
+        Raises:
+            InvalidSampleError: an item is no CaptionSample, or questions are missing, blank, superfluous or not as
+                many as samples.
+            JudgeError: the judge itself fails, or has no single token for a digit.
+        """
+        table = self._score(samples, self._checked_questions(samples, questions), batch_size, progress)
+        assert isinstance(table, HarmonicTable)
+        return table
+
+    def _checked_questions(self, samples: Sequence[Any], questions: Sequence[str] | None) -> Sequence[str | None]:
+        if not self.prompt.asks_question(self.task):
+            if questions is not None:
+                raise InvalidSampleError(f"task {self.task!r} has no questions; leave questions= out")
+            return [None] * len(samples)
+        if questions is None:
+            if not len(samples):
+                return []
+            raise InvalidSampleError(f"task {self.task!r} needs questions=[...], what each candidate answers")
+        if isinstance(questions, str) or len(questions) != len(samples):
+            raise InvalidSampleError(f"questions must be a list of {len(samples)} texts, one for each sample")
+        for row, question in enumerate(questions):
+            if not isinstance(question, str) or is_blank(question):
+                raise InvalidSampleError(f"questions[{row}] must be a text that says something, got {question!r:.80}")
+            check_encodable(question, f"questions[{row}]")
+        return questions
+
+    def _rate(self, asked: list[Asked], contexts: list[Any]) -> list[Aggregate | str]:
+        questions = [
+            Question(
+                self.prompt.question(criterion, self.task, one.candidate, context),
+                image=one.image if self.prompt.sees_image(criterion) else None,
+                system=self.prompt.system,
+            )
+            for one, context in zip(asked, contexts, strict=True)
+            for criterion in CRITERIA
+        ]
+        ratings = [str(rating) for rating in RATINGS]
+        found, failures = ask(self.judge.answer_distribution, questions, answers=ratings)
+        table = np.asarray(found, dtype=np.float64).reshape(len(asked), len(CRITERIA), len(RATINGS))
+        return [
+            self._read(probabilities, [failures.get(row * len(CRITERIA) + place) for place in range(len(CRITERIA))])
+            for row, probabilities in enumerate(table)
+        ]
+
+    def _read(self, probabilities: np.ndarray, failures: list[str | None]) -> Aggregate | str:
+        for criterion, mass, failure in zip(CRITERIA, probabilities.sum(axis=-1), failures, strict=True):
+            if failure is not None:
+                return f"{criterion}: {failure}"
+            if not mass >= _LEAST_MASS:
+                return f"{criterion}: the judge gave the ratings 1 to 5 a probability of {mass:.2g} in all"
+        return aggregate(probabilities, self.gamma)
+
+    def _table(self, results: list[Any], errors: dict[int, str], truncated: np.ndarray) -> HarmonicTable:
+        scores = np.full((len(results), len(self.spec.aspects)), np.nan)
+        variances, weights = (np.full((len(results), len(CRITERIA)), np.nan) for _ in range(2))
+        for row, result in enumerate(results):
+            if result is not None:
+                scores[row] = [result.overall, *result.scores]
+                variances[row], weights[row] = result.variances, result.weights
+        return HarmonicTable(scores, self.spec.aspects, errors, truncated, variances, weights)
+
+    def _saved_settings(self) -> dict[str, Any]:
+        return {"prompt": self.prompt.to_json(), "gamma": float(self.gamma), "task": self.task}
