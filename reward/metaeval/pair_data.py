@@ -1,0 +1,299 @@
+"""Pairs of a correct and an incorrect caption as data: built from captions, written to files, read back."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from reward.errors import DataError, ImageError, OutputError
+from reward.images import image_key, load_image
+from reward.samples import is_blank
+from reward.scoring.readers import BadRow, open_source
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+    from reward.backbones.clip_text import ClipTokenizer
+
+__all__ = [
+    "CLIP_TOKENS",
+    "LONGCAPVLCP_CATEGORIES",
+    "MakeIncorrect",
+    "PairBuild",
+    "build_pairs",
+    "clip_length",
+    "first_different_token",
+    "read_pairs",
+    "write_pairs",
+]
+
+# The categories of LongCapVLCP (BEiTScore paper); sources and numbers of pairs differ, the form is this.
+LONGCAPVLCP_CATEGORIES = ("actant swap", "action", "counting", "noun/adjective", "spatial relation", "scene text")
+CLIP_TOKENS = 77  # positions of OpenAI's CLIP: what comes at token 77 or later, the start token being 0, it never sees
+PAIRS_FILE = "pairs.jsonl"
+_COLUMNS = ("image", "correct", "incorrect", "category")
+
+# Called with a correct caption, the category of the wanted error and a source of chance; None where there is none.
+MakeIncorrect: TypeAlias = Callable[[str, str, random.Random], str | None]
+
+
+@dataclass(frozen=True)
+class PairBuild:
+    """What `build_pairs` made.
+
+    Args:
+        pairs: a data set with the columns image, correct, incorrect, category and error_token.
+        kept: {category: number of pairs}.
+        dropped: {reason: number of rows}, by what the last attempt ended with.
+    """
+
+    pairs: Dataset
+    kept: dict[str, int]
+    dropped: dict[str, int]
+
+
+def build_pairs(
+    rows: Iterable[Mapping[str, Any]],
+    make_incorrect: MakeIncorrect,
+    *,
+    beyond: int = CLIP_TOKENS,
+    exempt: Iterable[str] = ("scene text", "scene_text"),
+    attempts: int = 3,
+    seed: int = 0,
+) -> PairBuild:
+    """Builds pairs in LongCapVLCP's form: one error a pair, out of reach of a CLIP.
+
+    A pair is kept only if its captions do not differ before token `beyond` of open_clip's tokenizer, the start token
+    being number 0. Where one attempt does not give that, the maker is asked again with another source of chance.
+
+    Source: the BEiTScore paper, whose pairs all differ after CLIP token 77 but for those of scene text.
+
+    Args:
+        rows: mappings with image (as for `load_image`), caption (a correct one) and category (of the wanted error).
+            An image and caption may come in several rows, one a category.
+        make_incorrect: makes the incorrect caption, such as a language model's rewrite.
+        beyond: first token at which captions may differ; 0 keeps every pair.
+        exempt: categories whose errors may lie anywhere.
+        attempts: calls of the maker a row, at least 1.
+        seed: of what the maker draws; a row's draws depend on it and on the row's place alone.
+
+    Raises:
+        DataError: a row lacks a column, or caption or category is no text.
+
+    Example:
+        >>> from PIL import Image
+        >>> row = {"image": Image.new("RGB", (8, 8)), "caption": "A red star lies on a beach.", "category": "action"}
+        >>> built = build_pairs([row, row], lambda caption, *_: caption.replace("lies", "rolls"), beyond=4)
+        >>> built.kept, built.pairs[0]["incorrect"], built.pairs[0]["error_token"]
+        ({'action': 2}, 'A red star rolls on a beach.', 4)
+    """
+    from datasets import Dataset, Features, Image, Value
+
+    if attempts < 1:
+        raise ValueError(f"attempts must be at least 1, got {attempts}")
+    text = Value("string")
+    features = Features({"image": Image(), "correct": text, "incorrect": text, "category": text})
+    features["error_token"] = Value("int64")
+    columns: dict[str, list[Any]] = {name: [] for name in features}
+    dropped: Counter[str] = Counter()
+    free = frozenset(exempt)
+    for place, row in enumerate(rows):
+        image, caption, category = _checked_row(row, place)
+        least = 0 if category in free else beyond
+        try:
+            load_image(image)
+        except ImageError:
+            dropped["image cannot be read"] += 1
+            continue
+        if clip_length(caption) <= least:
+            dropped[f"caption ends before token {least}"] += 1
+            continue
+        for attempt in range(attempts):
+            rng = random.Random(f"capreward pair {seed} {place} {attempt}")
+            incorrect = make_incorrect(caption, category, rng)
+            token, problem = _first_error(caption, incorrect, least)
+            if problem is None:
+                values = (_stored(image), caption, incorrect, category, token)
+                for name, value in zip(features, values, strict=True):
+                    columns[name].append(value)
+                break
+        else:
+            dropped[str(problem)] += 1
+    pairs = Dataset.from_dict(columns, features=features)
+    return PairBuild(pairs, dict(Counter(columns["category"])), dict(dropped))
+
+
+def write_pairs(pairs: Dataset, folder: str | os.PathLike[str]) -> Path:
+    """Writes `pairs.jsonl`, one pair a line, and the images it names, each once, into a folder.
+
+    Images that came encoded are copied byte for byte.
+
+    Args:
+        pairs: from `build_pairs` or `reward.scenes.make_pair_dataset`: the column image, and columns of plain values.
+        folder: made if absent.
+
+    Returns:
+        Path of `pairs.jsonl`, which `read_pairs` reads.
+
+    Raises:
+        OutputError: the folder cannot be written, or holds a `pairs.jsonl` already.
+    """
+    from datasets import Image
+    from PIL import Image as PilImage
+
+    folder = Path(folder)
+    path = folder / PAIRS_FILE
+    if path.exists():
+        raise OutputError(f"{path} exists already; name another folder")
+    try:
+        (folder / "images").mkdir(parents=True, exist_ok=True)
+        lines = []
+        for row in pairs.cast_column("image", Image(decode=False)):
+            data = row["image"]["bytes"] or Path(row["image"]["path"]).read_bytes()
+            with PilImage.open(BytesIO(data)) as opened:
+                name = f"images/{image_key(data)[:16]}.{str(opened.format).lower()}"
+            if not (folder / name).exists():
+                (folder / name).write_bytes(data)
+            lines.append(json.dumps({**row, "image": name}, ensure_ascii=False))
+        unfinished = path.with_name(path.name + ".partial")
+        unfinished.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+        os.replace(unfinished, path)
+    except OSError as error:
+        raise OutputError(f"pairs cannot be written to {str(folder)!r}: {error.strerror or error}") from error
+    return path
+
+
+def read_pairs(data: Any) -> Dataset:
+    """Reads pairs of captions.
+
+    Args:
+        data: path of a `.jsonl`, `.csv` or `.parquet` file, of a folder that holds `pairs.jsonl`, or of one written by
+            `Dataset.save_to_disk`; or a `datasets.Dataset`. Its columns are image (path from the file's folder, or
+            encoded), correct, incorrect and category; further ones are left out.
+
+    Returns:
+        A data set with these columns, whose images are decoded when a row is asked for.
+
+    Raises:
+        DataError: missing or empty file, a column is missing, or a row that is no pair: its captions are alike, a
+            value is missing, or its image file is not there.
+    """
+    from datasets import Dataset, Features, Image, Value
+
+    if isinstance(data, (str, os.PathLike)) and (Path(data) / PAIRS_FILE).is_file():
+        data = Path(data) / PAIRS_FILE
+    source = open_source(data)
+    missing = [name for name in _COLUMNS if name not in source.columns]
+    if missing:
+        raise DataError(
+            f"{source.name} lacks the column {missing[0]!r}; pairs need {', '.join(_COLUMNS)}, and it has "
+            f"{', '.join(source.columns)}"
+        )
+    columns: dict[str, list[Any]] = {name: [] for name in _COLUMNS}
+    for number, row in enumerate(source.rows(_COLUMNS)):
+        where = f"{source.name}, row {number}"
+        if isinstance(row, BadRow):
+            raise DataError(f"{where}: {row.message}")
+        for name in _COLUMNS[1:]:
+            if not isinstance(row.get(name), str) or is_blank(row[name]):
+                raise DataError(f"{where}: {name} must be a text, got {row.get(name)!r:.80}")
+            columns[name].append(row[name])
+        if row["correct"] == row["incorrect"]:
+            raise DataError(f"{where}: correct and incorrect caption are the same")
+        columns["image"].append(_found_image(row.get("image"), source.folder, where))
+    text = Value("string")
+    return Dataset.from_dict(
+        columns, features=Features({"image": Image(), "correct": text, "incorrect": text, "category": text})
+    )
+
+
+def first_different_token(correct: str, incorrect: str) -> int | None:
+    """Number of the first token of open_clip's tokenizer in which two captions differ; the start token is number 0.
+
+    None if they have the same tokens: the tokenizer ignores case and repeated blanks.
+
+    Example:
+        >>> first_different_token("A red star.", "a blue star."), first_different_token("A star.", "a  star.")
+        (2, None)
+    """
+    first, second = _clip_ids(correct), _clip_ids(incorrect)
+    if first == second:
+        return None
+    same = next((place for place, pair in enumerate(zip(first, second, strict=False)) if pair[0] != pair[1]), None)
+    return 1 + (min(len(first), len(second)) if same is None else same)
+
+
+def clip_length(caption: str) -> int:
+    """Number of tokens of a caption by open_clip's tokenizer, start token included and end token not.
+
+    Example:
+        >>> clip_length("A red star.")
+        5
+    """
+    return 1 + len(_clip_ids(caption))
+
+
+def _clip_ids(caption: str) -> list[int]:
+    return _clip_tokenizer().encode(caption)
+
+
+@functools.cache
+def _clip_tokenizer() -> ClipTokenizer:
+    from open_clip.tokenizer import SimpleTokenizer
+
+    from reward.backbones.clip_text import make_bpe_tokenizer
+
+    return make_bpe_tokenizer(SimpleTokenizer())
+
+
+def _first_error(caption: str, incorrect: str | None, least: int) -> tuple[int | None, str | None]:
+    """First token in which an incorrect caption differs, and what speaks against it."""
+    if incorrect is None or is_blank(incorrect):
+        return None, "no incorrect caption"
+    token = first_different_token(caption, incorrect)
+    if token is None:
+        return None, "caption left unchanged"
+    return token, f"error before token {least}" if token < least else None
+
+
+def _checked_row(row: Mapping[str, Any], place: int) -> tuple[Any, str, str]:
+    for name in ("image", "caption", "category"):
+        if name not in row:
+            raise DataError(f"row {place} lacks {name!r}; a row needs image, caption and category, got {sorted(row)}")
+    for name in ("caption", "category"):
+        if not isinstance(row[name], str) or is_blank(row[name]):
+            raise DataError(f"row {place}: {name} must be a text, got {row[name]!r:.80}")
+    return row["image"], row["caption"], row["category"]
+
+
+def _stored(image: Any) -> Any:
+    """A readable image as a `datasets.Image` column takes it; what is encoded stays so."""
+    if isinstance(image, (str, os.PathLike)):
+        return os.path.abspath(os.fsdecode(image))
+    if isinstance(image, (bytes, bytearray, memoryview)):
+        return {"bytes": bytes(image), "path": None}
+    if isinstance(image, dict):
+        return {"bytes": image.get("bytes"), "path": image.get("path")}
+    return load_image(image)
+
+
+def _found_image(image: Any, folder: Path, where: str) -> Any:
+    """An image of a row, whose path, if that is all there is, names a file."""
+    if isinstance(image, dict):
+        if image.get("bytes") is not None:
+            return image
+        image = image.get("path")
+    if not isinstance(image, str) or not image:
+        raise DataError(f"{where}: image must be a path or an encoded image, got {image!r:.80}")
+    path = folder / image
+    if not path.is_file():
+        raise DataError(f"{where}: there is no image file {str(path)!r}")
+    return str(path.absolute())

@@ -1,0 +1,150 @@
+"""Held-out pairs of captions in LongCapVLCP's form: one error a pair, in a short caption or far into a long one."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from reward.corruptions.words import repeat_words, shuffle_sentences, shuffle_words
+from reward.metaeval.pair_data import CLIP_TOKENS, clip_length, first_different_token
+from reward.scenes.describe import Caption
+from reward.scenes.graph import Scene, sample_scene
+from reward.scenes.pairs import CATEGORIES, make_pair
+from reward.scenes.render import render
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+__all__ = ["LONGCAPVLCP_NAMES", "SHORT_TOKENS", "WORD_LEVEL", "make_pair_dataset"]
+
+# Errors that show in the words, without the picture; and the caption of another scene.
+WORD_LEVEL = ("shuffle_words", "shuffle_sentences", "repeat_noun", "repeat_verb", "repeat_adjective", "retrieved")
+# What LongCapVLCP calls our categories.
+LONGCAPVLCP_NAMES = {
+    "spatial": "spatial relation",
+    "actant_swap": "actant swap",
+    "action": "action",
+    "noun": "noun/adjective",
+    "attribute": "noun/adjective",
+    "count": "counting",
+    "scene_text": "scene text",
+}
+SHORT_TOKENS = 60  # a short caption is within them, start token included
+
+
+def make_pair_dataset(
+    n: int, seed: int, *, long: bool, categories: Sequence[str] = (*CATEGORIES, *WORD_LEVEL)
+) -> Dataset:
+    """Makes `n` pairs of each category, each of a scene of its own; the same arguments always give the same rows.
+
+    Scenes and captions are drawn until a pair fits: short ones are within 60 tokens of a CLIP (both captions whole),
+    long ones differ at token 77 and no sooner, counted from 0 at the start token, where a CLIP reads no more. Only
+    the long captions of category "retrieved" differ from their beginning. Word-level errors of long captions are
+    made in the sentences past that token.
+
+    Args:
+        n: pairs of each category, at least 1.
+        seed: any whole number; rows of different seeds are different scenes, and no model here is trained on any.
+        long: see above.
+        categories: which of `CATEGORIES` and `WORD_LEVEL`.
+
+    Returns:
+        A data set with the columns image (PIL), correct, incorrect, category, error_token (first token in which the
+        captions differ, counted as above) and scene (JSON, for `Oracle.score`), ordered by category.
+
+    Raises:
+        ValueError: `n` below 1 or an unknown category.
+
+    Example:
+        >>> rows = make_pair_dataset(1, seed=0, long=False, categories=["count", "scene_text"])
+        >>> rows.column_names
+        ['image', 'correct', 'incorrect', 'category', 'error_token', 'scene']
+    """
+    from datasets import Dataset, Features, Image, Value
+
+    if n < 1:
+        raise ValueError(f"n must be at least 1, got {n}")
+    unknown = [name for name in categories if name not in (*CATEGORIES, *WORD_LEVEL)]
+    if unknown:
+        raise ValueError(f"unknown category {unknown[0]!r}; known: {', '.join((*CATEGORIES, *WORD_LEVEL))}")
+    text = Value("string")
+    features = Features(
+        {"image": Image(), "correct": text, "incorrect": text, "category": text}
+        | {"error_token": Value("int64"), "scene": text}
+    )
+    columns: dict[str, list[Any]] = {name: [] for name in features}
+    for category in categories:
+        for index in range(n):
+            # One generator a row: row k of a category is the same whatever n and the other categories are.
+            rng = random.Random(f"capreward pairs {'long' if long else 'short'} {seed} {category} {index}")
+            scene, correct, incorrect = _fitting_pair(category, rng, long)
+            row = {
+                "image": render(scene),
+                "correct": correct,
+                "incorrect": incorrect,
+                "category": category,
+                "error_token": first_different_token(correct, incorrect),
+                "scene": scene.to_json(),
+            }
+            for name, value in row.items():
+                columns[name].append(value)
+    return Dataset.from_dict(columns, features=features)
+
+
+def _fitting_pair(category: str, rng: random.Random, long: bool) -> tuple[Scene, str, str]:
+    """Draws until the error is where it should be; at least one draw in twenty fits."""
+    while True:
+        scene = sample_scene(rng)
+        drawn = (_grounded if category in CATEGORIES else _word_level)(scene, category, rng, long)
+        if drawn is None:
+            continue
+        place = first_different_token(*drawn)
+        if place is None:
+            continue
+        if long:
+            fits = category == "retrieved" or place >= CLIP_TOKENS
+        else:
+            fits = max(map(clip_length, drawn)) <= SHORT_TOKENS
+        if fits:
+            return scene, *drawn
+
+
+def _grounded(scene: Scene, category: str, rng: random.Random, long: bool) -> tuple[str, str] | None:
+    pair = make_pair(scene, category, rng, long=long)
+    return (pair.correct.text, pair.incorrect.text) if pair else None
+
+
+def _true_caption(scene: Scene, rng: random.Random, long: bool) -> Caption | None:
+    """A correct caption as the pairs have them."""
+    pair = make_pair(scene, rng.choice(CATEGORIES), rng, long=long)
+    return pair.correct if pair else None
+
+
+def _word_level(scene: Scene, category: str, rng: random.Random, long: bool) -> tuple[str, str] | None:
+    caption = _true_caption(scene, rng, long)
+    if caption is None:
+        return None
+    if category == "retrieved":
+        other = _true_caption(sample_scene(rng), rng, long)
+        return (caption.text, other.text) if other else None
+    head, tail = _split(caption) if long else ("", caption.text)
+    if category == "shuffle_words":
+        changed = shuffle_words(tail, rng)
+    elif category == "shuffle_sentences":
+        changed = shuffle_sentences(tail, rng)
+    else:
+        changed = repeat_words(tail, rng, category.removeprefix("repeat_"))
+    if changed is None:
+        return None
+    return caption.text, f"{head} {changed}" if head else changed
+
+
+def _split(caption: Caption) -> tuple[str, str]:
+    """A caption before and after the end of the sentence in which token 77 lies; either may be empty."""
+    sentences = caption.sentences
+    for count in range(1, len(sentences)):
+        head = Caption(sentences[:count]).text
+        if clip_length(head) >= CLIP_TOKENS:
+            return head, Caption(sentences[count:]).text
+    return caption.text, ""

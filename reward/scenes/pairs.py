@@ -1,0 +1,124 @@
+"""Pairs of captions of one scene that differ in one error: the same sentences and words but for the wrong ones."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+
+from reward.scenes.describe import Caption, Style, describe
+from reward.scenes.edits import make_error
+from reward.scenes.graph import Fact, Scene
+
+__all__ = ["CATEGORIES", "Pair", "make_pair"]
+
+# What can be wrong, in the terms of compositional benchmarks; each is one kind of error of `reward.scenes.edits`.
+CATEGORIES = ("spatial", "actant_swap", "action", "noun", "attribute", "count", "scene_text")
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A true caption and one with one error.
+
+    Args:
+        correct, incorrect: the captions; where they differ they state another value of the same fact.
+        category: one of `CATEGORIES`.
+        wrong: indices of words of `incorrect` (as in `incorrect.words()`) that `correct` does not have.
+    """
+
+    correct: Caption
+    incorrect: Caption
+    category: str
+    wrong: tuple[int, ...]
+
+    def around_error(self, rng: random.Random, most: int) -> Pair:
+        """The same error in a shorter caption: one to `most` neighbouring sentences, one of which has the error."""
+        sentences = list(zip(self.correct.sentences, self.incorrect.sentences, strict=True))
+        places = [k for k, (before, after) in enumerate(sentences) if before != after]
+        size = min(len(sentences), rng.randint(1, most))
+        place = rng.choice(places)
+        first = min(max(0, place - rng.randrange(size)), len(sentences) - size)
+        window = slice(first, first + size)
+        correct, incorrect = Caption(self.correct.sentences[window]), Caption(self.incorrect.sentences[window])
+        return Pair(correct, incorrect, self.category, _difference(correct, incorrect))
+
+
+class _SteadyRandom(random.Random):
+    """Draws one number from the stream for every choice, whatever the number of options.
+
+    Two captions written with equal seeds then differ only where the facts do. `random.Random` draws by rejection on
+    bits, and so more for some numbers of options; with `random()` overridden it draws once.
+    """
+
+    def random(self) -> float:
+        return super().random()
+
+
+def make_pair(scene: Scene, category: str, rng: random.Random, *, long: bool = False) -> Pair | None:
+    """Writes a pair, or gives None where the scene or the draw offers no such error.
+
+    Args:
+        scene: the truth.
+        category: one of `CATEGORIES`.
+        rng: source of the error and of the wording.
+        long: whether the captions state everything, in many sentences with padding (about 90 to 190 tokens of a CLIP);
+            by default they state some of the facts in few sentences.
+
+    Raises:
+        ValueError: unknown category.
+
+    Example:
+        >>> from reward.scenes.graph import sample_scene
+        >>> rng = random.Random(1)
+        >>> pair = make_pair(sample_scene(rng), "scene_text", rng)
+        >>> [pair.incorrect.words()[index].text for index in pair.wrong]
+        ['PARK.']
+    """
+    if category not in CATEGORIES:
+        raise ValueError(f"unknown category {category!r}; known: {', '.join(CATEGORIES)}")
+    belief = make_error(scene, category, rng)
+    if belief is None:
+        return None
+    if long:
+        keep = rng.choice((0.9, 1.0, 1.0))
+        style = Style(split=rng.choice((0.6, 0.9)), filler=rng.randint(1, 4), spatial=rng.randint(0, 3))
+    else:
+        keep = rng.choice((0.3, 0.5, 0.7, 1.0))
+        style = Style(split=rng.choice((0.0, 0.0, 0.3)), spatial=rng.choice((0, 0, 1)))
+    stated = {_key(fact) for fact in sorted(scene.facts(), key=str) if rng.random() < keep}
+    stated |= {_key(fact) for fact in scene.facts() - belief.facts()}
+    # A fact can only be stated of an object that is.
+    stated |= {("object", noun) for kind, noun in stated if kind in ("colour", "size", "pattern", "count", "position")}
+    if ("action", "") in stated and scene.action:
+        stated |= {("object", scene.action.agent), ("object", scene.action.patient)}
+    names = {new.noun: old.noun for old, new in zip(scene.entities, belief.entities, strict=False)}
+    seed = rng.getrandbits(64)
+    correct = describe(
+        scene, _SteadyRandom(seed), facts=[fact for fact in scene.facts() if _key(fact) in stated], style=style
+    )
+    believed = [fact for fact in belief.facts() if _key(fact, names) in stated]
+    incorrect = describe(belief, _SteadyRandom(seed), facts=believed, style=style)
+    if category == "spatial" and any(
+        before != after and all(scene.is_true(fact) for fact in after.claims)
+        for before, after in zip(correct.sentences, incorrect.sentences, strict=True)
+    ):
+        return None  # "left of" became "above", which is true as well: those words would pass for wrong
+    wrong = _difference(correct, incorrect)
+    return Pair(correct, incorrect, category, wrong) if wrong else None
+
+
+def _key(fact: Fact, names: dict[str, str] | None = None) -> tuple[str, str]:
+    """What a fact is about, in the true scene's nouns, without its value."""
+    if fact[0] in ("action", "background", "text"):
+        return str(fact[0]), ""
+    noun = str(fact[1])
+    return str(fact[0]), (names or {}).get(noun, noun)
+
+
+def _difference(correct: Caption, incorrect: Caption) -> tuple[int, ...]:
+    before, after = ([word.text.lower() for word in caption.words()] for caption in (correct, incorrect))
+    found: list[int] = []
+    for kind, _, _, start, end in SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
+        if kind in ("replace", "insert"):
+            found += range(start, end)
+    return tuple(found)

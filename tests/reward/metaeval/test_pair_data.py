@@ -1,0 +1,195 @@
+"""Pairs built from captions, with the error past a CLIP's reach; written, read back, and refused with a reason."""
+
+from __future__ import annotations
+
+import json
+from io import BytesIO
+
+import pytest
+from PIL import Image
+
+from reward.errors import DataError, OutputError
+from reward.metaeval import build_pairs, first_different_token, read_pairs, write_pairs
+from reward.metaeval.pair_data import CLIP_TOKENS, LONGCAPVLCP_CATEGORIES, clip_length
+
+RED, BLUE = Image.new("RGB", (6, 5), "red"), Image.new("RGB", (6, 5), "blue")
+LONG = "There is a dog on the sand beside one boat. " * 10 + "Two men carry a net, and a sign says OPEN."
+
+
+def row(category="counting", caption=LONG, image=RED):
+    return {"image": image, "caption": caption, "category": category}
+
+
+def late(caption, category, rng):
+    return caption.replace("Two men", "Six men")
+
+
+def early(caption, category, rng):
+    return caption.replace("There is a dog", "There is a cat", 1)
+
+
+def test_tokens_are_counted_as_open_clip_writes_them():
+    from open_clip import SimpleTokenizer
+
+    tokenizer = SimpleTokenizer()
+    for correct, incorrect in (("A red star.", "A red stars."), ("One.", "One. Two."), (LONG, late(LONG, "", None))):
+        place = first_different_token(correct, incorrect)
+        first, second = (tokenizer([text], context_length=200)[0].tolist() for text in (correct, incorrect))
+        assert first[:place] == second[:place]
+        assert first[place] != second[place]
+    assert clip_length(LONG) == tokenizer([LONG], context_length=200)[0].tolist().index(tokenizer.eot_token_id)
+
+
+def test_an_end_that_is_missing_is_where_the_captions_differ():
+    assert first_different_token("A red star.", "A red star") == first_different_token("A red star", "A red star.") == 4
+
+
+def test_a_clip_cannot_tell_the_captions_of_a_built_pair_apart():
+    from open_clip import SimpleTokenizer
+
+    tokens = SimpleTokenizer()
+    built = build_pairs([row()], late)
+    pair = built.pairs[0]
+    assert pair["error_token"] >= CLIP_TOKENS
+    assert tokens([pair["correct"]]).tolist() == tokens([pair["incorrect"]]).tolist()
+    assert (pair["category"], pair["image"].getpixel((0, 0))) == ("counting", (255, 0, 0))
+    assert (built.kept, built.dropped) == ({"counting": 1}, {})
+
+
+def test_what_is_dropped_is_counted_by_reason():
+    def make(caption, category, rng):
+        return {"action": early(caption, category, rng), "counting": None, "spatial relation": caption.upper()}[
+            category
+        ]
+
+    rows = [row("action"), row("counting"), row("counting"), row("spatial relation"), row(caption="A dog.")]
+    built = build_pairs([*rows, row(image="nowhere.png"), row(image=None)], make)
+    assert len(built.pairs) == 0
+    assert built.dropped == {
+        "error before token 77": 1,
+        "no incorrect caption": 2,
+        "caption left unchanged": 1,  # for the tokenizer, which ignores case
+        "caption ends before token 77": 1,
+        "image cannot be read": 2,
+    }
+
+
+def test_errors_of_scene_text_may_lie_anywhere_and_the_threshold_is_a_parameter():
+    rows = [row("scene text"), row("action"), row("scene text", caption="A dog there.")]
+
+    def make(caption, category, rng):
+        return caption.replace("dog", "cat", 1)
+
+    assert build_pairs(rows, make).kept == {"scene text": 2}
+    assert build_pairs(rows, make, exempt=()).kept == {}
+    assert build_pairs(rows, make, beyond=4).kept == {"scene text": 2, "action": 1}
+    assert build_pairs(rows, make, beyond=5).kept == {"scene text": 2}
+
+
+def test_the_maker_is_asked_again_with_other_chance_and_seeds_repeat():
+    drawn = []
+
+    def make(caption, category, rng):
+        drawn.append(rng.random())
+        return late(caption, category, rng) if drawn[-1] < 0.4 else early(caption, category, rng)
+
+    built = build_pairs([row()] * 20, make, attempts=4)
+    first, count = list(drawn), len(drawn)
+    assert 20 < count < 80
+    assert len(set(first)) == count
+    assert 10 < built.kept["counting"] <= 20
+    drawn.clear()
+    assert build_pairs([row()] * 20, make, attempts=4).pairs["incorrect"][:] == built.pairs["incorrect"][:]
+    assert drawn == first
+    drawn.clear()
+    build_pairs([row()] * 20, make, attempts=4, seed=1)
+    assert drawn != first
+    assert len(build_pairs([row()] * 20, make, attempts=1).pairs) < built.kept["counting"]
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        ({"image": RED, "caption": LONG}, "row 1 lacks 'category'; a row needs image, caption and category"),
+        (row(caption=" "), "row 1: caption must be a text, got ' '"),
+        (row(category=3), "row 1: category must be a text, got 3"),
+    ],
+)
+def test_rows_that_are_no_captions_are_refused(bad, message):
+    with pytest.raises(DataError, match=message):
+        build_pairs([row(), bad], late)
+    with pytest.raises(ValueError, match="attempts must be at least 1, got 0"):
+        build_pairs([row()], late, attempts=0)
+
+
+def test_written_pairs_are_read_back(tmp_path):
+    jpeg = BytesIO()
+    BLUE.save(jpeg, "JPEG")
+    BLUE.save(tmp_path / "blue.png")
+    images = [RED, RED.copy(), jpeg.getvalue(), tmp_path / "blue.png", {"bytes": jpeg.getvalue(), "path": None}]
+    built = build_pairs([row(image=image) for image in images], late)
+    path = write_pairs(built.pairs, tmp_path / "pairs")
+    files = sorted((tmp_path / "pairs" / "images").iterdir())
+    assert sorted(file.suffix for file in files) == [".jpeg", ".png", ".png"]  # each image once
+    assert jpeg.getvalue() in [file.read_bytes() for file in files]  # as it came
+    (tmp_path / "pairs").rename(tmp_path / "moved")
+    for source in (tmp_path / "moved", tmp_path / "moved" / path.name):
+        pairs = read_pairs(source)
+        assert pairs.column_names == ["image", "correct", "incorrect", "category"]
+        assert pairs["incorrect"][:] == [late(LONG, "", None)] * 5
+        assert [pairs[k]["image"].getpixel((0, 0))[0] > 128 for k in range(5)] == [True, True, False, False, False]
+    line = json.loads((tmp_path / "moved" / path.name).read_text().splitlines()[0])
+    assert line["error_token"] == first_different_token(LONG, late(LONG, "", None))
+    with pytest.raises(OutputError, match="exists already"):
+        write_pairs(built.pairs, tmp_path / "moved")
+
+
+def test_pairs_on_disk_and_in_memory_are_read_too(tmp_path):
+    built = build_pairs([row(), row("action", image=BLUE)], late)
+    built.pairs.save_to_disk(tmp_path / "saved")
+    built.pairs.to_parquet(tmp_path / "pairs.parquet")
+    for source in (built.pairs, tmp_path / "saved", tmp_path / "pairs.parquet"):
+        found = read_pairs(source)
+        assert found["category"][:] == ["counting", "action"]
+        assert found[1]["image"].getpixel((0, 0)) == (0, 0, 255)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"incorrect": None}, "row 1: incorrect must be a text, got None"),
+        ({"category": ""}, "row 1: category must be a text, got ''"),
+        ({"incorrect": LONG}, "row 1: correct and incorrect caption are the same"),
+        ({"image": "lost.png"}, "row 1: there is no image file .*lost.png"),
+        ({"image": 7}, "row 1: image must be a path or an encoded image, got 7"),
+    ],
+)
+def test_files_that_hold_no_pairs_are_refused(tmp_path, changes, message):
+    RED.save(tmp_path / "red.png")
+    good = {"image": "red.png", "correct": LONG, "incorrect": late(LONG, "", None), "category": "action"}
+    path = tmp_path / "mine.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in (good, good | changes)))
+    with pytest.raises(DataError, match=f"mine.jsonl, {message}"):
+        read_pairs(path)
+
+
+def test_a_missing_file_or_column_or_broken_line_is_named(tmp_path):
+    with pytest.raises(DataError, match="there is no file"):
+        read_pairs(tmp_path / "none.jsonl")
+    path = tmp_path / "mine.jsonl"
+    path.write_text('{"image": "red.png", "caption": "A dog."}\n')
+    with pytest.raises(DataError, match=r"mine\.jsonl lacks the column 'correct'; pairs need image, "):
+        read_pairs(path)
+    RED.save(tmp_path / "red.png")
+    good = {"image": "red.png", "correct": "A dog.", "incorrect": "A cat.", "category": "action"}
+    path.write_text(json.dumps(good) + "\n{broken\n")
+    with pytest.raises(DataError, match="row 1: line 2 is not valid JSON"):
+        read_pairs(path)
+
+
+def test_our_categories_of_scenes_have_names_in_longcapvlcp():
+    from reward.scenes import CATEGORIES
+    from reward.scenes.benchmark import LONGCAPVLCP_NAMES
+
+    assert set(LONGCAPVLCP_NAMES) == set(CATEGORIES)
+    assert set(LONGCAPVLCP_NAMES.values()) == set(LONGCAPVLCP_CATEGORIES)

@@ -1,0 +1,118 @@
+"""Pairwise accuracy, AUC, their intervals, and differences between metrics and between sets of pairs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from reward.metaeval import pairwise_accuracy
+
+
+def noisy(count, gap, seed):
+    rng = np.random.default_rng(seed)
+    return rng.normal(gap, 1, count), rng.normal(0, 1, count)
+
+
+numbers = st.integers(-3, 3)  # few values, so that there are ties
+
+
+@settings(max_examples=60, deadline=None)
+@given(rows=st.lists(st.tuples(numbers, numbers, st.sampled_from("ab")), min_size=2, max_size=25))
+def test_values_are_those_of_their_definitions(rows):
+    correct, incorrect, categories = (list(column) for column in zip(*rows, strict=True))
+    found = pairwise_accuracy(np.array(correct), np.array(incorrect), categories, resamples=3)
+    for name in set(categories):
+        own = [(c, i) for c, i, category in rows if category == name]
+        wins = [1.0 if c > i else 0.5 if c == i else 0.0 for c, i in own]
+        assert found.accuracy[name].value == pytest.approx(np.mean(wins))
+        cross = [1.0 if c > i else 0.5 if c == i else 0.0 for c, _ in own for _, i in own]
+        assert found.auc[name].value == pytest.approx(np.mean(cross))
+        assert (found.pairs[name], found.ties[name]) == (len(own), sum(c == i for c, i in own))
+    parts = [found.accuracy[name].value for name in set(categories)]
+    assert found.accuracy["mean"].value == pytest.approx(np.mean(parts))
+
+
+def test_auc_is_that_of_scikit_learns_definition_by_ranks():
+    from scipy.stats import mannwhitneyu
+
+    correct, incorrect = noisy(1500, 0.4, 0)  # more than one block of columns
+    found = pairwise_accuracy(correct, incorrect, ["a"] * 700 + ["b"] * 800, resamples=2)
+    assert found.pooled_auc.value == pytest.approx(mannwhitneyu(correct, incorrect).statistic / 1500**2)
+    assert found.pooled_auc.value != pytest.approx(found.auc["a"].value)
+
+
+def test_the_interval_covers_the_truth_about_as_often_as_it_says():
+    from scipy.stats import norm
+
+    truth = norm.cdf(0.8 / np.sqrt(2))
+    covered = {"accuracy": 0, "auc": 0}
+    for trial in range(200):
+        correct, incorrect = noisy(80, 0.8, trial)
+        found = pairwise_accuracy(correct, incorrect, ["a", "b"] * 40, resamples=300, seed=trial)
+        for kind in covered:
+            interval = getattr(found, kind)["mean"]
+            covered[kind] += interval.low <= truth <= interval.high
+    assert all(0.89 <= count / 200 <= 0.99 for count in covered.values()), covered
+
+
+def test_pairs_of_one_image_are_drawn_together():
+    wins = np.repeat(np.random.default_rng(0).integers(0, 2, 40), 10).astype(float)
+    images = np.repeat(np.arange(40), 10).tolist()
+    categories = ["a"] * 400
+    apart = pairwise_accuracy(wins, np.full(400, 0.5), categories).accuracy["a"]
+    together = pairwise_accuracy(wins, np.full(400, 0.5), categories, clusters=images).accuracy["a"]
+    assert together.value == apart.value
+    assert 2.5 < (together.high - together.low) / (apart.high - apart.low) < 4  # sqrt(10)
+
+
+def test_every_resample_has_every_category_even_with_one_pair_each():
+    found = pairwise_accuracy(np.arange(12.0), np.full(12, 5.5), [f"kind {k}" for k in range(12)], resamples=50)
+    assert all(np.isfinite(values).all() for values in found.replicates.values())
+    assert found.accuracy["kind 11"].low == found.accuracy["kind 11"].high == 1.0
+
+
+def test_the_same_pairs_are_compared_pair_by_pair():
+    rng = np.random.default_rng(0)
+    categories = ["a", "b"] * 150
+    easy = rng.normal(size=300)  # for both metrics the same
+    better = pairwise_accuracy(easy + 0.15, np.zeros(300), categories)
+    worse = pairwise_accuracy(easy, np.zeros(300), categories)
+    assert better.accuracy["mean"].low < worse.accuracy["mean"].high
+    gain = better.minus(worse)
+    assert gain["mean"].low > 0
+    assert gain["a"].value == pytest.approx(better.accuracy["a"].value - worse.accuracy["a"].value)
+    nothing = better.minus(better)["mean"]
+    assert (nothing.value, nothing.low, nothing.high) == (0, 0, 0)
+
+
+def test_different_pairs_are_compared_as_independent_samples():
+    short = pairwise_accuracy(*noisy(400, 1.0, 1), ["a"] * 400, clusters=[f"s{k}" for k in range(400)], seed=0)
+    long = pairwise_accuracy(*noisy(400, 1.0, 2), ["a"] * 300 + ["b"] * 100, seed=1)
+    gap = short.minus(long)
+    assert set(gap) == {"a", "mean"}
+    assert not gap["mean"].excludes_zero
+    p = short.accuracy["a"].value
+    assert gap["a"].high - gap["a"].low == pytest.approx(3.92 * np.sqrt(p * (1 - p) * (1 / 400 + 1 / 300)), rel=0.12)
+
+
+def test_seeds_that_do_not_fit_the_comparison_are_refused():
+    scores = noisy(30, 1.0, 0)
+    first = pairwise_accuracy(*scores, ["a"] * 30)
+    with pytest.raises(ValueError, match="same pairs must come from the same seed"):
+        first.minus(pairwise_accuracy(*scores, ["a"] * 30, seed=1))
+    with pytest.raises(ValueError, match="different pairs must come from different seeds"):
+        first.minus(pairwise_accuracy(*scores, ["b"] * 30))
+    with pytest.raises(ValueError, match="numbers of resamples"):
+        first.minus(pairwise_accuracy(*scores, ["a"] * 30, resamples=10))
+
+
+def test_scores_that_cannot_be_compared_are_refused():
+    good = np.array([0.1, 0.2])
+    with pytest.raises(ValueError, match="1 of 2 pairs are not finite"):
+        pairwise_accuracy(good, np.array([0.1, np.nan]), ["a", "a"])
+    with pytest.raises(ValueError, match="1 categories and 2 clusters for 2 pairs"):
+        pairwise_accuracy(good, good, ["a"])
+    with pytest.raises(ValueError, match="no category may be named 'mean'"):
+        pairwise_accuracy(good, good, ["a", "mean"])

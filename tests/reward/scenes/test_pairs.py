@@ -1,0 +1,169 @@
+"""Pairs of captions: one true, one with one error, and nothing else between them."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from reward.scenes import CATEGORIES, Oracle, make_pair, sample_scene
+
+seeds = st.integers(min_value=0, max_value=2**32)
+categories = st.sampled_from(CATEGORIES)
+ORACLE = Oracle()
+# Kinds of facts that an error of a category makes false, besides spatial relations that follow from positions.
+KINDS = {
+    "spatial": {"position"},
+    "actant_swap": {"action"},
+    "action": {"action"},
+    "noun": {"object", "colour", "size", "pattern", "count", "position", "action"},  # all that is said of the object
+    "attribute": {"colour", "size", "pattern"},
+    "count": {"count"},
+    "scene_text": {"text"},
+}
+
+
+def made(seed, category, long):
+    """A scene and a pair; draws scenes until one offers the error."""
+    rng = random.Random(f"test pairs {seed} {category} {long}")
+    while True:
+        scene = sample_scene(rng)
+        pair = make_pair(scene, category, rng, long=long)
+        if pair is not None:
+            return scene, pair, rng
+
+
+def lower(caption):
+    return [word.text.lower() for word in caption.words()]
+
+
+def is_subsequence(words, others):
+    rest = iter(others)
+    return all(word in rest for word in words)
+
+
+@settings(max_examples=120, deadline=None)
+@given(seed=seeds, category=categories, long=st.booleans())
+def test_one_caption_is_true_the_other_is_not_and_both_are_good_english(seed, category, long):
+    scene, pair, _ = made(seed, category, long)
+    correct, incorrect = ORACLE.score(pair.correct.text, scene), ORACLE.score(pair.incorrect.text, scene)
+    assert (correct.precision, correct.faults) == (1.0, 0)
+    assert incorrect.precision < 1.0
+    assert incorrect.faults == 0
+    assert pair.category == category
+    assert {fact[0] for fact in incorrect.wrong} - {"spatial"} <= KINDS[category]
+
+
+@settings(max_examples=120, deadline=None)
+@given(seed=seeds, category=categories, long=st.booleans())
+def test_the_captions_are_alike_but_for_the_words_that_are_wrong(seed, category, long):
+    scene, pair, _ = made(seed, category, long)
+    before, after = lower(pair.correct), lower(pair.incorrect)
+    assert len(pair.correct.sentences) == len(pair.incorrect.sentences)
+    assert pair.wrong
+    assert list(pair.wrong) == sorted(set(pair.wrong))
+    kept = [word for index, word in enumerate(after) if index not in pair.wrong]
+    assert is_subsequence(kept, before)
+    start = 0
+    for one, other in zip(pair.correct.sentences, pair.incorrect.sentences, strict=True):
+        end = start + len(other.words)
+        wrong = [index for index in pair.wrong if start <= index < end]
+        assert len(wrong) <= 6  # "to the right of the stars"
+        # A number is wrong in "the stars are big" too, which states none.
+        assert not wrong or category == "count" or not all(scene.is_true(fact) for fact in other.claims)
+        assert bool(wrong) or [word.text for word in one.words] == [word.text for word in other.words]
+        start = end
+
+
+@pytest.mark.parametrize("category", ["action", "scene_text"])
+def test_where_one_word_is_wrong_it_is_the_one_that_states_the_fact(category):
+    kind = {"action": "action", "scene_text": "text"}[category]
+    for seed in range(25):
+        _, pair, _ = made(seed, category, seed % 2 == 0)
+        (index,) = pair.wrong
+        word, right = pair.incorrect.words()[index], pair.correct.words()[index]
+        assert word.fact is not None
+        assert word.fact[0] == kind
+        assert word.fact != right.fact
+        assert word.text.lower() != right.text.lower()
+
+
+def test_long_captions_are_longer():
+    def lengths(long):
+        return [len(lower(made(seed, category, long)[1].correct)) for seed in range(12) for category in CATEGORIES]
+
+    short, long = lengths(False), lengths(True)
+    assert sum(long) > 2 * sum(short)
+    assert min(long) > 50
+
+
+@settings(max_examples=100, deadline=None)
+@given(seed=seeds, category=categories, long=st.booleans(), most=st.integers(1, 5))
+def test_a_shorter_pair_around_the_error_keeps_it(seed, category, long, most):
+    scene, pair, rng = made(seed, category, long)
+    part = pair.around_error(rng, most)
+    assert part.category == category
+    assert 1 <= len(part.correct.sentences) == len(part.incorrect.sentences) <= most
+    assert part.correct.text in pair.correct.text
+    assert part.incorrect.text in pair.incorrect.text
+    assert part.correct.text != part.incorrect.text
+    after = lower(part.incorrect)
+    kept = [word for index, word in enumerate(after) if index not in part.wrong]
+    assert part.wrong
+    assert is_subsequence(kept, lower(part.correct))
+    # "The stars are big" of a single star claims no number in so many words; grammar says it is wrong.
+    false = [fact for fact in part.incorrect.claims if not scene.is_true(fact)]
+    assert false or category == "count"
+
+
+def test_windows_around_an_error_start_and_end_at_different_places():
+    _, pair, rng = made(0, "attribute", True)
+    windows = {pair.around_error(rng, 3).correct.text for _ in range(60)}
+    assert len(windows) >= 4
+    assert {text.count(".") for text in windows} == {1, 2, 3}
+
+
+def test_a_scene_that_cannot_be_wrong_in_that_way_gives_none():
+    scene = sample_scene(random.Random(0))
+    assert make_pair(replace(scene, sign=None), "scene_text", random.Random(0)) is None
+    for category in ("action", "actant_swap"):
+        assert make_pair(replace(scene, action=None), category, random.Random(0)) is None
+
+
+def test_an_unknown_category_is_named():
+    with pytest.raises(ValueError, match="unknown category 'weather'; known: spatial, "):
+        make_pair(sample_scene(random.Random(0)), "weather", random.Random(0))
+
+
+def test_every_process_draws_the_same_pairs():
+    code = (
+        "import random, hashlib\n"
+        "from reward.scenes import CATEGORIES, make_pair, sample_scene\n"
+        "digest = hashlib.sha256()\n"
+        "for index in range(8):\n"
+        "    for category in CATEGORIES:\n"
+        "        rng = random.Random(f'{index} {category}')\n"
+        "        pair = make_pair(sample_scene(rng), category, rng, long=index % 2 == 0)\n"
+        "        if pair:\n"
+        "            part = pair.around_error(rng, 3)\n"
+        "            digest.update(repr((pair.correct.text, pair.incorrect.text, pair.wrong, part.wrong)).encode())\n"
+        "print(digest.hexdigest())"
+    )
+    digests = [
+        subprocess.run(
+            [sys.executable, "-c", code],
+            capture_output=True,
+            text=True,
+            check=True,
+            env={**os.environ, "PYTHONHASHSEED": s},
+        ).stdout
+        for s in ("0", "1", "2")
+    ]
+    assert len(digests[0]) == 65
+    assert len(set(digests)) == 1
