@@ -1,4 +1,4 @@
-"""`capreward train`: trains a metric on human judgments from the command line."""
+"""`capreward train`: trains a metric on human judgments or pairs of captions from the command line."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ __all__ = ["train"]
 
 
 def train(
-    metric: Annotated[str, typer.Argument(help="Metric to train, such as vela.")],
+    metric: Annotated[str, typer.Argument(help="Metric to train, such as vela or beitscore.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder of the checkpoint; must be empty or absent.")],
     data: Annotated[
-        str, typer.Option(help="'scenes', 'longcap-arena', a Hub id, or a folder with LongCap-Arena's columns.")
+        str, typer.Option(help="'scenes', 'longcap-arena', a Hub id, or a folder; for columns see below.")
     ] = "scenes",
     preset: Annotated[str, typer.Option(help="Settings to start from, such as tiny or paper.")] = "tiny",
     config: Annotated[
@@ -23,7 +23,13 @@ def train(
     seed: Annotated[int | None, typer.Option(help="Overrides the seed of preset and config.")] = None,
     resume: Annotated[bool, typer.Option(help="Go on with the unfinished run in the output folder.")] = False,
 ) -> None:
-    """Train a metric on human judgments and write a checkpoint that every command and VelaReward can load.
+    """Train a metric and write a checkpoint that every command and reward function can load.
+
+    Ratings are splits train and val (and test) with the columns image (or file_name), cand, refs (not for beitscore)
+    and score in [0, 1]; or, for several aspects, splits like train.desc. Pairs, for the first stages of beitscore, are
+    splits train.pairs and val.pairs (or train and val) with the columns image (or file_name), caption, and wrong
+    captions: incorrect and category, or incorrect_CATEGORY (a text or a list of texts, may be null). The settings data
+    and pairs name a data set for either, where it is not one for both.
 
     Several GPUs: accelerate launch --num_processes 2 -m reward.cli.main train vela --output FOLDER.
     Several processes without a GPU: torchrun --nproc_per_node 2 -m reward.cli.main train vela --output FOLDER.
@@ -37,6 +43,7 @@ def train(
 
     from reward.errors import ConfigError
     from reward.registry import metric_spec
+    from reward.training.card import figure_table
     from reward.training.config import make_config, read_config_file
     from reward.training.loop import train as run
     from reward.training.loop import training_plug
@@ -54,10 +61,11 @@ def train(
     process.destroy_process_group()
     if not main:
         return
-    table = Table("part", *spec.aspects, "mean", title="Kendall's tau-c x 100")
-    for part, found in result.figures.items():
-        values = [found.get(f"tau_c_{aspect}") for aspect in spec.aspects] + [found["tau_c"]]
-        table.add_row(part, *("-" if value is None else f"{100 * value:.1f}" for value in values))
     console = Console()
-    console.print(table)
+    for name, stage in (result.stages or {"": result}).items():
+        title, (heads, *rows) = figure_table(stage.figures)
+        table = Table(*heads, title=f"Stage {name}: {title}" if name else title)
+        for row in rows:
+            table.add_row(*row)
+        console.print(table)
     console.print(f"kept step {result.best_step} of {result.steps}; checkpoint: {result.folder}")

@@ -10,7 +10,7 @@ from typing import Any
 
 from reward.metrics.base import MetricSpec
 
-__all__ = ["make_card", "package_versions"]
+__all__ = ["figure_table", "make_card", "make_staged_card", "package_versions"]
 
 _PACKAGES = ("capreward", "torch", "transformers", "peft", "open_clip_torch", "accelerate", "datasets")
 
@@ -36,19 +36,76 @@ def make_card(spec: MetricSpec, facts: Mapping[str, Any]) -> str:
 
     Args:
         spec: facts of the metric.
-        facts: of the run: data, config, command, rows, steps, best_step, processes, device, seconds, resumed, figures.
+        facts: of the run: data, config, command, rows, steps, best_step, processes, device, seconds, resumed, figures,
+            and for pairs their counts by part and category, for a stage what it started from.
 
     Returns:
         Markdown with the Hub's YAML head.
     """
-    config = facts["config"]
-    kept = f"step {facts['best_step']} of {facts['steps']}"
-    device = f"{facts['processes']} process{'es' * (facts['processes'] > 1)} on {facts['device']}"
-    command = f"```\n{facts['command']}\n```" if facts["command"] else "From Python, by `reward.training.loop.train`."
-    rows = ", ".join(f"{part} {n}" for part, n in facts["rows"].items())
-    time = f"{facts['seconds']} s" + (" since the last resume" if facts["resumed"] else "")
-    versions = ", ".join(f"{name} {number}" for name, number in package_versions().items())
-    aspects = ", ".join(spec.aspects)
+    return f"""{_head(spec)}
+{_figures(facts, "##")}
+
+## Training
+
+{_course(facts)}
+- Versions: {_versions()}.
+
+{_command(facts)}
+
+```json
+{json.dumps(facts["config"], indent=2)}
+```
+"""
+
+
+def make_staged_card(spec: MetricSpec, facts: Mapping[str, Any]) -> str:
+    """The text of README.md for a checkpoint that was trained in stages.
+
+    Args:
+        spec: facts of the metric.
+        facts: config, command, and stages: {name: what `make_card` gets}, in their order.
+
+    Returns:
+        Markdown with the Hub's YAML head.
+    """
+    parts = [_head(spec), "Trained in stages, each from the weights that the one before it kept:"]
+    parts[1] += f" {', '.join(facts['stages'])}. What follows of each stage was measured at its own end."
+    for name, stage in facts["stages"].items():
+        parts += [f"## Stage {name}", _figures(stage, "###"), "### Training", _course(stage)]
+    settings = f"```json\n{json.dumps(facts['config'], indent=2)}\n```"
+    parts += ["## All stages", f"Versions: {_versions()}.", _command(facts), settings]
+    return "\n\n".join(part.strip() for part in parts) + "\n"
+
+
+def figure_table(figures: Mapping[str, Mapping[str, float]]) -> tuple[str, list[list[str]]]:
+    """What the figures are, and a table of them with one column a part.
+
+    Args:
+        figures: {part: {name: figure}}, see `reward.training.loop.TrainingResult`.
+
+    Returns:
+        A title, and rows of equally many cells, heads first.
+
+    Example:
+        >>> figure_table({"val": {"accuracy": 0.75, "accuracy_noun": 0.75, "auc": 0.8, "n": 8}})
+        ('Pairs ranked right x 100', [['', 'val'], ['noun', '75.0'], ['mean', '75.0'], ['AUC', '80.0'], ['pairs', '8']])
+    """
+    pairs = any("accuracy" in found for found in figures.values())
+    title, prefix = ("Pairs ranked right x 100", "accuracy") if pairs else ("Kendall's tau-c x 100", "tau_c")
+    names = dict.fromkeys(key for found in figures.values() for key in found if key.startswith(f"{prefix}_"))
+    rows = [["", *figures]]
+    for name in (*names, prefix):
+        head = "mean" if name == prefix else name.removeprefix(f"{prefix}_")
+        rows.append([head, *(f"{100 * found[name]:.1f}" if name in found else "-" for found in figures.values())])
+    if pairs:
+        rows.append(["AUC", *(f"{100 * found['auc']:.1f}" for found in figures.values())])
+    else:
+        rows.append(["MSE", *(f"{found['mse']:.4f}" for found in figures.values())])
+    rows.append(["pairs" if pairs else "n", *(f"{found['n']:g}" for found in figures.values())])
+    return title, rows
+
+
+def _head(spec: MetricSpec) -> str:
     return f"""---
 library_name: capreward
 tags:
@@ -59,39 +116,55 @@ tags:
 
 # {spec.name} checkpoint
 
-Scores captions of images in [{spec.range[0]:g}, {spec.range[1]:g}]; aspects: {aspects}. Method: {spec.paper}.
+Scores captions of images in [{spec.range[0]:g}, {spec.range[1]:g}]; aspects: {", ".join(spec.aspects)}.
+Method: {spec.paper}.
 
 ```python
 from reward import load_scorer
 scorer = load_scorer("{spec.name}", "<this folder or its Hub id>")
 ```
-
-## Agreement with the ratings
-
-Kendall's tau-c x 100 per aspect and their mean. Training stopped by the part `{config["validation_part"]}`, so its
-figures are a little too good; the other parts were not looked at before the end.
-
-{_table(spec, facts["figures"])}
-
-## Training
-
-- Data: `{facts["data"]}`; rated captions (one aspect each): {rows}.
-- Kept: {kept}, the best on `{config["validation_part"]}`. Seed {config["seed"]}. {time}, {device}.
-- Versions: {versions}.
-
-{command}
-
-```json
-{json.dumps(config, indent=2)}
-```
 """
 
 
-def _table(spec: MetricSpec, figures: Mapping[str, Mapping[str, float]]) -> str:
-    columns = [*spec.aspects, "mean", "MSE", "n"]
-    lines = [f"| part | {' | '.join(columns)} |", f"|---{'|---:' * len(columns)}|"]
-    for part, found in figures.items():
-        taus = [found.get(f"tau_c_{aspect}") for aspect in spec.aspects] + [found["tau_c"]]
-        cells = ["" if tau is None else f"{100 * tau:.1f}" for tau in taus]
-        lines.append(f"| {part} | {' | '.join(cells)} | {found['mse']:.4f} | {found['n']:g} |")
+def _figures(facts: Mapping[str, Any], level: str) -> str:
+    part = facts["config"]["validation_part"]
+    _, (heads, *rows) = figure_table(facts["figures"])
+    lines = [heads, ["---", *["---:"] * (len(heads) - 1)], *rows]
+    table = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+    if facts["config"]["loss"] == "bce":
+        title = "Pairs of a correct and an incorrect caption"
+        what = "Share of pairs whose correct caption has the higher score x 100 by kind of error, and their mean."
+    else:
+        title = "Agreement with the ratings"
+        what = "Kendall's tau-c x 100 per aspect and their mean."
+    return f"""{level} {title}
+
+{what} Training stopped by the part `{part}`, so its
+figures are a little too good; the other parts were not looked at before the end.
+
+{table}"""
+
+
+def _course(facts: Mapping[str, Any]) -> str:
+    config = facts["config"]
+    device = f"{facts['processes']} process{'es' * (facts['processes'] > 1)} on {facts['device']}"
+    time = f"{facts['seconds']} s" + (" since the last resume" if facts["resumed"] else "")
+    pairs = facts.get("pairs") or {}
+    source = config["pairs"] if config["loss"] == "bce" else config["data"]
+    what = "captions of pairs" if config["loss"] == "bce" else "rated captions (one aspect each)"
+    lines = [f"- Data: `{source or facts['data']}`; {what}: {', '.join(f'{k} {n}' for k, n in facts['rows'].items())}."]
+    for part, counts in pairs.items():
+        lines.append(f"- Pairs, {part}: {', '.join(f'{name} {n}' for name, n in counts.items())}.")
+    kept = f"step {facts['best_step']} of {facts['steps']}"
+    lines.append(f"- Kept: {kept}, the best on `{config['validation_part']}`. Seed {config['seed']}. {time}, {device}.")
+    if "start" in facts:
+        lines.append(f"- Started from the weights of `{facts['start']}`.")
     return "\n".join(lines)
+
+
+def _versions() -> str:
+    return ", ".join(f"{name} {number}" for name, number in package_versions().items())
+
+
+def _command(facts: Mapping[str, Any]) -> str:
+    return f"```\n{facts['command']}\n```" if facts["command"] else "From Python, by `reward.training.loop.train`."

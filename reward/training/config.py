@@ -6,6 +6,7 @@ import dataclasses
 import json
 import math
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +18,7 @@ __all__ = ["TrainingConfig", "make_config", "read_config_file"]
 
 _PRECISIONS = ("fp32", "bf16", "fp16")
 _SCHEDULES = ("constant", "linear", "cosine")
+_LOSSES = ("mse", "l1", "bce")
 
 
 @dataclass(frozen=True)
@@ -25,18 +27,28 @@ class TrainingConfig:
 
     Args:
         model: the metric's own settings (for VELA the fields of `VelaConfig`); the metric checks them.
+        stages: {name: settings that differ from these}, trained one after the other, each from the weights of the one
+            before; `model` and `stages` belong to the whole. Empty trains once. Null in a later table drops a stage.
+        loss: `"mse"` or `"l1"` (absolute difference) to human ratings, or `"bce"`: correct captions are told from
+            incorrect ones by binary cross-entropy.
+        data: the data set of ratings; None is the one that the run was started with.
+        pairs: the data set of correct and incorrect captions; None is the one that the run was started with.
+        categories: kinds of errors that pairs are taken from, each equally often; empty takes all that are there.
+        pair_weight: with a loss on ratings, weight of the cross-entropy on pairs beside it; above 0, half of each
+            batch is pairs.
         learning_rate: peak step size of AdamW with betas (0.9, 0.999).
         weight_decay: AdamW's weight decay; not applied to biases and norms.
         schedule: `"constant"`, `"linear"` or `"cosine"` decay to 0, after the warm-up.
         warmup_ratio: share of all steps in which the rate rises from 0, in [0, 1).
         max_grad_norm: gradients are clipped to this norm.
-        batch_size: judgements per process and forward pass.
+        batch_size: captions per process and forward pass; a pair is two.
         accumulation: forward passes per optimizer step.
         epochs: largest number of passes over the training part.
         max_steps: largest number of optimizer steps, or None for no limit besides `epochs`.
         eval_steps: steps between evaluations on the validation part; None evaluates after each epoch.
-        patience: training stops after this many evaluations without a better tau-c. The best checkpoint is kept.
-        eval_batch_size: judgements per process and forward pass of an evaluation.
+        patience: training stops after this many evaluations without a better tau-c (for pairs: accuracy). The best
+            checkpoint is kept.
+        eval_batch_size: captions per process and forward pass of an evaluation.
         precision: `"fp32"`, or mixed precision in `"bf16"` or `"fp16"` (fp16 needs a CUDA device).
         seed: seed of new weights, dropout, order of the data and the choice of references.
         reference_free_rate: share of training rows that are shown without references, in [0, 1], so that one model
@@ -47,8 +59,8 @@ class TrainingConfig:
         workers: processes that prepare batches beside each training process.
         train_part, validation_part: names of the parts of the data set to train on and to stop by.
         test_parts: parts reported in the model card; those the data set lacks are left out.
-        scenes_train, scenes_val, scenes_test: numbers of rated captions in the parts `train`, `val` and `test` when the
-            data are the synthetic scenes.
+        scenes_train, scenes_val, scenes_test: numbers of rated captions (or pairs) in the parts `train`, `val` and
+            `test` when the data are the synthetic scenes.
         scenes_seed: seed of the scenes' part `train`; `val` and `test` use the next two.
 
     Raises:
@@ -64,6 +76,12 @@ class TrainingConfig:
     """
 
     model: Mapping[str, Any] = field(default_factory=dict)
+    stages: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    loss: str = "mse"
+    data: str | None = None
+    pairs: str | None = None
+    categories: tuple[str, ...] = ()
+    pair_weight: float = 0.0
     learning_rate: float = 1e-4
     weight_decay: float = 0.01
     schedule: str = "constant"
@@ -93,10 +111,19 @@ class TrainingConfig:
     def __post_init__(self) -> None:
         if not isinstance(self.model, Mapping):
             raise ConfigError(f"training config: model must be a table of settings, got {self.model!r}")
-        if isinstance(self.test_parts, list):  # what YAML and JSON give
-            object.__setattr__(self, "test_parts", tuple(self.test_parts))
-        if not isinstance(self.test_parts, tuple) or not all(isinstance(part, str) for part in self.test_parts):
-            raise ConfigError(f"training config: test_parts must be a list of names, got {self.test_parts!r}")
+        for name in ("test_parts", "categories"):
+            value = getattr(self, name)
+            if isinstance(value, list):  # what YAML and JSON give
+                object.__setattr__(self, name, tuple(value))
+            elif not isinstance(value, tuple):
+                raise ConfigError(f"training config: {name} must be a list of names, got {value!r}")
+            if not all(isinstance(entry, str) for entry in value) or len(set(value)) < len(value):
+                raise ConfigError(f"training config: {name} must be a list of different names, got {value!r}")
+        for name in ("data", "pairs"):
+            if getattr(self, name) is not None and (
+                not isinstance(getattr(self, name), str) or not getattr(self, name)
+            ):
+                raise ConfigError(f"training config: {name} must name a data set, got {getattr(self, name)!r}")
         for name in (
             "batch_size",
             "eval_batch_size",
@@ -117,7 +144,8 @@ class TrainingConfig:
         self._check_number("weight_decay", lambda value: value >= 0, "at least 0")
         self._check_number("warmup_ratio", lambda value: 0 <= value < 1, "in [0, 1)")
         self._check_number("reference_free_rate", lambda value: 0 <= value <= 1, "in [0, 1]")
-        for name, allowed in (("precision", _PRECISIONS), ("schedule", _SCHEDULES)):
+        self._check_number("pair_weight", lambda value: value >= 0, "at least 0")
+        for name, allowed in (("precision", _PRECISIONS), ("schedule", _SCHEDULES), ("loss", _LOSSES)):
             if getattr(self, name) not in allowed:
                 raise ConfigError(f"training config: {name} must be one of {allowed}, got {getattr(self, name)!r}")
         if not isinstance(self.group_by_length, bool):
@@ -130,6 +158,46 @@ class TrainingConfig:
                 f"training config: train_part and validation_part are both {self.train_part!r}; stopping early on the "
                 "training data would never stop in time"
             )
+        if self.loss == "bce" and self.pair_weight:
+            raise ConfigError("training config: pair_weight goes with a loss on ratings; with bce everything is pairs")
+        rows = 2 if self.loss == "bce" else 4 if self.pair_weight else 1
+        if self.batch_size % rows:
+            reason = "two captions a pair" if rows == 2 else "half of a batch is pairs, of two captions each"
+            raise ConfigError(
+                f"training config: batch_size must be divisible by {rows} ({reason}), got {self.batch_size}"
+            )
+        self._check_stages()
+
+    def _check_stages(self) -> None:
+        if not isinstance(self.stages, Mapping):
+            raise ConfigError(f"training config: stages must be a table of names and settings, got {self.stages!r}")
+        for name, settings in self.stages.items():
+            if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", str(name)):
+                raise ConfigError(f"training config: a stage is named in letters, digits, _, . and -, got {name!r}")
+            if not isinstance(settings, Mapping):
+                raise ConfigError(f"training config: stage {name!r} must be a table of settings, got {settings!r}")
+            whole = {"model", "stages"} & set(settings)
+            if whole:
+                raise ConfigError(f"training config: stage {name!r} cannot set {', '.join(sorted(whole))} of its own")
+            self.stage(name)
+
+    def stage(self, name: str) -> TrainingConfig:
+        """The settings of one stage: these, changed by the stage's own; its seed is the common one plus its place.
+
+        Raises:
+            ConfigError: the stage's settings are refused.
+
+        Example:
+            >>> config = TrainingConfig(batch_size=8, stages={"pairs": {"loss": "bce"}, "ratings": {"batch_size": 6}})
+            >>> config.stage("ratings").batch_size, config.stage("ratings").seed
+            (6, 1)
+        """
+        own = {"seed": self.seed + list(self.stages).index(name), **self.stages[name]}
+        settings = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "stages"}
+        try:
+            return make_config(settings, own)
+        except ConfigError as error:
+            raise ConfigError(f"stage {name!r}: {error}") from error
 
     def _check_whole(self, name: str, least: int) -> None:
         value = getattr(self, name)
@@ -184,7 +252,7 @@ def read_config_file(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def make_config(*layers: Mapping[str, Any]) -> TrainingConfig:
-    """One configuration from several tables: later ones win, tables inside the `model` table are merged key by key.
+    """One configuration from several tables: later ones win; tables inside `model` and `stages` merge key by key.
 
     Raises:
         ConfigError: a key that is no field of `TrainingConfig`, or a value it refuses.
@@ -195,18 +263,20 @@ def make_config(*layers: Mapping[str, Any]) -> TrainingConfig:
     """
     known = {f.name for f in dataclasses.fields(TrainingConfig)}
     merged: dict[str, Any] = {}
-    model: dict[str, Any] = {}
+    tables: dict[str, dict[str, Any]] = {"model": {}, "stages": {}}
     for layer in layers:
         unknown = sorted(set(layer) - known)
         if unknown:
             names = ", ".join(sorted(known))
             raise ConfigError(f"training config: unknown settings {', '.join(unknown)}; known: {names}")
-        part = layer.get("model", {})
-        if not isinstance(part, Mapping):
-            raise ConfigError(f"training config: model must be a table of settings, got {part!r}")
         merged.update(layer)
-        model = _merged(model, part)
-    return TrainingConfig(**{**merged, "model": model})
+        for name, table in tables.items():
+            part = layer.get(name, {})
+            if not isinstance(part, Mapping):
+                raise ConfigError(f"training config: {name} must be a table of settings, got {part!r}")
+            tables[name] = _merged(table, part)
+    stages = {name: settings for name, settings in tables["stages"].items() if settings is not None}
+    return TrainingConfig(**{**merged, "model": tables["model"], "stages": stages})
 
 
 def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

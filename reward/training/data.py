@@ -25,7 +25,6 @@ __all__ = ["ALIASES", "Judgement", "Judgements", "load_parts", "make_judgements"
 
 # Short names accepted in place of a Hub id.
 ALIASES = {"longcap-arena": "Ka2ukiMatsuda/LongCap-Arena"}
-_TEXT_COLUMNS = ("refs", "cand")
 
 
 class Judgement(TypedDict):
@@ -86,7 +85,7 @@ class Judgements(TorchDataset[Judgement]):
         place, number = self._index[item]
         table = self._tables[place]
         row = table.rows[number]
-        sample = CaptionSample(row["cand"], self._image(row), self._references(row["refs"] or [], item))
+        sample = CaptionSample(row["cand"], self._image(row), self._references(row.get("refs") or [], item))
         return {"sample": sample, "aspect": table.aspect, "target": float(row[table.column])}
 
     def _image(self, row: Mapping[str, Any]) -> Any:
@@ -116,7 +115,7 @@ class Judgements(TorchDataset[Judgement]):
         """Characters of candidate and references of each row, which stand for its cost; shape (N,)."""
         found: list[int] = []
         for table in self._tables:
-            for candidate, references in zip(table.rows["cand"], table.rows["refs"], strict=True):
+            for candidate, references in zip(table.rows["cand"], _references_of(table.rows), strict=True):
                 found.append(len(candidate) + sum(map(len, (references or [])[: self._max_references])))
         return found
 
@@ -125,7 +124,7 @@ class Judgements(TorchDataset[Judgement]):
         found: dict[str, None] = {}
         for table in self._tables:
             found |= dict.fromkeys(table.rows["cand"])
-            found |= dict.fromkeys(text for texts in table.rows["refs"] for text in texts or [])
+            found |= dict.fromkeys(text for texts in _references_of(table.rows) for text in texts or [])
         return list(found)
 
     def sorted_by_length(self) -> Judgements:
@@ -211,7 +210,8 @@ def make_judgements(
 
     A part is either one split an aspect, named `<part>.<aspect>` with the rating in the column `score` (LongCap-Arena),
     or one split `<part>` with one column an aspect (the scenes), or, for a metric of one aspect, a split `<part>` with
-    the column `score`. Aspects may be named by their aliases.
+    the column `score`. Aspects may be named by their aliases. Beside the rating, a split has the columns `image` (or
+    `file_name`), `cand` and, unless `config.reference_free_rate` is 1, `refs`.
 
     Args:
         splits: {name: split}.
@@ -231,7 +231,8 @@ def make_judgements(
             f"the data set has no part {part!r} that rates {spec.name}: expected splits {', '.join(names)}, or a split "
             f"{part!r} with columns named after the aspects; found {', '.join(splits) or 'no splits'}"
         )
-    checked = [dataclasses.replace(table, rows=_checked(table, name)) for name, table in tables]
+    text_columns = ("cand",) if config.reference_free_rate == 1 else ("refs", "cand")
+    checked = [dataclasses.replace(table, rows=_checked(table, name, text_columns)) for name, table in tables]
     training = part == config.train_part
     rate = config.reference_free_rate if training else float(config.reference_free_rate == 1)
     return Judgements(
@@ -259,14 +260,18 @@ def _find_tables(splits: Mapping[str, Dataset], part: str, spec: MetricSpec) -> 
     return found
 
 
-def _checked(table: _Table, name: str) -> Dataset:
+def _references_of(rows: Dataset) -> Sequence[Sequence[str] | None]:
+    return rows["refs"] if "refs" in rows.column_names else [None] * len(rows)
+
+
+def _checked(table: _Table, name: str, text_columns: Sequence[str]) -> Dataset:
     """The split with its images left undecoded, after a look at its columns and ratings."""
     from datasets import Image
 
     rows = table.rows
     if not len(rows):
         raise DataError(f"split {name!r} is empty")
-    missing = [column for column in (*_TEXT_COLUMNS, table.column) if column not in rows.column_names]
+    missing = [column for column in (*text_columns, table.column) if column not in rows.column_names]
     if "image" not in rows.column_names and "file_name" not in rows.column_names:
         missing.append("image (or file_name)")
     if missing:
@@ -277,7 +282,8 @@ def _checked(table: _Table, name: str) -> Dataset:
                 f"split {name!r}, row {number}: {table.column} must be a number in [0, 1], got {value!r}; "
                 "map a five-point rating r to (r - 1) / 4"
             )
-    for number, (candidate, references) in enumerate(zip(rows["cand"], rows["refs"], strict=True)):
+    references_of: Any = rows["refs"] if "refs" in text_columns else [()] * len(rows)
+    for number, (candidate, references) in enumerate(zip(rows["cand"], references_of, strict=True)):
         try:
             CaptionSample(candidate, references=references)
         except InvalidSampleError as error:
@@ -286,5 +292,5 @@ def _checked(table: _Table, name: str) -> Dataset:
         # Left encoded, so that reward.images reads it, with its checks, in the worker that needs it.
         rows = rows.cast_column("image", Image(decode=False))
     # Columns that training does not read (scene graphs, ratings of single raters) would be decoded with every row.
-    wanted = {*_TEXT_COLUMNS, table.column, "image", "file_name"}
+    wanted = {*text_columns, table.column, "image", "file_name"}
     return rows.select_columns([column for column in rows.column_names if column in wanted])

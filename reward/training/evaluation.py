@@ -1,4 +1,4 @@
-"""Agreement of scores with human ratings during training: Kendall's tau-c per aspect and its mean."""
+"""How good scores are during training: Kendall's tau-c with ratings, and accuracy on pairs of captions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-__all__ = ["agreement", "kendall_tau_c"]
+__all__ = ["agreement", "kendall_tau_c", "pair_accuracy"]
 
 
 def kendall_tau_c(scores: np.ndarray, targets: np.ndarray) -> float:
@@ -51,10 +51,7 @@ def agreement(
         >>> agreement(np.array([0.1, 0.9]), np.array([0.0, 1.0]), np.array([0, 0]), ["relevance"])["tau_c"]
         1.0
     """
-    scores, targets = np.asarray(scores, dtype=np.float64), np.asarray(targets, dtype=np.float64)
-    lost = int(np.isnan(scores).sum())
-    if lost:
-        raise ValueError(f"{lost} of {len(scores)} scores are NaN: lower learning_rate, or use precision bf16 or fp32")
+    scores, targets = _checked(scores), np.asarray(targets, dtype=np.float64)
     found = {}
     for place, aspect in enumerate(aspects):
         rows = np.asarray(aspect_ids) == place
@@ -62,3 +59,52 @@ def agreement(
             found[f"tau_c_{aspect}"] = kendall_tau_c(scores[rows], targets[rows])
     mean = sum(found.values()) / len(found)
     return {"tau_c": mean, **found, "mse": float(np.mean((scores - targets) ** 2))}
+
+
+def pair_accuracy(
+    scores: np.ndarray, targets: np.ndarray, kinds: np.ndarray, pairs: np.ndarray, categories: Sequence[str]
+) -> dict[str, float]:
+    """Share of pairs of each kind whose correct caption has the higher score, and their mean, by which training stops.
+
+    Equal scores count as wrong.
+
+    Args:
+        scores: floats (N,), of both captions of N / 2 pairs, in any order.
+        targets: 1 for correct and 0 for incorrect captions (N,).
+        kinds: place in `categories` of each caption's kind of error (N,).
+        pairs: number of each caption's pair (N,).
+        categories: names of the kinds.
+
+    Returns:
+        {"accuracy": mean over the kinds, "accuracy_<category>": ..., "auc": area under the ROC curve of all captions}.
+
+    Raises:
+        ValueError: a score is NaN, so the training has diverged.
+
+    Example:
+        >>> pair_accuracy(np.array([0.9, 0.1]), np.array([1, 0]), np.array([0, 0]), np.array([7, 7]), ["noun"])
+        {'accuracy': 1.0, 'accuracy_noun': 1.0, 'auc': 1.0}
+    """
+    from scipy.stats import rankdata
+
+    scores, correct = _checked(scores), np.asarray(targets) > 0.5
+    order = np.lexsort((~correct, np.asarray(pairs)))  # pair by pair, the correct caption first
+    first, second = scores[order][::2], scores[order][1::2]
+    right, kinds = first > second, np.asarray(kinds)[order][::2]
+    found = {
+        f"accuracy_{name}": float(right[kinds == place].mean())
+        for place, name in enumerate(categories)
+        if (kinds == place).any()
+    }
+    count = int(correct.sum())
+    above = rankdata(scores)[correct].sum() - count * (count + 1) / 2
+    auc = float(above / (count * (len(scores) - count)))
+    return {"accuracy": sum(found.values()) / len(found), **found, "auc": auc}
+
+
+def _checked(scores: np.ndarray) -> np.ndarray:
+    scores = np.asarray(scores, dtype=np.float64)
+    lost = int(np.isnan(scores).sum())
+    if lost:
+        raise ValueError(f"{lost} of {len(scores)} scores are NaN: lower learning_rate, or use precision bf16 or fp32")
+    return scores

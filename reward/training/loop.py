@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import importlib
-import json
 import os
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from reward.errors import ConfigError, OutputError
+from reward.errors import ConfigError
 from reward.metrics.base import MetricSpec
 from reward.registry import metric_spec
 from reward.training.config import TrainingConfig
-from reward.training.data import Judgements, load_parts, make_judgements
-from reward.training.evaluation import agreement
+from reward.training.data import Judgements
+from reward.training.evaluation import agreement, pair_accuracy
+from reward.training.pairs import CaptionPairs
+from reward.training.record import STATES, check_output, write_record
+from reward.training.rows import TrainingRows, load_rows, make_order
 
 if TYPE_CHECKING:
     from torch import nn
@@ -26,16 +29,16 @@ if TYPE_CHECKING:
 
 __all__ = ["TrainingPlug", "TrainingResult", "train", "training_plug"]
 
-RECORD_FILE = "training.json"
-_STATES = "checkpoints"
-
 
 class TrainingPlug(Protocol):
     """What the module `training.py` of a metric's folder offers.
 
-    The network is called with what the collator gives except `labels`; its output has `scores` of shape (N,).
+    The network is called with what the collator gives except `labels`; its output has `scores` of shape (N,), and
+    `logits` of the same shape if `LOSSES` has `"bce"`. A metric that is trained in stages also has
+    `load_model(folder, settings)`, which gives the network of a checkpoint folder to train on.
     """
 
+    LOSSES: tuple[str, ...]
     PRESETS: Mapping[str, Mapping[str, Any]]
 
     def make_model(self, settings: Mapping[str, Any], *, texts: Callable[[], list[str]], precision: str) -> nn.Module:
@@ -57,16 +60,19 @@ class TrainingResult:
 
     Args:
         folder: the checkpoint.
-        figures: {part: {"tau_c": ..., "tau_c_<aspect>": ..., "mse": ..., "n": ...}}; a part shown without references
-            as well has a second entry `"<part> (reference-free)"`.
-        steps: optimizer steps taken.
+        figures: {part: {"tau_c": ..., "tau_c_<aspect>": ..., "mse": ..., "n": ...}}, for pairs {part: {"accuracy": ...,
+            "accuracy_<category>": ..., "auc": ..., "n": pairs}}; a part shown without references as well has a second
+            entry `"<part> (reference-free)"`. Of a run in stages: those of the last one.
+        steps: optimizer steps taken, in the last stage.
         best_step: step of the checkpoint that was kept.
+        stages: {name: outcome of the stage}, in their order; empty if there were none.
     """
 
     folder: Path
     figures: dict[str, dict[str, float]]
     steps: int
     best_step: int
+    stages: Mapping[str, TrainingResult] = field(default_factory=dict)
 
 
 def training_plug(spec: MetricSpec) -> TrainingPlug:
@@ -96,27 +102,55 @@ def train(
     *,
     resume: bool = False,
     command: str | None = None,
+    start: str | os.PathLike[str] | None = None,
 ) -> TrainingResult:
-    """Trains a metric on human judgments and writes a checkpoint folder.
+    """Trains a metric on human judgments, or on correct and incorrect captions, and writes a checkpoint folder.
 
     Runs on the device that accelerate chooses; started by `accelerate launch` or `torchrun`, it uses all processes. The
-    state of an unfinished run lies in `<output>/checkpoints` and is removed when the checkpoint is complete.
+    state of an unfinished run lies in `<output>/checkpoints` and is removed when the checkpoint is complete. A run in
+    stages (`config.stages`) leaves a checkpoint of each in `<output>/stages`; see `reward.training.stages`.
 
     Args:
         metric: registry name.
-        data: see `reward.training.data.load_parts`.
+        data: see `reward.training.data.load_parts`, and for pairs `reward.training.pairs.load_pairs`.
         output: the checkpoint folder, made if absent.
         config: settings; see `TrainingConfig`.
         resume: go on from the last state in `output`, which gives what an unbroken run would have given.
         command: how the run was started, for the model card.
+        start: checkpoint folder of this metric whose weights to start from, instead of what `config.model` says.
 
     Returns:
         Figures on the validation and test parts, and where the checkpoint is.
 
     Raises:
-        ConfigError: the metric has no training, or its own settings are refused.
-        DataError: the data set cannot be loaded or lacks parts, columns or ratings.
+        ConfigError: the metric has no training or not this kind, or its own settings are refused.
+        DataError: the data set cannot be loaded or lacks parts, columns, ratings or captions.
         OutputError: the folder holds something already, or another run's state.
+    """
+    spec = metric_spec(metric)
+    check_plug(spec, training_plug(spec), config, start)
+    if config.stages:
+        from reward.training.stages import train_stages
+
+        return train_stages(spec, data, Path(output), config, resume=resume, command=command)
+    return run_once(spec, data, Path(output), config, resume=resume, command=command, start=start)
+
+
+def run_once(
+    spec: MetricSpec,
+    data: str | os.PathLike[str],
+    output: Path,
+    config: TrainingConfig,
+    *,
+    resume: bool,
+    command: str | None,
+    start: str | os.PathLike[str] | None = None,
+    ready: Callable[[], None] = lambda: None,
+) -> TrainingResult:
+    """A run without stages, or one stage; see `train`.
+
+    Args:
+        ready: called in the main process when data and settings have proved usable, before the first step.
     """
     from accelerate import PartialState
     from transformers import set_seed
@@ -124,60 +158,72 @@ def train(
     from reward.training.card import make_card
     from reward.training.trainer import has_stopped, last_checkpoint
 
-    spec = metric_spec(metric)
     plug = training_plug(spec)
-    output = Path(output)
-    process = PartialState(cpu=_use_cpu())
-    record = {"metric": metric, "data": str(data), "config": config.to_dict()}
+    process = PartialState(cpu=use_cpu())
+    record = {"metric": spec.name, "data": str(data), "config": config.to_dict()}
+    if start is not None:
+        record["start"] = os.path.relpath(start, output)  # so that both can be moved together
     if process.is_main_process:
-        _check_output(output, record, resume=resume)
+        check_output(output, record, resume=resume)
     process.wait_for_everyone()
-    start = time.monotonic()
+    began = time.monotonic()
 
-    splits, root = load_parts(data, config)
-    parts = {
-        part: make_judgements(splits, part, spec, config, root=root)
-        for part in (config.train_part, config.validation_part)
-    }
-    tests = [part for part in config.test_parts if any(name.partition(".")[0] == part for name in splits)]
-    parts |= {part: make_judgements(splits, part, spec, config, root=root) for part in tests}
-
+    rows = load_rows(spec, data, config)
     set_seed(config.seed)  # before the network: heads and adapters start from random numbers
-    model = plug.make_model(config.model, texts=parts[config.train_part].texts, precision=config.precision)
-    trainer = _make_trainer(model, plug, spec, parts, output / _STATES, config)
-    if process.is_main_process and not resume:
-        _write_record(output, record)  # not before: a folder that holds nothing but a mistake needs no resuming
-    state = last_checkpoint(output / _STATES) if resume else None
+    if start is None:
+        model = plug.make_model(config.model, texts=rows.parts[config.train_part].texts, precision=config.precision)
+    else:
+        model = plug.load_model(Path(start), config.model)  # type: ignore[attr-defined]  # check_plug looked for it
+    trainer = _make_trainer(model, plug, spec, rows, output / STATES, config)
+    if process.is_main_process:
+        ready()
+        if not resume:
+            write_record(output, record)  # not before: a folder that holds nothing but a mistake needs no resuming
+    state = last_checkpoint(output / STATES) if resume else None
     if state is not None and has_stopped(state, config.patience):
         trainer.restore_best(state)  # killed after its last step: the Trainer would take one more
     else:
         trainer.train(resume_from_checkpoint=str(state) if state is not None else None)
 
-    figures = _evaluate(trainer, parts, config, spec)
+    figures = _evaluate(trainer, rows.parts, config, spec)
     steps, best = trainer.state.global_step, trainer.state.best_global_step or trainer.state.global_step
     result = TrainingResult(output, figures, steps, best)
     if process.is_main_process:
         facts = {
             **record,
             "command": command,
-            "rows": {part: len(rows) for part, rows in parts.items()},
+            "rows": {part: len(part_rows) for part, part_rows in rows.parts.items()},
+            "pairs": rows.counts(),
             "steps": steps,
             "best_step": best,
             "processes": process.num_processes,
             "device": str(trainer.args.device),
-            "seconds": round(time.monotonic() - start),
+            "seconds": round(time.monotonic() - began),
             "resumed": state is not None,
             "figures": figures,
             "history": trainer.state.log_history,
         }
         plug.save_model(model, output, card=make_card(spec, facts))
-        _write_record(output, facts)
-        shutil.rmtree(output / _STATES, ignore_errors=True)
+        write_record(output, facts)
+        shutil.rmtree(output / STATES, ignore_errors=True)
     process.wait_for_everyone()
     return result
 
 
-def _use_cpu() -> bool:
+def check_plug(
+    spec: MetricSpec, plug: TrainingPlug, config: TrainingConfig, start: str | os.PathLike[str] | None
+) -> None:
+    """Refuses losses and stages that a metric's training does not know."""
+    losses = [config.stage(name).loss for name in config.stages] if config.stages else [config.loss]
+    losses += ["bce"] * bool(config.pair_weight)
+    unfit = sorted(set(losses) - set(plug.LOSSES))
+    if unfit:
+        raise ConfigError(f"{spec.name} cannot be trained with the loss {unfit[0]}; known: {', '.join(plug.LOSSES)}")
+    if (config.stages or start is not None) and not hasattr(plug, "load_model"):
+        raise ConfigError(f"{spec.name} cannot be trained on from a checkpoint, and so not in stages")
+
+
+def use_cpu() -> bool:
     """Whether to train on the CPU, which accelerate must be told before it joins processes without an accelerator."""
     import torch
     from accelerate.utils import parse_flag_from_env
@@ -185,47 +231,11 @@ def _use_cpu() -> bool:
     return parse_flag_from_env("ACCELERATE_USE_CPU") or not torch.accelerator.is_available()
 
 
-def _check_output(output: Path, record: Mapping[str, Any], *, resume: bool) -> None:
-    """Checks that the folder is free, or holds an unfinished run of the same settings that is to be resumed."""
-    path = output / RECORD_FILE
-    if resume:
-        if not path.is_file():
-            raise OutputError(f"there is no run to resume in {output}")
-        found = json.loads(path.read_text(encoding="utf-8"))
-        if "figures" in found and not (output / _STATES).exists():
-            raise OutputError(f"the run in {output} is complete; there is nothing to resume")
-        differing = [what for name in record for what in _differences(name, found.get(name), record[name])]
-        if differing:
-            raise OutputError(f"cannot resume in {output} with other settings: {', '.join(differing)}")
-        return
-    if output.exists() and (not output.is_dir() or any(output.iterdir())):
-        hint = "resume the run in it, or give another folder" if path.is_file() else "give another folder"
-        raise OutputError(f"the output folder {output} is not empty: {hint}")
-    try:
-        output.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise OutputError(f"cannot write to the output folder {output}: {error.strerror}") from error
-
-
-def _differences(name: str, was: Any, now: Any) -> list[str]:
-    if isinstance(was, Mapping) and isinstance(now, Mapping):
-        keys = dict.fromkeys([*was, *now])
-        return [what for key in keys for what in _differences(f"{name}.{key}", was.get(key), now.get(key))]
-    return [] if was == now else [f"{name} was {was!r} and is {now!r}"]
-
-
-def _write_record(output: Path, record: Mapping[str, Any]) -> None:
-    path = output / RECORD_FILE
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
-    temporary.replace(path)
-
-
 def _make_trainer(
     model: nn.Module,
     plug: TrainingPlug,
     spec: MetricSpec,
-    parts: Mapping[str, Judgements],
+    rows: TrainingRows,
     states: Path,
     config: TrainingConfig,
 ) -> MetricTrainer:
@@ -261,34 +271,32 @@ def _make_trainer(
         save_steps=config.eval_steps or 500,
         save_total_limit=2,
         load_best_model_at_end=True,
-        metric_for_best_model="tau_c",
+        metric_for_best_model="accuracy" if config.loss == "bce" else "tau_c",
         greater_is_better=True,
         restore_callback_states_from_checkpoint=True,  # the patience used up so far
         dataloader_num_workers=config.workers,
         dataloader_pin_memory=torch.cuda.is_available(),
         remove_unused_columns=False,
-        label_names=["labels", "aspect"],
+        label_names=["labels", "aspect", "pair"] if config.loss == "bce" else ["labels", "aspect"],
         logging_steps=20,
         report_to="none",
-        use_cpu=_use_cpu(),
+        use_cpu=use_cpu(),
         ddp_find_unused_parameters=False,
     )
     if args.n_gpu > 1:
         raise ConfigError("several GPUs in one process are not supported: start the run with `accelerate launch`")
 
-    def compute_metrics(prediction: Any) -> dict[str, float]:
-        targets, aspect_ids = prediction.label_ids
-        return agreement(prediction.predictions, targets, aspect_ids, spec.aspects)
-
-    train_rows = parts[config.train_part]
+    held_out = rows.parts[config.validation_part]
     trainer = MetricTrainer(
         model,
-        lengths=train_rows.lengths() if config.group_by_length else None,
+        order=make_order(rows.train, config, args),
+        loss=config.loss,
+        pair_weight=config.pair_weight,
         args=args,
-        data_collator=plug.make_collator(model),
-        train_dataset=train_rows,
-        eval_dataset=parts[config.validation_part].sorted_by_length(),
-        compute_metrics=compute_metrics,
+        data_collator=partial(_with_pair, plug.make_collator(model)),
+        train_dataset=rows.train,
+        eval_dataset=held_out.sorted_by_length(),
+        compute_metrics=lambda prediction: _figures(prediction, held_out, spec),
         callbacks=[EarlyStoppingCallback(early_stopping_patience=config.patience)],
     )
     if trainer.is_deepspeed_enabled or trainer.is_fsdp_enabled:
@@ -296,19 +304,40 @@ def _make_trainer(
     return trainer
 
 
+def _with_pair(
+    collate: Callable[[Sequence[Mapping[str, Any]]], dict[str, Any]], rows: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """A batch with the number of each row's pair, -1 for a rated row, if there are pairs in it."""
+    import torch
+
+    batch = collate(rows)
+    if any("pair" in row for row in rows):
+        batch["pair"] = torch.tensor([row.get("pair", -1) for row in rows])
+    return batch
+
+
+def _figures(prediction: Any, rows: Judgements | CaptionPairs, spec: MetricSpec) -> dict[str, float]:
+    if isinstance(rows, CaptionPairs):
+        targets, kinds, pairs = prediction.label_ids
+        return pair_accuracy(prediction.predictions, targets, kinds, pairs, rows.categories)
+    targets, aspect_ids = prediction.label_ids
+    return agreement(prediction.predictions, targets, aspect_ids, spec.aspects)
+
+
 def _evaluate(
-    trainer: MetricTrainer, parts: Mapping[str, Judgements], config: TrainingConfig, spec: MetricSpec
+    trainer: MetricTrainer, parts: Mapping[str, Judgements | CaptionPairs], config: TrainingConfig, spec: MetricSpec
 ) -> dict[str, dict[str, float]]:
     figures: dict[str, dict[str, float]] = {}
     for part, rows in parts.items():
         if part == config.train_part:
             continue
         views = {part: rows}
-        if 0 < config.reference_free_rate < 1:
+        if isinstance(rows, Judgements) and 0 < config.reference_free_rate < 1:
             views[f"{part} (reference-free)"] = rows.without_references()
         for name, view in views.items():
             output = trainer.predict(view.sorted_by_length())
-            targets, aspect_ids = output.label_ids
-            found = agreement(output.predictions, targets, aspect_ids, spec.aspects)
-            figures[name] = {**found, "n": len(targets)}
+            figures[name] = {
+                **_figures(output, view, spec),
+                "n": len(view) // (2 if isinstance(view, CaptionPairs) else 1),
+            }
     return figures

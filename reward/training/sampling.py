@@ -1,13 +1,14 @@
-"""Order of the training rows: shuffled, in batches of similar length, a function of seed and epoch alone."""
+"""Order of the training rows: shuffled, balanced, in batches of similar length, a function of seed and epoch alone."""
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Iterator, Sequence
 
 from torch.utils.data import Sampler
 
-__all__ = ["EpochOrder", "length_grouped_order"]
+__all__ = ["EpochOrder", "MixedOrder", "PairOrder", "balanced_draw", "length_grouped_order"]
 
 # Rows are sorted by length within blocks of this many batches: long enough to save padding, short enough to mix.
 _BLOCK = 50
@@ -69,3 +70,90 @@ class EpochOrder(Sampler[int]):
 
     def __iter__(self) -> Iterator[int]:
         return iter(length_grouped_order(self._lengths, self._batch_size, f"order {self._seed} {self.epoch}"))
+
+
+def balanced_draw(kinds: Sequence[int], seed: str) -> list[int]:
+    """As many places of `kinds` as there are, each kind equally often.
+
+    A rare kind's places come again, each once before any comes twice; of a frequent kind some are left out.
+
+    Args:
+        kinds: N numbers.
+        seed: equal seeds give equal draws.
+
+    Returns:
+        N places, in random order; the numbers of places of two kinds differ by at most one.
+
+    Example:
+        >>> sorted(balanced_draw([5, 5, 5, 7], "0"))[2:]
+        [3, 3]
+    """
+    rng = random.Random(seed)
+    places: dict[int, list[int]] = {}
+    for place, kind in enumerate(kinds):
+        places.setdefault(kind, []).append(place)
+    extra = set(rng.sample(sorted(places), len(kinds) % len(places))) if places else set()
+    drawn: list[int] = []
+    for kind in sorted(places):
+        wanted = len(kinds) // len(places) + (kind in extra)
+        while wanted > 0:
+            drawn += rng.sample(places[kind], min(wanted, len(places[kind])))
+            wanted -= len(places[kind])
+    rng.shuffle(drawn)
+    return drawn
+
+
+class PairOrder(Sampler[int]):
+    """Order of the rows of pairs, in which row 2k is pair k's correct caption and row 2k + 1 its incorrect one.
+
+    The two come one after the other, so that both are in one batch of an even number of rows; each kind of error comes
+    equally often; all else is as in `EpochOrder`.
+
+    Args:
+        kinds: kind of error of each pair (P,).
+        lengths: lengths (P,), or None to shuffle without regard to them.
+        batch_size: rows of one optimizer step over all processes, an even number.
+        seed: the run's seed.
+    """
+
+    def __init__(self, kinds: Sequence[int], lengths: Sequence[int] | None, batch_size: int, seed: int) -> None:
+        self._kinds = kinds
+        self._lengths = lengths if lengths is not None else [0] * len(kinds)
+        self._batch_size = batch_size
+        self._seed = seed
+        self.epoch = 0
+
+    def __len__(self) -> int:
+        return 2 * len(self._kinds)
+
+    def __iter__(self) -> Iterator[int]:
+        drawn = balanced_draw(self._kinds, f"pairs {self._seed} {self.epoch}")
+        lengths = [self._lengths[pair] for pair in drawn]
+        for place in length_grouped_order(lengths, self._batch_size // 2, f"order {self._seed} {self.epoch}"):
+            yield from (2 * drawn[place], 2 * drawn[place] + 1)
+
+
+class MixedOrder(Sampler[int]):
+    """Batches whose first half are rated rows and whose second half are rows of pairs, as long as there are ratings.
+
+    Args:
+        ratings: order of the rated rows, which come first in the data set.
+        pairs: order of the rows of pairs, which follow them; begun anew where there are fewer of them.
+        batch_size: rows of one batch of one process, divisible by 4.
+    """
+
+    def __init__(self, ratings: EpochOrder, pairs: PairOrder, batch_size: int) -> None:
+        self._ratings, self._pairs, self._half = ratings, pairs, batch_size // 2
+        self.epoch = 0
+
+    def __len__(self) -> int:
+        count = len(self._ratings)
+        return count + -(-count // self._half) * self._half
+
+    def __iter__(self) -> Iterator[int]:
+        self._ratings.epoch, self._pairs.epoch = self.epoch, self.epoch
+        rated, after = list(self._ratings), len(self._ratings)
+        pairs = itertools.cycle(self._pairs)  # begins anew in the same order: what is new in a pair comes by epoch
+        for start in range(0, len(rated), self._half):
+            yield from rated[start : start + self._half]
+            yield from (after + row for row in itertools.islice(pairs, self._half))

@@ -1,4 +1,4 @@
-"""MetricTrainer: transformers.Trainer with a regression loss, a resumable order of rows, and small checkpoints."""
+"""MetricTrainer: transformers.Trainer with losses on scores, a resumable order of rows, and small checkpoints."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import torch
 from torch import nn
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from reward.training.losses import mean_squared_error
-from reward.training.sampling import EpochOrder
+from reward.training.losses import binary_cross_entropy, mean_absolute_error, mean_squared_error
+from reward.training.sampling import EpochOrder, MixedOrder, PairOrder
 
 __all__ = ["MetricTrainer", "has_stopped", "last_checkpoint"]
 
@@ -20,7 +20,7 @@ _TRAINED_FILE = "trained.safetensors"
 
 
 class MetricTrainer(Trainer):
-    """Trains a network whose output has `scores` (N,) against the key `labels` of each batch.
+    """Trains a network whose output has `scores` (N,), and `logits` (N,) for pairs, against `labels` of each batch.
 
     It differs from its base in four things: the loss; the order of the rows, which is a function of seed and epoch;
     checkpoints, which hold the trained parameters only, since frozen backbones are large and do not change; and the
@@ -28,27 +28,49 @@ class MetricTrainer(Trainer):
 
     Args:
         network: what is trained.
-        lengths: lengths (N,) of the training rows to batch by, or None.
+        order: order of the training rows.
+        loss: `"mse"`, `"l1"` or `"bce"`; see `reward.training.config.TrainingConfig`.
+        pair_weight: weight of the cross-entropy on rows of pairs, those whose `pair` is not negative, beside `loss`.
         kwargs: as for `transformers.Trainer`, except `model`.
     """
 
-    def __init__(self, network: nn.Module, *, lengths: list[int] | None, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        network: nn.Module,
+        *,
+        order: EpochOrder | PairOrder | MixedOrder,
+        loss: str = "mse",
+        pair_weight: float = 0.0,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(model=_Scores(network), **kwargs)
         # The loss is a mean over the batch, so the base class must divide it by the number of accumulated batches.
         self.model_accepts_loss_kwargs = False
         self.loss_is_scaled_for_ga = False
-        rows_a_step = self.args.train_batch_size * self.args.gradient_accumulation_steps * self.args.world_size
-        self._order = EpochOrder(lengths, len(self.train_dataset), rows_a_step, self.args.seed)
+        self._order, self._loss, self._pair_weight = order, loss, pair_weight
         self.add_callback(_TellEpoch([self._order, self.train_dataset]))
 
     def compute_loss(
         self, model: nn.Module, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
-        scores = model(**{name: value for name, value in inputs.items() if name != "labels"})
-        loss = mean_squared_error(scores, inputs["labels"])
-        return (loss, {"loss": loss, "scores": scores}) if return_outputs else loss
+        output = model(**{name: value for name, value in inputs.items() if name not in ("labels", "pair")})
+        loss = self._loss_of(output, inputs["labels"], inputs.get("pair"))
+        return (loss, {"loss": loss, "scores": output["scores"]}) if return_outputs else loss
 
-    def _get_train_sampler(self, train_dataset: Any = None) -> EpochOrder:
+    def _loss_of(
+        self, output: dict[str, torch.Tensor], labels: torch.Tensor, pair: torch.Tensor | None
+    ) -> torch.Tensor:
+        if self._loss == "bce":
+            return binary_cross_entropy(output["logits"], labels)
+        on_ratings = mean_absolute_error if self._loss == "l1" else mean_squared_error
+        if pair is None:
+            return on_ratings(output["scores"], labels)
+        rated = pair < 0
+        return on_ratings(output["scores"][rated], labels[rated]) + self._pair_weight * binary_cross_entropy(
+            output["logits"][~rated], labels[~rated]
+        )
+
+    def _get_train_sampler(self, train_dataset: Any = None) -> EpochOrder | PairOrder | MixedOrder:
         return self._order
 
     def _save(self, output_dir: str | None = None, state_dict: dict[str, Any] | None = None) -> None:
@@ -88,15 +110,15 @@ class MetricTrainer(Trainer):
 
 
 class _Scores(nn.Module):
-    """The network reduced to its scores, which also keeps its `config`, not one of transformers', from the Trainer."""
+    """The network reduced to its scores and logits; keeps its `config`, not one of transformers', from the Trainer."""
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
         self.network = network
 
-    def forward(self, **inputs: torch.Tensor) -> torch.Tensor:
-        scores: torch.Tensor = self.network(**inputs).scores
-        return scores
+    def forward(self, **inputs: torch.Tensor) -> dict[str, torch.Tensor]:
+        output = self.network(**inputs)
+        return {name: getattr(output, name) for name in ("scores", "logits") if hasattr(output, name)}
 
 
 class _TellEpoch(TrainerCallback):

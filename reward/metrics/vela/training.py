@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
+from reward.backbones.new_tokenizer import END, PAD, START, make_tokenizer
 from reward.errors import CheckpointError, ConfigError
 from reward.images import image_key, load_image
 from reward.metrics.vela.config import VelaConfig
@@ -20,9 +21,7 @@ if TYPE_CHECKING:
 
     from reward.samples import CaptionSample
 
-__all__ = ["PRESETS", "VelaCollator", "make_collator", "make_model", "make_tokenizer", "save_model"]
-
-_PAD, _START, _END = "<pad>", "<start>", "<end>"
+__all__ = ["LOSSES", "PRESETS", "VelaCollator", "make_collator", "make_model", "make_tokenizer", "save_model"]
 
 # Everything small and from scratch: tries recipe and data in minutes on two cores. On the scenes it soon learns
 # descriptiveness (tau-c about 0.5 after two epochs) and little else; the embedded checkpoint has a longer recipe of its
@@ -98,41 +97,8 @@ _PAPER: dict[str, Any] = {
     },
 }
 
+LOSSES = ("mse", "l1")
 PRESETS: Mapping[str, Mapping[str, Any]] = {"tiny": _TINY, "paper": _PAPER}
-
-
-def make_tokenizer(texts: Sequence[str], vocab_size: int) -> PreTrainedTokenizerFast:
-    """Trains a byte-level BPE tokenizer; any text can be written in it. The end token has the highest id.
-
-    Args:
-        texts: captions to learn from.
-        vocab_size: largest number of tokens, control tokens included.
-
-    Example:
-        >>> tokenizer = make_tokenizer(["a red star", "a red ring"], 300)
-        >>> tokenizer.decode(tokenizer("a red ring")["input_ids"])
-        'a red ring'
-        >>> tokenizer.convert_tokens_to_ids("<end>") == len(tokenizer) - 1
-        True
-    """
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-    from transformers import PreTrainedTokenizerFast
-
-    if vocab_size < 300:
-        raise ConfigError(f"tokenizer vocab_size must be at least 300, got {vocab_size}: the bytes alone take 256")
-    backend = Tokenizer(models.BPE())
-    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    backend.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=vocab_size - 1,
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        special_tokens=[_PAD, _START],
-        show_progress=False,
-    )
-    backend.train_from_iterator(texts, trainer)
-    # Added last: open_clip's pooling reads a caption at its highest id.
-    backend.add_special_tokens([_END])
-    return PreTrainedTokenizerFast(tokenizer_object=backend, pad_token=_PAD, bos_token=_START, eos_token=_END)
 
 
 def make_model(
@@ -184,7 +150,7 @@ def _hold_frozen(branch: nn.Module, dtype: torch.dtype) -> None:
 
 def _with_vocabulary(name: str, architecture: Mapping[str, Any], tokenizer: PreTrainedTokenizerFast) -> dict[str, Any]:
     size = len(tokenizer)
-    start, end, pad = tokenizer.convert_tokens_to_ids([_START, _END, _PAD])
+    start, end, pad = tokenizer.convert_tokens_to_ids([START, END, PAD])
     if name == "text":
         return {**architecture, "vocab_size": size, "pad_token_id": pad, "bos_token_id": start, "eos_token_id": end}
     model_cfg = architecture["model_cfg"]

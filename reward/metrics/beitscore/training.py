@@ -1,0 +1,252 @@
+"""What training needs from BEiTScore: presets, a network from settings, batches of captions, and the checkpoint."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from reward.backbones.new_tokenizer import make_tokenizer
+from reward.errors import ConfigError
+from reward.images import image_key, load_image
+from reward.metrics.beitscore import checkpoint
+from reward.metrics.beitscore.config import BeitScoreConfig
+from reward.metrics.beitscore.model import BeitScoreModel, BeitScoreOutput
+from reward.metrics.beitscore.preprocess import preprocess
+from reward.metrics.beitscore.tokenizer import BeitScoreTokenizer
+
+__all__ = [
+    "LOSSES",
+    "PRESETS",
+    "BeitScoreCollator",
+    "BeitScoreNetwork",
+    "load_model",
+    "make_collator",
+    "make_model",
+    "save_model",
+]
+
+logger = logging.getLogger(__name__)
+
+# The first stage's kinds of errors (section 3.2): word level and retrieved from the start, counting and scene text
+# added one after the other.
+_FOUNDATION = ["spatial", "actant_swap", "action", "noun", "attribute", "repeat", "shuffle", "retrieved"]
+_STAGES: dict[str, Any] = {
+    "1a": {"loss": "bce", "categories": _FOUNDATION},
+    "1b": {"loss": "bce", "categories": [*_FOUNDATION, "count"]},
+    "1c": {"loss": "bce", "categories": [*_FOUNDATION, "count", "scene_text"]},
+    "2": {"loss": "l1"},
+}
+
+_TINY: dict[str, Any] = {
+    "reference_free_rate": 1.0,
+    "learning_rate": 1e-3,
+    "batch_size": 32,
+    "eval_batch_size": 64,
+    "epochs": 4,
+    "patience": 4,
+    "schedule": "cosine",
+    "warmup_ratio": 0.05,
+    "scenes_train": 1000,
+    "stages": _STAGES,
+    "model": {
+        "beit3": None,
+        "tokenizer": {"vocab_size": 640},
+        "config": {
+            "hidden_size": 96,
+            "layers": 3,
+            "heads": 4,
+            "ffn_size": 256,
+            "image_size": 96,
+            "patch_size": 16,
+            "text_positions": 386,
+            "head_size": 64,
+            "drop_path": 0.0,
+        },
+        "gradient_checkpointing": False,
+    },
+}
+
+# Section 3.2: learning rate 5e-7, batches of 24, drop path 0.15, from BEiT-3's checkpoint for question answering. The
+# paper does not say how long each stage takes nor in which precision; those settings are ours.
+_PAPER: dict[str, Any] = {
+    "reference_free_rate": 1.0,
+    "learning_rate": 5e-7,
+    "batch_size": 24,
+    "eval_batch_size": 48,
+    "epochs": 1,
+    "patience": 2,
+    "eval_steps": 2000,
+    "precision": "bf16",
+    "stages": {**_STAGES, "2": {"loss": "l1", "epochs": 10}},
+    "model": {
+        "beit3": None,
+        "tokenizer": {"spm": None},
+        "config": {"drop_path": 0.15},
+        "gradient_checkpointing": False,
+    },
+}
+
+LOSSES = ("mse", "l1", "bce")
+PRESETS: Mapping[str, Mapping[str, Any]] = {"tiny": _TINY, "paper": _PAPER}
+
+
+class BeitScoreNetwork(nn.Module):
+    """A model with the tokenizer it is trained with.
+
+    Weights that no score depends on are left as they are: the token that stands for masked patches, and what the last
+    layer does to the text stream after its attention, since the score is read from the image's CLS state.
+
+    Args:
+        model: is put into training mode by the Trainer.
+        tokenizer: gives its token ids.
+    """
+
+    def __init__(self, model: BeitScoreModel, tokenizer: BeitScoreTokenizer) -> None:
+        super().__init__()
+        self.model = model
+        self.tokenizer = tokenizer
+        model.beit3.vision_embed.mask_token.requires_grad_(False)
+        last: Any = model.beit3.encoder.layers[-1]
+        after = (last.self_attn.inner_attn_ln, last.self_attn.out_proj, last.final_layer_norm, last.ffn)
+        unread: list[Any] = [last.self_attn.q_proj, *after, model.beit3.encoder.layer_norm]
+        for module in unread:
+            module.B.requires_grad_(False)
+
+    def forward(
+        self, image: torch.Tensor, text_ids: torch.Tensor, text_padding_mask: torch.Tensor, aspect: torch.Tensor
+    ) -> BeitScoreOutput:
+        """See `BeitScoreModel.forward`; `aspect` is what the loop tells every metric, and there is only one here."""
+        output: BeitScoreOutput = self.model(image, text_ids, text_padding_mask)
+        return output
+
+
+class BeitScoreCollator:
+    """Captions to a padded batch for `BeitScoreNetwork.forward`; an image that occurs twice is decoded once.
+
+    Args:
+        network: gives tokenizer and preprocessing.
+    """
+
+    def __init__(self, network: BeitScoreNetwork) -> None:
+        self._tokenizer = network.tokenizer
+        self._config = network.model.config
+
+    def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
+        """A batch of B rows.
+
+        Args:
+            rows: {"sample": CaptionSample, "aspect": whole number, "target": in [0, 1]}.
+
+        Returns:
+            labels (B,), aspect (B,), image (B, 3, S, S), text_ids and text_padding_mask (B, L).
+        """
+        pixels: dict[str, torch.Tensor] = {}
+        keys = []
+        for row in rows:
+            image = row["sample"].image
+            keys.append(image_key(image))
+            if keys[-1] not in pixels:
+                pixels[keys[-1]] = preprocess(load_image(image), self._config)
+        ids, padding, _ = self._tokenizer([row["sample"].candidate for row in rows])
+        return {
+            # labels come first: the Trainer takes the batch size from the first tensor
+            "labels": torch.tensor([float(row["target"]) for row in rows]),
+            "aspect": torch.tensor([int(row["aspect"]) for row in rows]),
+            "image": torch.stack([pixels[key] for key in keys]),
+            "text_ids": ids,
+            "text_padding_mask": padding,
+        }
+
+
+def make_model(
+    settings: Mapping[str, Any], *, texts: Callable[[], Sequence[str]], precision: str = "fp32"
+) -> BeitScoreNetwork:
+    """A BEiTScore network to train.
+
+    Args:
+        settings: `beit3`: path of published BEiT-3 weights to start from, or None; `config`: fields of
+            `BeitScoreConfig`, with `beit3` those that differ from the file's, such as drop_path or image_size;
+            `tokenizer`: {"spm": path of beit3.spm}, or {"vocab_size": n} for a new one, whose size is filled in;
+            `gradient_checkpointing`: compute states again in the backward pass, which saves memory.
+        texts: gives the captions that a new tokenizer is trained on.
+        precision: has no influence: nothing is frozen, and what is trained stays in float32.
+
+    Raises:
+        ConfigError: unknown or contradictory settings.
+        CheckpointError: a file cannot be loaded.
+    """
+    known = {"beit3", "config", "tokenizer", "gradient_checkpointing"}
+    if set(settings) - known:
+        unknown = ", ".join(sorted(set(settings) - known))
+        raise ConfigError(f"model settings: unknown {unknown}; known: {', '.join(sorted(known))}")
+    path, changes = settings.get("beit3"), dict(settings.get("config") or {})
+    spm, vocab_size = _tokenizer_settings(settings.get("tokenizer"))
+    if path is None and spm is None:
+        fast = make_tokenizer(texts(), vocab_size)
+        model = BeitScoreModel(_config(BeitScoreConfig(), {**changes, "vocab_size": len(fast)}))
+        tokenizer = BeitScoreTokenizer.from_fast(fast, max_tokens=model.config.max_text_tokens)
+    elif path is None or spm is None:
+        raise ConfigError(
+            "BEiT-3's weights and its sentencepiece file go together: set model.beit3 to the checkpoint's path and "
+            "model.tokenizer.spm to that of beit3.spm (the preset paper needs both; tiny trains from scratch)"
+        )
+    else:
+        model = _warm_start(Path(path), changes)
+        tokenizer = BeitScoreTokenizer.from_spm(spm, max_tokens=model.config.max_text_tokens)
+        if tokenizer.size > model.config.vocab_size:
+            raise ConfigError(
+                f"{spm} has {tokenizer.size} tokens, but {path} only has {model.config.vocab_size}: they do not belong "
+                "together"
+            )
+    model.beit3.gradient_checkpointing = bool(settings.get("gradient_checkpointing"))
+    return BeitScoreNetwork(model, tokenizer)
+
+
+def _tokenizer_settings(settings: Any) -> tuple[str | None, int]:
+    plain = {key: value for key, value in (settings or {}).items() if value is not None}
+    if set(plain) == {"spm"}:
+        return plain["spm"], 0
+    if set(plain) == {"vocab_size"}:
+        return None, plain["vocab_size"]
+    if not plain and "spm" in (settings or {}):
+        raise ConfigError("the preset paper starts from published files: set model.beit3 and model.tokenizer.spm")
+    raise ConfigError(f'model.tokenizer must be {{"spm": path}} or {{"vocab_size": number}}, got {settings!r}')
+
+
+def _warm_start(path: Path, changes: Mapping[str, Any]) -> BeitScoreModel:
+    model, report = checkpoint.load_beit3(path)
+    config = _config(model.config, changes)
+    if config != model.config:
+        model, report = checkpoint.load_beit3(path, config=config)
+    logger.info("%s: %s", path, report)
+    return model
+
+
+def _config(base: BeitScoreConfig, changes: Mapping[str, Any]) -> BeitScoreConfig:
+    try:
+        return dataclasses.replace(base, **changes)
+    except TypeError as error:
+        raise ConfigError(f"model settings: config: {error}") from error
+
+
+def load_model(folder: Path, settings: Mapping[str, Any]) -> BeitScoreNetwork:
+    """The network of a checkpoint folder, to be trained on; of the settings, `gradient_checkpointing` holds still."""
+    model, tokenizer = checkpoint.load_model(folder, device="cpu")
+    model.beit3.gradient_checkpointing = bool(settings.get("gradient_checkpointing"))
+    return BeitScoreNetwork(model, tokenizer)
+
+
+def make_collator(model: BeitScoreNetwork) -> BeitScoreCollator:
+    """The collator of a network; see `reward.training.loop.TrainingPlug`."""
+    return BeitScoreCollator(model)
+
+
+def save_model(model: BeitScoreNetwork, folder: Path, *, card: str) -> None:
+    """Writes a checkpoint folder with a model card; see `BeitScoreScorer.save_pretrained` for the other files."""
+    checkpoint.save_model(model.model, model.tokenizer, folder, card=card)

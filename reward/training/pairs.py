@@ -1,0 +1,164 @@
+"""Correct and incorrect captions of images as training rows: from columns, from corruptions on demand, from scenes."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, TypedDict
+
+from torch.utils.data import Dataset as TorchDataset
+
+from reward.errors import DataError
+from reward.samples import CaptionSample
+
+if TYPE_CHECKING:
+    from reward.training.config import TrainingConfig
+
+__all__ = ["FAMILIES", "CaptionPair", "CaptionPairs", "PairRow", "PairSource", "load_pairs"]
+
+# Kinds of errors that are balanced as one, with the corruptions they are made of.
+FAMILIES = {
+    "repeat": ("repeat_noun", "repeat_verb", "repeat_adjective", "repeat_adverb"),
+    "shuffle": ("shuffle_words", "shuffle_sentences"),
+    "retrieved": ("retrieved_easy", "retrieved_medium", "retrieved_hard"),
+}
+
+
+@dataclass(frozen=True)
+class CaptionPair:
+    """An image with a correct caption and an incorrect one."""
+
+    image: Any
+    correct: str
+    incorrect: str
+
+
+class PairSource(Protocol):
+    """Pairs by number; the same number and epoch always give the same pair."""
+
+    @property
+    def categories(self) -> Sequence[str]:
+        """Names of the kinds of errors."""
+        ...
+
+    def kinds(self) -> list[int]:
+        """Place in `categories` of each pair (P,)."""
+        ...
+
+    def lengths(self) -> list[int] | None:
+        """About how many characters the correct caption of each pair has (P,), or None where that is not known."""
+        ...
+
+    def texts(self) -> list[str]:
+        """Captions that a tokenizer may be trained on."""
+        ...
+
+    def draw(self, number: int, epoch: int) -> CaptionPair:
+        """One pair."""
+        ...
+
+
+class PairRow(TypedDict):
+    """One training row: a caption, the kind of error of its pair, 1 or 0 for correct or not, and the pair's number."""
+
+    sample: CaptionSample
+    aspect: int
+    target: float
+    pair: int
+
+
+class CaptionPairs(TorchDataset[PairRow]):
+    """Captions of pairs, one a row: row 2k is pair k's correct caption, row 2k + 1 its incorrect one.
+
+    What a row holds depends on `epoch` and its number alone.
+
+    Args:
+        source: gives the pairs.
+    """
+
+    def __init__(self, source: PairSource) -> None:
+        self.epoch = 0
+        self.categories = tuple(source.categories)
+        self.kinds = source.kinds()
+        self._source = source
+        self._rows: Sequence[int] = range(2 * len(self.kinds))
+        self._last: tuple[tuple[int, int], CaptionPair] | None = None
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, item: int) -> PairRow:
+        number, wrong = divmod(self._rows[item], 2)
+        key = (number, self.epoch)
+        if self._last is None or self._last[0] != key:  # the two rows of a pair are mostly asked for in turn
+            self._last = key, self._source.draw(*key)
+        pair = self._last[1]
+        sample = CaptionSample(pair.incorrect if wrong else pair.correct, pair.image)
+        return {"sample": sample, "aspect": self.kinds[number], "target": 1.0 - wrong, "pair": number}
+
+    def counts(self) -> dict[str, int]:
+        """{category: number of pairs}."""
+        found = Counter(self.kinds)
+        return {name: found[kind] for kind, name in enumerate(self.categories)}
+
+    def pair_lengths(self) -> list[int] | None:
+        """See `PairSource.lengths`."""
+        return self._source.lengths()
+
+    def texts(self) -> list[str]:
+        """See `PairSource.texts`."""
+        return self._source.texts()
+
+    def sorted_by_length(self) -> CaptionPairs:
+        """The same rows from short to long, so that batches taken in order need little padding."""
+        found = CaptionPairs(self._source)
+        lengths = self.pair_lengths()
+        if lengths is not None:
+            found._rows = sorted(self._rows, key=lambda row: (lengths[row // 2], row))
+        return found
+
+
+def load_pairs(source: str | os.PathLike[str], config: TrainingConfig) -> dict[str, CaptionPairs]:
+    """Loads the parts of a data set of pairs.
+
+    The scenes make new pairs each epoch. Of a data set, the part `train` is the split `train.pairs`, or `train` where
+    there is none; see `reward.training.pair_tables` for its columns.
+
+    Args:
+        source: as for `reward.training.data.load_parts`.
+        config: gives the categories, the names of the parts, seed, and numbers and seed of the scenes.
+
+    Returns:
+        {part: pairs}: the parts to train on and to stop by, and those of `config.test_parts` that are there.
+
+    Raises:
+        DataError: the data set cannot be loaded, or lacks parts, columns, captions or categories.
+    """
+    names = (config.train_part, config.validation_part, *config.test_parts)
+    if source == "scenes":
+        from reward.training.pair_scenes import ScenePairs
+
+        sizes = {"train": config.scenes_train, "val": config.scenes_val, "test": config.scenes_test}
+        found = {part: ScenePairs(part, sizes[part], config) for part in names if sizes.get(part)}
+        _check_parts(config, found, "scenes")
+        return {part: CaptionPairs(pairs) for part, pairs in found.items()}
+
+    from reward.training.data import load_parts
+    from reward.training.pair_tables import make_table_pairs
+
+    splits, root = load_parts(source, config)
+    tables = {part: f"{part}.pairs" if f"{part}.pairs" in splits else part for part in names}
+    tables = {part: split for part, split in tables.items() if split in splits}
+    _check_parts(config, tables, ", ".join(splits))
+    return {
+        part: CaptionPairs(make_table_pairs(splits[split], split, config, root=root, fresh=part == config.train_part))
+        for part, split in tables.items()
+    }
+
+
+def _check_parts(config: TrainingConfig, found: object, there: str) -> None:
+    for part in (config.train_part, config.validation_part):
+        if part not in found:  # type: ignore[operator]
+            raise DataError(f"the data set of pairs has no part {part!r} (nor {part}.pairs): found {there}")

@@ -1,0 +1,65 @@
+"""The record of a run, `training.json` in its folder: settings at first, figures at the end, checked when resuming."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from reward.errors import OutputError
+
+__all__ = ["RECORD_FILE", "STATES", "check_output", "is_complete", "read_record", "write_record"]
+
+RECORD_FILE = "training.json"
+STATES = "checkpoints"
+
+
+def check_output(output: Path, record: Mapping[str, Any], *, resume: bool) -> None:
+    """Checks that the folder is free, or holds an unfinished run of the same settings that is to be resumed."""
+    path = output / RECORD_FILE
+    if resume:
+        if not path.is_file():
+            raise OutputError(f"there is no run to resume in {output}")
+        found = json.loads(path.read_text(encoding="utf-8"))
+        if is_complete(output):
+            raise OutputError(f"the run in {output} is complete; there is nothing to resume")
+        differing = [what for name in record for what in _differences(name, found.get(name), record[name])]
+        if differing:
+            raise OutputError(f"cannot resume in {output} with other settings: {', '.join(differing)}")
+        return
+    if output.exists() and (not output.is_dir() or any(output.iterdir())):
+        hint = "resume the run in it, or give another folder" if path.is_file() else "give another folder"
+        raise OutputError(f"the output folder {output} is not empty: {hint}")
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(f"cannot write to the output folder {output}: {error.strerror}") from error
+
+
+def read_record(output: Path) -> dict[str, Any] | None:
+    """What is known about the run in a folder; None where there is none."""
+    path = output / RECORD_FILE
+    found: dict[str, Any] | None = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+    return found
+
+
+def is_complete(output: Path) -> bool:
+    """Whether a folder holds a finished run."""
+    found = read_record(output)
+    return found is not None and "figures" in found and not (output / STATES).exists()
+
+
+def _differences(name: str, was: Any, now: Any) -> list[str]:
+    if isinstance(was, Mapping) and isinstance(now, Mapping):
+        keys = dict.fromkeys([*was, *now])
+        return [what for key in keys for what in _differences(f"{name}.{key}", was.get(key), now.get(key))]
+    return [] if was == now else [f"{name} was {was!r} and is {now!r}"]
+
+
+def write_record(output: Path, record: Mapping[str, Any]) -> None:
+    """Replaces the record of the run in a folder, which always holds a whole one."""
+    path = output / RECORD_FILE
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    temporary.replace(path)
