@@ -8,12 +8,14 @@ import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 
 from reward.errors import InvalidSampleError
 from reward.functions.completions import CaptionRow, Problem, read_rows
+from reward.functions.loading import load_beside_a_trainer
 from reward.functions.names import take_name
 from reward.metrics.base import Scorer
 from reward.registry import load_scorer, metric_spec
@@ -253,7 +255,9 @@ class MetricReward:
         if self._scorer is None:
             scorer = self._given_scorer
             if scorer is None:
-                scorer = _load_beside_a_trainer(self.spec.name, self.source, self._loading)
+                options = dict(self._loading)
+                device = options.pop("device")
+                scorer = load_beside_a_trainer(partial(load_scorer, self.spec.name, self.source, **options), device)
             # a checkpoint may have fewer aspects than its metric, or need no image
             self.weights = scorer.spec.weigh(self._asked_weights)
             self.spec = scorer.spec
@@ -307,26 +311,3 @@ class AspectReward:
 
 def _same_rows(rows: list[CaptionRow], others: list[CaptionRow]) -> bool:
     return len(rows) == len(others) and all(row.same_as(other) for row, other in zip(rows, others, strict=True))
-
-
-def _load_beside_a_trainer(name: str, source: str | os.PathLike[str], options: dict[str, Any]) -> Scorer:
-    """Loads a scorer in a process that trains another model: own device, no sharding, random state untouched."""
-    import torch  # on use: importing this module must stay cheap
-
-    from reward.checkpoints import ordinary_loading
-
-    device = options["device"]
-    if device is None:
-        device = f"cuda:{_local_gpu()}" if torch.cuda.is_available() else "cpu"
-    # building a network draws random numbers before the weights are read: the trainer's must not depend on that
-    gpus = [torch.device(device)] if torch.device(device).type == "cuda" else []
-    with torch.random.fork_rng(devices=gpus), ordinary_loading():
-        return load_scorer(name, source, **{**options, "device": device})
-
-
-def _local_gpu() -> int:
-    """The GPU of this process: LOCAL_RANK, unless the launcher shows each process only its own GPU."""
-    import torch  # on use: importing this module must stay cheap
-
-    rank = int(os.environ.get("LOCAL_RANK", -1))
-    return rank if 0 <= rank < torch.cuda.device_count() else torch.cuda.current_device()
