@@ -71,7 +71,8 @@ def rewrite_captions(
 
     Args:
         captions: N true captions.
-        judge: what answers: a `LocalJudge`, a `ServerJudge`, or anything with their `generate`.
+        judge: what answers: `reward.corruptions.language_model.load_language_model(...)`, a `LocalJudge`, a
+            `ServerJudge`, or anything with their `generate`.
         journal: JSON-lines file of the answers; belongs to one judge and one set of prompts.
         categories: those of the prompts that are wanted; None takes all.
         prompts: None takes ours, see `reward.corruptions.prompts.load_prompts`.

@@ -1,0 +1,91 @@
+"""Language models without eyes as judges: rewriting a caption needs no image."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from reward.errors import CheckpointError, JudgeError
+
+if TYPE_CHECKING:
+    import torch
+
+    from reward.judges import LocalJudge
+
+__all__ = ["load_language_model"]
+
+
+def load_language_model(
+    source: str | os.PathLike[str],
+    *,
+    revision: str | None = None,
+    device: torch.device | str | None = None,
+    dtype: torch.dtype | str | None = None,
+    batch_size: int = 16,
+) -> LocalJudge:
+    """Loads a causal language model of transformers, such as Qwen3, as a judge for `rewrite_captions`.
+
+    Models that also see are loaded with `LocalJudge.from_pretrained`. Where the chat template can switch thinking off,
+    it is.
+
+    Args:
+        source: folder or Hub id of a model that `AutoModelForCausalLM` knows, tuned for chat.
+        revision: branch, tag or commit of a Hub id.
+        device: the GPU if there is one, by default.
+        dtype: such as `"bfloat16"`; by default what the checkpoint is stored in.
+        batch_size: most captions of a forward pass.
+
+    Returns:
+        A judge; a question with an image is a `JudgeError`.
+
+    Raises:
+        CheckpointError: nothing there, no such kind of model, or weights that do not fill the network.
+        JudgeError: an encoder-decoder, or a tokenizer without chat template.
+
+    Example:
+        >>> load_language_model("reward")
+        Traceback (most recent call last):
+        reward.errors.CheckpointError: language model ...
+    """
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    from reward.checkpoints import ordinary_loading, resolve_checkpoint
+    from reward.judges import LocalJudge
+
+    folder = resolve_checkpoint(source, metric="judge", revision=revision)
+    if device is None:
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        with ordinary_loading():
+            model, report = AutoModelForCausalLM.from_pretrained(
+                folder, dtype=dtype or "auto", output_loading_info=True
+            )
+            tokenizer = AutoTokenizer.from_pretrained(folder)
+    except (OSError, ValueError, KeyError) as error:  # transformers' ways to say that files do not fit
+        raise CheckpointError(f"language model {os.fspath(source)!r} cannot be loaded: {error}") from error
+    if report["missing_keys"]:
+        missing = sorted(report["missing_keys"])
+        raise CheckpointError(
+            f"language model {os.fspath(source)!r} lacks {len(missing)} weights ({', '.join(missing[:5])}); "
+            "refusing to write with random ones"
+        )
+    return LocalJudge(model.to(device), _TextProcessor(tokenizer), batch_size=batch_size, name=os.fspath(source))
+
+
+class _TextProcessor:
+    """A tokenizer where a judge expects the processor of a model that sees."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self.tokenizer = tokenizer
+        self.chat_template = tokenizer.chat_template
+
+    def apply_chat_template(self, messages: Sequence[dict[str, Any]], **options: Any) -> Any:
+        """Templates of such models want a message's text as a string, not as a list of parts."""
+        plain = []
+        for message in messages:
+            if any(part["type"] != "text" for part in message["content"]):
+                raise JudgeError("this language model cannot see; leave the image out, or use a model that does")
+            plain.append({**message, "content": "".join(part["text"] for part in message["content"])})
+        return self.tokenizer.apply_chat_template(plain, enable_thinking=False, **options)
