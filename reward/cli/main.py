@@ -22,6 +22,8 @@ COMMANDS = {
     "rerank": "reward.cli.rerank:rerank",
     "metrics": "reward.cli.metrics:metrics",
     "train": "reward.cli.train:train",
+    "battle": "reward.cli.battle:battle",
+    "caparena-auto": "reward.cli.caparena_auto:caparena_auto",
 }
 
 app = typer.Typer(

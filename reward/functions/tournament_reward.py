@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 
 from reward.errors import ImageError
+from reward.functions.loading import load_beside_a_trainer
 from reward.functions.metric_reward import MetricReward
 from reward.images import load_image
 from reward.judges.base import Judge
+from reward.judges.lazy import LazyJudge
 from reward.metrics.base import MetricSpec
 from reward.metrics.caparena.pairwise import CaptionPair, PairwiseJudge
 from reward.metrics.caparena.tournament import Result, bradley_terry, draw_pairs, win_rates
@@ -47,12 +50,15 @@ class TournamentReward(MetricReward):
     verdict depends on the order).
 
     Args:
-        judge: a `PairwiseJudge`, or a judge model, which is then asked for a token instead of a reason, in both orders.
+        judge: folder or Hub id of a vision-language model, which is loaded at the first call and left out when pickled;
+            or a judge such as `ServerJudge`; or a `PairwiseJudge`, which knows how to ask. The first two are asked for
+            a token instead of a reason, in both orders.
         max_comparisons: most pairs a group. Each is two questions (one for a PairwiseJudge with one order). By half as
             many as captions in a group, everybody meets somebody.
         ranking: see above.
         seed: of the draw.
         name, image_column, references_column, on_error: as in `MetricReward`. References are shown to the judge.
+        revision, device, dtype: for loading a model by name.
 
     Raises:
         ValueError, TypeError: at construction.
@@ -68,7 +74,7 @@ class TournamentReward(MetricReward):
 
     def __init__(
         self,
-        judge: Judge | PairwiseJudge,
+        judge: str | os.PathLike[str] | Judge | PairwiseJudge,
         *,
         max_comparisons: int = 16,
         ranking: Ranking = "win_rate",
@@ -77,14 +83,19 @@ class TournamentReward(MetricReward):
         image_column: str | None = None,
         references_column: str | None = None,
         on_error: Literal["none", "raise"] = "none",
+        revision: str | None = None,
+        device: Any = None,
+        dtype: Any = None,
     ) -> None:
         if max_comparisons < 1:
             raise ValueError(f"max_comparisons must be at least 1, got {max_comparisons}")
         if ranking not in ("win_rate", "bradley_terry"):
             raise ValueError(f'ranking must be "win_rate" or "bradley_terry", got {ranking!r}')
-        if not isinstance(judge, PairwiseJudge):
-            judge = PairwiseJudge(judge, reasons=False)
-        self.tournament = _Tournament(judge, max_comparisons, ranking, seed)
+        if isinstance(judge, (str, os.PathLike)):
+            source = os.fspath(judge)
+            judge = LazyJudge(partial(_load_local, source, revision, device, dtype), source)
+        pairwise = judge if isinstance(judge, PairwiseJudge) else PairwiseJudge(judge, reasons=False)
+        self.tournament = _Tournament(pairwise, max_comparisons, ranking, seed)
         super().__init__(
             self.tournament,
             name=name,
@@ -170,6 +181,12 @@ class _Tournament:
     def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
         """Not there: a tournament has no weights."""
         raise TypeError("a tournament has no checkpoint")
+
+
+def _load_local(source: str, revision: str | None, device: Any, dtype: Any) -> Judge:
+    from reward.judges import LocalJudge
+
+    return load_beside_a_trainer(partial(LocalJudge.from_pretrained, source, revision=revision, dtype=dtype), device)
 
 
 def _rows(group: Group) -> list[int]:

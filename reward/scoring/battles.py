@@ -14,6 +14,7 @@ from typing import Any
 import reward
 from reward.errors import DataError, ImageError, OutputError
 from reward.images import load_image
+from reward.judges.base import Usage
 from reward.metrics.caparena.battles import Battle, Record, choices_of, judgement_of, tally
 from reward.metrics.caparena.pairwise import CaptionPair, PairwiseJudge
 from reward.metrics.caparena.verdicts import PositionBias, measure_position_bias
@@ -22,7 +23,7 @@ from reward.scoring.journal import Journal
 from reward.scoring.progress import progress_bar
 from reward.scoring.writers import write_atomically
 
-__all__ = ["BattleSummary", "judge_battles"]
+__all__ = ["BattleSummary", "judge_battles", "write_json"]
 
 FIRST_CHUNK, LARGEST_CHUNK = 8, 256  # battles
 CHUNK_SECONDS = 5.0  # chunks grow while they take less, so that a kill loses little work of a slow judge
@@ -44,6 +45,7 @@ class BattleSummary:
         seconds: time this run spent judging.
         sources: {source: {"wins", "ties", "losses", "unjudged"}}.
         bias: how far the place of a caption decided.
+        usage: what the judge did for this run.
         already_done: True when the output was there already, of the same battles and judge.
     """
 
@@ -58,6 +60,7 @@ class BattleSummary:
     seconds: float
     sources: dict[str, dict[str, int]]
     bias: PositionBias
+    usage: Usage
     already_done: bool = False
 
 
@@ -121,12 +124,13 @@ def judge_battles(
             raise ScoringInterrupted(len(done) - len(unanswered), journal.path) from None
         records = [{**battle.to_json(), **done.get(index, {})} for index, battle in enumerate(battles)]
         seconds = time.perf_counter() - start
-        summary = _summarise(output, records, resumed, seconds, unanswered)
-        write_atomically(output, lambda path: _write_json(path, records))
+        summary = _summarise(output, records, resumed, seconds, unanswered, judge.judge.usage)
+        write_json(output, records)
         if not unanswered:
-            facts = {"sources": summary.sources, "position_bias": summary.bias.to_json()}
-            facts["usage"] = asdict(judge.judge.usage)
-            write_atomically(summary_path, lambda path: _write_json(path, {"run": manifest, **facts}))
+            bias, usage = summary.bias.to_json(), asdict(summary.usage)
+            write_json(
+                summary_path, {"run": manifest, "sources": summary.sources, "position_bias": bias, "usage": usage}
+            )
             journal.delete()
     return summary
 
@@ -208,7 +212,7 @@ def _finished(output: Path, summary_path: Path, manifest: dict[str, Any]) -> Bat
             f"{output} exists already and is not of this run (other battles, judge or settings); nothing was asked. "
             "Choose another output, or replace it with --overwrite (overwrite=True)."
         )
-    return _summarise(output, records, len(records), 0.0, set(), already_done=True)
+    return _summarise(output, records, len(records), 0.0, set(), Usage(), already_done=True)
 
 
 def _summarise(
@@ -217,6 +221,7 @@ def _summarise(
     resumed: int,
     seconds: float,
     unanswered: set[int],
+    usage: Usage,
     *,
     already_done: bool = False,
 ) -> BattleSummary:
@@ -235,9 +240,20 @@ def _summarise(
         seconds=seconds,
         sources=tally(records),
         bias=measure_position_bias(map(choices_of, judged)),
+        usage=usage,
         already_done=already_done,
     )
 
 
-def _write_json(path: Path, value: Any) -> None:
-    path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+def write_json(path: Path, value: Any) -> None:
+    """Writes a JSON file, complete or not at all.
+
+    Raises:
+        OutputError: it cannot be written.
+    """
+    text = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+
+    def write(temporary: Path) -> None:
+        temporary.write_text(text, encoding="utf-8")
+
+    write_atomically(path, write)

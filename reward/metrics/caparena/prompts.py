@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
@@ -13,11 +11,12 @@ from typing import Any
 
 from reward.errors import ConfigError
 from reward.judges.quoting import quoted
+from reward.judges.wording import check_places, check_text, fill, read_wording
 
 __all__ = ["PairPrompt"]
 
-_DEFAULT = Path(__file__).with_name("prompt.json")
-_PLACES = {"reference": ("{reference}",), "captions": ("{first}", "{second}")}
+_DEFAULT = Path(__file__).with_name("prompt.yaml")
+_PLACES = {"reference": ("reference",), "captions": ("first", "second")}
 
 
 @dataclass(frozen=True)
@@ -66,12 +65,10 @@ class PairPrompt:
             if field.name == "answers":
                 if len(set(value)) != 3 or len(value) != 3 or not all(isinstance(a, str) and a.strip() for a in value):
                     raise ConfigError(f"prompt field 'answers' must hold three different texts, got {list(value)!r}")
-            elif not isinstance(value, str) or not value.strip():
-                raise ConfigError(f"prompt field {field.name!r} must be a text that is not empty, got {value!r:.80}")
-        for name, places in _PLACES.items():
-            for place in places:
-                if getattr(self, name).count(place) != 1:
-                    raise ConfigError(f"prompt field {name!r} must hold {place} exactly once")
+            elif field.name in _PLACES:
+                check_places(value, field.name, *_PLACES[field.name])
+            else:
+                check_text(value, field.name)
 
     @classmethod
     def default(cls) -> PairPrompt:
@@ -80,19 +77,17 @@ class PairPrompt:
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> PairPrompt:
-        """Reads a JSON object with the fields of this class; start from a copy of `PairPrompt.default().to_json()`.
+        """Reads a YAML or JSON file with the fields of this class; start from a copy of the one that ships.
 
         Raises:
-            ConfigError: unreadable, no JSON object, unknown or missing fields.
+            ConfigError: unreadable, not a mapping, unknown or missing fields, or a field that will not do.
         """
-        try:
-            values = json.loads(Path(path).read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise ConfigError(f"prompt file {path} cannot be read: {error}") from error
+        values = read_wording(path)
         names = [field.name for field in fields(cls)]
-        if not isinstance(values, dict) or sorted(values) != sorted(names):
-            found = f"has {', '.join(map(str, values))}" if isinstance(values, dict) else "is no JSON object"
-            raise ConfigError(f"prompt file {path} must hold the fields {', '.join(names)} and no others; it {found}")
+        if sorted(values) != sorted(names):
+            raise ConfigError(
+                f"prompt file {path} must hold the fields {', '.join(names)} and no others; it has {', '.join(values)}"
+            )
         if not isinstance(values["answers"], list):
             raise ConfigError(f"prompt file {path}: 'answers' must be a list of three texts, got {values['answers']!r}")
         try:
@@ -108,8 +103,8 @@ class PairPrompt:
         """The user's turn, with the captions in the order in which the judge is to see them."""
         parts = []
         if references:
-            parts.append(_fill(self.reference, {"{reference}": "\n\n".join(map(quoted, references))}))
-        parts.append(_fill(self.captions, {"{first}": quoted(first), "{second}": quoted(second)}))
+            parts.append(fill(self.reference, reference="\n\n".join(map(quoted, references))))
+        parts.append(fill(self.captions, first=quoted(first), second=quoted(second)))
         parts.append(self.ask_reason if reasons else self.ask_answer)
         return "\n\n".join(parts)
 
@@ -117,8 +112,3 @@ class PairPrompt:
 @lru_cache(maxsize=1)
 def _default() -> PairPrompt:
     return PairPrompt.from_file(_DEFAULT)
-
-
-def _fill(template: str, values: dict[str, str]) -> str:
-    """Sets values in at once: a caption that holds `{second}` is not filled in itself."""
-    return re.sub("|".join(map(re.escape, values)), lambda match: values[match[0]], template)

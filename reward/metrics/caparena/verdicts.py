@@ -20,7 +20,7 @@ _NAMES: dict[str, dict[str, Winner]] = {
     "AB": {"first": "A", "second": "B", "tie": "tie"},
     "BA": {"first": "B", "second": "A", "tie": "tie"},
 }
-_REASON = re.compile(r"^\W*reason\w*\W*:\s*", re.IGNORECASE)
+_REASON = re.compile(r"^\W*reason\w*\W*:[\s*_]*", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
