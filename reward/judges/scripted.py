@@ -32,7 +32,7 @@ class ScriptedJudge:
         answer: Callable[[Question], Answer | str] | None = None,
         distribution: Callable[[Question], Mapping[str, float]] | None = None,
         *,
-        pieces: Callable[[str], tuple[str, ...] | None] = lambda text: tuple("".join(text.split())),
+        pieces: Callable[[str], tuple[str, ...] | None] | None = None,
         name: str = "scripted",
     ) -> None:
         self.name = name
@@ -88,4 +88,4 @@ class ScriptedJudge:
 
     def pieces(self, text: str) -> tuple[str, ...] | None:
         """The text's tokens as the function given says."""
-        return self._pieces(text)
+        return tuple("".join(text.split())) if self._pieces is None else self._pieces(text)
