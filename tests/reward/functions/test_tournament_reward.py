@@ -1,0 +1,198 @@
+"""TournamentReward: groups by content, bounded and repeatable tournaments, the contract of a trainer's reward."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import re
+from concurrent.futures import ThreadPoolExecutor
+from io import BytesIO
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from reward.errors import InvalidSampleError, JudgeError
+from reward.functions.tournament_reward import TournamentReward
+from reward.judges import ScriptedJudge
+from reward.metrics.caparena.pairwise import PairwiseJudge
+
+RED, BLUE = Image.new("RGB", (4, 4), "red"), Image.new("RGB", (4, 4), "blue")
+
+
+def shown(question):
+    return re.search(r"Caption 1:\n> (.*?)\n\nCaption 2:\n> (.*?)\n\nWhich", question.text, re.DOTALL).groups()
+
+
+def longer_wins(question):
+    """A judge by length, as probabilities, with a liking for the first place."""
+    first, second = (len(caption) for caption in shown(question))
+    if first == second:
+        return {"1": 0.3, "2": 0.1, "0": 0.6}
+    return {"1": 0.8, "2": 0.1, "0": 0.1} if first > second else {"1": 0.2, "2": 0.7, "0": 0.1}
+
+
+def make(**options):
+    return TournamentReward(ScriptedJudge(distribution=longer_wins), **options)
+
+
+def call(reward, completions, images=None, **columns):
+    images = [RED] * len(completions) if images is None else images
+    return reward(prompts=["Describe."] * len(completions), completions=completions, image=images, **columns)
+
+
+def test_a_round_robin_by_hand():
+    # points of the longer caption against the shorter: (0.8 + 0.7) / 2 + 0.1 / 2 = 0.8; of equal lengths 0.5
+    rewards = call(make(), ["aaa", "bb", "c"])
+    assert rewards == pytest.approx([0.8, (0.2 + 0.8) / 2, 0.2])
+    assert call(make(), ["aa", "bb"]) == pytest.approx([0.5, 0.5])
+
+
+def test_groups_are_found_by_content_wherever_they_are():
+    buffer = BytesIO()
+    RED.save(buffer, "PNG")
+    copies = [RED.copy(), BLUE.copy(), RED.copy(), BLUE.copy()]
+    asked = []
+    judge = ScriptedJudge(distribution=lambda q: asked.append((q.image.getpixel((0, 0)), shown(q))) or longer_wins(q))
+    rewards = call(TournamentReward(judge), ["long", "lo", "s", "longest"], copies)
+    assert rewards == pytest.approx([0.8, 0.2, 0.2, 0.8])
+    assert {pixel: set(map(frozenset, (pair for p, pair in asked if p == pixel))) for pixel, _ in asked} == {
+        (255, 0, 0): {frozenset({"long", "s"})},
+        (0, 0, 255): {frozenset({"lo", "longest"})},
+    }
+
+
+def test_references_tell_groups_apart_and_are_shown():
+    texts = []
+    judge = ScriptedJudge(distribution=lambda q: texts.append(q.text) or longer_wins(q))
+    call(TournamentReward(judge), ["a", "bb", "c", "dd"], references=[["r"], ["r"], ["s"], ["s"]])
+    assert len(texts) == 4
+    assert sum("> r\n" in text for text in texts) == sum("> s\n" in text for text in texts) == 2
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.lists(st.text("abc", min_size=1, max_size=6), min_size=2, max_size=9), st.integers(1, 12), st.randoms())
+def test_rewards_do_not_depend_on_the_order_and_keep_to_the_budget(captions, limit, random):
+    judge = ScriptedJudge(distribution=longer_wins)
+    rewards = call(TournamentReward(judge, max_comparisons=limit, seed=3), captions)
+    different = len(set(captions))
+    assert judge.usage.answered == 2 * min(limit, different * (different - 1) // 2)
+    order = list(range(len(captions)))
+    random.shuffle(order)
+    shuffled = call(make(max_comparisons=limit, seed=3), [captions[i] for i in order])
+    assert shuffled == [rewards[i] for i in order]
+    for reward in rewards:
+        assert reward is None or 0 <= reward <= 1
+
+
+@pytest.mark.parametrize("ranking", ["win_rate", "bradley_terry"])
+def test_a_round_robin_ranks_by_the_judge(ranking):
+    captions = ["x" * length for length in (3, 9, 1, 6, 12)]
+    rewards = call(make(ranking=ranking), captions)
+    assert list(np.argsort(rewards)) == [2, 0, 3, 1, 4]
+    assert all(0 <= reward <= 1 for reward in rewards)
+
+
+def test_bradley_terry_orders_what_win_rates_cannot():
+    captions = ["x" * length for length in range(1, 9)]
+    budget = {"max_comparisons": 8, "seed": 0}
+    order = [len(set(call(make(ranking=ranking, **budget), captions))) for ranking in ("win_rate", "bradley_terry")]
+    assert order[1] > order[0]  # two games each leave many equal win rates
+
+
+def test_equal_captions_share_a_reward_and_are_not_compared():
+    judge = ScriptedJudge(distribution=longer_wins)
+    assert call(TournamentReward(judge), ["long", "s", "long", "s"]) == pytest.approx([0.8, 0.2, 0.8, 0.2])
+    assert judge.usage.answered == 2
+    assert call(TournamentReward(ScriptedJudge()), ["same", "same"]) == [0.5, 0.5]
+    assert call(TournamentReward(ScriptedJudge()), ["alone"]) == [0.5]
+    assert call(TournamentReward(ScriptedJudge()), []) == []
+
+
+def test_what_gets_none_and_what_gets_the_lowest(caplog):
+    broken = b"no image"
+    with caplog.at_level(logging.WARNING):
+        reward = make(name="duel")
+        rewards = call(
+            reward,
+            ["long", "s", "", " \u200b", "a", "b", None],
+            [RED, RED, RED, RED, None, broken, RED],
+        )
+    assert rewards == pytest.approx([0.8, 0.2, 0.0, 0.0, None, None, None])
+    assert reward.failures == {"empty caption": 2, "no image": 1, "not scored by the metric": 1, "no caption": 1}
+    with pytest.raises(InvalidSampleError, match=r"row 1 cannot be scored \(no image\)"):
+        call(make(on_error="raise"), ["a", "b"], [RED, None])
+
+
+def test_comparisons_without_an_answer_are_left_out():
+    def distribution(question):
+        if "odd" in shown(question):
+            raise JudgeError("timed out")
+        return longer_wins(question)
+
+    rewards = call(TournamentReward(ScriptedJudge(distribution=distribution)), ["long", "s", "odd"])
+    assert rewards == pytest.approx([0.8, 0.2, None])
+
+
+def test_a_judge_that_fails_as_a_whole_is_raised():
+    with pytest.raises(JudgeError, match="no function"):
+        call(TournamentReward(ScriptedJudge()), ["a", "b"])
+
+
+def test_a_pairwise_judge_keeps_its_own_ways():
+    texts = []
+    judge = ScriptedJudge(lambda q: texts.append(q.text) or "Reason: so.\nVerdict: 1")
+    reward = TournamentReward(PairwiseJudge(judge, both_orders=False))
+    assert sorted(call(reward, ["a", "b"])) == [0.0, 1.0]
+    assert len(texts) == 1
+    assert "Verdict: 1 or 2 or tie" in texts[0]
+
+
+def test_logs():
+    metrics, columns = {}, {}
+    reward = make(name="duel")
+    call(reward, ["aa", "b", "aa", ""], log_metric=metrics.__setitem__, log_extra=columns.__setitem__)
+    assert columns == {"duel/win_rate": pytest.approx([0.8, 0.2, 0.8, 0.0])}
+    assert metrics["duel/win_rate"] == pytest.approx(0.45)
+    assert metrics["duel/unscored"] == 0
+    assert metrics["duel/first_place_share"] == 0.5
+    assert metrics["duel/inconsistency"] == 0.0
+    call(reward, ["xx", "yy"])  # two ties more
+    assert (reward.position_bias.ties, reward.position_bias.both_orders) == (2, 2)
+
+
+def test_names_are_unique_and_kept():
+    first, second = make(), make()
+    assert first.__name__ == "tournament"
+    assert second.__name__ == "tournament_2"
+    assert pickle.loads(pickle.dumps(second)).__name__ == "tournament_2"
+
+
+def test_it_pickles_with_its_judge():
+    reward = make(max_comparisons=2, seed=7)
+    captions = ["a", "bb", "ccc", "dddd"]
+    assert call(pickle.loads(pickle.dumps(reward)), captions) == call(reward, captions)
+
+
+def test_threads_take_turns():
+    reward = make()
+    with ThreadPoolExecutor(4) as pool:
+        results = list(pool.map(lambda n: call(reward, ["x" * n, "x" * (n + 1), "x"]), range(2, 14)))
+    assert all(result == pytest.approx([0.5, 0.8, 0.2]) for result in results)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"max_comparisons": 0}, ValueError, "max_comparisons must be at least 1, got 0"),
+        ({"ranking": "elo"}, ValueError, "ranking must be .* got 'elo'"),
+        ({"on_error": "skip"}, ValueError, "on_error must be"),
+    ],
+)
+def test_bad_settings(arguments, error, message):
+    with pytest.raises(error, match=message):
+        make(**arguments)
+    with pytest.raises(TypeError, match="must be a Judge"):
+        TournamentReward(3)
