@@ -78,7 +78,7 @@ class Question:
     def turns(self) -> list[tuple[str, str]]:
         """The conversation as (role, text), without the prefill."""
         system = [("system", self.system)] if self.system is not None else []
-        return [*system, *self.history, ("user", self.text)]  # type: ignore[list-item]
+        return [*system, *self.history, ("user", self.text)]
 
 
 @dataclass(frozen=True)
@@ -204,8 +204,8 @@ def answer_mass(logprobs: Mapping[str, float], answers: Sequence[str]) -> list[f
         answers: tokens without white space; 0 for one that is not among the alternatives.
 
     Example:
-        >>> answer_mass({"5": -1.0, " 5": -2.0, "4": -3.0}, ["4", "5", "6"])
-        [0.049787068367863944, 0.5032147244080551, 0.0]
+        >>> [round(mass, 4) for mass in answer_mass({"5": -1.0, " 5": -2.0, "4": -3.0}, ["4", "5", "6"])]
+        [0.0498, 0.5032, 0.0]
     """
     mass = dict.fromkeys(answers, 0.0)
     for token, logprob in logprobs.items():

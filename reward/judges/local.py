@@ -12,9 +12,9 @@ import numpy as np
 import torch
 
 from reward.checkpoints import ordinary_loading, resolve_checkpoint
-from reward.errors import CheckpointError, ImageError, JudgeError
-from reward.images import image_key
+from reward.errors import CheckpointError, JudgeError
 from reward.judges.base import Answer, Question, Usage, check_answers, check_lengths, check_questions, token_text
+from reward.judges.distinct import image_keys
 from reward.judges.prefixes import PromptReader, State
 from reward.judges.prompts import Prompt, PromptWriter
 
@@ -97,6 +97,11 @@ class LocalJudge:
             )
         return cls(model.to(device), processor, batch_size=batch_size, name=os.fspath(source))
 
+    def __reduce__(self) -> Any:
+        """Pickles configs and tensors: the network itself carries hooks of transformers that cannot be pickled."""
+        parts = (type(self.model), self.model.config, self.model.generation_config, self.model.state_dict())
+        return _rebuilt, (*parts, self._writer.processor, self._reader.batch_size, self.name)
+
     def pieces(self, text: str) -> tuple[str, ...]:
         """How the tokenizer cuts a text; see Judge."""
         return self._writer.pieces(text)
@@ -147,22 +152,15 @@ class LocalJudge:
         prompts: list[Prompt] = []
         members: list[list[int]] = []
         failures: dict[int, str] = {}
-        keys: dict[int, str] = {}  # by object: the members of a group often carry one and the same image
+        keys, unreadable = image_keys(questions)
         for row, question in enumerate(questions):
-            key, problem = None, None
-            if question.image is not None:
-                try:
-                    key = keys.get(id(question.image)) or image_key(question.image)
-                    keys[id(question.image)] = key
-                except ImageError as error:
-                    problem = str(error)
             text = self._writer.text(question)
-            at = distinct.setdefault((text, key or problem), len(prompts))
+            at = distinct.setdefault((text, keys[row] or unreadable.get(row)), len(prompts))
             if at == len(prompts):
-                prompts.append(Prompt(text, question.image, key))
+                prompts.append(Prompt(text, question.image, keys[row]))
                 members.append([])
-                if problem is not None:
-                    failures[at] = problem
+                if row in unreadable:
+                    failures[at] = unreadable[row]
             members[at].append(row)
         with (
             self._lock,
@@ -227,6 +225,19 @@ class LocalJudge:
             for report, value in zip(reports, logs[:, same].logsumexp(-1).tolist(), strict=True):
                 report[text] = value
         return reports
+
+
+def _rebuilt(
+    kind: Any, config: Any, generation: Any, tensors: Any, processor: Any, batch_size: int, name: str
+) -> LocalJudge:
+    # building a network draws random numbers before its tensors are put in
+    with torch.random.fork_rng(devices=[]), ordinary_loading():
+        model = kind(config)
+    model.load_state_dict(tensors, assign=True)
+    model.tie_weights()
+    model.generation_config = generation
+    device = next(iter(tensors.values())).device  # buffers that are no part of the tensors are still on the CPU
+    return LocalJudge(model.to(device), processor, batch_size=batch_size, name=name)
 
 
 def _checked(results: Any, failures: dict[int, str]) -> Any:

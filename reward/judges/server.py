@@ -1,0 +1,204 @@
+"""ServerJudge: a model behind an OpenAI-compatible server, with retries, a cache on disk, and a bill."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+import numpy as np
+
+from reward.errors import ConfigError, InvalidSampleError, JudgeError
+from reward.judges.base import Answer, Question, Usage, answer_mass, check_answers, check_lengths, check_questions
+from reward.judges.session import ServerSettings, Session
+from reward.optional import require
+
+__all__ = ["ServerJudge"]
+
+_MOST_ALTERNATIVES = 20  # what the API allows
+
+
+class ServerJudge:
+    """A vision-language model behind an OpenAI-compatible server (vLLM, SGLang, OpenAI) with log probabilities.
+
+    Too many requests (429), server errors, timeouts, dropped connections and garbled replies are retried, after twice
+    as long each time, or after as long as the server says. Refusals (400, 401, 403, 404) are not. Equal questions are
+    asked once, also when two calls ask at the same time. With a cache every answer is on disk as soon as it is there:
+    after a crash or Ctrl-C, run again, and only what is missing is asked.
+
+    The server lists the likeliest 20 tokens (`top_logprobs`) and not the whole vocabulary. An answer that is not
+    listed gets probability 0: it has at most that of the last one listed for each of its spellings, and 0 is
+    the one choice that invents nothing and keeps rows at or below 1. What is missing to 1 shows how much is unknown.
+
+    The API key is read from the environment when the connection is opened. Only the client holds it: it is in no log,
+    message, pickle or cache file.
+
+    Args:
+        model: as the server names it.
+        base_url: such as `"http://localhost:8000/v1"`; None is OpenAI's own, or `OPENAI_BASE_URL`.
+        api_key_env: name of the environment variable that holds the key. It may be unset for a server of your own.
+        concurrency: most requests at a time.
+        timeout: seconds until a request is given up and retried.
+        retries: how often a request is tried again.
+        cache: file to keep answers in (SQLite, made if absent); None keeps none.
+        prices: price of a million tokens read and of a million written, for `usage.cost`.
+        top_logprobs: alternatives to ask for, where a server allows fewer than 20.
+        extra_body: further fields of each request, such as `{"chat_template_kwargs": {"enable_thinking": False}}`.
+
+    Raises:
+        ConfigError: a setting is out of range, or no key is set and there is no `base_url`.
+        MissingExtraError: the package openai is not installed.
+
+    Example:
+        >>> judge = ServerJudge("my-model", base_url="http://localhost:8000/v1", concurrency=32)
+        >>> judge.usage
+        Usage(answered=0, cached=0, input_tokens=0, output_tokens=0, cost=0.0)
+    """
+
+    def __init__(
+        self,
+        model: str,
+        base_url: str | None = None,
+        *,
+        api_key_env: str = "OPENAI_API_KEY",
+        concurrency: int = 8,
+        timeout: float = 60.0,
+        retries: int = 6,
+        cache: str | os.PathLike[str] | None = None,
+        prices: tuple[float, float] | None = None,
+        top_logprobs: int = _MOST_ALTERNATIVES,
+        extra_body: Mapping[str, Any] | None = None,
+    ) -> None:
+        require("openai", extra="judges", purpose="ServerJudge")
+        if concurrency < 1 or retries < 0 or not timeout > 0:
+            raise ConfigError(
+                "concurrency must be at least 1, retries at least 0 and timeout above 0, "
+                f"got {concurrency}, {retries} and {timeout}"
+            )
+        if not 1 <= top_logprobs <= _MOST_ALTERNATIVES:
+            raise ConfigError(f"top_logprobs must be in 1..{_MOST_ALTERNATIVES}, got {top_logprobs}")
+        parts = urlsplit(base_url or "")
+        if parts.username or parts.password or parts.query:
+            raise ConfigError(f"base_url must hold no user, password or query; put the key into ${api_key_env}")
+        self.name = model
+        self.usage = Usage()
+        self.cache, self.top_logprobs = cache, top_logprobs
+        self.settings = ServerSettings(
+            model=model,
+            base_url=base_url,
+            key_name=api_key_env,
+            concurrency=concurrency,
+            timeout=timeout,
+            retries=retries,
+            prices=prices,
+            extra_body=dict(extra_body or {}),
+        )
+        if base_url is None and not os.environ.get("OPENAI_BASE_URL") and not os.environ.get(api_key_env):
+            raise ConfigError(f"no API key: set the environment variable {api_key_env}, or give base_url")
+        self._session: Session | None = None
+        self._lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"ServerJudge({self.name!r}, base_url={self.settings.base_url!r})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_session": None, "_lock": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _lock=threading.Lock())
+
+    def close(self) -> None:
+        """Closes connections and cache; the next question opens them again."""
+        with self._lock:
+            if self._session is not None and self._session.pid == os.getpid():
+                self._session.close()
+            self._session = None
+
+    def pieces(self, text: str) -> None:
+        """None: a server does not tell how it cuts texts. See Judge."""
+
+    def answer_distribution(self, questions: Sequence[Question], answers: Sequence[str]) -> np.ndarray:
+        """Probabilities (N, len(answers)); see Judge, and the class for answers that are not listed.
+
+        Raises:
+            JudgeError: wrong key or model, or the server is down; or with `failures`, questions that it refuses or
+                answers without log probabilities, and images that cannot be read.
+        """
+        session = self._open(questions)
+        check_answers(answers)
+        found = session.loop.run(session.ask_all(questions, max_tokens=1, top=self.top_logprobs))
+        return _table(*found, answers)
+
+    async def adistribution(self, questions: Sequence[Question], answers: Sequence[str]) -> np.ndarray:
+        """`answer_distribution` to be awaited, in any event loop, which goes on meanwhile."""
+        session = self._open(questions)
+        check_answers(answers)
+        found = await session.loop.arun(session.ask_all(questions, max_tokens=1, top=self.top_logprobs))
+        return _table(*found, answers)
+
+    def generate(
+        self,
+        questions: Sequence[Question],
+        *,
+        max_new_tokens: int = 256,
+        top_logprobs: int = 0,
+        track: Sequence[str] = (),
+    ) -> list[Answer]:
+        """Answers in order; see Judge. `top_logprobs` is at most 20, and `track` is ignored.
+
+        Raises:
+            JudgeError: as for `answer_distribution`.
+        """
+        session = self._open(questions)
+        self._check_lengths(max_new_tokens, top_logprobs)
+        return _all(*session.loop.run(session.ask_all(questions, max_tokens=max_new_tokens, top=top_logprobs)))
+
+    async def agenerate(
+        self,
+        questions: Sequence[Question],
+        *,
+        max_new_tokens: int = 256,
+        top_logprobs: int = 0,
+        track: Sequence[str] = (),
+    ) -> list[Answer]:
+        """`generate` to be awaited, in any event loop, which goes on meanwhile."""
+        session = self._open(questions)
+        self._check_lengths(max_new_tokens, top_logprobs)
+        return _all(*await session.loop.arun(session.ask_all(questions, max_tokens=max_new_tokens, top=top_logprobs)))
+
+    def _check_lengths(self, max_new_tokens: int, top_logprobs: int) -> None:
+        check_lengths(max_new_tokens, top_logprobs)
+        if top_logprobs > self.top_logprobs:
+            raise ValueError(f"the server lists at most {self.top_logprobs} tokens, but top_logprobs={top_logprobs}")
+
+    def _open(self, questions: Sequence[Question]) -> Session:
+        """The session of this process, for questions that can be asked."""
+        check_questions(questions)
+        for index, question in enumerate(questions):
+            if question.prefill:
+                raise InvalidSampleError(
+                    f"questions[{index}] has a prefill, which chat completions do not have: a server would start anew; "
+                    "ask for the whole answer with `generate`"
+                )
+        with self._lock:
+            if self._session is None or self._session.pid != os.getpid():  # threads do not live on in a forked process
+                self._session = Session(self.settings, self.cache, self.usage)
+            return self._session
+
+
+def _all(answers: list[Answer | None], failures: dict[int, str]) -> list[Answer]:
+    if failures:
+        raise JudgeError.of(failures, answers)
+    return answers  # type: ignore[return-value]
+
+
+def _table(found: list[Answer | None], failures: dict[int, str], answers: Sequence[str]) -> np.ndarray:
+    table = np.full((len(found), len(answers)), np.nan)
+    for row, answer in enumerate(found):
+        if answer is not None:
+            table[row] = answer_mass(answer.logprobs[0], answers)
+    if failures:
+        raise JudgeError.of(failures, table)
+    return table

@@ -1,0 +1,258 @@
+"""Asks an OpenAI-compatible server many questions at a time: limits, retries, twins, cache and bill."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from reward.errors import ImageError, JudgeError
+from reward.judges.background import BackgroundLoop
+from reward.judges.base import Answer, Question, Usage
+from reward.judges.cache import AnswerCache
+from reward.judges.chat import GarbledReply, chat_messages, data_url, read_reply, request_key, retry_after
+from reward.judges.distinct import image_keys
+
+__all__ = ["ServerSettings", "Session"]
+
+logger = logging.getLogger(__name__)
+
+_FIRST_WAIT, _LONGEST_WAIT = 0.5, 60.0  # seconds between tries: doubled each time, up to the longest
+_MOST_PATIENCE = 900.0  # a server may ask for a longer wait than ours, but not for hours
+_URLS_KEPT = 16
+
+
+class _Refused(Exception):
+    """This question will never be answered, others may."""
+
+
+class _Abandoned(Exception):
+    """The call that was asking a question was cancelled, so whoever waited for it must ask."""
+
+
+@dataclass(frozen=True)
+class ServerSettings:
+    """Where and how to ask; see ServerJudge."""
+
+    model: str
+    base_url: str | None
+    key_name: str
+    concurrency: int
+    timeout: float
+    retries: int
+    prices: tuple[float, float] | None
+    extra_body: dict[str, Any]
+
+    def key(self) -> str | None:
+        """The API key, read where it lies: settings are printed and pickled."""
+        return os.environ.get(self.key_name) or None
+
+
+class Session:
+    """A client with an event loop in the background, for one process.
+
+    Args:
+        settings: where and how to ask.
+        cache: file of answers, or None.
+        usage: counts what is done.
+    """
+
+    def __init__(self, settings: ServerSettings, cache: str | os.PathLike[str] | None, usage: Usage) -> None:
+        import openai
+
+        self.pid = os.getpid()
+        self.settings, self.usage = settings, usage
+        self._cache = AnswerCache(cache) if cache is not None else None
+        self._client = openai.AsyncOpenAI(
+            api_key=settings.key() or "none",  # the client insists on one, even for a server that wants none
+            base_url=settings.base_url,
+            timeout=settings.timeout,
+            max_retries=0,  # ours also cover garbled replies, and stop when the server is down for all
+        )
+        self.loop = BackgroundLoop()
+        self._free = asyncio.Semaphore(settings.concurrency)
+        self._asking: dict[str, asyncio.Future[Answer]] = {}
+        self._urls: dict[str, asyncio.Future[str]] = {}
+
+    def close(self) -> None:
+        """Stops what runs and closes connections and cache."""
+        self.loop.run(self._client.close())
+        self.loop.close()
+        if self._cache is not None:
+            self._cache.close()
+
+    async def ask_all(
+        self, questions: Sequence[Question], *, max_tokens: int, top: int
+    ) -> tuple[list[Answer | None], dict[int, str]]:
+        """Answers in order, None where `failures` has the reason.
+
+        Raises:
+            JudgeError: the server is down, or does not want us. What was being asked is still finished and kept.
+            OutputError: the cache cannot be written.
+        """
+        keys, failures = await asyncio.to_thread(image_keys, questions)
+        body = {"model": self.settings.model, "max_tokens": max_tokens, "top": top, **self.settings.extra_body}
+        distinct: dict[str, list[int]] = {}
+        for row, question in enumerate(questions):
+            if row not in failures:
+                distinct.setdefault(request_key(question, keys[row], body), []).append(row)
+        answers: list[Answer | None] = [None] * len(questions)
+        waiting = iter(distinct.items())
+        stop: list[Exception] = []
+
+        async def work() -> None:
+            for key, rows in waiting:
+                if stop:
+                    return
+                try:
+                    answer = await self._ask(key, questions[rows[0]], keys[rows[0]], max_tokens, top, stop)
+                except _Refused as error:
+                    failures.update(dict.fromkeys(rows, str(error)))
+                except Exception as error:  # whatever it is, the others must finish before it is raised
+                    stop.append(error)
+                else:
+                    self.usage.cached += len(rows) - 1
+                    for row in rows:
+                        answers[row] = answer
+
+        await asyncio.gather(*(work() for _ in range(min(self.settings.concurrency, len(distinct)))))
+        if stop:
+            raise stop[0]
+        return answers, failures
+
+    async def _ask(
+        self, key: str, question: Question, image_key: str | None, max_tokens: int, top: int, stop: list[Exception]
+    ) -> Answer:
+        """An answer from the cache, from another call that is asking the same just now, or from the server."""
+        while True:
+            if self._cache is not None and (kept := self._cache.get(key)) is not None:
+                self.usage.cached += 1
+                return kept
+            if (twin := self._asking.get(key)) is None:
+                break
+            try:
+                answer = await asyncio.shield(twin)
+            except _Abandoned:
+                continue
+            self.usage.cached += 1
+            return answer
+        mine = self._asking[key] = asyncio.get_running_loop().create_future()
+        try:
+            answer = await self._request(question, image_key, max_tokens, top, stop)
+            if self._cache is not None:
+                self._cache.put(key, answer)
+        except BaseException as error:
+            mine.set_exception(error if isinstance(error, Exception) else _Abandoned())
+            mine.exception()  # nobody need be waiting for it
+            raise
+        else:
+            mine.set_result(answer)
+            return answer
+        finally:
+            del self._asking[key]
+
+    async def _request(
+        self, question: Question, image_key: str | None, max_tokens: int, top: int, stop: list[Exception]
+    ) -> Answer:
+        """Asks the server until it answers, refuses, or has been tried often enough."""
+        import openai
+
+        request: dict[str, Any] = {"model": self.settings.model, "max_tokens": max_tokens, "temperature": 0}
+        if top:
+            request |= {"logprobs": True, "top_logprobs": top}
+        if self.settings.extra_body:
+            request["extra_body"] = self.settings.extra_body
+        request["messages"] = chat_messages(question, await self._url(question, image_key))
+        for attempt in range(self.settings.retries + 1):
+            problem: Exception
+            try:
+                async with self._free:
+                    completion = await self._client.chat.completions.create(**request)
+                answer = read_reply(completion, top=top)
+            except (openai.APIError, GarbledReply, ValueError) as error:  # ValueError: JSON that ends too early
+                problem = error
+            else:
+                self._book(completion)
+                if top and not answer.logprobs:
+                    raise _Refused(
+                        "the server gave no log probabilities; start it with them (vLLM: --max-logprobs 20), or use a "
+                        "model that has them"
+                    )
+                return answer
+            # Outside of `except`, so that the client's error, which holds the request and its key, is not chained.
+            least = self._least_wait(problem)
+            if attempt == self.settings.retries or stop:
+                break
+            wait = max(least, min(_LONGEST_WAIT, _FIRST_WAIT * 2**attempt) * random.uniform(0.5, 1.0))
+            logger.info("asking %s again in %.1f s: %s", self.settings.model, wait, self._reason(problem))
+            await asyncio.sleep(wait)
+        advice = "run again to go on" if self._cache else "give `cache` a file, so that the next run goes on from here"
+        raise JudgeError(
+            f"the server of {self.settings.model!r} did not answer in {attempt + 1} tries, last: "
+            f"{self._reason(problem)}. Answers so far are {'kept' if self._cache else 'lost'}; {advice}"
+        )
+
+    async def _url(self, question: Question, image_key: str | None) -> str | None:
+        """The image as text, made once for the questions about it that come together."""
+        if image_key is None or question.image is None:
+            return None
+        url = self._urls.get(image_key)
+        if url is None:
+            url = self._urls[image_key] = asyncio.ensure_future(asyncio.to_thread(data_url, question.image))
+            if len(self._urls) > _URLS_KEPT:
+                del self._urls[next(iter(self._urls))]
+        try:
+            return await asyncio.shield(url)
+        except ImageError as error:
+            raise _Refused(str(error)) from None
+
+    def _least_wait(self, problem: Exception) -> float:
+        """Seconds that must pass before another try; raises if there is no use in one."""
+        import openai
+
+        if not isinstance(problem, openai.APIStatusError):
+            return 0.0
+        status, reason, settings = problem.status_code, self._reason(problem), self.settings
+        if status in (401, 403):
+            raise JudgeError(f"the server refuses the key in ${settings.key_name} ({reason})")
+        if status == 404:
+            raise JudgeError(
+                f"no model {settings.model!r} at {settings.base_url or 'the default server'} ({reason}); check the "
+                "model's name, and that base_url ends as the server wants it, mostly with /v1"
+            )
+        if problem.code == "insufficient_quota":
+            raise JudgeError(f"the account of the key in ${settings.key_name} is used up ({reason})")
+        if status < 500 and status not in (408, 409, 429):
+            raise _Refused(f"the server refuses the question ({reason})")
+        wait = retry_after(problem.response.headers)
+        if wait > _MOST_PATIENCE:
+            raise JudgeError(f"the server wants us to wait {wait:.0f} s ({reason}); run again then")
+        return wait
+
+    def _reason(self, problem: Exception) -> str:
+        """What went wrong, in one line and without the key, which some servers repeat in their messages."""
+        import openai
+
+        text = str(problem)
+        if isinstance(problem, openai.APITimeoutError):
+            text = f"no answer within {self.settings.timeout:g} s"
+        elif isinstance(problem, openai.APIConnectionError):
+            text = f"no connection ({problem.__cause__ or problem})"
+        elif not isinstance(problem, openai.APIError | GarbledReply):
+            text = f"the reply is cut off ({problem})"
+        if key := self.settings.key():
+            text = text.replace(key, "***")
+        return " ".join(text.split())[:300]
+
+    def _book(self, completion: Any) -> None:
+        tokens = getattr(completion, "usage", None)
+        read, written = getattr(tokens, "prompt_tokens", None) or 0, getattr(tokens, "completion_tokens", None) or 0
+        self.usage.answered += 1
+        self.usage.input_tokens += read
+        self.usage.output_tokens += written
+        if self.settings.prices is not None:
+            self.usage.cost += (read * self.settings.prices[0] + written * self.settings.prices[1]) / 1e6

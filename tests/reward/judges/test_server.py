@@ -1,0 +1,295 @@
+"""ServerJudge through the real client: right numbers, the rule for unlisted tokens, cache, bill, async, keys."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from reward.errors import ConfigError, InvalidSampleError, JudgeError, OutputError
+from reward.judges import Judge, Question, ServerJudge
+from reward.judges.local import LocalJudge
+from tests.loopback_judge import LoopbackJudge, loopback_judge
+from tests.toy_judges import llava, pictures
+
+ANSWERS = list("12345")
+RUBRIC = "Rate how well the caption fits, from 1 to 5.\nCaption: "
+KEY = "sk-not-a-real-key-1234567890"
+
+
+@pytest.fixture(scope="module")
+def model() -> tuple[Any, Any]:
+    model, processor = llava()
+    digits = processor.tokenizer.convert_tokens_to_ids([*ANSWERS, *(f"Ġ{digit}" for digit in ANSWERS)])
+    model.lm_head.weight.data[digits] *= 4  # so that some digits are among the likeliest 20 tokens, and some are not
+    return model, processor
+
+
+@pytest.fixture
+def server(model: tuple[Any, Any]) -> Iterator[LoopbackJudge]:
+    with loopback_judge(*model) as running:
+        yield running
+
+
+def questions() -> list[Question]:
+    captions = ["A red star.", "Two blue circles on the left of a star.", "Hm."]
+    return [
+        Question(RUBRIC + caption, image=image, system="You rate captions.")
+        for image in [*pictures(2), None]
+        for caption in captions
+    ]
+
+
+def judge_at(server: LoopbackJudge, **settings: Any) -> ServerJudge:
+    return ServerJudge("tiny", server.endpoint, **{"timeout": 20.0, "retries": 2, **settings})
+
+
+def test_scores_equal_the_local_model_where_the_server_lists_them(
+    server: LoopbackJudge, model: tuple[Any, Any]
+) -> None:
+    local = LocalJudge(*model)
+    judge = judge_at(server)
+    assert isinstance(judge, Judge)
+    exact = local.answer_distribution(questions(), ANSWERS)
+    given = judge.answer_distribution(questions(), ANSWERS)
+    writer, floors, listed = local._writer, [], []
+    for row, answer in enumerate(local.generate(questions(), max_new_tokens=1, top_logprobs=20)):
+        logprobs = answer.logprobs[0]
+        floors.append(math.exp(min(logprobs.values())))
+        # both spellings of a digit must be listed for its probability to be whole
+        listed.append([{digit, f" {digit}"} <= set(logprobs) for digit in ANSWERS])
+        assert given[row].sum() <= 1
+    listed_, floor = np.array(listed), np.array(floors)[:, None]
+    assert listed_.any()
+    assert (given == 0).any(), "the rule for unlisted tokens was not exercised"
+    np.testing.assert_allclose(given[listed_], exact[listed_], atol=1e-5)
+    # what a server hides of an answer is at most the least listed probability, once for each spelling
+    spellings = np.array([len(ids) for ids in writer.answer_ids(ANSWERS)])
+    assert (given <= exact + 1e-6).all()
+    assert (exact - given <= floor * spellings + 1e-6).all()
+
+
+def test_written_answers_equal_the_local_ones(server: LoopbackJudge, model: tuple[Any, Any]) -> None:
+    asked = [*questions(), Question("Why?", history=(("user", "Rate it."), ("assistant", "4")), image=pictures(1)[0])]
+    remote = judge_at(server).generate(asked, max_new_tokens=6, top_logprobs=5)
+    local = LocalJudge(*model).generate(asked, max_new_tokens=6, top_logprobs=5)
+    assert [answer.text for answer in remote] == [answer.text for answer in local]
+    assert [answer.tokens for answer in remote] == [answer.tokens for answer in local]
+    assert [answer.truncated for answer in remote] == [answer.truncated for answer in local]
+    assert judge_at(server).generate(asked[:1], max_new_tokens=2)[0].logprobs == ()
+
+
+def test_a_rerun_costs_no_calls(server: LoopbackJudge, tmp_path: Path) -> None:
+    cache = tmp_path / "answers.sqlite"
+    first = judge_at(server, cache=cache, prices=(2.0, 8.0))
+    table = first.answer_distribution(questions(), ANSWERS)
+    calls = len(server.requests)
+    assert calls == len(questions()) == first.usage.answered
+    read, written = first.usage.input_tokens, first.usage.output_tokens
+    assert read > 100 * calls
+    assert written == calls
+    assert first.usage.cost == pytest.approx((2.0 * read + 8.0 * written) / 1e6)
+    first.close()
+    again = judge_at(server, cache=cache, prices=(2.0, 8.0))
+    np.testing.assert_array_equal(again.answer_distribution(questions(), ANSWERS), table)
+    assert len(server.requests) == calls
+    assert (again.usage.answered, again.usage.cached, again.usage.cost) == (0, calls, 0.0)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"text": RUBRIC + "A red star!"},
+        {"image": pictures(2)[1]},
+        {"image": None},
+        {"system": "You rate."},
+        {"history": (("user", "Hello."), ("assistant", "Hi."))},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_the_cache_tells_questions_apart(server: LoopbackJudge, tmp_path: Path, change: dict[str, Any]) -> None:
+    fields = {"text": RUBRIC + "A red star.", "image": pictures(2)[0], "system": None}
+    judge = judge_at(server, cache=tmp_path / "c.sqlite")
+    judge.answer_distribution([Question(**fields)], ANSWERS)
+    judge.answer_distribution([Question(**{**fields, **change})], ANSWERS)
+    judge.answer_distribution([Question(**fields)], ANSWERS)
+    assert len(server.requests) == 2
+
+
+def test_equal_questions_are_asked_once(server: LoopbackJudge) -> None:
+    judge = judge_at(server)
+    server.delay = 0.2
+    twins = [questions()[0]] * 5
+
+    async def two_calls() -> list[Any]:
+        return await asyncio.gather(judge.adistribution(twins, ANSWERS), judge.adistribution(twins, ["5", "1"]))
+
+    one, other = asyncio.run(two_calls())
+    assert len(server.requests) == 1
+    assert judge.usage.cached == 9
+    assert (one == one[0]).all()
+    np.testing.assert_array_equal(one[:, [4, 0]], other)
+
+
+def test_a_cancelled_call_leaves_its_question_to_the_twin(server: LoopbackJudge) -> None:
+    judge = judge_at(server)
+    server.delay = 0.4
+
+    async def first_gives_up() -> Any:
+        first = asyncio.create_task(judge.adistribution(questions()[:1], ANSWERS))
+        await asyncio.sleep(0.1)
+        second = asyncio.create_task(judge.adistribution(questions()[:1], ANSWERS))
+        await asyncio.sleep(0.1)
+        first.cancel()
+        return await second
+
+    assert np.isfinite(asyncio.run(first_gives_up())).all()
+
+
+def test_sync_calls_work_inside_a_running_loop_and_async_ones_overlap(server: LoopbackJudge) -> None:
+    judge = judge_at(server, concurrency=3)
+    server.delay = 0.05
+    ticks = 0
+
+    async def work() -> None:
+        nonlocal ticks
+        judge.answer_distribution(questions()[:2], ANSWERS)  # as a trainer's synchronous reward does
+        task = asyncio.create_task(judge.agenerate(questions(), max_new_tokens=1))
+        while not task.done():
+            ticks += 1
+            await asyncio.sleep(0.01)
+        assert len(await task) == len(questions())
+
+    asyncio.run(work())
+    assert ticks > 3, "the event loop stood still"
+    assert server.most_at_once <= 3
+
+
+def test_no_more_than_the_limit_at_once(server: LoopbackJudge) -> None:
+    judge = judge_at(server, concurrency=2)
+    server.delay = 0.05
+
+    async def three_calls() -> None:
+        groups = [questions()[start : start + 3] for start in (0, 3, 6)]
+        await asyncio.gather(*(judge.adistribution(group, ANSWERS) for group in groups))
+
+    asyncio.run(three_calls())
+    assert server.most_at_once == 2
+
+
+def test_a_question_that_cannot_be_answered_does_not_stop_the_others(server: LoopbackJudge, tmp_path: Path) -> None:
+    server.refuse = "forbidden"
+    asked = [*questions()[:2], Question("forbidden"), Question("Look.", image=tmp_path / "no.png"), Question("Is it?")]
+    with pytest.raises(JudgeError) as caught:
+        judge_at(server).answer_distribution(asked, ANSWERS)
+    assert sorted(caught.value.failures) == [2, 3]
+    assert "400" in caught.value.failures[2]
+    assert "does not exist" in caught.value.failures[3]
+    assert np.isnan(caught.value.results[[2, 3]]).all()
+    expected = judge_at(server).answer_distribution([asked[0], asked[1], asked[4]], ANSWERS)
+    np.testing.assert_allclose(caught.value.results[[0, 1, 4]], expected)
+    assert sum("forbidden" in str(request["messages"]) for request in server.requests) == 1, "a refusal was retried"
+
+
+def test_answers_without_log_probabilities_say_so(server: LoopbackJudge, monkeypatch: pytest.MonkeyPatch) -> None:
+    complete = server.complete
+    monkeypatch.setattr(server, "complete", lambda body: complete({**body, "logprobs": False}))
+    with pytest.raises(JudgeError, match="no log probabilities"):
+        judge_at(server).answer_distribution(questions()[:1], ANSWERS)
+
+
+def test_unknown_model_is_not_retried(server: LoopbackJudge) -> None:
+    with pytest.raises(JudgeError, match=r"no model 'huge' at http.*base_url"):
+        ServerJudge("huge", server.endpoint, concurrency=1).generate(questions())
+    assert len(server.requests) == 1
+
+
+def test_a_wrong_key_is_named_by_its_variable_and_shown_nowhere(
+    model: tuple[Any, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    monkeypatch.setenv("JUDGE_KEY", KEY)
+    cache = tmp_path / "answers.sqlite"
+    shown: list[str] = []
+    with loopback_judge(*model, key=KEY) as server:
+        judge = judge_at(server, api_key_env="JUDGE_KEY", cache=cache)
+        judge.generate(questions()[:2], max_new_tokens=2)
+        server.refuse = "Hm"
+        with pytest.raises(JudgeError) as refused:
+            judge.generate(questions()[2:3])
+        shown += [repr(judge), str(vars(judge)), repr(refused.value), repr(refused.value.__context__)]
+        assert KEY.encode() not in pickle.dumps(judge)
+        monkeypatch.setenv("JUDGE_KEY", KEY + "-old")
+        with pytest.raises(JudgeError, match=r"\$JUDGE_KEY.*401") as caught:
+            judge_at(server, api_key_env="JUDGE_KEY").generate(questions()[:1])
+        shown += [str(caught.value), repr(caught.value.__cause__), repr(caught.value.__context__)]
+        judge.close()
+    assert KEY not in "\n".join(shown)
+    assert KEY not in caplog.text
+    assert len(caplog.records) > 0
+    for file in tmp_path.iterdir():
+        content = file.read_bytes()
+        assert KEY.encode() not in content
+        assert b"red star" not in content, "prompts are not kept either"
+
+
+def test_no_key_for_the_default_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    with pytest.raises(ConfigError, match="OPENAI_API_KEY"):
+        ServerJudge("some-model")
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"concurrency": 0}, "concurrency"),
+        ({"retries": -1}, "retries"),
+        ({"timeout": 0.0}, "timeout"),
+        ({"top_logprobs": 21}, "top_logprobs"),
+        ({"base_url": "http://user:secret@localhost/v1"}, "base_url"),
+    ],
+)
+def test_settings_out_of_range(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as caught:
+        ServerJudge("tiny", **{"base_url": "http://localhost:1/v1", **settings})
+    assert "secret" not in str(caught.value)
+
+
+def test_what_a_server_cannot_do_is_refused(server: LoopbackJudge) -> None:
+    judge = judge_at(server, top_logprobs=5)
+    with pytest.raises(InvalidSampleError, match=r"questions\[1\] has a prefill"):
+        judge.generate([Question("Rate."), Question("Rate.", prefill="0.")])
+    with pytest.raises(ValueError, match="at most 5"):
+        judge.generate([Question("Rate.")], top_logprobs=6)
+    assert judge.pieces("0.85") is None
+    assert server.requests == []
+
+
+def test_a_cache_that_is_no_cache(server: LoopbackJudge, tmp_path: Path) -> None:
+    other = tmp_path / "notes.txt"
+    other.write_text("Not a cache. " * 100)
+    with pytest.raises(OutputError, match=r"notes\.txt"):
+        judge_at(server, cache=other).generate(questions()[:1])
+    assert other.read_text().startswith("Not a cache.")
+
+
+def test_a_pickled_judge_goes_on(server: LoopbackJudge, tmp_path: Path) -> None:
+    judge = judge_at(server, cache=tmp_path / "c.sqlite")
+    before = judge.generate(questions()[:2], max_new_tokens=2)
+    copy = pickle.loads(pickle.dumps(judge))
+    assert [answer.text for answer in copy.generate(questions()[:2], max_new_tokens=2)] == [a.text for a in before]
+    assert len(server.requests) == 2
+
+
+def test_no_questions(server: LoopbackJudge) -> None:
+    judge = judge_at(server)
+    assert judge.answer_distribution([], ANSWERS).shape == (0, 5)
+    assert judge.generate([]) == []
