@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 __all__ = ["Asked", "JudgedScorer", "ask"]
+
+logger = logging.getLogger(__name__)
 
 _WINDOW = 256  # samples whose questions are put to the judge at a time
 
@@ -189,6 +192,18 @@ class JudgedScorer(ABC):
                     else:
                         results[row] = result
                 advance(len(rows))
+        unread = len(order) - sum(result is not None for result in results)
+        if unread:
+            example = next(errors[row] for row in order if row in errors)
+            logger.warning(
+                "%s: %d of %d samples got no score from the judge, such as: %s",
+                self.spec.name,
+                unread,
+                len(samples),
+                example,
+            )
+        if truncated.any():
+            logger.warning("%s: %d of %d samples had text cut", self.spec.name, int(truncated.sum()), len(samples))
         return self._table(results, errors, truncated)
 
     def _order(self, samples: Sequence[CaptionSample]) -> tuple[list[int], dict[int, str]]:

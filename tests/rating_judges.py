@@ -1,0 +1,48 @@
+"""Toy judges that keep to the format of an answer: what they write depends on the question through random weights."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tests.toy_judges import MERGES, llava
+
+__all__ = ["save_rating_judge", "strict_llava"]
+
+
+def strict_llava(first: str, *, length: int = 4096) -> tuple[Any, Any]:
+    """A LLaVA whose answer begins with one of the characters `first`; after "0" comes ".", after that digits 1 to 9.
+
+    Each of the tokens that matter has a direction of the hidden state of its own, which decides what kind of token is
+    next; all other directions, which the image and the texts move, decide which of that kind.
+    """
+    model, processor = llava(MERGES, length)
+    ids = processor.tokenizer.convert_tokens_to_ids
+    decimals = list("123456789")
+    follows = {"\u010a": list(first), "0": ["."], ".": decimals}
+    follows.update({digit: [*decimals, "<|im_end|>"] for digit in decimals})
+    kinds = {"\u010a": 0, "0": 1, ".": 2, **dict.fromkeys(decimals, 3)}
+    embed, head = model.get_input_embeddings().weight, model.lm_head.weight
+    with torch.no_grad():
+        embed[:, :4] = 0
+        head[:, :4] = 0
+        head[:, 4:] *= 8
+        for token, kind in kinds.items():
+            embed[ids(token), kind] = 1.5
+            for after in follows[token]:
+                head[ids(after), kind] = 25
+        for layer in model.model.language_model.layers:  # nothing but the token itself moves these directions
+            layer.self_attn.o_proj.weight[:4] = 0
+            layer.mlp.down_proj.weight[:4] = 0
+        model.model.language_model.norm.weight.fill_(1)
+    return model, processor
+
+
+def save_rating_judge(folder: Path, first: str) -> Path:
+    """Writes the files of `strict_llava` as those of any model of transformers."""
+    model, processor = strict_llava(first)
+    model.save_pretrained(folder)
+    processor.save_pretrained(folder)
+    return folder

@@ -1,0 +1,349 @@
+"""FleurScorer: the contract on a real model, against a plain forward pass, refusals, references, reasons, files."""
+
+from __future__ import annotations
+
+import logging
+import math
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from PIL import Image
+
+from reward import CaptionSample, load_scorer
+from reward.errors import CheckpointError, ConfigError, JudgeError
+from reward.judges import Answer, LocalJudge, Question, ScriptedJudge
+from reward.metrics.fleur.prompt import FleurPrompt
+from reward.metrics.fleur.scorer import FleurScorer
+from tests.contract import RED_ON_WHITE, REFERENCES, SAMPLES, ScorerContract
+from tests.rating_judges import save_rating_judge, strict_llava
+from tests.toy_judges import llava
+
+PICTURE = Image.new("RGB", (16, 16), "red")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_rating_judge(tmp_path_factory.mktemp("fleur_judge"), "0")
+
+
+class TestFleur(ScorerContract):
+    """The contract, on a small vision-language model loaded from files."""
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def scorer(cls, folder: Path) -> FleurScorer:
+        return load_scorer("fleur", folder, device="cpu", max_characters=300)  # type: ignore[return-value]
+
+
+def certain(text: str, *, end: str = "</s>") -> Answer:
+    """An answer of one token a character, each of probability 1."""
+    tokens = (*text, end)
+    return Answer(text, tokens, tuple({token: 0.0} for token in tokens))
+
+
+def scripted(answer: Any) -> ScriptedJudge:
+    return ScriptedJudge(answer if callable(answer) else lambda question: answer)
+
+
+def test_the_score_is_that_of_plain_forward_passes() -> None:
+    model, processor = strict_llava("0")
+    scorer = FleurScorer(LocalJudge(model, processor))
+    expected = []
+    for sample in SAMPLES[:3]:
+        asked = scorer._question(scorer._asked(sample))
+        content = [{"type": "image"}, {"type": "text", "text": asked.text}]
+        turns = [
+            {"role": "system", "content": [{"type": "text", "text": asked.system}]},
+            {"role": "user", "content": content},
+        ]
+        text = processor.apply_chat_template(turns, add_generation_prompt=True, tokenize=False)
+        image = Image.open(BytesIO(sample.image)).convert("RGB")  # type: ignore[arg-type]
+        written, rows = "", []
+        for _ in range(4):
+            inputs = processor(images=image, text=text + written, return_tensors="pt", add_special_tokens=False)
+            with torch.no_grad():
+                row = model(**inputs).logits[0, -1].double().softmax(-1)
+            rows.append(row)
+            written += processor.tokenizer.decode(row.argmax())
+        assert written[:2] == "0."
+        digits = [[f"{digit}", f"\u0120{digit}"] for digit in range(10)]
+        ids = [[i for i in map(processor.tokenizer.convert_tokens_to_ids, same) if i is not None] for same in digits]
+        tenths, hundredths = ([float(row[same].sum()) for same in ids] for row in rows[2:])
+        expected.append(
+            0.1 * sum(d * p for d, p in enumerate(tenths)) + 0.01 * sum(d * p for d, p in enumerate(hundredths))
+        )
+    table = scorer.score(SAMPLES[:3])
+    assert table.column("smoothed") == pytest.approx(expected, abs=1e-5)
+    assert len(set(np.round(expected, 7))) == 3
+
+
+def test_raw_is_the_number_written_and_smoothed_spreads_over_the_digits() -> None:
+    logs = (
+        {"0": 0.0},
+        {".": 0.0},
+        {"8": math.log(0.6), "2": math.log(0.4)},
+        {"5": math.log(0.5), "</s>": math.log(0.5)},
+    )
+    table = FleurScorer(scripted(Answer("0.85", tuple("0.85"), logs))).score([CaptionSample("A star.", PICTURE)])
+    assert table.aspects == ("smoothed", "raw")
+    assert table.scores[0] == pytest.approx([0.1 * (0.6 * 8 + 0.4 * 2) + 0.01 * 2.5, 0.85])
+
+
+@pytest.mark.parametrize(
+    "tokens", [("0", ".", "8"), ("\u2581", "0", ".", "8"), (" 0", ".", "8"), ("\u01200", ".", "8")]
+)
+def test_one_decimal_is_smoothed_with_what_the_judge_thought_of_going_on(tokens: tuple[str, ...]) -> None:
+    tokens = (*tokens, "</s>")
+    logs = [{token: 0.0} for token in tokens]
+    logs[-1] = {"</s>": math.log(0.7), "9": math.log(0.2), " 1": math.log(0.1)}
+    table = FleurScorer(scripted(Answer("0.8", tokens, tuple(logs)))).score([CaptionSample("A star.", PICTURE)])
+    assert table.scores[0] == pytest.approx([0.8 + 0.01 * (0.2 * 9 + 0.1), 0.8])
+
+
+@pytest.mark.parametrize(
+    ("text", "score"),
+    [
+        ("1.0", 0.9 * 0.3 + 0.7),
+        ("1", 0.9 * 0.3 + 0.7),
+        ("1.00", 0.9 * 0.3 + 0.7),
+        ("**1.0**", 0.9 * 0.3 + 0.7),
+        ("0", 0.3),
+    ],
+)
+def test_answers_without_decimals_to_smooth_use_the_units_place(text: str, score: float) -> None:
+    logs = [{token: 0.0} for token in (*text, "</s>")]
+    place = next(index for index, token in enumerate(text) if token in "01")
+    logs[place] = {text[place]: math.log(0.7), "1" if text[place] == "0" else "0": math.log(0.3)}
+    table = FleurScorer(scripted(Answer(text, (*text, "</s>"), tuple(logs)))).score([CaptionSample("A.", PICTURE)])
+    assert table.scores[0] == pytest.approx([score, float(text.strip("*"))])
+
+
+@pytest.mark.parametrize(
+    ("text", "raw"),
+    [
+        ("0.85", 0.85),
+        (".85", 0.85),
+        ("0,85", 0.85),
+        ("  0.85\n", 0.85),
+        ("0.8537", 0.8537),
+        ("Score: 0.85", 0.85),
+        ("**Grade:** 0.85, because 2 of 3 dogs are there", 0.85),
+        ("The score is 0.85 for 2 dogs.", 0.85),
+        ("0.85 out of 1.0", 0.85),
+        ("0.85 / 1", 0.85),
+        ("I would give it 0.85.", 0.85),
+    ],
+)
+def test_numbers_that_are_found(text: str, raw: float) -> None:
+    table = FleurScorer(scripted(certain(text))).score([CaptionSample("A star.", PICTURE)])
+    assert table.errors == {}
+    assert table.scores[0] == pytest.approx([math.floor(raw * 100) / 100, raw])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "I cannot rate this image.",
+        "",
+        "85",
+        "85%",
+        "0.85%",
+        "8/10",
+        "0.8/10",
+        "0.8 out of 10",
+        "1.5",
+        "-0.5",
+        "1,000",
+        "There is 1 dog",
+        "Between 0.7 and 0.8",
+        "On a scale of 0.0 to 1.0, I say 0.7",
+        "0.8.5",
+    ],
+)
+def test_answers_that_cannot_be_read_are_told_and_counted(text: str, caplog: pytest.LogCaptureFixture) -> None:
+    def answer(question: Question) -> Answer:
+        return certain(text) if "> bad" in question.text else certain("0.50")
+
+    samples = [CaptionSample("good", PICTURE), CaptionSample("bad", PICTURE), CaptionSample("bad", PICTURE)]
+    with caplog.at_level(logging.WARNING, "reward.metrics.judged"):
+        table = FleurScorer(scripted(answer)).score(samples)
+    assert table.scores[0].tolist() == [0.5, 0.5]
+    assert np.isnan(table.scores[1:]).all()
+    assert sorted(table.errors) == [1, 2]
+    assert text.strip()[:20] in table.errors[1]
+    assert "2 of 3" in caplog.text
+
+
+def test_an_answer_cut_inside_its_number_has_no_score() -> None:
+    cut = Answer("0.8", tuple("0.8"), tuple({token: 0.0} for token in "0.8"), truncated=True)
+    assert "cut inside" in FleurScorer(scripted(cut)).score([CaptionSample("A star.", PICTURE)]).errors[0]
+
+
+def test_what_the_judge_could_not_answer_is_told_by_row() -> None:
+    def answer(question: Question) -> Answer:
+        if "> bad" in question.text:
+            raise JudgeError("the server said no")
+        return certain("0.50")
+
+    table = FleurScorer(scripted(answer)).score([CaptionSample("bad", PICTURE), CaptionSample("good", PICTURE)])
+    assert "the server said no" in table.errors[0]
+    assert table.scores[1].tolist() == [0.5, 0.5]
+
+
+def test_a_judge_that_fails_as_a_whole_is_no_bad_sample() -> None:
+    with pytest.raises(JudgeError, match="no log probabilities"):
+        FleurScorer(scripted("0.85")).score([CaptionSample("A star.", PICTURE)])
+
+
+def test_a_tokenizer_that_merges_digits_is_refused_with_the_alternative() -> None:
+    model, processor = llava([("8", "5")])
+    with pytest.raises(JudgeError, match=r"several characters of a number as one token .*'85'.*harmoniceval"):
+        FleurScorer(LocalJudge(model, processor))
+
+
+def test_merged_digits_of_a_judge_with_an_unknown_tokenizer_are_found_in_its_answer() -> None:
+    tokens = ("0", ".", "85", "</s>")
+    answer = Answer("0.85", tokens, tuple({token: 0.0} for token in tokens))
+    judge = ScriptedJudge(lambda question: answer, pieces=lambda text: None)
+    with pytest.raises(JudgeError, match=r"'85'.*harmoniceval"):
+        FleurScorer(judge).score([CaptionSample("A star.", PICTURE)])
+
+
+def test_references_are_shown_unless_switched_off() -> None:
+    seen: list[Question] = []
+
+    def answer(question: Question) -> Answer:
+        seen.append(question)
+        return certain("0.50")
+
+    samples = [CaptionSample("A star.", PICTURE, REFERENCES), CaptionSample("A star.", PICTURE)]
+    FleurScorer(scripted(answer)).score(samples)
+    FleurScorer(scripted(answer), use_references=False).score(samples[:1])
+    with_references, without, off = seen
+    assert all(f"> {reference}" in with_references.text for reference in REFERENCES)
+    assert "eference" not in without.text
+    assert off.text == without.text
+    assert with_references.image is PICTURE
+
+
+def test_long_texts_are_cut_and_flagged() -> None:
+    seen: list[str] = []
+
+    def answer(question: Question) -> Answer:
+        seen.append(question.text)
+        return certain("0.50")
+
+    scorer = FleurScorer(scripted(answer), max_characters=100)
+    samples = [
+        CaptionSample("x" * 101, PICTURE),
+        CaptionSample("y" * 100, PICTURE, ["z" * 100, "w" * 100]),
+        CaptionSample("A.", PICTURE, ["v" * 500, "short"]),
+    ]
+    assert scorer.score(samples).truncated.tolist() == [True, False, True]
+    assert [f"> {text}" in seen[row] for row, text in enumerate(("x" * 100, "y" * 100, "v" * 195))] == [True] * 3
+    assert "x" * 101 not in seen[0]
+    assert "> short" in seen[2]
+
+
+def test_reasons_come_in_a_second_turn_that_knows_the_smoothed_score() -> None:
+    seen: list[Question] = []
+
+    def answer(question: Question) -> Answer | str:
+        if not question.history:
+            return certain("0.50") if "good" in question.text else certain("no idea")
+        seen.append(question)
+        return " It fits.\n"
+
+    scorer = FleurScorer(scripted(answer))
+    assert scorer.explain([CaptionSample("bad", PICTURE), CaptionSample("good", PICTURE)]) == [None, "It fits."]
+    (asked,) = seen
+    assert asked.text == scorer.prompt.explain
+    assert asked.image is PICTURE
+    assert [role for role, _ in asked.history] == ["user", "assistant"]
+    assert "> good" in asked.history[0][1]
+    assert asked.history[1][1] == "0.50"
+    assert scorer.explain([]) == []
+
+
+def test_reasons_of_a_real_model(folder: Path) -> None:
+    (reason,) = FleurScorer.from_pretrained(folder, device="cpu").explain([SAMPLES[0]])
+    assert reason
+
+
+def test_a_prompt_of_ones_own_from_a_file_travels_with_the_checkpoint(folder: Path, tmp_path: Path) -> None:
+    values = {**FleurPrompt.default().to_json(), "version": "mine", "rubric": "Is it so? From 0.0 to 1.0."}
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(values))
+    scorer = FleurScorer.from_pretrained(folder, device="cpu", prompt=tmp_path / "mine.yaml", use_references=False)
+    scorer.save_pretrained(tmp_path / "saved")
+    (tmp_path / "mine.yaml").unlink()
+    again = FleurScorer.from_pretrained(tmp_path / "saved", device="cpu")
+    assert again.prompt == scorer.prompt
+    assert again.prompt.rubric == "Is it so? From 0.0 to 1.0."
+    assert not again.use_references
+    assert again.score(SAMPLES).scores == pytest.approx(scorer.score(SAMPLES).scores, abs=1e-6)
+    assert again.fingerprint == scorer.fingerprint
+    default = FleurScorer.from_pretrained(folder, device="cpu")
+    assert default.fingerprint != scorer.fingerprint
+    assert not np.allclose(default.score(SAMPLES).scores, scorer.score(SAMPLES).scores)
+
+
+def test_a_judge_given_as_an_object_must_be_given_again(tmp_path: Path) -> None:
+    scorer = FleurScorer(scripted(certain("0.50")), max_new_tokens=9)
+    scorer.save_pretrained(tmp_path)
+    with pytest.raises(CheckpointError, match=r"judge=\.\.\."):
+        FleurScorer.from_pretrained(tmp_path)
+    again = FleurScorer.from_pretrained(tmp_path, judge=scorer.judge)
+    assert again.max_new_tokens == 9
+    assert again.score([CaptionSample("A.", PICTURE)]).scores.tolist() == [[0.5, 0.5]]
+
+
+def test_without_a_model_the_error_says_what_to_give() -> None:
+    with pytest.raises(CheckpointError, match=r"no judge for fleur is shipped.*Hub id.*ServerJudge"):
+        load_scorer("fleur")
+    with pytest.raises(TypeError, match=r"FleurScorer needs a judge, got str.*from_pretrained"):
+        FleurScorer("name/model")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"candidate": "Caption:"}, r"'candidate' must hold \{candidate\} exactly once and no other, got none"),
+        ({"candidate": "{candidate} {candidate}"}, "exactly once"),
+        ({"references": "{reference_captions} {candidate}"}, "exactly once"),
+        ({"ask": " "}, "'ask' must be a text that is not empty"),
+        ({"version": 2}, "'version' must be a text"),
+        ({"tail": "x"}, "no others; got .*tail"),
+    ],
+)
+def test_prompts_that_cannot_work_are_refused(change: dict[str, Any], message: str, tmp_path: Path) -> None:
+    (tmp_path / "p.yaml").write_text(yaml.safe_dump({**FleurPrompt.default().to_json(), **change}))
+    with pytest.raises(ConfigError, match=message):
+        FleurPrompt.of(tmp_path / "p.yaml")
+
+
+@pytest.mark.parametrize("content", [None, "- a list", "{unclosed", b"\xff\xfe\x00"])
+def test_files_that_hold_no_prompt_are_refused(content: str | bytes | None, tmp_path: Path) -> None:
+    path = tmp_path / "p.yaml"
+    if content is not None:
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(ConfigError, match=r"prompt file .*p\.yaml"):
+        FleurPrompt.of(path)
+
+
+def test_the_image_of_many_captions_is_asked_about_in_one_go(folder: Path) -> None:
+    other = SAMPLES[2].image
+    mixed = [CaptionSample(f"Caption {n}.", (RED_ON_WHITE, other)[n % 2]) for n in range(6)]
+    seen: list[Question] = []
+
+    def answer(question: Question) -> Answer:
+        seen.append(question)
+        return certain("0.50")
+
+    FleurScorer(scripted(answer)).score(mixed)
+    images = [question.image for question in seen]
+    assert images in ([RED_ON_WHITE] * 3 + [other] * 3, [other] * 3 + [RED_ON_WHITE] * 3)
