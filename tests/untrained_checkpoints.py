@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-__all__ = ["captioner_folder", "scene_vela_folder"]
+__all__ = ["captioner_folder", "scene_beitscore_folder", "scene_vela_folder"]
 
 
 @pytest.fixture(scope="session")
@@ -30,6 +30,24 @@ def scene_vela_folder(_scene_tokenizer, tmp_path_factory: pytest.TempPathFactory
     torch.nn.init.normal_(model.weight, std=0.1)
     folder = tmp_path_factory.mktemp("scene_vela")
     VelaScorer(model.eval()).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def scene_beitscore_folder(_scene_tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A BEiTScore of the embedded sizes."""
+    import torch
+
+    from examples.embedded.beit import beit_config
+    from reward.metrics.beitscore.model import BeitScoreModel
+    from reward.metrics.beitscore.scorer import BeitScoreScorer
+    from reward.metrics.beitscore.tokenizer import BeitScoreTokenizer
+
+    torch.manual_seed(0)
+    config = beit_config(len(_scene_tokenizer))
+    tokenizer = BeitScoreTokenizer.from_fast(_scene_tokenizer, max_tokens=config.max_text_tokens)
+    folder = tmp_path_factory.mktemp("scene_beitscore")
+    BeitScoreScorer(BeitScoreModel(config).eval(), tokenizer).save_pretrained(folder)
     return folder
 
 

@@ -1,4 +1,4 @@
-"""VELA and baselines against the simulated raters of held-out scenes: Kendall's tau-c per aspect."""
+"""Metrics and baselines against the simulated raters of held-out scenes: Kendall's tau-c per aspect."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import torch
 from reward import CaptionSample, load_scorer
 from reward.metaeval import Interval, bootstrap_weights, compare_metrics, compare_with_raters
 from reward.metaeval.agreement import RATER
+from reward.metrics.base import Scorer
 from reward.metrics.vela.scorer import VelaScorer
 from reward.scenes import ASPECTS, make_dataset
 
@@ -35,9 +36,10 @@ class AgreementPart:
         samples: number of captions, one a scene.
         seed: of the scenes.
         agreement: {metric: {aspect: tau-c}}.
-        differences: {VELA: {other metric: {aspect: paired difference}}}.
-        against_two: the same for a single rater and the VELAs, each held against the mean of the other two raters.
-        differences_from_rater: {VELA: {aspect: paired difference from a single rater}}.
+        differences: {learned metric: {other metric: {aspect: paired difference}}}.
+        against_two: the same for a single rater and the learned metrics, each held against the mean of the other two
+            raters.
+        differences_from_rater: {learned metric: {aspect: paired difference from a single rater}}.
     """
 
     samples: int
@@ -50,6 +52,7 @@ class AgreementPart:
 
 def measure_agreement(
     scorers: Mapping[str, VelaScorer],
+    reference_free: Mapping[str, Scorer] | None = None,
     *,
     samples: int,
     seed: int,
@@ -61,6 +64,8 @@ def measure_agreement(
 
     Args:
         scorers: {name: VELA}; each gives two rows, "<name>, with references" and "<name>, without references".
+        reference_free: {name: metric with a single score that reads no references}; each gives one row of its name,
+            whose score stands for every aspect.
         samples: number of scenes, each with one to three references and one rated caption.
         seed: of the scenes.
         clip: VELA whose image branch gives the baseline "CLIP score"; None leaves that baseline out.
@@ -76,6 +81,8 @@ def measure_agreement(
             scores[f"{name}, {mode}"] = {
                 short: table.column(scorer.spec.aliases.get(short, short)) for short in ASPECTS
             }
+    for name, metric in (reference_free or {}).items():
+        scores[name] = dict.fromkeys(ASPECTS, metric.score(without, progress=progress).scores[:, 0])
     subjects = list(scores)
     baselines = {
         "length": load_scorer("length").score(with_references).column("length"),

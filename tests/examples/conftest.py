@@ -1,3 +1,8 @@
 """Models with random weights."""
 
-from tests.untrained_checkpoints import _scene_tokenizer, captioner_folder, scene_vela_folder  # noqa: F401
+from tests.untrained_checkpoints import (  # noqa: F401
+    _scene_tokenizer,
+    captioner_folder,
+    scene_beitscore_folder,
+    scene_vela_folder,
+)

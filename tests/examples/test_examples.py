@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from examples import best_of_n, evaluate_vela, grpo_vela, rerank_candidates, score_captions
+from examples import best_of_n, evaluate_beitscore, evaluate_vela, grpo_vela, rerank_candidates, score_captions
 from examples.embedded import make
 from integrations.demo.captioner import load_captioner
 from reward import CaptionSample, load_scorer
-from reward.scenes import make_dataset
+from reward.scenes import CATEGORIES, make_dataset
 
 FOLDER = Path(score_captions.__file__).parent
-TESTED = {"score_captions", "rerank_candidates", "best_of_n", "evaluate_vela", "grpo_vela"}
+TESTED = {"score_captions", "rerank_candidates", "best_of_n", "evaluate_beitscore", "evaluate_vela", "grpo_vela"}
 
 
 def test_the_embedded_checkpoints_can_be_made(tmp_path):
@@ -71,6 +71,39 @@ def test_evaluate_vela(scene_vela_folder, tmp_path, capsys):
         "CLIP score",
         "ceiling (truth)",
     }
+
+
+def test_evaluate_beitscore(scene_vela_folder, scene_beitscore_folder, tmp_path, capsys):
+    models = ["--checkpoint", str(scene_beitscore_folder), "--vela", str(scene_vela_folder)]
+    sizes = ["--n", "2", "--samples", "6", "--resamples", "20", "--json", str(tmp_path / "new" / "figures.json")]
+    evaluate_beitscore.main([*models, *sizes, "--without-stage-1", str(scene_beitscore_folder)])
+    text = capsys.readouterr().out
+    figures = json.loads((tmp_path / "new" / "figures.json").read_text())
+    pairs = figures["pairs"]
+    assert set(pairs["errors"]["long"]["BEiTScore"]["accuracy"]) == {*CATEGORIES, "mean"}
+    accuracy = pairs["errors"]["long"]["CLIP score"]["accuracy"]["count"]
+    line = next(line for line in text.split("| long |")[1].splitlines() if line.startswith("| count |"))
+    assert line.split(" | ")[3].startswith(f"{accuracy['value']:.3f} [{accuracy['low']:.3f}, ")
+    for head in ("BEiTScore, short", "short minus long", "ROC AUC over all pairs"):
+        assert f"| {head} |" in text
+    # the same model twice does not differ from itself
+    assert "| - BEiTScore without stage 1 | 0.000 [0.000, 0.000] |" in text
+    assert "No row for BEiTScore without stage 1" not in text
+    assert set(figures["agreement"]["agreement"]) >= {"BEiTScore", "VELA, without references", "ceiling (truth)"}
+    assert "| single rater |" in text
+    change = figures["spoiling"]["BEiTScore"]["repeat_noun"]
+    assert f"{change['value']:.3f} [{change['low']:.3f}" in text
+
+
+def test_evaluate_beitscore_says_what_it_leaves_out(scene_vela_folder, scene_beitscore_folder, capsys):
+    models = ["--checkpoint", str(scene_beitscore_folder), "--vela", str(scene_vela_folder)]
+    evaluate_beitscore.main([*models, "--n", "2", "--samples", "4", "--resamples", "10"])
+    text = capsys.readouterr().out
+    assert "No row for BEiTScore without stage 1: --without-stage-1 names no checkpoint." in text
+    assert "| BEiTScore, short | - CLIP score | - VELA |" in text
+    with pytest.raises(SystemExit):
+        evaluate_beitscore.main([*models, "--n", "1"])
+    assert "--n must be at least 2" in capsys.readouterr().err
 
 
 def test_best_of_n(scene_vela_folder, captioner_folder, tmp_path):
@@ -131,7 +164,9 @@ def test_shuffled_rewards_are_the_same_numbers_within_each_group():
     assert shuffled.__name__ == "vela"
 
 
-@pytest.mark.parametrize("example", [best_of_n, evaluate_vela, grpo_vela, rerank_candidates, score_captions])
+@pytest.mark.parametrize(
+    "example", [best_of_n, evaluate_beitscore, evaluate_vela, grpo_vela, rerank_candidates, score_captions]
+)
 def test_help_says_what_it_does(example, capsys):
     with pytest.raises(SystemExit) as stop:
         example.main(["--help"])

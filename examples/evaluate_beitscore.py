@@ -1,0 +1,194 @@
+"""BEiTScore on held-out scenes: correct against incorrect captions, agreement with raters, captions spoiled in words.
+
+    python examples/evaluate_beitscore.py
+    python examples/evaluate_beitscore.py --n 200 --without-stage-1 runs/without --json runs/beitscore.json
+
+Beside it: the CLIP inside a VELA, and that VELA. Differences are paired and bold where the 95 % interval excludes 0.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from integrations.demo.agreement import AgreementPart, measure_agreement, rate_by_clip
+from integrations.demo.pairwise import LENGTHS, OTHER_IMAGE, PairsPart, Rate, measure_pairs, measure_spoiling
+from integrations.demo.results import SEED
+from reward import load_scorer
+from reward.metaeval import Interval, PairwiseResult, markdown_table
+from reward.metaeval.agreement import MEAN, RATER
+from reward.metrics.base import Scorer
+from reward.metrics.vela.scorer import VelaScorer
+from reward.scenes import ASPECTS, CATEGORIES, make_dataset
+from reward.scenes.benchmark import WORD_LEVEL
+
+OURS, WITHOUT, CLIP, VELA = "BEiTScore", "BEiTScore without stage 1", "CLIP score", "VELA"
+
+Table = dict[str, dict[str, Interval]]
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--checkpoint", default="embedded", help="BEiTScore: embedded, a folder, or a Hub id")
+    parser.add_argument("--without-stage-1", metavar="FOLDER", help="BEiTScore trained on ratings alone; default: none")
+    parser.add_argument("--vela", default="embedded", help="VELA to compare with; default: %(default)s")
+    parser.add_argument("--n", type=int, default=100, help="pairs of each category and length; default: %(default)s")
+    parser.add_argument("--samples", type=int, default=400, help="rated captions, one a scene; default: %(default)s")
+    parser.add_argument("--seed", type=int, default=SEED, help="of the scenes; default: %(default)s")
+    parser.add_argument("--resamples", type=int, default=1000, help="of the bootstrap; default: %(default)s")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write all figures into this file")
+    options = parser.parse_args(argv)
+    if options.n < 2:
+        parser.error(f"--n must be at least 2, for there to be another scene's image, got {options.n}")
+
+    ours: dict[str, Scorer] = {OURS: load_scorer("beitscore", options.checkpoint, device="cpu")}
+    if options.without_stage_1 is not None:
+        ours[WITHOUT] = load_scorer("beitscore", options.without_stage_1, device="cpu")
+    vela = VelaScorer.from_pretrained(options.vela, device="cpu")
+    metrics: dict[str, Rate] = {name: _single_score(scorer) for name, scorer in ours.items()}
+    if vela.model.image is not None:
+        metrics[CLIP] = lambda samples: rate_by_clip(vela, samples)
+    metrics[VELA] = _single_score(vela)
+
+    pairs = measure_pairs(metrics, pairs=options.n, seed=options.seed, controls=list(ours), resamples=options.resamples)
+    agreement = measure_agreement(
+        {VELA: vela},
+        ours,
+        samples=options.samples,
+        seed=options.seed,
+        clip=vela if CLIP in metrics else None,
+        resamples=options.resamples,
+    )
+    spoiling = measure_spoiling(
+        {name: metrics[name] for name in ours}, make_dataset(options.samples, options.seed), resamples=options.resamples
+    )
+    tables = [*_pair_tables(pairs), *_agreement_tables(agreement), *_word_tables(pairs, spoiling)]
+    if WITHOUT not in ours:
+        tables.append(f"No row for {WITHOUT}: --without-stage-1 names no checkpoint.")
+    print("\n\n".join(tables))
+    if options.json is not None:
+        figures = {"pairs": _plain_pairs(pairs), "agreement": asdict(agreement), "spoiling": _plain(spoiling)}
+        options.json.parent.mkdir(parents=True, exist_ok=True)
+        options.json.write_text(json.dumps(figures, indent=1), encoding="utf-8")
+
+
+def _single_score(scorer: Scorer) -> Rate:
+    return lambda samples: scorer.score(samples).scores.mean(axis=1)
+
+
+def _pair_tables(part: PairsPart) -> list[str]:
+    """Accuracy, with another scene's image, differences from the others, short minus long, AUC, and weak places."""
+    metrics = [name for name in part.errors["short"] if not name.endswith(OTHER_IMAGE)]
+    controls = [name.removesuffix(OTHER_IMAGE) for name in part.errors["short"] if name.endswith(OTHER_IMAGE)]
+    tables = [
+        "1. Pairwise accuracy: share of pairs whose correct caption scores higher (ties count half), "
+        f"{part.pairs} pairs of each category, each of a held-out scene of its own (seed {part.seed}). "
+        "Short: within 60 CLIP tokens; long: the captions are alike up to CLIP token 77."
+    ]
+    for length in LENGTHS:
+        found = part.errors[length]
+        tables.append(_by_category({name: found[name].accuracy for name in metrics}, length))
+    shown = {
+        f"{name}, {length}": part.errors[length][name + OTHER_IMAGE].accuracy for name in controls for length in LENGTHS
+    }
+    tables.append(_by_category(shown, "with another scene's image"))
+    for length in LENGTHS:
+        found = part.errors[length]
+        others = {f"- {name}": found[OURS].minus(found[name]) for name in metrics if name != OURS}
+        tables.append(_by_category(others, f"{OURS}, {length}", signed=True))
+    short, long = (part.errors[length] for length in LENGTHS)
+    tables.append(
+        _by_category({name: short[name].minus(long[name]) for name in metrics}, "short minus long", signed=True)
+    )
+    auc = {length: {name: part.errors[length][name].pooled_auc for name in metrics} for length in LENGTHS}
+    tables.append(markdown_table(auc, metrics, title="ROC AUC over all pairs"))
+    chance = {False: "is not surely above chance in", True: "with another scene's image is not at chance in"}
+    for other, text in chance.items():
+        weak = [
+            f"{name} ({length}) {interval}"
+            for length in LENGTHS
+            for name, interval in part.errors[length][OURS + OTHER_IMAGE * other].accuracy.items()
+            if (interval.low > 0.5 or interval.high < 0.5 if other else interval.low <= 0.5)
+        ]
+        tables.append(f"{OURS} {text}: {'; '.join(weak) or 'no category'}.")
+    return tables
+
+
+def _agreement_tables(part: AgreementPart) -> list[str]:
+    columns = (*ASPECTS, MEAN)
+    tables = [
+        f"2. Kendall's tau-c with the mean of three raters, {part.samples} held-out scenes (seed {part.seed}); "
+        "a single rater is held against the mean of the other two.",
+        markdown_table({**part.agreement, RATER: part.against_two[RATER]}, columns, title="metric"),
+    ]
+    rows = {f"- {other}": row for other, row in part.differences[OURS].items()}
+    rows[f"- {RATER} (both with two raters)"] = part.differences_from_rater[OURS]
+    return [*tables, markdown_table(rows, columns, title=OURS, signed=True)]
+
+
+def _word_tables(part: PairsPart, spoiling: Mapping[str, Mapping[str, Interval]]) -> list[str]:
+    """How often word-level errors and captions of other scenes score lower, and what spoiling does to the mean."""
+    tables = ["3. Errors in the words alone, and captions of other scenes (retrieved): pairwise accuracy."]
+    for length in LENGTHS:
+        found = part.words[length]
+        accuracy = {name: found[name].accuracy for name in found if not name.endswith(OTHER_IMAGE)}
+        tables.append(_by_category(accuracy, length, categories=WORD_LEVEL))
+    tables.append("Change of the mean score; above 0, spoiling would pay.")
+    for name, row in spoiling.items():
+        columns = {f"correct, {length}": part.changes[length][name] for length in LENGTHS} | {"of any quality": row}
+        tables.append(markdown_table(_transposed(columns, list(row)), list(columns), title=name, signed=True))
+        raised = [
+            f"{kind} ({where}) {interval}"
+            for where, changes in columns.items()
+            for kind, interval in changes.items()
+            if interval.value > 0
+        ]
+        tables.append(f"{name}: the mean score rises with {'; '.join(raised) or 'none of them'}.")
+    return tables
+
+
+def _by_category(
+    columns: Mapping[str, Mapping[str, Interval]],
+    title: str,
+    *,
+    signed: bool = False,
+    categories: Sequence[str] = CATEGORIES,
+) -> str:
+    return markdown_table(_transposed(columns, [*categories, MEAN]), list(columns), title=title, signed=signed)
+
+
+def _transposed(columns: Mapping[str, Mapping[str, Interval]], rows: Sequence[str]) -> Table:
+    return {row: {name: column[row] for name, column in columns.items()} for row in rows}
+
+
+def _plain(table: Mapping[str, Mapping[str, Interval]]) -> dict[str, Any]:
+    return {name: {key: asdict(interval) for key, interval in row.items()} for name, row in table.items()}
+
+
+def _plain_pairs(part: PairsPart) -> dict[str, Any]:
+    def of_result(result: PairwiseResult) -> dict[str, Any]:
+        return {
+            **_plain({"accuracy": result.accuracy, "auc": result.auc}),
+            "pooled_auc": asdict(result.pooled_auc),
+            "ties": result.ties,
+        }
+
+    def of_lengths(found: Mapping[str, Mapping[str, PairwiseResult]]) -> dict[str, Any]:
+        return {length: {name: of_result(result) for name, result in row.items()} for length, row in found.items()}
+
+    changes = {length: _plain(rows) for length, rows in part.changes.items()}
+    return {
+        "pairs": part.pairs,
+        "seed": part.seed,
+        "errors": of_lengths(part.errors),
+        "words": of_lengths(part.words),
+        "changes": changes,
+    }
+
+
+if __name__ == "__main__":
+    main()
