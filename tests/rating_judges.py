@@ -28,11 +28,11 @@ def strict_llava(first: str, *, length: int = 4096) -> tuple[Any, Any]:
     with torch.no_grad():
         embed[:, :4] = 0
         head[:, :4] = 0
-        head[:, 4:] *= 8
+        head[:, 4:] *= 4
         for token, kind in kinds.items():
             embed[ids(token), kind] = 1.5
             for after in follows[token]:
-                head[ids(after), kind] = 25
+                head[ids(after), kind] = 13
         for layer in model.model.language_model.layers:  # nothing but the token itself moves these directions
             layer.self_attn.o_proj.weight[:4] = 0
             layer.mlp.down_proj.weight[:4] = 0

@@ -1,0 +1,231 @@
+"""HarmonicScorer: the contract on a real model, against a plain forward pass, tasks, what is shown, files."""
+
+from __future__ import annotations
+
+import re
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from PIL import Image
+
+from reward import CaptionSample, load_scorer
+from reward.errors import CheckpointError, ConfigError, InvalidSampleError, JudgeError
+from reward.judges import LocalJudge, Question, ScriptedJudge
+from reward.metrics.harmoniceval import aggregate
+from reward.metrics.harmoniceval.prompt import CRITERIA, HarmonicPrompt
+from reward.metrics.harmoniceval.scorer import HarmonicScorer
+from tests.contract import SAMPLES, ScorerContract
+from tests.rating_judges import save_rating_judge, strict_llava
+
+PICTURE = Image.new("RGB", (16, 16), "red")
+TASKS = ("captioning", "question_answering", "referring", "documents")
+
+
+def short_prompt() -> dict[str, Any]:
+    """Rubrics of a word, since the small model reads every letter as a token."""
+    values = HarmonicPrompt.default().to_json()
+    criteria = {name: {**about, "meaning": name, "levels": list("abcde")} for name, about in values["criteria"].items()}
+    return {**values, "system": "Rate.", "criteria": criteria, "version": "short"}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_rating_judge(tmp_path_factory.mktemp("harmonic_judge"), "12345")
+
+
+class TestHarmonicEval(ScorerContract):
+    """The contract, on a small vision-language model loaded from files."""
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def scorer(cls, folder: Path) -> HarmonicScorer:
+        options = {"device": "cpu", "max_characters": 300, "prompt": short_prompt()}
+        return load_scorer("harmoniceval", folder, **options)  # type: ignore[return-value]
+
+
+def scripted(rate: Any) -> ScriptedJudge:
+    return ScriptedJudge(distribution=rate)
+
+
+def criterion_of(question: Question) -> str:
+    return next(name for name in CRITERIA if name.capitalize() in question.text)
+
+
+def test_scores_are_those_of_plain_forward_passes() -> None:
+    model, processor = strict_llava("12345")
+    scorer = HarmonicScorer(LocalJudge(model, processor), gamma=0.6)
+    sample = SAMPLES[0]
+    rows = []
+    for criterion in CRITERIA:
+        text = scorer.prompt.question(criterion, "captioning", sample.candidate)
+        shows = scorer.prompt.sees_image(criterion)
+        content = [{"type": "image"}] * shows + [{"type": "text", "text": text}]
+        turns = [
+            {"role": "system", "content": [{"type": "text", "text": scorer.prompt.system}]},
+            {"role": "user", "content": content},
+        ]
+        prompt = processor.apply_chat_template(turns, add_generation_prompt=True, tokenize=False)
+        image = Image.open(BytesIO(sample.image)).convert("RGB") if shows else None  # type: ignore[arg-type]
+        inputs = processor(images=image, text=prompt, return_tensors="pt", add_special_tokens=False)
+        with torch.no_grad():
+            probabilities = model(**inputs).logits[0, -1].double().softmax(-1)
+        ids = [processor.tokenizer.convert_tokens_to_ids([digit, f"\u0120{digit}"]) for digit in "12345"]
+        rows.append([float(probabilities[same].sum()) for same in ids])
+    expected = aggregate(rows, 0.6)
+    table = scorer.score([sample])
+    assert table.scores[0] == pytest.approx([expected.overall, *expected.scores], abs=1e-5)
+    assert table.variances[0] == pytest.approx(expected.variances, abs=1e-5)
+    assert table.weights[0] == pytest.approx(expected.weights, abs=1e-5)
+    assert len(set(np.round(expected.scores, 4))) == 5
+
+
+def test_the_table_holds_scores_variances_and_weights_of_each_criterion() -> None:
+    given = {
+        "correctness": {"4": 0.45, "5": 0.45},  # the rest is on no rating
+        "completeness": {"1": 0.5, "5": 0.5},
+        "clarity": {"3": 1.0},
+        "fluency": {"2": 0.25, "4": 0.75},
+        "conciseness": {"1": 0.2, "2": 0.2, "3": 0.2, "4": 0.2, "5": 0.2},
+    }
+    scorer = HarmonicScorer(scripted(lambda question: given[criterion_of(question)]), gamma=1)
+    table = scorer.score([CaptionSample("A star.", PICTURE), CaptionSample("A star.")])
+    assert table.aspects == ("overall", "correctness", "completeness", "clarity", "fluency", "conciseness")
+    assert table.scores[0] == pytest.approx([17 / 5, 4.5, 3, 3, 3.5, 3])
+    assert table.variances[0] == pytest.approx([0.25, 4, 0, 0.75, 2])
+    assert table.weights[0] == pytest.approx([0.2] * 5)
+    assert np.isnan(table.scores[1]).all()
+    assert np.isnan(table.variances[1]).all()
+    assert np.isnan(table.weights[1]).all()
+    assert "needs an image" in table.errors[1]
+    harmonic = HarmonicScorer(scorer.judge).score([CaptionSample("A star.", PICTURE)])
+    assert harmonic.weights[0].argmax() == 2
+    assert harmonic.weights[0].argmin() == 1
+    assert harmonic.scores[0, 0] == pytest.approx(float(harmonic.weights[0] @ harmonic.scores[0, 1:]))
+
+
+def test_three_criteria_are_judged_without_the_image() -> None:
+    seen: dict[str, Question] = {}
+
+    def rate(question: Question) -> dict[str, float]:
+        seen[criterion_of(question)] = question
+        return {"3": 1.0}
+
+    HarmonicScorer(scripted(rate)).score([CaptionSample("A star.", PICTURE, ["never shown"])])
+    assert {name for name, question in seen.items() if question.image is PICTURE} == {"correctness", "completeness"}
+    assert {name for name, question in seen.items() if question.image is None} == {"clarity", "fluency", "conciseness"}
+    assert all("> A star." in question.text for question in seen.values())
+    assert not any("never shown" in question.text for question in seen.values())
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_the_task_chooses_the_words_and_the_question(task: str) -> None:
+    seen: dict[str, str] = {}
+
+    def rate(question: Question) -> dict[str, float]:
+        seen[criterion_of(question)] = question.text
+        return {"3": 1.0}
+
+    scorer = HarmonicScorer(scripted(rate), task=task)
+    asks = task in ("question_answering", "documents")
+    scorer.score([CaptionSample("Red.", PICTURE)], questions=["Which colour?"] if asks else None)
+    noun = {"captioning": "caption", "referring": "expression"}.get(task, "answer")
+    assert all(f"The {noun} to be rated:\n> Red." in text for text in seen.values())
+    assert not any("{" in text for text in seen.values())
+    shown = {name for name, text in seen.items() if "> Which colour?" in text}
+    assert shown == ({"correctness", "completeness"} if asks else set())
+    assert ("red box" in seen["correctness"]) == (task == "referring")
+
+
+def test_questions_must_fit_the_task_and_the_samples() -> None:
+    sample, judge = CaptionSample("Red.", PICTURE), scripted(lambda question: {"3": 1.0})
+    answers = HarmonicScorer(judge, task="documents")
+    for questions, message in (
+        (None, "needs questions="),
+        (["a", "b"], "list of 1 texts"),
+        ("a", "list of 1 texts"),
+        ([" "], r"questions\[0\]"),
+        ([3], r"questions\[0\]"),
+    ):
+        with pytest.raises(InvalidSampleError, match=message):
+            answers.score([sample], questions=questions)
+    with pytest.raises(InvalidSampleError, match="has no questions"):
+        HarmonicScorer(judge).score([sample], questions=["a"])
+    with pytest.raises(ConfigError, match="task 'poetry' is unknown; the prompt has captioning, question_answering"):
+        HarmonicScorer(judge, task="poetry")
+    with pytest.raises(ValueError, match="gamma"):
+        HarmonicScorer(judge, gamma=2)
+
+
+def test_equal_answers_to_different_questions_are_told_apart() -> None:
+    def rate(question: Question) -> dict[str, float]:
+        return {"5": 1.0} if "Which colour?" in question.text else {"1": 1.0}
+
+    table = HarmonicScorer(scripted(rate), task="question_answering").score(
+        [CaptionSample("Red.", PICTURE)] * 3, questions=["Which shape?", "Which colour?", "Which shape?"]
+    )
+    assert table.column("correctness").tolist() == [1, 5, 1]
+
+
+def test_missing_mass_and_failures_are_told_by_criterion() -> None:
+    def rate(question: Question) -> dict[str, float]:
+        if "> lost" in question.text and criterion_of(question) == "fluency":
+            return {"3": 0.001}
+        if "> broken" in question.text and criterion_of(question) == "clarity":
+            raise JudgeError("the server said no")
+        return {"3": 0.02}
+
+    samples = [CaptionSample(text, PICTURE) for text in ("lost", "broken", "fine")]
+    table = HarmonicScorer(scripted(rate)).score(samples)
+    assert sorted(table.errors) == [0, 1]
+    assert "fluency: the judge gave the ratings 1 to 5 a probability of 0.001 in all" in table.errors[0]
+    assert "clarity: the server said no" in table.errors[1]
+    assert table.scores[2] == pytest.approx([3] * 6)
+
+
+def test_a_tokenizer_that_writes_digits_together_is_no_obstacle() -> None:
+    pieces = ScriptedJudge(distribution=lambda question: {"3": 1.0}, pieces=lambda text: ("0", ".", "85"))
+    assert HarmonicScorer(pieces).score([CaptionSample("A.", PICTURE)]).scores.tolist() == [pytest.approx([3] * 6)]
+
+
+def test_prompt_gamma_and_task_travel_with_the_checkpoint(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(short_prompt()))
+    scorer = HarmonicScorer.from_pretrained(
+        folder, device="cpu", gamma=0.5, task="referring", prompt=tmp_path / "mine.yaml"
+    )
+    scorer.save_pretrained(tmp_path / "saved")
+    again = HarmonicScorer.from_pretrained(tmp_path / "saved", device="cpu")
+    assert (again.gamma, again.task, again.prompt) == (0.5, "referring", scorer.prompt)
+    assert again.fingerprint == scorer.fingerprint
+    assert HarmonicScorer.from_pretrained(tmp_path / "saved", device="cpu", gamma=1).fingerprint != scorer.fingerprint
+    assert again.score(SAMPLES[:2]).scores == pytest.approx(scorer.score(SAMPLES[:2]).scores, abs=1e-6)
+    with pytest.raises(CheckpointError, match="no judge for harmoniceval is shipped"):
+        load_scorer("harmoniceval")
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        (("criteria", "fluency", "levels"), ["a"], "'criteria: fluency: levels' must hold 5 texts"),
+        (("criteria", "fluency", "sees_image"), "no", "must be true or false"),
+        (("criteria", "fluency", "meaning"), "{who}", "got {who}"),
+        (("criteria", "taste"), {}, "criteria must hold the fields"),
+        (("tasks", "captioning", "question"), "no place", "must hold {question} exactly once"),
+        (("tasks", "captioning", "colour"), "red", "tasks: captioning must hold the fields"),
+        (("rubric",), "{levels}", "must hold {noun}, {criterion}, {levels} exactly once"),
+        (("candidate",), "{candidate}", "'candidate' must hold"),
+    ],
+)
+def test_prompts_that_cannot_work_are_refused(path: tuple[str, ...], value: Any, message: str, tmp_path: Path) -> None:
+    values = HarmonicPrompt.default().to_json()
+    place = values
+    for name in path[:-1]:
+        place = place[name]
+    place[path[-1]] = value
+    (tmp_path / "p.yaml").write_text(yaml.safe_dump(values))
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        HarmonicPrompt.of(tmp_path / "p.yaml")
