@@ -39,9 +39,10 @@ def fingerprint_file(path: Path) -> str:
 
 
 def fingerprint_source(source: Any) -> str:
-    """Names a scorer's `source`: hashes of a folder's config and tensors, else its name (a Hub id, `"embedded"`)."""
+    """Names a scorer's `source`: hashes of a folder's config, tokenizer, tensors, else its name (Hub id, `"embedded"`)."""
     folder = Path(source)
     if not folder.is_dir():
         return str(source)
-    files = sorted(path for path in folder.iterdir() if path.is_file() and path.suffix in {".json", ".safetensors"})
+    suffixes = {".json", ".safetensors", ".spm"}
+    files = sorted(path for path in folder.iterdir() if path.is_file() and path.suffix in suffixes)
     return ",".join(f"{path.name}:{fingerprint_file(path)[:16]}" for path in files)
