@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from PIL import Image
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import (
     CLIPImageProcessor,
     CLIPVisionConfig,
+    GenerationConfig,
     LlamaConfig,
     LlavaConfig,
     LlavaForConditionalGeneration,
@@ -22,8 +24,6 @@ from transformers import (
     Qwen2VLProcessor,
     Qwen2VLVideoProcessor,
 )
-
-from tests.toy_captioners import _ready
 
 TEMPLATE = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{% for c in m.content %}{% if c.type == 'image' %}IMAGE"
@@ -50,6 +50,20 @@ def byte_tokenizer(*special: str, merges: Sequence[tuple[str, str]] = MERGES) ->
         padding_side="left",
         extra_special_tokens={"image_token": "<image>"} if "<image>" in special else {},
     )
+
+
+def ready(model: Any, tokens: PreTrainedTokenizerFast) -> Any:
+    """Random weights with which the next token depends on the image and on every word."""
+    torch.manual_seed(0)
+    for name, parameter in model.named_parameters():
+        if parameter.ndim == 1 and "norm" in name and name.endswith("weight"):
+            torch.nn.init.ones_(parameter)
+        else:
+            torch.nn.init.normal_(parameter, std=0.3)
+    model.generation_config = GenerationConfig(
+        pad_token_id=tokens.pad_token_id, bos_token_id=tokens.bos_token_id, eos_token_id=tokens.eos_token_id
+    )
+    return model.eval()
 
 
 def llava(merges: Sequence[tuple[str, str]] = MERGES, length: int = 2048) -> tuple[Any, LlavaProcessor]:
@@ -88,7 +102,7 @@ def llava(merges: Sequence[tuple[str, str]] = MERGES, length: int = 2048) -> tup
         vision_feature_layer=-1,
         vision_feature_select_strategy="default",
     )
-    return _ready(LlavaForConditionalGeneration(config), tokens), processor
+    return ready(LlavaForConditionalGeneration(config), tokens), processor
 
 
 def qwen2_vl() -> tuple[Any, Qwen2VLProcessor]:
@@ -131,7 +145,7 @@ def qwen2_vl() -> tuple[Any, Qwen2VLProcessor]:
         image_token_id=image,
         video_token_id=video,
     )
-    return _ready(Qwen2VLForConditionalGeneration(config), tokens), processor
+    return ready(Qwen2VLForConditionalGeneration(config), tokens), processor
 
 
 def pictures(count: int, *, size: tuple[int, int] = (32, 32)) -> list[Image.Image]:
