@@ -39,7 +39,7 @@ def fingerprint_file(path: Path) -> str:
 
 
 def fingerprint_source(source: Any) -> str:
-    """Names a scorer's `source`: hashes of a folder's config, tokenizer, tensors, else its name (Hub id, `"embedded"`)."""
+    """Names a scorer's `source`: hashes of a folder's files of data, else its name (a Hub id, `"embedded"`)."""
     folder = Path(source)
     if not folder.is_dir():
         return str(source)
