@@ -13,8 +13,8 @@ from PIL import Image
 
 from reward.cli.main import main
 from reward.metrics.caparena.prompts import PairPrompt
+from tests.choosing_judge import choosing_llava, save_choosing_judge
 from tests.loopback_judge import loopback_judge
-from tests.rating_judges import save_rating_judge, strict_llava
 
 Run: TypeAlias = Callable[..., tuple[int, str]]
 BASELINES = ["GPT-4o-0806", "CogVLM2-llama3-chat-19B", "MiniCPM-V2.6-8B"]
@@ -39,7 +39,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model whose answers begin with 1, 2 or 0."""
-    return save_rating_judge(tmp_path_factory.mktemp("judge"), "120")
+    return save_choosing_judge(tmp_path_factory.mktemp("judge"))
 
 
 @pytest.fixture
@@ -116,7 +116,7 @@ def test_caparena_auto(run: Run, folder: Path, model: Path) -> None:
 
 def test_a_server_that_was_asked_is_not_asked_again(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    with loopback_judge(*strict_llava("120")) as server:
+    with loopback_judge(*choosing_llava()) as server:
         arguments = ["battle", folder / "old.json", folder / "new.json", "-i", folder / "images", "--judge", "tiny"]
         arguments += ["--server", server.endpoint, "--no-reasons", "--prices", "2,8", "--cache", folder / "answers.db"]
         code, err = run(*arguments, "-o", folder / "one.json")
