@@ -37,6 +37,13 @@ class LocalJudge:
 
     Raises:
         JudgeError: an encoder-decoder, or a processor without chat template.
+
+    Example:
+        >>> from importlib.resources import files
+        >>> judge = LocalJudge.from_pretrained(files("reward") / "assets" / "captioner", device="cpu")
+        >>> question = Question("Is this caption right? Answer 1 for yes, 0 for no.\\nCaption: A red star.")
+        >>> judge.answer_distribution([question], ["0", "1"]).shape
+        (1, 2)
     """
 
     def __init__(self, model: Any, processor: Any, *, batch_size: int = 16, name: str = "local") -> None:

@@ -45,7 +45,7 @@ class PromptWriter:
         markers.update(
             value for name in ("image_token", "video_token") if isinstance(value := getattr(processor, name, None), str)
         )
-        longest_first = sorted((marker for marker in markers if len(marker) > 1), key=len, reverse=True)
+        longest_first = sorted((marker for marker in markers if len(marker.strip()) > 1), key=len, reverse=True)
         self._markers = re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
 
     def text(self, question: Question) -> str:
