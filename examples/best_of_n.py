@@ -1,7 +1,7 @@
-"""Best-of-N with VELA against greedy decoding and against choosing with the oracle, on held-out scenes.
+"""Best-of-N with a caption metric against greedy decoding and choosing with the oracle, on held-out scenes.
 
     python examples/best_of_n.py --output runs/best_of_n
-    python examples/best_of_n.py --scenes 400 --n 4 --output runs/best_of_4
+    python examples/best_of_n.py --reward both --scenes 400 --n 4 --output runs/best_of_4
 
 Writes best_of_n.md and best_of_n.json, which also holds all candidates with their rewards.
 """
@@ -18,23 +18,34 @@ from integrations.demo.captioner import MAX_NEW_TOKENS, load_captioner
 from integrations.demo.choosing import measure_choice
 from integrations.demo.quality import MEASURES
 from integrations.demo.results import SEED
-from reward import VelaReward
+from reward import BeitScoreReward, MetricReward, VelaReward
 from reward.metaeval import markdown_table
 from reward.scenes import make_dataset
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--vela", default="embedded", help="checkpoint of the metric")
+    parser.add_argument(
+        "--reward", choices=("vela", "beitscore", "both"), default="vela", help="what chooses; default: vela"
+    )
+    parser.add_argument("--vela", default="embedded", help="checkpoint of VELA")
+    parser.add_argument("--beitscore", default="embedded", help="checkpoint of BEiTScore")
     parser.add_argument("--captioner", default="embedded", help="checkpoint of the captioner")
     parser.add_argument("--scenes", type=int, default=200, help="held-out scenes; default: %(default)s")
     parser.add_argument("--n", type=int, default=16, help="candidates a scene; default: %(default)s")
-    parser.add_argument("--without-references", action="store_true", help="the metric sees only the picture")
+    parser.add_argument(
+        "--without-references", action="store_true", help="VELA sees only the picture, as BEiTScore does"
+    )
     parser.add_argument("--seed", type=int, default=SEED, help="of the scenes; default: %(default)s")
     parser.add_argument("--max-new-tokens", type=int, default=MAX_NEW_TOKENS, help="default: %(default)s")
     parser.add_argument("--output", type=Path, required=True, help="folder for best_of_n.md and best_of_n.json")
     options = parser.parse_args(argv)
 
+    rewards: dict[str, MetricReward] = {}
+    if options.reward != "beitscore":
+        rewards["VELA"] = VelaReward(options.vela, device="cpu")
+    if options.reward != "vela":
+        rewards["BEiTScore"] = BeitScoreReward(options.beitscore, device="cpu")
     rows = make_dataset(options.scenes, options.seed)
     model, processor = load_captioner(options.captioner)
     part = measure_choice(
@@ -43,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         list(rows["image"]),
         None if options.without_references else list(rows["refs"]),
         list(rows["scene"]),
-        VelaReward(options.vela, device="cpu"),
+        rewards,
         n=options.n,
         max_new_tokens=options.max_new_tokens,
     )
@@ -52,8 +63,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         markdown_table(part.means, MEASURES, title="captions"),
         markdown_table(part.differences, MEASURES, title="paired difference", signed=True),
     ]
-    if part.gap_closed is not None:
-        tables.append(f"VELA goes {part.gap_closed:.0%} of the way from greedy to the oracle's choice in F1.")
+    for name, share in part.gap_closed.items():
+        tables.append(f"{name} goes {share:.0%} of the way from greedy to the oracle's choice in F1.")
     text = "\n\n".join(tables) + "\n"
     options.output.mkdir(parents=True, exist_ok=True)
     (options.output / "best_of_n.md").write_text(text, encoding="utf-8")

@@ -1,1 +1,1 @@
-"""The demo: VELA against baselines, best-of-N, GRPO and offline scoring on held-out scenes, in one report."""
+"""The demo: metrics against baselines, best-of-N, GRPO and offline scoring on held-out scenes, in one report."""

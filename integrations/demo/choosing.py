@@ -1,8 +1,8 @@
-"""Greedy captions against the best of N: chosen by VELA, and by the oracle itself."""
+"""Greedy captions against the best of N: chosen by rewards, and by the oracle itself."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,7 +14,8 @@ from transformers import PreTrainedModel, set_seed
 from integrations.demo.captioner import MAX_NEW_TOKENS, caption_texts, prompt_inputs, write_captions
 from integrations.demo.quality import compare_systems, judge_captions, mean_quality
 from integrations.hf_generate import BestOfN
-from reward.decoding.candidates import RatesCaptions
+from reward.decoding.candidates import RatesCaptions, rate_candidates
+from reward.decoding.selection import rank
 from reward.metaeval import Interval, bootstrap_weights
 from reward.scenes import Scene
 
@@ -32,21 +33,21 @@ class ChoicePart:
         n: candidates a scene.
         means: {system: {measure: mean over scenes}}.
         differences: {"system - system": {measure: paired difference}}.
-        gap_closed: share of the way from greedy to the oracle's choice, in F1, that the reward's choice goes; None if
+        gap_closed: {reward: share of the way from greedy to the oracle's choice, in F1, that its choice goes}; empty if
             the oracle finds nothing better than greedy.
         captions: {system: one caption a scene}.
         candidates: the n candidates of each scene.
-        rewards: their rewards.
+        rewards: {reward: their rewards}.
     """
 
     scenes: int
     n: int
     means: dict[str, dict[str, Interval]]
     differences: dict[str, dict[str, Interval]]
-    gap_closed: float | None
+    gap_closed: dict[str, float]
     captions: dict[str, list[str]]
     candidates: list[list[str]] = field(repr=False)
-    rewards: list[list[float | None]] = field(repr=False)
+    rewards: dict[str, list[list[float | None]]] = field(repr=False)
 
 
 def choose_best(
@@ -97,7 +98,7 @@ def measure_choice(
     images: Sequence[Image.Image],
     references: Sequence[Sequence[str]] | None,
     scenes: Sequence[Scene | str],
-    reward: RatesCaptions,
+    rewards: Mapping[str, RatesCaptions],
     *,
     n: int,
     greedy: Sequence[str] | None = None,
@@ -105,12 +106,12 @@ def measure_choice(
     max_new_tokens: int = MAX_NEW_TOKENS,
     resamples: int = 1000,
 ) -> ChoicePart:
-    """Compares greedy captions, single samples, the reward's choice of n, and the oracle's choice of the same n.
+    """Compares greedy captions, single samples, each reward's choice of n, and the oracle's choice of the same n.
 
     Args:
         model, processor: the captioner.
         images, references, scenes: N scenes; references None for none.
-        reward: chooses, such as `VelaReward()`.
+        rewards: {name: chooses}, such as {"VELA": VelaReward()}; all choose among the same candidates.
         n: candidates a scene.
         greedy: greedy captions, if they are known already.
         seed: of the sampling.
@@ -119,26 +120,31 @@ def measure_choice(
     """
     if greedy is None:
         greedy = [group[0] for group in write_captions(model, processor, images, max_new_tokens=max_new_tokens)]
-    chosen, candidates, rewards = choose_best(
+    (first, reward), *others = rewards.items()
+    chosen, candidates, rated = choose_best(
         model, processor, images, references, reward, n=n, seed=seed, max_new_tokens=max_new_tokens
     )
-    by_oracle = []
+    captions, numbers = {"greedy": list(greedy), f"best of {n} by {first}": chosen}, {first: rated}
+    for name, reward in others:
+        known = [()] * len(images) if references is None else references
+        numbers[name] = rate_candidates(candidates, images, known, reward)
+        captions[f"best of {n} by {name}"] = [
+            group[rank(own)[0]] for group, own in zip(candidates, numbers[name], strict=True)
+        ]
+    oracle = f"best of {n} by the oracle"
+    captions[oracle] = []
     for group, scene in zip(candidates, scenes, strict=True):
         f1 = judge_captions(group, [scene] * len(group))["f1"]
-        by_oracle.append(group[int(np.argmax(f1))])
-    vela, oracle = f"best of {n} by VELA", f"best of {n} by the oracle"
-    captions = {"greedy": list(greedy), vela: chosen, oracle: by_oracle}
+        captions[oracle].append(group[int(np.argmax(f1))])
     quality = {name: judge_captions(texts, scenes) for name, texts in captions.items()}
-    quality = {
-        "greedy": quality["greedy"],
-        "one sample": mean_quality(candidates, scenes),
-        vela: quality[vela],
-        oracle: quality[oracle],
-    }
-    pairs = [(vela, "greedy"), (vela, "one sample"), (oracle, vela)]
+    quality = {"greedy": quality.pop("greedy"), "one sample": mean_quality(candidates, scenes), **quality}
+    choices = [f"best of {n} by {name}" for name in rewards]
+    pairs = [(choice, other) for choice in choices for other in ("greedy", "one sample")]
+    pairs += [(oracle, choice) for choice in choices]
+    pairs += [(choices[0], choice) for choice in choices[1:]]
     means, differences = compare_systems(quality, pairs, bootstrap_weights(len(scenes), resamples=resamples))
-    way = means[oracle]["f1"].value - means["greedy"]["f1"].value
-    gained = means[vela]["f1"].value - means["greedy"]["f1"].value
-    return ChoicePart(
-        len(scenes), n, means, differences, gained / way if way > 0 else None, captions, candidates, rewards
-    )
+    start = means["greedy"]["f1"].value
+    way = means[oracle]["f1"].value - start
+    gone = {name: means[choice]["f1"].value - start for name, choice in zip(rewards, choices, strict=True)}
+    gap_closed = {name: distance / way for name, distance in gone.items()} if way > 0 else {}
+    return ChoicePart(len(scenes), n, means, differences, gap_closed, captions, candidates, numbers)

@@ -18,7 +18,7 @@ def demo(
         bool, typer.Option(help="Tiny sizes: shows that everything runs, but its figures mean nothing.")
     ] = False,
 ) -> None:
-    """Show what the embedded VELA can do: metric, best-of-N, GRPO, offline scoring. Offline, on the CPU.
+    """Show what the embedded metrics can do: agreement, best-of-N, GRPO, offline scoring. Offline, on the CPU.
 
     All of it runs on scenes that no model was trained on. Ctrl-C stops; what was done so far is in the report.
     """

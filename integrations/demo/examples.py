@@ -1,4 +1,4 @@
-"""Example scenes of the report: picture, captions of each system, and what VELA and the oracle say of them."""
+"""Example scenes of the report: picture, captions of each system, and what metrics and the oracle say of them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class JudgedCaption:
     Args:
         system: who wrote it.
         text: the caption.
-        scores: {aspect: VELA's score}.
+        scores: {aspect, or name of a metric with a single one: score}.
         f1, recall, precision: the oracle's.
         wrong: false claims, in words.
         missing: number of facts left out.
@@ -53,7 +53,7 @@ def make_examples(
     references: Sequence[Sequence[str]],
     scenes: Sequence[str],
     systems: Mapping[str, Sequence[str]],
-    scorer: Scorer,
+    scorers: Mapping[str, Scorer],
     *,
     count: int = 6,
 ) -> list[Example]:
@@ -62,11 +62,16 @@ def make_examples(
     rows = zip(images, references, scenes, *systems.values(), strict=True)
     for image, known, scene, *captions in islice(rows, count):
         visible = [text if text.strip() else "(empty)" for text in captions]
-        table = scorer.score([CaptionSample(text, image=image, references=known) for text in visible])
+        samples = [CaptionSample(text, image=image, references=known) for text in visible]
+        columns: dict[str, list[float]] = {}
+        for name, scorer in scorers.items():
+            table = scorer.score(samples)
+            several = len(table.aspects) > 1
+            columns |= {aspect if several else name: table.column(aspect).tolist() for aspect in table.aspects}
         judged = []
         for row, (system, text) in enumerate(zip(systems, visible, strict=True)):
             verdict = oracle.score(text, scene)
-            scores = {aspect: float(table.scores[row, k]) for k, aspect in enumerate(table.aspects)}
+            scores = {name: column[row] for name, column in columns.items()}
             wrong = sorted(fact_words(fact) for fact in verdict.wrong)
             judged.append(
                 JudgedCaption(

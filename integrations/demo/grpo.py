@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from PIL import Image
 from transformers import PreTrainedModel, PrinterCallback, TrainerCallback
@@ -17,6 +17,7 @@ from integrations.demo.quality import compare_systems, judge_captions, mean_qual
 from integrations.trl import make_prompt_dataset
 from reward.functions.completions import completion_text
 from reward.metaeval import Interval, bootstrap_weights
+from reward.metrics.vela.spec import SPEC
 from reward.scenes import Scene
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ def train_with_grpo(
         args=config,
         train_dataset=make_prompt_dataset(rows, PROMPT, references_column="refs"),
         processing_class=processor,
-        callbacks=[_Curve(reward.__name__, on_log)],
+        callbacks=[_Curve(on_log)],
     )
     trainer.remove_callback(PrinterCallback)
     last = get_last_checkpoint(folder) if save_steps is not None and folder.is_dir() else None
@@ -163,18 +164,17 @@ _oracle_f1.__name__ = "oracle_f1"  # under which the trainer logs it
 class _Curve(TrainerCallback):
     """Hands the logs of the trainer on, under short names."""
 
-    def __init__(self, reward: str, report: Callable[[dict[str, float]], None]) -> None:
-        self.names = {
-            "reward": "reward",
-            "rewards/oracle_f1/mean": "oracle_f1",
-            "completions/mean_length": "tokens",
-            f"{reward}/descriptiveness": "descriptiveness",
-            f"{reward}/relevance": "relevance",
-            f"{reward}/fluency": "fluency",
-        }
+    names: ClassVar = {"reward": "reward", "rewards/oracle_f1/mean": "oracle_f1", "completions/mean_length": "tokens"}
+
+    def __init__(self, report: Callable[[dict[str, float]], None]) -> None:
         self.report = report
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_: Any) -> None:
-        found = {short: float(logs[name]) for name, short in self.names.items() if logs and name in logs}
+        logs = logs or {}
+        found = {short: float(logs[name]) for name, short in self.names.items() if name in logs}
+        for name, value in logs.items():  # a VELA logs its aspects under a name of its own
+            aspect = name.rpartition("/")[2]
+            if aspect in SPEC.aspects:
+                found[aspect] = float(value)
         if found:  # the last log, of the whole run, has none of them
             self.report({"step": float(state.global_step), **found})

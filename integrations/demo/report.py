@@ -13,6 +13,7 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined
 from PIL import Image
 
+from integrations.demo.agreement import CEILING
 from integrations.demo.charts import curves, interval_plot
 from integrations.demo.examples import Example
 from integrations.demo.results import Results
@@ -58,8 +59,9 @@ def _headlines(results: Results) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     if results.agreement is not None:
         rows = results.agreement.agreement
-        vela = next(iter(results.agreement.differences))
-        baselines = [name for name in rows if not name.startswith("VELA") and "ceiling" not in name]
+        learned = results.agreement.differences
+        vela = next(iter(learned))
+        baselines = [name for name in rows if name not in learned and name != CEILING]
         best = max(baselines, key=lambda name: rows[name][MEAN].value)
         found.append(
             {
@@ -67,11 +69,11 @@ def _headlines(results: Results) -> list[dict[str, Any]]:
                 "before": f"{rows[best][MEAN].value:.2f}",
                 "after": f"{rows[vela][MEAN].value:.2f}",
                 "what": f"tau-c, mean of three aspects: best baseline ({best}) and {vela}",
-                "difference": results.agreement.differences[vela][best][MEAN],
+                "difference": learned[vela][best][MEAN],
             }
         )
     if results.choice is not None:
-        chosen = f"best of {results.choice.n} by VELA"
+        chosen = f"best of {results.choice.n} by {next(iter(results.choice.rewards))}"
         found.append(_change(f"Best of {results.choice.n}", "greedy", chosen, results.choice))
     if results.grpo is not None and results.grpo.differences:
         found.append(_change("GRPO", "greedy, before", "greedy, after", results.grpo))
@@ -108,7 +110,7 @@ def _agreement_plots(results: Results) -> dict[str, str]:
     for aspect in (*ASPECTS, MEAN):
         rows = {name: row[aspect] for name, row in part.agreement.items()}
         rows[RATER] = part.against_two[RATER][aspect]
-        kinds = dict.fromkeys(part.differences, "ours") | {name: "bound" for name in rows if "ceiling" in name}
+        kinds = dict.fromkeys(part.differences, "ours") | {CEILING: "bound"}
         plots[aspect] = interval_plot(rows, kinds=kinds | {RATER: "bound"}, low=-0.1, high=1.0)
     return plots
 
@@ -117,7 +119,7 @@ def _choice_plot(results: Results) -> str:
     if results.choice is None:
         return ""
     rows = {name: row["f1"] for name, row in results.choice.means.items()}
-    kinds = {name: "ours" if "VELA" in name else "bound" for name in rows if "best of" in name}
+    kinds = {name: "bound" if name.endswith("the oracle") else "ours" for name in rows if "best of" in name}
     return interval_plot(rows, kinds=kinds)
 
 

@@ -62,7 +62,7 @@ class Results:
 
     Args:
         version: of this package.
-        vela, captioner: the checkpoints used.
+        vela, beitscore, captioner: the checkpoints used.
         sizes: see `Sizes`.
         agreement, choice, grpo, offline: the parts.
         seconds: {part: time it took}.
@@ -71,6 +71,7 @@ class Results:
 
     version: str
     vela: str
+    beitscore: str | None
     captioner: str
     sizes: Sizes
     agreement: AgreementPart | None = None

@@ -22,8 +22,9 @@ from integrations.demo.offline import score_files, write_captions_file
 from integrations.demo.report import write_report
 from integrations.demo.results import SEED, Results, Sizes
 from integrations.demo.tables import agreement_table, choice_table, grpo_table, offline_table
-from reward import VelaReward
+from reward import BeitScoreReward, MetricReward, VelaReward, load_scorer
 from reward.errors import OutputError
+from reward.metrics.base import Scorer
 from reward.metrics.vela.scorer import VelaScorer
 from reward.scenes import make_dataset
 
@@ -35,6 +36,7 @@ def run_demo(
     sizes: Sizes | None = None,
     *,
     vela: str | os.PathLike[str] = "embedded",
+    beitscore: str | os.PathLike[str] | None = None,
     captioner: str | os.PathLike[str] = "embedded",
     console: Console | None = None,
 ) -> Results:
@@ -43,7 +45,7 @@ def run_demo(
     Args:
         output: folder for `report.html`, `figures.json` and the scored files; made if absent.
         sizes: how much of everything.
-        vela: checkpoint of the metric.
+        vela, beitscore: checkpoints of the metrics; None leaves BEiTScore out.
         captioner: checkpoint of the captioner.
         console: where tables go; standard output by default.
 
@@ -51,7 +53,7 @@ def run_demo(
         CheckpointError: a checkpoint is missing or unfit.
         OutputError: the folder cannot be written.
     """
-    demo = _Demo(output, sizes or Sizes(), vela, captioner, console or Console())
+    demo = _Demo(output, sizes or Sizes(), vela, beitscore, captioner, console or Console())
     demo.run()
     return demo.results
 
@@ -64,20 +66,27 @@ class _Demo:
         output: Path,
         sizes: Sizes,
         vela: str | os.PathLike[str],
+        beitscore: str | os.PathLike[str] | None,
         captioner: str | os.PathLike[str],
         console: Console,
     ) -> None:
         self.output, self.sizes, self.console = output, sizes, console
-        self.results = Results(reward.__version__, os.fspath(vela), os.fspath(captioner), sizes)
+        named = None if beitscore is None else os.fspath(beitscore)
+        self.results = Results(reward.__version__, os.fspath(vela), named, os.fspath(captioner), sizes)
         try:
             output.mkdir(parents=True, exist_ok=True)
             self.write()
         except OSError as error:
             raise OutputError(f"cannot write to {str(output)!r}: {error.strerror or error}") from error
         self.scorer = VelaScorer.from_pretrained(vela, device="cpu")
+        self.beitscore: dict[str, Scorer] = {}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # the report says what the embedded checkpoint is good for
             self.reward = VelaReward(vela, device="cpu")
+            self.rewards: dict[str, MetricReward] = {"VELA": self.reward}
+            if beitscore is not None:
+                self.beitscore["BEiTScore"] = load_scorer("beitscore", beitscore, device="cpu")
+                self.rewards["BEiTScore"] = BeitScoreReward(beitscore, device="cpu")
         self.model, self.processor = load_captioner(captioner)
         rows = make_dataset(sizes.scenes, SEED)
         self.images, self.references, self.scenes = list(rows["image"]), list(rows["refs"]), list(rows["scene"])
@@ -106,6 +115,7 @@ class _Demo:
     def agreement(self, status: Status) -> None:
         found = measure_agreement(
             {"VELA": self.scorer},
+            self.beitscore,
             samples=self.sizes.samples,
             seed=SEED,
             clip=self.scorer,
@@ -121,7 +131,7 @@ class _Demo:
             self.images,
             self.references,
             self.scenes,
-            self.reward,
+            self.rewards,
             n=self.sizes.n,
             max_new_tokens=self.sizes.max_new_tokens,
             resamples=self.sizes.resamples,
@@ -183,5 +193,6 @@ class _Demo:
         """Brings report.html and figures.json up to date."""
         examples = []
         if self.results.choice is not None:
-            examples = make_examples(self.images, self.references, self.scenes, self.systems, self.scorer)
+            scorers = {"VELA": self.scorer, **self.beitscore}
+            examples = make_examples(self.images, self.references, self.scenes, self.systems, scorers)
         write_report(self.output, self.results, examples)

@@ -8,7 +8,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-from integrations.demo.agreement import AgreementPart
+from integrations.demo.agreement import CEILING, AgreementPart
 from integrations.demo.choosing import ChoicePart
 from integrations.demo.grpo import GrpoPart
 from integrations.demo.offline import OfflinePart
@@ -22,16 +22,16 @@ _QUALITY = {"f1": "oracle F1", "recall": "recall", "precision": "precision", "wo
 
 
 def agreement_table(part: AgreementPart) -> Table:
-    """Agreement of metrics with ratings, then VELA's paired differences from the baselines."""
+    """Agreement of metrics with ratings, then paired differences of the learned ones from the baselines."""
     table = _table(f"Kendall's tau-c with the mean of three raters, {part.samples} held-out scenes", [*ASPECTS, MEAN])
     _add_rows(table, part.agreement, [*ASPECTS, MEAN])
     table.add_row(f"{RATER} (with the other two)", *_cells(part.against_two[RATER], [*ASPECTS, MEAN]))
     table.add_section()
-    for vela, rows in part.differences.items():
+    for name, rows in part.differences.items():
         for other, row in rows.items():
-            if not other.startswith("VELA") and "ceiling" not in other:
-                table.add_row(f"{vela} - {other}", *_cells(row, [*ASPECTS, MEAN], signed=True))
-        table.add_row(f"{vela} - {RATER}", *_cells(part.differences_from_rater[vela], [*ASPECTS, MEAN], signed=True))
+            if other not in part.differences and other != CEILING:
+                table.add_row(f"{name} - {other}", *_cells(row, [*ASPECTS, MEAN], signed=True))
+        table.add_row(f"{name} - {RATER}", *_cells(part.differences_from_rater[name], [*ASPECTS, MEAN], signed=True))
     return table
 
 
@@ -42,8 +42,9 @@ def choice_table(part: ChoicePart) -> Table:
     table.add_section()
     for name, row in part.differences.items():
         table.add_row(name, *_cells(row, list(_QUALITY), signed=True))
-    if part.gap_closed is not None:
-        table.caption = f"VELA goes {part.gap_closed:.0%} of the way from greedy to the oracle's choice in F1"
+    if part.gap_closed:
+        ways = " and ".join(f"{name} goes {share:.0%}" for name, share in part.gap_closed.items())
+        table.caption = f"{ways} of the way from greedy to the oracle's choice in F1"
         table.caption_justify = "left"
     return table
 

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from examples import best_of_n, evaluate_beitscore, evaluate_vela, grpo_vela, rerank_candidates, score_captions
+from examples import best_of_n, evaluate_beitscore, evaluate_vela, grpo_captioner, rerank_candidates, score_captions
 from examples.embedded import make
 from integrations.demo.captioner import load_captioner
 from reward import CaptionSample, load_scorer
 from reward.scenes import CATEGORIES, make_dataset
 
 FOLDER = Path(score_captions.__file__).parent
-TESTED = {"score_captions", "rerank_candidates", "best_of_n", "evaluate_beitscore", "evaluate_vela", "grpo_vela"}
+TESTED = {"score_captions", "rerank_candidates", "best_of_n", "evaluate_beitscore", "evaluate_vela", "grpo_captioner"}
 
 
 def test_the_embedded_checkpoints_can_be_made(tmp_path):
@@ -113,18 +113,48 @@ def test_best_of_n(scene_vela_folder, captioner_folder, tmp_path):
     assert "| best of 4 by VELA |" in (tmp_path / "best_of_n.md").read_text()
     figures = json.loads((tmp_path / "best_of_n.json").read_text())
     for chosen, group, rewards in zip(
-        figures["captions"]["best of 4 by VELA"], figures["candidates"], figures["rewards"], strict=True
+        figures["captions"]["best of 4 by VELA"], figures["candidates"], figures["rewards"]["VELA"], strict=True
     ):
         assert chosen == group[max(range(4), key=lambda k: -1 if rewards[k] is None else rewards[k])]
 
 
-def test_grpo_vela_with_its_controls_and_again_from_what_is_kept(
-    scene_vela_folder, captioner_folder, tmp_path, monkeypatch
+def test_best_of_n_by_two_metrics_among_the_same_candidates(
+    scene_vela_folder, scene_beitscore_folder, captioner_folder, tmp_path
 ):
+    models = ["--vela", str(scene_vela_folder), "--captioner", str(captioner_folder)]
+    models += ["--beitscore", str(scene_beitscore_folder), "--reward", "both"]
+    best_of_n.main([*models, "--scenes", "3", "--n", "4", "--max-new-tokens", "8", "--output", str(tmp_path)])
+    text = (tmp_path / "best_of_n.md").read_text()
+    figures = json.loads((tmp_path / "best_of_n.json").read_text())
+    for name in ("VELA", "BEiTScore"):
+        assert f"| best of 4 by {name} |" in text
+        rewards = figures["rewards"][name]
+        for chosen, group, own in zip(
+            figures["captions"][f"best of 4 by {name}"], figures["candidates"], rewards, strict=True
+        ):
+            assert chosen == group[max(range(4), key=lambda k: -1 if own[k] is None else own[k])]
+    assert figures["rewards"]["VELA"] != figures["rewards"]["BEiTScore"]
+
+
+@pytest.mark.parametrize("reward", ["beitscore", "both"])
+def test_grpo_with_other_rewards(reward, scene_vela_folder, scene_beitscore_folder, captioner_folder, tmp_path):
+    models = ["--vela", str(scene_vela_folder), "--beitscore", str(scene_beitscore_folder), "--reward", reward]
+    sizes = ["--scenes", "2", "--samples", "1", "--steps", "2", "--prompts", "1", "--generations", "4"]
+    arguments = [*models, "--captioner", str(captioner_folder), *sizes, "--max-new-tokens", "8", "--lr", "0.01"]
+    grpo_captioner.main([*arguments, "--output", str(tmp_path)])
+    name = grpo_captioner.METRICS[reward]
+    assert f"| GRPO with {name}, greedy |" in (tmp_path / "grpo.md").read_text()
+    curve = (tmp_path / f"GRPO with {name}".replace(" ", "_") / "curve.jsonl").read_text().splitlines()
+    steps = [json.loads(line) for line in curve]
+    assert all(0 < step["reward"] < 1 for step in steps)
+    assert ("fluency" in steps[0]) == (reward == "both")
+
+
+def test_grpo_with_its_controls_and_again_from_what_is_kept(scene_vela_folder, captioner_folder, tmp_path, monkeypatch):
     models = ["--vela", str(scene_vela_folder), "--captioner", str(captioner_folder)]
     sizes = ["--scenes", "3", "--samples", "2", "--steps", "4", "--prompts", "1", "--generations", "4"]
     arguments = [*models, *sizes, "--max-new-tokens", "8", "--lr", "0.01", "--output", str(tmp_path)]
-    grpo_vela.main(arguments)
+    grpo_captioner.main(arguments)
     text = (tmp_path / "grpo.md").read_text()
     for row in ("base, sampled at 0.5", "GRPO with VELA, greedy", "GRPO with shuffled rewards, sampled"):
         assert f"| {row} |" in text
@@ -135,18 +165,18 @@ def test_grpo_vela_with_its_controls_and_again_from_what_is_kept(
     def refuse(*arguments, **options):
         raise AssertionError("trained again")
 
-    monkeypatch.setattr(grpo_vela, "train_with_grpo", refuse)
+    monkeypatch.setattr(grpo_captioner, "train_with_grpo", refuse)
     (tmp_path / "GRPO_with_VELA" / "captions_greedy.json").unlink()
     (tmp_path / "grpo.md").unlink()
-    grpo_vela.main(arguments)
+    grpo_captioner.main(arguments)
     assert (tmp_path / "grpo.md").read_text() == text
 
 
-def test_grpo_vela_refuses_pieces_of_other_options(tmp_path, capsys):
+def test_grpo_refuses_pieces_of_other_options(tmp_path, capsys):
     asked = {"steps": "4"}
     (tmp_path / "options.json").write_text(json.dumps(asked))
     with pytest.raises(SystemExit):
-        grpo_vela.main(["--steps", "5", "--output", str(tmp_path)])
+        grpo_captioner.main(["--steps", "5", "--output", str(tmp_path)])
     assert "steps=5 (was 4)" in capsys.readouterr().err
 
 
@@ -157,7 +187,7 @@ def test_shuffled_rewards_are_the_same_numbers_within_each_group():
         def __call__(self, prompts, completions, **columns):
             return [float(completion) for completion in completions]
 
-    shuffled = grpo_vela.ShuffledReward(Reward(), group=4, seed=0)
+    shuffled = grpo_captioner.ShuffledReward(Reward(), group=4, seed=0)
     dealt = shuffled(prompts=[""] * 8, completions=list(range(8)))
     assert (sorted(dealt[:4]), sorted(dealt[4:])) == ([0, 1, 2, 3], [4, 5, 6, 7])
     assert dealt != list(range(8))
@@ -165,7 +195,7 @@ def test_shuffled_rewards_are_the_same_numbers_within_each_group():
 
 
 @pytest.mark.parametrize(
-    "example", [best_of_n, evaluate_beitscore, evaluate_vela, grpo_vela, rerank_candidates, score_captions]
+    "example", [best_of_n, evaluate_beitscore, evaluate_vela, grpo_captioner, rerank_candidates, score_captions]
 )
 def test_help_says_what_it_does(example, capsys):
     with pytest.raises(SystemExit) as stop:

@@ -87,6 +87,20 @@ def test_agreement_knows_the_truth_from_the_baselines():
     assert set(found.against_two) == {"single rater", "VELA, with references", "VELA, without references"}
 
 
+def test_a_metric_with_one_score_gives_it_for_every_aspect_and_sees_no_references():
+    class Words:
+        def score(self, samples, *, batch_size=None, progress=False):
+            assert not any(sample.references for sample in samples)
+            return ScoreTable(np.array([[len(s.candidate.split())] for s in samples], dtype=float), ("overall",))
+
+    found = measure_agreement({"VELA": TruthScorer(make_dataset(30, 5))}, {"words": Words()}, samples=30, seed=5)
+    assert found.agreement["words"] == found.agreement["length"]
+    assert found.differences["words"]["length"]["mean"].value == 0
+    assert found.differences["words"]["VELA, with references"]["rel"].high < 0
+    assert "words" in found.against_two
+    assert "words" in found.differences_from_rater
+
+
 def test_clip_score_is_the_cosine_of_the_image_branch(scene_vela_folder):
     scorer = load_scorer("vela", scene_vela_folder, device="cpu")
     samples = caption_samples(make_dataset(40, 5))
@@ -139,14 +153,28 @@ def test_the_gap_to_the_oracle_is_closed_by_the_oracle_and_not_by_chance(caption
     greedy = captions_of_quality(0.3, 0)
 
     def measured(reward):
-        return measure_choice(*captioner, IMAGES, None, SCENES, reward, n=8, greedy=greedy, resamples=200)
+        return measure_choice(*captioner, IMAGES, None, SCENES, {"VELA": reward}, n=8, greedy=greedy, resamples=200)
 
     best = measured(OracleReward())
-    assert best.gap_closed == pytest.approx(1)
+    assert best.gap_closed["VELA"] == pytest.approx(1)
     assert best.differences["best of 8 by VELA - greedy"]["f1"].low > 0
     assert best.differences["best of 8 by the oracle - best of 8 by VELA"]["f1"].value == 0
     by_length = measured(MetricReward("length"))
-    assert 0 < by_length.gap_closed < 1
+    assert 0 < by_length.gap_closed["VELA"] < 1
+    both = measure_choice(
+        *captioner,
+        IMAGES,
+        None,
+        SCENES,
+        {"length": MetricReward("length"), "truth": OracleReward()},
+        n=8,
+        greedy=greedy,
+        resamples=200,
+    )
+    assert both.gap_closed == {"length": by_length.gap_closed["VELA"], "truth": pytest.approx(1)}
+    assert both.captions["best of 8 by truth"] == best.captions["best of 8 by VELA"]
+    assert both.differences["best of 8 by length - best of 8 by truth"]["f1"].high < 0
+    assert both.rewards["truth"] == best.rewards["VELA"]
     one, mean = (
         by_length.means["one sample"]["f1"].value,
         np.mean([judge_captions(g, [s] * 8)["f1"] for g, s in zip(candidates, SCENES, strict=True)]),

@@ -71,18 +71,18 @@ def test_examples_name_what_is_false_and_count_what_is_missing():
     rng = random.Random(0)
     wrong = make_error(SCENE, "background", rng)
     systems = {"true": [describe(SCENE, rng).text], "false": [describe(wrong, rng).text], "empty": [""]}
-    (example,) = make_examples([render(SCENE)], [()], [SCENE.to_json()], systems, Even())
+    (example,) = make_examples([render(SCENE)], [()], [SCENE.to_json()], systems, {"Even": Even()})
     true, false, empty = example.captions
     assert (true.f1, true.wrong, true.missing) == (1.0, [], 0)
     assert false.wrong == [f"background {wrong.background}"]
     assert false.missing == 1
     assert (empty.text, empty.recall) == ("(empty)", 0)
-    assert true.scores == {"relevance": 0.25}
+    assert true.scores == {"Even": 0.25}
 
 
 def test_captions_cannot_write_html(tmp_path):
     caption = JudgedCaption("greedy", "<script>alert(1)</script> & more", {}, 0.5, 0.5, 0.5, ["<b>"], 0)
-    results = Results("1.0", "embedded", "embedded", QUICK)
+    results = Results("1.0", "embedded", None, "embedded", QUICK)
     html = write_report(tmp_path, results, [Example(Image.new("RGB", (8, 8)), [caption])]).read_text(encoding="utf-8")
     assert "<script" not in html
     assert "&lt;script&gt;alert(1)&lt;/script&gt; &amp; more" in html
@@ -92,10 +92,11 @@ def test_captions_cannot_write_html(tmp_path):
 
 def test_more_faults_are_worse_and_more_words_are_neither(tmp_path):
     rise = dict.fromkeys(("f1", "recall", "precision", "faults", "words"), Interval(0.2, 0.1, 0.3))
-    results = Results("1.0", "embedded", "embedded", QUICK)
+    results = Results("1.0", "embedded", None, "embedded", QUICK)
     results.choice = ChoicePart(
-        1, 4, dict.fromkeys(CHOICE, rise), {f"{CHOICE[2]} - {CHOICE[0]}": rise}, 0.5, {}, [], []
+        1, 4, dict.fromkeys(CHOICE, rise), {f"{CHOICE[2]} - {CHOICE[0]}": rise}, {"VELA": 0.5}, {}, [], {"VELA": []}
     )
     html = write_report(tmp_path, results).read_text(encoding="utf-8")
+    assert "VELA goes 50 % of the way there" in " ".join(html.split())
     row = html[html.index(f"{CHOICE[2]} − {CHOICE[0]}") :].partition("</tr>")[0]
     assert re.findall(r'<td class="(\w*)">', row) == ["up", "up", "up", "down", ""]

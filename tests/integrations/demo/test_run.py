@@ -22,10 +22,11 @@ def silent():
 
 
 @pytest.fixture(scope="module")
-def finished(scene_vela_folder, captioner_folder, tmp_path_factory):
+def finished(scene_vela_folder, scene_beitscore_folder, captioner_folder, tmp_path_factory):
     output = tmp_path_factory.mktemp("demo") / "new" / "folder"
     console = silent()
-    results = run_demo(output, QUICK, vela=scene_vela_folder, captioner=captioner_folder, console=console)
+    models = {"vela": scene_vela_folder, "beitscore": scene_beitscore_folder, "captioner": captioner_folder}
+    results = run_demo(output, QUICK, **models, console=console)
     return output, results, console.file.getvalue()
 
 
@@ -71,14 +72,22 @@ def test_the_report_shows_every_part(finished):
     tags.feed((output / "report.html").read_text(encoding="utf-8"))
     text = " ".join(" ".join(tags.text).split())
     for heading in (
-        "1 · Does VELA agree with raters?",
+        "1 · Do the metrics agree with raters?",
         f"2 · Best of {QUICK.n}",
         "3 · GRPO",
         "4 · Offline scoring",
         "Captions",
     ):
         assert heading in text
-    for name in ("VELA, with references", "unigram F1", "CLIP score", "ceiling (truth)", "single rater"):
+    for name in (
+        "VELA, with references",
+        "BEiTScore",
+        f"best of {QUICK.n} by BEiTScore",
+        "unigram F1",
+        "CLIP score",
+        "ceiling (truth)",
+        "single rater",
+    ):
         assert name in text
         assert name in printed
     assert f"{results.choice.means['one sample']['words'].value:.3f}" in text
@@ -115,7 +124,9 @@ def test_the_scored_file_is_there_with_its_images(finished):
     # scored from the PNG files as best-of-N scored them in memory
     known = {
         (f"images/scene_{index:03d}.png", text): reward
-        for index, (texts, rewards) in enumerate(zip(results.choice.candidates, results.choice.rewards, strict=True))
+        for index, (texts, rewards) in enumerate(
+            zip(results.choice.candidates, results.choice.rewards["VELA"], strict=True)
+        )
         for text, reward in zip(texts, rewards, strict=True)
     }
     assert len(rows) > 0

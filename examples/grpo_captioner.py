@@ -1,11 +1,11 @@
-"""GRPO of the embedded captioner with VelaReward, and the controls that say what is more than sharpening.
+"""GRPO of the embedded captioner with a caption metric, and the controls that say what is more than sharpening.
 
-    python examples/grpo_vela.py --output runs/grpo
-    python examples/grpo_vela.py --steps 300 --scenes 400 --output runs/grpo_long
+    python examples/grpo_captioner.py --output runs/grpo
+    python examples/grpo_captioner.py --reward both --steps 300 --scenes 400 --output runs/grpo_both
 
-Held-out scenes are captioned by: the base, greedy, sampled at temperature 1 and at 0.5; the same after GRPO with VELA;
-and after GRPO with the same rewards dealt out at random within each scene. Every piece is kept in the output folder:
-stopped, the same command goes on from the last piece or saved step. Writes grpo.md and grpo.json.
+Held-out scenes are captioned by: the base, greedy, sampled at temperature 1 and at 0.5; the same after GRPO with the
+metric; and after GRPO with the same rewards dealt out at random within each scene. Every piece is kept in the output
+folder: stopped, the same command goes on from the last piece or saved step. Writes grpo.md and grpo.json.
 """
 
 from __future__ import annotations
@@ -22,10 +22,12 @@ from integrations.demo.captioner import MAX_NEW_TOKENS, load_captioner, write_ca
 from integrations.demo.grpo import Written, train_with_grpo
 from integrations.demo.quality import MEASURES, compare_systems, mean_quality
 from integrations.demo.results import SEED
-from reward import VelaReward
+from reward import BeitScoreReward, VelaReward, WeightedReward
 from reward.metaeval import bootstrap_weights, markdown_table
 from reward.scenes import make_dataset
 
+METRICS = {"vela": "VELA", "beitscore": "BEiTScore", "both": "VELA and BEiTScore"}
+SHUFFLED = "GRPO with shuffled rewards"
 # {name: temperature}; None is greedy
 DECODING = {"greedy": None, "sampled": 1.0, "sampled at 0.5": 0.5}
 
@@ -48,7 +50,9 @@ class ShuffledReward:
 
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--vela", default="embedded", help="checkpoint of the metric")
+    parser.add_argument("--reward", choices=METRICS, default="vela", help="both weighs them 0.7 and 0.3; default: vela")
+    parser.add_argument("--vela", default="embedded", help="checkpoint of VELA")
+    parser.add_argument("--beitscore", default="embedded", help="checkpoint of BEiTScore")
     parser.add_argument("--captioner", default="embedded", help="checkpoint of the captioner")
     parser.add_argument("--steps", type=int, default=200, help="default: %(default)s")
     parser.add_argument("--prompts", type=int, default=8, help="scenes a step; default: %(default)s")
@@ -67,7 +71,8 @@ def main(argv: Sequence[str] | None = None) -> None:
 
     rows = make_dataset(options.scenes, SEED)
     written: Written = {}
-    for run in ("base", "GRPO with VELA", "GRPO with shuffled rewards"):
+    trained = f"GRPO with {METRICS[options.reward]}"
+    for run in ("base", trained, SHUFFLED):
         folder = options.output / run.replace(" ", "_")
         if not all(_captions_file(folder, way).is_file() for way in DECODING):
             model, processor = trained_captioner(run, folder, options)
@@ -86,12 +91,8 @@ def main(argv: Sequence[str] | None = None) -> None:
             written[f"{run}, {way}"] = json.loads(_captions_file(folder, way).read_text(encoding="utf-8"))
 
     quality = {name: mean_quality(captions, list(rows["scene"])) for name, captions in written.items()}
-    pairs = [
-        (f"GRPO with VELA, {way}", f"{other}, {way}")
-        for way in DECODING
-        for other in ("base", "GRPO with shuffled rewards")
-    ]
-    pairs += [(f"GRPO with VELA, {way}", "base, sampled at 0.5") for way in ("greedy", "sampled")]
+    pairs = [(f"{trained}, {way}", f"{other}, {way}") for way in DECODING for other in ("base", SHUFFLED)]
+    pairs += [(f"{trained}, {way}", "base, sampled at 0.5") for way in ("greedy", "sampled")]
     means, differences = compare_systems(quality, pairs, bootstrap_weights(len(rows)))
     tables = [
         f"Oracle's verdict on captions of {len(rows)} scenes not trained on (seed {SEED}).",
@@ -127,6 +128,18 @@ def _check_options(options: argparse.Namespace, parser: argparse.ArgumentParser)
     file.write_text(json.dumps(asked), encoding="utf-8")
 
 
+def make_reward(options: argparse.Namespace) -> Any:
+    """The reward function asked for."""
+    made: dict[str, Any] = {}
+    if options.reward != "beitscore":
+        made["vela"] = VelaReward(options.vela, name="vela", device="cpu")
+    if options.reward != "vela":
+        made["beitscore"] = BeitScoreReward(options.beitscore, name="beitscore", device="cpu")
+    if options.reward == "both":
+        return WeightedReward([(made["vela"], 0.7), (made["beitscore"], 0.3)], name="both")
+    return made[options.reward]
+
+
 def trained_captioner(run: str, folder: Path, options: argparse.Namespace) -> tuple[Any, Any]:
     """The captioner of a run, trained unless that was done before; its curve is in `curve.jsonl`."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -135,8 +148,8 @@ def trained_captioner(run: str, folder: Path, options: argparse.Namespace) -> tu
     model, processor = load_captioner(options.captioner)
     if run == "base":
         return model, processor
-    reward: Any = VelaReward(options.vela, name="vela", device="cpu")
-    if run == "GRPO with shuffled rewards":
+    reward = make_reward(options)
+    if run == SHUFFLED:
         reward = ShuffledReward(reward, options.generations, options.seed)
 
     def on_log(entry: dict[str, float]) -> None:
