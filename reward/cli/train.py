@@ -64,7 +64,8 @@ def train(
     console = Console()
     for name, stage in (result.stages or {"": result}).items():
         title, (heads, *rows) = figure_table(stage.figures)
-        table = Table(*heads, title=f"Stage {name}: {title}" if name else title)
+        title = f"Stage {name}: {title}" if name else title
+        table = Table(*heads, title=title, min_width=len(title))
         for row in rows:
             table.add_row(*row)
         console.print(table)

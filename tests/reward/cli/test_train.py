@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -10,9 +11,11 @@ from typing import Any
 
 import pytest
 
-from reward import load_scorer
+from reward import CaptionSample, load_scorer
 from reward.cli.main import main
+from reward.scenes import render, sample_scene
 from reward.training import loop
+from tests.reward.training.small_beitscore import small_beitscore
 from tests.reward.training.small_runs import small_config
 
 
@@ -60,11 +63,25 @@ def test_train_then_resume_a_killed_run(
     assert load_scorer("vela", tmp_path / "out", device="cpu").spec.name == "vela"
 
 
+def test_train_in_stages(tmp_path: Path, run: Callable[..., tuple[int, str, str]]) -> None:
+    settings = {**small_beitscore(scenes_train=4, scenes_val=4).to_dict(), "batch_size": 8}
+    (tmp_path / "small.json").write_text(json.dumps(settings))
+    code, out, error = run("beitscore", "--config", tmp_path / "small.json", "-o", tmp_path / "out")
+    assert code == 0, error
+    for text in ("Stage 1a: Pairs ranked right", "Stage 1c:", "Stage 2: Kendall's tau-c", "spatial", "overall"):
+        assert text in out
+    score = load_scorer("beitscore", tmp_path / "out", device="cpu").score(
+        [CaptionSample("A red star.", render(sample_scene(random.Random(0))))]
+    )
+    assert 0 <= score.scores[0, 0] <= 1
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["vela", "--preset", "huge"], "vela has no preset 'huge'; known: paper, tiny"),
         (["length"], "'length' cannot be trained"),
+        (["beitscore", "--preset", "paper"], "set model.beit3 and model.tokenizer.spm"),
         (["nothing"], "no metric is named 'nothing'"),
         (["vela", "--config", "absent.yaml"], "cannot read the config file absent.yaml"),
         (["vela", "--data", "./absent"], "folder './absent' does not exist"),

@@ -76,6 +76,16 @@ def test_references_are_left_out_and_chosen_anew_each_epoch_but_repeatably() -> 
     assert not any(row["sample"].references for row in bare)
 
 
+def test_without_references_none_need_be_there() -> None:
+    config = TrainingConfig(reference_free_rate=1.0)
+    found = make_judgements({"train.desc": rows(refs=None)}, "train", SPEC, config)
+    assert [row["sample"].references for row in found] == [()] * 3
+    assert found.lengths() == [len("candidate 0")] * 3
+    assert found.texts() == [f"candidate {i}" for i in range(3)]
+    with pytest.raises(DataError, match="lacks the columns cand"):
+        make_judgements({"train.desc": rows(refs=None, cand=None)}, "train", SPEC, config)
+
+
 def test_sorting_by_length_moves_rows_whole() -> None:
     splits = {"val.rel": rows(n=4, cand=["ccc", "a", "dddd", "bb"], refs=[[], ["x"], None, ["y", "z"]])}
     judgements = make_judgements(splits, "val", SPEC, TrainingConfig())

@@ -8,8 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reward.training.evaluation import agreement, kendall_tau_c
-from reward.training.losses import mean_squared_error
+from reward.training.evaluation import agreement, kendall_tau_c, pair_accuracy
+from reward.training.losses import binary_cross_entropy, mean_absolute_error, mean_squared_error
 from reward.training.sampling import EpochOrder, length_grouped_order
 
 
@@ -63,3 +63,36 @@ def test_loss_is_in_float32_and_refuses_to_broadcast() -> None:
     assert loss.item() == 0.125
     with pytest.raises(ValueError, match="shape"):
         mean_squared_error(torch.zeros(2, 1), torch.zeros(2))
+
+
+def test_pair_accuracy_and_auc_match_their_definitions() -> None:
+    rng = np.random.default_rng(0)
+    count = 40
+    right, wrong, kinds = rng.integers(0, 9, count) / 8, rng.integers(0, 8, count) / 8, rng.integers(0, 2, count)
+    order = rng.permutation(2 * count)
+    found = pair_accuracy(
+        np.concatenate([right, wrong])[order],
+        np.repeat([1, 0], count)[order],
+        np.tile(kinds, 2)[order],
+        np.tile(np.arange(count), 2)[order],
+        ["count", "noun", "absent"],
+    )
+    shares = [np.mean(right[kinds == kind] > wrong[kinds == kind]) for kind in (0, 1)]  # ties count as wrong
+    assert (right == wrong).any()
+    assert [found["accuracy_count"], found["accuracy_noun"], found["accuracy"]] == [*shares, np.mean(shares)]
+    against = right[:, None] - wrong
+    assert found["auc"] == pytest.approx(np.mean((against > 0) + 0.5 * (against == 0)))
+    assert set(found) == {"accuracy", "accuracy_count", "accuracy_noun", "auc"}
+    with pytest.raises(ValueError, match="1 of 2 scores are NaN"):
+        pair_accuracy(np.array([np.nan, 1]), np.array([1, 0]), np.zeros(2), np.zeros(2), ["a"])
+
+
+def test_losses_on_ratings_and_pairs_are_in_float32_and_refuse_to_broadcast() -> None:
+    assert mean_absolute_error(torch.tensor([0.5, 0.25]).half(), torch.tensor([0.0, 0.5])).item() == 0.375
+    logits, labels = torch.tensor([-3.0, 0.5, 200.0]), torch.tensor([0.0, 1.0, 0.0])
+    expected = (np.log1p(np.exp(-3.0)) + np.log1p(np.exp(-0.5)) + 200) / 3  # no infinity where a score is exactly 1
+    assert binary_cross_entropy(logits, labels).item() == pytest.approx(expected, rel=1e-6)
+    assert binary_cross_entropy(logits.bfloat16(), labels).dtype == torch.float32
+    for loss in (mean_absolute_error, binary_cross_entropy):
+        with pytest.raises(ValueError, match="shape"):
+            loss(torch.zeros(2, 1), torch.zeros(2))

@@ -1,0 +1,184 @@
+"""Pairs of captions from columns, from corruptions on demand and from scenes become balanced training rows."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from datasets import DatasetDict
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from reward.errors import DataError
+from reward.images import load_image
+from reward.scenes.pairs import CATEGORIES
+from reward.training.config import TrainingConfig, make_config
+from reward.training.pair_tables import TablePairs, make_table_pairs
+from reward.training.pairs import FAMILIES, CaptionPairs, load_pairs
+from reward.training.sampling import EpochOrder, MixedOrder, PairOrder, balanced_draw
+from tests.reward.training.small_beitscore import pair_rows
+
+
+def config(**changes: Any) -> TrainingConfig:
+    return make_config({"loss": "bce", "scenes_train": 40, "scenes_val": 20, "scenes_test": 0}, changes)
+
+
+def table(rows: Any, *categories: str, fresh: bool = True) -> TablePairs:
+    return make_table_pairs(rows, "train", config(categories=list(categories)), root=None, fresh=fresh)
+
+
+def test_a_row_of_columns_becomes_a_correct_and_an_incorrect_caption() -> None:
+    pairs = CaptionPairs(table(pair_rows(), "count"))
+    assert (len(pairs), pairs.categories, pairs.counts()) == (8, ("count",), {"count": 4})
+    right, wrong = pairs[4], pairs[5]
+    assert right["sample"].candidate == "There are 2 red stars. A cat looks at them."
+    assert wrong["sample"].candidate == "There are 3 red stars. A cat looks at them."
+    assert (right["target"], wrong["target"], right["pair"], wrong["pair"]) == (1.0, 0.0, 2, 2)
+    assert right["sample"].image is not None
+    assert load_image(right["sample"].image).getpixel((0, 0)) == (80, 0, 90)
+
+
+def test_columns_named_after_categories_hold_texts_lists_or_nothing() -> None:
+    rows = pair_rows(
+        incorrect=None,
+        category=None,
+        incorrect_action=["A dog.", None, None, "A bird."],
+        incorrect_retrieved_easy=[["Far.", "Off."], [], None, ["Away."]],
+    )
+    pairs = table(rows)
+    assert list(pairs.categories) == ["action", "retrieved", "repeat", "shuffle"]
+    assert Counter(pairs.kinds()) == {0: 2, 1: 2, 2: 4, 3: 4}
+    first = pairs.kinds().index(1)
+    assert {pairs.draw(first, epoch).incorrect for epoch in range(20)} == {"Far.", "Off."}
+    assert "Off." in pairs.texts()
+    held_out = table(rows, fresh=False)
+    assert len({held_out.draw(first, epoch).incorrect for epoch in range(20)}) == 1
+
+
+def test_word_level_corruptions_are_made_on_demand_and_repeatably() -> None:
+    pairs = table(pair_rows(), "shuffle", "repeat")
+    drawn = [pairs.draw(number, 1) for number in range(8)]
+    assert drawn == [table(pair_rows(), "shuffle", "repeat").draw(number, 1) for number in range(8)]
+    assert drawn != [pairs.draw(number, 2) for number in range(8)]
+    for number, pair in enumerate(drawn):
+        same = Counter(pair.incorrect.lower().replace(".", "").split())
+        given = Counter(pair.correct.lower().replace(".", "").split())
+        assert (same == given) if pairs.kinds()[number] == 0 else (same > given)
+
+
+def test_a_corruption_that_a_caption_does_not_allow_is_made_of_another() -> None:
+    rows = pair_rows(3, caption=["Star.", "Ring.", "A cat sleeps. A dog runs."], incorrect=None, category=None)
+    pairs = table(rows, "shuffle")
+    assert {pairs.draw(number, 0).correct for number in range(3)} == {"A cat sleeps. A dog runs."}
+    with pytest.raises(DataError, match="'shuffle' could not be made"):
+        table(pair_rows(1, caption=["Star."], incorrect=None, category=None), "shuffle").draw(0, 0)
+
+
+def test_wrong_captions_that_are_the_correct_one_are_left_out() -> None:
+    rows = pair_rows(2, incorrect=["there are 0 red stars.  a cat looks at them.", "Another."])
+    with pytest.warns(UserWarning, match="1 wrong captions are the correct one"):
+        pairs = table(rows, "count")
+    assert [pairs.draw(number, 0).incorrect for number in range(len(pairs.kinds()))] == ["Another."]
+
+
+def test_categories_that_are_not_there_are_named() -> None:
+    with pytest.warns(UserWarning, match="no pairs of the categories action$"):
+        assert table(pair_rows(), "count", "action").categories == ["count"]
+    with pytest.raises(DataError, match="no pairs of the categories action; it offers count, repeat, shuffle"):
+        table(pair_rows(), "action")
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"caption": None}, "'train' lacks the columns caption"),
+        ({"image": None}, r"lacks the columns image \(or file_name\)"),
+        ({"category": None}, r"lacks the columns category \(of the column incorrect\)"),
+        ({"caption": ["a", " ", "c", "d"]}, "row 1: candidate is empty"),
+        ({"caption": ["a", None, "c", "d"]}, "row 1: candidate must be a string"),
+        ({"incorrect": ["a", "b", "", "d"]}, "row 2: text of a negative must be a string"),
+        ({"category": ["a", "b", "c", None]}, "row 3: category of a negative must be a string"),
+        ({"incorrect_action": [1, 2, 3, 4]}, "row 0: text of a negative must be a string"),
+    ],
+)
+def test_bad_columns_name_split_and_row(columns: dict[str, Any], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        table(pair_rows(**columns))
+
+
+def test_parts_are_found_and_missing_or_empty_ones_named(tmp_path: Path) -> None:
+    DatasetDict({"train": pair_rows(), "val.pairs": pair_rows(2), "test": pair_rows(1)}).save_to_disk(tmp_path / "a")
+    parts = load_pairs(tmp_path / "a", config(categories=["count"]))
+    assert {part: len(pairs) for part, pairs in parts.items()} == {"train": 8, "val": 4, "test": 2}
+    DatasetDict({"train": pair_rows()}).save_to_disk(tmp_path / "b")
+    with pytest.raises(DataError, match=r"no part 'val' \(nor val\.pairs\): found train"):
+        load_pairs(tmp_path / "b", config())
+    with pytest.raises(DataError, match="split 'train' is empty"):
+        table(pair_rows().select([]))
+
+
+def test_scenes_give_every_kind_equally_often_and_other_scenes_each_epoch() -> None:
+    parts = load_pairs("scenes", config())
+    train = parts["train"]
+    assert train.categories == (*CATEGORIES, *FAMILIES)
+    assert set(train.counts().values()) == {4}
+
+    def captions(pairs: CaptionPairs, epoch: int) -> list[str]:
+        pairs.epoch = epoch
+        return [pairs[item]["sample"].candidate for item in range(len(pairs))]
+
+    first = captions(train, 0)
+    assert all(right != wrong for right, wrong in zip(first[::2], first[1::2], strict=True))
+    assert first == captions(load_pairs("scenes", config())["train"], 0) != captions(train, 1)
+    assert first != captions(load_pairs("scenes", config(seed=1))["train"], 0)
+    assert captions(parts["val"], 0) == captions(load_pairs("scenes", config(seed=1))["val"], 5)
+    assert not set(first) & set(captions(parts["val"], 0))
+    with pytest.raises(DataError, match="no errors of the kinds foil; known: spatial"):
+        load_pairs("scenes", config(categories=["foil"]))
+
+
+def test_sorting_by_length_moves_rows_whole() -> None:
+    rows = pair_rows(3, caption=["A long caption of a star.", "Star.", "A star."], incorrect=["x", "y", "z"])
+    ordered = CaptionPairs(table(rows, "count")).sorted_by_length()
+    assert [row["pair"] for row in ordered] == [1, 1, 2, 2, 0, 0]
+    assert [row["sample"].candidate for row in ordered][:4] == ["Star.", "y", "A star.", "z"]
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.integers(0, 4), max_size=60), st.text(max_size=3))
+def test_kinds_are_drawn_equally_often_whatever_the_data_hold(kinds: list[int], seed: str) -> None:
+    drawn = balanced_draw(kinds, seed)
+    assert len(drawn) == len(kinds)
+    counts = Counter(kinds[place] for place in drawn)
+    assert not kinds or max(counts.values()) - min(counts.values()) <= 1
+    again = Counter(drawn)
+    for kind in set(kinds):  # no pair a second time before all of its kind came once
+        uses = [again[place] for place, other in enumerate(kinds) if other == kind]
+        assert max(uses) - min(uses) <= 1
+
+
+def test_both_captions_of_a_pair_are_in_one_batch_and_epochs_differ() -> None:
+    order = PairOrder([0] * 9 + [1], list(range(10)), 4, seed=0)
+    first = list(order)
+    assert len(first) == len(order) == 20
+    assert all(right + 1 == wrong and right % 2 == 0 for right, wrong in zip(first[::2], first[1::2], strict=True))
+    assert first.count(18) == 5
+    order.epoch = 1
+    assert first != list(order)
+    order.epoch = 0
+    assert first == list(order)
+
+
+@pytest.mark.parametrize("count", [8, 7, 5])
+def test_mixed_batches_are_half_ratings_and_half_whole_pairs(count: int) -> None:
+    order = MixedOrder(EpochOrder(None, count, 4, seed=0), PairOrder([0] * 3, None, 4, seed=0), 8)
+    rows = list(order)
+    assert len(rows) == len(order)
+    assert sorted(row for row in rows if row < count) == list(range(count))
+    for start in range(0, len(rows), 8):
+        batch = rows[start : start + 8]
+        pairs = [row - count for row in batch if row >= count]
+        assert len(pairs) == 4
+        assert all(right + 1 == wrong for right, wrong in zip(pairs[::2], pairs[1::2], strict=True))
