@@ -6,7 +6,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from reward.functions.async_reward import AsyncReward
     from reward.functions.beitscore_reward import BeitScoreReward
+    from reward.functions.judge_rewards import FleurReward, HarmonicReward
     from reward.functions.metric_reward import MetricReward
     from reward.functions.vela_reward import VelaReward
     from reward.functions.weighted_reward import WeightedReward
@@ -17,8 +19,11 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "AsyncReward": "reward.functions.async_reward",
     "BeitScoreReward": "reward.functions.beitscore_reward",
     "CaptionSample": "reward.samples",
+    "FleurReward": "reward.functions.judge_rewards",
+    "HarmonicReward": "reward.functions.judge_rewards",
     "MetricReward": "reward.functions.metric_reward",
     "ScoreTable": "reward.scores",
     "VelaReward": "reward.functions.vela_reward",
@@ -28,8 +33,11 @@ _HOMES = {
     "metric_spec": "reward.registry",
 }
 __all__ = [
+    "AsyncReward",
     "BeitScoreReward",
     "CaptionSample",
+    "FleurReward",
+    "HarmonicReward",
     "MetricReward",
     "ScoreTable",
     "VelaReward",

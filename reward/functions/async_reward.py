@@ -1,0 +1,48 @@
+"""AsyncReward: a reward function that a trainer awaits, so that rewards that wait for servers wait together."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+__all__ = ["AsyncReward"]
+
+
+class AsyncReward:
+    """Runs a reward function in a thread of its own and lets a trainer go on meanwhile.
+
+    TRL's GRPO and RLOO trainers call plain reward functions one after the other, and then all asynchronous ones at the
+    same time. So make those asynchronous that mostly wait, such as rewards by a judge behind a server; two rewards that
+    compute on the same GPU gain nothing. Each MetricReward still serves one call at a time.
+
+    Args:
+        reward: a reward function with a trainer's call that may be called from any thread, as every `MetricReward` may.
+            Its name in the logs stays.
+
+    Raises:
+        TypeError: not callable, or asynchronous already.
+
+    Example:
+        >>> from reward.functions.metric_reward import MetricReward
+        >>> words = AsyncReward(MetricReward("length", name="words"))
+        >>> words.__name__, asyncio.run(words(prompts=["Describe."], completions=["A red star."]))
+        ('words', [3.0])
+    """
+
+    __name__: str  # trainers read it from the instance
+
+    def __init__(self, reward: Callable[..., Sequence[float | None]]) -> None:
+        call = getattr(reward, "__call__", None)  # noqa: B004  # the method itself tells whether it is asynchronous
+        if call is None or inspect.iscoroutinefunction(reward) or inspect.iscoroutinefunction(call):
+            raise TypeError(f"AsyncReward needs a plain reward function, got {reward!r:.80}")
+        self.reward = reward
+        self.__name__ = getattr(reward, "__name__", type(reward).__name__)
+
+    async def __call__(self, prompts: Sequence[Any], completions: Sequence[Any], **arguments: Any) -> Any:
+        """What the reward function gives for the same arguments."""
+        return await asyncio.to_thread(self.reward, prompts=prompts, completions=completions, **arguments)
+
+    def __repr__(self) -> str:
+        return f"AsyncReward({self.reward!r})"

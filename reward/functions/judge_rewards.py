@@ -1,0 +1,126 @@
+"""FleurReward and HarmonicReward: metrics that ask a judge, as reward functions."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from reward.errors import ConfigError
+from reward.functions.metric_reward import MetricReward
+from reward.judges.base import Judge
+from reward.judges.scripted import ScriptedJudge
+from reward.registry import metric_spec
+
+__all__ = ["FleurReward", "HarmonicReward"]
+
+
+class _JudgeReward(MetricReward):
+    """A reward whose metric is asked of a judge; the derived class names the metric's settings."""
+
+    def __init__(
+        self,
+        metric: str,
+        judge: str | os.PathLike[str] | Judge,
+        weights: Mapping[str, float] | None,
+        settings: dict[str, Any],
+        options: dict[str, Any],
+    ) -> None:
+        scorer_class = metric_spec(metric).scorer_class()
+        settings = {name: value for name, value in settings.items() if value is not None}
+        by_name = isinstance(judge, (str, os.PathLike))
+        # by name, settings that cannot be are to be refused here, before anything is loaded
+        scorer = scorer_class(ScriptedJudge() if by_name else judge, **settings)
+        self._check_scorer(scorer)
+        if "prompt" in settings:
+            settings["prompt"] = scorer.prompt  # its file need not be there in another process
+        if by_name:
+            super().__init__(metric, judge, weights, **options)  # type: ignore[arg-type]
+            self._loading.update(settings)
+        else:
+            super().__init__(scorer, weights=weights, **options)
+            self.source = scorer.judge.name
+
+    def _check_scorer(self, scorer: Any) -> None:
+        """Refuses settings of the metric that do not fit a reward."""
+
+
+class FleurReward(_JudgeReward):
+    """FLEUR as a reward function: a number in [0, 1] from a vision-language model that sees image and caption.
+
+    Source: Lee et al., "FLEUR: An Explainable Reference-Free Evaluation Metric for Image Captioning Using a Large
+    Multimodal Model".
+
+    Args:
+        judge: folder or Hub id of a vision-language model, which is loaded at the first call and left out when pickled;
+            a folder of `FleurScorer.save_pretrained`; or a judge of `reward.judges`, such as `ServerJudge`.
+        weights: over `smoothed` (FLEUR) and `raw` (the number as written); None takes `smoothed` alone.
+        use_references: False never shows references to the judge; by default they are shown where there are any
+            (RefFLEUR).
+        prompt: the wording, see `FleurScorer`.
+        options: further arguments of `MetricReward`: name, image_column, references_column, on_error, batch_size,
+            revision, device, dtype.
+
+    Raises:
+        WeightsError, ConfigError, JudgeError: at construction.
+
+    Example:
+        >>> FleurReward("name/of-a-vision-language-model", name="judge")
+        FleurReward(name='judge', source='name/of-a-vision-language-model', weights={'smoothed': 1.0, 'raw': 0.0})
+    """
+
+    def __init__(
+        self,
+        judge: str | os.PathLike[str] | Judge,
+        weights: Mapping[str, float] | None = None,
+        *,
+        use_references: bool | None = None,
+        prompt: Any = None,
+        **options: Any,
+    ) -> None:
+        super().__init__("fleur", judge, weights, {"use_references": use_references, "prompt": prompt}, options)
+
+
+class HarmonicReward(_JudgeReward):
+    """HarmonicEval as a reward function: five criteria rated from 1 to 5 by a vision-language model, and one score.
+
+    Source: Ohi et al., "Multi-modal, Multi-task, Multi-criteria Automatic Evaluation with Vision Language Models".
+
+    Args:
+        judge: folder or Hub id of a vision-language model, which is loaded at the first call and left out when pickled;
+            a folder of `HarmonicScorer.save_pretrained`; or a judge of `reward.judges`, such as `ServerJudge`.
+        weights: over overall, correctness, completeness, clarity, fluency and conciseness; None takes `overall` alone,
+            which has weights of its own for the criteria.
+        gamma: from 0 to 1, 0.75 by default; 1 weighs the criteria alike in `overall`, 0.5 by inverse variance.
+        task: "captioning" (the default) or "referring".
+        prompt: the wording, see `HarmonicScorer`.
+        options: further arguments of `MetricReward`: name, image_column, on_error, batch_size, revision, device, dtype.
+
+    Raises:
+        WeightsError, ConfigError, ValueError: at construction.
+
+    Example:
+        >>> reward = HarmonicReward("name/of-a-vision-language-model", {"correctness": 2, "fluency": 1})
+        >>> reward.weights.round(2).tolist()
+        [0.0, 0.67, 0.0, 0.0, 0.33, 0.0]
+    """
+
+    def __init__(
+        self,
+        judge: str | os.PathLike[str] | Judge,
+        weights: Mapping[str, float] | None = None,
+        *,
+        gamma: float | None = None,
+        task: str | None = None,
+        prompt: Any = None,
+        **options: Any,
+    ) -> None:
+        settings = {"gamma": gamma, "task": task, "prompt": prompt}
+        super().__init__("harmoniceval", judge, weights, settings, options)
+
+    def _check_scorer(self, scorer: Any) -> None:
+        if scorer.prompt.asks_question(scorer.task):
+            raise ConfigError(
+                f"task {scorer.task!r} rates answers to questions, which a reward function is not given; use "
+                "HarmonicScorer.score(samples, questions=...)"
+            )
