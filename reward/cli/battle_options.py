@@ -41,7 +41,9 @@ OneOrder = Annotated[
 NoReasons = Annotated[
     bool,
     typer.Option(
-        "--no-reasons", help="Read the probabilities of the verdicts instead of having reasons written: much faster."
+        "--no-reasons",
+        help="Read the probabilities of the verdicts instead of having reasons written: much faster. The likeliest "
+        "verdict counts, in the mean of both orders.",
     ),
 ]
 NoReference = Annotated[bool, typer.Option("--no-reference", help="Do not show the judge the reference captions.")]

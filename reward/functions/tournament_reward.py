@@ -45,6 +45,8 @@ class TournamentReward(MetricReward):
     not if `per_device_train_batch_size` (times `steps_per_generation`) is a multiple of `num_generations`. Elsewhere
     the members at hand are compared, and one alone gets 0.5.
 
+    A judge behind a server can be asked while other rewards are computed: `AsyncReward(TournamentReward(...))`.
+
     Besides what `MetricReward` logs, there are the means over all comparisons so far of `<name>/first_place_share`
     (0.5 if the place of a caption does not matter to the judge) and `<name>/inconsistency` (share of the pairs whose
     verdict depends on the order).
@@ -103,6 +105,7 @@ class TournamentReward(MetricReward):
             references_column=references_column,
             on_error=on_error,
         )
+        self.source = pairwise.judge.name
 
     @property
     def position_bias(self) -> PositionBias:

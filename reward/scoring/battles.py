@@ -121,7 +121,7 @@ def judge_battles(
                     _take(lines, done, unanswered)
                     advance(len(lines), sum("judge_error" in fields for _, fields, _ in lines))
         except KeyboardInterrupt:
-            raise ScoringInterrupted(len(done) - len(unanswered), journal.path) from None
+            raise ScoringInterrupted(journal.rows, journal.path) from None
         records = [{**battle.to_json(), **done.get(index, {})} for index, battle in enumerate(battles)]
         seconds = time.perf_counter() - start
         summary = _summarise(output, records, resumed, seconds, unanswered, judge.judge.usage)
@@ -194,6 +194,9 @@ def _check_output(output: Path) -> None:
 
 def _check_images(battles: Sequence[Battle], root: Path) -> None:
     images = dict.fromkeys(battle.img for battle in battles)
+    for image in images:  # a file of battles from elsewhere must not send any image of this machine to a server
+        if os.path.isabs(image) or os.path.normpath(image).split(os.sep)[0] == "..":
+            raise DataError(f"image {image!r} leads out of the folder of the images, {root}; give a path inside it")
     missing = [image for image in images if not (root / image).is_file()]
     if missing:
         examples = ", ".join(missing[:3]) + (", ..." if len(missing) > 3 else "")

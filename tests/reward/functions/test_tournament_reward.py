@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import pickle
 import re
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from reward.errors import InvalidSampleError, JudgeError
+from reward.functions.async_reward import AsyncReward
 from reward.functions.tournament_reward import TournamentReward
 from reward.judges import ScriptedJudge
 from reward.metrics.caparena.pairwise import PairwiseJudge
@@ -174,6 +176,19 @@ def test_it_pickles_with_its_judge():
     reward = make(max_comparisons=2, seed=7)
     captions = ["a", "bb", "ccc", "dddd"]
     assert call(pickle.loads(pickle.dumps(reward)), captions) == call(reward, captions)
+
+
+def test_it_can_be_awaited():
+    reward = AsyncReward(make(name="duel"))
+    images = [RED, RED]
+    rewards = asyncio.run(reward(prompts=["Describe."] * 2, completions=["aa", "b"], image=images))
+    assert rewards == pytest.approx([0.8, 0.2])
+    assert reward.__name__ == "duel"
+
+
+def test_it_says_what_it_asks():
+    assert "source='scripted', weights={'win_rate': 1.0}" in repr(make())
+    assert "source='name/model'" in repr(TournamentReward("name/model"))  # nothing is loaded yet
 
 
 def test_threads_take_turns():

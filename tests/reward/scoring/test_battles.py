@@ -189,6 +189,14 @@ def test_missing_images_are_found_before_anything_is_asked(images, tmp_path):
     assert list(tmp_path.iterdir()) == [images]
 
 
+@pytest.mark.parametrize("img", ["../secret.png", "a/../../secret.png", "/secret.png"])
+def test_images_outside_of_the_folder_are_refused(img, images, tmp_path):
+    Image.new("RGB", (4, 4)).save(tmp_path / "secret.png")
+    battles = [Battle("0.png", "x", "y", "a", "b"), Battle(img, "x", "y", "a", "b")]
+    with pytest.raises(DataError, match="leads out of the folder of the images"):
+        judge_battles(battles, Counting().judge, tmp_path / "o.json", image_root=images)
+
+
 def test_an_output_of_another_run_is_not_touched(images, tmp_path):
     output = tmp_path / "o.json"
     judge_battles(make(3), Counting().judge, output, image_root=images)
