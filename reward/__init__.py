@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from reward.functions.beitscore_reward import BeitScoreReward
     from reward.functions.judge_rewards import FleurReward, HarmonicReward
     from reward.functions.metric_reward import MetricReward
+    from reward.functions.tournament_reward import TournamentReward
     from reward.functions.vela_reward import VelaReward
     from reward.functions.weighted_reward import WeightedReward
     from reward.registry import list_metrics, load_scorer, metric_spec
@@ -26,6 +27,7 @@ _HOMES = {
     "HarmonicReward": "reward.functions.judge_rewards",
     "MetricReward": "reward.functions.metric_reward",
     "ScoreTable": "reward.scores",
+    "TournamentReward": "reward.functions.tournament_reward",
     "VelaReward": "reward.functions.vela_reward",
     "WeightedReward": "reward.functions.weighted_reward",
     "list_metrics": "reward.registry",
@@ -40,6 +42,7 @@ __all__ = [
     "HarmonicReward",
     "MetricReward",
     "ScoreTable",
+    "TournamentReward",
     "VelaReward",
     "WeightedReward",
     "list_metrics",
