@@ -48,9 +48,12 @@ class CellReader(nn.Module):
         return self.cells(patches.flatten(1, 2)), self.background(states[:, 0])
 
 
-def cell_loss(logits: tuple[torch.Tensor, torch.Tensor], scenes: Sequence[Scene]) -> torch.Tensor:
-    """Cross-entropy of `CellReader`'s logits."""
-    labels = torch.stack([cell_labels(scene) for scene in scenes])
+def cell_loss(
+    logits: tuple[torch.Tensor, torch.Tensor], scenes: Sequence[Scene], labels: torch.Tensor | None = None
+) -> torch.Tensor:
+    """Cross-entropy of `CellReader`'s logits; `labels` are the scenes' `cell_labels` where they are there already."""
+    if labels is None:
+        labels = torch.stack([cell_labels(scene) for scene in scenes])
     grounds = torch.tensor([BACKGROUNDS.index(scene.background) for scene in scenes])
     # Empty cells are half of all: without weights the heads first learn to say "nothing".
     occupied = (labels[..., 0] > 0).float() * 0.8 + 0.2
@@ -59,6 +62,17 @@ def cell_loss(logits: tuple[torch.Tensor, torch.Tensor], scenes: Sequence[Scene]
         each = F.cross_entropy(part.transpose(1, 2), labels[..., k], reduction="none")
         loss = loss + WEIGHTS[k] * (each * occupied).mean()
     return loss
+
+
+def lay_out_patches(table: torch.nn.Embedding, generator: torch.Generator) -> None:
+    """Adds rows and columns of the cells to the image's position table, about as large as the patches' own vectors.
+
+    What a cell shows can be told without knowing where it is, so nothing in this step would make places visible.
+    """
+    width = table.weight.shape[1]
+    rows, columns = torch.randn(2, 3, width, generator=generator) * 0.8
+    cells = (rows[:, None, None, None] + columns[None, None, :, None]).expand(3, 2, 3, 2, width)
+    table.weight.data[-36:] += cells.reshape(36, width)
 
 
 def image_states(beit3: Beit3, pixels: torch.Tensor) -> torch.Tensor:
@@ -82,6 +96,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     torch.manual_seed(options.seed)
     config = beit_config(640)
     beit3, reader = Beit3(config), CellReader(config.hidden_size)
+    lay_out_patches(beit3.encoder.embed_positions["A"], torch.Generator().manual_seed(options.seed))
 
     def step_loss(step: int) -> tuple[torch.Tensor, dict[str, float]]:
         rng = random.Random(f"beit vision {options.seed} {step}")

@@ -1,0 +1,122 @@
+"""BEiTScore, training aids: heads that read what the streams know in between, and their losses. None is shipped."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from examples.embedded.beit import LOOKING, SEEING, WRITING
+from examples.embedded.beit_data import IGNORED, Batch
+from examples.embedded.beit_vision import CellReader
+from examples.embedded.facts import CELL_LABELS
+from reward.metrics.beitscore.config import BeitScoreConfig
+from reward.metrics.beitscore.encoder import Layer, Streams, attention_mask
+from reward.metrics.beitscore.model import BeitScoreModel
+from reward.scenes.graph import GRID
+
+__all__ = ["Aided", "Outputs"]
+
+
+@dataclass
+class Outputs:
+    """What one pass gives: score logits (B,), cells of the images, word logits (B, L, V), error logits (B, L), and the
+    share of attention (layers, B, L, 9) that each text token has for each cell in one head of the `LOOKING` layers, and
+    logits (B, L, sum of classes) of what is in the cell that it is about."""
+
+    logits: torch.Tensor
+    cells: tuple[torch.Tensor, torch.Tensor]
+    words: torch.Tensor
+    errors: torch.Tensor
+    looks: torch.Tensor
+    found: torch.Tensor
+
+
+class Aided(nn.Module):
+    """A BEiTScore with heads in between.
+
+    A matching loss alone has no first-order signal: whether a word fits the picture is an exclusive-or of the two.
+    Naming the true word has one, and once the stream knows the true word and the word that is there, that they
+    differ can be learned, and then what the CLS token has to look for.
+    """
+
+    def __init__(self, config: BeitScoreConfig) -> None:
+        super().__init__()
+        self.model = BeitScoreModel(config)
+        self.reader = CellReader(config.hidden_size)
+        self.writer = nn.Sequential(nn.LayerNorm(config.hidden_size), nn.Linear(config.hidden_size, config.vocab_size))
+        self.finder = nn.Sequential(nn.LayerNorm(config.hidden_size), nn.Linear(config.hidden_size, sum(CELL_LABELS) + GRID * GRID))
+        self.tagger = nn.Sequential(nn.LayerNorm(config.hidden_size), nn.Linear(config.hidden_size, 1))
+
+    def forward(self, pixels: torch.Tensor, image: torch.Tensor, batch: Batch) -> Outputs:
+        """Pixels (S, 3, 96, 96) of S scenes, and which scene (B,) each caption of the batch is about."""
+        beit3 = self.model.beit3
+        seen = beit3.embed_image(pixels)[image]
+        text = beit3.embed_text(batch.ids, batch.padding, batch.positions)
+        layers = [(seen, text), *beit3.states(seen, text, batch.padding)]
+        mask = attention_mask(seen, batch.padding)
+        looks = [look(beit3.encoder.layers[index], layers[index], mask) for index in LOOKING]
+        first = beit3.encoder.layer_norm.A(layers[-1][0])
+        return Outputs(
+            logits=self.model.logits(self.model.pooler(first)),
+            cells=self.reader(layers[SEEING][0]),
+            words=self.writer(layers[WRITING][1]),
+            errors=self.tagger(layers[WRITING][1])[..., 0],
+            looks=torch.stack(looks),
+            found=self.finder(layers[LOOKING[0] + 1][1]),
+        )
+
+
+def look(layer: Layer, streams: Streams, mask: torch.Tensor | None) -> torch.Tensor:
+    """Attention (B, L, 9) of the text tokens to the cells in a layer's first head."""
+    attention, size = layer.self_attn, layer.self_attn.q_proj.A.out_features // layer.self_attn.heads
+    image, text = layer.self_attn_layer_norm(streams)
+    query = F.linear(text, attention.q_proj.B.weight[:size], attention.q_proj.B.bias[:size])
+    keys = [
+        F.linear(states, project.weight[:size], project.bias[:size])
+        for states, project in ((image, attention.k_proj.A), (text, attention.k_proj.B))
+    ]
+    weights = query @ torch.cat(keys, dim=1).transpose(1, 2) * size**-0.5
+    if mask is not None:
+        weights = weights.masked_fill(~mask[:, 0], -torch.inf)
+    patches = weights.softmax(-1)[..., 1 : image.shape[1]]
+    return patches.unflatten(2, (3, 2, 3, 2)).sum((3, 5)).flatten(2)
+
+
+def look_loss(looks: torch.Tensor, batch: Batch) -> torch.Tensor:
+    """Minus the log of the attention that falls on the cells a word is about, where that is known."""
+    known = batch.cells.any(-1)
+    share = (looks * batch.cells).sum(-1)[:, known]
+    return -(share + 1e-6).log().mean()
+
+
+def find_loss(found: torch.Tensor, batch: Batch, labels: torch.Tensor) -> torch.Tensor:
+    """Cross-entropy of what is in the cell that a word is about, and of which cell it is, where it is one.
+
+    Args:
+        labels: (B, 9, kinds), of the scene of each caption; see `cell_labels`.
+    """
+    known = batch.cells.sum(-1) == 1
+    rows, _ = known.nonzero(as_tuple=True)
+    cell = batch.cells[known].int().argmax(-1)
+    target = torch.cat([labels[rows, cell], cell[:, None]], dim=1)
+    parts = found[known].split([*CELL_LABELS, GRID * GRID], dim=-1)
+    return sum(F.cross_entropy(part, target[:, k]) for k, part in enumerate(parts)) / len(parts)
+
+
+def word_loss(words: torch.Tensor, batch: Batch) -> torch.Tensor:
+    """Cross-entropy of the true word where a fact is stated; a tenth where the right word is there to be copied."""
+    known = batch.facts & (batch.truth != IGNORED)
+    weight = torch.where(batch.ids == batch.truth, 0.1, 1.0)[known]
+    each = F.cross_entropy(words[known], batch.truth[known], reduction="none")
+    return (each * weight).sum() / weight.sum().clamp(min=1.0)
+
+
+def error_loss(errors: torch.Tensor, batch: Batch, masked: int) -> torch.Tensor:
+    """Binary cross-entropy of "this word is wrong" at words that state facts and are not masked."""
+    where = batch.facts & (batch.ids != masked)
+    # Wrong words are few: without a weight the head first learns to say "right".
+    weight = errors.new_tensor(3.0)
+    return F.binary_cross_entropy_with_logits(errors[where], batch.wrong[where].float(), pos_weight=weight)
