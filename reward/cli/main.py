@@ -22,6 +22,7 @@ COMMANDS = {
     "rerank": "reward.cli.rerank:rerank",
     "metrics": "reward.cli.metrics:metrics",
     "train": "reward.cli.train:train",
+    "judge": "reward.cli.judge:judge",
     "battle": "reward.cli.battle:battle",
     "caparena-auto": "reward.cli.caparena_auto:caparena_auto",
 }

@@ -18,6 +18,7 @@ from reward.judges.base import Judge
 from reward.metrics.base import MetricSpec
 from reward.samples import CaptionSample
 from reward.scores import ScoreTable
+from reward.scoring.fingerprints import fingerprint_source
 from reward.scoring.grouping import group_samples
 
 if TYPE_CHECKING:
@@ -148,7 +149,8 @@ class JudgedScorer(ABC):
         import hashlib
         import json
 
-        settings = {"judge": self.judge.name, "max_characters": self.max_characters, **self._saved_settings()}
+        judge = fingerprint_source(self.judge.name)  # of the files, if it is a folder
+        settings = {"judge": judge, "max_characters": self.max_characters, **self._saved_settings()}
         digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
         return f"{self.judge.name} {digest[:16]}"
 

@@ -79,7 +79,8 @@ def score_dataset(
 
     Args:
         data: `.jsonl`, `.csv` or `.parquet` file, folder of `Dataset.save_to_disk`, or a `datasets.Dataset`.
-        scorer: name of a metric, or a scorer (of which a resumed run can only check the metric, not the weights).
+        scorer: name of a metric, or a scorer. Of a scorer a resumed run checks the metric and, if it has one, its
+            `fingerprint`.
         output: `.parquet` or `.jsonl` file.
         source: checkpoint of a metric given by name: `"embedded"`, a folder, or a Hub id.
         weights: {aspect: weight} of the reward; None weighs all alike.
@@ -203,13 +204,16 @@ class _Run:
         """What the results depend on; a run is continued only if all of it is the same."""
         root = self.settings["image_root"]
         weights = self.settings["weights"]
-        by_name = isinstance(self.scorer, str)
+        if isinstance(self.scorer, str):
+            source = fingerprint_source(self.settings["source"])
+        else:
+            source = getattr(self.scorer, "fingerprint", "a scorer object")
         return {
             "capreward": reward.__version__,
             "task": task,
             "input": self.source.fingerprint(),
             "metric": self.spec.name,
-            "source": fingerprint_source(self.settings["source"]) if by_name else "a scorer object",
+            "source": source,
             "options": {name: str(value) for name, value in self.settings["options"].items() if name != "device"},
             "weights": None if weights is None else {name: float(weight) for name, weight in weights.items()},
             "columns": [self.plan.caption, self.plan.image, self.plan.references],

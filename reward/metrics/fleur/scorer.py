@@ -72,10 +72,9 @@ class FleurScorer(JudgedScorer):
         self.use_references = use_references
         self.prompt = FleurPrompt.of(prompt)
         self.max_new_tokens = max_new_tokens
-        pieces = judge.pieces(" ".join(f"0.{number:02}" for number in range(100)))
-        if pieces is not None and merges_digits(pieces):
-            example = f"it cuts 0.85 into {list(judge.pieces('0.85') or ())}"
-            raise JudgeError(merged_message(judge.name, example))
+        self._digits_checked = False
+        if getattr(judge, "loaded", True):  # a lazy judge would be loaded by this
+            self._check_digits()
 
     def explain(self, samples: Sequence[CaptionSample]) -> list[str | None]:
         """Reasons for the scores, in the judge's own words: a second turn, after the smoothed score was given as first.
@@ -103,16 +102,25 @@ class FleurScorer(JudgedScorer):
                 reasons[row] = answer.text.strip() if answer is not None else None
         return reasons
 
+    def _check_digits(self) -> None:
+        pieces = self.judge.pieces(" ".join(f"0.{number:02}" for number in range(100)))
+        if pieces is not None and merges_digits(pieces):
+            example = f"it cuts 0.85 into {list(self.judge.pieces('0.85') or ())}"
+            raise JudgeError(merged_message(self.judge.name, example))
+        self._digits_checked = True
+
     def _question(self, asked: Asked) -> Question:
         text = self.prompt.question(asked.candidate, asked.references)
         return Question(text, image=asked.image, system=self.prompt.system)
 
     def _rate(self, asked: list[Asked], contexts: list[Any]) -> list[Grade | str]:
+        if not self._digits_checked:
+            self._check_digits()
         answers, failures = ask(
             self.judge.generate,
             [self._question(one) for one in asked],
             max_new_tokens=self.max_new_tokens,
-            top_logprobs=_TOP,
+            top_logprobs=getattr(self.judge, "top_logprobs", _TOP),  # a server may list fewer
             track=DIGITS,
         )
         return [failures[index] if index in failures else read_grade(answer) for index, answer in enumerate(answers)]

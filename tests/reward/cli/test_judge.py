@@ -1,0 +1,162 @@
+"""`capreward judge` with a tiny model on this machine and behind a server."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pytest
+import yaml
+from PIL import Image
+
+from reward.cli.main import main
+from reward.metrics.fleur.prompt import FleurPrompt
+from tests.loopback_judge import loopback_judge
+from tests.rating_judges import save_rating_judge, strict_llava
+
+Run: TypeAlias = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Calls the command; gives (exit code, what it printed with line breaks as spaces)."""
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.delenv("CAPREWARD_DEBUG", raising=False)
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+
+    def call(*arguments: object) -> tuple[int, str]:
+        monkeypatch.setattr(sys, "argv", ["capreward", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        code = stop.value.code
+        captured = capsys.readouterr()
+        return (0 if code is None else int(code)), " ".join((captured.out + captured.err).split())
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """{metric: a model that keeps to its format}."""
+    return {
+        metric: save_rating_judge(tmp_path_factory.mktemp(metric), first)
+        for metric, first in (("fleur", "0"), ("harmoniceval", "12345"))
+    }
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    rows = []
+    for number, caption in enumerate(("A red field.", "Two dogs and a cat.", "", "A dark blue wall.")):
+        Image.new("RGB", (32, 32), (60 * number, 0, 90)).save(tmp_path / f"{number}.png")
+        rows.append({"image": f"{number}.png", "caption": caption, "refs": ["A plain field of one colour."]})
+    rows[3]["image"] = "absent.png"
+    path = tmp_path / "captions.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def records(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@pytest.mark.parametrize("metric", ["fleur", "harmoniceval"])
+def test_a_model_here_and_the_same_behind_a_server_give_the_same_scores(
+    run: Run, data: Path, models: dict[str, Path], metric: str
+) -> None:
+    here, there = data.with_name("here.jsonl"), data.with_name("there.jsonl")
+    code, err = run("judge", data, "-m", metric, "--judge", models[metric], "--device", "cpu", "-o", here)
+    assert code == 0
+    assert "judged 4 rows" in err
+    assert "1 not scored (candidate)" in err
+    assert "1 not scored (image)" in err or "1 not scored (metric)" in err
+    questions = 2 if metric == "fleur" else 10
+    assert f"{questions} questions answered by the judge" in err
+    main_score = {"fleur": "smoothed", "harmoniceval": "overall"}[metric]
+    scored = records(here)
+    assert [row["reward"] is None for row in scored] == [False, False, True, True]
+    assert [row["reward"] for row in scored[:2]] == pytest.approx([row[main_score] for row in scored[:2]])
+    assert scored[0]["reward"] != scored[1]["reward"]
+
+    first = "0" if metric == "fleur" else "12345"
+    with loopback_judge(*strict_llava(first)) as server:
+        arguments = ["judge", data, "-m", metric, "--judge", "tiny", "--server", server.endpoint]
+        arguments += ["--cache", data.with_name("answers.db"), "--prices", "2,8"]
+        code, err = run(*arguments, "-o", there)
+        assert code == 0
+        assert "cost 0.0" in err
+        asked = len(server.requests)
+        assert asked == questions
+        # a rerun into another file asks nothing
+        code, err = run(*arguments, "-o", data.with_name("again.jsonl"))
+        assert code == 0
+        assert len(server.requests) == asked
+    for row, other, again in zip(scored, records(there), records(data.with_name("again.jsonl")), strict=True):
+        assert other == again
+        if row["reward"] is not None:  # the server lists 20 tokens, not all
+            assert other["reward"] == pytest.approx(row["reward"], abs=1e-4)
+
+
+def test_a_finished_run_is_known_again_and_one_with_other_settings_refused(
+    run: Run, data: Path, models: dict[str, Path]
+) -> None:
+    output = data.with_name("scores.jsonl")
+    arguments = ["judge", data, "-m", "fleur", "--judge", models["fleur"], "--device", "cpu", "-o", output]
+    assert run(*arguments)[0] == 0
+    before = output.read_text()
+    code, err = run(*arguments)
+    assert code == 0
+    assert "is complete already" in err
+    assert "questions answered" not in err
+    code, err = run(*arguments, "--no-references")
+    assert code == 1
+    assert "not of this run (other input, metric or settings)" in err
+    assert output.read_text() == before
+    values = {**FleurPrompt.default().to_json(), "version": "mine", "references": "Theirs:\n{reference_captions}"}
+    data.with_name("mine.yaml").write_text(yaml.safe_dump(values))
+    code, err = run(*arguments, "--prompt", data.with_name("mine.yaml"), "--overwrite", "--quiet")
+    assert code == 0
+    assert output.read_text() != before
+
+
+def test_weights_and_gamma_reach_the_metric(run: Run, data: Path, models: dict[str, Path]) -> None:
+    output = data.with_name("scores.jsonl")
+    arguments = ["judge", data, "-m", "harmoniceval", "--judge", models["harmoniceval"], "--device", "cpu"]
+    arguments += ["--gamma", "1", "--task", "referring", "-w", "fluency=1", "-o", output]
+    assert run(*arguments)[0] == 0
+    row = records(output)[0]
+    assert row["reward"] == pytest.approx(row["fluency"])
+    criteria = ("correctness", "completeness", "clarity", "fluency", "conciseness")
+    assert row["overall"] == pytest.approx(sum(row[name] for name in criteria) / 5)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["-m", "fleur", "--gamma", "1"], 2, "--gamma: is for --metric harmoniceval"),
+        (["-m", "fleur", "--task", "referring"], 2, "--task: is for --metric harmoniceval"),
+        (["-m", "harmoniceval", "--no-references"], 2, "--no-references: is for --metric fleur"),
+        (["-m", "harmoniceval", "--gamma", "2"], 2, "--gamma"),
+        (["-m", "vela"], 2, "--metric"),
+        (["-m", "fleur", "--prompt", "absent.yaml"], 1, "error: prompt file 'absent.yaml' cannot be read"),
+        (["-m", "fleur", "-w", "taste=1"], 1, "error: weights name an unknown aspect 'taste'; known: smoothed, raw"),
+        (["-m", "fleur", "--image-column", "picture"], 1, "error: --image-column names 'picture'"),
+        (["-m", "fleur"], 1, "error: judge checkpoint folder './absent/model' does not exist"),
+    ],
+)
+def test_what_cannot_be_is_said_in_a_line(run: Run, data: Path, arguments: list[str], code: int, message: str) -> None:
+    output = data.with_name("scores.jsonl")
+    given, err = run("judge", data, *arguments, "--judge", "./absent/model", "-o", output)
+    assert given == code
+    assert all(part in err for part in message.split(": "))
+    assert not output.exists()
+
+
+def test_help_names_both_ways_and_the_output(run: Run) -> None:
+    code, text = run("judge", "--help")
+    assert code == 0
+    for part in ("capreward judge", "--server http://localhost:8000/v1", "vllm serve", "OPENAI_API_KEY", "candidate"):
+        assert part in text
