@@ -142,6 +142,9 @@ def judge(
             prefix=prefix,
             overwrite=overwrite,
             progress=not quiet,
+            # the scorer is made already; these only tell one run from another
+            revision=revision,
+            dtype=dtype,
         )
 
     try:

@@ -18,9 +18,10 @@ from trl.trainer.utils import get_callable_name, is_async_callable
 import reward
 from reward import AsyncReward, FleurReward, HarmonicReward, MetricReward
 from reward.errors import CheckpointError, ConfigError, JudgeError, WeightsError
-from reward.judges import Answer, LocalJudge, Question, ScriptedJudge
+from reward.judges import Answer, LocalJudge, Question, ScriptedJudge, ServerJudge
 from reward.metrics.fleur.prompt import FleurPrompt
-from tests.rating_judges import save_rating_judge
+from tests.loopback_judge import loopback_judge
+from tests.rating_judges import save_rating_judge, strict_llava
 from tests.toy_judges import llava
 
 PICTURES = [Image.new("RGB", (16, 16), colour) for colour in ("red", "green")]
@@ -153,6 +154,25 @@ def test_asynchronous_rewards_wait_at_the_same_time() -> None:
         return await asyncio.gather(*(one(**call) for one in rewards))
 
     assert asyncio.run(run()) == [pytest.approx([0.825])] * 2
+
+
+def test_asynchronous_rewards_ask_a_server_at_the_same_time() -> None:
+    with loopback_judge(*strict_llava("12345")) as server:
+        server.delay = 0.1
+
+        async def run() -> list[Any]:
+            rewards = [
+                AsyncReward(HarmonicReward(ServerJudge("tiny", server.endpoint, concurrency=1), gamma=gamma))
+                for gamma in (1, 0.5)
+            ]
+            call = {"prompts": ["x"], "completions": ["A red dot."], "image": PICTURES[:1]}
+            return list(await asyncio.gather(*(one(**call) for one in rewards)))
+
+        first, second = asyncio.run(run())
+    assert server.most_at_once == 2  # each judge by itself asks one question at a time
+    assert len(server.requests) == 10
+    assert 1 < first[0] < 5
+    assert first != second
 
 
 def test_an_asynchronous_reward_does_not_hide_errors() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 from io import BytesIO
@@ -20,6 +21,7 @@ from reward.judges import Answer, LocalJudge, Question, ScriptedJudge
 from reward.metrics.fleur.prompt import FleurPrompt
 from reward.metrics.fleur.scorer import FleurScorer
 from tests.contract import RED_ON_WHITE, REFERENCES, SAMPLES, ScorerContract
+from tests.loopback_hub import LoopbackHub
 from tests.rating_judges import save_rating_judge, strict_llava
 from tests.toy_judges import llava
 
@@ -290,6 +292,16 @@ def test_a_prompt_of_ones_own_from_a_file_travels_with_the_checkpoint(folder: Pa
     default = FleurScorer.from_pretrained(folder, device="cpu")
     assert default.fingerprint != scorer.fingerprint
     assert not np.allclose(default.score(SAMPLES).scores, scorer.score(SAMPLES).scores)
+
+
+def test_a_judge_from_the_hub_and_a_saved_prompt_for_it(folder: Path, hub: LoopbackHub, tmp_path: Path) -> None:
+    commit = hub.add_folder("name/judge", folder)
+    scorer = FleurScorer.from_pretrained("name/judge", revision=commit, device="cpu")
+    scorer.save_pretrained(tmp_path)
+    assert json.loads((tmp_path / "config.json").read_text())["judge"] == {"source": "name/judge", "revision": commit}
+    again = load_scorer("fleur", tmp_path, device="cpu")
+    here = FleurScorer.from_pretrained(folder, device="cpu").score(SAMPLES[:2])
+    assert again.score(SAMPLES[:2]).scores == pytest.approx(here.scores, abs=1e-6)
 
 
 def test_a_judge_given_as_an_object_must_be_given_again(tmp_path: Path) -> None:
