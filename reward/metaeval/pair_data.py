@@ -79,7 +79,8 @@ def build_pairs(
     Args:
         rows: mappings with image (as for `load_image`), caption (a correct one) and category (of the wanted error).
             An image and caption may come in several rows, one a category.
-        make_incorrect: makes the incorrect caption, such as a language model's rewrite.
+        make_incorrect: makes the incorrect caption. Rewrites that a language model made beforehand, by
+            `reward.corruptions.rewrites.rewrite_captions`, are looked up by caption and category here.
         beyond: first token at which captions may differ; 0 keeps every pair.
         exempt: categories whose errors may lie anywhere.
         attempts: calls of the maker a row, at least 1.
