@@ -133,14 +133,15 @@ def _figures(facts: Mapping[str, Any], level: str) -> str:
     table = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
     if facts["config"]["loss"] == "bce":
         title = "Pairs of a correct and an incorrect caption"
-        what = "Share of pairs whose correct caption has the higher score x 100 by kind of error, and their mean."
+        what = "Share of pairs whose correct caption has the higher score x 100, by kind of error, and their mean."
     else:
         title = "Agreement with the ratings"
         what = "Kendall's tau-c x 100 per aspect and their mean."
     return f"""{level} {title}
 
-{what} Training stopped by the part `{part}`, so its
-figures are a little too good; the other parts were not looked at before the end.
+{what}
+Training stopped by the part `{part}`, so its figures are a little too good; the other parts were not looked at before
+the end.
 
 {table}"""
 

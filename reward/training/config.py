@@ -46,8 +46,8 @@ class TrainingConfig:
         epochs: largest number of passes over the training part.
         max_steps: largest number of optimizer steps, or None for no limit besides `epochs`.
         eval_steps: steps between evaluations on the validation part; None evaluates after each epoch.
-        patience: training stops after this many evaluations without a better tau-c (for pairs: accuracy). The best
-            checkpoint is kept.
+        patience: training stops after this many evaluations without a better tau-c (for pairs: a lower loss). The
+            best checkpoint is kept.
         eval_batch_size: captions per process and forward pass of an evaluation.
         precision: `"fp32"`, or mixed precision in `"bf16"` or `"fp16"` (fp16 needs a CUDA device).
         seed: seed of new weights, dropout, order of the data and the choice of references.

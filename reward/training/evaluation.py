@@ -64,7 +64,7 @@ def agreement(
 def pair_accuracy(
     scores: np.ndarray, targets: np.ndarray, kinds: np.ndarray, pairs: np.ndarray, categories: Sequence[str]
 ) -> dict[str, float]:
-    """Share of pairs of each kind whose correct caption has the higher score, and their mean, by which training stops.
+    """Share of pairs of each kind whose correct caption has the higher score, and their mean.
 
     Equal scores count as wrong.
 

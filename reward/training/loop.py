@@ -271,8 +271,9 @@ def _make_trainer(
         save_steps=config.eval_steps or 500,
         save_total_limit=2,
         load_best_model_at_end=True,
-        metric_for_best_model="accuracy" if config.loss == "bce" else "tau_c",
-        greater_is_better=True,
+        # Accuracy on some hundred pairs jumps by points while the loss still falls.
+        metric_for_best_model="loss" if config.loss == "bce" else "tau_c",
+        greater_is_better=config.loss != "bce",
         restore_callback_states_from_checkpoint=True,  # the patience used up so far
         dataloader_num_workers=config.workers,
         dataloader_pin_memory=torch.cuda.is_available(),
