@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from reward.metrics.beitscore.config import BeitScoreConfig
 
-__all__ = ["LOOKING", "SEEING", "WRITING", "beit_config"]
+__all__ = ["GUIDED", "LOOKING", "SEEING", "WRITING", "beit_config"]
 
 # Layers after which the image stream must have read its cells, and the text stream must know the true words.
 SEEING = 3
 WRITING = 5
-# Layers (by index) one head of which is shown where to look: at the cell that a word is about.
+# Layers (by index) whose first heads are shown where to look: at the cell that a word is about.
 LOOKING = (3, 4)
+GUIDED = 2
 
 
 def beit_config(vocabulary: int) -> BeitScoreConfig:

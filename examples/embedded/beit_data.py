@@ -54,6 +54,8 @@ def _classes() -> dict[str, tuple[str, ...]]:
 
 
 REPLACEMENTS = _classes()
+# Kinds of facts that few words of a caption state: replaced more often, as their errors are learned last.
+RARE = ("colour", "text")
 NOUN_OF = {form: noun for noun, names in SYNONYMS.items() for name in names for form in (name, plural(name))}
 
 
@@ -90,7 +92,7 @@ class Batch:
 
 
 def cells_of(word: Word, scene: Scene) -> int:
-    """Bits of the cells that a word of a true caption is about: its object's, or of both objects for what links them."""
+    """Bits of the cells that a word of a true caption is about: its object's, or both objects' for what links them."""
     fact = word.fact
     if fact is None or fact[0] == "background":
         return 0
@@ -157,6 +159,8 @@ class Reader:
         for index, word in enumerate(truth):
             bare, dot = (word.text[:-1], ".") if word.text.endswith(".") else (word.text, "")
             draw = rng.random() if word.fact is not None else 1.0
+            if word.fact is not None and word.fact[0] in RARE and rng.random() < 0.3:
+                draw = 0.0
             options = REPLACEMENTS.get(bare.lower() if bare not in REPLACEMENTS else bare)
             if options and draw < replace:
                 other = rng.choice([option for option in options if option != bare.lower()])
@@ -183,7 +187,7 @@ class Reader:
         return self.tokens(correct, (), correct, scene), self.tokens(pair.incorrect.words(), pair.wrong, correct)
 
     def batch(self, captions: Sequence[Tokens], rng: random.Random, *, shift: float) -> Batch:
-        """Pads captions; with the chance `shift` one stands at random places of the position table instead of its first.
+        """Pads captions; with the chance `shift` one stands at random places of the position table, not its first.
 
         So short captions train the table's far rows, and an error is found wherever it stands.
         """

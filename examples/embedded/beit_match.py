@@ -1,4 +1,4 @@
-"""BEiTScore, step 3: stage 1 of the paper, telling a correct caption from an incorrect one, in three curriculum steps."""
+"""BEiTScore, step 3: stage 1 of the paper, a correct caption against an incorrect one, in three curriculum steps."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from examples.embedded.beit import beit_config
 from examples.embedded.beit_data import MASK, Batch, Reader, Tokens
-from examples.embedded.beit_model import Aided, error_loss, find_loss, look_loss, word_loss
+from examples.embedded.beit_model import Aided, echo_loss, error_loss, find_loss, look_loss, word_loss
 from examples.embedded.beit_vision import cell_loss, scene_pixels
 from examples.embedded.beit_words import caption_of, start_from
 from examples.embedded.facts import cell_labels
@@ -96,10 +96,11 @@ def aid_loss(out, batch: Batch, scenes: Sequence[Scene]) -> tuple[torch.Tensor, 
     labels = torch.stack([cell_labels(scene) for scene in scenes])
     losses = {
         "words": words,
-        "errors": errors,
+        "errors": 2.0 * errors,
         "cells": 0.2 * cell_loss(out.cells, scenes, labels),
         "looks": 0.5 * look_loss(out.looks, batch),
-        "found": 2.0 * find_loss(out.found, batch, labels),
+        "found": find_loss(out.found, batch, labels),
+        "echoes": 0.3 * echo_loss(out.echoes, batch),
     }
     return sum(losses.values()), {name: float(loss.detach()) for name, loss in losses.items()}
 
@@ -108,7 +109,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Trains from `<output>/beit_words/last.pt` and writes `<output>/beit_match/last.pt`."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, default=Path("runs/embedded"))
-    parser.add_argument("--steps", type=int, default=6000)
+    parser.add_argument("--steps", type=int, default=7000)
     parser.add_argument("--pairs", type=int, default=14)
     parser.add_argument("--lr", type=float, default=1e-3)
     parser.add_argument("--seed", type=int, default=1)
@@ -123,8 +124,8 @@ def main(argv: Sequence[str] | None = None) -> None:
 
     def step_loss(step: int) -> tuple[torch.Tensor, dict[str, float]]:
         done = step / options.steps
-        categories = STEPS[0 if done < 0.4 else 1 if done < 0.6 else 2]
-        most = 2 if done < 0.3 else 5 if done < 0.7 else None
+        categories = STEPS[0 if done < 0.34 else 1 if done < 0.51 else 2]
+        most = 2 if done < 0.26 else 5 if done < 0.7 else None
         rng = random.Random(f"beit match {options.seed} {step}")
         scenes, pairs = maker.draw(rng, options.pairs, categories, most=most, grounded=0.8)
         captions = [caption for pair in pairs for caption in pair]

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from examples.embedded.beit import LOOKING, SEEING, WRITING
+from examples.embedded.beit import GUIDED, LOOKING, SEEING, WRITING
 from examples.embedded.beit_data import IGNORED, Batch
 from examples.embedded.beit_vision import CellReader
 from examples.embedded.facts import CELL_LABELS
@@ -19,12 +19,23 @@ from reward.scenes.graph import GRID
 
 __all__ = ["Aided", "Outputs"]
 
+# Weights of what a word's cell holds (as in `CELL_LABELS`) and of which cell it is. Roles and places come last.
+FOUND = (0.4, 0.4, 0.4, 0.4, 0.4, 0.4, 1.0, 1.0)
+
 
 @dataclass
 class Outputs:
-    """What one pass gives: score logits (B,), cells of the images, word logits (B, L, V), error logits (B, L), and the
-    share of attention (layers, B, L, 9) that each text token has for each cell in one head of the `LOOKING` layers, and
-    logits (B, L, sum of classes) of what is in the cell that it is about."""
+    """What one pass gives.
+
+    Args:
+        logits: (B,), of the score.
+        cells: what `CellReader` gives.
+        words, errors: (B, L, V) and (B, L), logits of the true word in each place, and of the word there being wrong.
+        looks: (heads, B, L, 9), share of attention of each text token for each cell in the guided heads of the
+            `LOOKING` layers.
+        found: (B, L, classes), logits of what is in the cell that a word is about, and of which cell that is.
+        echoes: (B, L, V), logits of the word itself.
+    """
 
     logits: torch.Tensor
     cells: tuple[torch.Tensor, torch.Tensor]
@@ -32,6 +43,7 @@ class Outputs:
     errors: torch.Tensor
     looks: torch.Tensor
     found: torch.Tensor
+    echoes: torch.Tensor
 
 
 class Aided(nn.Module):
@@ -47,7 +59,9 @@ class Aided(nn.Module):
         self.model = BeitScoreModel(config)
         self.reader = CellReader(config.hidden_size)
         self.writer = nn.Sequential(nn.LayerNorm(config.hidden_size), nn.Linear(config.hidden_size, config.vocab_size))
-        self.finder = nn.Sequential(nn.LayerNorm(config.hidden_size), nn.Linear(config.hidden_size, sum(CELL_LABELS) + GRID * GRID))
+        self.finder = nn.Sequential(
+            nn.LayerNorm(config.hidden_size), nn.Linear(config.hidden_size, sum(CELL_LABELS) + GRID * GRID)
+        )
         self.tagger = nn.Sequential(nn.LayerNorm(config.hidden_size), nn.Linear(config.hidden_size, 1))
 
     def forward(self, pixels: torch.Tensor, image: torch.Tensor, batch: Batch) -> Outputs:
@@ -64,25 +78,31 @@ class Aided(nn.Module):
             cells=self.reader(layers[SEEING][0]),
             words=self.writer(layers[WRITING][1]),
             errors=self.tagger(layers[WRITING][1])[..., 0],
-            looks=torch.stack(looks),
+            looks=torch.cat(looks),
             found=self.finder(layers[LOOKING[0] + 1][1]),
+            echoes=self._echo(layers[LOOKING[0] + 1][1]),
         )
+
+    def _echo(self, text: torch.Tensor) -> torch.Tensor:
+        """To compare a word with what is seen, the stream must still know the word beside all that was added to it."""
+        return 4.0 * F.layer_norm(text, text.shape[-1:]) @ self.model.beit3.text_embed.weight.T
 
 
 def look(layer: Layer, streams: Streams, mask: torch.Tensor | None) -> torch.Tensor:
-    """Attention (B, L, 9) of the text tokens to the cells in a layer's first head."""
+    """Attention (`GUIDED`, B, L, 9) of the text tokens to the cells in a layer's first heads."""
     attention, size = layer.self_attn, layer.self_attn.q_proj.A.out_features // layer.self_attn.heads
     image, text = layer.self_attn_layer_norm(streams)
-    query = F.linear(text, attention.q_proj.B.weight[:size], attention.q_proj.B.bias[:size])
-    keys = [
-        F.linear(states, project.weight[:size], project.bias[:size])
-        for states, project in ((image, attention.k_proj.A), (text, attention.k_proj.B))
-    ]
-    weights = query @ torch.cat(keys, dim=1).transpose(1, 2) * size**-0.5
+    rows = GUIDED * size
+
+    def part(states: torch.Tensor, project: nn.Module) -> torch.Tensor:
+        return F.linear(states, project.weight[:rows], project.bias[:rows]).unflatten(2, (GUIDED, size)).transpose(1, 2)
+
+    keys = torch.cat([part(image, attention.k_proj.A), part(text, attention.k_proj.B)], dim=2)
+    weights = part(text, attention.q_proj.B) @ keys.transpose(2, 3) * size**-0.5
     if mask is not None:
-        weights = weights.masked_fill(~mask[:, 0], -torch.inf)
+        weights = weights.masked_fill(~mask, -torch.inf)
     patches = weights.softmax(-1)[..., 1 : image.shape[1]]
-    return patches.unflatten(2, (3, 2, 3, 2)).sum((3, 5)).flatten(2)
+    return patches.unflatten(3, (3, 2, 3, 2)).sum((4, 6)).flatten(3).transpose(0, 1)
 
 
 def look_loss(looks: torch.Tensor, batch: Batch) -> torch.Tensor:
@@ -103,7 +123,7 @@ def find_loss(found: torch.Tensor, batch: Batch, labels: torch.Tensor) -> torch.
     cell = batch.cells[known].int().argmax(-1)
     target = torch.cat([labels[rows, cell], cell[:, None]], dim=1)
     parts = found[known].split([*CELL_LABELS, GRID * GRID], dim=-1)
-    return sum(F.cross_entropy(part, target[:, k]) for k, part in enumerate(parts)) / len(parts)
+    return sum(FOUND[k] * F.cross_entropy(part, target[:, k]) for k, part in enumerate(parts))
 
 
 def word_loss(words: torch.Tensor, batch: Batch) -> torch.Tensor:
@@ -112,6 +132,11 @@ def word_loss(words: torch.Tensor, batch: Batch) -> torch.Tensor:
     weight = torch.where(batch.ids == batch.truth, 0.1, 1.0)[known]
     each = F.cross_entropy(words[known], batch.truth[known], reduction="none")
     return (each * weight).sum() / weight.sum().clamp(min=1.0)
+
+
+def echo_loss(echoes: torch.Tensor, batch: Batch) -> torch.Tensor:
+    """Cross-entropy of the words that stand where facts are stated."""
+    return F.cross_entropy(echoes[batch.facts], batch.ids[batch.facts])
 
 
 def error_loss(errors: torch.Tensor, batch: Batch, masked: int) -> torch.Tensor:

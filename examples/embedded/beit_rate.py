@@ -1,4 +1,4 @@
-"""BEiTScore, step 4: stage 2 of the paper, L1 regression on (simulated) human scores, with stage 1 kept on beside it."""
+"""BEiTScore, step 4: stage 2 of the paper, L1 regression on (simulated) human scores; stage 1 is kept on beside it."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ import torch
 
 from examples.embedded.beit import beit_config
 from examples.embedded.beit_data import MASK, Batch, Reader, excerpt
-from examples.embedded.beit_model import Aided, error_loss, find_loss, look_loss, word_loss
+from examples.embedded.beit_model import Aided, echo_loss, error_loss, find_loss, look_loss, word_loss
 from examples.embedded.beit_vision import cell_loss, scene_pixels
 from examples.embedded.facts import cell_labels
 from examples.embedded.schedule import fit
@@ -29,11 +29,7 @@ def start_from(model: torch.nn.Module, path: Path) -> None:
             part = model.model.beit3 if name == "beit3" else model.reader
             part.load_state_dict(saved[name])
     if "aided" in saved:
-        # Heads that only help in training may be new, or of another size.
-        known = model.state_dict()
-        fitting = {key: value for key, value in saved["aided"].items() if known[key].shape == value.shape}
-        missing, unexpected = model.load_state_dict(fitting, strict=False)
-        assert not unexpected and not any(name.startswith("model.") for name in missing)
+        model.load_state_dict(saved["aided"])
 
 
 def lay_out(table: torch.nn.Embedding) -> None:
@@ -59,15 +55,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--captions", type=int, default=2)
     parser.add_argument("--lr", type=float, default=1e-3)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--start", default="beit_vision", help="folder of the step before")
     options = parser.parse_args(argv)
     torch.manual_seed(options.seed)
     tokenizer = load_tokenizer(options.output)
     config = beit_config(len(tokenizer))
     aided = Aided(config)
-    start_from(aided, options.output / options.start / "last.pt")
-    if options.start == "beit_vision":
-        lay_out(aided.model.beit3.encoder.embed_positions["B"])
+    start_from(aided, options.output / "beit_vision" / "last.pt")
+    lay_out(aided.model.beit3.encoder.embed_positions["B"])
     reader = Reader(tokenizer, config.max_text_tokens)
 
     def draw(name: str, scenes: int, most: int, shift: float) -> tuple[list[Scene], torch.Tensor, Batch]:
@@ -95,7 +89,8 @@ def main(argv: Sequence[str] | None = None) -> None:
             "errors": errors,
             "cells": 0.2 * cell_loss(out.cells, shown, labels),
             "looks": 0.5 * look_loss(out.looks, batch),
-            "found": 2.0 * find_loss(out.found, batch, labels),
+            "found": find_loss(out.found, batch, labels),
+            "echoes": 0.3 * echo_loss(out.echoes, batch),
         }
         return sum(losses.values()), {name: float(loss.detach()) for name, loss in losses.items()}
 
