@@ -76,7 +76,7 @@ def make_pair(scene: Scene, category: str, rng: random.Random, *, long: bool = F
     """
     if category not in CATEGORIES:
         raise ValueError(f"unknown category {category!r}; known: {', '.join(CATEGORIES)}")
-    belief = make_error(scene, category, rng)
+    belief = _belief(scene, category, rng)
     if belief is None:
         return None
     if long:
@@ -105,6 +105,19 @@ def make_pair(scene: Scene, category: str, rng: random.Random, *, long: bool = F
         return None  # "left of" became "above", which is true as well: those words would pass for wrong
     wrong = _difference(correct, incorrect)
     return Pair(correct, incorrect, category, wrong) if wrong else None
+
+
+def _belief(scene: Scene, category: str, rng: random.Random) -> Scene | None:
+    """A scene with one error of a category that the words alone do not give away."""
+    for _ in range(8):
+        belief = make_error(scene, category, rng)
+        if belief is None or category != "count":
+            return belief
+        changed = zip(scene.entities, belief.entities, strict=True)
+        # Objects that come alone are commoner than groups, so "two stars" for one star would be a fair guess unseen.
+        if all(old.count > 1 and new.count > 1 for old, new in changed if old != new):
+            return belief
+    return None
 
 
 def _key(fact: Fact, names: dict[str, str] | None = None) -> tuple[str, str]:
