@@ -100,7 +100,7 @@ class TablePairs:
 def make_table_pairs(rows: Dataset, name: str, config: TrainingConfig, *, root: Path | None, fresh: bool) -> TablePairs:
     """Pairs of a split.
 
-    Columns: `image` (or `file_name`), `caption` (a correct caption), and wrong captions in any of
+    Columns: `image` (or `file_name`), `caption` or `correct` (a correct caption), and wrong captions in any of
 
     - `incorrect` (a string) with `category` (what is wrong with it: `count`, `action`, any name);
     - `incorrect_<category>`: a string or a list of strings, null where there is none.
@@ -177,6 +177,8 @@ def _kinds_of_rows(rows: Dataset, name: str) -> tuple[list[set[str]], int]:
 def _checked(rows: Dataset, name: str) -> Dataset:
     from datasets import Image
 
+    if "correct" in rows.column_names and "caption" not in rows.column_names:
+        rows = rows.rename_column("correct", "caption")  # as in files of `reward.metaeval.write_pairs`
     columns = rows.column_names
     if not len(rows):
         raise DataError(f"split {name!r} is empty")

@@ -40,6 +40,14 @@ def test_a_row_of_columns_becomes_a_correct_and_an_incorrect_caption() -> None:
     assert load_image(right["sample"].image).getpixel((0, 0)) == (80, 0, 90)
 
 
+def test_files_of_the_pairwise_benchmark_can_be_trained_on_as_they_are() -> None:
+    rows = pair_rows()
+    named, renamed = table(rows, "count"), table(rows.rename_column("caption", "correct"), "count")
+    assert [named.draw(number, 0).correct for number in range(4)] == [
+        renamed.draw(number, 0).correct for number in range(4)
+    ]
+
+
 def test_columns_named_after_categories_hold_texts_lists_or_nothing() -> None:
     rows = pair_rows(
         incorrect=None,
