@@ -10,7 +10,7 @@ import torch
 from transformers import PreTrainedTokenizerFast
 
 from reward.scenes import Caption, Scene
-from reward.scenes.graph import COLOURS, GRID, WORDS
+from reward.scenes.graph import ACTIONS, COLOURS, GRID, WORDS
 from reward.scenes.language import (
     BACKGROUND_PHRASES,
     ING,
@@ -69,6 +69,7 @@ class Tokens:
         wrong: whether it is wrong.
         truth: id that would be right in its place, IGNORED where there is no saying.
         cells: bits of the cells of the picture that it is about; 0 where there is no saying.
+        names: what is claimed by it: its id, but of who does something to whom an id for that role (`Reader.roles`).
     """
 
     ids: list[int]
@@ -76,6 +77,7 @@ class Tokens:
     wrong: list[bool]
     truth: list[int]
     cells: list[int]
+    names: list[int]
 
 
 @dataclass
@@ -88,6 +90,7 @@ class Batch:
     wrong: torch.Tensor
     truth: torch.Tensor
     cells: torch.Tensor
+    names: torch.Tensor
     positions: torch.Tensor
 
 
@@ -113,6 +116,9 @@ class Reader:
         self._tokenizer = tokenizer
         self._longest = longest
         self._words: dict[str, list[int]] = {}
+        # Control characters have tokens of their own in a byte-level vocabulary, which no caption ever uses.
+        places = [(verb, slot) for verb in ACTIONS for slot in ("agent", "patient")]
+        self.roles = {role: tokenizer.convert_tokens_to_ids(chr(256 + place)) for place, role in enumerate(places)}
 
     def word(self, text: str) -> list[int]:
         if text not in self._words:
@@ -130,13 +136,14 @@ class Reader:
 
         With a scene, which must be the truth, words say where they are about.
         """
-        made, errors = Tokens([START], [False], [False], [IGNORED], [0]), set(wrong)
+        made, errors = Tokens([START], [False], [False], [IGNORED], [0], [START]), set(wrong)
         aligned = truth is not None and len(truth) == len(words)
         for index, word in enumerate(words):
             space = " " if index else ""
             ids = self.word(space + word.text)
             right = self.word(space + truth[index].text) if aligned and truth is not None else []
             made.ids += ids
+            made.names += self._names(word, ids)
             made.facts += [word.fact is not None] * len(ids)
             made.wrong += [index in errors] * len(ids)
             made.truth += right if len(right) == len(ids) else [IGNORED] * len(ids)
@@ -147,10 +154,18 @@ class Reader:
             (made.wrong, False),
             (made.truth, IGNORED),
             (made.cells, 0),
+            (made.names, END),
         ):
             values.append(last)
             del values[self._longest :]
         return made
+
+    def _names(self, word: Word, ids: list[int]) -> list[int]:
+        noun = NOUN_OF.get(word.text.rstrip(".").lower())
+        if word.fact is None or word.fact[0] != "action" or noun is None:
+            return ids
+        _, agent, verb, _ = word.fact
+        return [self.roles[str(verb), "agent" if noun == agent else "patient"], *ids[1:]]
 
     def spoiled(self, caption: Caption, scene: Scene, rng: random.Random, *, mask: float, replace: float) -> Tokens:
         """A true caption in which fact words are masked or replaced by others of their kind, each by its own chance."""
@@ -206,6 +221,7 @@ class Reader:
             wrong=padded("wrong", 0).bool(),
             truth=padded("truth", IGNORED),
             cells=(padded("cells", 0)[..., None] >> torch.arange(GRID * GRID)) & 1 > 0,
+            names=padded("names", 0),
             positions=torch.tensor(starts)[:, None] + torch.arange(width),
         )
 

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from examples.embedded.beit import beit_config
 from examples.embedded.beit_data import MASK, Batch, Reader, Tokens
-from examples.embedded.beit_model import Aided, echo_loss, error_loss, find_loss, look_loss, word_loss
+from examples.embedded.beit_model import Aided, echo_loss, error_loss, find_loss, look_loss, verdict_loss, word_loss
 from examples.embedded.beit_vision import cell_loss, scene_pixels
 from examples.embedded.beit_words import caption_of, start_from
 from examples.embedded.facts import cell_labels
@@ -28,6 +28,8 @@ __all__ = ["FOUNDATION", "PairMaker"]
 # Categories of the paper's steps (a), (b) and (c).
 FOUNDATION = ("spatial", "actant_swap", "action", "noun", "attribute")
 STEPS = (FOUNDATION, (*FOUNDATION, "count"), CATEGORIES)
+# Learned last, and so drawn twice as often.
+LATE = ("actant_swap", "attribute")
 WORD_LEVEL = ("shuffle_words", "shuffle_sentences", "repeat_noun", "repeat_verb", "repeat_adjective")
 
 
@@ -96,11 +98,12 @@ def aid_loss(out, batch: Batch, scenes: Sequence[Scene]) -> tuple[torch.Tensor, 
     labels = torch.stack([cell_labels(scene) for scene in scenes])
     losses = {
         "words": words,
-        "errors": 2.0 * errors,
+        "errors": 3.0 * errors,
         "cells": 0.2 * cell_loss(out.cells, scenes, labels),
         "looks": 0.5 * look_loss(out.looks, batch),
         "found": find_loss(out.found, batch, labels),
         "echoes": 0.3 * echo_loss(out.echoes, batch),
+        "verdicts": verdict_loss(out.verdicts, batch, MASK),
     }
     return sum(losses.values()), {name: float(loss.detach()) for name, loss in losses.items()}
 
@@ -124,8 +127,8 @@ def main(argv: Sequence[str] | None = None) -> None:
 
     def step_loss(step: int) -> tuple[torch.Tensor, dict[str, float]]:
         done = step / options.steps
-        categories = STEPS[0 if done < 0.34 else 1 if done < 0.51 else 2]
-        most = 2 if done < 0.26 else 5 if done < 0.7 else None
+        categories = (*STEPS[0 if done < 0.34 else 1 if done < 0.51 else 2], *LATE)
+        most = 2 if done < 0.26 else 5 if done < 0.67 else 3 if done < 0.78 else None
         rng = random.Random(f"beit match {options.seed} {step}")
         scenes, pairs = maker.draw(rng, options.pairs, categories, most=most, grounded=0.8)
         captions = [caption for pair in pairs for caption in pair]
@@ -167,7 +170,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         step_loss,
         steps=options.steps,
         lr=options.lr,
-        floor=0.2,
+        # Nearly constant: each kind of error is learned all at once, some late, and none at a small rate.
+        floor=0.7,
         state={"aided": aided},
         folder=options.output / "beit_match",
         evaluate=evaluate,

@@ -19,6 +19,8 @@ from reward.scenes.graph import GRID
 
 __all__ = ["Aided", "Outputs"]
 
+# The padding token, which is never read, stands for "wrong".
+WRONG = 0
 # Weights of what a word's cell holds (as in `CELL_LABELS`) and of which cell it is. Roles and places come last.
 FOUND = (0.4, 0.4, 0.4, 0.4, 0.4, 0.4, 1.0, 1.0)
 
@@ -35,6 +37,7 @@ class Outputs:
             `LOOKING` layers.
         found: (B, L, classes), logits of what is in the cell that a word is about, and of which cell that is.
         echoes: (B, L, V), logits of the word itself.
+        verdicts: (B, L, V), logits of what is claimed where it is right, and of `WRONG` where it is not.
     """
 
     logits: torch.Tensor
@@ -44,6 +47,7 @@ class Outputs:
     looks: torch.Tensor
     found: torch.Tensor
     echoes: torch.Tensor
+    verdicts: torch.Tensor
 
 
 class Aided(nn.Module):
@@ -80,11 +84,12 @@ class Aided(nn.Module):
             errors=self.tagger(layers[WRITING][1])[..., 0],
             looks=torch.cat(looks),
             found=self.finder(layers[LOOKING[0] + 1][1]),
-            echoes=self._echo(layers[LOOKING[0] + 1][1]),
+            echoes=self._name(layers[LOOKING[0] + 1][1]),
+            verdicts=self._name(layers[WRITING][1]),
         )
 
-    def _echo(self, text: torch.Tensor) -> torch.Tensor:
-        """To compare a word with what is seen, the stream must still know the word beside all that was added to it."""
+    def _name(self, text: torch.Tensor) -> torch.Tensor:
+        """Logits of the token that a state is most like."""
         return 4.0 * F.layer_norm(text, text.shape[-1:]) @ self.model.beit3.text_embed.weight.T
 
 
@@ -135,8 +140,24 @@ def word_loss(words: torch.Tensor, batch: Batch) -> torch.Tensor:
 
 
 def echo_loss(echoes: torch.Tensor, batch: Batch) -> torch.Tensor:
-    """Cross-entropy of the words that stand where facts are stated."""
+    """Cross-entropy of the words that stand where facts are stated.
+
+    To compare a word with what is seen, the stream must still know the word beside all that was added to it.
+    """
     return F.cross_entropy(echoes[batch.facts], batch.ids[batch.facts])
+
+
+def verdict_loss(verdicts: torch.Tensor, batch: Batch, masked: int) -> torch.Tensor:
+    """Cross-entropy of "this very word, and it is right" against "wrong".
+
+    Right or wrong alone is an exclusive-or of what is read and what is seen: neither of them predicts it. That "red" is
+    there and is right, both predict: so this is learned at once, and "wrong" is what is left.
+    """
+    where = batch.facts & (batch.ids != masked)
+    target = torch.where(batch.wrong, WRONG, batch.names)[where]
+    each = F.cross_entropy(verdicts[where], target, reduction="none")
+    weight = torch.where(target == WRONG, 3.0, 1.0)
+    return (each * weight).sum() / weight.sum()
 
 
 def error_loss(errors: torch.Tensor, batch: Batch, masked: int) -> torch.Tensor:

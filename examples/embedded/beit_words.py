@@ -11,7 +11,7 @@ import torch
 
 from examples.embedded.beit import beit_config
 from examples.embedded.beit_data import MASK, Batch, Reader, excerpt
-from examples.embedded.beit_model import Aided, echo_loss, error_loss, find_loss, look_loss, word_loss
+from examples.embedded.beit_model import Aided, echo_loss, error_loss, find_loss, look_loss, verdict_loss, word_loss
 from examples.embedded.beit_vision import cell_loss, scene_pixels
 from examples.embedded.facts import cell_labels
 from examples.embedded.schedule import fit
@@ -91,6 +91,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             "looks": 0.5 * look_loss(out.looks, batch),
             "found": find_loss(out.found, batch, labels),
             "echoes": 0.3 * echo_loss(out.echoes, batch),
+            "verdicts": verdict_loss(out.verdicts, batch, MASK),
         }
         return sum(losses.values()), {name: float(loss.detach()) for name, loss in losses.items()}
 
