@@ -10,14 +10,32 @@ from pathlib import Path
 
 import pytest
 
-from examples import best_of_n, evaluate_beitscore, evaluate_vela, grpo_captioner, rerank_candidates, score_captions
+from examples import (
+    best_of_n,
+    evaluate_beitscore,
+    evaluate_vela,
+    grpo_captioner,
+    judge_captions,
+    rerank_candidates,
+    score_captions,
+)
 from examples.embedded import make
 from integrations.demo.captioner import load_captioner
 from reward import CaptionSample, load_scorer
 from reward.scenes import CATEGORIES, make_dataset
+from tests.loopback_judge import loopback_judge
+from tests.rating_judges import save_rating_judge, strict_llava
 
 FOLDER = Path(score_captions.__file__).parent
-TESTED = {"score_captions", "rerank_candidates", "best_of_n", "evaluate_beitscore", "evaluate_vela", "grpo_captioner"}
+TESTED = {
+    "best_of_n",
+    "evaluate_beitscore",
+    "evaluate_vela",
+    "grpo_captioner",
+    "judge_captions",
+    "rerank_candidates",
+    "score_captions",
+}
 
 
 def test_the_embedded_checkpoints_can_be_made(tmp_path):
@@ -26,9 +44,10 @@ def test_the_embedded_checkpoints_can_be_made(tmp_path):
     make.main(["--output", str(states), "--assets", str(assets), "--steps", "2"])
     scorer = load_scorer("vela", assets / "vela", device="cpu")
     row = make_dataset(1, 1)[0]
-    table = scorer.score([CaptionSample(row["cand"], row["image"], row["refs"])])
-    assert not table.errors
+    sample = CaptionSample(row["cand"], row["image"], row["refs"])
+    assert not scorer.score([sample]).errors
     load_captioner(assets / "captioner")
+    assert not load_scorer("beitscore", assets / "beitscore", device="cpu").score([sample]).errors
     assert "vision 2 steps" in (assets / "vela" / "README.md").read_text()
     make.main(["--output", str(states), "--steps", "2", "--only", "vision"])  # done already: nothing to do
 
@@ -43,6 +62,23 @@ def test_score_captions(scene_vela_folder, capsys):
     assert len(re.findall(r"descriptiveness 0\.\d\d, relevance 0\.\d\d, fluency 0\.\d\d", printed)) == 4
     first, second = re.findall(r"(?:complete|errors): (.+)", printed)[:2]
     assert first != second
+
+
+def test_judge_captions_with_a_model_here_and_behind_a_server(tmp_path, capsys):
+    folder = save_rating_judge(tmp_path / "model", "012345")
+    judge_captions.main(["--model", str(folder)])
+    here = capsys.readouterr().out
+    assert len(re.findall(r"^  (?:true and complete|with an error|incomplete): ", here, re.MULTILINE)) == 6
+    assert int(re.search(r"(\d+) questions, [1-9]", here)[1]) > 0
+    with loopback_judge(*strict_llava("012345")) as server:
+        arguments = ["--model", "tiny", "--server", server.endpoint, "--cache", str(tmp_path / "answers")]
+        judge_captions.main(arguments)
+        first, asked = capsys.readouterr().out, len(server.requests)
+        judge_captions.main(arguments)
+        assert len(server.requests) == asked > 0
+        again = capsys.readouterr().out
+    assert again.splitlines()[:-1] == first.splitlines()[:-1]
+    assert "\n0 questions" in again
 
 
 def test_rerank_candidates(scene_vela_folder, capsys):
