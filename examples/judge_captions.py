@@ -17,6 +17,7 @@ and here, with answers kept in a folder so that a second run asks nothing:
 from __future__ import annotations
 
 import argparse
+import itertools
 import random
 from collections.abc import Sequence
 from pathlib import Path
@@ -58,9 +59,10 @@ def main(argv: Sequence[str] | None = None) -> None:
             print(f"  {name}: {table.errors.get(row, scores)}")
 
     names, texts = list(captions), list(captions.values())
-    pairs = [CaptionPair(a, b, image) for a, b in zip(texts, texts[1:], strict=False)]
+    pairs = [CaptionPair(a, b, image) for a, b in itertools.pairwise(texts)]
+    verdicts = PairwiseJudge(judge).compare(pairs)
     print("\nThe better caption, asked in both orders:")
-    for first, second, verdict in zip(names, names[1:], PairwiseJudge(judge).compare(pairs), strict=False):
+    for (first, second), verdict in zip(itertools.pairwise(names), verdicts, strict=True):
         print(f"  {first} / {second}: {verdict.error or {'A': first, 'B': second}.get(verdict.winner, 'a tie')}")
 
     usage = judge.usage
