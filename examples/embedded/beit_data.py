@@ -55,7 +55,7 @@ def _classes() -> dict[str, tuple[str, ...]]:
 
 REPLACEMENTS = _classes()
 # Kinds of facts that few words of a caption state: replaced more often, as their errors are learned last.
-RARE = ("colour", "text")
+RARE = ("colour", "text", "count")
 NOUN_OF = {form: noun for noun, names in SYNONYMS.items() for name in names for form in (name, plural(name))}
 
 
@@ -174,7 +174,7 @@ class Reader:
         for index, word in enumerate(truth):
             bare, dot = (word.text[:-1], ".") if word.text.endswith(".") else (word.text, "")
             draw = rng.random() if word.fact is not None else 1.0
-            if word.fact is not None and word.fact[0] in RARE and rng.random() < 0.3:
+            if word.fact is not None and word.fact[0] in RARE and rng.random() < 0.2:
                 draw = 0.0
             options = REPLACEMENTS.get(bare.lower() if bare not in REPLACEMENTS else bare)
             if options and draw < replace:

@@ -29,7 +29,7 @@ __all__ = ["FOUNDATION", "PairMaker"]
 FOUNDATION = ("spatial", "actant_swap", "action", "noun", "attribute")
 STEPS = (FOUNDATION, (*FOUNDATION, "count"), CATEGORIES)
 # Learned last, and so drawn twice as often.
-LATE = ("actant_swap", "attribute")
+LATE = ("actant_swap", "attribute", "count")
 WORD_LEVEL = ("shuffle_words", "shuffle_sentences", "repeat_noun", "repeat_verb", "repeat_adjective")
 
 
@@ -137,7 +137,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         # Naming masked words goes on, so that what step 2 learned stays.
         for index in rng.sample(range(len(scenes)), options.pairs):
             captions.append(
-                reader.spoiled(caption_of(scenes[index], rng, most or 12), scenes[index], rng, mask=0.15, replace=0.3)
+                reader.spoiled(caption_of(scenes[index], rng, most or 4), scenes[index], rng, mask=0.15, replace=0.3)
             )
             image.append(index)
         batch = reader.batch(captions, rng, shift=0.5)

@@ -156,7 +156,7 @@ def verdict_loss(verdicts: torch.Tensor, batch: Batch, masked: int) -> torch.Ten
     where = batch.facts & (batch.ids != masked)
     target = torch.where(batch.wrong, WRONG, batch.names)[where]
     each = F.cross_entropy(verdicts[where], target, reduction="none")
-    weight = torch.where(target == WRONG, 3.0, 1.0)
+    weight = torch.where(target == WRONG, 1.5, 1.0)
     return (each * weight).sum() / weight.sum()
 
 
@@ -164,5 +164,5 @@ def error_loss(errors: torch.Tensor, batch: Batch, masked: int) -> torch.Tensor:
     """Binary cross-entropy of "this word is wrong" at words that state facts and are not masked."""
     where = batch.facts & (batch.ids != masked)
     # Wrong words are few: without a weight the head first learns to say "right".
-    weight = errors.new_tensor(3.0)
+    weight = errors.new_tensor(1.5)
     return F.binary_cross_entropy_with_logits(errors[where], batch.wrong[where].float(), pos_weight=weight)

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from examples.embedded.beit import beit_config
 from examples.embedded.beit_data import Batch, Reader
-from examples.embedded.beit_match import PairMaker, aid_loss
+from examples.embedded.beit_match import LATE, PairMaker, aid_loss
 from examples.embedded.beit_model import Aided
 from examples.embedded.beit_vision import scene_pixels
 from examples.embedded.beit_words import caption_of, start_from
@@ -38,8 +38,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Trains and writes `<output>/beit_rate/last.pt`, or with `--without-stage-1` `<output>/beit_plain/last.pt`."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, default=Path("runs/embedded"))
-    parser.add_argument("--steps", type=int, default=1500)
-    parser.add_argument("--lr", type=float, default=4e-4)
+    parser.add_argument("--steps", type=int, default=800)
+    parser.add_argument("--lr", type=float, default=6e-4)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--without-stage-1", action="store_true", help="the ablation: from step 2, without pairs")
     options = parser.parse_args(argv)
@@ -52,45 +52,51 @@ def main(argv: Sequence[str] | None = None) -> None:
     reader = Reader(tokenizer, config.max_text_tokens)
     maker = PairMaker(reader)
 
-    def rated(rng: random.Random, number: int) -> tuple[list[Scene], list[list[Word]], torch.Tensor]:
-        scenes, words, scores = [], [], []
-        for _ in range(number):
+    def ratings(rng: random.Random, size: int, number: int) -> list[tuple[list[Scene], Batch, torch.Tensor]]:
+        """`number` batches of scenes, captions and human scores, drawn together and sorted by length."""
+        rows = []
+        for _ in range(size * number):
             scene = sample_scene(rng)
             candidate = make_candidate(scene, rng)
-            scenes.append(scene)
-            words.append([Word(word.text) for word in candidate.caption.words()])
-            scores.append(sum(candidate.ratings.score(aspect) for aspect in ASPECTS) / len(ASPECTS))
-        return scenes, words, torch.tensor(scores)
+            score = sum(candidate.ratings.score(aspect) for aspect in ASPECTS) / len(ASPECTS)
+            rows.append((scene, reader.tokens([Word(word.text) for word in candidate.caption.words()]), score))
+        rows.sort(key=lambda row: len(row[1].ids))
+        batches = []
+        for first in range(0, len(rows), size):
+            scenes, captions, scores = zip(*rows[first : first + size], strict=True)
+            batches.append((list(scenes), reader.batch(captions, rng, shift=0.0), torch.tensor(scores)))
+        rng.shuffle(batches)
+        return batches
+
+    pool: list[tuple[list[Scene], Batch, torch.Tensor]] = []
 
     def step_loss(step: int) -> tuple[torch.Tensor, dict[str, float]]:
         rng = random.Random(f"beit rate {options.seed} {step}")
-        scenes, words, scores = rated(rng, 32)
-        captions = [reader.tokens(row) for row in words]
-        image = list(range(len(scenes)))
-        count = len(captions)
-        if not plain:
-            others, pairs = maker.draw(rng, 14, CATEGORIES, most=None, grounded=0.7)
-            image += [len(scenes) + index for index in range(len(pairs)) for _ in range(2)]
-            captions += [caption for pair in pairs for caption in pair]
-            scenes = [*scenes, *others]
+        if not pool:
+            pool.extend(ratings(rng, 20, 8))
+        scenes, batch, scores = pool.pop()
+        logits = aided(scene_pixels(scenes), torch.arange(len(scenes)), batch).logits
+        human = (torch.sigmoid(logits) - scores).abs().mean()
+        figures = {"human": float(human.detach())}
+
+        others, pairs = maker.draw(rng, 10, (*CATEGORIES, *LATE), most=None, grounded=0.75)
+        captions = [] if plain else [caption for pair in pairs for caption in pair]
+        image = [] if plain else [index for index in range(len(pairs)) for _ in range(2)]
         matched = len(captions)
-        for index in rng.sample(range(len(scenes)), 6):
-            captions.append(reader.spoiled(caption_of(scenes[index], rng), scenes[index], rng, mask=0.25, replace=0.15))
+        for index in range(len(others)) if plain else rng.sample(range(len(others)), 4):
+            captions.append(reader.spoiled(caption_of(others[index], rng), others[index], rng, mask=0.15, replace=0.3))
             image.append(index)
-        batch = reader.batch(captions, rng, shift=0.0)
-        out = aided(scene_pixels(scenes), torch.tensor(image), batch)
-        human = (torch.sigmoid(out.logits[:count]) - scores).abs().mean()
-        aids, figures = aid_loss(out, batch, [scenes[index] for index in image])
+        words = reader.batch(captions, rng, shift=0.0)
+        out = aided(scene_pixels(others), torch.tensor(image), words)
+        aids, more = aid_loss(out, words, [others[index] for index in image])
         loss = 4.0 * human + 0.5 * aids
         if not plain:
-            order = order_loss(out.logits[count:matched])
+            order = order_loss(out.logits[:matched])
             loss = loss + order
             figures["order"] = float(order.detach())
-        return loss, {"human": float(human.detach()), **figures}
+        return loss, figures | more
 
-    rng = random.Random("beit rate held out")
-    scenes, words, scores = rated(rng, 400)
-    batch = reader.batch([reader.tokens(row) for row in words], rng, shift=0.0)
+    held_out = ratings(random.Random("beit rate held out"), 50, 8)
     sets: dict[str, tuple[list[Scene], Batch]] = {}
     for name in (*CATEGORIES, "words"):
         draws = random.Random(f"beit match held out {name}")
@@ -98,8 +104,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         sets[name] = (found[0], reader.batch([caption for pair in found[1] for caption in pair], draws, shift=0.0))
 
     def evaluate() -> dict[str, float]:
-        logits = aided(scene_pixels(scenes), torch.arange(len(scenes)), batch).logits
-        figures = {"tau_b": float(kendalltau(logits.numpy(), scores.numpy()).statistic)}
+        given = [aided(scene_pixels(scenes), torch.arange(len(scenes)), batch).logits for scenes, batch, _ in held_out]
+        scores = torch.cat([scores for _, _, scores in held_out])
+        figures = {"tau_b": float(kendalltau(torch.cat(given).numpy(), scores.numpy()).statistic)}
         for name, (pictures, pairs) in sets.items():
             logits = aided(scene_pixels(pictures), torch.arange(len(pictures)).repeat_interleave(2), pairs).logits
             figures[name] = float((logits[::2] > logits[1::2]).float().mean())

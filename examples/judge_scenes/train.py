@@ -1,0 +1,178 @@
+"""Teaches the embedded captioner to rate captions of scenes, as FLEUR and HarmonicEval ask it to.
+
+    python -m examples.judge_scenes.train
+    python -m examples.judge_scenes.train --steps 2000 --output runs/judge
+
+Writes `<output>/model`, a vision-language model as any other, and `<output>/fleur` and `<output>/harmoniceval`, which
+load_scorer reads. Run again, it goes on from its last save.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional as F
+from transformers.modeling_outputs import BaseModelOutputWithPooling
+
+from examples.embedded.schedule import fit
+from examples.embedded.vision import pixels
+from examples.judge_scenes.questions import FLEUR_PROMPT, HARMONIC_PROMPT, Row, RowMaker, pad_rows
+from examples.judge_scenes.ratings import ASPECT_OF
+from integrations.demo.captioner import load_captioner
+from reward import CaptionSample
+from reward.judges import LocalJudge
+from reward.metaeval import kendall_tau
+from reward.metrics.fleur.scorer import FleurScorer
+from reward.metrics.harmoniceval.scorer import HarmonicScorer
+from reward.scenes import ASPECTS, make_candidate, render, sample_scene
+
+__all__ = ["JudgeTrainer"]
+
+CANDIDATES, QUESTIONS = 2, 2  # captions of a scene, and questions about a caption, that are drawn together
+POOL = 8  # batches that are drawn together and sorted by length, so that little is padding
+
+Batch = dict[str, torch.Tensor]
+
+
+class JudgeTrainer:
+    """Batches and losses.
+
+    Besides the answers, two linear heads, which are thrown away afterwards, are to mark the words of a caption that are
+    wrong and those that spoil its language: a rating alone says little about what it rests on.
+
+    Args:
+        model, processor: the captioner; its image tower is not trained.
+        batch: questions a step.
+        seed: of the drawing; scenes come from streams of the name "judge <seed> <step>".
+    """
+
+    def __init__(self, model: Any, processor: Any, *, batch: int, seed: int) -> None:
+        self.model, self.batch, self.seed = model, batch, seed
+        model.model.vision_tower.requires_grad_(False)
+        self.rows = RowMaker(processor, model.config.image_seq_length)
+        self.tags = nn.Linear(model.config.text_config.hidden_size, 2)
+        self._pool: list[Batch] = []
+
+    def draw(self, name: str, number: int) -> list[Batch]:
+        """`number` batches with what the image tower sees, as `features` (B', 36, D) of the rows that show an image."""
+        rng = random.Random(name)
+        scenes = [sample_scene(rng) for _ in range(self.batch * number // (CANDIDATES * QUESTIONS))]
+        rows: list[tuple[Row, int]] = []
+        for index, scene in enumerate(scenes):
+            for _ in range(CANDIDATES):
+                candidate = make_candidate(scene, rng)
+                rows += [
+                    (self.rows.row(self.rows.draw_kind(rng), candidate, scene, rng), index) for _ in range(QUESTIONS)
+                ]
+        with torch.no_grad():
+            tower = self.model.model.vision_tower
+            seen = tower(pixels(scenes), output_hidden_states=True)
+            features = seen.hidden_states[self.model.config.vision_feature_layer][:, 1:]  # without the class token
+        rows.sort(key=lambda row: len(row[0].ids))
+        found = []
+        for start in range(0, len(rows), self.batch):
+            part = rows[start : start + self.batch]
+            pad, vocabulary = self.rows.tokenizer.pad_token_id, self.model.config.text_config.vocab_size
+            batch = pad_rows([row for row, _ in part], pad, vocabulary)
+            batch["features"] = features[[index for row, index in part if row.sees_image]]
+            found.append(batch)
+        rng.shuffle(found)
+        return found
+
+    def losses(self, batch: Batch) -> dict[str, torch.Tensor]:
+        """Cross-entropy of the answers, and of the marks on words."""
+        images = None
+        if len(batch["features"]):
+            projected = self.model.model.multi_modal_projector(batch["features"])
+            images = {"image": BaseModelOutputWithPooling(pooler_output=list(projected))}
+        output = self.model.model(
+            input_ids=batch["input_ids"], attention_mask=batch["attention_mask"], mm_encoder_outputs=images
+        )
+        hidden = output.last_hidden_state
+        row, place = batch["at"].T
+        logits = self.model.lm_head(hidden[row, place - 1])
+        found = {"answer": F.cross_entropy(logits, batch["answers"], reduction="sum") / len(batch["input_ids"])}
+        marks = self.tags(hidden)
+        for index, name in enumerate(("wrong", "damaged")):
+            told = batch[name] >= 0
+            loss = F.binary_cross_entropy_with_logits(
+                marks[..., index][told], batch[name][told].float(), reduction="sum"
+            )
+            found[name] = loss / told.sum().clamp(
+                min=1
+            )  # a batch of questions without image tells nothing of wrong words
+        return found
+
+    def step_loss(self, step: int) -> tuple[torch.Tensor, dict[str, float]]:
+        """For `fit`."""
+        if not self._pool:
+            self._pool = self.draw(f"judge {self.seed} {step}", POOL)
+        parts = self.losses(self._pool.pop())
+        return parts["answer"] + 2 * (parts["wrong"] + parts["damaged"]), {
+            name: float(part.detach()) for name, part in parts.items()
+        }
+
+
+def measure(model: Any, processor: Any, samples: int) -> dict[str, float]:
+    """Tau-c of both metrics with the raters of scenes that are neither trained on nor those of `make_dataset`."""
+    rng = random.Random("judge held out")
+    asked, ratings = [], []
+    for _ in range(samples):
+        scene = sample_scene(rng)
+        candidate = make_candidate(scene, rng)
+        asked.append(CaptionSample(candidate.caption.text, image=render(scene)))
+        ratings.append([candidate.ratings.score(aspect) for aspect in ASPECTS])
+    judge, human = LocalJudge(model, processor, batch_size=32), np.array(ratings)
+    fleur = FleurScorer(judge, prompt=FLEUR_PROMPT).score(asked)
+    harmonic = HarmonicScorer(judge, prompt=HARMONIC_PROMPT).score(asked)
+    columns = {name: (fleur.column(name), human.mean(axis=1)) for name in fleur.aspects}
+    columns["overall"] = harmonic.column("overall"), human.mean(axis=1)
+    columns |= {name: (harmonic.column(name), human[:, ASPECTS.index(own)]) for name, own in ASPECT_OF.items()}
+    figures = {"unread": float(len(fleur.errors | harmonic.errors))}
+    for name, (scores, rated) in columns.items():
+        told = np.isfinite(scores)
+        figures[name] = kendall_tau(scores[told], rated[told], variant="c") if told.sum() > 1 else float("nan")
+    return figures
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Trains and writes the judge and the two scorers."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--captioner", default="embedded", help="what to begin with; default: %(default)s")
+    parser.add_argument("--output", type=Path, default=Path("runs/judge"), help="default: %(default)s")
+    parser.add_argument("--steps", type=int, default=1500, help="default: %(default)s")
+    parser.add_argument("--batch", type=int, default=32, help="questions a step; default: %(default)s")
+    parser.add_argument("--lr", type=float, default=1e-3, help="default: %(default)s")
+    parser.add_argument("--seed", type=int, default=1, help="default: %(default)s")
+    options = parser.parse_args(argv)
+    torch.manual_seed(options.seed)
+    model, processor = load_captioner(options.captioner)
+    trainer = JudgeTrainer(model, processor, batch=options.batch, seed=options.seed)
+    fit(
+        [*model.parameters(), *trainer.tags.parameters()],
+        trainer.step_loss,
+        steps=options.steps,
+        lr=options.lr,
+        state={"model": model, "tags": trainer.tags},
+        folder=options.output,
+        evaluate=lambda: measure(model, processor, 200),
+        evaluate_every=500,
+        warmup=50,
+    )
+    folder = options.output / "model"
+    model.eval().save_pretrained(folder)
+    processor.save_pretrained(folder)
+    FleurScorer.from_pretrained(folder, device="cpu", prompt=FLEUR_PROMPT).save_pretrained(options.output / "fleur")
+    harmonic = HarmonicScorer.from_pretrained(folder, device="cpu", prompt=HARMONIC_PROMPT)
+    harmonic.save_pretrained(options.output / "harmoniceval")
+
+
+if __name__ == "__main__":
+    main()

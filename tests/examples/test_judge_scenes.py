@@ -1,0 +1,231 @@
+"""The judge of the scenes: what it is taught, that it learns it, and what is said about it."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from transformers.modeling_outputs import BaseModelOutputWithPooling
+
+from examples.embedded.vision import pixels
+from examples.judge_scenes import evaluate, questions, ratings, train
+from examples.judge_scenes.questions import FLEUR_PROMPT, HARMONIC_PROMPT, RowMaker, pad_rows
+from integrations.demo.captioner import load_captioner
+from reward import CaptionSample, load_scorer
+from reward.judges import LocalJudge, ScriptedJudge
+from reward.metrics.fleur.scorer import FleurScorer
+from reward.metrics.harmoniceval.prompt import CRITERIA
+from reward.metrics.harmoniceval.scorer import HarmonicScorer
+from reward.scenes import Ratings, make_candidate, render, sample_scene
+
+BENCHMARK = Path(__file__).parents[1] / "benchmarks" / "bench_judges.py"
+
+
+@pytest.fixture(scope="module")
+def captioner(captioner_folder):
+    return load_captioner(captioner_folder)
+
+
+@pytest.fixture(scope="module")
+def rated():
+    """A scene and a candidate with a wrong and a damaged word."""
+    for seed in range(100):
+        rng = random.Random(f"judge test {seed}")
+        scene = sample_scene(rng)
+        candidate = make_candidate(scene, rng)
+        words = candidate.caption.words()
+        if any(word.damaged for word in words) and any(word.fact and not scene.is_true(word.fact) for word in words):
+            return scene, candidate
+    raise AssertionError("no such candidate")
+
+
+def test_it_is_asked_in_training_what_the_metrics_ask(captioner, rated):
+    """Token by token, image included, and in the order of the criteria."""
+    scene, candidate = rated
+    maker = RowMaker(captioner[1], captioner[0].config.image_seq_length)
+    judge = LocalJudge(*captioner)
+    asked = []
+
+    class Spy(ScriptedJudge):
+        def generate(self, questions, **options):
+            asked.extend(questions)
+            return judge.generate(questions, **options)
+
+        def answer_distribution(self, questions, answers):
+            asked.extend(questions)
+            return judge.answer_distribution(questions, answers)
+
+    sample = CaptionSample(candidate.caption.text, render(scene))
+    FleurScorer(Spy(pieces=judge.pieces), prompt=FLEUR_PROMPT).score([sample])
+    HarmonicScorer(Spy(pieces=judge.pieces), prompt=HARMONIC_PROMPT).score([sample])
+    assert len(asked) == 6
+    for kind, question in zip(("fleur", *CRITERIA), asked, strict=True):
+        row = maker.row(kind, candidate, scene, random.Random(0))
+        text = maker.writer.text(question)
+        images = [render(scene)] if question.image is not None else None
+        read = captioner[1](text=text, images=images)["input_ids"][0]
+        assert row.ids[: min(row.answers)] == list(read), kind
+        assert row.sees_image == (question.image is not None), kind
+
+
+def test_what_is_trained_is_what_the_judge_computes(captioner, rated):
+    scene, candidate = rated
+    model, processor = captioner
+    trainer = train.JudgeTrainer(model, processor, batch=4, seed=0)
+    row = trainer.rows.row("correctness", candidate, scene, random.Random(0))
+    batch = pad_rows([row], processor.tokenizer.pad_token_id, model.config.text_config.vocab_size)
+    with torch.no_grad():
+        model.eval()
+        seen = model.model.vision_tower(pixels([scene]), output_hidden_states=True).hidden_states[-1][:, 1:]
+        loss = trainer.losses(batch | {"features": seen})["answer"]
+        images = {"image": BaseModelOutputWithPooling(pooler_output=list(model.model.multi_modal_projector(seen)))}
+        hidden = model.model(input_ids=batch["input_ids"], mm_encoder_outputs=images).last_hidden_state
+        logs = model.lm_head(hidden[0]).log_softmax(-1)
+    expected = -sum(
+        share * logs[place - 1, token] for place, says in row.answers.items() for token, share in says.items()
+    )
+    assert float(loss) == pytest.approx(float(expected), abs=1e-4)
+    asked = []
+    scorer = HarmonicScorer(
+        ScriptedJudge(distribution=lambda question: asked.append(question) or {"1": 1.0}), prompt=HARMONIC_PROMPT
+    )
+    scorer.score([CaptionSample(candidate.caption.text, render(scene))])
+    judged = LocalJudge(model, processor).answer_distribution(asked[:1], "12345")[0]
+    trained = [float(logs[min(row.answers) - 1, trainer.rows.digits[digit]].exp()) for digit in "12345"]
+    assert judged == pytest.approx(trained, abs=1e-6)
+
+
+def test_marks_stand_at_the_words_they_are_about(captioner, rated):
+    scene, candidate = rated
+    maker = RowMaker(captioner[1], captioner[0].config.image_seq_length)
+    row = maker.row("correctness", candidate, scene, random.Random(0))
+    words = candidate.caption.words()
+    for marks, wanted in (
+        (row.wrong, [word.text for word in words if word.fact and not scene.is_true(word.fact)]),
+        (row.damaged, [word.text for word in words if word.damaged]),
+    ):
+        told = [token for token, mark in zip(row.ids, marks, strict=True) if mark >= 0]
+        assert maker.tokenizer.decode(told).strip() == candidate.caption.text
+        marked = [token for token, mark in zip(row.ids, marks, strict=True) if mark == 1]
+        assert maker.tokenizer.decode(marked).split() == wanted
+    text_only = maker.row("fluency", candidate, scene, random.Random(0))
+    assert set(text_only.wrong) == {-100}
+    assert 1 in text_only.damaged
+
+
+def test_answers_are_what_the_raters_said(captioner, rated):
+    scene, candidate = rated
+    maker = RowMaker(captioner[1], captioner[0].config.image_seq_length)
+    row = maker.row("completeness", candidate, scene, random.Random(0))
+    digits = [str(rating) for rating in candidate.ratings.raters["desc"]]
+    first, end = row.answers.items()
+    assert first[1] == pytest.approx({maker.digits[digit]: digits.count(digit) / 3 for digit in digits})
+    assert end == (len(row.ids) - 1, {maker.tokenizer.eos_token_id: 1.0})
+
+    row = maker.row("fleur", candidate, scene, random.Random(0))
+    start = min(row.answers)
+    answer = maker.tokenizer.decode(row.ids[start:], skip_special_tokens=True)
+    sums = [sum(candidate.ratings.raters[aspect][rater] - 1 for aspect in ("desc", "rel", "flu")) for rater in range(3)]
+    assert any(points / 13 - 0.01 < float(answer) < (points + 1) / 13 for points in sums)
+    assert sum(row.answers[start + 2].values()) == pytest.approx(1)
+    assert row.answers[start + 3] == {row.ids[start + 3]: 1.0}
+
+
+def test_grades_leave_no_decimals_out():
+    rng = random.Random(0)
+    made = Ratings({}, dict.fromkeys(("desc", "rel", "flu"), (1, 2, 3, 4, 5)))
+    grades = [ratings.grade(made, rater, rng) for rater in range(5) for _ in range(200)]
+    assert all(len(grade) == 4 and grade.startswith("0.") for grade in grades)
+    assert {grade[3] for grade in grades} == set("0123456789")
+    means = [sum(float(grade) for grade in grades[200 * rater : 200 * rater + 200]) / 200 for rater in range(5)]
+    assert means == pytest.approx([(3 * rater + 0.5) / 13 for rater in range(5)], abs=0.01)
+
+
+def test_style_is_read_off_the_text():
+    plain = ratings.style_of("There is a red star. There is a big blue circle.")
+    assert plain == {"clarity": 5.0, "conciseness": 5.0}
+    padded = ratings.style_of("There is a red star. It is a simple drawing. The mood is calm and friendly.")
+    assert padded["clarity"] == 5
+    assert padded["conciseness"] == 1
+    broken = ratings.style_of("There star a red is. There is a big blue circle.")
+    assert broken["clarity"] == 3.5
+    assert broken["conciseness"] == 5
+
+
+def test_train_and_evaluate(captioner_folder, scene_vela_folder, tmp_path, capsys, monkeypatch):
+    """From a captioner without knowledge to a judge that answers in form, and the report on it."""
+    sizes = ["--steps", "80", "--batch", "16", "--lr", "0.01"]
+    train.main(["--captioner", str(captioner_folder), "--output", str(tmp_path / "judge"), *sizes])
+    scene = sample_scene(random.Random(0))
+    sample = CaptionSample("There is a red star.", render(scene))
+    fleur = load_scorer("fleur", tmp_path / "judge" / "fleur", device="cpu")
+    assert fleur.prompt.version == "scenes-fleur-1"
+    assert not fleur.score([sample]).errors
+    capsys.readouterr()
+
+    file = tmp_path / "new" / "figures.json"
+    models = ["--judge", str(tmp_path / "judge"), "--vela", str(scene_vela_folder), "--beitscore", str(tmp_path)]
+    evaluate.main([*models, "--samples", "12", "--resamples", "20", "--json", str(file)])
+    text = capsys.readouterr().out
+    figures = json.loads(file.read_text())
+    assert figures["samples"] + figures["left_out"] == 24
+    assert set(figures["agreement"]) == {
+        *("FLEUR", "FLEUR, raw score"),
+        *(f"HarmonicEval, gamma {gamma}" for gamma in ("0.5", "0.75", "1")),
+        *("VELA, without references", "CLIP score", "length", "ceiling (truth)"),
+    }
+    assert "No row for BEiTScore" in text
+    gain = figures["differences"]["FLEUR - FLEUR, raw score"]["all three"]
+    agreement = {name: figures["agreement"][name]["all three"]["value"] for name in ("FLEUR", "FLEUR, raw score")}
+    assert gain["value"] == pytest.approx(agreement["FLEUR"] - agreement["FLEUR, raw score"])
+    assert gain["low"] <= gain["value"] <= gain["high"]
+    assert figures["agreement"]["ceiling (truth)"]["all three"]["value"] > 0.5
+    assert set(figures["criteria"]["HarmonicEval"]) == {*CRITERIA, "mean"}
+    assert "| weight, gamma 1 | 0.200 [0.200, 0.200] |" in text
+
+
+def test_a_judge_without_answers_is_not_evaluated(captioner_folder, scene_vela_folder, tmp_path):
+    for scorer, prompt in ((FleurScorer, FLEUR_PROMPT), (HarmonicScorer, HARMONIC_PROMPT)):
+        made = scorer.from_pretrained(captioner_folder, device="cpu", prompt=prompt)
+        made.save_pretrained(tmp_path / made.spec.name)
+    models = ["--judge", str(tmp_path), "--vela", str(scene_vela_folder), "--beitscore", str(tmp_path)]
+    with pytest.raises(SystemExit, match="train it longer"):
+        evaluate.main([*models, "--samples", "2"])
+
+
+@pytest.mark.parametrize("script", [train, evaluate])
+def test_help_says_what_it_does(script, capsys):
+    with pytest.raises(SystemExit) as stop:
+        script.main(["--help"])
+    assert stop.value.code == 0
+    assert f"python -m {script.__name__}" in capsys.readouterr().out
+
+
+def test_the_benchmark_runs_and_counts_tokens(captioner_folder, scene_vela_folder, tmp_path):
+    file = tmp_path / "figures.json"
+    models = ["--judge", captioner_folder, "--vela", scene_vela_folder, "--beitscore", tmp_path, "--device", "cpu"]
+    sizes = ["--images", "2", "--group", "3", "--comparisons", "3", "--repeats", "1", "--json", file]
+    command = [sys.executable, str(BENCHMARK), *map(str, [*models, *sizes])]
+    found = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert found.returncode == 0, found.stderr
+    figures = json.loads(file.read_text())
+    measured, shipped = figures["measured"], figures["shipped prompts"]
+    for way in ("fleur", "harmoniceval", "pairwise"):
+        assert measured[way]["tokens read"] < measured[f"{way}, whole"]["tokens read"]
+        assert measured[way]["captions/s"] > 0
+    assert "beitscore" not in measured
+    assert "No row for beitscore" in found.stdout
+    # one question with the image; five, two of them with the image; three pairs of three captions, each twice
+    assert [shipped[way]["questions"] for way in shipped] == [1, 5, 2]
+    assert [shipped[way]["images"] for way in shipped] == [1, 2, 2]
+    assert shipped["fleur"]["tokens written"] == 5
+
+
+def test_prompt_files_are_those_of_the_examples():
+    assert questions.FLEUR_PROMPT.parent == Path(train.__file__).parent
+    assert "scenes-harmonic-1" in HARMONIC_PROMPT.read_text()
