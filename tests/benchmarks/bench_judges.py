@@ -170,7 +170,7 @@ def measure(
     tokens = {way: counted_tokens(shared, run) for way, run in judged.items()}
     tokens |= {f"{way}, whole": counted_tokens(whole, run) for way, run in read.items()}
     asked = asked_questions(samples, options)["harmoniceval"]
-    answers = [judge.answer_distribution(asked, "12345") for judge in (shared, whole)]
+    answers = [judge.answer_distribution(asked, list("12345")) for judge in (shared, whole)]
     seconds = fastest(runs, options.repeats, options.device)
     figures = {way: {"captions/s": len(samples) / taken} for way, taken in seconds.items()}
     for way, (inputs, outputs) in tokens.items():

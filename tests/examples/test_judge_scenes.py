@@ -95,7 +95,7 @@ def test_what_is_trained_is_what_the_judge_computes(captioner, rated):
         ScriptedJudge(distribution=lambda question: asked.append(question) or {"1": 1.0}), prompt=HARMONIC_PROMPT
     )
     scorer.score([CaptionSample(candidate.caption.text, render(scene))])
-    judged = LocalJudge(model, processor).answer_distribution(asked[:1], "12345")[0]
+    judged = LocalJudge(model, processor).answer_distribution(asked[:1], list("12345"))[0]
     trained = [float(logs[min(row.answers) - 1, trainer.rows.digits[digit]].exp()) for digit in "12345"]
     assert judged == pytest.approx(trained, abs=1e-6)
 
