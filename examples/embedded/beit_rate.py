@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Trains and writes `<output>/beit_rate/last.pt`, or with `--without-stage-1` `<output>/beit_plain/last.pt`."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, default=Path("runs/embedded"))
-    parser.add_argument("--steps", type=int, default=800)
+    parser.add_argument("--steps", type=int, default=900)
     parser.add_argument("--lr", type=float, default=6e-4)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--without-stage-1", action="store_true", help="the ablation: from step 2, without pairs")
