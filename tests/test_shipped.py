@@ -5,14 +5,16 @@ from __future__ import annotations
 import random
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import reward
 from integrations.demo.agreement import BASELINES, measure_agreement
 from reward import load_scorer
+from reward.metaeval import pairwise_accuracy
 from reward.metrics.vela.scorer import VelaScorer
-from reward.scenes import ASPECTS, make_dataset, sample_scene
+from reward.scenes import ASPECTS, CATEGORIES, make_dataset, make_pair_dataset, sample_scene
 
 ASSETS = Path(reward.__file__).parent / "assets"
 
@@ -32,7 +34,26 @@ def test_vela_agrees_with_raters_better_than_every_baseline(vela: VelaScorer) ->
                 assert found.differences[f"VELA, {mode} references"][other][aspect].value > 0
 
 
-@pytest.mark.parametrize("name", ["vela", "captioner"])
+def test_beitscore_sees_every_kind_of_error_in_the_picture_and_not_in_the_words() -> None:
+    rows = make_pair_dataset(24, seed=4711, long=False, categories=CATEGORIES)
+    scorer = load_scorer("beitscore", device="cpu")
+    images = list(rows["image"])
+
+    def accuracy(pictures: list[Any]) -> dict[str, float]:
+        right, wrong = (
+            scorer.score([reward.CaptionSample(text, image) for text, image in zip(rows[side], pictures, strict=True)])
+            for side in ("correct", "incorrect")
+        )
+        found = pairwise_accuracy(right.scores[:, 0], wrong.scores[:, 0], rows["category"], resamples=10)
+        return {name: interval.value for name, interval in found.accuracy.items()}
+
+    seen, unseen = accuracy(images), accuracy([*images[7:], *images[:7]])
+    assert all(seen[category] > 0.5 for category in CATEGORIES)
+    assert seen["mean"] > 0.8
+    assert 0.4 < unseen["mean"] < 0.6
+
+
+@pytest.mark.parametrize("name", ["vela", "captioner", "beitscore"])
 def test_cards_are_complete(name: str) -> None:
     card = (ASSETS / name / "README.md").read_text()
     assert re.search(r"\d\.\d+ \[", card), "held-out figures with intervals"
@@ -44,9 +65,12 @@ def test_assets_stay_small() -> None:
     assert sum(path.stat().st_size for path in ASSETS.rglob("*") if path.is_file()) < 20e6
 
 
+BEIT = tuple(f"beit {step} 1 0" for step in ("vision", "words", "match", "rate"))
+
+
 def test_training_scenes_are_not_the_held_out_ones() -> None:
     held_out = {row for seed in (7, 2026) for row in make_dataset(300, seed)["scene"]}
-    for name in ("vision 1 0", "text 1 0", "align 1 0", "language 1 0", "vela 2 0", "captioner 1 0"):
+    for name in ("vision 1 0", "text 1 0", "align 1 0", "language 1 0", "vela 2 0", "captioner 1 0", *BEIT):
         rng = random.Random(name)
         assert held_out.isdisjoint(sample_scene(rng).to_json() for _ in range(500))
 

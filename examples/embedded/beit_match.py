@@ -30,7 +30,7 @@ FOUNDATION = ("spatial", "actant_swap", "action", "noun", "attribute")
 STEPS = (FOUNDATION, (*FOUNDATION, "count"), CATEGORIES)
 # Learned last, and so drawn twice as often.
 LATE = ("actant_swap", "attribute", "count")
-WORD_LEVEL = ("shuffle_words", "shuffle_sentences", "repeat_noun", "repeat_verb", "repeat_adjective")
+WORD_LEVEL = ("shuffle_words", "repeat_noun", "repeat_adjective", *("shuffle_sentences", "repeat_verb") * 2)
 
 
 class PairMaker:

@@ -79,7 +79,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         human = (torch.sigmoid(logits) - scores).abs().mean()
         figures = {"human": float(human.detach())}
 
-        others, pairs = maker.draw(rng, 10, (*CATEGORIES, *LATE), most=None, grounded=0.75)
+        others, pairs = maker.draw(rng, 10, (*CATEGORIES, *LATE), most=None, grounded=0.65)
         captions = [] if plain else [caption for pair in pairs for caption in pair]
         image = [] if plain else [index for index in range(len(pairs)) for _ in range(2)]
         matched = len(captions)

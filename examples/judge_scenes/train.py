@@ -147,7 +147,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--captioner", default="embedded", help="what to begin with; default: %(default)s")
     parser.add_argument("--output", type=Path, default=Path("runs/judge"), help="default: %(default)s")
-    parser.add_argument("--steps", type=int, default=1500, help="default: %(default)s")
+    parser.add_argument("--steps", type=int, default=1200, help="default: %(default)s")
     parser.add_argument("--batch", type=int, default=32, help="questions a step; default: %(default)s")
     parser.add_argument("--lr", type=float, default=1e-3, help="default: %(default)s")
     parser.add_argument("--seed", type=int, default=1, help="default: %(default)s")
@@ -162,7 +162,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         lr=options.lr,
         state={"model": model, "tags": trainer.tags},
         folder=options.output,
-        evaluate=lambda: measure(model, processor, 200),
+        evaluate=lambda: measure(model, processor, 100),
         evaluate_every=500,
         warmup=50,
     )

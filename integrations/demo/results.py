@@ -71,7 +71,7 @@ class Results:
 
     version: str
     vela: str
-    beitscore: str | None
+    beitscore: str
     captioner: str
     sizes: Sizes
     agreement: AgreementPart | None = None

@@ -36,7 +36,7 @@ def run_demo(
     sizes: Sizes | None = None,
     *,
     vela: str | os.PathLike[str] = "embedded",
-    beitscore: str | os.PathLike[str] | None = None,
+    beitscore: str | os.PathLike[str] = "embedded",
     captioner: str | os.PathLike[str] = "embedded",
     console: Console | None = None,
 ) -> Results:
@@ -45,7 +45,7 @@ def run_demo(
     Args:
         output: folder for `report.html`, `figures.json` and the scored files; made if absent.
         sizes: how much of everything.
-        vela, beitscore: checkpoints of the metrics; None leaves BEiTScore out.
+        vela, beitscore: checkpoints of the metrics.
         captioner: checkpoint of the captioner.
         console: where tables go; standard output by default.
 
@@ -66,27 +66,27 @@ class _Demo:
         output: Path,
         sizes: Sizes,
         vela: str | os.PathLike[str],
-        beitscore: str | os.PathLike[str] | None,
+        beitscore: str | os.PathLike[str],
         captioner: str | os.PathLike[str],
         console: Console,
     ) -> None:
         self.output, self.sizes, self.console = output, sizes, console
-        named = None if beitscore is None else os.fspath(beitscore)
-        self.results = Results(reward.__version__, os.fspath(vela), named, os.fspath(captioner), sizes)
+        names = [os.fspath(source) for source in (vela, beitscore, captioner)]
+        self.results = Results(reward.__version__, names[0], names[1], names[2], sizes)
         try:
             output.mkdir(parents=True, exist_ok=True)
             self.write()
         except OSError as error:
             raise OutputError(f"cannot write to {str(output)!r}: {error.strerror or error}") from error
         self.scorer = VelaScorer.from_pretrained(vela, device="cpu")
-        self.beitscore: dict[str, Scorer] = {}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # the report says what the embedded checkpoint is good for
             self.reward = VelaReward(vela, device="cpu")
-            self.rewards: dict[str, MetricReward] = {"VELA": self.reward}
-            if beitscore is not None:
-                self.beitscore["BEiTScore"] = load_scorer("beitscore", beitscore, device="cpu")
-                self.rewards["BEiTScore"] = BeitScoreReward(beitscore, device="cpu")
+            self.beitscore: dict[str, Scorer] = {"BEiTScore": load_scorer("beitscore", beitscore, device="cpu")}
+            self.rewards: dict[str, MetricReward] = {
+                "VELA": self.reward,
+                "BEiTScore": BeitScoreReward(beitscore, device="cpu"),
+            }
         self.model, self.processor = load_captioner(captioner)
         rows = make_dataset(sizes.scenes, SEED)
         self.images, self.references, self.scenes = list(rows["image"]), list(rows["refs"]), list(rows["scene"])

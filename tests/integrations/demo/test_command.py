@@ -36,5 +36,5 @@ def test_quick_demo_with_the_embedded_models(tmp_path):
     assert "report: out/report.html" in found.stdout
     assert "Warning" not in found.stderr
     figures = json.loads((tmp_path / "out" / "figures.json").read_text())
-    assert figures["vela"] == "embedded"
+    assert (figures["vela"], figures["beitscore"]) == ("embedded", "embedded")
     assert figures["grpo"]["differences"]
