@@ -19,10 +19,9 @@ CapArena-Auto is distributed by its authors, not with this package:
 - the benchmark, caparena_auto_600.json: for each of 600 images a caption written by a person, the captions of the
   baselines, and which baseline is met on the image;
 - the 600 images, test_*.jpg.
-Links to both: the readme of github.com/njucckevin/CapArena, under CapArena-Auto. The repository states no licence for
-them (its project page is CC BY-SA 4.0); the images come from DOCCI, whose terms its own page states. Ask the authors
-before you pass them on. The captions of your model are yours to make: {"test_01258.jpg": "A caption.", ...}, one for
-each image."""
+Links to both: the readme of github.com/njucckevin/CapArena, under CapArena-Auto. The readme states no licence for
+them; the images come from DOCCI, whose terms its own page states. Ask the authors before you pass them on. The
+captions of your model are yours to make: {"test_01258.jpg": "A caption.", ...}, one for each image."""
 
 
 @dataclass(frozen=True)
