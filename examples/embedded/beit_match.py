@@ -11,11 +11,10 @@ import torch
 from torch.nn import functional as F
 
 from examples.embedded.beit import beit_config
-from examples.embedded.beit_data import MASK, Batch, Reader, Tokens
-from examples.embedded.beit_model import Aided, echo_loss, error_loss, find_loss, look_loss, verdict_loss, word_loss
-from examples.embedded.beit_vision import cell_loss, scene_pixels
+from examples.embedded.beit_data import Batch, Reader, Tokens
+from examples.embedded.beit_model import Aided, aid_loss
+from examples.embedded.beit_vision import scene_pixels
 from examples.embedded.beit_words import caption_of, start_from
-from examples.embedded.facts import cell_labels
 from examples.embedded.schedule import fit
 from examples.embedded.tokenizer import load_tokenizer
 from reward.corruptions.words import repeat_words, shuffle_sentences, shuffle_words
@@ -64,6 +63,17 @@ class PairMaker:
                 pairs.append(made)
         return scenes, pairs
 
+    def held_out(self) -> dict[str, tuple[list[Scene], Batch]]:
+        """{category, or "words"}: 100 scenes, and their correct and incorrect captions in turn, whole."""
+        sets = {}
+        for name in (*CATEGORIES, "words"):
+            rng = random.Random(f"beit match held out {name}")
+            words = name == "words"
+            scenes, pairs = self.draw(rng, 100, () if words else (name,), most=None, grounded=float(not words))
+            captions = [caption for pair in pairs for caption in pair]
+            sets[name] = (scenes, self._reader.batch(captions, rng, shift=0.0))
+        return sets
+
     def _grounded(
         self, scene: Scene, rng: random.Random, categories: Sequence[str], most: int | None, long: bool
     ) -> tuple[Tokens, Tokens] | None:
@@ -90,22 +100,6 @@ class PairMaker:
 def match_loss(logits: torch.Tensor) -> torch.Tensor:
     """Binary cross-entropy of logits (2 P,), correct and incorrect in turn."""
     return F.binary_cross_entropy_with_logits(logits, torch.tensor([1.0, 0.0]).repeat(len(logits) // 2))
-
-
-def aid_loss(out, batch: Batch, scenes: Sequence[Scene]) -> tuple[torch.Tensor, dict[str, float]]:
-    """Losses of the heads in between."""
-    words, errors = word_loss(out.words, batch), error_loss(out.errors, batch, MASK)
-    labels = torch.stack([cell_labels(scene) for scene in scenes])
-    losses = {
-        "words": words,
-        "errors": 3.0 * errors,
-        "cells": 0.2 * cell_loss(out.cells, scenes, labels),
-        "looks": 0.5 * look_loss(out.looks, batch),
-        "found": find_loss(out.found, batch, labels),
-        "echoes": 0.3 * echo_loss(out.echoes, batch),
-        "verdicts": verdict_loss(out.verdicts, batch, MASK),
-    }
-    return sum(losses.values()), {name: float(loss.detach()) for name, loss in losses.items()}
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -147,11 +141,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         order = (out.logits[0:matched:2] > out.logits[1:matched:2]).float().mean()
         return match + aids, {"match": float(match.detach()), "order": float(order), **figures}
 
-    sets = {}
-    for name in (*CATEGORIES, "words"):
-        rng = random.Random(f"beit match held out {name}")
-        found = maker.draw(rng, 100, (name,) if name != "words" else (), most=None, grounded=float(name != "words"))
-        sets[name] = (found[0], reader.batch([caption for pair in found[1] for caption in pair], rng, shift=0.0))
+    sets = maker.held_out()
 
     def evaluate() -> dict[str, float]:
         figures = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -9,15 +10,15 @@ from torch import nn
 from torch.nn import functional as F
 
 from examples.embedded.beit import GUIDED, LOOKING, SEEING, WRITING
-from examples.embedded.beit_data import IGNORED, Batch
-from examples.embedded.beit_vision import CellReader
-from examples.embedded.facts import CELL_LABELS
+from examples.embedded.beit_data import IGNORED, MASK, Batch
+from examples.embedded.beit_vision import CellReader, cell_loss
+from examples.embedded.facts import CELL_LABELS, cell_labels
 from reward.metrics.beitscore.config import BeitScoreConfig
 from reward.metrics.beitscore.encoder import Layer, Streams, attention_mask
 from reward.metrics.beitscore.model import BeitScoreModel
-from reward.scenes.graph import GRID
+from reward.scenes.graph import GRID, Scene
 
-__all__ = ["Aided", "Outputs"]
+__all__ = ["Aided", "Outputs", "aid_loss"]
 
 # The padding token, which is never read, stands for "wrong".
 WRONG = 0
@@ -166,3 +167,20 @@ def error_loss(errors: torch.Tensor, batch: Batch, masked: int) -> torch.Tensor:
     # Wrong words are few: without a weight the head first learns to say "right".
     weight = errors.new_tensor(1.5)
     return F.binary_cross_entropy_with_logits(errors[where], batch.wrong[where].float(), pos_weight=weight)
+
+
+def aid_loss(
+    out: Outputs, batch: Batch, scenes: Sequence[Scene], *, errors: float = 3.0
+) -> tuple[torch.Tensor, dict[str, float]]:
+    """Sum of the losses of the heads in between, and each of them; `scenes` are those of the captions."""
+    labels = torch.stack([cell_labels(scene) for scene in scenes])
+    losses = {
+        "words": word_loss(out.words, batch),
+        "errors": errors * error_loss(out.errors, batch, MASK),
+        "cells": 0.2 * cell_loss(out.cells, scenes, labels),
+        "looks": 0.5 * look_loss(out.looks, batch),
+        "found": find_loss(out.found, batch, labels),
+        "echoes": 0.3 * echo_loss(out.echoes, batch),
+        "verdicts": verdict_loss(out.verdicts, batch, MASK),
+    }
+    return torch.stack([*losses.values()]).sum(), {name: float(loss.detach()) for name, loss in losses.items()}

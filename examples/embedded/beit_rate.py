@@ -13,8 +13,8 @@ from torch.nn import functional as F
 
 from examples.embedded.beit import beit_config
 from examples.embedded.beit_data import Batch, Reader
-from examples.embedded.beit_match import LATE, PairMaker, aid_loss
-from examples.embedded.beit_model import Aided
+from examples.embedded.beit_match import LATE, PairMaker
+from examples.embedded.beit_model import Aided, aid_loss
 from examples.embedded.beit_vision import scene_pixels
 from examples.embedded.beit_words import caption_of, start_from
 from examples.embedded.schedule import fit
@@ -97,11 +97,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         return loss, figures | more
 
     held_out = ratings(random.Random("beit rate held out"), 50, 8)
-    sets: dict[str, tuple[list[Scene], Batch]] = {}
-    for name in (*CATEGORIES, "words"):
-        draws = random.Random(f"beit match held out {name}")
-        found = maker.draw(draws, 100, (name,) if name != "words" else (), most=None, grounded=float(name != "words"))
-        sets[name] = (found[0], reader.batch([caption for pair in found[1] for caption in pair], draws, shift=0.0))
+    sets = maker.held_out()
 
     def evaluate() -> dict[str, float]:
         given = [aided(scene_pixels(scenes), torch.arange(len(scenes)), batch).logits for scenes, batch, _ in held_out]

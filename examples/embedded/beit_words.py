@@ -11,9 +11,8 @@ import torch
 
 from examples.embedded.beit import beit_config
 from examples.embedded.beit_data import MASK, Batch, Reader, excerpt
-from examples.embedded.beit_model import Aided, echo_loss, error_loss, find_loss, look_loss, verdict_loss, word_loss
-from examples.embedded.beit_vision import cell_loss, scene_pixels
-from examples.embedded.facts import cell_labels
+from examples.embedded.beit_model import Aided, aid_loss
+from examples.embedded.beit_vision import scene_pixels
 from examples.embedded.schedule import fit
 from examples.embedded.tokenizer import load_tokenizer
 from reward.scenes import Caption, Scene, Style, describe, sample_scene
@@ -81,19 +80,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         most, shift = (2, 0.0) if done < 0.4 else (5, 0.5) if done < 0.8 else (12, 0.5)
         scenes, image, batch = draw(f"beit words {options.seed} {step}", options.scenes, most, shift)
         out = aided(scene_pixels(scenes), image, batch)
-        words, errors = word_loss(out.words, batch), error_loss(out.errors, batch, MASK)
-        shown = [scenes[index] for index in image.tolist()]
-        labels = torch.stack([cell_labels(scene) for scene in shown])
-        losses = {
-            "words": words,
-            "errors": errors,
-            "cells": 0.2 * cell_loss(out.cells, shown, labels),
-            "looks": 0.5 * look_loss(out.looks, batch),
-            "found": find_loss(out.found, batch, labels),
-            "echoes": 0.3 * echo_loss(out.echoes, batch),
-            "verdicts": verdict_loss(out.verdicts, batch, MASK),
-        }
-        return sum(losses.values()), {name: float(loss.detach()) for name, loss in losses.items()}
+        return aid_loss(out, batch, [scenes[index] for index in image.tolist()], errors=1.0)
 
     held_out = draw("beit words held out", 128, 2, 0.0)
 
