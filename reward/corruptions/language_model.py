@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from reward.errors import CheckpointError, JudgeError
+from reward.errors import JudgeError
 
 if TYPE_CHECKING:
     import torch
@@ -48,30 +48,13 @@ def load_language_model(
         Traceback (most recent call last):
         reward.errors.CheckpointError: language model ...
     """
-    import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    from reward.checkpoints import ordinary_loading, resolve_checkpoint
-    from reward.judges import LocalJudge
+    from reward.judges.local import LocalJudge, load_parts
 
-    folder = resolve_checkpoint(source, metric="judge", revision=revision)
-    if device is None:
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        with ordinary_loading():
-            model, report = AutoModelForCausalLM.from_pretrained(
-                folder, dtype=dtype or "auto", output_loading_info=True
-            )
-            tokenizer = AutoTokenizer.from_pretrained(folder)
-    except (OSError, ValueError, KeyError) as error:  # transformers' ways to say that files do not fit
-        raise CheckpointError(f"language model {os.fspath(source)!r} cannot be loaded: {error}") from error
-    if report["missing_keys"]:
-        missing = sorted(report["missing_keys"])
-        raise CheckpointError(
-            f"language model {os.fspath(source)!r} lacks {len(missing)} weights ({', '.join(missing[:5])}); "
-            "refusing to write with random ones"
-        )
-    return LocalJudge(model.to(device), _TextProcessor(tokenizer), batch_size=batch_size, name=os.fspath(source))
+    parts = (AutoModelForCausalLM, AutoTokenizer)
+    model, tokenizer = load_parts(source, parts, "language model", revision=revision, device=device, dtype=dtype)
+    return LocalJudge(model, _TextProcessor(tokenizer), batch_size=batch_size, name=os.fspath(source))
 
 
 class _TextProcessor:

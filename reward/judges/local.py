@@ -21,6 +21,41 @@ from reward.judges.prompts import Prompt, PromptWriter
 __all__ = ["LocalJudge"]
 
 
+def load_parts(
+    source: str | os.PathLike[str],
+    classes: tuple[Any, Any],
+    kind: str,
+    *,
+    revision: str | None,
+    device: torch.device | str | None,
+    dtype: torch.dtype | str | None,
+) -> tuple[Any, Any]:
+    """A model and what prepares its input, by two Auto classes of transformers; never with random weights.
+
+    Args:
+        kind: what the model is called in messages.
+
+    Raises:
+        CheckpointError: nothing there, no such kind of model, or weights that do not fill the network.
+    """
+    folder = resolve_checkpoint(source, metric=kind, revision=revision)
+    if device is None:
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        with ordinary_loading():
+            model, report = classes[0].from_pretrained(folder, dtype=dtype or "auto", output_loading_info=True)
+            reader = classes[1].from_pretrained(folder)
+    except (OSError, ValueError, KeyError) as error:  # transformers' ways to say that files do not fit
+        raise CheckpointError(f"{kind} {os.fspath(source)!r} cannot be loaded: {error}") from error
+    if report["missing_keys"]:
+        missing = sorted(report["missing_keys"])
+        raise CheckpointError(
+            f"{kind} {os.fspath(source)!r} lacks {len(missing)} weights ({', '.join(missing[:5])}); "
+            "refusing to use random ones"
+        )
+    return model.to(device), reader
+
+
 class LocalJudge:
     """A vision-language model on this machine.
 
@@ -85,24 +120,9 @@ class LocalJudge:
         """
         from transformers import AutoModelForImageTextToText, AutoProcessor
 
-        folder = resolve_checkpoint(source, metric="judge", revision=revision)
-        if device is None:
-            device = "cuda" if torch.cuda.is_available() else "cpu"
-        try:
-            with ordinary_loading():
-                model, report = AutoModelForImageTextToText.from_pretrained(
-                    folder, dtype=dtype or "auto", output_loading_info=True
-                )
-                processor = AutoProcessor.from_pretrained(folder)
-        except (OSError, ValueError, KeyError) as error:  # transformers' ways to say that files do not fit
-            raise CheckpointError(f"judge {os.fspath(source)!r} cannot be loaded: {error}") from error
-        if report["missing_keys"]:
-            missing = sorted(report["missing_keys"])
-            raise CheckpointError(
-                f"judge {os.fspath(source)!r} lacks {len(missing)} weights ({', '.join(missing[:5])}); "
-                "refusing to judge with random ones"
-            )
-        return cls(model.to(device), processor, batch_size=batch_size, name=os.fspath(source))
+        parts = (AutoModelForImageTextToText, AutoProcessor)
+        model, processor = load_parts(source, parts, "judge", revision=revision, device=device, dtype=dtype)
+        return cls(model, processor, batch_size=batch_size, name=os.fspath(source))
 
     def __reduce__(self) -> Any:
         """Pickles configs and tensors: the network itself carries hooks of transformers that cannot be pickled."""
