@@ -18,7 +18,7 @@ from reward.judges.distinct import image_keys
 from reward.judges.prefixes import PromptReader, State
 from reward.judges.prompts import Prompt, PromptWriter
 
-__all__ = ["LocalJudge"]
+__all__ = ["LocalJudge", "load_parts"]
 
 
 def load_parts(
