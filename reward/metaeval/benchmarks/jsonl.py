@@ -1,0 +1,172 @@
+"""Reads the common JSONL forms of rated captions, pairs and quadruples, in which any benchmark may be given."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from reward.errors import DataError
+from reward.metaeval.benchmarks.forms import OVERALL, CaptionPair, Quadruple, RatedCaption
+
+__all__ = ["is_jsonl", "read_lines", "read_pairs", "read_quadruples", "read_rated"]
+
+_RATED = {"image", "candidate", "references", "ratings", "category"}
+_PAIRS = {"image", "captions", "references", "label", "category", "systems"}
+_QUADRUPLES = {"images", "captions", "category"}
+
+
+def is_jsonl(path: Path | None) -> bool:
+    """Whether a path names a file with one JSON object a line, perhaps packed by gzip."""
+    return path is not None and path.is_file() and path.name.endswith((".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz"))
+
+
+def read_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The objects of a file, each with its place for messages; blank lines are passed over.
+
+    Raises:
+        DataError: unreadable, or a line that is no JSON object.
+    """
+    try:
+        with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as file:
+            for number, line in enumerate(file, start=1):
+                if not line.strip():
+                    continue
+                where = f"{path}, line {number}"
+                try:
+                    row = json.loads(line)
+                except ValueError as error:
+                    raise DataError(f"{where} is no JSON: {error}") from error
+                if not isinstance(row, dict):
+                    raise DataError(f"{where} must be a JSON object, got {type(row).__name__}")
+                yield where, row
+    except (OSError, EOFError, UnicodeDecodeError) as error:
+        raise DataError(f"cannot read {path}: {error}") from error
+
+
+def read_rated(path: Path, images: Path | None = None) -> Iterator[RatedCaption]:
+    """Reads `{image, candidate, references, ratings, <score columns>}` a line.
+
+    `ratings` is a list of numbers, one a rater, or {aspect: list}. Any further field with a number is a score column.
+
+    Args:
+        path: the file.
+        images: folder in which relative image paths start; None is the folder of the file.
+
+    Raises:
+        DataError: a field is missing or of the wrong type; the message names file, line and field.
+    """
+    for where, row in read_lines(path):
+        given = _field(row, "ratings", where)
+        ratings = given if isinstance(given, Mapping) else {OVERALL: given}
+        yield RatedCaption(
+            candidate=_text(row, "candidate", where),
+            ratings={str(aspect): _numbers(values, f"{where}: ratings") for aspect, values in ratings.items()},
+            image=_image(row.get("image"), path, images, where),
+            references=_texts(row.get("references") or [], f"{where}: references"),
+            image_id=str(row.get("image") or where),
+            category=str(row.get("category") or ""),
+            columns={name: float(value) for name, value in row.items() if name not in _RATED and _is_number(value)},
+        )
+
+
+def read_pairs(path: Path, images: Path | None = None) -> Iterator[CaptionPair]:
+    """Reads `{category, image, captions: [2], label: 0|1, references, <score columns: [2]>}` a line.
+
+    `label` null is a tie. Any further field with two numbers is a score column.
+
+    Args, Raises: as for `read_rated`.
+    """
+    for where, row in read_lines(path):
+        label = _field(row, "label", where)
+        if label is not None and (isinstance(label, bool) or label not in (0, 1)):
+            raise DataError(f"{where}: label must be 0, 1 or null (a tie), got {label!r:.60}")
+        systems = row.get("systems")
+        yield CaptionPair(
+            captions=_two(row, "captions", where),
+            label=label,
+            image=_image(row.get("image"), path, images, where),
+            references=_texts(row.get("references") or [], f"{where}: references"),
+            image_id=str(row.get("image") or where),
+            category=str(row.get("category") or ""),
+            systems=None if systems is None else _two(row, "systems", where),
+            columns={
+                name: (float(value[0]), float(value[1]))
+                for name, value in row.items()
+                if name not in _PAIRS and _are_numbers(value, 2)
+            },
+        )
+
+
+def read_quadruples(path: Path, images: Path | None = None) -> Iterator[Quadruple]:
+    """Reads `{images: [2], captions: [2], category, <score columns: [4]>}` a line.
+
+    Args, Raises: as for `read_rated`; the four scores are in the order of `Quadruple.columns`.
+    """
+    for where, row in read_lines(path):
+        shown = _field(row, "images", where)
+        if not isinstance(shown, list) or len(shown) != 2:
+            raise DataError(f"{where}: images must be a list of two, got {shown!r:.60}")
+        first, second = (_image(image, path, images, where) for image in shown)
+        yield Quadruple(
+            images=(first, second),
+            captions=_two(row, "captions", where),
+            image_id=where,
+            category=str(row.get("category") or ""),
+            columns={
+                name: (float(value[0]), float(value[1]), float(value[2]), float(value[3]))
+                for name, value in row.items()
+                if name not in _QUADRUPLES and _are_numbers(value, 4)
+            },
+        )
+
+
+def _field(row: Mapping[str, Any], name: str, where: str) -> Any:
+    if name not in row:
+        raise DataError(f"{where} has no field {name!r}; it has: {', '.join(map(str, row)) or 'none'}")
+    return row[name]
+
+
+def _text(row: Mapping[str, Any], name: str, where: str) -> str:
+    value = _field(row, name, where)
+    if not isinstance(value, str):
+        raise DataError(f"{where}: {name} must be text, got {value!r:.60}")
+    return value
+
+
+def _texts(values: Any, where: str) -> tuple[str, ...]:
+    if isinstance(values, str) or not isinstance(values, Sequence) or not all(isinstance(v, str) for v in values):
+        raise DataError(f"{where} must be a list of texts, got {values!r:.60}")
+    return tuple(value for value in values if value.strip())
+
+
+def _two(row: Mapping[str, Any], name: str, where: str) -> tuple[str, str]:
+    values = _field(row, name, where)
+    if not isinstance(values, list) or len(values) != 2 or not all(isinstance(value, str) for value in values):
+        raise DataError(f"{where}: {name} must be a list of two texts, got {values!r:.60}")
+    return values[0], values[1]
+
+
+def _numbers(values: Any, where: str) -> tuple[float, ...]:
+    values = [values] if _is_number(values) else values
+    if not isinstance(values, list) or not values or not all(map(_is_number, values)):
+        raise DataError(f"{where} must be numbers, one a rater, got {values!r:.60}")
+    return tuple(map(float, values))
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _are_numbers(values: Any, count: int) -> bool:
+    return isinstance(values, list) and len(values) == count and all(map(_is_number, values))
+
+
+def _image(image: Any, path: Path, images: Path | None, where: str) -> Path | None:
+    if image is None:
+        return None
+    if not isinstance(image, str):
+        raise DataError(f"{where}: image must be a path, got {image!r:.60}")
+    return (images or path.parent) / image  # an absolute path stays itself
