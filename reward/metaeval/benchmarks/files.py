@@ -1,0 +1,75 @@
+"""Finds the files of a benchmark, and takes checked values out of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, TypeVar
+
+from reward.errors import DataError
+
+__all__ = ["MissingFileError", "find_file", "take", "take_texts"]
+
+T = TypeVar("T")
+
+_KINDS = {str: "text", int: "a whole number", bool: "true or false", list: "a list", dict: "an object"}
+
+
+class MissingFileError(DataError):
+    """A file is not where it should be; `load_benchmark` adds where it comes from and under which licence."""
+
+
+def find_file(path: Path, *names: str) -> Path:
+    """The path itself if it is a file, else the first of some names that is a file in this folder.
+
+    Args:
+        path: what the user gave.
+        names: relative to the folder, most likely first.
+
+    Raises:
+        MissingFileError: none of them is there.
+    """
+    if path.is_file():
+        return path
+    for name in names:
+        if (path / name).is_file():
+            return path / name
+    raise MissingFileError(f"{path} holds no {' or '.join(names)}")
+
+
+def take(row: Any, name: str, kind: type[T], where: str) -> T:
+    """A field of a JSON object.
+
+    Args:
+        row: the object.
+        name: of the field.
+        kind: str, int, bool, list or dict; true and false are no numbers here.
+        where: names the object in messages.
+
+    Raises:
+        DataError: no object, no such field, or another type.
+
+    Example:
+        >>> take({"caption": "A dog."}, "caption", str, "entry 1")
+        'A dog.'
+    """
+    if not isinstance(row, dict):
+        raise DataError(f"{where} must be a JSON object, got {type(row).__name__}")
+    if name not in row:
+        raise DataError(f"{where} has no field {name!r}; it has: {', '.join(map(str, row)) or 'none'}")
+    value = row[name]
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+        raise DataError(f"{where}: {name} must be {_KINDS[kind]}, got {value!r:.60}")
+    return value
+
+
+def take_texts(row: Any, name: str, where: str) -> tuple[str, ...]:
+    """A field that is a list of texts, without the blank ones.
+
+    Raises:
+        DataError: as `take`, or something in the list is no text.
+    """
+    values: list[Any] = take(row, name, list, where)
+    for value in values:
+        if not isinstance(value, str):
+            raise DataError(f"{where}: {name} must hold texts only, got {value!r:.60}")
+    return tuple(value for value in values if value.strip())
