@@ -1,0 +1,327 @@
+"""Scores the captions of a benchmark with a metric, in chunks that are kept on disk: nothing is scored twice."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from reward.errors import DataError, ImageError
+from reward.images import image_key
+from reward.metaeval.benchmarks import Benchmark
+from reward.metaeval.score_cache import KnownScore, ScoreCache, metric_identity, sample_key
+from reward.metrics.base import MetricSpec, Scorer
+from reward.registry import load_scorer, metric_spec
+from reward.samples import CaptionSample, ImageLike
+from reward.scoring.dataset import CHUNK_SECONDS, FIRST_CHUNK, ScoringInterrupted
+from reward.scoring.progress import progress_bar
+
+__all__ = ["BenchmarkScores", "score_benchmark"]
+
+LARGEST_CHUNK = 1024
+
+
+@dataclass(frozen=True, eq=False)
+class BenchmarkScores:
+    """Scores of the N * K captions of a benchmark, in the order of `Benchmark.samples`.
+
+    Args:
+        scores: (N * K, A), NaN where a caption has none.
+        aspects: A names.
+        weights: (A,), of the aspects in the one number.
+        errors: {row: why it has no score}.
+        truncated: captions of which text was cut.
+        seconds: mean time of a caption, measured when it was scored, perhaps by an earlier run; NaN if none was.
+        devices: what the scoring ran on.
+        known: captions whose scores were on disk.
+        new: captions scored by this run.
+    """
+
+    scores: np.ndarray
+    aspects: tuple[str, ...]
+    weights: np.ndarray
+    errors: dict[int, str] = field(default_factory=dict)
+    truncated: int = 0
+    seconds: float = float("nan")
+    devices: tuple[str, ...] = ()
+    known: int = 0
+    new: int = 0
+
+    def for_aspects(self, benchmark: Benchmark) -> np.ndarray | dict[str, np.ndarray]:
+        """What is to be held against the judgments: (N, K), or {rated aspect: (N, K)}.
+
+        A rated aspect is held against the metric's aspect of that name; where there is none, against the weighted mean.
+        """
+        shape = (len(benchmark.items), benchmark.captions_per_item)
+        used = self.weights != 0  # an aspect without weight must not spread its NaN
+        mean = (self.scores[:, used] @ self.weights[used]).reshape(shape)
+        if not set(benchmark.aspects) & set(self.aspects):
+            return mean
+        return {
+            aspect: self.scores[:, self.aspects.index(aspect)].reshape(shape) if aspect in self.aspects else mean
+            for aspect in benchmark.aspects
+        }
+
+
+def score_benchmark(
+    benchmark: Benchmark,
+    metric: str | Scorer,
+    source: str | os.PathLike[str] = "embedded",
+    *,
+    cache: str | os.PathLike[str] | None = None,
+    references: bool = True,
+    batch_size: int | None = None,
+    progress: bool = False,
+    revision: str | None = None,
+    dtype: str | None = None,
+    **options: Any,
+) -> BenchmarkScores:
+    """Scores every caption of a benchmark.
+
+    A caption that cannot be scored does not keep the others from being scored. Its error is not kept: the next run tries
+    again.
+
+    Args:
+        benchmark: from `load_benchmark`.
+        metric: name of a metric, or a scorer.
+        source: checkpoint of a metric given by name.
+        cache: folder of `ScoreCache` files; None keeps nothing. Of a scorer given as an object, scores are kept only if
+            it has a `fingerprint`.
+        references: False withholds them from a metric that can do without.
+        batch_size: passed to the scorer.
+        progress: show a progress bar.
+        revision, dtype, options: passed to `load_scorer`.
+
+    Raises:
+        DataError: the benchmark has no images, or no references, and the metric needs them.
+        ScoringInterrupted: Ctrl-C; what was scored is kept.
+
+    Example:
+        >>> from reward.metaeval.benchmarks import load_benchmark
+        >>> found = score_benchmark(load_benchmark("scenes", limit=2), "length")
+        >>> found.scores.shape, found.aspects, found.errors
+        ((2, 1), ('length',), {})
+    """
+    given = {name: value for name, value in options.items() if value is not None}
+    loading = {**given, "revision": revision, "dtype": dtype}
+    run = _Run(metric, source, {name: value for name, value in loading.items() if value is not None}, cache)
+    try:
+        return run(benchmark, references=references, batch_size=batch_size, progress=progress)
+    finally:
+        if run.cache is not None:
+            run.cache.close()
+
+
+class _Run:
+    """One metric on one benchmark; the model is loaded when the first caption is to be scored."""
+
+    def __init__(
+        self,
+        metric: str | Scorer,
+        source: str | os.PathLike[str],
+        loading: Mapping[str, Any],
+        cache: str | os.PathLike[str] | None,
+    ) -> None:
+        self.source, self.loading = source, loading
+        self.scorer: Scorer | None = None if isinstance(metric, str) else metric
+        self.registered: MetricSpec = metric_spec(metric) if isinstance(metric, str) else metric.spec
+        fingerprint = getattr(metric, "fingerprint", None)
+        self.cache: ScoreCache | None = None
+        if cache is not None and self.scorer is None:
+            own = {name: loading.get(name) for name in ("revision", "dtype")}
+            identity = metric_identity(self.registered, source, **own)
+            others = {name: str(value) for name, value in loading.items() if name not in (*own, "device")}
+            self.cache = ScoreCache(Path(cache), {**identity, **others})
+        elif cache is not None and fingerprint is not None:
+            self.cache = ScoreCache(Path(cache), {"metric": self.registered.name, "fingerprint": fingerprint})
+
+    def spec(self) -> MetricSpec:
+        """Facts of the checkpoint, which may have other aspects and needs than the metric: from disk, else loaded."""
+        kept = None if self.scorer is not None or self.cache is None else self.cache.fact("spec")
+        if kept is not None:
+            return replace(self.registered, **{**kept, "aspects": tuple(kept["aspects"])})
+        spec = self.registered if self.source == "embedded" and self.scorer is None else self.load().spec
+        if self.cache is not None:
+            names = ("aspects", "needs_image", "needs_references", "default_weights")
+            facts = {name: getattr(spec, name) for name in names}
+            weights = facts["default_weights"]
+            self.cache.set_fact("spec", {**facts, "default_weights": None if weights is None else dict(weights)})
+        return spec
+
+    def load(self) -> Scorer:
+        if self.scorer is None:
+            self.scorer = load_scorer(self.registered.name, self.source, **self.loading)
+        return self.scorer
+
+    def __call__(
+        self, benchmark: Benchmark, *, references: bool, batch_size: int | None, progress: bool
+    ) -> BenchmarkScores:
+        spec = self.spec()
+        samples = benchmark.samples(references=references)
+        check_needs(spec, benchmark, samples)
+        errors: dict[int, str] = {}
+        keys = _keys(samples, spec, errors)
+        wanted = {key: row for row, key in reversed(list(enumerate(keys))) if key is not None}  # first row of each
+        if not wanted:
+            reason = next(iter(errors.values()))
+            hint = " Give the folder of the images with --images (images=)." if spec.needs_image else ""
+            raise DataError(f"{benchmark.spec.name}: no caption can be scored; the first: {reason}.{hint}")
+        known = {} if self.cache is None else self.cache.get(list(wanted))
+        found, failed = dict(known), {}
+        todo = {key: row for key, row in sorted(wanted.items(), key=lambda entry: entry[1]) if key not in known}
+        if todo:
+            chosen = {key: _as_seen(samples[row], spec) for key, row in todo.items()}
+            failed = self._score(chosen, found, len(wanted), batch_size, progress)
+        return _collect(keys, found, failed, errors, spec, new=len(todo), known=len(known))
+
+    def _score(
+        self,
+        todo: Mapping[str, CaptionSample],
+        found: dict[str, KnownScore],
+        total: int,
+        batch_size: int | None,
+        progress: bool,
+    ) -> dict[str, tuple[tuple[float, ...], str]]:
+        """Adds scores to `found`; gives what failed, {key: (scores, message)}."""
+        scorer = self.load()
+        device = _device_name(scorer)
+        failed: dict[str, tuple[tuple[float, ...], str]] = {}
+        keys, position, limit, saved = list(todo), 0, FIRST_CHUNK, len(found)
+        try:
+            with progress_bar(progress, done=total - len(todo), total=total) as advance:
+                while position < len(keys):
+                    chunk = keys[position : position + limit]
+                    start = time.perf_counter()
+                    table = scorer.score([todo[key] for key in chunk], batch_size=batch_size)
+                    seconds = time.perf_counter() - start
+                    if len(table) != len(chunk):
+                        raise ValueError(f"{scorer.spec.name!r} gave {len(table)} results for {len(chunk)} samples")
+                    new: dict[str, KnownScore] = {}
+                    for row, key in enumerate(chunk):
+                        scores = tuple(map(float, table.scores[row]))
+                        if row in table.errors or not np.isfinite(scores).all():
+                            failed[key] = scores, table.errors.get(row, "the metric gave no finite score")
+                        else:
+                            new[key] = KnownScore(scores, bool(table.truncated[row]), seconds / len(chunk), device)
+                    if self.cache is not None:
+                        self.cache.put(new)
+                        saved += len(new)
+                    found |= new
+                    advance(len(chunk), len(chunk) - len(new))
+                    position += len(chunk)
+                    if seconds < CHUNK_SECONDS:
+                        limit = min(2 * limit, LARGEST_CHUNK)
+        except KeyboardInterrupt:
+            if self.cache is None:
+                raise
+            raise ScoringInterrupted(saved, self.cache.path) from None
+        return failed
+
+
+def check_needs(spec: MetricSpec, benchmark: Benchmark, samples: Sequence[CaptionSample | None]) -> None:
+    """Refuses a metric that needs what no sample of the benchmark has.
+
+    Raises:
+        DataError: no images, or no references.
+    """
+    there = [sample for sample in samples if sample is not None]
+    if spec.needs_references and not any(sample.references for sample in there):
+        raise DataError(
+            f"metric {spec.name!r} needs references, and {benchmark.spec.name} has none"
+            + (" to give (--no-references withholds them)" if any(_has_references(benchmark)) else "")
+        )
+    if spec.needs_image and not any(sample.image is not None for sample in there):
+        raise DataError(f"metric {spec.name!r} looks at the images, and these data of {benchmark.spec.name} name none")
+
+
+def _has_references(benchmark: Benchmark) -> list[bool]:
+    return [bool(getattr(item, "references", ())) for item in benchmark.items]
+
+
+def _keys(samples: Sequence[CaptionSample | None], spec: MetricSpec, errors: dict[int, str]) -> list[str | None]:
+    """`sample_key` of each sample; None, and an entry in `errors`, where there is nothing to be scored."""
+    hashes: dict[Any, str | ImageError] = {}
+    keys: list[str | None] = []
+    for row, sample in enumerate(samples):
+        key: str | None = None
+        if sample is None:
+            errors[row] = "the caption is empty or not valid text"
+        elif not spec.needs_image or sample.image is None:
+            key = sample_key(sample, None)  # a missing image is the scorer's to refuse
+        else:
+            image = _hashed(sample.image, hashes)
+            if isinstance(image, ImageError):
+                errors[row] = str(image)
+            else:
+                key = sample_key(sample, image)
+        keys.append(key)
+    return keys
+
+
+def _hashed(image: ImageLike, hashes: dict[Any, str | ImageError]) -> str | ImageError:
+    """Content hash of an image, each file or object read once, or why it cannot be read."""
+    name = os.fspath(image) if isinstance(image, (str, os.PathLike)) else id(image)
+    if name not in hashes:
+        try:
+            hashes[name] = image_key(image)
+        except ImageError as error:
+            hashes[name] = error
+    return hashes[name]
+
+
+def _as_seen(sample: CaptionSample | None, spec: MetricSpec) -> CaptionSample:
+    """The sample without an image that the metric does not look at: what is not read cannot be missing."""
+    assert sample is not None  # it has a key
+    return sample if spec.needs_image else replace(sample, image=None)
+
+
+def _collect(
+    keys: Sequence[str | None],
+    found: Mapping[str, KnownScore],
+    failed: Mapping[str, tuple[tuple[float, ...], str]],
+    errors: dict[int, str],
+    spec: MetricSpec,
+    *,
+    new: int,
+    known: int,
+) -> BenchmarkScores:
+    scores = np.full((len(keys), len(spec.aspects)), np.nan)
+    truncated = 0
+    for row, key in enumerate(keys):
+        if key in found:
+            scores[row] = found[key].scores
+            truncated += found[key].truncated
+        elif key in failed:
+            scores[row], errors[row] = failed[key]
+    scores[~np.isfinite(scores)] = np.nan
+    seconds = [each.seconds for each in found.values()]
+    return BenchmarkScores(
+        scores=scores,
+        aspects=tuple(spec.aspects),
+        weights=spec.weigh(),
+        errors=dict(sorted(errors.items())),
+        truncated=truncated,
+        seconds=float(np.mean(seconds)) if seconds else float("nan"),
+        devices=tuple(sorted({each.device for each in found.values()})),
+        known=known,
+        new=new,
+    )
+
+
+def _device_name(scorer: Scorer) -> str:
+    """What the scorer computes on, as people would call it."""
+    for holder in ("model", "judge", "judge.model"):
+        owner: Any = scorer
+        for part in holder.split("."):
+            owner = getattr(owner, part, None)
+        device = getattr(owner, "device", None)
+        if getattr(device, "type", None) == "cuda":
+            import torch
+
+            return torch.cuda.get_device_name(device)
+    return f"CPU, {os.cpu_count()} cores"
