@@ -172,13 +172,14 @@ def write_pairs(pairs: Dataset, folder: str | os.PathLike[str]) -> Path:
     return path
 
 
-def read_pairs(data: Any) -> Dataset:
+def read_pairs(data: Any, *, images: str | os.PathLike[str] | None = None) -> Dataset:
     """Reads pairs of captions.
 
     Args:
         data: path of a `.jsonl`, `.csv` or `.parquet` file, of a folder that holds `pairs.jsonl`, or of one written by
             `Dataset.save_to_disk`; or a `datasets.Dataset`. Its columns are image (path from the file's folder, or
             encoded), correct, incorrect and category; further ones are left out.
+        images: folder in which image paths start; None is the folder of the file.
 
     Returns:
         A data set with these columns, whose images are decoded when a row is asked for.
@@ -198,6 +199,7 @@ def read_pairs(data: Any) -> Dataset:
             f"{source.name} lacks the column {missing[0]!r}; pairs need {', '.join(_COLUMNS)}, and it has "
             f"{', '.join(source.columns)}"
         )
+    folder = source.folder if images is None else Path(images)
     columns: dict[str, list[Any]] = {name: [] for name in _COLUMNS}
     for number, row in enumerate(source.rows(_COLUMNS)):
         where = f"{source.name}, row {number}"
@@ -209,7 +211,7 @@ def read_pairs(data: Any) -> Dataset:
             columns[name].append(row[name])
         if row["correct"] == row["incorrect"]:
             raise DataError(f"{where}: correct and incorrect caption are the same")
-        columns["image"].append(_found_image(row.get("image"), source.folder, where))
+        columns["image"].append(_found_image(row.get("image"), folder, where))
     text = Value("string")
     return Dataset.from_dict(
         columns, features=Features({"image": Image(), "correct": text, "incorrect": text, "category": text})

@@ -1,0 +1,176 @@
+"""Pascal-50S: which of two captions people find closer to what others wrote of the image."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from reward.errors import DataError
+from reward.metaeval.benchmarks.files import find_file, take, take_texts
+from reward.metaeval.benchmarks.forms import BenchmarkSpec, CaptionPair
+from reward.metaeval.benchmarks.jsonl import is_jsonl, read_pairs
+from reward.metrics.caparena.files import read_json
+
+__all__ = ["CATEGORIES", "SPECS", "load_pascal50s"]
+
+# Two correct captions by people; one by people of this image and one of another; one by people and one by a machine;
+# two by machines. In the order of the numbers 1 to 4 of the published files.
+CATEGORIES = ("HC", "HI", "HM", "MM")
+DRAWN = 5  # references of a pair, in the protocol of the literature
+VOTES = 48  # of people on a pair, each of whom saw another reference
+ALL = "all references"
+DRAWS = tuple(f"draw {number}" for number in range(1, 6))
+
+SPECS = (
+    BenchmarkSpec(
+        name="pascal-50s",
+        title="Pascal-50S",
+        form=CaptionPair,
+        loader="reward.metaeval.benchmarks.pascal50s:load_pascal50s",
+        statistic="accuracy",
+        ties="wrong",
+        files="a folder with pair_pascal.mat and consensus_pascal.mat (also in pyCIDErConsensus/); or pascal_50s.json, "
+        "{category: list of {image, captions, label, references}}; or a .jsonl file with category, image, captions, "
+        "label and references a line; and a folder of the images of the PASCAL VOC challenge (--images, images=)",
+        origin="the authors of CIDEr (Vedantam, Zitnick, Parikh 2015) publish the .mat files with the data of their "
+        "consensus study; pascal_50s.json is in the repository of FLEUR (Yebin46/FLEUR, annotations/)",
+        parts=(*DRAWS, ALL),
+    ),
+)
+
+
+def load_pascal50s(path: Path, part: str, images: Path | None) -> Iterator[CaptionPair]:
+    """Reads the .mat files, the JSON file or the common JSONL form.
+
+    The literature scores with 5 of the 48 references drawn at random, and gives the mean over 5 draws. Each part
+    `"draw 1"` to `"draw 5"` is one such draw: reproducible, by a generator seeded with the draw and the pair's place.
+    A file that holds 5 references a pair, or fewer, is used as it is. Where as many people voted for one
+    caption as for the other, the same generator says which is labelled better, as the literature does; so all
+    4,000 pairs count.
+
+    Raises:
+        DataError: files that are missing or not as they should be.
+    """
+    if is_jsonl(path):
+        pairs = read_pairs(path, images)
+    elif path.suffix == ".json" or (path / "pascal_50s.json").is_file():
+        pairs = _read_json(find_file(path, "pascal_50s.json"), images)
+    else:
+        pairs = _read_mat(path, part, images)
+    for place, pair in enumerate(pairs):
+        if pair.category not in CATEGORIES:
+            raise DataError(f"{path}: category must be {', '.join(CATEGORIES)}, got {pair.category!r:.60}")
+        if part != ALL and len(pair.references) > DRAWN:
+            drawn = tuple(_generator(part, place, "references").sample(pair.references, DRAWN))
+            pair = replace(pair, references=drawn)
+        yield pair
+
+
+def _generator(part: str, place: int, purpose: str) -> random.Random:
+    return random.Random(f"capreward pascal-50s {part} {place} {purpose}")
+
+
+def _read_json(path: Path, images: Path | None) -> Iterator[CaptionPair]:
+    data = read_json(path)
+    if not isinstance(data, dict):
+        raise DataError(f"{path} must hold an object {{category: list of pairs}}, got {type(data).__name__}")
+    for category in data:
+        for number, entry in enumerate(take(data, category, list, str(path)), start=1):
+            where = f"{path}, {category}, pair {number}"
+            captions: list[Any] = take(entry, "captions", list, where)
+            if len(captions) != 2 or not all(isinstance(caption, str) for caption in captions):
+                raise DataError(f"{where}: captions must be two texts, got {captions!r:.60}")
+            label = take(entry, "label", int, where)
+            if label not in (0, 1):
+                raise DataError(f"{where}: label must be 0 or 1, got {label}")
+            image = take(entry, "image", str, where)
+            yield CaptionPair(
+                captions=(captions[0], captions[1]),
+                label=label,
+                image=(images or path.parent) / image,
+                references=take_texts(entry, "references", where),
+                image_id=image,
+                category=category,
+            )
+
+
+def _read_mat(path: Path, part: str, images: Path | None) -> Iterator[CaptionPair]:
+    folder = path.parent if path.is_file() else path
+    pairs_file, votes_file = (
+        find_file(folder, name, f"pyCIDErConsensus/{name}") for name in ("pair_pascal.mat", "consensus_pascal.mat")
+    )
+    found = _load_mat(pairs_file, "new_input", "category")
+    pairs, categories = found["new_input"], found["category"]
+    votes = _load_mat(votes_file, "triplets")["triplets"]
+    if len(categories) != len(pairs) or len(votes) != VOTES * len(pairs):
+        raise DataError(
+            f"{pairs_file} holds {len(pairs)} pairs and {len(categories)} categories, and {votes_file} {len(votes)} "
+            f"votes; there must be a category and {VOTES} votes a pair"
+        )
+    for place, pair in enumerate(pairs):
+        where = f"{pairs_file}, pair {place + 1}"
+        image, first, second = _record(pair, (str, str, str), where)
+        number = _plain(categories[place])
+        if number not in (1, 2, 3, 4):
+            raise DataError(f"{where}: category must be 1, 2, 3 or 4, got {number!r:.60}")
+        counts, references = [0, 0], []
+        for row in range(VOTES * place, VOTES * (place + 1)):
+            where = f"{votes_file}, triplet {row + 1}"
+            reference, *captions, vote = _record(votes[row], (str, str, str, int), where)
+            chosen = captions[0] if vote == 1 else captions[1]
+            if chosen not in (first, second):
+                raise DataError(f"{where}: its captions are not those of pair {place + 1} of {pairs_file}")
+            counts[chosen != first] += 1
+            if reference:
+                references.append(reference)
+        if counts[0] == counts[1]:
+            label = _generator(part, place, "label").randrange(2)
+        else:
+            label = int(counts[1] > counts[0])
+        yield CaptionPair(
+            captions=(first, second),
+            label=label,
+            image=(images or folder) / image,
+            references=tuple(references),
+            image_id=image,
+            category=CATEGORIES[int(number) - 1],
+        )
+
+
+def _load_mat(path: Path, *names: str) -> dict[str, np.ndarray]:
+    """Variables of a MATLAB file, flattened."""
+    from scipy.io import loadmat
+
+    try:
+        found = loadmat(path, variable_names=names)
+    except Exception as error:  # damaged files make scipy raise nearly any exception
+        raise DataError(f"{path} cannot be read as a MATLAB file: {error}") from error
+    for name in names:
+        if name not in found:
+            raise DataError(f"{path} has no variable {name!r}")
+    return {name: found[name].reshape(-1) for name in names}
+
+
+def _record(record: Any, kinds: tuple[type, ...], where: str) -> list[Any]:
+    """The fields of a struct, or the cells of a row, by their place; texts without blanks around them."""
+    values = [_plain(value) for value in (record.reshape(-1) if isinstance(record, np.ndarray) else record)]
+    if len(values) != len(kinds):
+        raise DataError(f"{where} must have {len(kinds)} fields, got {len(values)}")
+    for value, kind in zip(values, kinds, strict=True):
+        if not isinstance(value, (int, float) if kind is int else kind):
+            raise DataError(f"{where} must hold {', '.join(kind.__name__ for kind in kinds)}, got {value!r:.60}")
+    return [value.strip() if isinstance(value, str) else value for value in values]
+
+
+def _plain(value: Any) -> Any:
+    """What is in cells within cells: a text, or a number."""
+    while isinstance(value, np.ndarray) and value.size == 1:
+        value = value.reshape(-1)[0]
+    if isinstance(value, np.ndarray) and value.size == 0:
+        return ""  # MATLAB's empty text
+    return value.item() if isinstance(value, np.generic) else value

@@ -1,0 +1,107 @@
+"""Winoground: two images and two captions of the same words in another order, to be told apart both ways."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from reward.errors import DataError
+from reward.metaeval.benchmarks.files import MissingFileError, find_file, take
+from reward.metaeval.benchmarks.forms import BenchmarkSpec, Quadruple
+from reward.metaeval.benchmarks.jsonl import is_jsonl, read_lines, read_quadruples
+from reward.samples import ImageLike
+from reward.scoring.readers import BadRow, open_source
+
+__all__ = ["SPECS", "load_winoground"]
+
+EXAMPLES = "examples.jsonl"
+SUFFIX = ".png"  # of the images, which the published file names without it
+
+SPECS = (
+    BenchmarkSpec(
+        name="winoground",
+        title="Winoground",
+        form=Quadruple,
+        loader="reward.metaeval.benchmarks.winoground:load_winoground",
+        statistic="group",
+        ties="wrong",
+        files=f"{EXAMPLES} with image_0, image_1, caption_0, caption_1 and tag a line, or a folder that holds it (also "
+        "in data/), and beside it images.zip or the folder images, unless --images (images=) names another; or a "
+        ".parquet file with these columns and encoded images; or a .jsonl file with images and captions, two each, a "
+        "line",
+        origin="facebook/winoground on the Hub, whose terms have to be accepted there first (Thrush and others 2022)",
+        hub="facebook/winoground",
+    ),
+)
+
+
+def load_winoground(path: Path, part: str, images: Path | None) -> Iterator[Quadruple]:
+    """Reads the published examples; the category is the collapsed tag (Object, Relation, Both) where there is one.
+
+    Raises:
+        DataError: files that are missing or not as they should be.
+    """
+    if path.is_dir():
+        tables = sorted([*path.glob("*.parquet"), *path.glob("data/*.parquet")])
+        path = tables[0] if len(tables) == 1 else find_file(path, EXAMPLES, f"data/{EXAMPLES}")
+    if path.suffix == ".parquet":
+        yield from _read_parquet(path)
+        return
+    if not is_jsonl(path):
+        raise DataError(f"{path} is no .jsonl and no .parquet file")
+    if "images" in next(read_lines(path), ("", {}))[1]:
+        yield from read_quadruples(path, images)
+        return
+    image: Callable[[str], ImageLike] | None = None
+    for where, row in read_lines(path):
+        image = image or _images_of(path, images)
+        yield _quadruple(row, where, [image(take(row, name, str, where)) for name in ("image_0", "image_1")])
+
+
+def _read_parquet(path: Path) -> Iterator[Quadruple]:
+    source = open_source(path)
+    for number, row in enumerate(source.rows(source.columns), start=1):
+        assert not isinstance(row, BadRow)  # only text files have such
+        where = f"{path}, row {number}"
+        yield _quadruple(row, where, [take(row, name, dict, where) for name in ("image_0", "image_1")])
+
+
+def _quadruple(row: dict[str, Any], where: str, images: list[ImageLike]) -> Quadruple:
+    tag = row.get("collapsed_tag") or row.get("tag") or ""
+    if not isinstance(tag, str):
+        raise DataError(f"{where}: tag must be text, got {tag!r:.60}")
+    return Quadruple(
+        images=(images[0], images[1]),
+        captions=(take(row, "caption_0", str, where), take(row, "caption_1", str, where)),
+        image_id=str(row.get("id", where)),
+        category=tag,
+    )
+
+
+def _images_of(path: Path, images: Path | None) -> Callable[[str], ImageLike]:
+    """Where the images are: gives one by the name that it has in the examples."""
+    if images is None and (path.parent / "images").is_dir():
+        images = path.parent / "images"
+    if images is not None:
+        return lambda name: images / f"{name.removesuffix(SUFFIX)}{SUFFIX}"
+    packed = path.parent / "images.zip"
+    if not packed.is_file():
+        raise MissingFileError(f"{path.parent} holds neither the folder images nor images.zip")
+    try:
+        archive = zipfile.ZipFile(packed)
+    except (zipfile.BadZipFile, OSError) as error:
+        raise DataError(f"{packed} cannot be read: {error}") from error
+    members = {Path(name).name: name for name in archive.namelist()}
+
+    def unpacked(name: str) -> bytes:
+        member = members.get(f"{name.removesuffix(SUFFIX)}{SUFFIX}")
+        if member is None:
+            raise DataError(f"{packed} holds no image {name}{SUFFIX}")
+        try:
+            return archive.read(member)
+        except (zipfile.BadZipFile, OSError, RuntimeError, NotImplementedError) as error:
+            raise DataError(f"{packed}: {member} cannot be read: {error}") from error
+
+    return unpacked
