@@ -25,6 +25,7 @@ COMMANDS = {
     "judge": "reward.cli.judge:judge",
     "battle": "reward.cli.battle:battle",
     "caparena-auto": "reward.cli.caparena_auto:caparena_auto",
+    "bench": "reward.cli.bench:bench",
 }
 
 app = typer.Typer(

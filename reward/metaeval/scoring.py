@@ -169,8 +169,7 @@ class _Run:
         wanted = {key: row for row, key in reversed(list(enumerate(keys))) if key is not None}  # first row of each
         if not wanted:
             reason = next(iter(errors.values()))
-            hint = " Give the folder of the images with --images (images=)." if spec.needs_image else ""
-            raise DataError(f"{benchmark.spec.name}: no caption can be scored; the first: {reason}.{hint}")
+            raise DataError(f"{benchmark.spec.name}: no caption can be scored; the first: {reason}")
         known = {} if self.cache is None else self.cache.get(list(wanted))
         found, failed = dict(known), {}
         todo = {key: row for key, row in sorted(wanted.items(), key=lambda entry: entry[1]) if key not in known}
@@ -235,8 +234,20 @@ def check_needs(spec: MetricSpec, benchmark: Benchmark, samples: Sequence[Captio
             f"metric {spec.name!r} needs references, and {benchmark.spec.name} has none"
             + (" to give (--no-references withholds them)" if any(_has_references(benchmark)) else "")
         )
-    if spec.needs_image and not any(sample.image is not None for sample in there):
+    if not spec.needs_image:
+        return
+    images = [sample.image for sample in there if sample.image is not None]
+    if not images:
         raise DataError(f"metric {spec.name!r} looks at the images, and these data of {benchmark.spec.name} name none")
+    if not any(_may_be_there(image) for image in images):
+        raise DataError(
+            f"metric {spec.name!r} looks at the images, and none of those of {benchmark.spec.name} is there, the first "
+            f"being {images[0]}; give their folder with --images (images=)"
+        )
+
+
+def _may_be_there(image: ImageLike) -> bool:
+    return not isinstance(image, (str, os.PathLike)) or Path(image).is_file()
 
 
 def _has_references(benchmark: Benchmark) -> list[bool]:

@@ -1,0 +1,188 @@
+"""`capreward bench`: how well metrics agree with people, on one benchmark or several."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from reward.cli import bench_options, options
+
+if TYPE_CHECKING:
+    from reward.metaeval.bench import BenchTable, Candidate
+    from reward.metaeval.bench_tables import Grid
+    from reward.metaeval.benchmarks import Benchmark
+
+__all__ = ["bench"]
+
+
+def bench(
+    benchmark: Annotated[
+        list[str] | None,
+        typer.Option("--benchmark", "-b", help="NAME or NAME=PATH; repeat for several. See --list."),
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option("--data", "-d", help="File or folder of the benchmark, if there is one --benchmark.")
+    ] = None,
+    metric: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--metric",
+            "-m",
+            help="NAME, or NAME=SOURCE with a folder or Hub id (HUB_ID@REVISION); repeat for several. Default: "
+            "without --score-column, all that need no checkpoint and that these data suffice for.",
+        ),
+    ] = None,
+    score_column: Annotated[
+        list[str] | None,
+        typer.Option("--score-column", "-s", help="Scores that came with the data, by name; repeat for several."),
+    ] = None,
+    part: Annotated[
+        list[str] | None, typer.Option(help="Part of the benchmark; repeat for several. Default: its first.")
+    ] = None,
+    images: bench_options.Images = None,
+    limit: bench_options.Limit = None,
+    no_references: bench_options.NoReferences = False,
+    resamples: bench_options.Resamples = 1000,
+    seed: bench_options.Seed = 0,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Folder for bench.json, bench.md and bench.html, with plots.")
+    ] = None,
+    cache: bench_options.CacheFolder = None,
+    batch_size: options.BatchSize = None,
+    device: options.Device = None,
+    dtype: options.Dtype = None,
+    json: bench_options.Json = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no remarks.")] = False,
+    list_: Annotated[bool, typer.Option("--list", help="Show the benchmarks and what files they need.")] = False,
+) -> None:
+    """Hold metrics, and scores that came with the data, against human judgments.
+
+    ```
+    capreward bench --benchmark scenes --metric vela --metric unigram --metric length
+    capreward bench --benchmark flickr8k-expert --data flickr8k.jsonl --metric vela=my/checkpoint --score-column fleur
+    capreward bench --benchmark flickr8k-expert=flickr8k.jsonl --benchmark scenes --metric vela --output report
+    ```
+
+    The table has a row for each metric and score column, and a column for each aspect or category: the benchmark's own
+    statistic times 100, with its 95 % interval over images. Every row is tested against the best one.
+
+    Scores are kept by caption, references, image and checkpoint: stopped or killed, the same command goes on where it
+    was, and run again it scores nothing. A caption's time is measured when it is scored, and is kept with its score.
+    """
+    if list_:
+        _print_list(json)
+        return
+    from reward.metaeval.score_cache import default_cache_folder
+
+    if output is not None:
+        from reward.metaeval.report import check_report
+
+        check_report(output)  # before hours of scoring
+    told = bench_options.console(stderr=True)
+
+    def say(line: str) -> None:
+        if not quiet:
+            told.print(line, markup=False)
+
+    def run() -> list[BenchTable]:
+        from reward.metaeval.bench import measure
+
+        benchmarks = bench_options.read_benchmarks(benchmark or [], data, part or [], images, limit)
+        candidates = _candidates(metric or [], score_column or [], [each for each, _ in benchmarks], no_references, say)
+        return measure(
+            benchmarks,
+            candidates,
+            references=not no_references,
+            resamples=resamples,
+            seed=seed,
+            say=say,
+            cache=cache or default_cache_folder(),
+            batch_size=batch_size,
+            progress=not quiet,
+            device=device,
+            dtype=dtype,
+        )
+
+    tables = bench_options.stopped_politely(run)
+    _print(tables, json=json, quiet=quiet, output=output, seed=seed, resamples=resamples, references=not no_references)
+    if any(row.evaluation is None and row.run is not None for table in tables for row in table.rows):
+        told.print("error: a metric could score no caption, see above", style="red")
+        raise typer.Exit(1)
+
+
+def _candidates(
+    metrics: list[str], columns: list[str], benchmarks: list[Benchmark], no_references: bool, say: Any
+) -> list[Candidate]:
+    from reward.metaeval.bench import Candidate, default_metrics
+
+    if not metrics and not columns:
+        found, left_out = default_metrics(benchmarks, references=not no_references)
+        for note in left_out:
+            say(note)
+        return found
+    found = [Candidate.parse(text) for text in metrics]
+    found += [Candidate(name, is_column=True) for name in columns]
+    return list(dict.fromkeys(found))
+
+
+def _print(
+    tables: list[BenchTable],
+    *,
+    json: bool,
+    quiet: bool,
+    output: Path | None,
+    seed: int,
+    resamples: int,
+    references: bool,
+) -> None:
+    from reward.metaeval import bench_tables
+
+    command = bench_options.command_line()
+    found = bench_tables.to_json(tables, command=command, seed=seed, resamples=resamples, references=references)
+    told = bench_options.console(stderr=True)
+    if output is not None:
+        from reward.metaeval.report import write_report
+
+        write_report(output, tables, found)
+    if json:
+        bench_options.print_json(found)
+    else:
+        for grid in bench_tables.grids(tables):
+            bench_options.console(stderr=False).print(_rich_table(grid))
+    failed = [row for table in tables for row in table.rows if row.errors]
+    if not quiet or failed:
+        for note in bench_tables.notes(tables, resamples=resamples):
+            told.print(note, markup=False)
+    if output is not None and not quiet:
+        told.print(f"report: {output / 'bench.html'}", style="green", markup=False)
+
+
+def _rich_table(grid: Grid) -> Any:
+    from rich.table import Table
+
+    table = Table(*grid.heads, title=grid.title, title_justify="left")
+    for column in table.columns[1:]:
+        column.justify, column.no_wrap = "right", True
+    for number, row in enumerate(grid.rows):
+        table.add_row(*row, style="bold" if number == grid.best else None)
+    return table
+
+
+def _print_list(json: bool) -> None:
+    from reward.metaeval.benchmarks import benchmark_spec, list_benchmarks
+
+    specs = [benchmark_spec(name) for name in list_benchmarks()]
+    if json:
+        names = ("name", "title", "statistic", "parts", "files", "origin", "licence", "hub", "checked")
+        bench_options.print_json({"benchmarks": [{name: getattr(spec, name) for name in names} for spec in specs]})
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("benchmark", "statistic", "parts", "files", "from", "licence", "checked with")
+    for spec in specs:
+        parts = "\n".join(spec.parts)
+        table.add_row(spec.name, spec.statistic, parts, spec.files, spec.origin, spec.licence or "not stated", spec.checked)
+    Console().print(table)

@@ -1,0 +1,301 @@
+"""Metrics and published score columns against benchmarks of human judgments: one table a benchmark."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from reward.errors import DataError, MissingExtraError
+from reward.metaeval.benchmarks import Benchmark
+from reward.metaeval.evaluation import Evaluation, evaluate
+from reward.metaeval.scoring import BenchmarkScores, check_needs, score_benchmark
+from reward.metaeval.significance import compare, holm
+from reward.registry import list_metrics, load_scorer, metric_spec
+
+__all__ = ["COLUMN", "BenchRow", "BenchTable", "Candidate", "column_scores", "default_metrics", "measure"]
+
+COLUMN = "column:"  # before the name of a score column, where a metric might stand
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A metric with its checkpoint, or a score column that came with the data.
+
+    Args:
+        name: of the metric or the column.
+        source: checkpoint of the metric: `"embedded"`, a folder, or a Hub id.
+        revision: of a Hub id.
+        is_column: whether it is a column.
+    """
+
+    name: str
+    source: str = "embedded"
+    revision: str | None = None
+    is_column: bool = False
+
+    @classmethod
+    def parse(cls, text: str) -> Candidate:
+        """Reads NAME, NAME=SOURCE, NAME=HUB_ID@REVISION or column:NAME.
+
+        Raises:
+            DataError: a name or a source is empty.
+            UnknownMetricError: no metric has that name.
+
+        Example:
+            >>> Candidate.parse("vela=name/repo@v2")
+            Candidate(name='vela', source='name/repo', revision='v2', is_column=False)
+        """
+        if text.startswith(COLUMN):
+            return cls(text[len(COLUMN) :], is_column=True)
+        name, equals, source = text.partition("=")
+        if not name or (equals and not source):
+            raise DataError(f"{text!r} is no metric: write NAME, or NAME=SOURCE with a folder or a Hub id")
+        metric_spec(name)
+        revision = None
+        if "@" in source and not Path(source).exists():
+            source, _, revision = source.partition("@")
+        return cls(name, source or "embedded", revision)
+
+    @property
+    def label(self) -> str:
+        """As it is written on the command line."""
+        if self.is_column:
+            return COLUMN + self.name
+        if self.source == "embedded":
+            return self.name
+        return f"{self.name}={self.source}" + (f"@{self.revision}" if self.revision else "")
+
+
+@dataclass(eq=False)
+class BenchRow:
+    """A metric or a score column on one benchmark.
+
+    Args:
+        candidate: which.
+        captions: captions of the benchmark.
+        scores: what was held against the judgments, (N, K) or {aspect: (N, K)}; None if nothing could be scored.
+        evaluation: agreement with the judgments; None if nothing could be scored.
+        errors: captions without a score.
+        problem: why the first of them has none.
+        run: of a metric: time, devices, and what was known already.
+        p: of the difference from the best row in the headline column, by permutation; None for the best row.
+        p_adjusted: the same by Holm's correction for the number of rows.
+    """
+
+    candidate: Candidate
+    captions: int
+    scores: Any = None
+    evaluation: Evaluation | None = None
+    errors: int = 0
+    problem: str = ""
+    run: BenchmarkScores | None = None
+    p: float | None = None
+    p_adjusted: float | None = None
+
+
+@dataclass(eq=False)
+class BenchTable:
+    """All rows on one benchmark.
+
+    Args:
+        benchmark: which.
+        data: its path as it was given.
+        rows: in the order asked for.
+        columns: aspects, categories, or parts of a score, and their mean.
+        headline: the column that rows are ranked by.
+        best: the row with the largest value there; None if no row has any.
+    """
+
+    benchmark: Benchmark
+    data: str | None
+    rows: list[BenchRow]
+    columns: tuple[str, ...] = ()
+    headline: str = ""
+    best: BenchRow | None = field(default=None)
+
+
+def measure(
+    benchmarks: Sequence[tuple[Benchmark, str | None]],
+    candidates: Sequence[Candidate],
+    *,
+    references: bool = True,
+    resamples: int = 1000,
+    seed: int = 0,
+    say: Callable[[str], None] = lambda line: None,
+    cache: str | os.PathLike[str] | None = None,
+    batch_size: int | None = None,
+    progress: bool = False,
+    device: str | None = None,
+    dtype: str | None = None,
+) -> list[BenchTable]:
+    """Scores and evaluates every candidate on every benchmark, and tests each against the best one.
+
+    A candidate that a benchmark has nothing for (no such column, no references) has a row there that says so.
+
+    Args:
+        benchmarks: each with the path that it was read from.
+        candidates: metrics and columns.
+        references: False withholds the references from the metrics.
+        resamples, seed: of the bootstrap and the permutations.
+        say: told what is being done.
+        cache, batch_size, progress, device, dtype: see `score_benchmark`.
+
+    Raises:
+        DataError: a candidate can be had on none of the benchmarks.
+        ScoringInterrupted: Ctrl-C; what was scored is kept.
+
+    Example:
+        >>> from reward.metaeval.benchmarks import load_benchmark
+        >>> [table] = measure([(load_benchmark("scenes", limit=30), None)], [Candidate("unigram"), Candidate("length")])
+        >>> table.headline in table.columns, table.best.candidate.name in ("unigram", "length")
+        (True, True)
+    """
+    every = [benchmark for benchmark, _ in benchmarks]
+    problems = {
+        (number, candidate): problem
+        for candidate in candidates
+        for number, problem in _check(candidate, every, references).items()
+    }
+    tables = []
+    for number, (benchmark, data) in enumerate(benchmarks):
+        rows = []
+        for candidate in candidates:
+            captions = len(benchmark.items) * benchmark.captions_per_item
+            row = BenchRow(candidate, captions, problem=problems.get((number, candidate), ""))
+            if row.problem:
+                row.errors = captions
+            elif candidate.is_column:
+                row.scores = column_scores(benchmark, candidate.name)
+            else:
+                say(f"{candidate.label} on {title_of(benchmark)}, {captions} captions")
+                row.run = score_benchmark(
+                    benchmark,
+                    candidate.name,
+                    candidate.source,
+                    references=references,
+                    revision=candidate.revision,
+                    cache=cache,
+                    batch_size=batch_size,
+                    progress=progress,
+                    device=device,
+                    dtype=dtype,
+                )
+                row.scores = row.run.for_aspects(benchmark)
+            _evaluate(row, benchmark, resamples, seed)
+            rows.append(row)
+        table = BenchTable(benchmark, data, rows)
+        _rank(table, resamples, seed)
+        tables.append(table)
+    return tables
+
+
+def column_scores(benchmark: Benchmark, name: str) -> np.ndarray:
+    """Scores (N, K) that came with the data.
+
+    Raises:
+        DataError: no such column, or not in every item; the message lists those there are.
+    """
+    if name not in benchmark.column_names:
+        known = ", ".join(benchmark.column_names) or "none"
+        having = sum(name in item.columns for item in benchmark.items)
+        some = f" ({having} of {len(benchmark.items)} rows have it, and all must)" if having else ""
+        raise DataError(f"{benchmark.spec.name} has no score column {name!r}{some}; its score columns: {known}")
+    rows: list[Any] = [item.columns[name] for item in benchmark.items]
+    return np.array(rows, dtype=np.float64).reshape(len(rows), benchmark.captions_per_item)
+
+
+def title_of(benchmark: Benchmark) -> str:
+    """Name of a benchmark with its part."""
+    return f"{benchmark.spec.title} ({benchmark.part})" if benchmark.part else benchmark.spec.title
+
+
+def default_metrics(benchmarks: Sequence[Benchmark], *, references: bool = True) -> tuple[list[Candidate], list[str]]:
+    """Metrics that need no checkpoint of yours and whose needs a benchmark meets, and why the others are left out.
+
+    Raises:
+        DataError: there is none.
+    """
+    found, notes = [], []
+    for name in list_metrics():
+        spec = metric_spec(name)
+        if not spec.has_embedded:
+            notes.append(f"{name} is left out: no checkpoint of it ships with this package; give {name}=SOURCE")
+            continue
+        try:
+            _check(Candidate(name), benchmarks, references)
+            if spec.extra is not None:
+                load_scorer(name)  # says what is not installed
+            found.append(Candidate(name))
+        except (DataError, MissingExtraError) as error:
+            notes.append(f"{name} is left out: {error}")
+    if not found:
+        raise DataError("no metric can score these data as they are: " + "; ".join(notes))
+    return found, notes
+
+
+def _check(candidate: Candidate, benchmarks: Sequence[Benchmark], references: bool) -> dict[int, str]:
+    """Why a candidate cannot be had, {number of the benchmark: reason}, before anything is scored.
+
+    Raises:
+        DataError: it can be had on none.
+    """
+    problems: dict[int, str] = {}
+    last: DataError | None = None
+    for number, benchmark in enumerate(benchmarks):
+        try:
+            if candidate.is_column:
+                column_scores(benchmark, candidate.name)
+            elif candidate.source == "embedded":  # another checkpoint may have other needs
+                check_needs(metric_spec(candidate.name), benchmark, benchmark.samples(references=references))
+        except DataError as error:
+            problems[number], last = str(error), error
+    if last is not None and len(problems) == len(benchmarks):
+        raise last
+    return problems
+
+
+def _evaluate(row: BenchRow, benchmark: Benchmark, resamples: int, seed: int) -> None:
+    if row.run is not None:
+        row.errors, row.problem = len(row.run.errors), next(iter(row.run.errors.values()), "")
+    if row.scores is None or not _has_numbers(row.scores):
+        row.scores = None
+        return
+    row.evaluation = evaluate(benchmark, row.scores, resamples=resamples, seed=seed)
+
+
+def _has_numbers(scores: Any) -> bool:
+    arrays = scores.values() if isinstance(scores, dict) else [scores]
+    return any(np.isfinite(array).all(axis=1).any() for array in arrays)
+
+
+def _rank(table: BenchTable, permutations: int, seed: int) -> None:
+    """Finds columns, headline and the best row, and tests the others against it."""
+    ranked = [row for row in table.rows if row.evaluation is not None]
+    if not ranked:
+        return
+    evaluations = [row.evaluation for row in ranked if row.evaluation is not None]
+    table.columns = tuple(dict.fromkeys(name for each in evaluations for name in each.estimates))
+    table.headline = evaluations[0].headline
+    table.best = max(ranked, key=lambda row: _value(row, table.headline))
+    others = {row.candidate.label: row for row in ranked if row is not table.best}
+    p_values: dict[str, float] = {}
+    for label, row in others.items():
+        found = compare(
+            table.benchmark, table.best.scores, row.scores, resamples=1, permutations=permutations, seed=seed
+        )
+        p_values[label] = found.p_values[table.headline]
+    adjusted = holm(p_values)
+    for label, row in others.items():
+        row.p, row.p_adjusted = p_values[label], adjusted[label]
+
+
+def _value(row: BenchRow, column: str) -> float:
+    """What a row is ranked by; a value that cannot be had is the smallest."""
+    assert row.evaluation is not None
+    value = row.evaluation.estimates[column].value
+    return -np.inf if np.isnan(value) else value

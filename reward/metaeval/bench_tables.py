@@ -1,0 +1,226 @@
+"""The tables of a bench as text: cells in percent with their intervals, Markdown, and plain values for JSON."""
+
+from __future__ import annotations
+
+import math
+import platform
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from reward.metaeval.bench import BenchRow, BenchTable, title_of
+from reward.metaeval.intervals import Interval
+
+__all__ = ["Grid", "grids", "markdown", "notes", "overview", "percent", "table_grid", "to_json", "versions"]
+
+SIGNIFICANT = 0.05
+_PACKAGES = ("capreward", "numpy", "scipy", "torch", "transformers", "open_clip_torch", "pycocoevalcap")
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table of texts.
+
+    Args:
+        title: above it.
+        heads: of the columns; the first is that of the rows' names.
+        rows: one text a column.
+        best: number of the row to be set off, None for none.
+    """
+
+    title: str
+    heads: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    best: int | None = None
+
+
+def percent(interval: Interval | None) -> str:
+    """An estimate times 100, as papers give it.
+
+    Example:
+        >>> percent(Interval(0.5298, 0.52, 0.541))
+        '53.0 [52.0, 54.1]'
+    """
+    if interval is None or math.isnan(interval.value):
+        return "-"
+    return f"{100 * interval.value:.1f} [{100 * interval.low:.1f}, {100 * interval.high:.1f}]"
+
+
+def table_grid(table: BenchTable) -> Grid:
+    """One benchmark: its columns, how many items were scored, errors, time, and the difference from the best row."""
+    rows = []
+    for row in table.rows:
+        found = row.evaluation
+        cells = [percent(None if found is None else found.estimates.get(name)) for name in table.columns]
+        scored = "0" if found is None else str(found.scored)
+        rows.append((row.candidate.label, *cells, scored, str(row.errors), _milliseconds(row), _p(row, table)))
+    statistic = next((row.evaluation.statistic for row in table.rows if row.evaluation is not None), "no scores")
+    title = f"{title_of(table.benchmark)}: {statistic} x 100, {len(table.benchmark.items)} items"
+    heads = ("", *table.columns, "scored", "errors", "ms/caption", f"p ({table.headline})")
+    return Grid(title, heads, tuple(rows), None if table.best is None else table.rows.index(table.best))
+
+
+def grids(tables: Sequence[BenchTable]) -> list[Grid]:
+    """All tables: first, of several benchmarks, the one of all."""
+    return [*([overview(tables)] if len(tables) > 1 else []), *map(table_grid, tables)]
+
+
+def overview(tables: Sequence[BenchTable]) -> Grid:
+    """All benchmarks side by side, each by its headline column."""
+    heads = ["", *(f"{title_of(table.benchmark)} ({table.headline or '-'})" for table in tables), "ms/caption"]
+    rows = []
+    for number, first in enumerate(tables[0].rows):
+        cells = []
+        for table in tables:
+            row = table.rows[number]
+            found = None if row.evaluation is None else row.evaluation.estimates.get(table.headline)
+            mark = "" if table.best is None else {True: " best", False: ""}[row is table.best]
+            cells.append(percent(found) + (mark or _star(row)))
+        times = [row.run.seconds for row in (table.rows[number] for table in tables) if row.run is not None]
+        known = [seconds for seconds in times if not math.isnan(seconds)]
+        spent = f"{1000 * sum(known) / len(known):.3g}" if known else "-"
+        rows.append((first.candidate.label, *cells, spent))
+    return Grid("All benchmarks, x 100", tuple(heads), tuple(rows))
+
+
+def notes(tables: Sequence[BenchTable], *, resamples: int) -> Iterator[str]:
+    """What one must know to read the tables, and what went wrong."""
+    yield (
+        f"[low, high]: 95 % intervals of {resamples} bootstrap resamples of whole images. p: permutation test of the "
+        f"difference from the best row, by Holm's correction for the rows; * is below {SIGNIFICANT}."
+    )
+    runs = [row.run for table in tables for row in table.rows if row.run is not None]
+    devices = sorted({device for run in runs for device in run.devices})
+    if devices:
+        before = ", for captions scored by an earlier run in that run" if any(run.known for run in runs) else ""
+        yield f"Time per caption: measured while scoring on {' and '.join(devices)}{before}, without loading the model."
+    for table in tables:
+        for row in table.rows:
+            if row.errors:
+                where = f"{row.candidate.label} on {title_of(table.benchmark)}"
+                yield f"{where}: {row.errors} of {row.captions} captions not scored; the first: {row.problem}"
+            if row.run is not None and row.run.truncated:
+                yield f"{row.candidate.label}: {row.run.truncated} captions had text cut to fit the model"
+
+
+def markdown(tables: Sequence[BenchTable], *, command: str, seed: int, resamples: int) -> str:
+    """The whole bench as a Markdown page."""
+    parts = ["# Agreement with human judgments", f"`{command}`"]
+    for grid in grids(tables):
+        parts.append(f"## {grid.title}")
+        lines = [_line(grid.heads), "|---" * len(grid.heads) + "|"]
+        for number, row in enumerate(grid.rows):
+            lines.append(_line([f"**{cell}**" for cell in row] if number == grid.best else row))
+        parts.append("\n".join(lines))
+    parts += ["\n".join(f"- {note}" for note in notes(tables, resamples=resamples))]
+    parts.append(f"Seed {seed}; " + ", ".join(f"{name} {number}" for name, number in versions().items()) + ".")
+    return "\n\n".join(parts) + "\n"
+
+
+def to_json(
+    tables: Sequence[BenchTable], *, command: str, seed: int, resamples: int, references: bool
+) -> dict[str, Any]:
+    """Everything as plain JSON values; estimates are fractions, not percent, and what is no number is null."""
+    return {
+        "command": command,
+        "versions": versions(),
+        "seed": seed,
+        "resamples": resamples,
+        "references": references,
+        "benchmarks": [_table_json(table) for table in tables],
+    }
+
+
+def versions() -> dict[str, str]:
+    """Of Python and the packages that figures may depend on, those that are installed."""
+    found = {"python": platform.python_version()}
+    for package in _PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def plain(value: Any) -> Any:
+    """With numbers that are not finite as None, since JSON knows none.
+
+    Example:
+        >>> plain({"a": [1.5, float("nan")]})
+        {'a': [1.5, None]}
+    """
+    if isinstance(value, dict):
+        return {str(name): plain(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    if isinstance(value, Interval):
+        return {"value": plain(value.value), "low": plain(value.low), "high": plain(value.high)}
+    if hasattr(value, "item"):  # a numpy scalar
+        value = value.item()
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _table_json(table: BenchTable) -> dict[str, Any]:
+    benchmark = table.benchmark
+    return {
+        "name": benchmark.spec.name,
+        "title": benchmark.spec.title,
+        "part": benchmark.part,
+        "data": table.data,
+        "items": len(benchmark.items),
+        "captions_per_item": benchmark.captions_per_item,
+        "statistic": benchmark.spec.statistic,
+        "columns": list(table.columns),
+        "headline": table.headline,
+        "best": None if table.best is None else table.best.candidate.label,
+        "rows": [_row_json(row) for row in table.rows],
+    }
+
+
+def _row_json(row: BenchRow) -> dict[str, Any]:
+    found, run, candidate = row.evaluation, row.run, row.candidate
+    described: dict[str, Any] = {
+        "name": candidate.name,
+        "label": candidate.label,
+        "kind": "column" if candidate.is_column else "metric",
+        "estimates": {} if found is None else found.estimates,
+        "details": {} if found is None else found.details,
+        "ties": None if found is None else found.ties,
+        "scored": 0 if found is None else found.scored,
+        "captions": row.captions,
+        "errors": row.errors,
+        "first_error": row.problem or None,
+        "p": row.p,
+        "p_adjusted": row.p_adjusted,
+    }
+    if run is not None:
+        described |= {
+            "source": candidate.source,
+            "revision": candidate.revision,
+            "truncated": run.truncated,
+            "seconds_per_caption": run.seconds,
+            "devices": list(run.devices),
+            "scored_by_this_run": run.new,
+            "scored_before": run.known,
+        }
+    result: dict[str, Any] = plain(described)
+    return result
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def _milliseconds(row: BenchRow) -> str:
+    return "-" if row.run is None or math.isnan(row.run.seconds) else f"{1000 * row.run.seconds:.3g}"
+
+
+def _p(row: BenchRow, table: BenchTable) -> str:
+    if row is table.best:
+        return "best"
+    return "-" if row.p_adjusted is None else f"{row.p_adjusted:.2g}{_star(row)}"
+
+
+def _star(row: BenchRow) -> str:
+    return " *" if row.p_adjusted is not None and row.p_adjusted < SIGNIFICANT else ""
