@@ -6,10 +6,19 @@ from typing import Literal
 
 import numpy as np
 
-__all__ = ["Variant", "kendall_tau", "resampled_tau"]
+from reward.metaeval.resampling import Concordance, Rows, class_counts
+
+__all__ = [
+    "Variant",
+    "kendall_tau",
+    "pearson",
+    "resampled_pearson",
+    "resampled_spearman",
+    "resampled_tau",
+    "spearman",
+]
 
 Variant = Literal["b", "c"]
-_COLUMNS = 1024  # of the matrix of pairs that are in memory at once
 
 
 def kendall_tau(scores: np.ndarray, ratings: np.ndarray, *, variant: Variant = "c") -> float:
@@ -40,17 +49,23 @@ def kendall_tau(scores: np.ndarray, ratings: np.ndarray, *, variant: Variant = "
 
 
 def resampled_tau(
-    scores: np.ndarray, ratings: np.ndarray, weights: np.ndarray, *, variant: Variant = "c"
+    scores: np.ndarray,
+    ratings: np.ndarray,
+    weights: np.ndarray,
+    *,
+    variant: Variant = "c",
+    clusters: np.ndarray | None = None,
 ) -> np.ndarray:
     """Kendall's tau of R resamples; each value is what `kendall_tau` gives for the samples drawn.
 
-    The signs of all N x N pairs are computed once; a resample in which sample i occurs w_i times then has
-    `w @ signs @ w` more concordant than discordant (ordered) pairs, which is one matrix product for all resamples.
+    All resamples are counted at once, in time that grows with R N log N, see `Concordance`.
 
     Args:
         scores, ratings: finite numbers (N,).
-        weights: how often each resample holds each sample, (R, N); see `bootstrap_weights`.
+        weights: how often each resample holds each sample, whole numbers (R, N); see `bootstrap_weights`. With
+            `clusters`, how often it holds each cluster, (R, K).
         variant: "b" or "c".
+        clusters: number of each sample's cluster, (N,) in 0..K-1; equal samples of a cluster are then counted together.
 
     Returns:
         Floats (R,); 0 for a resample that is constant on either side.
@@ -63,21 +78,21 @@ def resampled_tau(
         array([0.889, 0.   ])
     """
     scores, ratings = checked_pair(scores, ratings)
-    weights = np.asarray(weights, dtype=np.float64)
-    if weights.ndim != 2 or weights.shape[1] != len(scores):
-        raise ValueError(f"weights must have shape (R, {len(scores)}), got {weights.shape}")
-    balance = np.zeros(len(weights))
-    for start in range(0, len(scores), _COLUMNS):
-        part = slice(start, start + _COLUMNS)
-        signs = np.sign(scores[:, None] - scores[part]) * np.sign(ratings[:, None] - ratings[part])
-        balance += ((weights @ signs) * weights[:, part]).sum(axis=1)
-    total = weights.sum(axis=1)
-    if variant == "c":
-        classes = np.minimum(_classes(scores, weights), _classes(ratings, weights))
-        largest = total**2 * (classes - 1) / classes
-    else:
-        largest = np.sqrt(_untied(scores, weights) * _untied(ratings, weights))
-    return np.divide(balance, largest, out=np.zeros(len(weights)), where=largest > 0)
+    rows = Rows.of(scores, ratings, weights, clusters)
+    pairs = Concordance(rows.first, rows.second)
+    found = np.zeros(len(rows.weights))
+    for part, block in rows.blocks():
+        balance = pairs.balance(block)
+        total = block.sum(axis=0)
+        held = class_counts(rows.first, block), class_counts(rows.second, block)
+        if variant == "c":
+            classes = np.minimum(*((counts > 0).sum(axis=0) for counts in held))
+            largest = total**2 * (classes - 1) / np.maximum(classes, 1)
+        else:
+            untied = [total**2 - (counts**2).sum(axis=0) for counts in held]
+            largest = np.sqrt(untied[0] * untied[1])
+        np.divide(balance, largest, out=found[part], where=largest > 0)
+    return found
 
 
 def checked_pair(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -95,18 +110,85 @@ def checked_pair(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.
     return first, second
 
 
-def _class_counts(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """How often each distinct value occurs in each resample, (R, K)."""
-    order = np.argsort(values, kind="stable")
-    ordered = values[order]
-    starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])
-    return np.add.reduceat(weights[:, order], starts, axis=1)
+def spearman(scores: np.ndarray, ratings: np.ndarray) -> float:
+    """Spearman's rank correlation: Pearson's of the ranks, equal values sharing the mean of their ranks.
+
+    Args, Returns, Raises: as for `kendall_tau`.
+
+    Example:
+        >>> round(spearman(np.array([0.1, 0.2, 0.9]), np.array([0.0, 1.0, 0.5])), 3)
+        0.5
+    """
+    from scipy.stats import rankdata
+
+    scores, ratings = checked_pair(scores, ratings)
+    return pearson(rankdata(scores), rankdata(ratings))
 
 
-def _classes(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    return (_class_counts(values, weights) > 0).sum(axis=1)
+def pearson(scores: np.ndarray, ratings: np.ndarray) -> float:
+    """Pearson's linear correlation.
+
+    Args, Returns, Raises: as for `kendall_tau`.
+
+    Example:
+        >>> round(pearson(np.array([1, 2, 4]), np.array([1, 3, 3])), 3)
+        0.756
+    """
+    from scipy.stats import pearsonr
+
+    scores, ratings = checked_pair(scores, ratings)
+    if np.ptp(scores) == 0 or np.ptp(ratings) == 0:
+        return 0.0
+    return float(pearsonr(scores, ratings).statistic)
 
 
-def _untied(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Ordered pairs of different values in each resample, (R,)."""
-    return weights.sum(axis=1) ** 2 - (_class_counts(values, weights) ** 2).sum(axis=1)
+def resampled_spearman(
+    scores: np.ndarray, ratings: np.ndarray, weights: np.ndarray, *, clusters: np.ndarray | None = None
+) -> np.ndarray:
+    """`spearman` of R resamples, (R,), ranked anew in each; arguments as for `resampled_tau`.
+
+    Example:
+        >>> resampled_spearman(np.array([1, 2, 3]), np.array([1, 2, 2]), np.array([[1, 1, 1], [0, 1, 2]])).round(3)
+        array([0.866, 0.   ])
+    """
+    scores, ratings = checked_pair(scores, ratings)
+    rows = Rows.of(scores, ratings, weights, clusters)
+    found = np.zeros(len(rows.weights))
+    for part, block in rows.blocks():
+        half = block.sum(axis=0) / 2
+        first, second = (_middles(ranks, block)[ranks] - half for ranks in (rows.first, rows.second))
+        product, squares = (
+            (block * first * second).sum(axis=0),
+            ((block * first**2).sum(axis=0), (block * second**2).sum(axis=0)),
+        )
+        largest = np.sqrt(squares[0] * squares[1])
+        np.divide(product, largest, out=found[part], where=largest > 0)
+    return found
+
+
+def _middles(ranks: np.ndarray, block: np.ndarray) -> np.ndarray:
+    """Rank in each resample of each different value, (C, r), less one half."""
+    counts = class_counts(ranks, block)
+    return np.cumsum(counts, axis=0) - counts / 2
+
+
+def resampled_pearson(
+    scores: np.ndarray, ratings: np.ndarray, weights: np.ndarray, *, clusters: np.ndarray | None = None
+) -> np.ndarray:
+    """`pearson` of R resamples, (R,); arguments as for `resampled_tau`.
+
+    Example:
+        >>> resampled_pearson(np.array([1, 2, 3]), np.array([1, 2, 2]), np.array([[1, 1, 1], [0, 1, 2]])).round(3)
+        array([0.866, 0.   ])
+    """
+    scores, ratings = checked_pair(scores, ratings)
+    weights = np.asarray(weights, dtype=np.float64)
+    clusters = np.arange(len(scores)) if clusters is None else clusters
+    x, y = ((values - values.mean()) / (np.ptp(values) or 1) for values in (scores, ratings))
+    sums = (np.bincount(clusters, part, weights.shape[1]) for part in (np.ones(len(x)), x, y, x * x, y * y, x * y))
+    n, sx, sy, sxx, syy, sxy = (weights @ part for part in sums)
+    n = np.maximum(n, 1)
+    spread = np.maximum(sxx - sx * sx / n, 0), np.maximum(syy - sy * sy / n, 0)
+    largest = np.sqrt(spread[0] * spread[1])
+    varied = (spread[0] > 1e-12 * sxx) & (spread[1] > 1e-12 * syy)  # less is rounding: constant
+    return np.divide(sxy - sx * sy / n, largest, out=np.zeros(len(weights)), where=varied)

@@ -1,0 +1,155 @@
+"""Rows of scores and ratings, how often each of many resamples holds them, and what can be counted of all at once."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+__all__ = ["Concordance", "Rows", "class_counts", "draw_clusters", "number_clusters"]
+
+_CELLS = 2**20  # of a block of weights: rows times resamples, 8 MB
+
+
+def number_clusters(clusters: Sequence[Hashable]) -> np.ndarray:
+    """Numbers 0, 1, ... of clusters in order of appearance, (N,).
+
+    Example:
+        >>> number_clusters(["b", "a", "b"])
+        array([0, 1, 0])
+    """
+    numbers: dict[Hashable, int] = {}
+    return np.array([numbers.setdefault(cluster, len(numbers)) for cluster in clusters], dtype=np.intp)
+
+
+def draw_clusters(strata: Sequence[tuple[str, ...]], *, resamples: int, seed: int) -> np.ndarray:
+    """How often each bootstrap resample holds each of K clusters; every stratum keeps its number of clusters.
+
+    Args:
+        strata: of each cluster, such as the categories that it occurs in.
+        resamples: number R of resamples.
+        seed: of the draws.
+
+    Returns:
+        Whole numbers as floats, (R, K).
+
+    Example:
+        >>> draw_clusters([("a",), ("a",), ("b",)], resamples=3, seed=0).sum(axis=1)
+        array([3., 3., 3.])
+    """
+    weights = np.empty((resamples, len(strata)))
+    of_stratum: dict[tuple[str, ...], list[int]] = {}
+    for cluster, stratum in enumerate(strata):
+        of_stratum.setdefault(stratum, []).append(cluster)
+    for number, (_, members) in enumerate(sorted(of_stratum.items())):
+        own_seed = int(np.random.default_rng((seed, number)).integers(2**32))
+        count = len(members)
+        weights[:, members] = np.random.default_rng(own_seed).multinomial(
+            count, np.full(count, 1 / count), size=resamples
+        )
+    return weights
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Different rows of two values each, in clusters.
+
+    Args:
+        first, second: ranks 0, 1, ... of the values among the different ones, (U,).
+        clusters: number of each row's cluster, (U,).
+        counts: how often the row occurs in its cluster, (U,).
+        weights: how often each resample holds each cluster, (R, K).
+    """
+
+    first: np.ndarray
+    second: np.ndarray
+    clusters: np.ndarray
+    counts: np.ndarray
+    weights: np.ndarray
+
+    @classmethod
+    def of(cls, first: np.ndarray, second: np.ndarray, weights: np.ndarray, clusters: np.ndarray | None = None) -> Rows:
+        """Of values (N,) each; equal rows of a cluster become one. Without clusters, weights are those of the rows.
+
+        Raises:
+            ValueError: weights or clusters have other shapes.
+        """
+        weights = np.asarray(weights, dtype=np.float64)
+        if clusters is None:
+            if weights.ndim != 2 or weights.shape[1] != len(first):
+                raise ValueError(f"weights must have shape (R, {len(first)}), got {weights.shape}")
+            clusters = np.arange(len(first))
+        clusters = np.asarray(clusters)
+        if clusters.shape != np.shape(first):
+            raise ValueError(f"clusters must have shape ({len(first)},), got {clusters.shape}")
+        if weights.ndim != 2 or weights.shape[1] <= clusters.max(initial=-1):
+            raise ValueError(f"weights must have shape (R, K) with K > {clusters.max()}, got {weights.shape}")
+        ranks = [np.unique(values, return_inverse=True)[1] for values in (first, second)]
+        keys = (clusters.astype(np.int64) * (ranks[0].max() + 1) + ranks[0]) * (ranks[1].max() + 1) + ranks[1]
+        _, places, counts = np.unique(keys, return_index=True, return_counts=True)
+        return cls(ranks[0][places], ranks[1][places], clusters[places], counts.astype(np.float64), weights)
+
+    def blocks(self) -> Iterator[tuple[slice, np.ndarray]]:
+        """Some resamples at a time, and how often each row occurs in them, (U, r)."""
+        step = max(8, _CELLS // len(self.counts))
+        for start in range(0, len(self.weights), step):
+            part = slice(start, min(start + step, len(self.weights)))
+            yield part, np.ascontiguousarray(self.weights[part].T)[self.clusters] * self.counts[:, None]
+
+
+class Concordance:
+    """Counts the concordant less the discordant pairs of rows, each row weighed, for many weights at once.
+
+    Two different ranks differ first in one bit. For each bit, the rows whose ranks agree in all higher bits form a
+    group, and the pairs of a group that differ in this bit are those of an upper and a lower row. How many lower rows
+    have smaller or larger values on the other side is read off a running sum in their order, so that all pairs cost
+    one pass over the rows for each bit, whatever the weights.
+
+    Args:
+        first, second: ranks from 0 on, (U,).
+    """
+
+    def __init__(self, first: np.ndarray, second: np.ndarray) -> None:
+        if first.max() < second.max():
+            first, second = second, first  # the fewer different ranks, the fewer bits
+        width = int(first.max()) + 1
+        self._splits = []
+        for bit in range(int(second.max()).bit_length()):
+            group, is_upper = second >> (bit + 1), (second >> bit) & 1 == 1
+            keys = group * width + first
+            lower, upper = (np.flatnonzero(side) for side in (~is_upper, is_upper))
+            lower, upper = (rows[np.argsort(keys[rows], kind="stable")] for rows in (lower, upper))
+            ordered, base = keys[lower], group[upper] * width
+            bounds = (
+                np.searchsorted(ordered, keys[upper], side="left"),
+                np.searchsorted(ordered, keys[upper], side="right"),
+                np.searchsorted(ordered, base),
+                np.searchsorted(ordered, base + width),
+            )
+            self._splits.append((lower, upper, bounds))
+
+    def balance(self, weights: np.ndarray) -> np.ndarray:
+        """Sum over ordered pairs of rows i, j of w_i w_j sign(first_i - first_j) sign(second_i - second_j).
+
+        Args:
+            weights: (U, r).
+
+        Returns:
+            Floats (r,), exact for whole weights.
+        """
+        found = np.zeros(weights.shape[1])
+        for lower, upper, (left, right, start, end) in self._splits:
+            running = np.zeros((len(lower) + 1, weights.shape[1]))
+            np.cumsum(weights[lower], axis=0, out=running[1:])
+            below_less_above = running[left] + running[right] - running[start] - running[end]
+            found += np.einsum("ur,ur->r", weights[upper], below_less_above)
+        return 2 * found
+
+
+def class_counts(ranks: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """How often each rank occurs in each resample, (C, r), from ranks (U,) and weights of the rows (U, r)."""
+    order = np.argsort(ranks, kind="stable")
+    ordered = ranks[order]
+    starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])
+    return np.add.reduceat(weights[order], starts, axis=0)
