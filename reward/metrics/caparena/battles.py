@@ -14,10 +14,12 @@ from reward.metrics.caparena.files import check_same_images, check_text, read_js
 from reward.metrics.caparena.verdicts import Verdict, Winner
 
 __all__ = [
+    "EQUAL",
     "HUMAN",
     "Battle",
     "Record",
     "choices_of",
+    "human_outcome",
     "in_random_order",
     "judgement_of",
     "make_battles",
@@ -27,6 +29,7 @@ __all__ = [
 ]
 
 HUMAN = "human"  # the source of captions that people wrote
+EQUAL = "equal"  # the winner of a battle that people called a tie
 _JUDGEMENT = ("judge", "judge_reason", "judge_probabilities", "judge_orders", "judge_error")
 _WORDS: dict[Winner, str] = {"A": "Caption 1 is better.", "B": "Caption 2 is better.", "tie": "Tie."}
 
@@ -153,12 +156,34 @@ def outcome(entry: Record, place: int) -> int | None:
         return None
     values = {"Caption 1 is better": 1, "Caption 2 is better": -1, "Tie": 0}
     if not isinstance(judge, str) or judge.rstrip(".") not in values:
-        raise DataError(
-            f"battle of {entry['source1']!r} and {entry['source2']!r} on {entry['img']!r}: 'judge' must be "
-            f"{', '.join(map(repr, _WORDS.values()))}, got {judge!r:.80}"
-        )
+        raise DataError(f"{_name(entry)}: 'judge' must be {', '.join(map(repr, _WORDS.values()))}, got {judge!r:.80}")
     value = values[judge.rstrip(".")]
     return value if place == 1 else -value
+
+
+def human_outcome(entry: Record, place: int) -> int | None:
+    """What people said of a battle, as `outcome`: from the field `winner`, which names a source or says `equal`.
+
+    Raises:
+        DataError: `winner` is neither of the two sources, nor `equal`.
+
+    Example:
+        >>> human_outcome({"img": "a", "source1": "x", "source2": "y", "winner": "y"}, 1)
+        -1
+    """
+    winner = entry.get("winner")
+    if winner is None:
+        return None
+    if winner == EQUAL:
+        return 0
+    sources = (entry["source1"], entry["source2"])
+    if winner not in sources:
+        raise DataError(f"{_name(entry)}: 'winner' must be one of the two, or {EQUAL!r}, got {winner!r:.80}")
+    return 1 if winner == sources[place - 1] else -1
+
+
+def _name(entry: Record) -> str:
+    return f"battle of {entry['source1']!r} and {entry['source2']!r} on {entry['img']!r}"
 
 
 def choices_of(entry: Record) -> tuple[Winner, ...]:
