@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 import torch
 
+from examples.embedded.facts import cell_labels
 from examples.judge_scenes.ratings import ASPECT_OF, grade, rate_style
 from reward.judges.base import Question
 from reward.judges.prompts import PromptWriter
 from reward.metrics.fleur.prompt import FleurPrompt
 from reward.metrics.harmoniceval.prompt import HarmonicPrompt
-from reward.scenes import Scene
+from reward.scenes import ASPECTS, Scene
 from reward.scenes.samples import Candidate
 
 __all__ = ["FLEUR_PROMPT", "HARMONIC_PROMPT", "Row", "RowMaker", "pad_rows"]
@@ -36,16 +37,22 @@ class Row:
     Args:
         ids: tokens of question and answer; the image is so many placeholders.
         answers: {place in `ids`: {token: probability}}, what the judge should say there; the token before it says it.
-        wrong, damaged: 1 at tokens of the caption's words that are such, 0 at its others, -100 elsewhere. `wrong` is
-            -100 throughout where the image is not shown.
-        sees_image: whether there are placeholders.
+        wrong, damaged: 1 at tokens of the caption's words that are such, 0 at its others, -100 elsewhere. A word is
+            wrong from the first false one of its sentence on, as who reads "a red disc" knows at "disc" what is red.
+        cell: at words about an object that the sentence has named, the cell it is in; -100 elsewhere.
+        sees_image: whether there are placeholders; where there are none, `wrong` and `cell` are -100 throughout.
+        shown: what each cell of the scene shows, see `cell_labels`.
+        truth: the ratings before the noise of raters, from 0 to 1, in the order of `ASPECTS`.
     """
 
     ids: list[int]
     answers: dict[int, dict[int, float]]
     wrong: list[int]
     damaged: list[int]
+    cell: list[int]
     sees_image: bool
+    shown: torch.Tensor
+    truth: list[float]
 
 
 class RowMaker:
@@ -86,19 +93,23 @@ class RowMaker:
         text, shown = self.prompt(kind, caption.text)
         encoded = self.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
         ids = list(encoded["input_ids"])
-        wrong, damaged = ([_IGNORED] * len(ids) for _ in range(2))
+        wrong, damaged, cell = ([_IGNORED] * len(ids) for _ in range(3))
         start = text.index(f"> {caption.text}") + 2
         words = caption.words()
         ends = start + np.cumsum([len(word.text) + 1 for word in words]) - 1
+        false, about = _read_along(candidate, scene)
         for place, (_, end) in enumerate(encoded["offset_mapping"]):
             if start < end <= ends[-1]:
-                word = words[int(np.searchsorted(ends, end))]
-                damaged[place] = int(word.damaged)
+                word = int(np.searchsorted(ends, end))
+                damaged[place] = int(words[word].damaged)
                 if shown:
-                    wrong[place] = int(word.fact is not None and not scene.is_true(word.fact))
+                    wrong[place], cell[place] = int(false[word]), about[word]
         answers = self._answers(kind, candidate, len(ids), ids, rng)
-        more = len(ids) - len(wrong)
-        return Row(ids, answers, wrong + [_IGNORED] * more, damaged + [_IGNORED] * more, shown)
+        rest = [_IGNORED] * (len(ids) - len(wrong))
+        truth = [(candidate.ratings.true[aspect] - 1) / 4 for aspect in ASPECTS]
+        return Row(
+            ids, answers, wrong + rest, damaged + rest, cell + rest, shown, shown=cell_labels(scene), truth=truth
+        )
 
     def _answers(
         self, kind: str, candidate: Candidate, start: int, ids: list[int], rng: random.Random
@@ -123,12 +134,30 @@ class RowMaker:
         return rng.choices(list(SHARES), weights=list(SHARES.values()))[0]
 
 
+def _read_along(candidate: Candidate, scene: Scene) -> tuple[list[bool], list[int]]:
+    """For each word, whether its sentence is false so far, and the cell of the object it is about, or -100."""
+    false: list[bool] = []
+    about: list[int] = []
+    for sentence in candidate.caption.sentences:
+        untrue, named = False, set()
+        for word in sentence.words:
+            fact = word.fact
+            untrue = untrue or (fact is not None and not scene.is_true(fact))
+            false.append(untrue)
+            if fact is not None and fact[0] == "object":
+                named.add(fact[1])
+            known = fact is not None and len(fact) < 4 and fact[1] in named & {entity.noun for entity in scene.entities}
+            about.append(scene.entity(str(fact[1])).cell if fact is not None and known else _IGNORED)
+    return false, about
+
+
 def pad_rows(rows: Sequence[Row], pad: int, vocabulary: int) -> dict[str, torch.Tensor]:
     """Rows as tensors, padded on the right.
 
     Returns:
-        input_ids, attention_mask (B, L); wrong, damaged (B, L), -100 where there is nothing to say; at (P, 2) the row
-        and place of tokens that answer, and answers (P, V) their distributions.
+        input_ids, attention_mask (B, L); wrong, damaged, cell (B, L), -100 where there is nothing to say; shown
+        (B, 9, kinds) and truth (B, 3); at (P, 2) the row and place of tokens that answer, and answers (P, V) their
+        distributions.
     """
     longest = max(len(row.ids) for row in rows)
 
@@ -145,6 +174,9 @@ def pad_rows(rows: Sequence[Row], pad: int, vocabulary: int) -> dict[str, torch.
         "attention_mask": padded([[1] * len(row.ids) for row in rows], 0),
         "wrong": padded([row.wrong for row in rows], _IGNORED),
         "damaged": padded([row.damaged for row in rows], _IGNORED),
+        "cell": padded([row.cell for row in rows], _IGNORED),
+        "shown": torch.stack([row.shown for row in rows]),
+        "truth": torch.tensor([row.truth for row in rows]),
         "at": torch.tensor([(index, place) for index, place, _ in places]),
         "answers": answers,
     }

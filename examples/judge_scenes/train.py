@@ -21,6 +21,7 @@ from torch import nn
 from torch.nn import functional as F
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
+from examples.embedded.facts import CELL_LABELS
 from examples.embedded.schedule import fit
 from examples.embedded.vision import pixels
 from examples.judge_scenes.questions import FLEUR_PROMPT, HARMONIC_PROMPT, Row, RowMaker, pad_rows
@@ -32,11 +33,15 @@ from reward.metaeval import kendall_tau
 from reward.metrics.fleur.scorer import FleurScorer
 from reward.metrics.harmoniceval.scorer import HarmonicScorer
 from reward.scenes import ASPECTS, make_candidate, render, sample_scene
+from reward.scenes.graph import GRID
 
 __all__ = ["JudgeTrainer"]
 
 CANDIDATES, QUESTIONS = 2, 2  # captions of a scene, and questions about a caption, that are drawn together
 POOL = 8  # batches that are drawn together and sorted by length, so that little is padding
+# What the heads say: two marks on a word, what an object looks like, its cell, three ratings.
+HEADS = [2, sum(CELL_LABELS), GRID * GRID, len(ASPECTS)]
+WEIGHTS = {"answer": 1.0, "wrong": 2.0, "damaged": 2.0, "object": 0.5, "truth": 5.0, "words": 0.3}
 
 Batch = dict[str, torch.Tensor]
 
@@ -44,8 +49,10 @@ Batch = dict[str, torch.Tensor]
 class JudgeTrainer:
     """Batches and losses.
 
-    Besides the answers, two linear heads, which are thrown away afterwards, are to mark the words of a caption that are
-    wrong and those that spoil its language: a rating alone says little about what it rests on.
+    A rating alone says little about what it rests on. So the states are to say more, to linear heads that are thrown
+    away afterwards: which words of a caption are wrong and which spoil its language, what the object they are about
+    looks like and where it is, and at the answer the ratings without the raters' noise. And the words that are right
+    are to be foreseen, as when the captioner was trained.
 
     Args:
         model, processor: the captioner; its image tower is not trained.
@@ -57,7 +64,7 @@ class JudgeTrainer:
         self.model, self.batch, self.seed = model, batch, seed
         model.model.vision_tower.requires_grad_(False)
         self.rows = RowMaker(processor, model.config.image_seq_length)
-        self.tags = nn.Linear(model.config.text_config.hidden_size, 2)
+        self.heads = nn.Linear(model.config.text_config.hidden_size, sum(HEADS))
         self._pool: list[Batch] = []
 
     def draw(self, name: str, number: int) -> list[Batch]:
@@ -87,7 +94,7 @@ class JudgeTrainer:
         return found
 
     def losses(self, batch: Batch) -> dict[str, torch.Tensor]:
-        """Cross-entropy of the answers, and of the marks on words."""
+        """Cross-entropy of the answers, and what the heads miss."""
         images = None
         if len(batch["features"]):
             projected = self.model.model.multi_modal_projector(batch["features"])
@@ -99,15 +106,27 @@ class JudgeTrainer:
         row, place = batch["at"].T
         logits = self.model.lm_head(hidden[row, place - 1])
         found = {"answer": F.cross_entropy(logits, batch["answers"], reduction="sum") / len(batch["input_ids"])}
-        marks = self.tags(hidden)
+        marks, looks, cells, ratings = self.heads(hidden).split(HEADS, dim=-1)
         for index, name in enumerate(("wrong", "damaged")):
             told = batch[name] >= 0
-            loss = F.binary_cross_entropy_with_logits(
+            missed = F.binary_cross_entropy_with_logits(
                 marks[..., index][told], batch[name][told].float(), reduction="sum"
             )
-            found[name] = loss / told.sum().clamp(
-                min=1
-            )  # a batch of questions without image tells nothing of wrong words
+            found[name] = missed / told.sum().clamp(min=1)  # there may be only questions without an image
+        about = batch["cell"] >= 0
+        where = batch["cell"][about]
+        shown = batch["shown"][about.nonzero()[:, 0], where]
+        parts = looks[about].split(CELL_LABELS, dim=-1)
+        missed = F.cross_entropy(cells[about], where, reduction="sum") + sum(
+            F.cross_entropy(part, shown[:, kind], reduction="sum") for kind, part in enumerate(parts)
+        )
+        found["object"] = missed / about.sum().clamp(min=1)
+        found["truth"] = (ratings[row, place - 1] - batch["truth"][row]).square().mean()
+        right = (batch["wrong"][:, 1:] == 0) & (batch["damaged"][:, 1:] == 0)
+        words = self.model.lm_head(hidden[:, :-1][right])
+        found["words"] = F.cross_entropy(words, batch["input_ids"][:, 1:][right], reduction="sum") / right.sum().clamp(
+            min=1
+        )
         return found
 
     def step_loss(self, step: int) -> tuple[torch.Tensor, dict[str, float]]:
@@ -115,7 +134,7 @@ class JudgeTrainer:
         if not self._pool:
             self._pool = self.draw(f"judge {self.seed} {step}", POOL)
         parts = self.losses(self._pool.pop())
-        return parts["answer"] + 2 * (parts["wrong"] + parts["damaged"]), {
+        return sum(WEIGHTS[name] * part for name, part in parts.items()), {
             name: float(part.detach()) for name, part in parts.items()
         }
 
@@ -156,11 +175,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     model, processor = load_captioner(options.captioner)
     trainer = JudgeTrainer(model, processor, batch=options.batch, seed=options.seed)
     fit(
-        [*model.parameters(), *trainer.tags.parameters()],
+        [*model.parameters(), *trainer.heads.parameters()],
         trainer.step_loss,
         steps=options.steps,
         lr=options.lr,
-        state={"model": model, "tags": trainer.tags},
+        state={"model": model, "heads": trainer.heads},
         folder=options.output,
         evaluate=lambda: measure(model, processor, 100),
         evaluate_every=500,

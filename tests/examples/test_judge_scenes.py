@@ -104,9 +104,13 @@ def test_marks_stand_at_the_words_they_are_about(captioner, rated):
     scene, candidate = rated
     maker = RowMaker(captioner[1], captioner[0].config.image_seq_length)
     row = maker.row("correctness", candidate, scene, random.Random(0))
-    words = candidate.caption.words()
+    words, false, untrue = candidate.caption.words(), [], False
+    for word in words:
+        untrue = untrue or (word.fact is not None and not scene.is_true(word.fact))
+        false += [word.text] if untrue else []
+        untrue = untrue and not word.text.endswith(".")
     for marks, wanted in (
-        (row.wrong, [word.text for word in words if word.fact and not scene.is_true(word.fact)]),
+        (row.wrong, false),
         (row.damaged, [word.text for word in words if word.damaged]),
     ):
         told = [token for token, mark in zip(row.ids, marks, strict=True) if mark >= 0]
