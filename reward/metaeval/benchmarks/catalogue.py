@@ -9,12 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from reward.errors import DataError
-from reward.metaeval.benchmarks.forms import Benchmark, BenchmarkSpec
+from reward.metaeval.benchmarks.files import MissingFileError
+from reward.metaeval.benchmarks.forms import Benchmark, BenchmarkSpec, CaptionPair, Quadruple, RatedCaption
 
-__all__ = ["benchmark_spec", "list_benchmarks", "load_benchmark"]
+__all__ = ["benchmark_spec", "benchmark_table", "list_benchmarks", "load_benchmark"]
 
 # Modules of this package with a tuple SPECS.
-_MODULES = ("scenes", "flickr8k")
+_MODULES = (
+    *("scenes", "longcap_arena", "flickr8k", "composite", "polaris", "vicr", "mmhe", "genai_bench"),
+    *("scenes_pairs", "pascal50s", "foil", "sugarcrepe", "valse", "winoground", "longcapvlcp", "caparena"),
+)
 
 
 def _specs() -> dict[str, BenchmarkSpec]:
@@ -72,34 +76,63 @@ def load_benchmark(
         raise DataError(f"{name} has no part {part!r}; its parts: {', '.join(spec.parts) or 'none'}")
     path = None if data is None else Path(data)
     if path is None and spec.checked != "own":
-        path = _from_hub(spec)
+        path = _from_hub(spec, part)
     if path is not None and not path.exists():
         raise DataError(f"{path} does not exist. {_needs(spec)}")
+    if images is not None and not Path(images).is_dir():
+        raise DataError(f"there is no folder {images} of images")
     module, _, function = spec.loader.partition(":")
     load: Any = getattr(importlib.import_module(module), function)
-    items = tuple(islice(load(path, part, None if images is None else Path(images)), limit))
+    try:
+        items = tuple(islice(load(path, part, None if images is None else Path(images)), limit))
+    except MissingFileError as error:
+        raise DataError(f"{error}. {_needs(spec)}") from error
     if not items:
         raise DataError(f"{name}: {path} holds nothing to score. {_needs(spec)}")
     return Benchmark(spec, items, part)
 
 
+def benchmark_table() -> str:
+    """The benchmarks as a Markdown table: form, statistic, parts, source, licence, and what the loader was checked on.
+
+    Example:
+        >>> print(benchmark_table().splitlines()[0])
+        | name | benchmark | form | statistic | parts | from | licence | loader checked on |
+    """
+    forms = {RatedCaption: "rated captions", CaptionPair: "pairs", Quadruple: "quadruples"}
+    checked = {"published": "published data", "schema": "small files in its schema", "own": "its own data"}
+    rows = [["name", "benchmark", "form", "statistic", "parts", "from", "licence", "loader checked on"], ["---"] * 8]
+    for spec in _specs().values():
+        origin = f"{spec.origin} (`{spec.hub}`)" if spec.hub else spec.origin
+        licence = spec.licence or "not known to us"
+        parts = ", ".join(spec.parts)
+        kind = [f"`{spec.name}`", spec.title, forms[spec.form], spec.statistic]
+        rows.append([*kind, parts, origin, licence, checked[spec.checked]])
+    return "\n".join(f"| {' | '.join(cell.replace('|', '/') for cell in row)} |" for row in rows)
+
+
 def _needs(spec: BenchmarkSpec) -> str:
     """What a user has to put where."""
     terms = f"Licence: {spec.licence}" if spec.licence else "Its licence is not known to us: ask its authors"
-    return f"{spec.title} needs {spec.files}. From: {spec.origin}. {terms}."
+    where = "Put it anywhere and give its path (--data, data=)"
+    return f"{spec.title} needs {spec.files}. From: {spec.origin}. {terms}. {where}."
 
 
-def _from_hub(spec: BenchmarkSpec) -> Path:
-    """Folder of the data set's files, downloaded or from the cache."""
+def _from_hub(spec: BenchmarkSpec, part: str) -> Path:
+    """Folder of the files of a part, downloaded or from the cache."""
     if spec.hub is None:
-        raise DataError(f"{spec.name} needs a path to its files (--data, data=). {_needs(spec)}")
+        raise DataError(f"{spec.name} needs a path to its files. {_needs(spec)}")
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
+    split = spec.splits.get(part, part)
+    patterns = [pattern.format(split=split) for pattern in spec.hub_files]
     try:
-        return Path(snapshot_download(spec.hub, repo_type="dataset"))
+        path = Path(snapshot_download(spec.hub, repo_type="dataset", allow_patterns=patterns))
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
         raise DataError(
-            f"cannot load {spec.hub!r} from the Hub: {type(error).__name__}: {error}\n"
-            f"With its files on disk, give their path (--data, data=). {_needs(spec)}"
+            f"cannot load {spec.hub!r} from the Hub: {type(error).__name__}: {error}\n{_needs(spec)}"
         ) from error
+    if not path.is_dir():
+        raise DataError(f"{spec.hub!r} on the Hub has no files {', '.join(patterns)}. {_needs(spec)}")
+    return path

@@ -2,31 +2,249 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 from reward.errors import DataError
-from reward.metaeval.benchmarks.forms import BenchmarkSpec, RatedCaption
-from reward.metaeval.benchmarks.jsonl import is_jsonl, read_rated
+from reward.metaeval.benchmarks.files import MissingFileError, find_file, take, take_texts
+from reward.metaeval.benchmarks.forms import OVERALL, BenchmarkSpec, RatedCaption
+from reward.metaeval.benchmarks.jsonl import read_rated
+from reward.metaeval.benchmarks.rated_tables import is_common, rated_split
+from reward.metaeval.benchmarks.tables import image_folder
+from reward.metrics.caparena.files import read_json
 
-__all__ = ["SPECS", "load_flickr8k"]
+__all__ = ["EXPERTS", "SPECS", "load_flickr8k_cf", "load_flickr8k_expert"]
+
+EXPERTS = 3  # who rated each pair of Flickr8k-Expert, from 1 to 4
+_TEXTS = "Flickr8k_text"
+_IMAGES = ("Flicker8k_Dataset", "Flickr8k_Dataset", "images")  # the first is how the archive spells it
+_ORIGIN = (
+    "the text and image archives of Flickr8k (Hodosh, Young, Hockenmaier 2013), sent on request; the JSON file is "
+    "what download.py of CLIPScore makes of them (jmhessel/clipscore, flickr8k_example/)"
+)
+_LICENCE = "none stated in its readme, which asks for a citation; the images belong to those who put them on Flickr"
+_FILES = (
+    "a folder with {name} and Flickr8k.token.txt (also in its folder Flickr8k_text); or {json}; or the Parquet files "
+    "of the Hub (configuration {config}); or a .jsonl file with image, candidate, references and ratings ({ratings}) "
+    "a line; and the images in a folder Flicker8k_Dataset beside them (or --images, images=)"
+)
 
 SPECS = (
     BenchmarkSpec(
         name="flickr8k-expert",
         title="Flickr8k-Expert",
         form=RatedCaption,
-        loader="reward.metaeval.benchmarks.flickr8k:load_flickr8k",
+        loader="reward.metaeval.benchmarks.flickr8k:load_flickr8k_expert",
         statistic="tau-c",
-        files="a .jsonl file with image, candidate, references and ratings (three numbers) a line",
-        origin="the authors of Flickr8k (Hodosh, Young, Hockenmaier 2013)",
+        files=_FILES.format(
+            name="ExpertAnnotations.txt", json="flickr8k.json", config="expert", ratings="three numbers"
+        ),
+        origin=_ORIGIN,
+        licence=_LICENCE,
+        hub="yuwd/Flickr8k-HumanEval",
+        hub_files=("README.md", "expert/*"),
         checked="published",
+    ),
+    BenchmarkSpec(
+        name="flickr8k-cf",
+        title="Flickr8k-CF",
+        form=RatedCaption,
+        loader="reward.metaeval.benchmarks.flickr8k:load_flickr8k_cf",
+        statistic="tau-b",
+        judgments="mean",
+        files=_FILES.format(
+            name="CrowdFlowerAnnotations.txt",
+            json="crowdflower_flickr8k.json",
+            config="crowdflower",
+            ratings="0 or 1 a rater, or the share of yes",
+        ),
+        origin=_ORIGIN,
+        licence=_LICENCE,
+        hub="yuwd/Flickr8k-HumanEval",
+        hub_files=("README.md", "crowdflower/*"),
     ),
 )
 
 
-def load_flickr8k(path: Path, part: str, images: Path | None) -> Iterator[RatedCaption]:
-    """Reads the common JSONL form."""
-    if not is_jsonl(path):
-        raise DataError(f"{path} is no .jsonl file")
-    return read_rated(path, images)
+def load_flickr8k_expert(path: Path, part: str, images: Path | None) -> Iterator[RatedCaption]:
+    """Reads 5,664 captions, each rated by three experts from 1 (does not describe the image) to 4 (describes it).
+
+    The annotations have 5,822 pairs, and candidates are captions of other images, but for 158. As in the evaluations
+    of SPICE and CLIPScore, these, which are references of their own image, are left out; the references, five an
+    image, stay as they are.
+
+    Raises:
+        DataError: files that are missing or not as they should be.
+    """
+    if is_common(path):
+        return read_rated(path, images)
+    if file := _json_file(path, "flickr8k.json"):
+        return _expert_json(file, images)
+    if _has_text(path, "ExpertAnnotations.txt"):
+        return _expert_text(find_file(path, *_places("ExpertAnnotations.txt")), images)
+    return _table(path, images, "expert", "ExpertAnnotations.txt", "flickr8k.json")
+
+
+def load_flickr8k_cf(path: Path, part: str, images: Path | None) -> Iterator[RatedCaption]:
+    """Reads 47,830 captions with the share of a crowd, three people or more, that says they describe the image.
+
+    As in CLIPScore's evaluation every pair counts; a candidate that is a reference of its own image is taken out of
+    the references of that image instead, for all its candidates.
+
+    Raises:
+        DataError: files that are missing or not as they should be.
+    """
+    if is_common(path):
+        return read_rated(path, images)
+    if file := _json_file(path, "crowdflower_flickr8k.json"):
+        return _crowd_json(file, images)
+    if _has_text(path, "CrowdFlowerAnnotations.txt"):
+        return _crowd_text(find_file(path, *_places("CrowdFlowerAnnotations.txt")), images)
+    return _table(path, images, "crowdflower", "CrowdFlowerAnnotations.txt", "crowdflower_flickr8k.json")
+
+
+def _places(name: str) -> tuple[str, str]:
+    return name, f"{_TEXTS}/{name}"
+
+
+def _json_file(path: Path, name: str) -> Path | None:
+    if path.is_file():
+        return path if path.suffix.lower() == ".json" else None
+    return path / name if (path / name).is_file() else None
+
+
+def _has_text(path: Path, name: str) -> bool:
+    return path.suffix == ".txt" if path.is_file() else any((path / place).is_file() for place in _places(name))
+
+
+def _table(path: Path, images: Path | None, config: str, *names: str) -> Iterator[RatedCaption]:
+    try:
+        return rated_split(path, images, ("test",), config)
+    except MissingFileError:
+        raise MissingFileError(f"{path} holds neither {' nor '.join(names)}, nor Parquet files of {config}") from None
+
+
+def _expert_json(path: Path, images: Path | None) -> Iterator[RatedCaption]:
+    for caption, ratings, item in _judged(path, images):
+        if len(ratings) % EXPERTS:
+            raise DataError(
+                f"{path}, image {item['image_id']}: {len(ratings)} ratings of {caption!r:.60}, but {EXPERTS} experts "
+                "rated each caption; is this the file of Flickr8k-CF?"
+            )
+        for start in range(0, len(ratings), EXPERTS):
+            if given := tuple(rating for rating in ratings[start : start + EXPERTS] if not math.isnan(rating)):
+                yield RatedCaption(caption, {OVERALL: given}, **item)
+
+
+def _crowd_json(path: Path, images: Path | None) -> Iterator[RatedCaption]:
+    for caption, ratings, item in _judged(path, images):
+        for rating in ratings:
+            if not math.isnan(rating):
+                if not 0 <= rating <= 1:
+                    raise DataError(
+                        f"{path}, image {item['image_id']}: the rating of {caption!r:.60} must be a share from 0 to 1, "
+                        f"got {rating}; is this the file of Flickr8k-Expert?"
+                    )
+                yield RatedCaption(caption, {OVERALL: (rating,)}, **item)
+
+
+def _judged(path: Path, images: Path | None) -> Iterator[tuple[str, list[float], dict[str, Any]]]:
+    """Each caption with the ratings that follow each other, and what all captions of its image have."""
+    data = read_json(path)
+    if not isinstance(data, dict):
+        raise DataError(f"{path} must hold an object {{image: judgments}}, got {type(data).__name__}")
+    root = image_folder(path.parent, images, *_IMAGES)
+    for image_id, entry in data.items():
+        where = f"{path}, image {image_id}"
+        references = tuple(_plain(text) for text in take_texts(entry, "ground_truth", where))
+        name = take(entry, "image_path", str, where).replace("\\", "/").rpartition("/")[2]
+        item = {"image": root / name, "references": references, "image_id": name}
+        judgments: list[Any] = take(entry, "human_judgement", list, where)
+        rated = [(_plain(take(row, "caption", str, where)), _rating(row, where)) for row in judgments]
+        for caption, group in groupby(rated, key=lambda pair: pair[0]):
+            yield caption, [rating for _, rating in group], item
+
+
+def _rating(row: dict[str, Any], where: str) -> float:
+    """NaN where none was given, as the file writes it."""
+    value = row.get("rating")
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or math.isinf(value):
+        raise DataError(f"{where}: rating must be a number, got {value!r:.60}")
+    return float(value)
+
+
+def _expert_text(path: Path, images: Path | None) -> Iterator[RatedCaption]:
+    captions, references = _captions(path)
+    root = image_folder(path.parent, images, *_IMAGES, f"../{_IMAGES[0]}")
+    for where, image, caption_id, *numbers in _lines(path, 2 + EXPERTS):
+        candidate = _looked_up(captions, caption_id, where)
+        own = _looked_up(references, image, where)
+        if candidate not in own:
+            ratings = tuple(_number(number, 1, 4, where) for number in numbers)
+            yield RatedCaption(candidate, {OVERALL: ratings}, root / image, tuple(own), image)
+
+
+def _crowd_text(path: Path, images: Path | None) -> Iterator[RatedCaption]:
+    captions, references = _captions(path)
+    root = image_folder(path.parent, images, *_IMAGES, f"../{_IMAGES[0]}")
+    rated: dict[str, list[tuple[str, float]]] = {}
+    for where, image, caption_id, share, yes, no in _lines(path, 5):
+        candidate = _looked_up(captions, caption_id, where)
+        own = _looked_up(references, image, where)
+        said = _number(yes, 0, math.inf, where), _number(no, 0, math.inf, where)
+        if not sum(said) or abs(said[0] / sum(said) - _number(share, 0, 1, where)) > 1e-5:
+            raise DataError(f"{where}: {yes} yes and {no} no do not make a share of {share}")
+        rated.setdefault(image, []).append((candidate, said[0] / sum(said)))
+        if candidate in own:
+            own.remove(candidate)
+    for image, pairs in rated.items():
+        for candidate, rating in pairs:
+            yield RatedCaption(candidate, {OVERALL: (rating,)}, root / image, tuple(references[image]), image)
+
+
+def _captions(annotations: Path) -> tuple[dict[str, str], dict[str, list[str]]]:
+    """{caption id: caption} and {image: its captions}, from the file beside the annotations."""
+    captions: dict[str, str] = {}
+    of_image: dict[str, list[str]] = {}
+    for _, caption_id, caption in _lines(find_file(annotations.parent, "Flickr8k.token.txt"), 2):
+        captions[caption_id] = _plain(caption)
+        of_image.setdefault(caption_id.rpartition("#")[0], []).append(_plain(caption))
+    return captions, of_image
+
+
+def _lines(path: Path, count: int) -> Iterator[tuple[str, ...]]:
+    """The fields of each line, between tabs, after the place of the line."""
+    try:
+        with path.open(encoding="utf-8-sig") as file:
+            for number, line in enumerate(file, start=1):
+                if not line.strip():
+                    continue
+                fields = line.strip().split("\t")
+                if len(fields) != count:
+                    raise DataError(f"{path}, line {number} must have {count} fields between tabs, got {len(fields)}")
+                yield f"{path}, line {number}", *fields
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"cannot read {path}: {error}") from error
+
+
+def _looked_up(found: dict[str, Any], name: str, where: str) -> Any:
+    if name not in found:
+        raise DataError(f"{where}: Flickr8k.token.txt has no caption of {name!r:.80}")
+    return found[name]
+
+
+def _number(text: str, low: float, high: float, where: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not low <= value <= high or math.isinf(value):
+        raise DataError(f"{where}: {text!r:.40} is no number from {low} to {high}")
+    return value
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.split())

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+import numpy as np
+
 from reward.errors import InvalidSampleError
 from reward.samples import CaptionSample, ImageLike
 
@@ -21,11 +23,12 @@ class RatedCaption:
     Args:
         candidate: the caption.
         ratings: {aspect: one number a rater}; on any scale, larger is better. Benchmarks of one rating use `"overall"`.
+            An aspect that nobody rated is left out.
         image: as for `CaptionSample`, or None.
         references: zero or more captions by people.
         image_id: which image it is; intervals draw whole images.
         category: task, level or system, where the benchmark has such parts; else empty.
-        columns: {name: score} that came with the data.
+        columns: {name: score} that came with the data, NaN where one has none.
     """
 
     candidate: str
@@ -101,7 +104,9 @@ class BenchmarkSpec:
         origin: where its files come from.
         licence: under which terms, or that none is stated.
         hub: id of its data set on the Hub, read when no path is given; None where there is none that we know.
+        hub_files: which of its files are downloaded; `{split}` stands for the name of the part there.
         parts: its parts, the default one first; empty where it has one.
+        splits: {part: its name in the files}, of parts that have another name there.
         checked: `"published"` if the loader ran on files its authors published, `"schema"` if only on small files that
             we wrote in the documented form, `"own"` for data of this project.
     """
@@ -117,7 +122,9 @@ class BenchmarkSpec:
     origin: str = ""
     licence: str = ""
     hub: str | None = None
+    hub_files: tuple[str, ...] = ("*",)
     parts: tuple[str, ...] = ()
+    splits: Mapping[str, str] = field(default_factory=dict)
     checked: str = "schema"
 
 
@@ -150,9 +157,13 @@ class Benchmark:
 
     @property
     def column_names(self) -> tuple[str, ...]:
-        """Names of scores that came with the data, of those that every item has."""
-        first, *others = [item.columns for item in self.items]
-        return tuple(name for name in first if all(name in columns for columns in others))
+        """Names of scores that came with the data: columns of every item, with a number in one at least."""
+        columns = [item.columns for item in self.items]
+        return tuple(
+            name
+            for name in (columns[0] if columns else ())
+            if all(name in values for values in columns) and any(not np.isnan(values[name]).all() for values in columns)
+        )
 
     def samples(self, *, references: bool = True) -> list[CaptionSample | None]:
         """What is to be scored, K samples an item, item by item; None for a caption that no metric can score.

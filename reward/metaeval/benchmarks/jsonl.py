@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import math
+import zlib
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from reward.metaeval.benchmarks.forms import OVERALL, CaptionPair, Quadruple, Ra
 
 __all__ = ["is_jsonl", "read_lines", "read_pairs", "read_quadruples", "read_rated"]
 
+_ENDINGS = (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz")
 _RATED = {"image", "candidate", "references", "ratings", "category"}
 _PAIRS = {"image", "captions", "references", "label", "category", "systems"}
 _QUADRUPLES = {"images", "captions", "category"}
@@ -20,36 +23,50 @@ _QUADRUPLES = {"images", "captions", "category"}
 
 def is_jsonl(path: Path | None) -> bool:
     """Whether a path names a file with one JSON object a line, perhaps packed by gzip."""
-    return path is not None and path.is_file() and path.name.endswith((".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz"))
+    return path is not None and path.is_file() and path.name.lower().endswith(_ENDINGS)
 
 
 def read_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """The objects of a file, each with its place for messages; blank lines are passed over.
 
+    NaN, which JSON does not have but Python writes, is read as such; an infinite number is refused.
+
     Raises:
         DataError: unreadable, or a line that is no JSON object.
     """
     try:
-        with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as file:
+        # Some editors put a byte order mark in front, which utf-8-sig takes away.
+        with (
+            gzip.open(path, "rt", encoding="utf-8-sig")
+            if path.suffix.lower() == ".gz"
+            else path.open(encoding="utf-8-sig")
+        ) as file:
             for number, line in enumerate(file, start=1):
                 if not line.strip():
                     continue
                 where = f"{path}, line {number}"
                 try:
-                    row = json.loads(line)
-                except ValueError as error:
+                    row = json.loads(line, parse_constant=_constant)
+                except (ValueError, RecursionError) as error:
                     raise DataError(f"{where} is no JSON: {error}") from error
                 if not isinstance(row, dict):
                     raise DataError(f"{where} must be a JSON object, got {type(row).__name__}")
                 yield where, row
-    except (OSError, EOFError, UnicodeDecodeError) as error:
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         raise DataError(f"cannot read {path}: {error}") from error
+
+
+def _constant(name: str) -> float:
+    if name == "NaN":
+        return math.nan
+    raise ValueError(f"{name} is no number")
 
 
 def read_rated(path: Path, images: Path | None = None) -> Iterator[RatedCaption]:
     """Reads `{image, candidate, references, ratings, <score columns>}` a line.
 
-    `ratings` is a list of numbers, one a rater, or {aspect: list}. Any further field with a number is a score column.
+    `ratings` is a list of numbers, one a rater, or {aspect: list}. A rating of null or NaN was not given; a caption
+    that nobody rated is left out. Any further field with a number is a score column; null or NaN is no score.
 
     Args:
         path: the file.
@@ -60,22 +77,30 @@ def read_rated(path: Path, images: Path | None = None) -> Iterator[RatedCaption]
     """
     for where, row in read_lines(path):
         given = _field(row, "ratings", where)
-        ratings = given if isinstance(given, Mapping) else {OVERALL: given}
-        yield RatedCaption(
+        by_aspect = given if isinstance(given, Mapping) else {OVERALL: given}
+        ratings = {aspect: _ratings(values, f"{where}: ratings") for aspect, values in by_aspect.items()}
+        ratings = {aspect: values for aspect, values in ratings.items() if values}
+        item = RatedCaption(
             candidate=_text(row, "candidate", where),
-            ratings={str(aspect): _numbers(values, f"{where}: ratings") for aspect, values in ratings.items()},
+            ratings=ratings,
             image=_image(row.get("image"), path, images, where),
-            references=_texts(row.get("references") or [], f"{where}: references"),
-            image_id=str(row.get("image") or where),
+            references=_references(row, where),
+            image_id=row.get("image") or where,
             category=str(row.get("category") or ""),
-            columns={name: float(value) for name, value in row.items() if name not in _RATED and _is_number(value)},
+            columns={
+                name: _score(value, f"{where}: {name}")
+                for name, value in row.items()
+                if name not in _RATED and _is_score(value)
+            },
         )
+        if ratings:
+            yield item
 
 
 def read_pairs(path: Path, images: Path | None = None) -> Iterator[CaptionPair]:
     """Reads `{category, image, captions: [2], label: 0|1, references, <score columns: [2]>}` a line.
 
-    `label` null is a tie. Any further field with two numbers is a score column.
+    `label` null is a tie. Any further field with two numbers is a score column; null or NaN is no score.
 
     Args, Raises: as for `read_rated`.
     """
@@ -86,16 +111,16 @@ def read_pairs(path: Path, images: Path | None = None) -> Iterator[CaptionPair]:
         systems = row.get("systems")
         yield CaptionPair(
             captions=_two(row, "captions", where),
-            label=label,
+            label=None if label is None else int(label),
             image=_image(row.get("image"), path, images, where),
-            references=_texts(row.get("references") or [], f"{where}: references"),
-            image_id=str(row.get("image") or where),
+            references=_references(row, where),
+            image_id=row.get("image") or where,
             category=str(row.get("category") or ""),
             systems=None if systems is None else _two(row, "systems", where),
             columns={
-                name: (float(value[0]), float(value[1]))
+                name: (_score(value[0], f"{where}: {name}"), _score(value[1], f"{where}: {name}"))
                 for name, value in row.items()
-                if name not in _PAIRS and _are_numbers(value, 2)
+                if name not in _PAIRS and _are_scores(value, 2)
             },
         )
 
@@ -110,16 +135,17 @@ def read_quadruples(path: Path, images: Path | None = None) -> Iterator[Quadrupl
         if not isinstance(shown, list) or len(shown) != 2:
             raise DataError(f"{where}: images must be a list of two, got {shown!r:.60}")
         first, second = (_image(image, path, images, where) for image in shown)
+        columns = {}
+        for name, value in row.items():
+            if name not in _QUADRUPLES and _are_scores(value, 4):
+                one, two, three, four = (_score(score, f"{where}: {name}") for score in value)
+                columns[name] = (one, two, three, four)
         yield Quadruple(
             images=(first, second),
             captions=_two(row, "captions", where),
             image_id=where,
             category=str(row.get("category") or ""),
-            columns={
-                name: (float(value[0]), float(value[1]), float(value[2]), float(value[3]))
-                for name, value in row.items()
-                if name not in _QUADRUPLES and _are_numbers(value, 4)
-            },
+            columns=columns,
         )
 
 
@@ -136,9 +162,12 @@ def _text(row: Mapping[str, Any], name: str, where: str) -> str:
     return value
 
 
-def _texts(values: Any, where: str) -> tuple[str, ...]:
-    if isinstance(values, str) or not isinstance(values, Sequence) or not all(isinstance(v, str) for v in values):
-        raise DataError(f"{where} must be a list of texts, got {values!r:.60}")
+def _references(row: Mapping[str, Any], where: str) -> tuple[str, ...]:
+    values = row.get("references")
+    if values is None:
+        return ()
+    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+        raise DataError(f"{where}: references must be a list of texts, got {values!r:.60}")
     return tuple(value for value in values if value.strip())
 
 
@@ -149,24 +178,36 @@ def _two(row: Mapping[str, Any], name: str, where: str) -> tuple[str, str]:
     return values[0], values[1]
 
 
-def _numbers(values: Any, where: str) -> tuple[float, ...]:
-    values = [values] if _is_number(values) else values
-    if not isinstance(values, list) or not values or not all(map(_is_number, values)):
+def _ratings(values: Any, where: str) -> tuple[float, ...]:
+    values = [values] if _is_score(values) else values
+    if not isinstance(values, list) or not values or not all(map(_is_score, values)):
         raise DataError(f"{where} must be numbers, one a rater, got {values!r:.60}")
-    return tuple(map(float, values))
+    numbers = (_score(value, where) for value in values)
+    return tuple(number for number in numbers if not math.isnan(number))
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+def _is_score(value: Any) -> bool:
+    return value is None or (isinstance(value, (int, float)) and not isinstance(value, bool))
 
 
-def _are_numbers(values: Any, count: int) -> bool:
-    return isinstance(values, list) and len(values) == count and all(map(_is_number, values))
+def _are_scores(values: Any, count: int) -> bool:
+    return isinstance(values, list) and len(values) == count and all(map(_is_score, values))
+
+
+def _score(value: float | None, where: str) -> float:
+    """NaN for null; a number such as 1e999 or 1 with 400 zeros, which JSON has, does not fit."""
+    try:
+        number = math.nan if value is None else float(value)
+    except OverflowError:
+        number = math.inf
+    if math.isinf(number):
+        raise DataError(f"{where}: {str(value)[:60]} is no finite number")
+    return number
 
 
 def _image(image: Any, path: Path, images: Path | None, where: str) -> Path | None:
     if image is None:
         return None
-    if not isinstance(image, str):
+    if not isinstance(image, str) or not image.strip():
         raise DataError(f"{where}: image must be a path, got {image!r:.60}")
     return (images or path.parent) / image  # an absolute path stays itself

@@ -1,0 +1,150 @@
+"""Composite: captions of images of Flickr8k, Flickr30k and COCO, rated on Mechanical Turk for correctness."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from reward.errors import DataError
+from reward.metaeval.benchmarks.files import MissingFileError, take
+from reward.metaeval.benchmarks.forms import OVERALL, BenchmarkSpec, RatedCaption
+from reward.metaeval.benchmarks.jsonl import read_rated
+from reward.metaeval.benchmarks.rated_tables import is_common, rated_split
+from reward.metrics.caparena.files import read_json
+
+__all__ = ["CAPTIONS", "SPECS", "load_composite"]
+
+CAPTIONS = 3  # of an image that the literature uses; Flickr30k and COCO have a fourth
+_SHEETS = {"8k": "flickr8k", "30k": "flickr30k", "coco": "coco"}
+_CAPTIONS_OF = {"8k": "Flickr8k.token.txt", "30k": "results_20130124.token", "coco": "captions_val2014.json"}
+_IMAGES = ("images", "Flicker8k_Dataset", "Flickr8k_Dataset", "flickr30k-images", "flickr30k_images", "val2014")
+
+SPECS = (
+    BenchmarkSpec(
+        name="composite",
+        title="Composite",
+        form=RatedCaption,
+        loader="reward.metaeval.benchmarks.composite:load_composite",
+        statistic="tau-c",
+        files="a folder with 8k_correctness.csv, 30k_correctness.csv and coco_correctness.csv, and for references the "
+        "captions of the three corpora (Flickr8k.token.txt, results_20130124.token, captions_val2014.json); or a .csv "
+        "file with imgid, mt, refs and score; or the Parquet files of the Hub; or a .jsonl file with image, candidate, "
+        "references and ratings a line; and the images in folders beside them named as in their archives, or all in "
+        "one folder (--images, images=)",
+        origin="the authors (Aditya, Yang, Baral, Fermuller, Aloimonos 2015) publish the sheets on the page of their "
+        "scene description graphs",
+        hub="yuwd/Composite",
+        hub_files=("README.md", "data/test-*", "test-*", "default/test-*"),
+    ),
+)
+
+
+def load_composite(path: Path, part: str, images: Path | None) -> Iterator[RatedCaption]:
+    """Reads 3,995 images with three captions each, every caption rated once, from 1 to 5.
+
+    As in the literature, the first three captions of an image count, and how correct they are, not how thorough. The
+    first is by people, one of the image's references; it is taken out of the references of the image. The sheets hold
+    no references: these come from the captions of the three corpora where their files are in the folder.
+
+    Raises:
+        DataError: files that are missing or not as they should be.
+    """
+    if is_common(path):
+        return read_rated(path, images)
+    if path.is_dir():
+        sheets = {name: path / f"{name}_correctness.csv" for name in _SHEETS}
+        if any(sheet.is_file() for sheet in sheets.values()):
+            if missing := [sheet.name for sheet in sheets.values() if not sheet.is_file()]:
+                raise MissingFileError(f"{path} lacks {' and '.join(missing)}")
+            return _all_sheets(sheets, images)
+    return rated_split(path, images, ("test", "en_test_composite_da2", "en_test_composite_da"), "default")
+
+
+def _all_sheets(sheets: Mapping[str, Path], images: Path | None) -> Iterator[RatedCaption]:
+    for name, sheet in sheets.items():
+        references = _references(sheet.parent / _CAPTIONS_OF[name])
+        for image, captions, ratings in _read_sheet(sheet):
+            own = references.get(image, [])
+            kept = tuple(text for text in own if _words(text) != _words(captions[0]))
+            for caption, rating in zip(captions, ratings, strict=True):
+                yield RatedCaption(
+                    candidate=caption,
+                    ratings={OVERALL: (rating,)},
+                    image=_find_image(image, images or sheet.parent),
+                    references=kept,
+                    image_id=f"{_SHEETS[name]}/{image}",
+                    category=_SHEETS[name],
+                )
+
+
+def _read_sheet(path: Path) -> Iterator[tuple[str, list[str], list[float]]]:
+    """File name of an image, its captions and their ratings; rows without an image, at the end, are sums."""
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            reader = csv.DictReader(file, delimiter=";")
+            image_column, captions, answers = _columns(reader.fieldnames or (), path)
+            for number, row in enumerate(reader, start=1):
+                address = (row.get(image_column) or "").strip()
+                if not address:
+                    continue
+                where = f"{path}, row {number}"
+                texts = [" ".join((row.get(name) or "").split()) for name in captions]
+                yield address.rpartition("/")[2], texts, [_rating(row.get(name), name, where) for name in answers]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise DataError(f"cannot read {path}: {error}") from error
+
+
+def _columns(names: Any, path: Path) -> tuple[str, list[str], list[str]]:
+    """The columns of the image's address, of the first captions and of their ratings."""
+    found: dict[str, dict[int, str]] = {"text": {}, "answer": {}}
+    address = next((name for name in names if name.startswith("Input.") and "url" in name.lower()), None)
+    for name in names:
+        if match := re.fullmatch(r"Input\.text(\d+)|Answer\.Q(\d+)Answer", name):
+            kind, number = ("text", match[1]) if match[1] else ("answer", match[2])
+            found[kind][int(number)] = name
+    wanted = range(1, CAPTIONS + 1)
+    if address is None or any(number not in columns for columns in found.values() for number in wanted):
+        raise DataError(
+            f"{path} must have the columns Input.image_url, Input.text1 to Input.text{CAPTIONS} and Answer.Q1Answer to "
+            f"Answer.Q{CAPTIONS}Answer between semicolons; it has: {', '.join(map(str, names))[:300] or 'none'}"
+        )
+    return address, [found["text"][number] for number in wanted], [found["answer"][number] for number in wanted]
+
+
+def _rating(text: str | None, name: str, where: str) -> float:
+    if text is None or text.strip() not in ("1", "2", "3", "4", "5"):
+        raise DataError(f"{where}: {name} must be a rating from 1 to 5, got {text!r:.40}")
+    return float(text)
+
+
+def _references(path: Path) -> dict[str, list[str]]:
+    """{file name of an image: its captions}; empty where the file is not there."""
+    found: dict[str, list[str]] = {}
+    if not path.is_file():
+        return found
+    if path.suffix == ".json":
+        data = read_json(path)
+        for entry in take(data, "annotations", list, str(path)):
+            name = f"COCO_val2014_{take(entry, 'image_id', int, str(path)):012d}.jpg"
+            found.setdefault(name, []).append(" ".join(take(entry, "caption", str, str(path)).split()))
+        return found
+    try:
+        for line in path.read_text(encoding="utf-8-sig").splitlines():
+            caption_id, tab, caption = line.partition("\t")
+            if tab:
+                found.setdefault(caption_id.rpartition("#")[0], []).append(" ".join(caption.split()))
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"cannot read {path}: {error}") from error
+    return found
+
+
+def _words(text: str) -> list[str]:
+    """For comparing captions whose case and punctuation differ between the sheets and the corpora."""
+    return re.findall(r"\w+", text.lower())
+
+
+def _find_image(name: str, root: Path) -> Path:
+    return next((root / folder / name for folder in _IMAGES if (root / folder / name).is_file()), root / name)
