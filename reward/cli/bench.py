@@ -11,7 +11,6 @@ from reward.cli import bench_options, options
 
 if TYPE_CHECKING:
     from reward.metaeval.bench import BenchTable, Candidate
-    from reward.metaeval.bench_tables import Grid
     from reward.metaeval.benchmarks import Benchmark
 
 __all__ = ["bench"]
@@ -150,24 +149,13 @@ def _print(
         bench_options.print_json(found)
     else:
         for grid in bench_tables.grids(tables):
-            bench_options.console(stderr=False).print(_rich_table(grid))
+            bench_options.print_table(grid.heads, grid.rows, title=grid.title, best=grid.best)
     failed = [row for table in tables for row in table.rows if row.errors]
     if not quiet or failed:
         for note in bench_tables.notes(tables, resamples=resamples):
             told.print(note, markup=False)
     if output is not None and not quiet:
         told.print(f"report: {output / 'bench.html'}", style="green", markup=False)
-
-
-def _rich_table(grid: Grid) -> Any:
-    from rich.table import Table
-
-    table = Table(*grid.heads, title=grid.title, title_justify="left")
-    for column in table.columns[1:]:
-        column.justify, column.no_wrap = "right", True
-    for number, row in enumerate(grid.rows):
-        table.add_row(*row, style="bold" if number == grid.best else None)
-    return table
 
 
 def _print_list(json: bool) -> None:

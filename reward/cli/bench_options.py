@@ -25,6 +25,7 @@ __all__ = [
     "command_line",
     "console",
     "print_json",
+    "print_table",
     "read_benchmarks",
     "stdout_kept_clean",
     "stopped_politely",
@@ -90,6 +91,20 @@ def console(*, stderr: bool) -> Any:
     from rich.console import Console
 
     return Console(stderr=stderr, highlight=False, soft_wrap=True)
+
+
+def print_table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, title: str = "", best: int | None = None) -> None:
+    """A table on stdout, never cut: a narrow terminal wraps its lines."""
+    from rich.table import Table
+
+    table = Table(*heads, title=title or None, title_justify="left")
+    for number, column in enumerate(table.columns):
+        column.justify, column.no_wrap = "right" if number else "left", True
+    for number, row in enumerate(rows):
+        table.add_row(*row, style="bold" if number == best else None)
+    out = console(stderr=False)
+    out.width = max(out.width, out.measure(table, options=out.options.update(width=10_000)).maximum)
+    out.print(table)
 
 
 def print_json(value: Any) -> None:

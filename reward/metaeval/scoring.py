@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -15,7 +17,7 @@ from reward.errors import DataError, ImageError
 from reward.images import image_key
 from reward.metaeval.benchmarks import Benchmark
 from reward.metaeval.score_cache import KnownScore, ScoreCache, metric_identity, sample_key
-from reward.metrics.base import MetricSpec, Scorer
+from reward.metrics.base import MetricSpec, Scorer, fitted
 from reward.registry import load_scorer, metric_spec
 from reward.samples import CaptionSample, ImageLike
 from reward.scoring.dataset import CHUNK_SECONDS, FIRST_CHUNK, ScoringInterrupted
@@ -147,7 +149,7 @@ class _Run:
             return replace(self.registered, **{**kept, "aspects": tuple(kept["aspects"])})
         spec = self.registered if self.source == "embedded" and self.scorer is None else self.load().spec
         if self.cache is not None:
-            names = ("aspects", "needs_image", "needs_references", "default_weights")
+            names = ("aspects", "needs_image", "needs_references", "needs_corpus", "default_weights")
             facts = {name: getattr(spec, name) for name in names}
             weights = facts["default_weights"]
             self.cache.set_fact("spec", {**facts, "default_weights": None if weights is None else dict(weights)})
@@ -165,7 +167,8 @@ class _Run:
         samples = benchmark.samples(references=references)
         check_needs(spec, benchmark, samples)
         errors: dict[int, str] = {}
-        keys = _keys(samples, spec, errors)
+        corpus = [sample.references for sample in samples if sample is not None and sample.references]
+        keys = _keys(samples, spec, errors, among=_digest(corpus) if spec.needs_corpus else "")
         wanted = {key: row for row, key in reversed(list(enumerate(keys))) if key is not None}  # first row of each
         if not wanted:
             reason = next(iter(errors.values()))
@@ -175,11 +178,13 @@ class _Run:
         todo = {key: row for key, row in sorted(wanted.items(), key=lambda entry: entry[1]) if key not in known}
         if todo:
             chosen = {key: _as_seen(samples[row], spec) for key, row in todo.items()}
-            failed = self._score(chosen, found, len(wanted), batch_size, progress)
+            scorer = fitted(self.load(), corpus)
+            failed = self._score(scorer, chosen, found, len(wanted), batch_size, progress)
         return _collect(keys, found, failed, errors, spec, new=len(todo), known=len(known))
 
     def _score(
         self,
+        scorer: Scorer,
         todo: Mapping[str, CaptionSample],
         found: dict[str, KnownScore],
         total: int,
@@ -187,7 +192,6 @@ class _Run:
         progress: bool,
     ) -> dict[str, tuple[tuple[float, ...], str]]:
         """Adds scores to `found`; gives what failed, {key: (scores, message)}."""
-        scorer = self.load()
         device = _device_name(scorer)
         failed: dict[str, tuple[tuple[float, ...], str]] = {}
         keys, position, limit, saved = list(todo), 0, FIRST_CHUNK, len(found)
@@ -254,7 +258,14 @@ def _has_references(benchmark: Benchmark) -> list[bool]:
     return [bool(getattr(item, "references", ())) for item in benchmark.items]
 
 
-def _keys(samples: Sequence[CaptionSample | None], spec: MetricSpec, errors: dict[int, str]) -> list[str | None]:
+def _digest(corpus: Sequence[Sequence[str]]) -> str:
+    """Names the references of all captions, in whatever order they come."""
+    return hashlib.sha256(json.dumps(sorted(map(list, corpus))).encode()).hexdigest()
+
+
+def _keys(
+    samples: Sequence[CaptionSample | None], spec: MetricSpec, errors: dict[int, str], *, among: str
+) -> list[str | None]:
     """`sample_key` of each sample; None, and an entry in `errors`, where there is nothing to be scored."""
     hashes: dict[Any, str | ImageError] = {}
     keys: list[str | None] = []
@@ -263,13 +274,13 @@ def _keys(samples: Sequence[CaptionSample | None], spec: MetricSpec, errors: dic
         if sample is None:
             errors[row] = "the caption is empty or not valid text"
         elif not spec.needs_image or sample.image is None:
-            key = sample_key(sample, None)  # a missing image is the scorer's to refuse
+            key = sample_key(sample, None, among=among)  # a missing image is the scorer's to refuse
         else:
             image = _hashed(sample.image, hashes)
             if isinstance(image, ImageError):
                 errors[row] = str(image)
             else:
-                key = sample_key(sample, image)
+                key = sample_key(sample, image, among=among)
         keys.append(key)
     return keys
 
