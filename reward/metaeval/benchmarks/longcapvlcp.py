@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from reward.images import image_key
 from reward.metaeval import pair_data
+from reward.metaeval.benchmarks.files import find_file
 from reward.metaeval.benchmarks.forms import BenchmarkSpec, CaptionPair
 from reward.metaeval.benchmarks.jsonl import is_jsonl, read_lines, read_pairs
 
@@ -37,9 +38,11 @@ def load_longcapvlcp(path: Path, part: str, images: Path | None) -> Iterator[Cap
     Raises:
         DataError: files that are missing or not as they should be.
     """
-    if is_jsonl(path) and "captions" in next(read_lines(path), ("", {}))[1]:
+    if is_jsonl(path) and "captions" in next(read_lines(path), ("", {"captions": None}))[1]:
         yield from read_pairs(path, images)
         return
+    if path.is_dir() and not (path / "state.json").is_file():
+        path = find_file(path, "pairs.jsonl")
     from datasets import Image
 
     pairs: Dataset = pair_data.read_pairs(path, images=images).cast_column("image", Image(decode=False))

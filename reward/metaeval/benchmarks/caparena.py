@@ -1,0 +1,89 @@
+"""CapArena's battles: long captions by two models of one image, and which of them people preferred."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+from reward.errors import DataError
+from reward.metaeval.benchmarks.files import find_file
+from reward.metaeval.benchmarks.forms import BenchmarkSpec, CaptionPair
+from reward.metaeval.benchmarks.jsonl import is_jsonl, read_pairs
+from reward.metrics.caparena.battles import HUMAN, Record, human_outcome, outcome, read_battles
+
+__all__ = ["JUDGE", "SPECS", "load_caparena"]
+
+BATTLES = "caparena_annots_eval.json"
+JUDGE = "judge"  # the column of the verdicts that came with the battles
+_LABELS = {1: 0, -1: 1, 0: None}  # by the outcome for the first caption
+_SCORES = {1: (1.0, 0.0), -1: (0.0, 1.0), 0: (0.5, 0.5)}
+
+SPECS = (
+    BenchmarkSpec(
+        name="caparena",
+        title="CapArena",
+        form=CaptionPair,
+        loader="reward.metaeval.benchmarks.caparena:load_caparena",
+        statistic="agreement",
+        files=f"{BATTLES}, another file of battles with winner, or a folder that holds the first; or a .jsonl file "
+        "with image, captions, label, systems, category and references a line; and the folder of DOCCI's images "
+        "(--images, images=)",
+        origin="the link in the repository njucckevin/CapArena (Cheng and others 2025); images from DOCCI",
+    ),
+)
+
+
+def load_caparena(path: Path, part: str, images: Path | None) -> Iterator[CaptionPair]:
+    """Reads battles that people have judged; those against captions by people (source `human`) are left out, as usual.
+
+    The category is the level (`cluster`), the reference what a person wrote of the image (`ref`). Verdicts of a judge
+    that are in the file (`judge`) become the score column `"judge"`: 1 for the better caption and 0 for the other, 0.5
+    for both in a tie, NaN where there is no verdict or none that can be read. Other fields that hold two numbers, one
+    a caption, are score columns by their names.
+
+    Raises:
+        DataError: a file that is missing or not as it should be, or a battle without `winner`.
+    """
+    if is_jsonl(path):
+        yield from (pair for pair in read_pairs(path, images) if HUMAN not in (pair.systems or ()))
+        return
+    path = find_file(path, BATTLES, f"data/eval/{BATTLES}")
+    battles = read_battles(path)
+    judged = any(battle.record.get(JUDGE) is not None for battle in battles)
+    for number, battle in enumerate(battles, start=1):
+        if battle.has_human:
+            continue
+        where = f"{path}: battle {number}"
+        result = human_outcome(battle.record, 1)
+        if result is None:
+            raise DataError(f"{where} has no 'winner': only battles that people have judged can be compared with")
+        level = battle.record.get("cluster", "")
+        if not isinstance(level, str):
+            raise DataError(f"{where}: cluster must be text, such as 'level 1', got {level!r:.60}")
+        yield CaptionPair(
+            captions=(battle.caption1, battle.caption2),
+            label=_LABELS[result],
+            image=(images or path.parent) / battle.img,
+            references=() if battle.ref is None else (battle.ref,),
+            image_id=battle.img,
+            category=level,
+            systems=(battle.source1, battle.source2),
+            columns=_numbers(battle.record) | ({JUDGE: _verdict(battle.record)} if judged else {}),
+        )
+
+
+def _verdict(record: Record) -> tuple[float, float]:
+    try:
+        verdict = outcome(record, 1)
+    except DataError:  # published files have some answers that are no verdict
+        verdict = None
+    return (math.nan, math.nan) if verdict is None else _SCORES[verdict]
+
+
+def _numbers(record: Record) -> dict[str, tuple[float, float]]:
+    return {
+        name: (float(value[0]), float(value[1]))
+        for name, value in record.items()
+        if isinstance(value, list) and len(value) == 2 and all(type(number) in (int, float) for number in value)
+    }
