@@ -1,0 +1,90 @@
+"""Writes a bench into a folder: all figures as JSON, the tables as Markdown, and one HTML page with plots."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from reward.errors import OutputError
+from reward.metaeval.bench import BenchTable, title_of
+from reward.metaeval.bench_tables import grids, markdown, notes
+from reward.metaeval.plots import bar_plot, score_plots
+from reward.optional import require
+from reward.scoring.writers import write_atomically
+
+__all__ = ["check_report", "write_report"]
+
+
+def check_report(folder: Path) -> None:
+    """Refuses what would make `write_report` fail, before anything is scored.
+
+    Raises:
+        MissingExtraError: matplotlib is not installed.
+        OutputError: the folder cannot be made.
+    """
+    require("matplotlib", extra="report", purpose="bench.html")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(f"cannot write {folder}: {error.strerror or error}") from error
+
+
+def write_report(folder: Path, tables: Sequence[BenchTable], figures: dict[str, Any]) -> Path:
+    """Writes bench.json, bench.md and bench.html, each whole or not at all; the page needs no other file and no network.
+
+    Args:
+        folder: made if absent.
+        tables: what `measure` found.
+        figures: what `bench_tables.to_json` gave.
+
+    Returns:
+        Path of the page.
+
+    Raises:
+        MissingExtraError: matplotlib is not installed.
+        OutputError: a file cannot be written.
+    """
+    check_report(folder)
+    from jinja2 import Environment, StrictUndefined
+
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    template = environment.from_string(files("reward.metaeval").joinpath("report.html.jinja").read_text("utf-8"))
+    command, seed, resamples = figures["command"], figures["seed"], figures["resamples"]
+    page = folder / "bench.html"
+    texts = {
+        folder / "bench.json": json.dumps(figures, indent=2, ensure_ascii=False, allow_nan=False) + "\n",
+        folder / "bench.md": markdown(tables, command=command, seed=seed, resamples=resamples),
+        page: template.render(
+            figures=figures,
+            grids=grids(tables),
+            sections=[_plots(table) for table in tables],
+            notes=list(notes(tables, resamples=resamples)),
+        ),
+    }
+    for path, text in texts.items():
+        write_atomically(path, lambda temporary, text=text: _write(temporary, text))
+    return page
+
+
+def _write(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")
+
+
+def _plots(table: BenchTable) -> dict[str, Any]:
+    """{title, best, bars {column: plot}, scatters [(row, aspect, plot)]} of one benchmark."""
+    ranked = [row for row in table.rows if row.evaluation is not None]
+    bars = {}
+    for column in table.columns:
+        rows = {
+            row.candidate.label: row.evaluation.estimates[column]
+            for row in ranked
+            if row.evaluation is not None and column in row.evaluation.estimates
+        }
+        bars[column] = bar_plot(rows, best=None if table.best is None else table.best.candidate.label)
+    scatters = [
+        (row.candidate.label, aspect, plot) for row in ranked for aspect, plot in score_plots(table, row).items()
+    ]
+    return {"title": title_of(table.benchmark), "bars": bars, "scatters": scatters}
