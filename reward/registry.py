@@ -23,8 +23,9 @@ def _specs() -> dict[str, MetricSpec]:
     for module in pkgutil.iter_modules(reward.metrics.__path__):
         name = f"reward.metrics.{module.name}.spec"
         if module.ispkg and find_spec(name):  # a folder without spec.py is no scorer, such as the judge of pairs
-            spec = importlib.import_module(name).SPEC
-            found[spec.name] = spec
+            facts = importlib.import_module(name)
+            # a folder holds one metric, or several that share their code
+            found |= {spec.name: spec for spec in getattr(facts, "SPECS", None) or (facts.SPEC,)}
     for point in entry_points(group="capreward.metrics"):
         spec = point.load()
         found.setdefault(spec.name, spec)  # an installed package cannot silently replace a metric of ours

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -14,7 +14,7 @@ from reward.scores import ScoreTable, normalise_weights
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["MetricSpec", "Scorer"]
+__all__ = ["MetricSpec", "Scorer", "fitted"]
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,8 @@ class MetricSpec:
         aspects: names of the score columns.
         aliases: {short name: aspect}, accepted wherever an aspect is named.
         needs_image, needs_references: whether a sample without it gets an error instead of a score.
+        needs_corpus: whether the scorer weighs words by a corpus of references and has none yet. It scores nothing
+            until `fit(corpus)` gives one that has, see `fitted`; so does loading a folder that such a one has saved.
         range: lowest and highest possible score.
         paper: title of the source.
         extra: extra of this distribution that the scorer needs, or None.
@@ -40,6 +42,7 @@ class MetricSpec:
     aliases: Mapping[str, str] = field(default_factory=dict)
     needs_image: bool = True
     needs_references: bool = False
+    needs_corpus: bool = False
     range: tuple[float, float] = (0.0, 1.0)
     paper: str = ""
     extra: str | None = None
@@ -87,3 +90,19 @@ class Scorer(Protocol):
     def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
         """Writes a checkpoint folder that `from_pretrained` reads."""
         ...
+
+
+def fitted(scorer: Scorer, corpus: Iterable[Sequence[str]]) -> Scorer:
+    """The scorer itself, or one fitted to the corpus if it needs one: scores then depend on no other sample.
+
+    Args:
+        scorer: any.
+        corpus: the references of every caption of the evaluation; read only if needed.
+
+    Example:
+        >>> from reward import load_scorer
+        >>> scorer = load_scorer("length")
+        >>> fitted(scorer, []) is scorer
+        True
+    """
+    return scorer.fit(corpus) if scorer.spec.needs_corpus else scorer  # type: ignore[attr-defined, no-any-return]
