@@ -1,0 +1,56 @@
+"""BLEU-1 to BLEU-4 of single captions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from reward.metrics.base import MetricSpec
+from reward.metrics.ngrams.scorer import NgramScorer, Words
+from reward.metrics.ngrams.spec import BLEU
+from reward.optional import require
+
+__all__ = ["Bleu1Scorer", "Bleu2Scorer", "Bleu3Scorer", "Bleu4Scorer"]
+
+
+class _BleuScorer(NgramScorer):
+    """BLEU with the reference closest in length, and the package's own smoothing of captions without a match."""
+
+    order: ClassVar[int]
+
+    def rate(self, items: Sequence[Words]) -> Sequence[float]:
+        """BLEU of each caption by itself, which is not the mean that a corpus score is."""
+        bleu = require("pycocoevalcap.bleu.bleu_scorer", extra="ngrams").BleuScorer(n=self.order)
+        for candidate, references in items:
+            bleu += (candidate, list(references))
+        _, by_order = bleu.compute_score(option="closest")
+        scores: list[float] = by_order[-1]
+        return scores
+
+
+class Bleu1Scorer(_BleuScorer):
+    """BLEU-1 of single captions."""
+
+    spec: MetricSpec = BLEU[0]
+    order = 1
+
+
+class Bleu2Scorer(_BleuScorer):
+    """BLEU-2 of single captions."""
+
+    spec: MetricSpec = BLEU[1]
+    order = 2
+
+
+class Bleu3Scorer(_BleuScorer):
+    """BLEU-3 of single captions."""
+
+    spec: MetricSpec = BLEU[2]
+    order = 3
+
+
+class Bleu4Scorer(_BleuScorer):
+    """BLEU-4 of single captions."""
+
+    spec: MetricSpec = BLEU[3]
+    order = 4

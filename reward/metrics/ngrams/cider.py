@@ -1,0 +1,178 @@
+"""CIDEr-D of single captions, with document frequencies from a stated corpus of references."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from reward.checkpoints import read_config, resolve_checkpoint, save_checkpoint
+from reward.errors import CheckpointError, ConfigError
+from reward.metrics.ngrams.scorer import NgramScorer, Words
+from reward.metrics.ngrams.spec import CIDER
+from reward.metrics.ngrams.tokenizer import tokenize
+from reward.optional import require
+from reward.samples import CaptionSample, checked_references
+from reward.scores import ScoreTable
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+__all__ = ["CiderScorer"]
+
+FREQUENCIES_FILE = "document_frequencies.json"
+_DOCUMENTS_AT_ONCE = 10_000  # whose texts are in memory and given to one Java process
+
+
+class CiderScorer(NgramScorer):
+    """Similarity of n-grams, each weighed by how few documents of a corpus have it: CIDEr-D, 0 to 10.
+
+    A document is the references of one caption. Most often the corpus is the references of all captions that are
+    evaluated; `capreward bench` and `capreward score` take these by themselves. Without a corpus nothing is scored,
+    because a score would depend on which captions come in the same call. For a reward, fit on the references of the
+    training data, save, and load the folder:
+
+        CiderScorer().fit(references).save_pretrained("cider-coco")
+        MetricReward("cider", "cider-coco")
+
+    Args:
+        frequencies: {n-gram of up to 4 words, joined by spaces: number of documents that have it}; None for no corpus.
+        documents: size of the corpus.
+    """
+
+    spec = CIDER
+
+    def __init__(self, frequencies: Mapping[str, int] | None = None, documents: int = 0) -> None:
+        super().__init__()
+        self.frequencies, self.documents = frequencies, documents
+        self._table = _Frequencies((tuple(ngram.split(" ")), count) for ngram, count in (frequencies or {}).items())
+        self.spec = replace(CIDER, needs_corpus=frequencies is None)
+
+    def fit(self, corpus: Iterable[Sequence[str]]) -> CiderScorer:
+        """A scorer with the document frequencies of a corpus; this one stays as it is.
+
+        An n-gram that no document has counts like one that a single document has, so a corpus with repeated documents
+        gives slightly other scores than one without: published figures on Flickr8k-Expert count the references of an
+        image once for each of its captions.
+
+        Args:
+            corpus: the references of each caption; captions without references add nothing.
+
+        Raises:
+            ConfigError: less than two documents, or all alike: every weight would be 0.
+            InvalidSampleError: references that are no list of texts.
+        """
+        counts: Counter[str] = Counter()
+        documents = 0
+        left = iter(corpus)
+        while chunk := [checked_references(references) for references in islice(left, _DOCUMENTS_AT_ONCE)]:
+            words = tokenize((text for references in chunk for text in references), purpose=self._purpose)
+            for references in filter(None, chunk):
+                documents += 1
+                counts.update({ngram for text in references for ngram in _ngrams(words[text])})
+        if documents < 2 or all(count == documents for count in counts.values()):
+            raise ConfigError(
+                f"a corpus of {documents} different documents weighs no word more than another; fit CIDEr on the "
+                "references of a whole data set"
+            )
+        return CiderScorer(dict(counts), documents)
+
+    def score(
+        self, samples: Sequence[CaptionSample], *, batch_size: int | None = None, progress: bool = False
+    ) -> ScoreTable:
+        """Scores (N, 1); see `NgramScorer.score`.
+
+        Raises:
+            ConfigError: there is no corpus.
+        """
+        if self.frequencies is None:
+            raise ConfigError(
+                "metric 'cider' weighs words by how rare they are in a corpus of references, and has none: call "
+                "fit(the references of every caption), or load a folder that a fitted scorer has saved"
+            )
+        return super().score(samples, batch_size=batch_size, progress=progress)
+
+    def rate(self, items: Sequence[Words]) -> Sequence[float]:
+        """CIDEr-D of each caption."""
+        package = require("pycocoevalcap.cider.cider_scorer", extra="ngrams", purpose=self._purpose)
+        cider = package.CiderScorer()
+        for candidate, references in items:
+            cider += (candidate, list(references))
+        cider.document_frequency = self._table
+        cider.crefs = _Documents(cider.crefs, self.documents)
+        scores: list[float] = cider.compute_cider()
+        return scores
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        source: str | os.PathLike[str] = "embedded",
+        *,
+        revision: str | None = None,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> Self:
+        """Loads document frequencies from a folder or Hub id; `"embedded"` gives a scorer without a corpus.
+
+        Raises:
+            CheckpointError: the source is missing, damaged, or belongs to another metric.
+        """
+        if os.fspath(source) == "embedded":
+            return cls()
+        folder = resolve_checkpoint(source, metric=CIDER.name, revision=revision)
+        config = read_config(folder, metric=CIDER.name)
+        path = folder / FREQUENCIES_FILE
+        try:
+            frequencies = json.loads(path.read_text(encoding="utf-8"))
+            documents = int(config["documents"])
+            if not all(0 < count <= documents for count in frequencies.values()):
+                raise ValueError("a frequency is not between 1 and the number of documents")
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise CheckpointError(f"{str(path)!r} holds no document frequencies: {error}") from error
+        return cls(frequencies, documents)
+
+    def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
+        """Writes the document frequencies, which `from_pretrained` reads.
+
+        Raises:
+            ConfigError: there is no corpus.
+            CheckpointError: the folder cannot be written.
+        """
+        if self.frequencies is None:
+            raise ConfigError("metric 'cider' without a corpus has nothing to save: call fit(corpus) first")
+        path = Path(folder) / FREQUENCIES_FILE
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps(self.frequencies, ensure_ascii=False), encoding="utf-8")
+        except OSError as error:
+            raise CheckpointError(f"checkpoint folder {str(folder)!r} cannot be written: {error}") from error
+        card = f"# cider\n\nDocument frequencies of {len(self.frequencies)} n-grams in {self.documents} documents.\n"
+        save_checkpoint(folder, config={"metric": CIDER.name, "documents": self.documents}, tensors={}, card=card)
+
+
+def _ngrams(words: str) -> set[str]:
+    package = require("pycocoevalcap.cider.cider_scorer", extra="ngrams")
+    return {" ".join(ngram) for ngram in package.precook(words)}
+
+
+class _Frequencies(dict[tuple[str, ...], int]):
+    """{n-gram, as the package looks it up: documents}; unlike the package's own table, it does not grow by that."""
+
+    def __missing__(self, ngram: tuple[str, ...]) -> int:
+        return 0
+
+
+class _Documents(list[Any]):
+    """References of the captions to be scored; the package takes their number for the size of the corpus."""
+
+    def __init__(self, references: Iterable[Any], documents: int) -> None:
+        super().__init__(references)
+        self.documents = documents
+
+    def __len__(self) -> int:
+        return self.documents
