@@ -106,8 +106,11 @@ def bench(
 
     tables = bench_options.stopped_politely(run)
     _print(tables, json=json, quiet=quiet, output=output, seed=seed, resamples=resamples, references=not no_references)
-    if any(row.evaluation is None and row.run is not None for table in tables for row in table.rows):
-        told.print("error: a metric could score no caption, see above", style="red")
+    lost = [row for table in tables for row in table.rows if row.evaluation is None and not row.left_out]
+    if lost:
+        told.print(
+            f"error: nothing to evaluate for {lost[0].candidate.label}: {lost[0].problem}", style="red", markup=False
+        )
         raise typer.Exit(1)
 
 
@@ -172,5 +175,7 @@ def _print_list(json: bool) -> None:
     table = Table("benchmark", "statistic", "parts", "files", "from", "licence", "checked with")
     for spec in specs:
         parts = "\n".join(spec.parts)
-        table.add_row(spec.name, spec.statistic, parts, spec.files, spec.origin, spec.licence or "not stated", spec.checked)
+        table.add_row(
+            spec.name, spec.statistic, parts, spec.files, spec.origin, spec.licence or "not stated", spec.checked
+        )
     Console().print(table)

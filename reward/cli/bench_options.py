@@ -31,7 +31,9 @@ __all__ = [
     "stopped_politely",
 ]
 
-Images = Annotated[Path | None, typer.Option(help="Folder that relative image paths start from; default: that of the data.")]
+Images = Annotated[
+    Path | None, typer.Option(help="Folder that relative image paths start from; default: that of the data.")
+]
 Limit = Annotated[int | None, typer.Option(min=1, help="Only the first so many items of the benchmark.")]
 NoReferences = Annotated[
     bool, typer.Option("--no-references", help="Withhold the references from the metrics, even where there are any.")
@@ -42,7 +44,7 @@ CacheFolder = Annotated[
     Path | None,
     typer.Option(
         "--cache",
-        help="Folder that keeps the scores; default: capreward/scores in $XDG_CACHE_HOME, which is ~/.cache if not set.",
+        help="Folder that keeps the scores; default: capreward/scores in $XDG_CACHE_HOME, else in ~/.cache.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, and nothing else, on stdout.")]
@@ -93,7 +95,9 @@ def console(*, stderr: bool) -> Any:
     return Console(stderr=stderr, highlight=False, soft_wrap=True)
 
 
-def print_table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, title: str = "", best: int | None = None) -> None:
+def print_table(
+    heads: Sequence[str], rows: Sequence[Sequence[str]], *, title: str = "", best: int | None = None
+) -> None:
     """A table on stdout, never cut: a narrow terminal wraps its lines."""
     from rich.table import Table
 

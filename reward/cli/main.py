@@ -26,6 +26,7 @@ COMMANDS = {
     "battle": "reward.cli.battle:battle",
     "caparena-auto": "reward.cli.caparena_auto:caparena_auto",
     "bench": "reward.cli.bench:bench",
+    "compare": "reward.cli.compare:compare",
 }
 
 app = typer.Typer(

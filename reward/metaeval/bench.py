@@ -17,7 +17,17 @@ from reward.metaeval.scoring import BenchmarkScores, check_needs, score_benchmar
 from reward.metaeval.significance import compare, holm
 from reward.registry import list_metrics, load_scorer, metric_spec
 
-__all__ = ["COLUMN", "BenchRow", "BenchTable", "Candidate", "column_scores", "default_metrics", "measure"]
+__all__ = [
+    "COLUMN",
+    "BenchRow",
+    "BenchTable",
+    "Candidate",
+    "column_scores",
+    "default_metrics",
+    "measure",
+    "score_candidate",
+    "title_of",
+]
 
 COLUMN = "column:"  # before the name of a score column, where a metric might stand
 
@@ -81,7 +91,8 @@ class BenchRow:
         scores: what was held against the judgments, (N, K) or {aspect: (N, K)}; None if nothing could be scored.
         evaluation: agreement with the judgments; None if nothing could be scored.
         errors: captions without a score.
-        problem: why the first of them has none.
+        problem: why the first of them has none, or why there is no evaluation.
+        left_out: whether the benchmark has nothing for the candidate: no such column, or no references.
         run: of a metric: time, devices, and what was known already.
         p: of the difference from the best row in the headline column, by permutation; None for the best row.
         p_adjusted: the same by Holm's correction for the number of rows.
@@ -93,6 +104,7 @@ class BenchRow:
     evaluation: Evaluation | None = None
     errors: int = 0
     problem: str = ""
+    left_out: bool = False
     run: BenchmarkScores | None = None
     p: float | None = None
     p_adjusted: float | None = None
@@ -165,27 +177,21 @@ def measure(
     for number, (benchmark, data) in enumerate(benchmarks):
         rows = []
         for candidate in candidates:
-            captions = len(benchmark.items) * benchmark.captions_per_item
-            row = BenchRow(candidate, captions, problem=problems.get((number, candidate), ""))
-            if row.problem:
-                row.errors = captions
-            elif candidate.is_column:
-                row.scores = column_scores(benchmark, candidate.name)
+            row = BenchRow(candidate, len(benchmark.items) * benchmark.captions_per_item)
+            if (number, candidate) in problems:
+                row.problem, row.left_out, row.errors = problems[number, candidate], True, row.captions
             else:
-                say(f"{candidate.label} on {title_of(benchmark)}, {captions} captions")
-                row.run = score_benchmark(
+                score_candidate(
+                    row,
                     benchmark,
-                    candidate.name,
-                    candidate.source,
                     references=references,
-                    revision=candidate.revision,
+                    say=say,
                     cache=cache,
                     batch_size=batch_size,
                     progress=progress,
                     device=device,
                     dtype=dtype,
                 )
-                row.scores = row.run.for_aspects(benchmark)
             _evaluate(row, benchmark, resamples, seed)
             rows.append(row)
         table = BenchTable(benchmark, data, rows)
@@ -259,18 +265,28 @@ def _check(candidate: Candidate, benchmarks: Sequence[Benchmark], references: bo
     return problems
 
 
-def _evaluate(row: BenchRow, benchmark: Benchmark, resamples: int, seed: int) -> None:
-    if row.run is not None:
-        row.errors, row.problem = len(row.run.errors), next(iter(row.run.errors.values()), "")
-    if row.scores is None or not _has_numbers(row.scores):
-        row.scores = None
+def score_candidate(
+    row: BenchRow, benchmark: Benchmark, *, say: Callable[[str], None] = lambda line: None, **options: Any
+) -> None:
+    """Fills in the scores of a row; `options` are those of `score_benchmark`."""
+    candidate = row.candidate
+    if candidate.is_column:
+        row.scores = column_scores(benchmark, candidate.name)
         return
-    row.evaluation = evaluate(benchmark, row.scores, resamples=resamples, seed=seed)
+    say(f"{candidate.label} on {title_of(benchmark)}, {row.captions} captions")
+    row.run = score_benchmark(benchmark, candidate.name, candidate.source, revision=candidate.revision, **options)
+    row.errors, row.problem = len(row.run.errors), next(iter(row.run.errors.values()), "")
+    if len(row.run.errors) < row.captions:
+        row.scores = row.run.for_aspects(benchmark)
 
 
-def _has_numbers(scores: Any) -> bool:
-    arrays = scores.values() if isinstance(scores, dict) else [scores]
-    return any(np.isfinite(array).all(axis=1).any() for array in arrays)
+def _evaluate(row: BenchRow, benchmark: Benchmark, resamples: int, seed: int) -> None:
+    if row.scores is None:
+        return
+    try:
+        row.evaluation = evaluate(benchmark, row.scores, resamples=resamples, seed=seed)
+    except ValueError as error:  # too few scores for this statistic: the other rows stand
+        row.scores, row.problem = None, row.problem or str(error)
 
 
 def _rank(table: BenchTable, permutations: int, seed: int) -> None:
@@ -285,13 +301,16 @@ def _rank(table: BenchTable, permutations: int, seed: int) -> None:
     others = {row.candidate.label: row for row in ranked if row is not table.best}
     p_values: dict[str, float] = {}
     for label, row in others.items():
-        found = compare(
-            table.benchmark, table.best.scores, row.scores, resamples=1, permutations=permutations, seed=seed
-        )
+        try:
+            found = compare(
+                table.benchmark, table.best.scores, row.scores, resamples=1, permutations=permutations, seed=seed
+            )
+        except ValueError:  # no item that both have scored
+            continue
         p_values[label] = found.p_values[table.headline]
     adjusted = holm(p_values)
-    for label, row in others.items():
-        row.p, row.p_adjusted = p_values[label], adjusted[label]
+    for label, p in p_values.items():
+        others[label].p, others[label].p_adjusted = p, adjusted[label]
 
 
 def _value(row: BenchRow, column: str) -> float:

@@ -93,15 +93,17 @@ def notes(tables: Sequence[BenchTable], *, resamples: int) -> Iterator[str]:
     runs = [row.run for table in tables for row in table.rows if row.run is not None]
     devices = sorted({device for run in runs for device in run.devices})
     if devices:
-        before = ", for captions scored by an earlier run in that run" if any(run.known for run in runs) else ""
-        yield f"Time per caption: measured while scoring on {' and '.join(devices)}{before}, without loading the model."
+        before = " Captions scored by an earlier run keep the time of then." if any(run.known for run in runs) else ""
+        yield f"Time per caption: of scoring on {' and '.join(devices)}, without loading the model.{before}"
     for table in tables:
         for row in table.rows:
-            if row.errors:
-                where = f"{row.candidate.label} on {title_of(table.benchmark)}"
+            where = f"{row.candidate.label} on {title_of(table.benchmark)}"
+            if row.left_out:
+                yield f"{where}: left out, because {row.problem}"
+            elif row.errors:
                 yield f"{where}: {row.errors} of {row.captions} captions not scored; the first: {row.problem}"
             if row.run is not None and row.run.truncated:
-                yield f"{row.candidate.label}: {row.run.truncated} captions had text cut to fit the model"
+                yield f"{where}: {row.run.truncated} captions had text cut to fit the model"
 
 
 def markdown(tables: Sequence[BenchTable], *, command: str, seed: int, resamples: int) -> str:

@@ -27,7 +27,7 @@ def bar_plot(rows: Mapping[str, Interval], *, best: str | None = None, unit: str
     """Horizontal bars with 95 % intervals, times 100.
 
     Args:
-        rows: {label: estimate}, from top to bottom.
+        rows: {label: estimate}, from top to bottom; an estimate may be NaN.
         best: label of the bar to be set off.
         unit: below the axis.
 
@@ -68,21 +68,24 @@ def score_plots(table: BenchTable, row: BenchRow) -> dict[str, str]:
     random = np.random.default_rng(0)
     places = np.sort(random.permutation(len(items))[:_MOST_POINTS])
     chosen = [items[place] for place in places]
-    first = chosen[0]
     found: dict[str, str] = {}
-    if isinstance(first, RatedCaption):
+    rated = [item for item in chosen if isinstance(item, RatedCaption)]
+    pairs = [item for item in chosen if isinstance(item, CaptionPair)]
+    if rated:
         for aspect in table.benchmark.aspects:
             scores = np.asarray(row.scores[aspect] if isinstance(row.scores, dict) else row.scores)[places, 0]
-            means = np.array([np.mean(getattr(item, "ratings").get(aspect, [np.nan])) for item in chosen])
+            means = np.array([np.mean(item.ratings.get(aspect, [np.nan])) for item in rated])
             found[aspect] = _scatter(means, scores, random, x="mean rating", y="score")
-    elif isinstance(first, CaptionPair):
+    elif pairs:
         scores = np.asarray(row.scores)[places]
-        labels = np.array([np.nan if getattr(item, "label") is None else getattr(item, "label") for item in chosen])
+        labels = np.array([np.nan if item.label is None else item.label for item in pairs])
         decided = np.isfinite(labels)
         better = labels[decided].astype(int)
         lines = np.arange(len(better))
         both = scores[decided]
-        found["pairs"] = _scatter(both[lines, 1 - better], both[lines, better], None, x="worse caption", y="better caption")
+        found["pairs"] = _scatter(
+            both[lines, 1 - better], both[lines, better], None, x="worse caption", y="better caption"
+        )
     return found
 
 
@@ -95,7 +98,8 @@ def _scatter(x_values: np.ndarray, y_values: np.ndarray, random: np.random.Gener
     if random is not None and len(x_values):
         steps = np.diff(np.unique(x_values))
         shown = x_values + random.uniform(-0.3, 0.3, len(x_values)) * (steps.min() if len(steps) else 1.0)
-    axes.scatter(shown, y_values, s=5, color=_POINTS, alpha=0.3, lw=0, rasterized=True)
+    size = float(np.clip(3000 / max(1, len(shown)), 4, 20))
+    axes.scatter(shown, y_values, s=size, color=_POINTS, alpha=0.45, lw=0, rasterized=True)
     if random is None and len(shown):
         ends = [min(shown.min(), y_values.min()), max(shown.max(), y_values.max())]
         axes.plot(ends, ends, color=_SOFT, lw=0.8)  # above the line, the metric agrees with people
@@ -124,7 +128,9 @@ def _svg(figure: Any, axes: Any) -> str:
         spine.set_visible(False)
     buffer = io.StringIO()
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "capreward"}):
-        figure.savefig(buffer, format="svg", transparent=True, metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
+        figure.savefig(
+            buffer, format="svg", transparent=True, metadata=dict.fromkeys(("Date", "Creator", "Format", "Type"))
+        )
     text = buffer.getvalue()
     text = text[text.index("<svg") :]
     text = re.sub(r'<svg [^>]*?viewBox="([^"]*)"[^>]*>', r'<svg class="chart" viewBox="\1">', text, count=1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,7 @@ def check_report(folder: Path) -> None:
 
 
 def write_report(folder: Path, tables: Sequence[BenchTable], figures: dict[str, Any]) -> Path:
-    """Writes bench.json, bench.md and bench.html, each whole or not at all; the page needs no other file and no network.
+    """Writes bench.json, bench.md and bench.html, each whole or not at all; the page needs nothing else.
 
     Args:
         folder: made if absent.
@@ -65,7 +66,7 @@ def write_report(folder: Path, tables: Sequence[BenchTable], figures: dict[str, 
         ),
     }
     for path, text in texts.items():
-        write_atomically(path, lambda temporary, text=text: _write(temporary, text))
+        write_atomically(path, partial(_write, text=text))
     return page
 
 

@@ -85,8 +85,8 @@ def score_benchmark(
 ) -> BenchmarkScores:
     """Scores every caption of a benchmark.
 
-    A caption that cannot be scored does not keep the others from being scored. Its error is not kept: the next run tries
-    again.
+    A caption that cannot be scored does not keep the others from being scored. Its error is not kept: the next run
+    tries again.
 
     Args:
         benchmark: from `load_benchmark`.

@@ -1,0 +1,164 @@
+"""Two metrics on one benchmark: the difference in every column, and what it comes to in a sentence."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from reward.errors import DataError
+from reward.metaeval.bench import BenchRow, Candidate, score_candidate, title_of
+from reward.metaeval.bench_tables import SIGNIFICANT, percent, plain, versions
+from reward.metaeval.benchmarks import Benchmark
+from reward.metaeval.intervals import Interval
+from reward.metaeval.significance import Difference, compare
+
+__all__ = ["MetricComparison", "compare_candidates"]
+
+
+@dataclass(frozen=True, eq=False)
+class MetricComparison:
+    """What `compare_candidates` found.
+
+    Args:
+        benchmark: on which.
+        first, second: the two, with their runs.
+        difference: first minus second, column by column.
+        resamples: of bootstrap and permutations.
+    """
+
+    benchmark: Benchmark
+    first: BenchRow
+    second: BenchRow
+    difference: Difference
+    resamples: int
+
+    @property
+    def title(self) -> str:
+        """Names benchmark and statistic."""
+        return f"{title_of(self.benchmark)}: {self.difference.statistic} x 100"
+
+    @property
+    def sentence(self) -> str:
+        """The result in the headline column, in words."""
+        found, column = self.difference, self.difference.headline
+        difference, p = found.differences[column], found.p_values[column]
+        ahead, behind = self.first.candidate.label, self.second.candidate.label
+        where = f"{title_of(self.benchmark)} ({column})"
+        if p < SIGNIFICANT and difference.value < 0:
+            ahead, behind = behind, ahead
+            difference = Interval(-difference.value, -difference.high, -difference.low)
+        figures = f"{percent(difference)} points of {found.statistic}, p = {p:.2g}, {found.scored} items"
+        if p >= SIGNIFICANT:
+            return f"No difference between {ahead} and {behind} can be shown on {where}: {figures}."
+        return f"{ahead} agrees better with people than {behind} on {where}: {figures}."
+
+    @property
+    def notes(self) -> list[str]:
+        """What could not be scored."""
+        return [
+            f"{row.candidate.label}: {row.errors} of {row.captions} captions not scored; the first: {row.problem}"
+            for row in (self.first, self.second)
+            if row.errors
+        ]
+
+    def table(self) -> tuple[list[str], list[list[str]]]:
+        """Heads and rows, one row a column of the benchmark."""
+        found = self.difference
+        heads = ["", self.first.candidate.label, self.second.candidate.label, "difference", "p", "items"]
+        rows = [
+            [
+                column,
+                f"{100 * found.first[column]:.1f}",
+                f"{100 * found.second[column]:.1f}",
+                percent(difference),
+                f"{found.p_values[column]:.2g}" + (" *" if found.p_values[column] < SIGNIFICANT else ""),
+                str(found.scored),
+            ]
+            for column, difference in found.differences.items()
+        ]
+        return heads, rows
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values; estimates are fractions, not percent."""
+        found = self.difference
+        columns = {
+            column: {
+                "first": found.first[column],
+                "second": found.second[column],
+                "difference": difference,
+                "p": found.p_values[column],
+            }
+            for column, difference in found.differences.items()
+        }
+        result: dict[str, Any] = plain(
+            {
+                "benchmark": self.benchmark.spec.name,
+                "part": self.benchmark.part,
+                "first": self.first.candidate.label,
+                "second": self.second.candidate.label,
+                "statistic": found.statistic,
+                "headline": found.headline,
+                "columns": columns,
+                "scored": found.scored,
+                "items": found.items,
+                "errors": {row.candidate.label: row.errors for row in (self.first, self.second)},
+                "sentence": self.sentence,
+                "resamples": self.resamples,
+                "versions": versions(),
+            }
+        )
+        return result
+
+
+def compare_candidates(
+    benchmark: Benchmark,
+    first: Candidate,
+    second: Candidate,
+    *,
+    resamples: int = 1000,
+    seed: int = 0,
+    say: Callable[[str], None] = lambda line: None,
+    cache: str | os.PathLike[str] | None = None,
+    **options: Any,
+) -> MetricComparison:
+    """Scores two metrics or score columns and tests their difference.
+
+    Args:
+        benchmark: from `load_benchmark`.
+        first, second: the two.
+        resamples, seed: of the bootstrap and the permutations.
+        say: told what is being done.
+        cache, options: see `score_benchmark`.
+
+    Raises:
+        DataError: they are the same, or one cannot be scored.
+        ScoringInterrupted: Ctrl-C; what was scored is kept.
+
+    Example:
+        >>> from reward.metaeval.benchmarks import load_benchmark
+        >>> scenes = load_benchmark("scenes", limit=40)
+        >>> found = compare_candidates(scenes, Candidate("unigram"), Candidate("length"), resamples=99)
+        >>> list(found.difference.differences)
+        ['descriptiveness', 'relevance', 'fluency', 'mean']
+    """
+    if first == second:
+        raise DataError(f"both sides are {first.label}: there is no difference to test")
+    captions = len(benchmark.items) * benchmark.captions_per_item
+    rows = [BenchRow(candidate, captions) for candidate in (first, second)]
+    for row in rows:
+        if row.candidate.is_column:
+            score_candidate(row, benchmark)  # a wrong name should not cost hours of scoring the other side
+    for row in rows:
+        if not row.candidate.is_column:
+            score_candidate(row, benchmark, say=say, cache=cache, **options)
+        if row.scores is None:
+            raise DataError(f"{row.candidate.label} could score no caption; the first: {row.problem}")
+    try:
+        difference = compare(
+            benchmark, rows[0].scores, rows[1].scores, resamples=resamples, permutations=resamples, seed=seed
+        )
+    except ValueError as error:
+        raise DataError(f"{first.label} and {second.label} cannot be compared: {error}") from error
+    return MetricComparison(benchmark, rows[0], rows[1], difference, resamples)
