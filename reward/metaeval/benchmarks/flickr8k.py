@@ -120,6 +120,12 @@ def _has_text(path: Path, name: str) -> bool:
     return path.suffix == ".txt" if path.is_file() else any((path / place).is_file() for place in _places(name))
 
 
+def _image_root(folder: Path, images: Path | None) -> Path:
+    if images is None and folder.name == _TEXTS:  # as the archives are unpacked
+        return image_folder(folder.parent, None, *_IMAGES)
+    return image_folder(folder, images, *_IMAGES)
+
+
 def _table(path: Path, images: Path | None, config: str, *names: str) -> Iterator[RatedCaption]:
     try:
         return rated_split(path, images, ("test",), config)
@@ -156,7 +162,7 @@ def _judged(path: Path, images: Path | None) -> Iterator[tuple[str, list[float],
     data = read_json(path)
     if not isinstance(data, dict):
         raise DataError(f"{path} must hold an object {{image: judgments}}, got {type(data).__name__}")
-    root = image_folder(path.parent, images, *_IMAGES)
+    root = _image_root(path.parent, images)
     for image_id, entry in data.items():
         where = f"{path}, image {image_id}"
         references = tuple(_plain(text) for text in take_texts(entry, "ground_truth", where))
@@ -178,7 +184,7 @@ def _rating(row: dict[str, Any], where: str) -> float:
 
 def _expert_text(path: Path, images: Path | None) -> Iterator[RatedCaption]:
     captions, references = _captions(path)
-    root = image_folder(path.parent, images, *_IMAGES, f"../{_IMAGES[0]}")
+    root = _image_root(path.parent, images)
     for where, image, caption_id, *numbers in _lines(path, 2 + EXPERTS):
         candidate = _looked_up(captions, caption_id, where)
         own = _looked_up(references, image, where)
@@ -189,7 +195,7 @@ def _expert_text(path: Path, images: Path | None) -> Iterator[RatedCaption]:
 
 def _crowd_text(path: Path, images: Path | None) -> Iterator[RatedCaption]:
     captions, references = _captions(path)
-    root = image_folder(path.parent, images, *_IMAGES, f"../{_IMAGES[0]}")
+    root = _image_root(path.parent, images)
     rated: dict[str, list[tuple[str, float]]] = {}
     for where, image, caption_id, share, yes, no in _lines(path, 5):
         candidate = _looked_up(captions, caption_id, where)

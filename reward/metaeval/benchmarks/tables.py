@@ -60,11 +60,12 @@ def find_splits(path: Path, config: str = "") -> dict[str, ReadRows]:
     if (path / "dataset_dict.json").is_file() or (path / "state.json").is_file():
         return _saved(path)
     files: dict[str, list[Path]] = {}
-    for folder in (path, path / "data", *([path / config] if config else [])):
+    folders = (path, path / "data", *([path / config] if config else []))
+    for folder in folders:
         for file in sorted(folder.glob("*")) if folder.is_dir() else ():
             if _is_table(file):
                 files.setdefault(_stem(file), []).append(file)
-            elif file.is_dir() and (inside := sorted(filter(_is_table, file.glob("*")))):
+            elif file.is_dir() and file not in folders and (inside := sorted(filter(_is_table, file.glob("*")))):
                 files.setdefault(file.name, []).extend(inside)
     for split, found in _declared(path, config).items():
         files[split] = found
@@ -169,7 +170,7 @@ def _declared(path: Path, config: str) -> dict[str, list[Path]]:
     """Splits of a configuration in the metadata of README.md whose files are here."""
     if not (path / "README.md").is_file():
         return {}
-    import yaml  # type: ignore[import-untyped]
+    import yaml  # type: ignore[import-untyped]  # its stubs are a package of their own
     from huggingface_hub import metadata_load
 
     try:

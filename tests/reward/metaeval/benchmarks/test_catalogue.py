@@ -1,0 +1,118 @@
+"""The catalogue: every benchmark says what it needs, and says it when it is not there."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from reward.errors import DataError
+from reward.metaeval.benchmarks import (
+    Benchmark,
+    CaptionPair,
+    Quadruple,
+    RatedCaption,
+    benchmark_spec,
+    list_benchmarks,
+    load_benchmark,
+)
+from reward.metaeval.benchmarks.catalogue import benchmark_table
+
+EXTERNAL = [name for name in list_benchmarks() if benchmark_spec(name).checked != "own"]
+RATED = [name for name in EXTERNAL if benchmark_spec(name).form is RatedCaption]
+
+
+def test_all_rated_benchmarks_are_there() -> None:
+    assert {
+        *("longcap-arena", "flickr8k-expert", "flickr8k-cf", "composite", "polaris", "nebula", "vicr"),
+        *("mmhe", "mmhe-pairs", "genai-bench", "scenes"),
+    } <= set(list_benchmarks())
+
+
+@pytest.mark.parametrize("name", EXTERNAL)
+def test_every_benchmark_says_what_it_needs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.utils._http.time.sleep", lambda seconds: None)  # between its retries
+    spec = benchmark_spec(name)
+    assert spec.files
+    assert spec.origin
+    assert spec.statistic in {"tau-b", "tau-c", "accuracy", "auc", "group", "agreement"}
+    terms = re.escape(spec.licence) if spec.licence else "licence is not known to us"
+    needs = f"{re.escape(f'{spec.title} needs {spec.files}. From: {spec.origin}.')} .*{terms}.*--data"
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "notes.md").write_text("Nothing here.")
+    for data in (tmp_path / "absent", tmp_path / "empty", tmp_path / "other", None):
+        for part in (None, *spec.parts):
+            with pytest.raises(DataError, match=needs):
+                load_benchmark(name, data, part=part)
+
+
+@pytest.mark.parametrize("name", RATED)
+def test_every_rated_benchmark_reads_the_common_form(name: str, tmp_path: Path) -> None:
+    ratings = {"fluency": [1, 2]} if name == "mmhe" else [1, 2]
+    row = {"image": "a.jpg", "candidate": "A dog.", "references": [], "ratings": ratings, "metric": 0.5}
+    path = tmp_path / "any.jsonl"
+    path.write_text(json.dumps(row) + "\n" + json.dumps({**row, "metric": None}))
+    benchmark = load_benchmark(name, path)
+    assert len(benchmark.items) == 2
+    assert benchmark.column_names == ("metric",)
+    assert [item.ratings for item in benchmark.items if isinstance(item, RatedCaption)] == [
+        {benchmark.aspects[0]: (1.0, 2.0)}
+    ] * 2
+    path.write_text("\n")
+    with pytest.raises(DataError, match="holds nothing to score"):
+        load_benchmark(name, path)
+    path.write_text(json.dumps(row) + "\n" + json.dumps({**row, "candidate": 3}))
+    with pytest.raises(DataError, match="line 2: candidate must be text"):
+        load_benchmark(name, path)
+    assert len(load_benchmark(name, path, limit=1).items) == 1  # what comes after is not read
+
+
+def test_unknown_names_parts_and_folders(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"no benchmark is named 'flickr'; there are: .*flickr8k-cf"):
+        load_benchmark("flickr")
+    with pytest.raises(DataError, match="longcap-arena has no part 'TestC'; its parts: TestA, TestB, val"):
+        load_benchmark("longcap-arena", tmp_path, part="TestC")
+    with pytest.raises(DataError, match="composite has no part 'test'; its parts: none"):
+        load_benchmark("composite", tmp_path, part="test")
+    with pytest.raises(DataError, match=r"no folder .*absent of images"):
+        load_benchmark("composite", tmp_path, images=tmp_path / "absent")
+
+
+def test_table_has_a_row_for_each() -> None:
+    lines = benchmark_table().splitlines()
+    assert len(lines) == 2 + len(list_benchmarks())
+    assert {line.count(" | ") for line in lines} == {7}
+    by_name = {line.split("`")[1]: line for line in lines[2:]}
+    assert set(by_name) == set(list_benchmarks())
+    assert "| published data |" in by_name["flickr8k-expert"]
+    assert "| rated captions | tau-b |" in by_name["flickr8k-cf"]
+    assert "| not known to us | small files in its schema |" in by_name["vicr"]
+    assert "`yuwd/Polaris`" in by_name["polaris"]
+
+
+def test_columns_are_those_that_every_item_has_a_place_for() -> None:
+    spec = benchmark_spec("flickr8k-expert")
+    nan = float("nan")
+    columns = [{"a": 1.0, "b": nan, "c": nan}, {"a": nan, "b": nan, "d": 1.0}]
+    items = [RatedCaption("A.", {"overall": (1.0,)}, columns=values) for values in columns]
+    assert Benchmark(spec, items).column_names == ("a",)
+    assert Benchmark(spec, []).column_names == ()
+    pair = CaptionPair(("A.", "B."), 0, columns={"a": (nan, 1.0)})
+    four = Quadruple((None, None), ("A.", "B."), columns={"a": (nan,) * 4})
+    assert Benchmark(spec, [pair]).column_names == ("a",)
+    assert Benchmark(spec, [four]).column_names == ()
+
+
+def test_captions_that_no_metric_can_score_are_none() -> None:
+    benchmark = load_benchmark("scenes", limit=2)
+    one, two = benchmark.samples()
+    assert one is not None
+    assert two is not None
+    assert one.references
+    bare = benchmark.samples(references=False)
+    assert [sample is not None and not sample.references for sample in bare] == [True, True]
+    assert np.all([len(item.ratings) == 3 for item in benchmark.items if isinstance(item, RatedCaption)])

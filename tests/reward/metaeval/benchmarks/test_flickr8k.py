@@ -1,0 +1,186 @@
+"""Flickr8k-Expert and Flickr8k-CF: the published text files and CLIPScore's JSON give the same items."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from datasets import Dataset, DatasetDict
+
+from reward.errors import DataError
+from reward.metaeval.benchmarks import RatedCaption, load_benchmark
+
+DATA = Path(__file__).parents[5] / "shared" / "data" / "flickr8k_expert_fleur.jsonl.gz"
+CAPTIONS = {
+    "1_a.jpg": ["A dog  runs .", "A dog .", "The dog is out ."],
+    "2_b.jpg": ["A cat sits .", "A cat .", "The cat is in ."],
+}
+EXPERT = """\
+1_a.jpg\t2_b.jpg#0\t1\t1\t2
+1_a.jpg\t1_a.jpg#1\t4\t4\t4
+2_b.jpg\t1_a.jpg#0\t1\t2\t3
+"""
+CROWD = """\
+1_a.jpg\t2_b.jpg#0\t0\t0\t3
+1_a.jpg\t1_a.jpg#1\t1\t3\t0
+2_b.jpg\t1_a.jpg#0\t0.3333333333333333\t1\t2
+1_a.jpg\t2_b.jpg#1\t0.5\t2\t2
+"""
+
+
+@pytest.fixture
+def texts(tmp_path: Path) -> Path:
+    folder = tmp_path / "Flickr8k_text"
+    folder.mkdir()
+    lines = [f"{image}#{place}\t{text}\n" for image, texts in CAPTIONS.items() for place, text in enumerate(texts)]
+    (folder / "Flickr8k.token.txt").write_text("".join(lines))
+    (folder / "ExpertAnnotations.txt").write_text(EXPERT)
+    (folder / "CrowdFlowerAnnotations.txt").write_text(CROWD)
+    return folder
+
+
+def entry(image: str, references: list[str], *judgments: tuple[str, float]) -> dict[str, Any]:
+    """An image as in flickr8k.json."""
+    path = f"Flicker8k_Dataset/{image}"
+    rows = [{"image_id": image, "image_path": path, "caption": text, "rating": rating} for text, rating in judgments]
+    return {"human_judgement": rows, "image_id": image, "image_path": path, "ground_truth": references}
+
+
+def summary(path: Path, name: str, **options: Any) -> list[tuple[Any, ...]]:
+    items = load_benchmark(name, path, **options).items
+    assert all(isinstance(item, RatedCaption) for item in items)
+    return [(item.image_id, item.candidate, item.ratings["overall"], item.references) for item in items]  # type: ignore[union-attr]
+
+
+def test_expert_leaves_out_candidates_that_are_references(texts: Path) -> None:
+    dog, cat = ("A dog runs .", "A dog .", "The dog is out ."), ("A cat sits .", "A cat .", "The cat is in .")
+    expected = [("1_a.jpg", "A cat sits .", (1, 1, 2), dog), ("2_b.jpg", "A dog runs .", (1, 2, 3), cat)]
+    for path in (texts, texts.parent, texts / "ExpertAnnotations.txt"):
+        assert summary(path, "flickr8k-expert") == expected
+    data = {
+        "1_a": entry("1_a.jpg", CAPTIONS["1_a.jpg"], *(("A cat sits .", rating) for rating in (1.0, 1.0, 2.0))),
+        "2_b": entry("2_b.jpg", CAPTIONS["2_b.jpg"], *(("A dog  runs .", rating) for rating in (1.0, 2.0, 3.0))),
+    }
+    (texts.parent / "flickr8k.json").write_text(json.dumps(data))
+    assert summary(texts.parent / "flickr8k.json", "flickr8k-expert") == expected
+    assert summary(texts.parent, "flickr8k-expert") == expected
+
+
+def test_crowd_takes_candidates_out_of_the_references(texts: Path) -> None:
+    dog, cat = ("A dog runs .", "The dog is out ."), ("A cat sits .", "A cat .", "The cat is in .")
+    expected = [
+        ("1_a.jpg", "A cat sits .", (0.0,), dog),
+        ("1_a.jpg", "A dog .", (1.0,), dog),
+        ("1_a.jpg", "A cat .", (0.5,), dog),
+        ("2_b.jpg", "A dog runs .", (1 / 3,), cat),
+    ]
+    for path in (texts, texts.parent, texts / "CrowdFlowerAnnotations.txt"):
+        assert summary(path, "flickr8k-cf") == expected
+    judgments = (("A cat sits .", 0.0), ("A dog .", 1.0), ("A cat .", 0.5))
+    data = {
+        "1_a.jpg": entry("1_a.jpg", list(dog), *judgments),
+        "2_b.jpg": entry("2_b.jpg", list(cat), ("A dog runs .", 1 / 3), ("A dog .", float("nan"))),
+    }
+    (texts.parent / "crowdflower_flickr8k.json").write_text(json.dumps(data))
+    assert summary(texts.parent, "flickr8k-cf") == expected
+
+
+def test_images_are_in_the_folder_of_the_archive(texts: Path) -> None:
+    def image(**options: Any) -> Any:
+        return load_benchmark("flickr8k-expert", texts.parent, **options).items[0].image  # type: ignore[union-attr]
+
+    assert image() == texts.parent / "1_a.jpg"
+    (texts.parent / "Flicker8k_Dataset").mkdir()
+    assert image() == texts.parent / "Flicker8k_Dataset" / "1_a.jpg"
+    (texts.parent / "elsewhere").mkdir()
+    assert image(images=texts.parent / "elsewhere") == texts.parent / "elsewhere" / "1_a.jpg"
+    (texts.parent / "elsewhere" / "images").mkdir()
+    assert image(images=texts.parent / "elsewhere") == texts.parent / "elsewhere" / "images" / "1_a.jpg"
+
+
+def test_a_caption_twice_in_a_row_is_two_items(tmp_path: Path) -> None:
+    judgments = [("A.", rating) for rating in (1.0, 1.0, 2.0, 4.0, 4.0, float("nan"))]
+    path = tmp_path / "flickr8k.json"
+    path.write_text(json.dumps({"1": entry("1.jpg", ["B."], *judgments)}))
+    assert [row[2] for row in summary(path, "flickr8k-expert")] == [(1, 1, 2), (4, 4)]
+
+
+def test_tables_of_the_hub_are_one_judgment_a_row(tmp_path: Path) -> None:
+    rows = {"imgid": ["1.jpg"] * 4, "cand": ["A.", "A.", "A.", "B."], "refs": [["C."]] * 4, "human_score": [1, 2, 2, 4]}
+    (tmp_path / "expert").mkdir()
+    Dataset.from_dict(rows).to_parquet(tmp_path / "expert" / "test-00000-of-00001.parquet")
+    expected = [("1.jpg", "A.", (1, 2, 2), ("C.",)), ("1.jpg", "B.", (4,), ("C.",))]
+    assert summary(tmp_path, "flickr8k-expert") == expected
+    DatasetDict({"test": Dataset.from_dict(rows)}).save_to_disk(tmp_path / "saved")
+    assert summary(tmp_path / "saved", "flickr8k-expert") == expected
+    with pytest.raises(DataError, match=r"neither CrowdFlowerAnnotations.txt nor crowdflower_flickr8k.json"):
+        load_benchmark("flickr8k-cf", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("1_a.jpg\t2_b.jpg#0\t1\t1\n", "line 1 must have 5 fields between tabs, got 4"),
+        ("1_a.jpg\t2_b.jpg#9\t1\t1\t2\n", "no caption of '2_b.jpg#9'"),
+        ("3.jpg\t2_b.jpg#0\t1\t1\t2\n", "no caption of '3.jpg'"),
+        ("1_a.jpg\t2_b.jpg#0\t1\t1\t5\n", "'5' is no number from 1 to 4"),
+        ("1_a.jpg\t2_b.jpg#0\t1\tx\tnan\n", "'x' is no number from 1 to 4"),
+        ("1_a.jpg\t2_b.jpg#0\t1\t1\tnan\n", "'nan' is no number from 1 to 4"),
+        ("", "holds nothing to score"),
+    ],
+)
+def test_bad_expert_lines(texts: Path, change: str, message: str) -> None:
+    (texts / "ExpertAnnotations.txt").write_text(change)
+    with pytest.raises(DataError, match=message):
+        load_benchmark("flickr8k-expert", texts)
+
+
+def test_bad_crowd_lines_and_missing_captions(texts: Path) -> None:
+    for line, message in (
+        ("1_a.jpg\t2_b.jpg#0\t0.9\t1\t2\n", "1 yes and 2 no do not make a share of 0.9"),
+        ("1_a.jpg\t2_b.jpg#0\t0\t0\t0\n", "0 yes and 0 no"),
+        ("1_a.jpg\t2_b.jpg#0\t1\tinf\t0\n", "'inf' is no number"),
+    ):
+        (texts / "CrowdFlowerAnnotations.txt").write_text(line)
+        with pytest.raises(DataError, match=message):
+            load_benchmark("flickr8k-cf", texts)
+    (texts / "CrowdFlowerAnnotations.txt").write_bytes(b"\xff")
+    with pytest.raises(DataError, match=r"cannot read .*CrowdFlower"):
+        load_benchmark("flickr8k-cf", texts)
+    (texts / "Flickr8k.token.txt").unlink()
+    with pytest.raises(DataError, match=r"holds no Flickr8k.token.txt\. Flickr8k-Expert needs a folder"):
+        load_benchmark("flickr8k-expert", texts)
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "message"),
+    [
+        ("flickr8k-expert", "{", "JSON"),
+        ("flickr8k-expert", "[]", r"must hold an object \{image: judgments\}, got list"),
+        ("flickr8k-expert", '{"1": 2}', "image 1 must be a JSON object"),
+        ("flickr8k-expert", '{"1": {}}', "image 1 has no field 'ground_truth'"),
+        ("flickr8k-expert", entry("1.jpg", ["A."], ("B.", 0.5)), "3 experts rated each.*file of Flickr8k-CF"),
+        ("flickr8k-cf", entry("1.jpg", ["A."], *[("B.", 2.0)] * 3), "share from 0 to 1, got 2.0.*of Flickr8k-Expert"),
+        ("flickr8k-cf", entry("1.jpg", ["A."], ("B.", None)), "rating must be a number, got None"),  # type: ignore[arg-type]
+        ("flickr8k-cf", entry("1.jpg", ["A."], ("B.", float("inf"))), "rating must be a number, got inf"),
+        ("flickr8k-cf", entry("1.jpg", ["A."], (3, 1.0)), "caption must be text, got 3"),  # type: ignore[arg-type]
+        ("flickr8k-cf", entry("1.jpg", "A.", ("B.", 1.0)), "ground_truth must be a list"),  # type: ignore[arg-type]
+    ],
+)
+def test_bad_json(tmp_path: Path, name: str, data: Any, message: str) -> None:
+    path = tmp_path / "some.json"
+    path.write_text(data if isinstance(data, str) else json.dumps({"1": data}))
+    with pytest.raises(DataError, match=message):
+        load_benchmark(name, path)
+
+
+@pytest.mark.skipif(not DATA.exists(), reason="the published ratings and scores are not here")
+def test_published_data_have_5664_pairs() -> None:
+    benchmark = load_benchmark("flickr8k-expert", DATA)
+    assert len(benchmark.items) == 5664
+    assert benchmark.column_names == ("fleur_raw", "fleur")
+    items = [item for item in benchmark.items if isinstance(item, RatedCaption)]
+    assert {len(item.ratings["overall"]) for item in items} == {3}
+    assert not any(item.candidate in item.references for item in items)

@@ -1,0 +1,134 @@
+"""The common JSONL forms: what they hold is read, what is missing or wrong is said with its place."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reward.errors import DataError
+from reward.metaeval.benchmarks.jsonl import is_jsonl, read_lines, read_pairs, read_quadruples, read_rated
+
+RATED = {"image": "a.jpg", "candidate": "A dog.", "references": ["A cat.", " "], "ratings": [1, 2.5], "metric": 0.25}
+PAIR = {"image": "a.jpg", "captions": ["A dog.", "A cat."], "label": 1, "category": "HC", "metric": [0.5, 1]}
+QUADRUPLE = {"images": ["a.jpg", None], "captions": ["A dog.", "A cat."], "metric": [1, 2, 3, None]}
+
+
+def write(path: Path, *rows: Any) -> Path:
+    path.write_text("".join(f"{row if isinstance(row, str) else json.dumps(row)}\n" for row in rows))
+    return path
+
+
+def test_rated_captions(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", RATED, "", {**RATED, "ratings": {"fluency": 3}, "category": 2, "image": None})
+    one, two = read_rated(path)
+    assert (one.candidate, one.references, one.ratings) == ("A dog.", ("A cat.",), {"overall": (1.0, 2.5)})
+    assert (one.image, one.image_id, one.columns) == (tmp_path / "a.jpg", "a.jpg", {"metric": 0.25})
+    assert (two.ratings, two.category, two.image) == ({"fluency": (3.0,)}, "2", None)
+    assert two.image_id.endswith("line 3")
+    assert next(read_rated(path, tmp_path / "images")).image == tmp_path / "images" / "a.jpg"
+    absolute = write(tmp_path / "b.jsonl", {**RATED, "image": "/elsewhere/a.jpg"})
+    assert next(read_rated(absolute, tmp_path)).image == Path("/elsewhere/a.jpg")
+
+
+def test_ratings_and_scores_that_were_not_given(tmp_path: Path) -> None:
+    rows = [
+        {**RATED, "ratings": [None, 2, float("nan")], "metric": None},
+        {**RATED, "ratings": {"fluency": [None], "clarity": [1]}, "metric": float("nan")},
+        {**RATED, "ratings": [None, None]},  # nobody rated it
+        {**RATED, "ratings": {}},
+    ]
+    one, two = read_rated(write(tmp_path / "a.jsonl", *rows))
+    assert one.ratings == {"overall": (2.0,)}
+    assert two.ratings == {"clarity": (1.0,)}
+    assert math.isnan(one.columns["metric"])
+    assert math.isnan(two.columns["metric"])
+
+
+def test_pairs_and_quadruples(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", PAIR, {**PAIR, "label": None, "systems": ["x", "y"], "metric": [None, 1]})
+    one, two = read_pairs(path)
+    assert (one.captions, one.label, one.columns) == (("A dog.", "A cat."), 1, {"metric": (0.5, 1.0)})
+    assert (two.label, two.systems) == (None, ("x", "y"))
+    assert math.isnan(two.columns["metric"][0])
+    (four,) = read_quadruples(write(tmp_path / "b.jsonl", QUADRUPLE))
+    assert four.images == (tmp_path / "a.jpg", None)
+    assert four.columns["metric"][:3] == (1.0, 2.0, 3.0)
+
+
+def test_packed_files_and_marks_in_front(tmp_path: Path) -> None:
+    packed = tmp_path / "a.jsonl.gz"
+    with gzip.open(packed, "wt", encoding="utf-8-sig") as file:
+        file.write(json.dumps(RATED))
+    plain = tmp_path / "b.jsonl"
+    plain.write_text(json.dumps(RATED), encoding="utf-8-sig")
+    assert [item.candidate for path in (packed, plain) for item in read_rated(path)] == ["A dog.", "A dog."]
+    assert is_jsonl(packed)
+    assert not is_jsonl(tmp_path)
+    assert not is_jsonl(None)
+    packed.write_bytes(packed.read_bytes()[:-12])
+    with pytest.raises(DataError, match="cannot read"):
+        list(read_lines(packed))
+    packed.write_bytes(b"no gzip")
+    with pytest.raises(DataError, match="cannot read"):
+        list(read_lines(packed))
+    plain.write_bytes(b'{"candidate": "\xff"}')
+    with pytest.raises(DataError, match="cannot read"):
+        list(read_lines(plain))
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ("{", "line 2 is no JSON"),
+        ("[" * 100_000, "line 2 is no JSON"),
+        ("[1]", "line 2 must be a JSON object, got list"),
+        ('{"ratings": [Infinity]}', "line 2 is no JSON: Infinity is no number"),
+        ('{"ratings": [-Infinity]}', "-Infinity is no number"),
+        ({"candidate": "A."}, "has no field 'ratings'; it has: candidate"),
+        ({"ratings": [1]}, "has no field 'candidate'"),
+        ({**RATED, "ratings": []}, r"ratings must be numbers, one a rater, got \[\]"),
+        ({**RATED, "ratings": "3"}, "ratings must be numbers, one a rater, got '3'"),
+        ({**RATED, "ratings": [True]}, "ratings must be numbers"),
+        ({**RATED, "ratings": {"fluency": ["3"]}}, "ratings must be numbers"),
+        ('{"candidate": "A.", "ratings": [1e999]}', "ratings: inf is no finite number"),
+        ('{"candidate": "A.", "ratings": [1], "metric": 1%s}' % ("0" * 400), "metric: 1000000.* is no finite number"),
+        ({**RATED, "candidate": None}, "candidate must be text, got None"),
+        ({**RATED, "references": "A cat."}, "references must be a list of texts, got 'A cat.'"),
+        ({**RATED, "references": {}}, "references must be a list of texts"),
+        ({**RATED, "references": [1]}, "references must be a list of texts"),
+        ({**RATED, "image": 3}, "image must be a path, got 3"),
+        ({**RATED, "image": ""}, "image must be a path, got ''"),
+    ],
+)
+def test_bad_rated_lines(tmp_path: Path, row: Any, message: str) -> None:
+    path = write(tmp_path / "a.jsonl", RATED, row)
+    with pytest.raises(DataError, match=message) as caught:
+        list(read_rated(path))
+    assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"label": 2}, "label must be 0, 1 or null"),
+        ({"label": True}, "label must be 0, 1 or null"),
+        ({"label": "1"}, "label must be 0, 1 or null"),
+        ({"captions": ["A."]}, "captions must be a list of two texts"),
+        ({"captions": "AB"}, "captions must be a list of two texts"),
+        ({"systems": ["x"]}, "systems must be a list of two texts"),
+    ],
+)
+def test_bad_pairs(tmp_path: Path, change: dict[str, Any], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        list(read_pairs(write(tmp_path / "a.jsonl", {**PAIR, **change})))
+
+
+def test_bad_quadruples(tmp_path: Path) -> None:
+    for images in (["a.jpg"], "ab", None):
+        with pytest.raises(DataError, match="images must be a list of two"):
+            list(read_quadruples(write(tmp_path / "a.jsonl", {**QUADRUPLE, "images": images})))

@@ -1,0 +1,77 @@
+"""MMHE: five criteria, and triplets whose best text is paired with each of the others."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reward.errors import DataError
+from reward.metaeval.benchmarks import CaptionPair, RatedCaption, load_benchmark
+from reward.metaeval.benchmarks.mmhe import CRITERIA
+
+TRIPLET = {"image": "a.jpg", "candidates": ["One.", "Two.", "Three."], "best": 1, "category": "VQA"}
+
+
+def write(path: Path, *rows: Any) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def test_criteria(tmp_path: Path) -> None:
+    row = {"image": "a.jpg", "candidate": "One.", "ratings": {name: [1, 2, 5] for name in CRITERIA}, "category": "IC"}
+    path = write(tmp_path / "a.jsonl", row)
+    benchmark = load_benchmark("mmhe", path)
+    assert benchmark.aspects == CRITERIA
+    (item,) = benchmark.items
+    assert isinstance(item, RatedCaption)
+    assert (item.category, item.ratings["clarity"]) == ("IC", (1, 2, 5))
+    for ratings, name in (
+        ({"fluency": [1], "overall": [2]}, "overall"),
+        ([1], "overall"),
+        ({"Clarity": [1]}, "Clarity"),
+    ):
+        with pytest.raises(DataError, match=f"text 2: the criteria are correctness, .*, got '{name}'"):
+            load_benchmark("mmhe", write(path, row, {**row, "ratings": ratings}))
+
+
+def test_best_of_three_becomes_pairs(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", TRIPLET, {**TRIPLET, "best": [0, 2, 2], "category": None})
+    found = [item for item in load_benchmark("mmhe-pairs", path).items if isinstance(item, CaptionPair)]
+    better = [(item.captions[item.label or 0], item.captions[1 - (item.label or 0)]) for item in found]
+    assert better == [
+        ("Two.", "One."),
+        ("Two.", "Three."),
+        *(("One.", "Two."), ("One.", "Three.")),
+        *[("Three.", "One."), ("Three.", "Two.")] * 2,
+    ]
+    assert {item.label for item in found} == {0, 1}  # the better one is not always in the same place
+    assert (found[0].category, found[2].category) == ("VQA", "")
+    assert (found[0].image, found[0].image_id) == (tmp_path / "a.jpg", "a.jpg")
+
+
+def test_pairs_that_are_made_already(tmp_path: Path) -> None:
+    row = {"image": "a.jpg", "captions": ["One.", "Two."], "label": 1, "metric": [0.5, 1]}
+    benchmark = load_benchmark("mmhe-pairs", write(tmp_path / "a.jsonl", row))
+    assert benchmark.column_names == ("metric",)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"best": 3}, "best must be 0, 1 or 2, or a list of them, got 3"),
+        ({"best": None}, "best must be 0, 1 or 2"),
+        ({"best": []}, "best must be 0, 1 or 2"),
+        ({"best": [0, True]}, "best must be 0, 1 or 2"),
+        ({"candidates": ["One.", "Two."]}, "candidates must be three texts, got 2"),
+        ({"candidates": ["One.", "Two.", " "]}, "candidates must be three texts, got 2"),
+        ({"candidates": ["One.", "Two.", 3]}, "candidates must hold texts only, got 3"),
+        ({"image": None}, "image must be text, got None"),
+    ],
+)
+def test_bad_triplets(tmp_path: Path, change: dict[str, Any], message: str) -> None:
+    with pytest.raises(DataError, match=message) as caught:
+        load_benchmark("mmhe-pairs", write(tmp_path / "a.jsonl", TRIPLET, {**TRIPLET, **change}))
+    assert "line 2" in str(caught.value)

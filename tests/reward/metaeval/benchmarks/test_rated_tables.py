@@ -1,0 +1,247 @@
+"""Polaris, Nebula, Composite and LongCap-Arena as tables: Parquet, saved, CSV and JSONL give the same items."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Mapping
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from datasets import Dataset, DatasetDict, Features, Image, Sequence, Value
+from PIL import Image as PIL
+
+from reward.errors import DataError
+from reward.images import load_image
+from reward.metaeval.benchmarks import RatedCaption, load_benchmark
+
+
+def png(shade: int) -> bytes:
+    buffer = BytesIO()
+    PIL.new("RGB", (4, 4), (shade, 0, 0)).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def polaris(**changes: Any) -> dict[str, list[Any]]:
+    """Rows as on the Hub: images have no names there."""
+    return {
+        "refs": [["A dog.", ""], ["A cat."], ["A dog.", ""], ["A dog.", ""]],
+        "cand": ["One.", "Two.", "Three.", "One."],
+        "img": [{"bytes": png(shade), "path": None} for shade in (1, 2, 1, 1)],
+        "human_score": [0.25, 0.5, 1.0, 0.75],
+        **changes,
+    }
+
+
+def items(name: str, path: Path, **options: Any) -> list[RatedCaption]:
+    found = load_benchmark(name, path, **options).items
+    assert all(isinstance(item, RatedCaption) for item in found)
+    return list(found)  # type: ignore[arg-type]
+
+
+def table(rows: Mapping[str, list[Any]], image: str) -> Dataset:
+    return Dataset.from_dict(dict(rows)).cast_column(image, Image())
+
+
+def test_polaris_as_on_the_hub(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    rows = table(polaris(), "img")
+    rows.select([0, 1]).to_parquet(tmp_path / "data" / "test-00000-of-00002.parquet")
+    rows.select([2, 3]).to_parquet(tmp_path / "data" / "test-00001-of-00002.parquet")
+    table(polaris(), "img").select([1]).to_parquet(tmp_path / "data" / "validation-00000-of-00001.parquet")
+    DatasetDict({"test": rows}).save_to_disk(tmp_path / "saved")
+    rows.save_to_disk(tmp_path / "single")
+    single_file = tmp_path / "any.parquet"
+    rows.to_parquet(single_file)
+    for path in (tmp_path, tmp_path / "saved", tmp_path / "single", single_file):
+        found = items("polaris", path)
+        assert [(item.candidate, item.ratings["overall"], item.references) for item in found] == [
+            ("One.", (0.25, 0.75), ("A dog.",)),
+            ("Two.", (0.5,), ("A cat.",)),
+            ("Three.", (1.0,), ("A dog.",)),
+        ]
+        assert found[0].image_id == found[2].image_id != found[1].image_id
+        assert found[0].image is found[2].image  # held once
+        assert isinstance(found[0].image, dict)  # encoded still
+        assert [load_image(item.image).getpixel((0, 0))[0] for item in found] == [1, 2, 1]  # type: ignore[arg-type,index]
+    assert [item.candidate for item in items("polaris", tmp_path, part="validation")] == ["Two."]
+    assert [item.candidate for item in items("polaris", tmp_path, limit=1)] == ["One."]
+    with pytest.raises(DataError, match=r"no split train or polaris_train, only any, test, validation\. Polaris needs"):
+        load_benchmark("polaris", tmp_path, part="train")
+
+
+def test_polaris_as_csv(tmp_path: Path) -> None:
+    with (tmp_path / "polaris_test.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["", "imgid", "mt", "refs", "score"])
+        writer.writerow([0, "1", "One, two.", "['A dog.', \"It's a dog.\"]", "0.25"])
+        writer.writerow([1, "2.jpg", "", '["A cat.", "null"]', "1"])
+        writer.writerow([2, "1", "One, two.", "['A dog.']", ""])
+    (tmp_path / "images").mkdir()
+    (tmp_path / "images" / "1.png").write_bytes(png(1))
+    for path in (tmp_path, tmp_path / "polaris_test.csv"):
+        benchmark = load_benchmark("polaris", path)
+        one, two = benchmark.items
+        assert isinstance(one, RatedCaption)
+        assert isinstance(two, RatedCaption)
+        assert (one.candidate, one.references, one.ratings) == (
+            "One, two.",
+            ("A dog.", "It's a dog."),
+            {"overall": (0.25,)},
+        )
+        assert (one.image, two.image) == (tmp_path / "images" / "1.png", tmp_path / "images" / "2.jpg")
+        assert two.references == ("A cat.", "null")
+        assert [sample is None for sample in benchmark.samples()] == [False, True]  # the second caption is empty
+    (tmp_path / "elsewhere").mkdir()
+    assert items("polaris", tmp_path, images=tmp_path / "elsewhere")[0].image == tmp_path / "elsewhere" / "1"
+
+
+def test_nebula_has_names_and_nulls(tmp_path: Path) -> None:
+    rows = {
+        "file_name": ["1.jpg", "2.jpg", "1.jpg"],
+        "image": [{"bytes": png(shade), "path": None} for shade in (1, 2, 1)],
+        "refs": [["A dog."], None, ["Another."]],
+        "mt": ["One.", None, "Two."],
+        "human_score": [1.0, 0.5, None],
+    }
+    (tmp_path / "data").mkdir()
+    table(rows, "image").to_parquet(tmp_path / "data" / "valid-00000-of-00001.parquet")
+    found = items("nebula", tmp_path, part="valid")
+    assert [(item.image_id, item.candidate, item.references) for item in found] == [
+        ("1.jpg", "One.", ("A dog.",)),
+        ("2.jpg", "", ()),
+    ]  # nobody rated the third
+
+
+def test_splits_that_a_readme_names(tmp_path: Path) -> None:
+    rows = {"image": ["a.jpg"], "refs": [["A dog."]], "cand": ["One."], "score": [0.5]}
+    (tmp_path / "parts").mkdir()
+    Dataset.from_dict(rows).to_parquet(tmp_path / "parts" / "x.parquet")
+    Dataset.from_dict({**rows, "cand": ["Two."]}).to_parquet(tmp_path / "parts" / "y.parquet")
+    configs = "configs:\n- config_name: default\n  data_files:\n  - split: test\n    path: parts/x*\n"
+    (tmp_path / "README.md").write_text(f"---\n{configs}  - split: train\n    path: [parts/y.parquet]\n---\n# Data\n")
+    assert [item.candidate for item in items("composite", tmp_path)] == ["One."]
+    assert items("composite", tmp_path)[0].image == tmp_path / "parts" / "a.jpg"
+    (tmp_path / "README.md").write_text("---\nconfigs: 3\n---\n")
+    with pytest.raises(DataError, match=r"cannot read the metadata of .*README.md"):
+        load_benchmark("composite", tmp_path)
+    (tmp_path / "README.md").write_text("# Data\n")
+    with pytest.raises(DataError, match="holds no split test"):
+        load_benchmark("composite", tmp_path)
+    (tmp_path / "parts").rename(tmp_path / "test")  # a folder of a split
+    assert [item.candidate for item in items("composite", tmp_path)] == ["One.", "Two."]
+
+
+def arena(aspect: int) -> dict[str, list[Any]]:
+    return {
+        "file_name": ["1.jpg", "1.jpg", "2.jpg"],
+        "image": [{"bytes": png(shade), "path": None} for shade in (1, 1, 2)],
+        "refs": [["A dog."], ["A dog."], []],
+        "cand": ["One.", "Two.", "One."],
+        "score": [aspect / 4, 0.5, 0.75],
+    }
+
+
+def test_longcap_arena_merges_the_aspects(tmp_path: Path) -> None:
+    splits = {f"dci_val.{name}": table(arena(place), "image") for place, name in enumerate(("desc", "rel", "flu"))}
+    splits["dci_val.flu"] = splits["dci_val.flu"].select([2, 1])
+    splits["dci_test.rel"] = table({**arena(0), "cand": ["Three."] * 3}, "image")
+    DatasetDict(splits).save_to_disk(tmp_path / "saved")
+    for folder, ending in (("a", ".parquet"), ("b", "-00000-of-00001.parquet"), ("c", ".jsonl")):
+        target = tmp_path / folder / ("data" if folder == "b" else "")
+        target.mkdir(parents=True)
+        for name, split in splits.items():
+            if ending == ".jsonl":
+                split.remove_columns("image").to_json(target / f"{name}{ending}")
+            else:
+                split.to_parquet(target / f"{name}{ending}")
+    for folder in ("saved", "a", "b", "c"):
+        found = items("longcap-arena", tmp_path / folder)
+        assert [(item.image_id, item.candidate) for item in found] == [
+            ("1.jpg", "One."),
+            ("1.jpg", "Two."),
+            ("2.jpg", "One."),
+        ]
+        assert [item.ratings for item in found] == [
+            {"descriptiveness": (0.0,), "relevance": (0.25,)},
+            {"descriptiveness": (0.5,), "relevance": (0.5,), "fluency": (0.5,)},
+            {"descriptiveness": (0.75,), "relevance": (0.75,), "fluency": (0.75,)},
+        ]
+        if folder == "c":
+            assert found[0].image == tmp_path / "c" / "1.jpg"
+        else:
+            assert isinstance(found[0].image, dict)
+            assert found[0].image["bytes"] == png(1)
+        (other, _) = items("longcap-arena", tmp_path / folder, part="TestB")  # two rows of one image and candidate
+        assert other.ratings == {"relevance": (0.0, 0.5)}
+        with pytest.raises(DataError, match=r"none of the splits val\.desc, val\.rel, val\.flu, but dci_test\.rel"):
+            load_benchmark("longcap-arena", tmp_path / folder, part="val")
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"cand": "A.", "refs": ["B."]}, "no column score or human_score; it has: cand, refs"),
+        ({"file_name": "1.jpg", "refs": [], "score": 1}, "row.*no column cand or mt or caption|no field 'ratings'"),
+        ({"cand": 3, "file_name": "1.jpg", "refs": [], "score": 1}, "cand must be text, got 3"),
+        ({"cand": "A.", "file_name": "1.jpg", "refs": "no list", "score": 1}, "refs must be a list of texts"),
+        ({"cand": "A.", "file_name": "1.jpg", "refs": [1], "score": 1}, r"refs must be a list of texts, got \[1\]"),
+        ({"cand": "A.", "file_name": "1.jpg", "score": 1}, "no column refs or references"),
+        ({"cand": "A.", "file_name": "1.jpg", "refs": [], "score": "x"}, "score must be a finite number, got 'x'"),
+        ({"cand": "A.", "file_name": "1.jpg", "refs": [], "score": True}, "score must be a finite number, got True"),
+        ({"cand": "A.", "file_name": "1.jpg", "refs": [], "score": [1]}, r"score must be a finite number, got \[1\]"),
+        ({"cand": "A.", "refs": [], "score": 1}, "nothing that names its image"),
+        ({"cand": "A.", "file_name": " ", "refs": [], "score": 1}, "file_name must be the name of an image"),
+        ({"cand": "A.", "file_name": True, "refs": [], "score": 1}, "file_name must be the name of an image"),
+    ],
+)
+def test_bad_rows(tmp_path: Path, row: dict[str, Any], message: str) -> None:
+    path = tmp_path / "test.jsonl"
+    path.write_text(json.dumps(row))
+    with pytest.raises(DataError, match=message) as caught:
+        load_benchmark("nebula", path)
+    assert "test.jsonl" in str(caught.value)
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / "test.parquet").write_bytes(b"PAR1")
+    with pytest.raises(DataError, match=r"cannot read .*test.parquet"):
+        load_benchmark("polaris", tmp_path)
+    (tmp_path / "test.txt").write_text("A.")
+    with pytest.raises(DataError, match=r"test.txt is no \.parquet, \.csv"):
+        load_benchmark("polaris", tmp_path / "test.txt")
+    path = tmp_path / "test.csv"
+    path.write_text("imgid,mt,refs,score\n1,A.,[]\n")
+    with pytest.raises(DataError, match="row 1 has another number of fields than the 4 names above"):
+        load_benchmark("polaris", path)
+    path.write_text("imgid,mt,refs,score\n1,A.,[],1,2\n")
+    with pytest.raises(DataError, match="row 1 has another number of fields"):
+        load_benchmark("polaris", path)
+    path.write_bytes(b"imgid\n\xff\n")
+    with pytest.raises(DataError, match=r"cannot read .*test.csv"):
+        load_benchmark("polaris", path)
+    path.write_text(f"imgid,mt,refs,score\n1,A.,{'[' * 5000},1\n")
+    with pytest.raises(DataError, match="refs must be a list of texts"):
+        load_benchmark("polaris", path)
+    (tmp_path / "saved").mkdir()
+    (tmp_path / "saved" / "dataset_dict.json").write_text("{")
+    with pytest.raises(DataError, match=r"cannot read .*saved, which save_to_disk wrote"):
+        load_benchmark("polaris", tmp_path / "saved")
+    empty = Dataset.from_dict({name: [] for name in polaris()}, features=table(polaris(), "img").features)
+    empty.to_parquet(tmp_path / "empty.parquet")
+    with pytest.raises(DataError, match="holds nothing to score"):
+        load_benchmark("polaris", tmp_path / "empty.parquet")
+
+
+def test_columns_of_other_types(tmp_path: Path) -> None:
+    features = {
+        "refs": Sequence(Value("string")),
+        "cand": Value("string"),
+        "img": Image(),
+        "human_score": Value("int8"),
+    }
+    whole = Dataset.from_dict(polaris(human_score=[1, 2, 3, 4]), features=Features(features))
+    whole.to_parquet(tmp_path / "test.parquet")
+    assert items("polaris", tmp_path)[0].ratings == {"overall": (1.0, 4.0)}
