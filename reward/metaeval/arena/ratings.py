@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from reward.metaeval.arena.elo import BASE, SCALE, START, resampled_elo
-from reward.metaeval.arena.strengths import fit_strengths, win_probabilities, win_tables
+from reward.metaeval.arena.strengths import fit_strengths, information_matrix, win_probabilities, win_tables
 from reward.metaeval.arena.table import Arena, check_linked
 from reward.metaeval.intervals import LEVEL, RESAMPLES, Interval, percentile_interval
 
@@ -77,8 +77,9 @@ def bradley_terry_ratings(arena: Arena, points: np.ndarray, *, prior: float = 0.
     """Ratings by the maximum likelihood of the Bradley-Terry model, with Wald intervals that allow for shared images.
 
     A lead of 400 points is a chance of 10 to 1, the mean of the finite ratings 1000. The intervals come from the
-    sandwich covariance with the images as clusters (`strength_covariance`): a tie that counts half varies less than
-    the model supposes, and battles on one image share captions; the curvature of the likelihood alone knows neither.
+    sandwich covariance with the images as clusters (`strength_covariance`), and from Student's t with one degree of
+    freedom less than there are images: a tie that counts half varies less than the model supposes, and battles on one
+    image share captions; the curvature of the likelihood alone knows neither.
 
     Args:
         arena: N battles of M models.
@@ -95,12 +96,13 @@ def bradley_terry_ratings(arena: Arena, points: np.ndarray, *, prior: float = 0.
         >>> {name: round(value) for name, value in found.values.items()}  # log10(3) * 400 apart
         {'x': 1095, 'y': 905}
     """
-    from scipy.stats import norm
+    from scipy.stats import t
 
     check_linked(arena, points)
     strengths = fit_strengths(win_tables(arena, points), prior=prior)[0]
     errors = np.sqrt(np.diag(strength_covariance(arena, points, strengths, prior=prior)))
-    reach = norm.ppf((1 + level) / 2) * errors
+    images = len({image for image, won in zip(arena.images, points, strict=True) if not math.isnan(won)})
+    reach = t.ppf((1 + level) / 2, max(images - 1, 1)) * errors
     scaled = [START + POINTS_PER_UNIT * values for values in (strengths, strengths - reach, strengths + reach)]
     intervals = [Interval(*map(float, row)) for row in zip(*scaled, strict=True)]
     return _ratings(BRADLEY_TERRY, arena, points, intervals)
@@ -126,18 +128,13 @@ def strength_covariance(
         return covariance
     finite = np.isfinite(strengths)[arena.pairs].all(axis=1) & ~np.isnan(points)
     pairs, images = arena.pairs[finite], np.array(arena.images)[finite]
-    chance = win_probabilities(strengths[fitted])
     place = np.full(len(strengths), -1)
     place[fitted] = np.arange(len(fitted))
     first, second = place[pairs].T
-    expected = chance[first, second]
-    weight = np.zeros_like(chance)
-    np.add.at(weight, (first, second), expected * (1 - expected))
-    weight = weight + weight.T
-    information = np.diag(weight.sum(axis=1)) - weight
-    if prior > 0:
-        average = win_probabilities(np.stack([strengths[fitted], np.zeros(len(fitted))], axis=-1))[:, 0, 1]
-        information += np.diag(prior * average * (1 - average))
+    expected = win_probabilities(strengths[fitted])[first, second]
+    games = np.zeros((len(fitted), len(fitted)))
+    np.add.at(games, (first, second), 1)
+    information = information_matrix(games + games.T, strengths[fitted], prior=prior)
     centre = np.eye(len(fitted)) - 1 / len(fitted)
     inverse = centre @ np.linalg.pinv(information, hermitian=True) @ centre
     if sandwich:

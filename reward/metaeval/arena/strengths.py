@@ -6,7 +6,7 @@ import numpy as np
 
 from reward.metaeval.arena.table import Arena
 
-__all__ = ["fit_strengths", "win_probabilities", "win_tables"]
+__all__ = ["fit_strengths", "information_matrix", "win_probabilities", "win_tables"]
 
 _STEPS, _TOLERANCE = 200, 1e-9
 
@@ -79,6 +79,34 @@ def win_probabilities(strengths: np.ndarray) -> np.ndarray:
     return expit(strengths[..., :, None] - strengths[..., None, :])
 
 
+def information_matrix(games: np.ndarray, strengths: np.ndarray, *, prior: float = 0.0) -> np.ndarray:
+    """Observed information of finite strengths: how sharply the log likelihood bends at them.
+
+    Args:
+        games: battles of each pair, (..., M, M), symmetric.
+        strengths: (..., M).
+        prior: see `fit_strengths`.
+
+    Returns:
+        (..., M, M). Without a prior each row sums to 0, since the level of the strengths is free.
+    """
+    chance = win_probabilities(strengths)
+    weight = games * chance * (1 - chance)
+    own = weight.sum(axis=-1)
+    if prior > 0:
+        average = _against_average(strengths)
+        own = own + prior * average * (1 - average)
+    result: np.ndarray = np.eye(strengths.shape[-1]) * own[..., None] - weight
+    return result
+
+
+def _against_average(strengths: np.ndarray) -> np.ndarray:
+    """Chance to beat a model of strength 0."""
+    from scipy.special import expit
+
+    return expit(strengths)
+
+
 def _reached(wins: np.ndarray) -> np.ndarray:
     """Whether i won something against j, or against one who did, and so on: (R, M, M), true on the diagonal."""
     linked = (wins > 0) | np.eye(wins.shape[-1], dtype=bool)
@@ -114,14 +142,10 @@ def _newton(wins: np.ndarray, fitted: np.ndarray, prior: float) -> np.ndarray:
     # The level of the strengths is free: this term fixes it where nothing pulls, and leaves the others out.
     fixed = inside + np.eye(wins.shape[-1]) * ~fitted[:, :, None]
     for _ in range(_STEPS):
-        chance = win_probabilities(strengths)
-        slope = (wins - games * chance).sum(axis=2)
-        weight = games * chance * (1 - chance)
-        curvature = -weight + np.eye(wins.shape[-1]) * weight.sum(axis=2)[:, :, None]
+        slope = (wins - games * win_probabilities(strengths)).sum(axis=2)
+        curvature = information_matrix(games, strengths, prior=prior)
         if prior > 0:
-            mean = win_probabilities(np.stack([strengths, np.zeros_like(strengths)], axis=-1))[..., 0, 1]
-            slope = slope + prior * (0.5 - mean)
-            curvature = curvature + np.eye(wins.shape[-1]) * (prior * mean * (1 - mean))[:, :, None]
+            slope = slope + prior * (0.5 - _against_average(strengths))
         else:
             curvature = curvature + fixed
         step = np.linalg.solve(curvature, slope[..., None])[..., 0]
