@@ -87,7 +87,7 @@ def test_a_path_is_asked_for_where_the_hub_has_none(name):
 @pytest.mark.parametrize("name", FROM_FILES)
 def test_an_image_folder_that_is_not_there_is_refused(name, tmp_path):
     path = write_lines(tmp_path / "pairs.jsonl", pair_row())
-    with pytest.raises(DataError, match="no folder .*pictures of images"):
+    with pytest.raises(DataError, match=r"no folder .*pictures of images"):
         load_benchmark(name, path, images=tmp_path / "pictures")
 
 
