@@ -22,5 +22,5 @@ bench: $(INSTALLED)
 
 $(INSTALLED): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --no-input -c constraints.txt -e ".[dev,judges,ngrams]"
+	$(BIN)/python -m pip install --quiet --no-input -c constraints.txt -e ".[dev,judges,ngrams,report]"
 	touch $@
