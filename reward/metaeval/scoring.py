@@ -246,7 +246,7 @@ def check_needs(spec: MetricSpec, benchmark: Benchmark, samples: Sequence[Captio
     if not any(_may_be_there(image) for image in images):
         raise DataError(
             f"metric {spec.name!r} looks at the images, and none of those of {benchmark.spec.name} is there, the first "
-            f"being {images[0]}; give their folder with --images (images=)"
+            f"being {images[0]!s}; give their folder with --images (images=)"
         )
 
 
@@ -315,6 +315,8 @@ def _collect(
     scores = np.full((len(keys), len(spec.aspects)), np.nan)
     truncated = 0
     for row, key in enumerate(keys):
+        if key is None:
+            continue
         if key in found:
             scores[row] = found[key].scores
             truncated += found[key].truncated
