@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from reward.metaeval.arena.table import Arena
@@ -36,13 +38,15 @@ def resampled_elo(arena: Arena, points: np.ndarray, *, resamples: int = 1000, se
     """
     decided = ~np.isnan(points)
     pairs, won = arena.pairs[decided], points[decided]
-    every = np.arange(resamples)
     draws = np.random.default_rng(seed).integers(len(won), size=(len(won), resamples))
-    ratings = np.full((resamples, len(arena.systems)), START)
+    count = len(arena.systems)
+    ratings = np.full(resamples * count, START)  # flat, because this loop is long: one row after the other
+    rows = np.arange(resamples) * count
+    rate = math.log(BASE) / SCALE
     for battle in draws:
-        first, second = pairs[battle].T
-        expected = 1 / (1 + BASE ** ((ratings[every, second] - ratings[every, first]) / SCALE))
-        change = K * (won[battle] - expected)
-        ratings[every, first] += change
-        ratings[every, second] -= change
-    return ratings
+        first, second = rows + pairs[battle, 0], rows + pairs[battle, 1]
+        ahead, behind = ratings[first], ratings[second]
+        change = K * (won[battle] - 1 / (1 + np.exp(rate * (behind - ahead))))
+        ratings[first] = ahead + change
+        ratings[second] = behind - change
+    return ratings.reshape(resamples, count)
