@@ -1,29 +1,62 @@
-"""From the scores of a benchmark's captions to the columns of a table: what is counted in each, and how."""
+"""From the scores of a benchmark's captions to the columns of a table: which rows each column counts, and how."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import compress
+from typing import TypeAlias
 
 import numpy as np
 
-from reward.metaeval.benchmarks.forms import OVERALL, Benchmark, CaptionPair, Quadruple, RatedCaption
+from reward.metaeval.agreement import MEAN
+from reward.metaeval.benchmarks.forms import OVERALL, Benchmark, CaptionPair, Item, Quadruple, RatedCaption
 from reward.metaeval.classification import resampled_auc, resampled_precision
 from reward.metaeval.correlation import resampled_pearson, resampled_spearman, resampled_tau
-from reward.metaeval.resampling import number_clusters
+from reward.metaeval.resampling import number_clusters, resampled_sums
 from reward.metaeval.ties import tie_threshold, verdicts
 from reward.metaeval.winoground import winoground_scores
 from reward.metrics.caparena.battles import HUMAN
 
-__all__ = ["MEAN", "STATISTICS", "Column", "Scores", "Table", "checked_scores", "checked_statistic", "make_table"]
+__all__ = ["Column", "Scores", "Table", "check_scores", "check_statistic", "make_table", "tie_rule", "with_mean"]
 
-MEAN = "mean"  # the column of the mean over the aspects or categories
-STATISTICS = {
-    RatedCaption: ("tau-c", "tau-b", "spearman", "pearson"),
+Scores: TypeAlias = "np.ndarray | Mapping[str, np.ndarray]"
+
+_CORRELATIONS = ("tau-c", "tau-b", "spearman", "pearson")
+_STATISTICS = {
+    RatedCaption: _CORRELATIONS,
     CaptionPair: ("accuracy", "auc", "ap", "agreement"),
     Quadruple: ("group", "text", "image"),
 }
-Scores = np.ndarray | Mapping[str, np.ndarray]
+_RULES = {
+    "tau-b": "tied pairs are neither concordant nor discordant, and tau-b leaves them out of the denominator",
+    "tau-c": "tied pairs are neither concordant nor discordant, and stay in the denominator of tau-c",
+    "spearman": "equal values share the mean of their ranks",
+    "pearson": "ties need no rule",
+    "auc": "equal scores count half",
+    "ap": "equal scores stand above or below a threshold together",
+    "agreement": "scores at most a threshold apart are a tie; the threshold gives as many ties as people gave",
+}
+
+
+def _resampled_mean(
+    values: np.ndarray, targets: np.ndarray, weights: np.ndarray, *, clusters: np.ndarray
+) -> np.ndarray:
+    """Mean of the values over each resample, (R,); there are no targets to a mean."""
+    sums, counts = resampled_sums(np.stack([values, np.ones(len(values))], axis=1), weights, clusters).T
+    return sums / counts
+
+
+_RESAMPLED: dict[str, Callable[..., np.ndarray]] = {
+    "mean": _resampled_mean,
+    "tau-b": partial(resampled_tau, variant="b"),
+    "tau-c": partial(resampled_tau, variant="c"),
+    "spearman": resampled_spearman,
+    "pearson": resampled_pearson,
+    "auc": resampled_auc,
+    "ap": resampled_precision,
+}
 
 
 @dataclass(frozen=True)
@@ -31,9 +64,9 @@ class Column:
     """Rows that one statistic is computed of.
 
     Args:
-        statistic: one of `STATISTICS`, or `"mean"` of the values.
+        statistic: key of a statistic, or `"mean"` of the values.
         values: scores, or what each item counts, (n,).
-        targets: ratings or labels, (n,); without meaning for `"mean"`.
+        targets: ratings or labels, (n,); of a mean, the values again.
         clusters: number of each row's cluster, (n,).
     """
 
@@ -44,24 +77,10 @@ class Column:
 
     def resampled(self, weights: np.ndarray) -> np.ndarray:
         """The statistic on resamples (R, K) of clusters, (R,)."""
-        if self.statistic == "mean":
-            totals = [
-                np.bincount(self.clusters, part, weights.shape[1]) for part in (self.values, np.ones(len(self.values)))
-            ]
-            return (weights @ totals[0]) / (weights @ totals[1])
-        if self.statistic.startswith("tau"):
-            variant = "b" if self.statistic == "tau-b" else "c"
-            return resampled_tau(self.values, self.targets, weights, variant=variant, clusters=self.clusters)
-        function = {
-            "spearman": resampled_spearman,
-            "pearson": resampled_pearson,
-            "auc": resampled_auc,
-            "ap": resampled_precision,
-        }[self.statistic]
-        return function(self.values, self.targets, weights, clusters=self.clusters)
+        return _RESAMPLED[self.statistic](self.values, self.targets, weights, clusters=self.clusters)
 
     def joined(self, other: Column, clusters: int) -> Column:
-        """Rows of this and of the other column, those of the other in clusters of their own, from number K on."""
+        """Rows of this and of the other column; those of the other are in clusters K, K + 1, ... of their own."""
         return Column(
             self.statistic,
             np.concatenate([self.values, other.values]),
@@ -75,11 +94,12 @@ class Table:
     """The columns of a benchmark for one metric.
 
     Args:
-        columns: {name: rows}.
+        columns: {name: its rows}.
         averaged: names of the columns whose mean is the column "mean"; empty where there is none.
         headline: name of the column to rank by.
-        strata: of each cluster, the columns that it occurs in; its length is K.
-        scored: items that count.
+        strata: of each cluster, the columns that it occurs in; K of them.
+        scored: number of items that count.
+        counts: {column: judgments, pairs or quadruples}.
         ties: {column: share of ties}.
         details: {column: {statistic: rows}}.
     """
@@ -89,6 +109,7 @@ class Table:
     headline: str
     strata: tuple[tuple[str, ...], ...]
     scored: int
+    counts: dict[str, int]
     ties: dict[str, float]
     details: dict[str, dict[str, Column]]
 
@@ -97,29 +118,38 @@ class Table:
         return with_mean({name: column.resampled(weights) for name, column in self.columns.items()}, self.averaged)
 
 
-def with_mean(values: dict[str, np.ndarray], averaged: tuple[str, ...]) -> dict[str, np.ndarray]:
-    """The values and, after those it is the mean of, the column "mean"."""
+def with_mean(values: dict[str, np.ndarray], averaged: Sequence[str]) -> dict[str, np.ndarray]:
+    """The values with, after those it is the mean of, the column "mean"."""
     if not averaged:
         return values
     mean = np.mean([values[name] for name in averaged], axis=0)
     return {**{name: values[name] for name in averaged}, MEAN: mean, **values}
 
 
-def checked_statistic(benchmark: Benchmark, statistic: str | None) -> str:
+def tie_rule(benchmark: Benchmark, statistic: str) -> str:
+    """What a tie counts in a statistic of a benchmark, in words."""
+    if benchmark.spec.form is Quadruple:
+        return "comparisons are strict: equal scores are wrong"
+    if statistic == "accuracy":
+        return "equal scores count half" if benchmark.spec.ties == "half" else "equal scores are wrong"
+    return _RULES[statistic]
+
+
+def check_statistic(benchmark: Benchmark, statistic: str | None) -> str:
     """The statistic asked for, or the benchmark's own.
 
     Raises:
         ValueError: the form of the benchmark has no such statistic.
     """
     statistic = statistic or benchmark.spec.statistic
-    known = STATISTICS[benchmark.spec.form]
+    known = _STATISTICS[benchmark.spec.form]
     if statistic not in known:
         raise ValueError(f"{benchmark.spec.title} has no statistic {statistic!r}; it has: {', '.join(known)}")
     return statistic
 
 
-def checked_scores(benchmark: Benchmark, scores: Scores, what: str = "scores") -> dict[str, np.ndarray]:
-    """{aspect: scores (N, K)}, or {"overall": scores} for pairs and quadruples; NaN is no score.
+def check_scores(benchmark: Benchmark, scores: Scores, what: str = "scores") -> dict[str, np.ndarray]:
+    """{aspect: scores (N, K)}, or {"overall": scores} of pairs and quadruples; NaN is no score.
 
     Raises:
         ValueError: another shape, an aspect is missing, or an infinite score.
@@ -133,7 +163,7 @@ def checked_scores(benchmark: Benchmark, scores: Scores, what: str = "scores") -
     found = {}
     for name in aspects:
         array = np.asarray(given[name], dtype=np.float64)
-        if array.shape == shape[:1] and shape[1] == 1:
+        if array.shape == (shape[0],) and shape[1] == 1:
             array = array[:, None]
         if array.shape != shape:
             raise ValueError(f"{what} must have shape {shape}: a row an item, a column a caption; got {array.shape}")
@@ -146,148 +176,144 @@ def checked_scores(benchmark: Benchmark, scores: Scores, what: str = "scores") -
 def make_table(benchmark: Benchmark, scores: Mapping[str, np.ndarray], statistic: str) -> Table:
     """The columns of a benchmark, of the items that have all their scores.
 
+    Args:
+        scores: see `check_scores`.
+        statistic: see `check_statistic`.
+
     Raises:
-        ValueError: no item has a score.
+        ValueError: too few items have scores.
     """
-    if benchmark.spec.form is RatedCaption:
-        return _rated(benchmark, scores, statistic)
-    has_score = np.isfinite(scores[OVERALL]).all(axis=1)
-    if not has_score.any():
-        raise ValueError(f"no item of {benchmark.spec.title} has a score")
-    if benchmark.spec.form is Quadruple:
-        return _quadruples(benchmark, scores[OVERALL], has_score)
-    return _pairs(benchmark, scores[OVERALL], has_score, statistic)
+    make = {RatedCaption: _of_ratings, CaptionPair: _of_pairs, Quadruple: _of_quadruples}[benchmark.spec.form]
+    return make(benchmark, scores, statistic)
 
 
-def _image_ids(items: list[RatedCaption] | list[CaptionPair] | list[Quadruple]) -> np.ndarray:
-    """Cluster of each item: its image, or itself where none is named."""
-    return number_clusters(
-        [("image", item.image_id) if item.image_id else ("item", place) for place, item in enumerate(items)]
+def _of_ratings(benchmark: Benchmark, scores: Mapping[str, np.ndarray], statistic: str) -> Table:
+    captions = [item for item in benchmark.items if isinstance(item, RatedCaption)]
+    judged = {
+        aspect: np.isfinite(values[:, 0]) & np.array([aspect in item.ratings for item in captions])
+        for aspect, values in scores.items()
+    }
+    for aspect, rows in judged.items():
+        if rows.sum() < 2:
+            raise ValueError(
+                f"{rows.sum()} captions of {benchmark.spec.title} have a score and a rating of {aspect!r}; "
+                "a correlation needs at least 2"
+            )
+    kept = np.logical_or.reduce(list(judged.values()))
+    clusters = np.full(len(kept), -1)
+    clusters[kept] = _clusters(list(compress(captions, kept)))
+    columns, details, counts, ties = {}, {}, {}, {}
+    for aspect, rows in judged.items():
+        places = np.flatnonzero(rows)
+        ratings = [item.ratings[aspect] for item in compress(captions, rows)]
+        if benchmark.spec.judgments == "mean":
+            targets = np.array([np.mean(given) for given in ratings])
+        else:  # each rating is a judgment of its own, and the score is repeated
+            places = np.repeat(places, [len(given) for given in ratings])
+            targets = np.concatenate(ratings)
+        columns[aspect] = Column(statistic, scores[aspect][places, 0], targets, clusters[places])
+        details[aspect] = {name: replace(columns[aspect], statistic=name) for name in _CORRELATIONS}
+        counts[aspect] = len(places)
+        ties[aspect] = _share_of_equal(scores[aspect][rows, 0])
+    averaged = tuple(columns) if len(columns) > 1 else ()
+    return Table(
+        columns=columns,
+        averaged=averaged,
+        headline=MEAN if averaged else next(iter(columns)),
+        strata=_strata(columns, int(clusters.max()) + 1),
+        scored=int(kept.sum()),
+        counts=counts,
+        ties=ties,
+        details=details,
     )
 
 
-def _strata(columns: Mapping[str, Column], count: int) -> tuple[tuple[str, ...], ...]:
-    found: list[list[str]] = [[] for _ in range(count)]
+def _of_pairs(benchmark: Benchmark, scores: Mapping[str, np.ndarray], statistic: str) -> Table:
+    arena = statistic == "agreement"
+    pairs = [item for item in benchmark.items if isinstance(item, CaptionPair)]
+    counted = [HUMAN not in (item.systems or ()) if arena else item.label is not None for item in pairs]
+    kept = np.isfinite(scores[OVERALL]).all(axis=1) & np.array(counted)
+    items = list(compress(pairs, kept))
+    if not items:
+        raise ValueError(f"no pair of {benchmark.spec.title} that counts has both its scores")
+    clusters, both = _clusters(items), scores[OVERALL][kept]
+    differences = both[:, 0] - both[:, 1]
+    human = np.array([0 if item.label is None else 1 - 2 * item.label for item in items])
+    if arena:
+        said = verdicts(differences, tie_threshold(differences, int((human == 0).sum())))
+        tied, right = said == 0, (said == human).astype(np.float64)
+    else:
+        tied = differences == 0
+        right = np.where(tied, 0.5 if benchmark.spec.ties == "half" else 0.0, np.sign(differences) == human)
+    categories = sorted({item.category for item in items})
+    groups = {name: np.flatnonzero([item.category == name for item in items]) for name in categories}
+    for name in (MEAN, OVERALL):
+        if name in groups and len(groups) > 1:
+            raise ValueError(f"no category may be named {name!r}: another column has that name")
+    parts = groups if len(groups) == 1 and categories[0] else {**groups, OVERALL: np.arange(len(items))}
+    if categories == [""]:
+        del parts[""]
+    columns, details = {}, {}
+    for name, rows in parts.items():
+        mean = Column("mean", right[rows], right[rows], clusters[rows])
+        if arena:
+            details[name] = {"agreement": mean}
+        else:
+            labels = np.stack([human[rows] == 1, human[rows] == -1], axis=1).astype(np.float64)
+            auc = Column("auc", both[rows].ravel(), labels.ravel(), np.repeat(clusters[rows], 2))
+            details[name] = {"accuracy": mean, "auc": auc, "ap": replace(auc, statistic="ap")}
+        columns[name] = details[name][statistic]
+    averaged = () if arena or len(groups) == 1 else tuple(groups)
+    return Table(
+        columns=columns,
+        averaged=averaged,
+        headline=MEAN if averaged else list(columns)[-1],
+        strata=_strata({name: columns[name] for name in columns if name in groups} or columns, clusters.max() + 1),
+        scored=len(items),
+        counts={name: len(rows) for name, rows in parts.items()},
+        ties={name: float(tied[rows].mean()) for name, rows in parts.items()},
+        details=details,
+    )
+
+
+def _of_quadruples(benchmark: Benchmark, scores: Mapping[str, np.ndarray], statistic: str) -> Table:
+    kept = np.isfinite(scores[OVERALL]).all(axis=1)
+    if not kept.any():
+        raise ValueError(f"no quadruple of {benchmark.spec.title} has all four scores")
+    clusters, four = _clusters(list(compress(benchmark.items, kept))), scores[OVERALL][kept]
+    columns = {
+        name: Column("mean", right.astype(np.float64), right.astype(np.float64), clusters)
+        for name, right in winoground_scores(four).items()
+    }
+    text = (four[:, 0] == four[:, 1]) | (four[:, 2] == four[:, 3])
+    image = (four[:, 0] == four[:, 2]) | (four[:, 1] == four[:, 3])
+    ties = {"text": text, "image": image, "group": text | image}
+    return Table(
+        columns=columns,
+        averaged=(),
+        headline=statistic,
+        strata=_strata(columns, int(clusters.max()) + 1),
+        scored=len(four),
+        counts=dict.fromkeys(columns, len(four)),
+        ties={name: float(tied.mean()) for name, tied in ties.items()},
+        details={name: {name: column} for name, column in columns.items()},
+    )
+
+
+def _clusters(items: Sequence[Item]) -> np.ndarray:
+    """Number of each item's image, or one of its own where no image is named."""
+    return number_clusters([item.image_id or (place,) for place, item in enumerate(items)])
+
+
+def _strata(columns: Mapping[str, Column], clusters: int) -> tuple[tuple[str, ...], ...]:
+    found: list[list[str]] = [[] for _ in range(clusters)]
     for name, column in columns.items():
         for cluster in np.unique(column.clusters):
             found[cluster].append(name)
     return tuple(map(tuple, found))
 
 
-def _rated(benchmark: Benchmark, scores: Mapping[str, np.ndarray], statistic: str) -> Table:
-    any_score = np.zeros(len(benchmark.items), dtype=bool)
-    for aspect, values in scores.items():
-        any_score |= np.isfinite(values[:, 0]) & np.array([aspect in item.ratings for item in benchmark.items])
-    if not any_score.any():
-        raise ValueError(f"no item of {benchmark.spec.title} has a score")
-    items = [item for item, has in zip(benchmark.items, any_score, strict=True) if has]
-    clusters = _image_ids(items)
-    columns, details, ties = {}, {}, {}
-    for aspect, values in scores.items():
-        own = values[any_score, 0]
-        rows = [place for place, item in enumerate(items) if aspect in item.ratings and np.isfinite(own[place])]
-        if len(rows) < 2:
-            raise ValueError(
-                f"{len(rows)} captions of {benchmark.spec.title} have a score and a rating for {aspect!r}; a correlation needs at least 2"
-            )
-        ratings = [items[row].ratings[aspect] for row in rows]
-        if benchmark.spec.judgments == "mean":
-            repeats, targets = np.ones(len(rows), dtype=int), np.array([np.mean(given) for given in ratings])
-        else:
-            repeats, targets = (
-                np.array([len(given) for given in ratings]),
-                np.array([x for given in ratings for x in given]),
-            )
-        places = np.repeat(rows, repeats)
-        columns[aspect] = Column(statistic, own[places], targets, clusters[places])
-        details[aspect] = {name: replace(columns[aspect], statistic=name) for name in STATISTICS[RatedCaption]}
-        ties[aspect] = _equal_share(own[rows])
-    several = len(columns) > 1
-    return Table(
-        columns=columns,
-        averaged=tuple(columns) if several else (),
-        headline=MEAN if several else next(iter(columns)),
-        strata=_strata(columns, int(clusters.max()) + 1),
-        scored=len(items),
-        ties=ties,
-        details=details,
-    )
-
-
-def _pairs(benchmark: Benchmark, scores: np.ndarray, has_score: np.ndarray, statistic: str) -> Table:
-    arena = statistic == "agreement"
-    counts = [(HUMAN not in (item.systems or ())) if arena else item.label is not None for item in benchmark.items]
-    kept = np.flatnonzero(has_score & np.array(counts))
-    if not len(kept):
-        raise ValueError(f"no pair of {benchmark.spec.title} that counts has scores")
-    items = [benchmark.items[place] for place in kept]
-    clusters, both = _image_ids(items), scores[kept]
-    differences = both[:, 0] - both[:, 1]
-    human = np.array([0 if item.label is None else 1 - 2 * item.label for item in items])
-    if arena:
-        said = verdicts(differences, tie_threshold(differences, int((human == 0).sum())))
-        right, tied = (said == human).astype(float), said == 0
-    else:
-        tied = differences == 0
-        right = np.where(tied, 0.5 if benchmark.spec.ties == "half" else 0.0, np.sign(differences) == human)
-    categories = np.array([item.category for item in items], dtype=object)
-    groups = {name: categories == name for name in sorted(set(categories))}
-    named = [name for name in groups if name]
-    averaged: tuple[str, ...] = ()
-    if len(groups) > 1:
-        averaged = () if arena else tuple(groups)
-        parts = {**groups, OVERALL: np.ones(len(items), dtype=bool)}
-    elif named:
-        parts = groups
-    else:
-        parts = {OVERALL: np.ones(len(items), dtype=bool)}
-    columns, details = {}, {}
-    for name, rows in parts.items():
-        rows = np.flatnonzero(rows)
-        of_items = Column("mean", right[rows], right[rows], clusters[rows])
-        if arena:
-            columns[name], details[name] = of_items, {"agreement": of_items}
-            continue
-        labels = np.stack([human[rows] == 1, human[rows] == -1], axis=1).astype(float)
-        auc = Column("auc", both[rows].ravel(), labels.ravel(), np.repeat(clusters[rows], 2))
-        details[name] = {"accuracy": of_items, "auc": auc, "ap": replace(auc, statistic="ap")}
-        columns[name] = details[name][statistic]
-    return Table(
-        columns=columns,
-        averaged=averaged,
-        headline=MEAN if averaged else list(columns)[-1],
-        strata=_strata(
-            {name: column for name, column in columns.items() if name in groups} or columns, int(clusters.max()) + 1
-        ),
-        scored=len(items),
-        ties={name: float(tied[rows].mean()) for name, rows in parts.items()},
-        details=details,
-    )
-
-
-def _quadruples(benchmark: Benchmark, scores: np.ndarray, has_score: np.ndarray) -> Table:
-    kept = np.flatnonzero(has_score)
-    clusters = _image_ids([benchmark.items[place] for place in kept])
-    scores = scores[kept]
-    columns = {
-        name: Column("mean", right.astype(float), right.astype(float), clusters)
-        for name, right in winoground_scores(scores).items()
-    }
-    text = (scores[:, 0] == scores[:, 1]) | (scores[:, 2] == scores[:, 3])
-    image = (scores[:, 0] == scores[:, 2]) | (scores[:, 1] == scores[:, 3])
-    ties = {"text": text, "image": image, "group": text | image}
-    return Table(
-        columns=columns,
-        averaged=(),
-        headline="group",
-        strata=_strata(columns, int(clusters.max()) + 1),
-        scored=len(kept),
-        ties={name: float(tied.mean()) for name, tied in ties.items()},
-        details={name: {name: column} for name, column in columns.items()},
-    )
-
-
-def _equal_share(values: np.ndarray) -> float:
+def _share_of_equal(values: np.ndarray) -> float:
     """Share of the pairs of captions whose scores are equal."""
-    counts = np.unique(values, return_counts=True)[1].astype(float)
-    return float((counts**2 - counts).sum() / (len(values) * (len(values) - 1)))
+    counts = np.unique(values, return_counts=True)[1].astype(np.float64)
+    return float((counts**2 - counts).sum() / (len(values) ** 2 - len(values)))

@@ -1,4 +1,4 @@
-"""Kendall's tau-b and tau-c between scores and ratings, and their values on many bootstrap resamples at once."""
+"""Kendall's tau-b and tau-c, Spearman's and Pearson's correlation, and their values on many resamples at once."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Literal
 
 import numpy as np
 
-from reward.metaeval.resampling import Concordance, Rows, class_counts
+from reward.metaeval.resampling import Classes, Concordance, Rows, resampled_sums
 
 __all__ = [
     "Variant",
@@ -19,6 +19,7 @@ __all__ = [
 ]
 
 Variant = Literal["b", "c"]
+_ROUNDING = 1e-12  # a spread of that size, against the squares, is that of a constant
 
 
 def kendall_tau(scores: np.ndarray, ratings: np.ndarray, *, variant: Variant = "c") -> float:
@@ -80,18 +81,18 @@ def resampled_tau(
     scores, ratings = checked_pair(scores, ratings)
     rows = Rows.of(scores, ratings, weights, clusters)
     pairs = Concordance(rows.first, rows.second)
+    sides = Classes(rows.first), Classes(rows.second)
     found = np.zeros(len(rows.weights))
     for part, block in rows.blocks():
-        balance = pairs.balance(block)
         total = block.sum(axis=0)
-        held = class_counts(rows.first, block), class_counts(rows.second, block)
+        held = [side.counts(block) for side in sides]
         if variant == "c":
             classes = np.minimum(*((counts > 0).sum(axis=0) for counts in held))
             largest = total**2 * (classes - 1) / np.maximum(classes, 1)
         else:
             untied = [total**2 - (counts**2).sum(axis=0) for counts in held]
             largest = np.sqrt(untied[0] * untied[1])
-        np.divide(balance, largest, out=found[part], where=largest > 0)
+        np.divide(pairs.balance(block), largest, out=found[part], where=largest > 0)
     return found
 
 
@@ -153,23 +154,21 @@ def resampled_spearman(
     """
     scores, ratings = checked_pair(scores, ratings)
     rows = Rows.of(scores, ratings, weights, clusters)
+    sides = [(Classes(ranks), ranks) for ranks in (rows.first, rows.second)]
     found = np.zeros(len(rows.weights))
     for part, block in rows.blocks():
         half = block.sum(axis=0) / 2
-        first, second = (_middles(ranks, block)[ranks] - half for ranks in (rows.first, rows.second))
-        product, squares = (
-            (block * first * second).sum(axis=0),
-            ((block * first**2).sum(axis=0), (block * second**2).sum(axis=0)),
+        deviations = []
+        for side, ranks in sides:
+            counts = side.counts(block)
+            middles = np.cumsum(counts, axis=0) - counts / 2  # mean rank of each value, less one half
+            deviations.append((middles - half)[ranks])
+        product, *squares = (
+            np.einsum("ur,ur,ur->r", block, deviations[i], deviations[j]) for i, j in ((0, 1), (0, 0), (1, 1))
         )
         largest = np.sqrt(squares[0] * squares[1])
         np.divide(product, largest, out=found[part], where=largest > 0)
     return found
-
-
-def _middles(ranks: np.ndarray, block: np.ndarray) -> np.ndarray:
-    """Rank in each resample of each different value, (C, r), less one half."""
-    counts = class_counts(ranks, block)
-    return np.cumsum(counts, axis=0) - counts / 2
 
 
 def resampled_pearson(
@@ -182,13 +181,12 @@ def resampled_pearson(
         array([0.866, 0.   ])
     """
     scores, ratings = checked_pair(scores, ratings)
-    weights = np.asarray(weights, dtype=np.float64)
-    clusters = np.arange(len(scores)) if clusters is None else clusters
+    clusters = np.arange(len(scores)) if clusters is None else np.asarray(clusters)
     x, y = ((values - values.mean()) / (np.ptp(values) or 1) for values in (scores, ratings))
-    sums = (np.bincount(clusters, part, weights.shape[1]) for part in (np.ones(len(x)), x, y, x * x, y * y, x * y))
-    n, sx, sy, sxx, syy, sxy = (weights @ part for part in sums)
-    n = np.maximum(n, 1)
-    spread = np.maximum(sxx - sx * sx / n, 0), np.maximum(syy - sy * sy / n, 0)
-    largest = np.sqrt(spread[0] * spread[1])
-    varied = (spread[0] > 1e-12 * sxx) & (spread[1] > 1e-12 * syy)  # less is rounding: constant
-    return np.divide(sxy - sx * sy / n, largest, out=np.zeros(len(weights)), where=varied)
+    terms = np.stack([np.ones(len(x)), x, y, x * x, y * y, x * y], axis=1)
+    n, sx, sy, sxx, syy, sxy = resampled_sums(terms, np.asarray(weights), clusters).T
+    n = np.maximum(n, 1)  # of an empty resample the sums are 0
+    spreads = np.maximum(sxx - sx * sx / n, 0), np.maximum(syy - sy * sy / n, 0)
+    varied = (spreads[0] > _ROUNDING * sxx) & (spreads[1] > _ROUNDING * syy)
+    largest = np.sqrt(spreads[0] * spreads[1])
+    return np.divide(sxy - sx * sy / n, largest, out=np.zeros(len(n)), where=varied)

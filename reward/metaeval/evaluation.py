@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from reward.metaeval.benchmarks.forms import Benchmark
-from reward.metaeval.columns import Scores, checked_scores, checked_statistic, make_table
+from reward.metaeval.columns import Scores, check_scores, check_statistic, make_table, tie_rule
 from reward.metaeval.intervals import RESAMPLES, Interval, percentile_interval
 from reward.metaeval.resampling import draw_clusters
 
@@ -18,19 +18,23 @@ __all__ = ["Evaluation", "evaluate"]
 class Evaluation:
     """What `evaluate` found.
 
+    Columns are the aspects and, if several, "mean"; of pairs the categories and, if several, "mean" (over the
+    categories) and "overall" (all pairs together), in an arena without "mean"; of quadruples "text", "image", "group".
+
     Args:
         statistic: which one the estimates are of.
-        estimates: {column: estimate with its 95 % interval}. Columns are the aspects and, if several, "mean"; of pairs
-            the categories and, if several, "mean" (over the categories) and "overall" (over all pairs), in an arena
-            without "mean"; of quadruples "text", "image" and "group".
+        estimates: {column: estimate with its 95 % interval}.
         headline: the column to rank metrics by.
         scored: items that count: those with all their scores.
         items: items of the benchmark.
-        ties: {column: share of ties}: of pairs of captions with equal scores, of pairs or quadruples with an equal
-            comparison, or of battles that the metric calls a tie.
-        details: {column: {statistic: value}}: tau_b, tau_c, spearman, pearson; or accuracy, auc, ap.
-        replicates: {column: the statistic on each resample (R,)}; two evaluations with the same items scored and the
-            same seed met the same resamples.
+        images: different ones of the items that count; the bootstrap draws them.
+        counts: {column: judgments, pairs or quadruples}; "mean" has none.
+        ties: {column: share of ties, 0 to 1}: of pairs of captions with equal scores; of pairs or quadruples with an
+            equal comparison; of battles that the metric calls a tie. "mean" has none.
+        tie_rule: what a tie counts, in words.
+        details: {column: {statistic: value}}: tau_b, tau_c, spearman, pearson; or accuracy, auc, ap. "mean" has none.
+        replicates: {column: the statistic on each resample (R,)}. Two evaluations with the same seed that scored the
+            same items met the same resamples.
     """
 
     statistic: str
@@ -38,7 +42,10 @@ class Evaluation:
     headline: str
     scored: int
     items: int
+    images: int
+    counts: dict[str, int]
     ties: dict[str, float]
+    tie_rule: str
     details: dict[str, dict[str, float]]
     replicates: dict[str, np.ndarray] = field(repr=False)
 
@@ -53,16 +60,20 @@ def evaluate(
 ) -> Evaluation:
     """Agreement of a metric's scores with the human judgments of a benchmark.
 
+    Of rated captions, `BenchmarkSpec.judgments` says whether each rater's rating counts by itself, with the caption's
+    score repeated, or their mean. Where captions are correct or incorrect, pairs that people call a tie do not count.
+    In an arena battles against the source `human` do not count, and the threshold for ties is set once, on all battles.
+
     Args:
         benchmark: the items; see `load_benchmark`.
         scores: (N, K), a row an item and a column a caption, NaN where there is no score; or {aspect: (N, K)}.
         statistic: another one than the benchmark's own: "tau-b", "tau-c", "spearman" or "pearson" of rated captions,
-            "accuracy", "auc", "ap" or "agreement" of pairs; None is the benchmark's own.
-        resamples: of the bootstrap, which draws whole images.
+            "accuracy", "auc", "ap" or "agreement" of pairs; of quadruples the headline. None is the benchmark's own.
+        resamples: of the bootstrap, which draws whole images, among those that occur in the same columns.
         seed: of the bootstrap.
 
     Raises:
-        ValueError: scores of another shape, infinite, or none at all; or no such statistic.
+        ValueError: scores of another shape, infinite, or too few; no such statistic; or resamples below 1.
 
     Example:
         >>> from reward.metaeval.benchmarks import load_benchmark
@@ -72,17 +83,21 @@ def evaluate(
         >>> list(found.estimates), found.headline
         (['descriptiveness', 'relevance', 'fluency', 'mean'], 'mean')
     """
-    statistic = checked_statistic(benchmark, statistic)
-    table = make_table(benchmark, checked_scores(benchmark, scores), statistic)
-    whole = np.ones((1, len(table.strata)))
-    values = table.resampled(np.concatenate([whole, draw_clusters(table.strata, resamples=resamples, seed=seed)]))
+    statistic = check_statistic(benchmark, statistic)
+    table = make_table(benchmark, check_scores(benchmark, scores), statistic)
+    draws = draw_clusters(table.strata, resamples=resamples, seed=seed)
+    whole = np.ones_like(draws[:1])  # each image once: the estimate itself
+    values = table.resampled(np.concatenate([whole, draws]))
     return Evaluation(
         statistic=statistic,
         estimates={name: percentile_interval(found[0], found[1:]) for name, found in values.items()},
         headline=table.headline,
         scored=table.scored,
         items=len(benchmark.items),
+        images=len(table.strata),
+        counts=table.counts,
         ties=table.ties,
+        tie_rule=tie_rule(benchmark, statistic),
         details={
             name: {kind.replace("-", "_"): float(rows.resampled(whole)[0]) for kind, rows in kinds.items()}
             for name, kinds in table.details.items()

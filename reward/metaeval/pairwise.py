@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 
 from reward.metaeval.agreement import MEAN
+from reward.metaeval.classification import resampled_auc
 from reward.metaeval.correlation import checked_pair
-from reward.metaeval.intervals import RESAMPLES, Interval, bootstrap_weights, percentile_interval
+from reward.metaeval.intervals import RESAMPLES, Interval, percentile_interval
+from reward.metaeval.resampling import draw_clusters, number_clusters
 
 __all__ = ["PairwiseResult", "pairwise_accuracy"]
-
-_COLUMNS = 1024  # of the matrix of comparisons that are in memory at once
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,7 @@ class PairwiseResult:
     """What `pairwise_accuracy` found. Tables have one entry a category, and "mean", the mean over the categories.
 
     Args:
-        accuracy: share of pairs whose correct caption scores higher; equal scores count half.
+        accuracy: share of pairs whose correct caption scores higher; equal scores count half, or as `ties` says.
         auc: probability that the correct caption of a pair scores higher than the incorrect caption of any pair of the
             category; equal scores count half.
         pooled_auc: the same over all pairs of all categories.
@@ -75,6 +76,7 @@ def pairwise_accuracy(
     categories: Sequence[str],
     *,
     clusters: Sequence[Hashable] | None = None,
+    ties: Literal["half", "wrong"] = "half",
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> PairwiseResult:
@@ -87,11 +89,12 @@ def pairwise_accuracy(
         correct_scores, incorrect_scores: finite numbers (N,), N at least 2: one pair a row.
         categories: what is wrong with each incorrect caption, N names.
         clusters: what each pair belongs to, such as its image; None takes the pairs as independent.
+        ties: what equal scores count in the accuracy: `"half"` a pair, or nothing, as `"wrong"` ones.
         resamples: of the bootstrap.
         seed: of the bootstrap; see `PairwiseResult.minus`.
 
     Raises:
-        ValueError: other shapes or lengths, a score that is not finite, or a category named "mean".
+        ValueError: other shapes or lengths, a score that is not finite, a category named "mean", or another `ties`.
 
     Example:
         >>> good, bad = np.array([0.9, 0.8, 0.5, 0.2]), np.array([0.1, 0.7, 0.5, 0.6])
@@ -104,29 +107,31 @@ def pairwise_accuracy(
     clusters = list(range(len(correct))) if clusters is None else list(clusters)
     if not len(correct) == len(categories) == len(clusters):
         raise ValueError(f"got {len(categories)} categories and {len(clusters)} clusters for {len(correct)} pairs")
+    if ties not in ("half", "wrong"):
+        raise ValueError(f'ties must be "half" or "wrong", got {ties!r}')
     if MEAN in categories:
         raise ValueError(f"no category may be named {MEAN!r}: the mean over the categories has that name")
-    weights = np.concatenate(
-        [np.ones((1, len(correct))), _stratified_weights(categories, clusters, resamples=resamples, seed=seed)]
-    )
-    wins = (np.sign(correct - incorrect) + 1) / 2
+    draws = _stratified_weights(categories, clusters, resamples=resamples, seed=seed)
+    weights = np.concatenate([np.ones_like(draws[:1]), draws])
+    tied = correct == incorrect
+    wins = np.where(tied, 0.5 if ties == "half" else 0.0, correct > incorrect)
     accuracy: dict[str, np.ndarray] = {}
     auc: dict[str, np.ndarray] = {}
     for name in sorted(set(categories)):
         rows = np.array([category == name for category in categories])
         own = weights[:, rows]
         accuracy[name] = own @ wins[rows] / own.sum(axis=1)
-        auc[name] = _resampled_auc(correct[rows], incorrect[rows], own)
+        auc[name] = _auc(correct[rows], incorrect[rows], own)
     for table in (accuracy, auc):
         table[MEAN] = np.mean(list(table.values()), axis=0)
-    tied = Counter(category for category, win in zip(categories, wins, strict=True) if win == 0.5)
+    equal = Counter(category for category, tie in zip(categories, tied, strict=True) if tie)
     pairs = Counter(categories)
     return PairwiseResult(
         accuracy={name: _interval(values) for name, values in accuracy.items()},
         auc={name: _interval(values) for name, values in auc.items()},
-        pooled_auc=_interval(_resampled_auc(correct, incorrect, weights)),
+        pooled_auc=_interval(_auc(correct, incorrect, weights)),
         pairs={name: pairs[name] for name in accuracy if name != MEAN},
-        ties={name: tied[name] for name in accuracy if name != MEAN},
+        ties={name: equal[name] for name in accuracy if name != MEAN},
         rows=tuple(zip(categories, clusters, strict=True)),
         seed=seed,
         replicates={name: values[1:] for name, values in accuracy.items()},
@@ -138,30 +143,19 @@ def _interval(values: np.ndarray) -> Interval:
     return percentile_interval(values[0], values[1:])
 
 
+def _auc(correct: np.ndarray, incorrect: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """ROC AUC of correct and incorrect captions, (R,), from how often each resample holds each pair, (R, N)."""
+    labels = np.repeat([1, 0], len(correct))
+    pairs = np.tile(np.arange(len(correct)), 2)
+    return resampled_auc(np.concatenate([correct, incorrect]), labels, weights, clusters=pairs)
+
+
 def _stratified_weights(
     categories: Sequence[str], clusters: Sequence[Hashable], *, resamples: int, seed: int
 ) -> np.ndarray:
-    """`bootstrap_weights` (R, N) drawn apart for the clusters of each set of categories."""
-    found: dict[Hashable, set[str]] = {}
-    for category, cluster in zip(categories, clusters, strict=True):
-        found.setdefault(cluster, set()).add(category)
-    strata: dict[tuple[str, ...], list[int]] = {}
-    for row, cluster in enumerate(clusters):
-        strata.setdefault(tuple(sorted(found[cluster])), []).append(row)
-    weights = np.empty((resamples, len(clusters)))
-    for number, (_, rows) in enumerate(sorted(strata.items())):
-        own_seed = int(np.random.default_rng((seed, number)).integers(2**32))
-        weights[:, rows] = bootstrap_weights(
-            len(rows), resamples=resamples, seed=own_seed, clusters=[clusters[row] for row in rows]
-        )
-    return weights
-
-
-def _resampled_auc(correct: np.ndarray, incorrect: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """ROC AUC (R,) of R resamples in which pair i occurs `weights[r, i]` times."""
-    total = np.zeros(len(weights))
-    for start in range(0, len(correct), _COLUMNS):
-        part = slice(start, start + _COLUMNS)
-        wins = (np.sign(correct[:, None] - incorrect[part]) + 1) / 2
-        total += ((weights @ wins) * weights[:, part]).sum(axis=1)
-    return total / weights.sum(axis=1) ** 2
+    """How often each resample holds each pair (R, N); clusters are drawn among those of the same categories."""
+    members = number_clusters(clusters)
+    found: list[set[str]] = [set() for _ in range(members.max() + 1)]
+    for category, cluster in zip(categories, members, strict=True):
+        found[cluster].add(category)
+    return draw_clusters([tuple(sorted(names)) for names in found], resamples=resamples, seed=seed)[:, members]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["Concordance", "Rows", "class_counts", "draw_clusters", "number_clusters"]
+__all__ = ["Classes", "Concordance", "Rows", "draw_clusters", "number_clusters", "resampled_sums"]
 
 _CELLS = 2**20  # of a block of weights: rows times resamples, 8 MB
 
@@ -32,23 +32,49 @@ def draw_clusters(strata: Sequence[tuple[str, ...]], *, resamples: int, seed: in
         seed: of the draws.
 
     Returns:
-        Whole numbers as floats, (R, K).
+        Small whole numbers, (R, K).
+
+    Raises:
+        ValueError: no cluster, or resamples below 1.
 
     Example:
-        >>> draw_clusters([("a",), ("a",), ("b",)], resamples=3, seed=0).sum(axis=1)
-        array([3., 3., 3.])
+        >>> draw_clusters([("a",), ("a",), ("b",)], resamples=3, seed=0)[:, 2].tolist()
+        [1, 1, 1]
     """
-    weights = np.empty((resamples, len(strata)))
+    if not strata or resamples < 1:
+        raise ValueError(f"need at least one cluster and one resample, got {len(strata)} and {resamples}")
+    weights = np.empty((resamples, len(strata)), dtype=np.int16)  # a cluster is drawn once on average
     of_stratum: dict[tuple[str, ...], list[int]] = {}
     for cluster, stratum in enumerate(strata):
         of_stratum.setdefault(stratum, []).append(cluster)
     for number, (_, members) in enumerate(sorted(of_stratum.items())):
         own_seed = int(np.random.default_rng((seed, number)).integers(2**32))
         count = len(members)
-        weights[:, members] = np.random.default_rng(own_seed).multinomial(
-            count, np.full(count, 1 / count), size=resamples
-        )
+        draws = np.random.default_rng(own_seed).multinomial(count, np.full(count, 1 / count), size=resamples)
+        weights[:, members] = draws
     return weights
+
+
+def resampled_sums(values: np.ndarray, weights: np.ndarray, clusters: np.ndarray) -> np.ndarray:
+    """Sums of values over each resample.
+
+    Args:
+        values: (N, M).
+        weights: how often each resample holds each cluster, (R, K).
+        clusters: number of each row's cluster, (N,).
+
+    Returns:
+        Floats (R, M).
+
+    Example:
+        >>> resampled_sums(np.array([[1.0], [2.0], [4.0]]), np.array([[1, 1], [2, 0]]), np.array([0, 0, 1]))
+        array([[7.],
+               [6.]])
+    """
+    totals = np.stack([np.bincount(clusters, column, weights.shape[1]) for column in values.T], axis=1)
+    step = max(8, _CELLS // len(totals))
+    parts = [weights[start : start + step] for start in range(0, len(weights), step)]
+    return np.concatenate([part.astype(np.float64) @ totals for part in parts])
 
 
 @dataclass(frozen=True)
@@ -75,7 +101,7 @@ class Rows:
         Raises:
             ValueError: weights or clusters have other shapes.
         """
-        weights = np.asarray(weights, dtype=np.float64)
+        weights = np.asarray(weights)
         if clusters is None:
             if weights.ndim != 2 or weights.shape[1] != len(first):
                 raise ValueError(f"weights must have shape (R, {len(first)}), got {weights.shape}")
@@ -95,7 +121,8 @@ class Rows:
         step = max(8, _CELLS // len(self.counts))
         for start in range(0, len(self.weights), step):
             part = slice(start, min(start + step, len(self.weights)))
-            yield part, np.ascontiguousarray(self.weights[part].T)[self.clusters] * self.counts[:, None]
+            by_cluster = np.ascontiguousarray(self.weights[part].T, dtype=np.float64)
+            yield part, by_cluster[self.clusters] * self.counts[:, None]
 
 
 class Concordance:
@@ -147,9 +174,19 @@ class Concordance:
         return 2 * found
 
 
-def class_counts(ranks: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """How often each rank occurs in each resample, (C, r), from ranks (U,) and weights of the rows (U, r)."""
-    order = np.argsort(ranks, kind="stable")
-    ordered = ranks[order]
-    starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])
-    return np.add.reduceat(weights[order], starts, axis=0)
+class Classes:
+    """Counts how often each different value occurs in resamples.
+
+    Args:
+        ranks: of the rows' values among the different ones, from 0 on, none left out, (U,).
+    """
+
+    def __init__(self, ranks: np.ndarray) -> None:
+        self._order = np.argsort(ranks, kind="stable")
+        ordered = ranks[self._order]
+        self._starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])
+
+    def counts(self, weights: np.ndarray) -> np.ndarray:
+        """Sum of the weights (U, r) of the rows of each value, (C, r)."""
+        ordered = weights[self._order]
+        return ordered if len(self._starts) == len(ordered) else np.add.reduceat(ordered, self._starts, axis=0)

@@ -8,11 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from reward.metaeval.benchmarks.forms import Benchmark
-from reward.metaeval.columns import Scores, checked_scores, checked_statistic, make_table, with_mean
+from reward.metaeval.columns import Scores, Table, check_scores, check_statistic, make_table, with_mean
 from reward.metaeval.intervals import RESAMPLES, Interval, percentile_interval
 from reward.metaeval.resampling import draw_clusters
 
 __all__ = ["Difference", "compare", "holm"]
+
+_ROUNDING = 1e-12  # makes no difference smaller than another
 
 
 @dataclass(frozen=True)
@@ -25,8 +27,9 @@ class Difference:
         differences: {column: first minus second, with the 95 % interval of the paired bootstrap}.
         p_values: {column: two-sided p of the paired permutation test}.
         headline: the column to rank metrics by.
-        scored: items that both have scored.
+        scored: items that count and that both have scored.
         items: items of the benchmark.
+        images: different ones of the items that count; the bootstrap draws them, and the test exchanges them.
     """
 
     statistic: str
@@ -37,6 +40,7 @@ class Difference:
     headline: str
     scored: int
     items: int
+    images: int
 
 
 def compare(
@@ -51,22 +55,23 @@ def compare(
 ) -> Difference:
     """Difference between two metrics on a benchmark, on the items that both have scored.
 
-    The bootstrap draws whole images, the same for both metrics. The permutation test exchanges what the two metrics
-    say of an image, for each image with probability 1/2, and asks how often the difference is then as large as it is.
-    Scores are first put on one scale: ranks, or z-scores for Pearson's correlation; where each item is right or wrong,
-    that is what is exchanged.
+    The paired bootstrap draws whole images, the same for both metrics. The paired permutation test exchanges what the
+    two metrics say of an image, for each image with probability 1/2, and counts how often the difference is then at
+    least as large as it is. For that, scores are first put on one scale: ranks, or z-scores for Pearson's correlation;
+    where an item is right or wrong (accuracy, agreement, Winoground), that is what is exchanged.
 
     Args:
-        benchmark, first_scores, second_scores, statistic: as for `evaluate`.
+        benchmark, statistic: as for `evaluate`.
+        first_scores, second_scores: of two metrics, as for `evaluate`.
         resamples: of the bootstrap.
-        permutations: R of the test, whose p is (1 + number as large) / (1 + R).
+        permutations: R of the test, whose p is (1 + number at least as large) / (1 + R).
         seed: of both.
 
     Raises:
-        ValueError: as for `evaluate`, or no item has scores of both.
+        ValueError: as for `evaluate`, or too few items have scores of both.
 
     Source: Deutsch, Dror, Roth, "A Statistical Analysis of Summarization Evaluation Metrics Using Resampling Methods",
-        2021, for the permutation of standardised scores (PERM-BOTH).
+        2021, for permutations of standardised scores.
 
     Example:
         >>> from reward.metaeval.benchmarks import load_benchmark
@@ -76,30 +81,23 @@ def compare(
         >>> compare(scenes, human, chance, resamples=99, permutations=99).p_values["mean"]
         0.01
     """
-    statistic = checked_statistic(benchmark, statistic)
+    if permutations < 1:
+        raise ValueError(f"permutations must be at least 1, got {permutations}")
+    statistic = check_statistic(benchmark, statistic)
     given = [
-        checked_scores(benchmark, first_scores, "the first metric's scores"),
-        checked_scores(benchmark, second_scores, "the second metric's scores"),
+        check_scores(benchmark, first_scores, "the first metric's scores"),
+        check_scores(benchmark, second_scores, "the second metric's scores"),
     ]
     for name in given[0]:
-        lost = np.isnan(given[0][name]).any(axis=1) | np.isnan(given[1][name]).any(axis=1)
+        lost = np.logical_or(*(np.isnan(scores[name]).any(axis=1, keepdims=True) for scores in given))
         for scores in given:
-            scores[name] = _scaled(np.where(lost[:, None], np.nan, scores[name]), statistic)
+            scores[name] = _on_one_scale(np.where(lost, np.nan, scores[name]), statistic)
     first, second = (make_table(benchmark, scores, statistic) for scores in given)
-    clusters = len(first.strata)
-    weights = np.concatenate([np.ones((1, clusters)), draw_clusters(first.strata, resamples=resamples, seed=seed)])
+    draws = draw_clusters(first.strata, resamples=resamples, seed=seed)
+    weights = np.concatenate([np.ones_like(draws[:1]), draws])  # first each image once: the difference itself
     values = [table.resampled(weights) for table in (first, second)]
     differences = {name: values[0][name] - values[1][name] for name in values[0]}
-    swapped = np.random.default_rng((seed, 1)).integers(0, 2, (permutations, clusters)).astype(np.float64)
-    kept = 1 - swapped
-    pooled = {name: column.joined(second.columns[name], clusters) for name, column in first.columns.items()}
-    permuted = with_mean(
-        {
-            name: column.resampled(np.hstack([kept, swapped])) - column.resampled(np.hstack([swapped, kept]))
-            for name, column in pooled.items()
-        },
-        first.averaged,
-    )
+    permuted = _permuted_differences(first, second, permutations, seed)
     return Difference(
         statistic=statistic,
         first={name: float(found[0]) for name, found in values[0].items()},
@@ -109,16 +107,31 @@ def compare(
         headline=first.headline,
         scored=first.scored,
         items=len(benchmark.items),
+        images=len(first.strata),
     )
 
 
 def holm(p_values: Mapping[str, float]) -> dict[str, float]:
-    """p-values of several comparisons, corrected by Holm's method so that all hold together.
+    """p-values of several comparisons, corrected by Holm's method: the chance of any false discovery stays below them.
+
+    Args:
+        p_values: {comparison: p in [0, 1]}.
+
+    Returns:
+        {comparison: corrected p}, in the same order.
+
+    Raises:
+        ValueError: a value that is no probability.
+
+    Source: Holm, "A Simple Sequentially Rejective Multiple Test Procedure", 1979.
 
     Example:
         >>> holm({"a": 0.01, "b": 0.04, "c": 0.03})
         {'a': 0.03, 'b': 0.06, 'c': 0.06}
     """
+    for name, p in p_values.items():
+        if not 0 <= p <= 1:
+            raise ValueError(f"the p-value of {name!r} must be in [0, 1], got {p}")
     corrected, largest = {}, 0.0
     for place, name in enumerate(sorted(p_values, key=p_values.__getitem__)):
         largest = min(1.0, max(largest, (len(p_values) - place) * p_values[name]))
@@ -126,13 +139,30 @@ def holm(p_values: Mapping[str, float]) -> dict[str, float]:
     return {name: corrected[name] for name in p_values}
 
 
+def _permuted_differences(first: Table, second: Table, permutations: int, seed: int) -> dict[str, np.ndarray]:
+    """{column: difference under each permutation (R,)}.
+
+    The rows of both metrics are put side by side, those of the second in clusters of their own. A permutation then
+    gives weight 1 to one of the two clusters of each image, and the other metric is what is left: no row is moved.
+    """
+    clusters = len(first.strata)
+    rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(1,)))  # apart from the bootstrap's
+    swapped = rng.integers(0, 2, (permutations, clusters), dtype=np.int8)
+    one, other = np.hstack([1 - swapped, swapped]), np.hstack([swapped, 1 - swapped])
+    found = {}
+    for name, column in first.columns.items():
+        both = column.joined(second.columns[name], clusters)
+        found[name] = both.resampled(one) - both.resampled(other)
+    return with_mean(found, first.averaged)
+
+
 def _p_value(difference: float, permuted: np.ndarray) -> float:
-    as_large = np.abs(permuted) >= abs(difference) - 1e-12  # rounding makes no difference smaller
+    as_large = np.abs(permuted) >= abs(difference) - _ROUNDING
     return float((1 + as_large.sum()) / (1 + len(permuted)))
 
 
-def _scaled(scores: np.ndarray, statistic: str) -> np.ndarray:
-    """Scores on the scale on which two metrics are exchanged."""
+def _on_one_scale(scores: np.ndarray, statistic: str) -> np.ndarray:
+    """Scores as the metrics' scores are exchanged; the statistic of one metric stays what it is."""
     from scipy.stats import rankdata
 
     if statistic == "pearson":
