@@ -1,6 +1,6 @@
 """Benchmarks of human judgments, each read from its published files into one of three forms."""
 
-from reward.metaeval.benchmarks.catalogue import benchmark_spec, list_benchmarks, load_benchmark
+from reward.metaeval.benchmarks.catalogue import benchmark_spec, benchmark_table, list_benchmarks, load_benchmark
 from reward.metaeval.benchmarks.forms import (
     OVERALL,
     Benchmark,
@@ -20,6 +20,7 @@ __all__ = [
     "Quadruple",
     "RatedCaption",
     "benchmark_spec",
+    "benchmark_table",
     "list_benchmarks",
     "load_benchmark",
 ]

@@ -63,13 +63,15 @@ def load_benchmark(
         data: the file or folder that holds it; None takes it from the Hub where it is known to be there.
         part: which part of it; None takes the first of `BenchmarkSpec.parts`.
         images: folder in which relative image paths start; None is the folder of the data.
-        limit: only the first so many items.
+        limit: only the first so many items, at least 1.
 
     Raises:
         DataError: no such benchmark or part, or its files are not there or not as they should be; the message says
             which files are needed, where they come from and under which licence.
     """
     spec = benchmark_spec(name)
+    if limit is not None and limit < 1:
+        raise DataError(f"limit must be at least 1, got {limit}")
     if part is None:
         part = spec.parts[0] if spec.parts else ""
     elif part not in spec.parts:

@@ -37,7 +37,7 @@ SPECS = (
         origin="the authors (Aditya, Yang, Baral, Fermuller, Aloimonos 2015) publish the sheets on the page of their "
         "scene description graphs",
         hub="yuwd/Composite",
-        hub_files=("README.md", "data/test-*", "test-*", "default/test-*"),
+        hub_files=("README.md", "*.parquet"),
     ),
 )
 

@@ -45,7 +45,7 @@ SPECS = (
         origin=_ORIGIN,
         licence=_LICENCE,
         hub="yuwd/Flickr8k-HumanEval",
-        hub_files=("README.md", "expert/*"),
+        hub_files=("README.md", "*expert*"),
         checked="published",
     ),
     BenchmarkSpec(
@@ -64,7 +64,7 @@ SPECS = (
         origin=_ORIGIN,
         licence=_LICENCE,
         hub="yuwd/Flickr8k-HumanEval",
-        hub_files=("README.md", "crowdflower/*"),
+        hub_files=("README.md", "*crowdflower*"),
     ),
 )
 

@@ -9,7 +9,7 @@ from typing import TypeAlias
 import numpy as np
 
 from reward.errors import InvalidSampleError
-from reward.samples import CaptionSample, ImageLike
+from reward.samples import CaptionSample, ImageLike, is_blank
 
 __all__ = ["OVERALL", "Benchmark", "BenchmarkSpec", "CaptionPair", "Item", "Quadruple", "RatedCaption"]
 
@@ -179,6 +179,7 @@ class Benchmark:
                 captions = item.captions if isinstance(item, CaptionPair) else (item.candidate,)
                 pairs = [(caption, item.image) for caption in captions]
             given = () if isinstance(item, Quadruple) or not references else item.references
+            given = tuple(text for text in given if not is_blank(text))
             for caption, image in pairs:
                 try:
                     found.append(CaptionSample(caption, image=image, references=given))

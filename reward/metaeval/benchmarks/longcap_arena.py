@@ -28,7 +28,7 @@ SPECS = (
         "file_name, image, refs, cand and score; or a .jsonl file with image, candidate, references and "
         "ratings {aspect: list} a line",
         origin="the authors of VELA (Matsuda, Wada, Hirano, Otsuki, Sugiura 2025), on the Hub",
-        licence="BSD 3-Clause Clear, says its paper; its images are of SA-1B, which has its own terms",
+        licence="BSD 3-Clause Clear, say its paper and its card; its images are of SA-1B, which has its own terms",
         hub="Ka2ukiMatsuda/LongCap-Arena",
         hub_files=("README.md", "{split}.*", "*/{split}.*"),
         parts=("TestA", "TestB", "val", "test", "train"),

@@ -16,10 +16,10 @@ from reward.metaeval.benchmarks import (
     Quadruple,
     RatedCaption,
     benchmark_spec,
+    benchmark_table,
     list_benchmarks,
     load_benchmark,
 )
-from reward.metaeval.benchmarks.catalogue import benchmark_table
 
 EXTERNAL = [name for name in list_benchmarks() if benchmark_spec(name).checked != "own"]
 RATED = [name for name in EXTERNAL if benchmark_spec(name).form is RatedCaption]
@@ -80,6 +80,8 @@ def test_unknown_names_parts_and_folders(tmp_path: Path) -> None:
         load_benchmark("composite", tmp_path, part="test")
     with pytest.raises(DataError, match=r"no folder .*absent of images"):
         load_benchmark("composite", tmp_path, images=tmp_path / "absent")
+    with pytest.raises(DataError, match="limit must be at least 1, got 0"):
+        load_benchmark("scenes", limit=0)
 
 
 def test_table_has_a_row_for_each() -> None:
@@ -108,6 +110,11 @@ def test_columns_are_those_that_every_item_has_a_place_for() -> None:
 
 
 def test_captions_that_no_metric_can_score_are_none() -> None:
+    rated = [RatedCaption(text, {"overall": (1.0,)}, references=("\u200b", "A dog.")) for text in ("A.", " ", "\ud800")]
+    first, *others = Benchmark(benchmark_spec("vicr"), rated).samples()
+    assert first is not None
+    assert first.references == ("A dog.",)
+    assert others == [None, None]
     benchmark = load_benchmark("scenes", limit=2)
     one, two = benchmark.samples()
     assert one is not None

@@ -177,10 +177,19 @@ def test_bad_json(tmp_path: Path, name: str, data: Any, message: str) -> None:
 
 
 @pytest.mark.skipif(not DATA.exists(), reason="the published ratings and scores are not here")
-def test_published_data_have_5664_pairs() -> None:
+def test_published_data_have_5664_pairs_in_either_form(tmp_path: Path) -> None:
     benchmark = load_benchmark("flickr8k-expert", DATA)
     assert len(benchmark.items) == 5664
     assert benchmark.column_names == ("fleur_raw", "fleur")
     items = [item for item in benchmark.items if isinstance(item, RatedCaption)]
     assert {len(item.ratings["overall"]) for item in items} == {3}
     assert not any(item.candidate in item.references for item in items)
+    data: dict[str, Any] = {}
+    for item in items:
+        key = item.image_id.removesuffix(".jpg")
+        data.setdefault(key, entry(item.image_id, list(item.references)))["human_judgement"] += [
+            {"image_id": key, "caption": item.candidate, "rating": rating} for rating in item.ratings["overall"]
+        ]
+    (tmp_path / "flickr8k.json").write_text(json.dumps(data))
+    again = summary(tmp_path, "flickr8k-expert")
+    assert sorted(again) == sorted(summary(DATA, "flickr8k-expert"))
