@@ -34,6 +34,13 @@ class Grid:
     rows: tuple[tuple[str, ...], ...]
     best: int | None = None
 
+    def markdown(self) -> str:
+        """As a Markdown table, without the title."""
+        lines = [_line(self.heads), "|---" * len(self.heads) + "|"]
+        for number, row in enumerate(self.rows):
+            lines.append(_line([f"**{cell}**" for cell in row] if number == self.best else row))
+        return "\n".join(lines)
+
 
 def percent(interval: Interval | None) -> str:
     """An estimate times 100, as papers give it.
@@ -110,11 +117,7 @@ def markdown(tables: Sequence[BenchTable], *, command: str, seed: int, resamples
     """The whole bench as a Markdown page."""
     parts = ["# Agreement with human judgments", f"`{command}`"]
     for grid in grids(tables):
-        parts.append(f"## {grid.title}")
-        lines = [_line(grid.heads), "|---" * len(grid.heads) + "|"]
-        for number, row in enumerate(grid.rows):
-            lines.append(_line([f"**{cell}**" for cell in row] if number == grid.best else row))
-        parts.append("\n".join(lines))
+        parts += [f"## {grid.title}", grid.markdown()]
     parts += ["\n".join(f"- {note}" for note in notes(tables, resamples=resamples))]
     parts.append(f"Seed {seed}; " + ", ".join(f"{name} {number}" for name, number in versions().items()) + ".")
     return "\n\n".join(parts) + "\n"

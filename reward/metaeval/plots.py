@@ -14,11 +14,11 @@ from reward.metaeval.benchmarks import CaptionPair, RatedCaption
 from reward.metaeval.intervals import Interval
 from reward.optional import require
 
-__all__ = ["bar_plot", "score_plots"]
+__all__ = ["BEST", "INK", "PLAIN", "SOFT", "bar_plot", "blank_figure", "page_svg", "score_plots"]
 
-# Colours that stand for those of the page, which may be light or dark; `_svg` puts the page's names in their place.
-_INK, _SOFT, _BEST, _PLAIN = "#010101", "#020202", "#030303", "#040404"
-_NAMES = {_INK: "var(--ink)", _SOFT: "var(--soft)", _BEST: "var(--ours)", _PLAIN: "var(--plain)"}
+# Colours that stand for those of the page, which may be light or dark; `page_svg` puts the page's names in their place.
+INK, SOFT, BEST, PLAIN = "#010101", "#020202", "#030303", "#040404"
+_NAMES = {INK: "var(--ink)", SOFT: "var(--soft)", BEST: "var(--ours)", PLAIN: "var(--plain)"}
 _POINTS = "#4f78f0"  # in a picture inside the SVG, where the page has no say
 _MOST_POINTS = 4000  # of a scatter: more only blacken it
 
@@ -38,20 +38,20 @@ def bar_plot(rows: Mapping[str, Interval], *, best: str | None = None, unit: str
         >>> "<svg" in bar_plot({"vela": Interval(0.5, 0.4, 0.6)}, best="vela")
         True
     """
-    figure, axes = _figure(0.45 + 0.32 * len(rows) + (0.2 if unit else 0))
+    figure, axes = blank_figure(0.45 + 0.32 * len(rows) + (0.2 if unit else 0))
     labels = list(rows)
     values = np.array([[100 * each for each in (row.value, row.low, row.high)] for row in rows.values()])
     value, low, high = values.T
     # An estimate may lie outside its percentile interval; an error bar cannot have a negative length.
     errors = np.stack([np.maximum(value - low, 0), np.maximum(high - value, 0)])
-    colours = [_BEST if label == best else _PLAIN for label in labels]
-    axes.barh(range(len(labels)), value, xerr=errors, color=colours, ecolor=_INK, height=0.6, error_kw={"lw": 1})
+    colours = [BEST if label == best else PLAIN for label in labels]
+    axes.barh(range(len(labels)), value, xerr=errors, color=colours, ecolor=INK, height=0.6, error_kw={"lw": 1})
     axes.set_yticks(range(len(labels)), labels)
     axes.invert_yaxis()
-    axes.axvline(0, color=_SOFT, lw=0.8)
-    axes.grid(axis="x", color=_SOFT, alpha=0.25, lw=0.6)
+    axes.axvline(0, color=SOFT, lw=0.8)
+    axes.grid(axis="x", color=SOFT, alpha=0.25, lw=0.6)
     axes.set_xlabel(unit)
-    return _svg(figure, axes)
+    return page_svg(figure, axes)
 
 
 def score_plots(table: BenchTable, row: BenchRow) -> dict[str, str]:
@@ -91,7 +91,7 @@ def score_plots(table: BenchTable, row: BenchRow) -> dict[str, str]:
 
 def _scatter(x_values: np.ndarray, y_values: np.ndarray, random: np.random.Generator | None, *, x: str, y: str) -> str:
     """Points; with `random`, x values are shaken a little, since ratings are few whole numbers."""
-    figure, axes = _figure(2.6, width=3.6)
+    figure, axes = blank_figure(2.6, width=3.6)
     there = np.isfinite(x_values) & np.isfinite(y_values)
     x_values, y_values = x_values[there], y_values[there]
     shown = x_values
@@ -102,14 +102,19 @@ def _scatter(x_values: np.ndarray, y_values: np.ndarray, random: np.random.Gener
     axes.scatter(shown, y_values, s=size, color=_POINTS, alpha=0.45, lw=0, rasterized=True)
     if random is None and len(shown):
         ends = [min(shown.min(), y_values.min()), max(shown.max(), y_values.max())]
-        axes.plot(ends, ends, color=_SOFT, lw=0.8)  # above the line, the metric agrees with people
-    axes.grid(color=_SOFT, alpha=0.25, lw=0.6)
+        axes.plot(ends, ends, color=SOFT, lw=0.8)  # above the line, the metric agrees with people
+    axes.grid(color=SOFT, alpha=0.25, lw=0.6)
     axes.set_xlabel(x)
     axes.set_ylabel(y)
-    return _svg(figure, axes)
+    return page_svg(figure, axes)
 
 
-def _figure(height: float, width: float = 6.4) -> tuple[Any, Any]:
+def blank_figure(height: float, width: float = 6.4) -> tuple[Any, Any]:
+    """A figure of that size in inches, and its axes.
+
+    Raises:
+        MissingExtraError: matplotlib is not installed.
+    """
     require("matplotlib", extra="report", purpose="a plot")
     from matplotlib.figure import Figure  # not pyplot, which looks for a screen
 
@@ -117,13 +122,13 @@ def _figure(height: float, width: float = 6.4) -> tuple[Any, Any]:
     return figure, figure.subplots()
 
 
-def _svg(figure: Any, axes: Any) -> str:
+def page_svg(figure: Any, axes: Any) -> str:
     """The figure as text, in the page's font and colours."""
     import matplotlib
 
-    axes.tick_params(colors=_INK, labelsize=8, length=0)
-    axes.xaxis.label.set(color=_SOFT, fontsize=8)
-    axes.yaxis.label.set(color=_SOFT, fontsize=8)
+    axes.tick_params(colors=INK, labelsize=8, length=0)
+    axes.xaxis.label.set(color=SOFT, fontsize=8)
+    axes.yaxis.label.set(color=SOFT, fontsize=8)
     for spine in axes.spines.values():
         spine.set_visible(False)
     buffer = io.StringIO()

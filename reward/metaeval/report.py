@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
@@ -11,12 +11,12 @@ from typing import Any
 
 from reward.errors import OutputError
 from reward.metaeval.bench import BenchTable, title_of
-from reward.metaeval.bench_tables import grids, markdown, notes
+from reward.metaeval.bench_tables import Grid, grids, markdown, notes
 from reward.metaeval.plots import bar_plot, score_plots
 from reward.optional import require
 from reward.scoring.writers import write_atomically
 
-__all__ = ["check_report", "write_report"]
+__all__ = ["check_report", "render_page", "write_report", "write_texts"]
 
 
 def check_report(folder: Path) -> None:
@@ -26,7 +26,7 @@ def check_report(folder: Path) -> None:
         MissingExtraError: matplotlib is not installed.
         OutputError: the folder cannot be made.
     """
-    require("matplotlib", extra="report", purpose="bench.html")
+    require("matplotlib", extra="report", purpose="a report with plots")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -49,25 +49,58 @@ def write_report(folder: Path, tables: Sequence[BenchTable], figures: dict[str, 
         OutputError: a file cannot be written.
     """
     check_report(folder)
+    command, seed, resamples = figures["command"], figures["seed"], figures["resamples"]
+    page = render_page(
+        "bench",
+        "Agreement with human judgments",
+        figures,
+        grids(tables),
+        list(notes(tables, resamples=resamples)),
+        [_plots(table) for table in tables],
+    )
+    text = markdown(tables, command=command, seed=seed, resamples=resamples)
+    return write_texts(folder, "bench", figures, text, page)
+
+
+def render_page(
+    name: str,
+    heading: str,
+    figures: Mapping[str, Any],
+    tables: Sequence[Grid],
+    remarks: Sequence[str],
+    sections: Sequence[Mapping[str, Any]],
+) -> str:
+    """An HTML page that needs no other file.
+
+    Args:
+        name: of the command.
+        heading: of the page.
+        figures: of which the page shows command, versions, seed and resamples.
+        tables: from top to bottom.
+        remarks: below the tables.
+        sections: of plots: {title, bars {heading: SVG}, scatters [(row, aspect, SVG)]}.
+    """
     from jinja2 import Environment, StrictUndefined
 
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     template = environment.from_string(files("reward.metaeval").joinpath("report.html.jinja").read_text("utf-8"))
-    command, seed, resamples = figures["command"], figures["seed"], figures["resamples"]
-    page = folder / "bench.html"
+    return template.render(name=name, heading=heading, figures=figures, grids=tables, notes=remarks, sections=sections)
+
+
+def write_texts(folder: Path, name: str, figures: Mapping[str, Any], text: str, page: str) -> Path:
+    """Writes NAME.json, NAME.md and NAME.html, each whole or not at all; gives the path of the page.
+
+    Raises:
+        OutputError: a file cannot be written.
+    """
     texts = {
-        folder / "bench.json": json.dumps(figures, indent=2, ensure_ascii=False, allow_nan=False) + "\n",
-        folder / "bench.md": markdown(tables, command=command, seed=seed, resamples=resamples),
-        page: template.render(
-            figures=figures,
-            grids=grids(tables),
-            sections=[_plots(table) for table in tables],
-            notes=list(notes(tables, resamples=resamples)),
-        ),
+        folder / f"{name}.json": json.dumps(figures, indent=2, ensure_ascii=False, allow_nan=False) + "\n",
+        folder / f"{name}.md": text,
+        folder / f"{name}.html": page,
     }
-    for path, text in texts.items():
-        write_atomically(path, partial(_write, text=text))
-    return page
+    for path, content in texts.items():
+        write_atomically(path, partial(_write, text=content))
+    return folder / f"{name}.html"
 
 
 def _write(path: Path, text: str) -> None:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from reward.errors import DataError
 from reward.metaeval.benchmarks.files import find_file
 from reward.metaeval.benchmarks.forms import BenchmarkSpec, CaptionPair
 from reward.metaeval.benchmarks.jsonl import is_jsonl, read_pairs
-from reward.metrics.caparena.battles import HUMAN, Record, human_outcome, outcome, read_battles
+from reward.metrics.caparena.battles import HUMAN, Battle, Record, human_outcome, outcome, read_battles
 
-__all__ = ["JUDGE", "SPECS", "load_caparena"]
+__all__ = ["JUDGE", "SPECS", "load_caparena", "pair_of_battle"]
 
 BATTLES = "caparena_annots_eval.json"
 JUDGE = "judge"  # the column of the verdicts that came with the battles
@@ -61,16 +61,36 @@ def load_caparena(path: Path, part: str, images: Path | None) -> Iterator[Captio
         level = battle.record.get("cluster", "")
         if not isinstance(level, str):
             raise DataError(f"{where}: cluster must be text, such as 'level 1', got {level!r:.60}")
-        yield CaptionPair(
-            captions=(battle.caption1, battle.caption2),
-            label=_LABELS[result],
-            image=(images or path.parent) / battle.img,
-            references=() if battle.ref is None else (battle.ref,),
-            image_id=battle.img,
-            category=level,
-            systems=(battle.source1, battle.source2),
-            columns=_numbers(battle.record) | ({JUDGE: _verdict(battle.record)} if judged else {}),
-        )
+        columns = {JUDGE: _verdict(battle.record)} if judged else {}
+        yield pair_of_battle(battle, images or path.parent, _LABELS[result], level, columns)
+
+
+def pair_of_battle(
+    battle: Battle,
+    images: Path,
+    label: int | None = None,
+    level: str = "",
+    columns: Mapping[str, tuple[float, float]] | None = None,
+) -> CaptionPair:
+    """A battle as a pair of captions, with its fields that hold two numbers as score columns.
+
+    Args:
+        battle: the battle.
+        images: folder of the images.
+        label: as for `CaptionPair`.
+        level: the category.
+        columns: further score columns.
+    """
+    return CaptionPair(
+        captions=(battle.caption1, battle.caption2),
+        label=label,
+        image=images / battle.img,
+        references=() if battle.ref is None else (battle.ref,),
+        image_id=battle.img,
+        category=level,
+        systems=(battle.source1, battle.source2),
+        columns=_numbers(battle.record) | dict(columns or {}),
+    )
 
 
 def _verdict(record: Record) -> tuple[float, float]:
