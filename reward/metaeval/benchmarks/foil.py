@@ -40,6 +40,7 @@ SPECS = (
         files=f"{NOCAPS} or a folder that holds it, or a .jsonl file with category, image, captions, label and "
         "references a line; and the folder of the nocaps validation images (--images, images=)",
         origin="the repository of ALOHa (DavidMChan/aloha, data/; Petryk and others 2024); images from nocaps.org",
+        licence="none found for the foils; the captions of nocaps are CC BY 2.0, says the card of HuggingFaceM4/NoCaps",
     ),
 )
 

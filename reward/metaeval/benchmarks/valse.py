@@ -34,6 +34,7 @@ SPECS = (
         "(--images, images=), together or in one folder for each value of the field dataset",
         origin="the repository Heidelberg-NLP/VALSE, data/ (Parcalabescu and others 2022); images from the data sets "
         "that the files name: Visual7W, COCO, SWiG and VisDial",
+        licence="none stated in its readme; a copy on the Hub, Mayfull/valse_vlms, says MIT",
         parts=(ALL, WITHOUT),
     ),
 )
@@ -43,8 +44,7 @@ def load_valse(path: Path, part: str, images: Path | None) -> Iterator[CaptionPa
     """Reads the files, or one of them; the caption comes before its foil, and the category is the file's name.
 
     Only valid foils are read: those of whose pairs two annotators of three chose the caption, as the authors ask. The
-    part `"without coreference"` leaves out the two files whose texts are questions with answers, as BEiTScore's paper
-    does.
+    part `"without coreference"` leaves out the two files whose texts do not read like captions, as BEiTScore's paper does.
 
     Raises:
         DataError: files that are missing or not as they should be.
