@@ -44,7 +44,8 @@ def load_valse(path: Path, part: str, images: Path | None) -> Iterator[CaptionPa
     """Reads the files, or one of them; the caption comes before its foil, and the category is the file's name.
 
     Only valid foils are read: those of whose pairs two annotators of three chose the caption, as the authors ask. The
-    part `"without coreference"` leaves out the two files whose texts do not read like captions, as BEiTScore's paper does.
+    part `"without coreference"` leaves out the two files whose texts do not read like captions, as BEiTScore's paper
+    does.
 
     Raises:
         DataError: files that are missing or not as they should be.

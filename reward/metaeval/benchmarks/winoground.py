@@ -32,8 +32,8 @@ SPECS = (
         ".parquet file with these columns and encoded images; or a .jsonl file with images and captions, two each, a "
         "line",
         origin="facebook/winoground on the Hub, whose terms have to be accepted there first (Thrush and others 2022)",
-        licence="Meta Images Research License, say those who hold it: for evaluation only, not to be passed on; its text "
-        "is license_agreement.txt in the repository",
+        licence="Meta Images Research License, say those who hold it: for evaluation only, not to be passed on; its "
+        "text is license_agreement.txt in the repository",
         hub="facebook/winoground",
         hub_files=("data/*",),
     ),
