@@ -1,0 +1,76 @@
+"""Small benchmark files in the common forms, with images of one colour."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from reward import registry
+from reward.metrics.base import MetricSpec
+from tests.picture_scorer import SPEC as PICTURE
+
+WORDS = ("red", "dog", "runs", "on", "green", "grass", "near", "water", "today", "fast")
+
+
+def write_rated(
+    folder: Path, count: int, *, images: int = 5, change: Callable[[dict[str, Any]], None] | None = None
+) -> Path:
+    """`count` captions of growing length, rated by their length with some noise; columns "good" and "bad"."""
+    _draw(folder, images)
+    rows = []
+    for number in range(count):
+        words = " ".join(WORDS[: 1 + number % 10])
+        rating = 1 + number % 10 // 3
+        row = {
+            "image": f"{number % images}.png",
+            "candidate": f"{words} {number}",
+            "references": [f"A dog runs on grass {number % images}."],
+            "ratings": [rating, min(4, rating + number % 2), max(1, rating - number % 3 // 2)],
+            "good": rating + number % 2 / 10,
+            "bad": (number * 7) % 5,
+        }
+        if change is not None:
+            change(row)
+        rows.append(row)
+    return _write(folder / "rated.jsonl", rows)
+
+
+def write_pairs(folder: Path, count: int) -> Path:
+    """Pairs of Pascal-50S in two categories: the longer caption is right, but for every fifth pair."""
+    _draw(folder, 4)
+    rows = []
+    for number in range(count):
+        captions = [f"red dog {number}", f"red dog runs on grass {number}"]
+        row = {
+            "category": ("HC", "MM")[number % 2],
+            "image": f"{number % 4}.png",
+            "captions": captions if number % 3 else captions[::-1],
+            "label": int(bool(number % 3)) if number % 5 else int(not number % 3),
+            "references": ["A red dog runs on grass."],
+            "given": [0.2, 0.4],
+        }
+        rows.append(row)
+    return _write(folder / "pairs.jsonl", rows)
+
+
+def use_metrics(patch: pytest.MonkeyPatch, *specs: MetricSpec) -> None:
+    """Makes the registry know the metrics length, unigram and picture, and those given."""
+    known = {name: registry.metric_spec(name) for name in ("length", "unigram")}
+    known |= {spec.name: spec for spec in (PICTURE, *specs)}
+    patch.setattr(registry, "_specs", lambda: known)
+
+
+def _draw(folder: Path, images: int) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for number in range(images):
+        Image.new("RGB", (4, 4), (40 * number, 5, 9)).save(folder / f"{number}.png")
+
+
+def _write(path: Path, rows: list[dict[str, Any]]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path

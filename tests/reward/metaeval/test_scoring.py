@@ -1,0 +1,312 @@
+"""Scoring a benchmark: nothing is scored twice, whatever happened before; bad rows do not spoil good ones."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from reward import CaptionSample, ScoreTable
+from reward.errors import DataError
+from reward.metaeval import scoring
+from reward.metaeval.benchmarks import load_benchmark
+from reward.metaeval.scoring import score_benchmark
+from reward.scoring.dataset import ScoringInterrupted
+from tests import picture_scorer
+from tests.picture_scorer import PictureScorer
+from tests.reward.metaeval.small_benchmarks import use_metrics, write_pairs, write_rated
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture
+def log(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A registry with the metric picture, small chunks, and the file in which each scored caption becomes a line."""
+    use_metrics(monkeypatch)
+    monkeypatch.setattr(scoring, "FIRST_CHUNK", 4)
+    monkeypatch.setattr(scoring, "LARGEST_CHUNK", 4)
+    path = tmp_path / "scored.log"
+    path.touch()
+    monkeypatch.setenv("PICTURE_LOG", str(path))
+    return path
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    return write_rated(tmp_path / "a folder", 30)
+
+
+def lines(log: Path) -> list[str]:
+    return log.read_text().splitlines()
+
+
+def test_the_second_run_scores_nothing_and_gives_the_same(log: Path, data: Path, tmp_path: Path) -> None:
+    benchmark, cache = load_benchmark("flickr8k-expert", data), tmp_path / "my cache"
+    first = score_benchmark(benchmark, "picture", cache=cache)
+    files = {path: path.read_bytes() for path in cache.iterdir()}
+    assert (first.new, first.known, len(lines(log))) == (30, 0, 30)
+    again = score_benchmark(load_benchmark("flickr8k-expert", data), "picture", cache=cache)
+    assert (again.new, again.known, len(lines(log))) == (0, 30, 30)
+    np.testing.assert_array_equal(again.scores, first.scores)
+    assert (again.aspects, again.seconds, again.devices) == (first.aspects, first.seconds, first.devices)
+    assert first.seconds > 0
+    score_benchmark(benchmark, "length", cache=cache)
+    assert {path: path.read_bytes() for path in files} == files  # another metric leaves this one's file alone
+    assert len(list(cache.iterdir())) == 2
+
+
+def test_only_what_changed_is_scored_again(log: Path, data: Path, tmp_path: Path) -> None:
+    folder, cache = data.parent, tmp_path / "cache"
+    score_benchmark(load_benchmark("flickr8k-expert", data), "picture", cache=cache)
+    rows = [json.loads(line) for line in data.read_text().splitlines()]
+    rows[3]["candidate"] = "another caption"
+    rows[4]["references"] = ["another reference"]
+    (folder / "renamed.png").write_bytes((folder / "0.png").read_bytes())
+    rows[5]["image"] = "renamed.png"
+    rows[6]["ratings"] = [4, 4, 4]
+    data.write_text("".join(json.dumps(row) + "\n" for row in reversed(rows)))
+    found = score_benchmark(load_benchmark("flickr8k-expert", data), "picture", cache=cache)
+    assert sorted(lines(log)[30:]) == sorted(["another caption", rows[4]["candidate"]])
+    assert found.known == 28
+    Image.new("RGB", (4, 4), "white").save(folder / "1.png")
+    found = score_benchmark(load_benchmark("flickr8k-expert", data), "picture", cache=cache)
+    assert found.new == sum(row["image"] == "1.png" for row in rows)
+
+
+@pytest.mark.parametrize("error", [RuntimeError("out of memory"), KeyboardInterrupt()])
+def test_a_run_that_died_goes_on_where_it_was(
+    log: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    benchmark, cache = load_benchmark("flickr8k-expert", data), tmp_path / "cache"
+    whole = score_benchmark(benchmark, "picture").scores
+    log.write_text("")
+    own, calls = PictureScorer.score, []
+
+    def dying(self: PictureScorer, samples: Any, **options: Any) -> ScoreTable:
+        calls.append(samples)
+        if len(calls) == 4:
+            raise error
+        return own(self, samples, **options)
+
+    monkeypatch.setattr(PictureScorer, "score", dying)
+    with pytest.raises(type(error)) as stop:
+        score_benchmark(benchmark, "picture", cache=cache)
+    if isinstance(error, KeyboardInterrupt):
+        assert isinstance(stop.value, ScoringInterrupted)
+        assert str(stop.value).startswith(f"stopped; 12 rows are saved in {cache}")
+    found = score_benchmark(benchmark, "picture", cache=cache)
+    assert (found.known, found.new) == (12, 18)
+    assert sorted(lines(log)) == sorted(item.candidate for item in benchmark.items)  # each once
+    np.testing.assert_array_equal(found.scores, whole)
+
+
+def test_killed_without_warning_it_loses_a_chunk_at_most(log: Path, data: Path, tmp_path: Path) -> None:
+    script = (
+        "import sys, pytest; from reward.metaeval import scoring\n"
+        "from reward.metaeval.benchmarks import load_benchmark\n"
+        "from tests.reward.metaeval.small_benchmarks import use_metrics\n"
+        "use_metrics(pytest.MonkeyPatch()); scoring.FIRST_CHUNK = scoring.LARGEST_CHUNK = 4\n"
+        "scoring.score_benchmark(load_benchmark('flickr8k-expert', sys.argv[1]), 'picture', cache=sys.argv[2])"
+    )
+    cache = tmp_path / "cache"
+    environment = {**os.environ, "PICTURE_SECONDS": "0.05"}
+    command = [sys.executable, "-c", script, str(data), str(cache)]
+    process = subprocess.Popen(command, cwd=ROOT, env=environment)
+    while len(lines(log)) < 8:
+        time.sleep(0.01)
+        assert process.poll() is None
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    before = len(lines(log))
+    found = score_benchmark(load_benchmark("flickr8k-expert", data), "picture", cache=cache)
+    assert before - 4 <= found.known <= before
+    assert found.known >= 4
+    assert len(lines(log)) == before + 30 - found.known
+    assert np.isfinite(found.scores).all()
+
+
+def test_what_cannot_be_scored_is_counted_and_tried_again(log: Path, tmp_path: Path) -> None:
+    def spoil(row: dict[str, Any]) -> None:
+        number = int(row["candidate"].split()[-1])
+        if number == 2:
+            row["candidate"] = "  "
+        if number == 3:
+            row["candidate"] = "fail here"
+        if number == 4:
+            row["image"] = "absent.png"
+
+    benchmark = load_benchmark("flickr8k-expert", write_rated(tmp_path, 10, change=spoil))
+    found = score_benchmark(benchmark, "picture", cache=tmp_path / "cache")
+    assert list(found.errors) == [2, 3, 4]
+    assert found.errors[3] == "the caption says fail"
+    assert "absent.png' does not exist" in found.errors[4]
+    assert np.isfinite(found.scores[[0, 1, 5, 6, 7, 8, 9]]).all()
+    assert np.isnan(found.scores[[2, 3, 4]]).all()
+    scored = len(lines(log))
+    again = score_benchmark(benchmark, "picture", cache=tmp_path / "cache")
+    assert lines(log)[scored:] == ["fail here"]
+    assert again.errors == found.errors
+
+
+def test_equal_captions_are_scored_once(log: Path, tmp_path: Path) -> None:
+    data = write_rated(tmp_path, 12, images=1, change=lambda row: row.update(candidate=row["candidate"][:3]))
+    found = score_benchmark(load_benchmark("flickr8k-expert", data), "picture")
+    assert len(lines(log)) == found.new == 1
+    assert len(set(found.scores[:, 1])) == 1
+    assert len(found.scores) == 12
+
+
+def test_no_cache_keeps_nothing(log: Path, data: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    score_benchmark(load_benchmark("flickr8k-expert", data), "picture")
+    assert not (tmp_path / "xdg").exists()
+
+
+def test_a_scorer_object_is_kept_only_if_it_can_be_told_apart(log: Path, data: Path, tmp_path: Path) -> None:
+    benchmark = load_benchmark("flickr8k-expert", data)
+    score_benchmark(benchmark, PictureScorer(), cache=tmp_path / "cache")
+    assert not (tmp_path / "cache").exists()
+    scorer = PictureScorer()
+    scorer.fingerprint = "mine"  # type: ignore[attr-defined]
+    score_benchmark(benchmark, scorer, cache=tmp_path / "cache")
+    assert score_benchmark(benchmark, scorer, cache=tmp_path / "cache").new == 0
+    scorer.fingerprint = "other"  # type: ignore[attr-defined]
+    assert score_benchmark(benchmark, scorer, cache=tmp_path / "cache").new == 30
+
+
+def test_settings_that_change_scores_have_their_own_file(log: Path, data: Path, tmp_path: Path) -> None:
+    benchmark, cache = load_benchmark("flickr8k-expert", data, limit=3), tmp_path / "cache"
+    for new, options in [(3, {}), (3, {"dtype": "bfloat16"}), (0, {"device": "cpu"}), (3, {"references": False})]:
+        assert score_benchmark(benchmark, "picture", cache=cache, **options).new == new
+
+
+class Calm(PictureScorer):
+    """A checkpoint that has one aspect only and looks at no image."""
+
+    spec = replace(picture_scorer.SPEC, aspects=("words",), needs_image=False)
+    loaded = 0
+
+    def score(self, samples: Any, **options: Any) -> ScoreTable:
+        assert all(sample.image is None for sample in samples)
+        return ScoreTable(np.array([[len(sample.candidate)] for sample in samples]), ("words",))
+
+    @classmethod
+    def from_pretrained(cls, source: Any, **options: Any) -> PictureScorer:
+        cls.loaded += 1
+        return cls()
+
+
+def test_a_checkpoint_may_need_less_than_its_metric(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    use_metrics(monkeypatch, replace(picture_scorer.SPEC, scorer="tests.reward.metaeval.test_scoring:Calm"))
+    from tests.reward.metaeval import test_scoring
+
+    folder = tmp_path / "checkpoint"
+    folder.mkdir()
+    (folder / "config.json").write_text("{}")
+    data = write_rated(tmp_path, 5)
+    for image in tmp_path.glob("*.png"):
+        image.unlink()
+    benchmark = load_benchmark("flickr8k-expert", data)
+    for loaded in (1, 1):  # the second time, what the checkpoint needs is known from the cache
+        found = score_benchmark(benchmark, "picture", folder, cache=tmp_path / "cache")
+        assert (found.aspects, found.errors) == (("words",), {})
+        assert test_scoring.Calm.loaded == loaded
+
+
+@pytest.mark.parametrize(
+    ("metric", "change", "options", "message"),
+    [
+        ("picture", {"image": None}, {}, r"looks at the images, and these data of flickr8k-expert name none"),
+        (
+            "picture",
+            {"image": "gone/1.png"},
+            {},
+            r"none of those .* is there, the first being .*gone/1.png; .*--images",
+        ),
+        ("unigram", {"references": []}, {}, r"'unigram' needs references, and flickr8k-expert has none$"),
+        ("unigram", {}, {"references": False}, r"none to give \(--no-references withholds them\)"),
+    ],
+)
+def test_a_metric_whose_needs_are_not_met_is_refused(
+    log: Path, tmp_path: Path, metric: str, change: dict[str, Any], options: dict[str, Any], message: str
+) -> None:
+    benchmark = load_benchmark("flickr8k-expert", write_rated(tmp_path, 3, change=lambda row: row.update(change)))
+    with pytest.raises(DataError, match=message):
+        score_benchmark(benchmark, metric, **options)
+
+
+def test_pairs_and_aspects(log: Path, tmp_path: Path) -> None:
+    pairs = load_benchmark("pascal-50s", write_pairs(tmp_path / "pairs", 6))
+    found = score_benchmark(pairs, "length").for_aspects(pairs)
+    assert isinstance(found, np.ndarray)
+    assert found[:2].tolist() == [[7.0, 3.0], [3.0, 7.0]]
+
+    def rate(row: dict[str, Any]) -> None:
+        row["ratings"] = {"words": row["ratings"], "beauty": [1, 2]}
+
+    rated = load_benchmark("flickr8k-expert", write_rated(tmp_path / "rated", 4, change=rate))
+    scores = score_benchmark(rated, "picture").for_aspects(rated)
+    assert isinstance(scores, dict)
+    table = PictureScorer().score([sample for sample in rated.samples() if sample is not None])
+    np.testing.assert_allclose(scores["words"][:, 0], table.column("words"))
+    np.testing.assert_allclose(scores["beauty"][:, 0], table.scores.mean(axis=1))  # no such aspect: the reward
+
+
+class Rare(PictureScorer):
+    """Scores by a corpus, as CIDEr does."""
+
+    spec = replace(
+        picture_scorer.SPEC,
+        name="rare",
+        aspects=("words",),
+        needs_image=False,
+        needs_references=True,
+        needs_corpus=True,
+    )
+
+    def fit(self, corpus: Any) -> PictureScorer:
+        fitted = Rare()
+        fitted.corpus = [list(references) for references in corpus]  # type: ignore[attr-defined]
+        return fitted
+
+    def score(self, samples: Any, **options: Any) -> ScoreTable:
+        return ScoreTable(np.full((len(samples), 1), len(self.corpus)), ("words",))  # type: ignore[attr-defined]
+
+
+def test_a_metric_with_a_corpus_has_the_references_of_the_whole_benchmark(
+    log: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_metrics(monkeypatch, replace(Rare.spec, scorer="tests.reward.metaeval.test_scoring:Rare"))
+    for limit in (10, 20):  # other references around it make another score of the same caption
+        found = score_benchmark(load_benchmark("flickr8k-expert", data, limit=limit), "rare", cache=tmp_path / "c")
+        assert set(found.scores[:, 0]) == {float(limit)}
+        assert found.new == limit
+
+
+def test_samples_without_a_finite_score_have_none(log: Path, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        PictureScorer,
+        "score",
+        lambda self, samples, **options: ScoreTable(np.full((len(samples), 2), np.inf), self.spec.aspects),
+    )
+    found = score_benchmark(load_benchmark("flickr8k-expert", data, limit=3), "picture")
+    assert np.isnan(found.scores).all()
+    assert set(found.errors.values()) == {"the metric gave no finite score"}
+    assert np.isnan(found.seconds)
+
+
+def test_a_sample_is_what_the_scorer_is_given(log: Path, data: Path) -> None:
+    scorer = PictureScorer()
+    score_benchmark(load_benchmark("flickr8k-expert", data, limit=2), scorer, batch_size=7)
+    assert all(isinstance(sample, CaptionSample) and sample.image is not None for sample in scorer.samples)
+    assert scorer.batch_sizes == [7]
