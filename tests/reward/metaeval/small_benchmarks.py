@@ -18,7 +18,7 @@ WORDS = ("red", "dog", "runs", "on", "green", "grass", "near", "water", "today",
 
 
 def write_rated(
-    folder: Path, count: int, *, images: int = 5, change: Callable[[dict[str, Any]], None] | None = None
+    folder: Path, count: int, *, images: int = 10, change: Callable[[dict[str, Any]], None] | None = None
 ) -> Path:
     """`count` captions of growing length, rated by their length with some noise; columns "good" and "bad"."""
     _draw(folder, images)

@@ -1,0 +1,209 @@
+"""Several metrics and columns on several benchmarks: what is ranked, tested, left out, and how it is shown."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from reward.errors import DataError, MissingExtraError, UnknownMetricError
+from reward.metaeval.bench import BenchTable, Candidate, default_metrics, measure
+from reward.metaeval.bench_tables import grids, markdown, notes, percent, to_json
+from reward.metaeval.benchmarks import Benchmark, load_benchmark
+from reward.metaeval.comparison import compare_candidates
+from reward.metaeval.evaluation import evaluate
+from reward.metaeval.intervals import Interval
+from reward.metaeval.significance import compare, holm
+from reward.registry import metric_spec
+from tests.picture_scorer import SPEC as PICTURE
+from tests.reward.metaeval.small_benchmarks import use_metrics, write_pairs, write_rated
+
+GOOD, BAD = Candidate("good", is_column=True), Candidate("bad", is_column=True)
+
+
+@pytest.fixture
+def rated(tmp_path: Path) -> Benchmark:
+    return load_benchmark("flickr8k-expert", write_rated(tmp_path, 40))
+
+
+@pytest.fixture
+def pairs(tmp_path: Path) -> Benchmark:
+    return load_benchmark("pascal-50s", write_pairs(tmp_path / "pairs", 30))
+
+
+def run(*benchmarks: Benchmark, candidates: list[Candidate], **options: Any) -> list[BenchTable]:
+    return measure([(each, "path") for each in benchmarks], candidates, resamples=200, **options)
+
+
+def test_rows_hold_what_the_statistics_give(rated: Benchmark) -> None:
+    [table] = run(rated, candidates=[BAD, Candidate("length"), GOOD])
+    scores = np.array([[item.columns["good"]] for item in rated.items])  # type: ignore[union-attr]
+    expected = evaluate(rated, scores, resamples=200)
+    assert table.rows[2].evaluation is not None
+    assert table.rows[2].evaluation.estimates == expected.estimates
+    assert table.best is table.rows[2]
+    assert (table.best.p, table.best.p_adjusted) == (None, None)
+    worst, second = table.rows[0], table.rows[1]
+    found = compare(rated, scores, worst.scores, permutations=200)
+    assert worst.p == found.p_values[table.headline]
+    assert second.p is not None
+    assert [worst.p_adjusted, second.p_adjusted] == list(holm({"worst": worst.p, "second": second.p}).values())
+    assert second.run is not None
+    assert second.run.new == 40
+    assert worst.run is None
+
+
+def test_pairs_have_a_column_a_category(pairs: Benchmark) -> None:
+    [table] = run(pairs, candidates=[Candidate("length"), Candidate("given", is_column=True)])
+    assert set(table.columns) >= {"HC", "MM", "mean"}
+    assert table.headline == "mean"
+    [grid] = grids([table])
+    assert {len(row) for row in grid.rows} == {len(grid.heads)}
+
+
+def test_several_benchmarks_side_by_side(rated: Benchmark, pairs: Benchmark) -> None:
+    tables = run(rated, pairs, candidates=[Candidate("length"), GOOD])
+    first, *each = grids(tables)
+    assert [row[0] for row in first.rows] == ["length", "column:good"]
+    assert len(each) == 2
+    assert first.rows[1][2] == "-"  # pairs have no such column
+    left_out = tables[1].rows[1]
+    assert left_out.left_out
+    assert "pascal-50s has no score column 'good'; its score columns: given" in left_out.problem
+    assert any("column:good on Pascal-50S (draw 1): left out" in note for note in notes(tables, resamples=200))
+
+
+def test_the_same_benchmark_twice_keeps_them_apart(tmp_path: Path, rated: Benchmark) -> None:
+    other = load_benchmark("flickr8k-expert", write_rated(tmp_path / "b", 20, change=lambda row: row.pop("good")))
+    tables = run(rated, other, candidates=[GOOD, Candidate("length")])
+    assert [table.rows[0].left_out for table in tables] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("candidate", "message"),
+    [
+        (Candidate("fleur", is_column=True), r"no score column 'fleur'; its score columns: good, bad$"),
+        (Candidate("some", is_column=True), r"no score column 'some' \(1 of 40 rows have it, and all must\)"),
+        (Candidate("picture"), r"give their folder with --images"),
+    ],
+)
+def test_what_no_benchmark_has_is_refused_before_anything_is_scored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, candidate: Candidate, message: str
+) -> None:
+    use_metrics(monkeypatch)
+    data = write_rated(
+        tmp_path / "x",
+        40,
+        change=lambda row: row.update({"some": 1} if row["bad"] == 0 and row["candidate"].endswith(" 0") else {}),
+    )
+    for image in data.parent.glob("*.png"):
+        image.unlink()
+    said: list[str] = []
+    with pytest.raises(DataError, match=message):
+        run(load_benchmark("flickr8k-expert", data), candidates=[Candidate("length"), candidate], say=said.append)
+    assert said == []
+
+
+def test_a_metric_that_fails_on_every_caption_does_not_take_the_others_along(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_metrics(monkeypatch)
+    data = write_rated(tmp_path, 20, change=lambda row: row.update(candidate="fail " + row["candidate"]))
+    [table] = run(load_benchmark("flickr8k-expert", data), candidates=[Candidate("picture"), Candidate("length")])
+    failed, other = table.rows
+    assert (failed.evaluation, failed.errors, failed.problem) == (None, 20, "the caption says fail")
+    assert other.evaluation is not None
+    assert other is table.best
+    assert grids([table])[0].rows[0] == ("picture", "-", "0", "20", "-", "-")
+    json.dumps(to_json([table], command="", seed=0, resamples=1, references=True), allow_nan=False)
+
+
+def test_too_few_scores_are_told(tmp_path: Path) -> None:
+    benchmark = load_benchmark("flickr8k-expert", write_rated(tmp_path, 1))
+    [table] = run(benchmark, candidates=[GOOD])
+    assert table.rows[0].evaluation is None
+    assert "at least 2" in table.rows[0].problem
+    assert table.best is None
+
+
+def test_metrics_that_work_out_of_the_box(monkeypatch: pytest.MonkeyPatch, rated: Benchmark, tmp_path: Path) -> None:
+    needs_more = replace(PICTURE, name="elsewhere", has_embedded=False)
+    extra = replace(metric_spec("length"), name="extra", extra="ngrams")
+    use_metrics(monkeypatch, needs_more, extra)
+
+    def load(name: str) -> None:
+        raise MissingExtraError('pip install "capreward[ngrams]"')
+
+    monkeypatch.setattr("reward.metaeval.bench.load_scorer", load)
+    found, left_out = default_metrics([rated])
+    assert [each.name for each in found] == ["length", "unigram", "picture"]
+    assert any(note.startswith("elsewhere is left out") and "elsewhere=SOURCE" in note for note in left_out)
+    assert any("extra is left out" in note and "capreward[ngrams]" in note for note in left_out)
+    found, left_out = default_metrics([rated], references=False)
+    assert [each.name for each in found] == ["length", "picture"]
+    monkeypatch.setattr("reward.registry._specs", lambda: {"elsewhere": needs_more})
+    with pytest.raises(DataError, match="no metric can score these data"):
+        default_metrics([rated])
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("vela", Candidate("vela")),
+        ("vela=name/repo", Candidate("vela", "name/repo")),
+        ("vela=name/repo@v1.0", Candidate("vela", "name/repo", "v1.0")),
+        ("column:a=b", Candidate("a=b", is_column=True)),
+    ],
+)
+def test_candidates_are_read_and_written_alike(text: str, expected: Candidate) -> None:
+    assert Candidate.parse(text) == expected
+    assert expected.label == text
+
+
+def test_a_folder_may_have_an_at_sign(tmp_path: Path) -> None:
+    folder = tmp_path / "run@3=x"
+    folder.mkdir()
+    assert Candidate.parse(f"vela={folder}") == Candidate("vela", str(folder))
+
+
+def test_candidates_that_are_none() -> None:
+    with pytest.raises(UnknownMetricError, match="no metric is named 'nope'"):
+        Candidate.parse("nope=folder")
+    with pytest.raises(DataError, match="write NAME, or NAME=SOURCE"):
+        Candidate.parse("vela=")
+
+
+def test_markdown_and_percent(rated: Benchmark) -> None:
+    tables = run(rated, candidates=[GOOD, BAD])
+    text = markdown(tables, command="capreward bench x", seed=3, resamples=200)
+    assert "| **column:good** | **" in text
+    assert "Seed 3" in text
+    assert len({line.count("|") for line in text.splitlines() if line.startswith("|")}) == 1
+    assert percent(Interval(float("nan"), float("nan"), float("nan"))) == "-"
+
+
+def test_comparison(rated: Benchmark) -> None:
+    found = compare_candidates(rated, BAD, GOOD, resamples=200)
+    difference = found.difference.differences[found.difference.headline]
+    assert difference.value < 0
+    assert found.sentence.startswith("column:good agrees better with people than column:bad on Flickr8k-Expert")
+    assert f"{-100 * difference.value:.1f} [" in found.sentence
+    assert found.to_json()["columns"]["overall"]["p"] == found.difference.p_values["overall"]
+    with pytest.raises(DataError, match="both sides are column:good"):
+        compare_candidates(rated, GOOD, GOOD)
+
+
+def test_no_difference_is_not_called_one(tmp_path: Path) -> None:
+    def noise(row: dict[str, Any]) -> None:
+        number = int(row["candidate"].split()[-1])
+        row["one"], row["two"] = row["good"] + number * 37 % 11 / 3, row["good"] + number * 53 % 11 / 3
+
+    benchmark = load_benchmark("flickr8k-expert", write_rated(tmp_path, 40, change=noise))
+    one, two = Candidate("one", is_column=True), Candidate("two", is_column=True)
+    assert compare_candidates(benchmark, one, two, resamples=200).sentence.startswith(
+        "No difference between column:one"
+    )

@@ -1,0 +1,92 @@
+"""The report: three files, a page that needs no network, and plots of whatever was found."""
+
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from reward.errors import MissingExtraError, OutputError
+from reward.metaeval.bench import BenchRow, BenchTable, Candidate, measure
+from reward.metaeval.bench_tables import to_json
+from reward.metaeval.benchmarks import load_benchmark
+from reward.metaeval.intervals import Interval
+from reward.metaeval.plots import bar_plot, score_plots
+from reward.metaeval.report import check_report, write_report
+from tests.reward.metaeval.small_benchmarks import write_pairs, write_rated
+
+
+class Links(HTMLParser):
+    """Collects every address that a browser would fetch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+        self.scripts = 0
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.scripts += tag == "script"
+        self.found += [value or "" for name, value in attrs if name in ("src", "href", "xlink:href", "srcset")]
+
+
+def tables_of(folder: Path) -> list[BenchTable]:
+    column = 'sharp & <b>"good"</b>'
+    rated = write_rated(folder, 20, change=lambda row: row.update({column: row["good"]}))
+    pairs = write_pairs(folder / "pairs", 12)
+    benchmarks = [load_benchmark("flickr8k-expert", rated), load_benchmark("pascal-50s", pairs)]
+    candidates = [Candidate("length"), Candidate(column, is_column=True), Candidate("given", is_column=True)]
+    return measure([(each, "path") for each in benchmarks], candidates, resamples=50)
+
+
+def test_the_folder_holds_three_whole_files(tmp_path: Path) -> None:
+    tables = tables_of(tmp_path)
+    figures = to_json(tables, command="capreward bench <x>", seed=0, resamples=50, references=True)
+    folder = tmp_path / "my report" / "deep"
+    page = write_report(folder, tables, figures).read_text()
+    assert {path.name for path in folder.iterdir()} == {"bench.json", "bench.md", "bench.html"}
+    assert json.loads((folder / "bench.json").read_text()) == figures
+    parser = Links()
+    parser.feed(page)
+    assert parser.scripts == 0
+    assert all(link.startswith(("#", "data:")) for link in parser.found)
+    assert len(parser.found) > 3
+    assert not re.search(r"url\(\s*['\"]?(?!#)|@import", page)
+    assert "<b>" not in page
+    assert "sharp &amp; &lt;b&gt;" in page
+    # an interval plot of each column, and a scatter of each row that has scores
+    assert page.count('<svg class="chart"') == sum(len(table.columns) for table in tables) + 4
+    for svg in re.findall(r"<svg .*?</svg>", page, re.DOTALL):
+        ElementTree.fromstring(svg.replace("<svg ", '<svg xmlns:xlink="http://www.w3.org/1999/xlink" ', 1))
+    assert "#010101" not in page
+    text = (folder / "bench.md").read_text()
+    assert text.count("## ") == 3
+    write_report(folder, tables, figures)  # again, over the files that are there
+
+
+def test_plots_of_odd_figures(tmp_path: Path) -> None:
+    nan = float("nan")
+    rows = {"no value": Interval(nan, nan, nan), "outside": Interval(0.5, 0.6, 0.7), "$a_1$": Interval(-0.1, -0.2, 0)}
+    assert bar_plot(rows, best="outside").count("<text") > 3
+    benchmark = load_benchmark("flickr8k-expert", write_rated(tmp_path, 5))
+    table = BenchTable(benchmark, None, [])
+    scores = np.array([[1.0], [np.nan], [2.0], [2.0], [2.0]])
+    assert list(score_plots(table, BenchRow(Candidate("x"), 5, scores=scores))) == ["overall"]
+    assert list(score_plots(table, BenchRow(Candidate("x"), 5, scores=scores * np.nan))) == ["overall"]
+    assert score_plots(table, BenchRow(Candidate("x"), 5)) == {}
+
+
+def test_matplotlib_is_asked_for_before_anything_is_scored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "matplotlib", None)
+    with pytest.raises(MissingExtraError, match=r'pip install "capreward\[report\]"'):
+        check_report(tmp_path / "out")
+
+
+def test_a_file_in_the_way(tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("")
+    with pytest.raises(OutputError, match="cannot write"):
+        check_report(tmp_path / "out")
