@@ -27,6 +27,7 @@ COMMANDS = {
     "caparena-auto": "reward.cli.caparena_auto:caparena_auto",
     "bench": "reward.cli.bench:bench",
     "compare": "reward.cli.compare:compare",
+    "arena": "reward.cli.arena:arena",
 }
 
 app = typer.Typer(

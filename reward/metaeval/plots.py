@@ -14,7 +14,7 @@ from reward.metaeval.benchmarks import CaptionPair, RatedCaption
 from reward.metaeval.intervals import Interval
 from reward.optional import require
 
-__all__ = ["BEST", "INK", "PLAIN", "SOFT", "bar_plot", "blank_figure", "page_svg", "score_plots"]
+__all__ = ["BEST", "INK", "PLAIN", "SOFT", "bar_plot", "bare", "blank_figure", "page_svg", "score_plots"]
 
 # Colours that stand for those of the page, which may be light or dark; `page_svg` puts the page's names in their place.
 INK, SOFT, BEST, PLAIN = "#010101", "#020202", "#030303", "#040404"
@@ -51,7 +51,7 @@ def bar_plot(rows: Mapping[str, Interval], *, best: str | None = None, unit: str
     axes.axvline(0, color=SOFT, lw=0.8)
     axes.grid(axis="x", color=SOFT, alpha=0.25, lw=0.6)
     axes.set_xlabel(unit)
-    return page_svg(figure, axes)
+    return page_svg(figure)
 
 
 def score_plots(table: BenchTable, row: BenchRow) -> dict[str, str]:
@@ -106,7 +106,7 @@ def _scatter(x_values: np.ndarray, y_values: np.ndarray, random: np.random.Gener
     axes.grid(color=SOFT, alpha=0.25, lw=0.6)
     axes.set_xlabel(x)
     axes.set_ylabel(y)
-    return page_svg(figure, axes)
+    return page_svg(figure)
 
 
 def blank_figure(height: float, width: float = 6.4) -> tuple[Any, Any]:
@@ -122,15 +122,21 @@ def blank_figure(height: float, width: float = 6.4) -> tuple[Any, Any]:
     return figure, figure.subplots()
 
 
-def page_svg(figure: Any, axes: Any) -> str:
+def bare(figure: Any, *, ink: str = INK, soft: str = SOFT) -> None:
+    """Takes the frames away, and makes the labels small, in these colours."""
+    for axes in figure.axes:
+        axes.tick_params(colors=ink, labelsize=8, length=0)
+        axes.xaxis.label.set(color=soft, fontsize=8)
+        axes.yaxis.label.set(color=soft, fontsize=8)
+        for spine in axes.spines.values():
+            spine.set_visible(False)
+
+
+def page_svg(figure: Any) -> str:
     """The figure as text, in the page's font and colours."""
     import matplotlib
 
-    axes.tick_params(colors=INK, labelsize=8, length=0)
-    axes.xaxis.label.set(color=SOFT, fontsize=8)
-    axes.yaxis.label.set(color=SOFT, fontsize=8)
-    for spine in axes.spines.values():
-        spine.set_visible(False)
+    bare(figure)
     buffer = io.StringIO()
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "capreward"}):
         figure.savefig(

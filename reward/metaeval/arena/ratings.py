@@ -45,15 +45,15 @@ class Ratings:
     @property
     def notes(self) -> list[str]:
         """What has to be said about ratings that are not finite."""
-        groups = {
-            "took points from models that never, along any chain, took points from": math.inf,
-            "never, along any chain, took points from": -math.inf,
-        }
+        kinds = (
+            (math.inf, "infinite, since no lower model took points from them, even along a chain of others"),
+            (-math.inf, "minus infinite, since they took no points from a higher model, even along a chain of others"),
+        )
         lines = []
-        for what, sign in groups.items():
-            names = [name for name, value in self.values.items() if value == sign]
+        for rating, why in kinds:
+            names = [name for name, value in self.values.items() if value == rating]
             if names:
-                lines.append(f"{', '.join(names)}: {what} them, so the likelihood has no finite maximum")
+                lines.append(f"{', '.join(names)}: {why}")
         unplaced = [name for name, value in self.values.items() if math.isnan(value)]
         if unplaced:
             lines.append(f"{', '.join(unplaced)}: not comparable with the models that have finite ratings")

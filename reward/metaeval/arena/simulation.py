@@ -13,7 +13,15 @@ __all__ = ["draw_arena"]
 
 
 def draw_arena(
-    strengths: Sequence[float] | np.ndarray, battles: int, *, images: int, ties: float = 0.0, seed: int = 0
+    strengths: Sequence[float] | np.ndarray,
+    battles: int,
+    *,
+    images: int,
+    ties: float = 0.0,
+    worth: np.ndarray | None = None,
+    frequencies: np.ndarray | None = None,
+    names: Sequence[str] | None = None,
+    seed: int = 0,
 ) -> tuple[Arena, np.ndarray]:
     """Battles that follow the Bradley-Terry model, in which those on one image are not independent.
 
@@ -23,10 +31,13 @@ def draw_arena(
     which leaves the share of points as it is.
 
     Args:
-        strengths: of the models, on the logistic scale; their names are "model 1", "model 2", ...
+        strengths: of the M models, on the logistic scale.
         battles: number N, each another pair of models or another image.
-        images: number of images.
-        ties: chance in [0, 1] that the result of two equal models becomes a tie; lower the further they are apart.
+        images: number I of images, which are named "0.jpg", "1.jpg", ...
+        ties: chance in [0, 1] that the result of two equal captions becomes a tie; lower the further they are apart.
+        worth: (I, M), what single captions are worth more than their models' others; None is 0 throughout.
+        frequencies: (M, M), symmetric: how often pairs meet, relative to each other; None is all alike.
+        names: of the models; None is "model 1", "model 2", ...
         seed: of the draws.
 
     Returns:
@@ -47,16 +58,22 @@ def draw_arena(
         raise ValueError(
             f"{images} images and {len(pairs)} pairs allow 1 to {images * len(pairs)} battles, got {battles}"
         )
-    image, pair = np.divmod(rng.choice(images * len(pairs), size=battles, replace=False), len(pairs))
+    chances = None
+    if frequencies is not None:
+        chances = np.tile(np.asarray(frequencies, dtype=np.float64)[tuple(pairs.T)], images)
+        chances = chances / chances.sum()
+    image, pair = np.divmod(rng.choice(images * len(pairs), size=battles, replace=False, p=chances), len(pairs))
     sides = pairs[pair]
     turned = rng.random(battles) < 0.5
     sides[turned] = sides[turned, ::-1]
-    worth = truth + rng.gumbel(size=(images, len(truth)))
-    won = worth[image, sides[:, 0]] > worth[image, sides[:, 1]]
-    chance = 1 / (1 + np.exp(truth[sides[:, 1]] - truth[sides[:, 0]]))
+    expected = truth + (np.zeros((images, len(truth))) if worth is None else worth)
+    found = expected + rng.gumbel(size=expected.shape)
+    rows = (image[:, None], sides)
+    won = found[rows][:, 0] > found[rows][:, 1]
+    chance = 1 / (1 + np.exp(expected[rows][:, 1] - expected[rows][:, 0]))
     own = np.where(won, chance, 1 - chance)  # of the result that came
     tied = rng.random(battles) < ties * np.minimum(1, (1 - own) / own)
     points = np.where(tied, 0.5, won.astype(np.float64))
-    names = [f"model {number + 1}" for number in range(len(truth))]
-    rows = [(f"{i}.jpg", names[a], names[b], "") for i, (a, b) in zip(image, sides, strict=True)]
-    return Arena.of(rows), points
+    called = names or [f"model {number + 1}" for number in range(len(truth))]
+    arena = Arena.of((f"{i}.jpg", called[a], called[b], "") for i, (a, b) in zip(image, sides, strict=True))
+    return arena, points

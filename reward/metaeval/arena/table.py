@@ -10,9 +10,9 @@ import numpy as np
 
 from reward.errors import DataError
 from reward.metaeval.benchmarks.forms import CaptionPair
-from reward.metrics.caparena.battles import Battle, human_outcome, outcome
+from reward.metrics.caparena.battles import Battle, human_outcome
 
-__all__ = ["Arena", "check_linked", "human_points", "judge_points", "label_points", "linked_groups"]
+__all__ = ["Arena", "check_linked", "human_points", "label_points", "linked_groups"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,15 +116,6 @@ def human_points(battles: Sequence[Battle]) -> np.ndarray:
         DataError: the winner is neither of the two.
     """
     return _points([human_outcome(battle.record, 1) for battle in battles])
-
-
-def judge_points(battles: Sequence[Battle]) -> np.ndarray:
-    """Points (N,) by a judge: field `judge`, in CapArena's words; NaN without it.
-
-    Raises:
-        DataError: it is none of the three verdicts.
-    """
-    return _points([outcome(battle.record, 1) for battle in battles])
 
 
 def label_points(pairs: Sequence[CaptionPair]) -> np.ndarray:

@@ -1,0 +1,186 @@
+"""The tables of an arena as text, Markdown, and plain values for JSON."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from reward.metaeval.arena.agreement import KENDALL, SPEARMAN, ArenaAgreement
+from reward.metaeval.arena.ratings import BRADLEY_TERRY, ELO
+from reward.metaeval.arena.result import ArenaResult
+from reward.metaeval.bench_tables import Grid, percent, plain, versions
+from reward.metaeval.benchmarks.forms import OVERALL
+from reward.metaeval.intervals import Interval
+
+__all__ = ["grids", "markdown", "notes", "to_json"]
+
+
+def grids(result: ArenaResult) -> list[Grid]:
+    """Ratings; agreement with people; and the bias of each decider for each model."""
+    found = [_ratings(result)]
+    if result.agreement:
+        found += [_agreement(result), _bias(result)]
+    return found
+
+
+def notes(result: ArenaResult) -> Iterator[str]:
+    """What one must know to read the tables, and what went wrong."""
+    yield (
+        "Bradley-Terry: maximum likelihood, a tie half a win, 400 points a chance of 10 to 1, mean 1000; 95 % "
+        "intervals that allow for shared images. Elo: K = 4, median and 95 % range of "
+        f"{result.resamples} resamples of the battles."
+    )
+    if result.prior:
+        yield f"Prior: {result.prior:g} more games of each model with an average one, half of them won."
+    if result.agreement:
+        yield (
+            "Agreement: share of battles with the people's verdict, ties counted; ties: the decider's and the people's "
+            "share; rankings of the models compared with the people's. Battles of the source 'human' are left out. "
+            f"95 % intervals of {result.resamples} bootstrap resamples of whole images."
+        )
+        yield "Bias: win rate by the decider minus win rate by people, a tie half; positive overestimates the model."
+    for decider in result.deciders:
+        position = decider.position
+        if position is not None and position.first + position.second:
+            line = (
+                f"{decider.name}: the first caption won {100 * position.first_share:.1f}% of the answers with a winner"
+            )
+            if position.both_orders:
+                line += f"; the two orders disagree in {100 * position.inconsistency:.1f}% of the pairs"
+            yield line
+        if decider.errors:
+            yield f"{decider.name}: {decider.errors} without a result; the first: {decider.problem}"
+    for name, found in result.agreement.items():
+        if found.without_verdict:
+            yield f"{name}: {found.without_verdict} battles that people have decided are left out, having no verdict"
+        if not found.ranking:
+            yield f"{name}: no ranking, since the battles decided by both do not link all models"
+    yield from result.notes
+
+
+def markdown(result: ArenaResult, *, command: str, plots: Mapping[str, str] | None = None) -> str:
+    """The whole arena as a Markdown page.
+
+    Args:
+        result: of `rate_arena`.
+        command: as it was typed.
+        plots: {title: file} of pictures beside the page.
+    """
+    parts = ["# Arena", f"`{command}`"]
+    for grid in grids(result):
+        parts += [f"## {grid.title}", grid.markdown()]
+    parts += [f"![{title}]({file})" for title, file in (plots or {}).items()]
+    parts.append("\n".join(f"- {note}" for note in notes(result)))
+    parts.append(f"Seed {result.seed}; " + ", ".join(f"{name} {number}" for name, number in versions().items()) + ".")
+    return "\n\n".join(parts) + "\n"
+
+
+def to_json(result: ArenaResult, *, command: str) -> dict[str, Any]:
+    """Everything as plain JSON values: shares are fractions, what is no number is null, infinity "inf"."""
+    return {
+        "command": command,
+        "versions": versions(),
+        "seed": result.seed,
+        "resamples": result.resamples,
+        "prior": result.prior,
+        "battles": len(result.arena),
+        "systems": result.order,
+        "decided_by": result.deciders[0].name,
+        "ratings": {
+            name: {method: ratings.to_json() for method, ratings in methods.items()}
+            for name, methods in result.ratings.items()
+        },
+        "agreement": {name: _agreement_json(found) for name, found in result.agreement.items()},
+        "deciders": {
+            decider.name: {
+                "threshold": decider.threshold,
+                "position_bias": None if decider.position is None else decider.position.to_json(),
+                "errors": decider.errors,
+                "first_error": decider.problem or None,
+            }
+            for decider in result.deciders
+        },
+        "notes": list(notes(result)),
+    }
+
+
+def _agreement_json(found: ArenaAgreement) -> dict[str, Any]:
+    described: dict[str, Any] = plain(
+        {
+            "levels": found.levels,
+            "battles": found.battles,
+            "without_verdict": found.without_verdict,
+            "ties": found.ties,
+            "human_ties": found.human_ties,
+            "ranking": found.ranking,
+            "bias": found.bias,
+            "mean_bias": found.mean_bias,
+        }
+    )
+    return described
+
+
+def _ratings(result: ArenaResult) -> Grid:
+    first = result.deciders[0].name
+    exact, elo = (result.ratings[first][method] for method in (BRADLEY_TERRY, ELO))
+    rows = [
+        (
+            name,
+            _points(exact.ratings[name]),
+            _points(elo.ratings[name]),
+            str(exact.battles[name]),
+            f"{100 * exact.win_rates[name]:.1f}",
+        )
+        for name in result.order
+    ]
+    title = f"Ratings by {first}: {sum(exact.battles.values()) // 2} battles"
+    return Grid(title, ("", "Bradley-Terry", "Elo", "battles", "won, %"), tuple(rows))
+
+
+def _agreement(result: ArenaResult) -> Grid:
+    levels = list(dict.fromkeys(level for found in result.agreement.values() for level in found.levels))
+    levels.remove(OVERALL)
+    columns = [OVERALL, *levels]
+    rows = []
+    for name, found in result.agreement.items():
+        cells = [percent(found.levels.get(level)) for level in columns]
+        ties = f"{100 * found.ties:.1f} / {100 * found.human_ties:.1f}"
+        ranks = [_rank(found.ranking.get(method, {}).get(kind)) for method, kind in _RANKS]
+        rows.append((name, *cells, ties, *ranks, f"{100 * found.mean_bias:.1f}"))
+    heads = ("", *columns, "ties", "Spearman (Elo)", "Kendall (Elo)", "Spearman (B-T)", "Kendall (B-T)", "mean |bias|")
+    return Grid("Agreement with people, x 100", heads, tuple(rows))
+
+
+_RANKS = ((ELO, SPEARMAN), (ELO, KENDALL), (BRADLEY_TERRY, SPEARMAN), (BRADLEY_TERRY, KENDALL))
+
+
+def _bias(result: ArenaResult) -> Grid:
+    rows = []
+    for name in result.order:
+        cells = [found.bias.get(name) for found in result.agreement.values()]
+        if any(cell is not None for cell in cells):
+            rows.append((name, *(_signed(cell) for cell in cells)))
+    return Grid("Bias for each model, x 100", ("", *result.agreement), tuple(rows))
+
+
+def _points(interval: Interval) -> str:
+    if math.isnan(interval.value):
+        return "-"
+    if math.isnan(interval.low):
+        return f"{interval.value:.0f}"
+    return f"{interval.value:.0f} [{interval.low:.0f}, {interval.high:.0f}]"
+
+
+def _rank(interval: Interval | None) -> str:
+    if interval is None or math.isnan(interval.value):
+        return "-"
+    if math.isnan(interval.low):
+        return f"{100 * interval.value:.1f}"
+    return percent(interval)
+
+
+def _signed(interval: Interval | None) -> str:
+    if interval is None:
+        return "-"
+    return f"{100 * interval.value:+.1f} [{100 * interval.low:+.1f}, {100 * interval.high:+.1f}]"
