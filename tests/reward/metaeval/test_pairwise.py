@@ -34,6 +34,17 @@ def test_values_are_those_of_their_definitions(rows):
     assert found.accuracy["mean"].value == pytest.approx(np.mean(parts))
 
 
+def test_equal_scores_count_half_or_are_wrong_and_are_counted():
+    scores, categories = (np.array([0.9, 0.5, 0.5, 0.1]), np.array([0.1, 0.5, 0.5, 0.3])), ["a"] * 4
+    half = pairwise_accuracy(*scores, categories, resamples=5)
+    wrong = pairwise_accuracy(*scores, categories, ties="wrong", resamples=5)
+    assert (half.accuracy["a"].value, wrong.accuracy["a"].value) == (0.5, 0.25)
+    assert half.ties == wrong.ties == {"a": 2}
+    assert half.auc == wrong.auc
+    with pytest.raises(ValueError, match='ties must be "half" or "wrong", got \'right\''):
+        pairwise_accuracy(*scores, categories, ties="right")
+
+
 def test_auc_is_that_of_scikit_learns_definition_by_ranks():
     from scipy.stats import mannwhitneyu
 

@@ -1,0 +1,87 @@
+"""ROC AUC and average precision against their definitions, alone and over resamples."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from reward.metaeval import average_precision, roc_auc
+from reward.metaeval.classification import resampled_auc, resampled_precision
+
+# few different scores, so that there are ties; at least one caption of each kind
+ROWS = st.lists(st.tuples(st.integers(-2, 3), st.booleans()), min_size=1, max_size=15).map(
+    lambda rows: [(0, True), (1, False), *rows]
+)
+
+
+def auc_by_definition(scores, labels):
+    crossed = [(c, i) for c, right in zip(scores, labels, strict=True) if right
+               for i, other in zip(scores, labels, strict=True) if not other]  # fmt: skip
+    return sum(1.0 if c > i else 0.5 if c == i else 0.0 for c, i in crossed) / len(crossed)
+
+
+def precision_by_definition(scores, labels):
+    """Sum over thresholds of precision times the recall that is added."""
+    found, before = 0.0, 0.0
+    for threshold in sorted(set(scores), reverse=True):
+        kept = [label for score, label in zip(scores, labels, strict=True) if score >= threshold]
+        recall = sum(kept) / sum(labels)
+        found += sum(kept) / len(kept) * (recall - before)
+        before = recall
+    return found
+
+
+@settings(max_examples=80, deadline=None)
+@given(rows=ROWS)
+def test_values_are_those_of_their_definitions(rows):
+    scores, labels = zip(*rows, strict=True)
+    given_scores, given_labels = np.array(scores), np.array(labels)
+    assert roc_auc(given_scores, given_labels) == pytest.approx(auc_by_definition(scores, labels))
+    assert average_precision(given_scores, given_labels) == pytest.approx(precision_by_definition(scores, labels))
+
+
+@settings(max_examples=40, deadline=None)
+@given(rows=ROWS, seed=st.integers(0, 1000))
+def test_each_resample_has_the_value_of_the_captions_it_holds(rows, seed):
+    scores, labels = (np.array(column) for column in zip(*rows, strict=True))
+    rng = np.random.default_rng(seed)
+    clusters, weights = rng.integers(0, 4, len(scores)), rng.multinomial(4, [0.25] * 4, size=5)
+    found = [
+        resampled(scores, labels, weights, clusters=clusters) for resampled in (resampled_auc, resampled_precision)
+    ]
+    for number, counts in enumerate(weights):
+        drawn = np.repeat(np.arange(len(scores)), counts[clusters])
+        some = scores[drawn].tolist(), labels[drawn].tolist()
+        if any(some[1]) and not all(some[1]):
+            assert found[0][number] == pytest.approx(auc_by_definition(*some))
+        else:
+            assert np.isnan(found[0][number])
+        if any(some[1]):
+            assert found[1][number] == pytest.approx(precision_by_definition(*some))
+        else:
+            assert np.isnan(found[1][number])
+
+
+def test_perfect_chance_and_reversed_orders():
+    labels = np.array([1, 0] * 500)
+    assert roc_auc(labels, labels) == average_precision(labels, labels) == 1
+    assert roc_auc(np.zeros(1000), labels) == average_precision(np.zeros(1000), labels) == 0.5
+    assert roc_auc(-labels, labels) == 0
+    assert average_precision(np.array([0.9, 0.1]), np.array([0, 1])) == 0.5  # the correct caption comes second
+
+
+@pytest.mark.parametrize(
+    ("scores", "labels", "message"),
+    [
+        ([0.1, float("nan")], [0, 1], "1 of 2 pairs are not finite"),
+        ([0.1, 0.2, 0.3], [0, 1], r"got \(3,\) and \(2,\)"),
+        ([0.1, 0.2], [1, 1], r"some of each, got \[1.0\]"),
+        ([0.1, 0.2], [1, 2], r"labels must be 1 \(correct\) or 0"),
+    ],
+)
+def test_unfit_captions_are_refused(scores, labels, message):
+    for value in (roc_auc, average_precision):
+        with pytest.raises(ValueError, match=message):
+            value(np.array(scores), np.array(labels))
