@@ -15,6 +15,12 @@ if TYPE_CHECKING:
 
 __all__ = ["bench"]
 
+_CHECKED = {
+    "published": "ran on files that its authors published",
+    "schema": "ran only on small files written in the documented form",
+    "own": "data of this project",
+}
+
 
 def bench(
     benchmark: Annotated[
@@ -169,13 +175,16 @@ def _print_list(json: bool) -> None:
         names = ("name", "title", "statistic", "parts", "files", "origin", "licence", "hub", "checked")
         bench_options.print_json({"benchmarks": [{name: getattr(spec, name) for name in names} for spec in specs]})
         return
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table("benchmark", "statistic", "parts", "files", "from", "licence", "checked with")
     for spec in specs:
-        parts = "\n".join(spec.parts)
-        table.add_row(
-            spec.name, spec.statistic, parts, spec.files, spec.origin, spec.licence or "not stated", spec.checked
-        )
-    Console().print(table)
+        print(f"{spec.name}: {spec.title}, {spec.statistic}")
+        facts = {
+            "parts": ", ".join(spec.parts),
+            "files": spec.files,
+            "from": spec.origin,
+            "licence": spec.licence or "not stated",
+            "on the Hub": spec.hub,
+            "loader": _CHECKED[spec.checked],
+        }
+        for name, value in facts.items():
+            if value:
+                print(f"  {name}: {value}")

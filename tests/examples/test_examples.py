@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
+import itertools
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +17,7 @@ from examples import (
     best_of_n,
     evaluate_beitscore,
     evaluate_vela,
+    flickr8k_expert,
     grpo_captioner,
     judge_captions,
     rerank_candidates,
@@ -31,6 +35,7 @@ TESTED = {
     "best_of_n",
     "evaluate_beitscore",
     "evaluate_vela",
+    "flickr8k_expert",
     "grpo_captioner",
     "judge_captions",
     "rerank_candidates",
@@ -245,3 +250,23 @@ def test_an_example_runs_as_a_script_from_anywhere(scene_vela_folder, tmp_path):
     found = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
     assert found.returncode == 0, found.stderr
     assert "true and complete" in found.stdout
+
+
+def test_flickr8k_expert_gives_the_published_values(tmp_path, shared_folder, capsys):
+    data = shared_folder / "data" / "flickr8k_expert_fleur.jsonl.gz"
+    if not data.is_file():
+        pytest.skip(f"needs {data}")
+    if shutil.which("java") is None:
+        pytest.skip("needs Java")
+    cache = ["--cache", str(tmp_path / "scores"), "--resamples", "20"]
+    assert flickr8k_expert.main(["--data", str(data), *cache]) == 0
+    out = capsys.readouterr().out
+    for name, value in (("fleur", 53.0), ("fleur_raw", 34.9), ("cider", 43.9), ("rouge_l", 32.3), ("bleu4", 30.8)):
+        assert re.search(rf"{name} +│ {value} \[.*│ {value} ", out)
+    assert "all as published" in out
+
+    cut = tmp_path / "cut.jsonl"
+    with gzip.open(data, "rt", encoding="utf-8") as lines:
+        cut.write_text("".join(itertools.islice(lines, 200)), encoding="utf-8")
+    assert flickr8k_expert.main(["--data", str(cut), *cache]) == 1
+    assert "differs from its paper: column:fleur" in capsys.readouterr().out
