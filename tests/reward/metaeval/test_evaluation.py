@@ -1,0 +1,267 @@
+"""A metric's scores on benchmarks of each form: the columns, their values, intervals, ties and what is left out."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import kendalltau, pearsonr, spearmanr
+
+from reward.metaeval import average_precision, evaluate, pairwise_accuracy, roc_auc
+from reward.metaeval.benchmarks import Benchmark, load_benchmark
+from tests.reward.metaeval.made_benchmarks import pairs, quadruples, rated
+
+EXPECTED = {
+    "tau-b": kendalltau,
+    "tau-c": partial(kendalltau, variant="c"),
+    "spearman": spearmanr,
+    "pearson": pearsonr,
+}
+FLICKR8K = Path(__file__).parents[4] / "shared" / "data" / "flickr8k_expert_fleur.jsonl.gz"
+
+
+@pytest.mark.skipif(not FLICKR8K.is_file(), reason=f"the scores that FLEUR's authors published are not at {FLICKR8K}")
+def test_the_published_scores_of_fleur_give_the_published_correlations():
+    benchmark = load_benchmark("flickr8k-expert", FLICKR8K)
+    found = {
+        name: evaluate(benchmark, np.array([[item.columns[name]] for item in benchmark.items]), resamples=50)
+        for name in ("fleur", "fleur_raw")
+    }
+    assert [f"{100 * found[name].estimates['overall'].value:.1f}" for name in found] == ["53.0", "34.9"]
+    assert found["fleur"].counts == {"overall": 3 * 5664}
+    assert (found["fleur"].scored, found["fleur"].images) == (5664, 1000)
+    assert found["fleur"].ties["overall"] < 0.001 < 0.5 < found["fleur_raw"].ties["overall"]
+
+
+def test_each_rating_is_a_judgment_or_their_mean_is():
+    ratings = [[1, 2, 2], [3, 4, 4], [2, 2, 1], [4, 3, 4], [1, 1, 1]]
+    scores = np.array([0.2, 0.7, 0.7, 0.9, 0.1])
+    single = evaluate(rated(ratings, judgments="single"), scores, resamples=10)
+    mean = evaluate(rated(ratings, judgments="mean"), scores, resamples=10)
+    repeated = np.repeat(scores, 3), np.ravel(ratings)
+    assert single.estimates["overall"].value == pytest.approx(kendalltau(*repeated, variant="c").statistic)
+    assert single.details["overall"] == pytest.approx(
+        {
+            "tau_b": kendalltau(*repeated).statistic,
+            "tau_c": kendalltau(*repeated, variant="c").statistic,
+            "spearman": spearmanr(*repeated).statistic,
+            "pearson": pearsonr(*repeated).statistic,
+        }
+    )
+    assert mean.details["overall"]["tau_b"] == pytest.approx(kendalltau(scores, np.mean(ratings, axis=1)).statistic)
+    assert (single.counts["overall"], mean.counts["overall"]) == (15, 5)
+    assert single.ties["overall"] == mean.ties["overall"] == 1 / 10
+    assert single.headline == "overall"
+
+
+def test_raters_may_differ_in_number():
+    found = evaluate(rated([[1], [2, 3], [3, 3, 1]]), np.array([[1.0], [2.0], [3.0]]), resamples=5)
+    expected = kendalltau([1, 2, 2, 3, 3, 3], [1, 2, 3, 3, 3, 1], variant="c").statistic
+    assert found.estimates["overall"].value == pytest.approx(expected)
+    assert found.counts["overall"] == 6
+
+
+def test_aspects_have_columns_and_a_mean_and_a_metric_may_score_each():
+    rng = np.random.default_rng(0)
+    truth = {name: rng.normal(size=30) for name in ("rel", "flu")}
+    benchmark = rated([{name: (truth[name][k],) for name in truth} for k in range(30)])
+    both = evaluate(benchmark, {name: values[:, None] for name, values in truth.items()}, resamples=20)
+    assert {name: column.value for name, column in both.estimates.items()} == {"rel": 1, "flu": 1, "mean": 1}
+    one = evaluate(benchmark, truth["rel"], resamples=20)
+    assert one.headline == "mean"
+    assert one.estimates["rel"].value == 1 > one.estimates["flu"].value
+    assert one.estimates["mean"].value == pytest.approx((1 + one.estimates["flu"].value) / 2)
+    assert one.replicates["mean"] == pytest.approx((one.replicates["rel"] + one.replicates["flu"]) / 2)
+    assert set(one.ties) == set(one.counts) == set(one.details) == {"rel", "flu"}
+    assert evaluate(benchmark, truth["rel"], statistic="spearman", resamples=5).statistic == "spearman"
+
+
+def test_an_aspect_that_some_captions_lack_counts_the_others():
+    benchmark = rated([{"a": (1,), "b": (3,)}, {"a": (2,)}, {"a": (3,), "b": (1,)}, {"b": (2,)}])
+    found = evaluate(benchmark, np.array([1, 2, 3, 4]), resamples=5)
+    assert found.counts == {"a": 3, "b": 3}
+    assert (found.scored, found.estimates["a"].value) == (4, 1)
+    assert found.estimates["b"].value == pytest.approx(kendalltau([1, 3, 4], [3, 1, 2], variant="c").statistic)
+
+
+def test_what_has_no_score_is_left_out_and_counted():
+    rng = np.random.default_rng(0)
+    ratings, images = rng.integers(1, 6, (40, 2)).tolist(), [f"{k // 2}" for k in range(40)]
+    scores = rng.normal(size=(40, 1))
+    some = np.where(np.arange(40)[:, None] < 10, np.nan, scores)
+    found = evaluate(rated(ratings, images), some, resamples=30)
+    alone = evaluate(rated(ratings[10:], images[10:]), scores[10:], resamples=30)
+    assert (found.scored, found.items, found.images) == (30, 40, 15)
+    assert found.estimates == alone.estimates
+    assert found.counts == {"overall": 60}
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    rows=st.lists(
+        st.tuples(st.integers(0, 4), st.lists(st.integers(1, 3), min_size=1, max_size=3)), min_size=2, max_size=9
+    ),
+    seed=st.integers(0, 99),
+    statistic=st.sampled_from(list(EXPECTED)),
+)
+def test_replicates_are_the_values_of_explicit_resamples_of_images(rows, seed, statistic):
+    images = [f"image {k % 4}" for k in range(len(rows))]
+    scores, ratings = np.array([score for score, _ in rows]), [given for _, given in rows]
+    found = evaluate(rated(ratings, images), scores, statistic=statistic, resamples=4, seed=seed)
+    kinds = len(set(images))
+    own_seed = np.random.default_rng((seed, 0)).integers(2**32)
+    draws = np.random.default_rng(int(own_seed)).multinomial(kinds, np.full(kinds, 1 / kinds), size=4)
+    for value, times in zip(found.replicates["overall"], draws, strict=True):
+        drawn = [k for k in range(len(rows)) for _ in range(times[k % 4])]
+        x = [scores[k] for k in drawn for _ in ratings[k]]
+        y = [rating for k in drawn for rating in ratings[k]]
+        if len(set(x)) == 1 or len(set(y)) == 1:
+            assert value == 0
+            continue
+        expected = EXPECTED[statistic](x, y)
+        assert value == pytest.approx(expected.statistic, abs=1e-9)
+
+
+def test_intervals_are_as_wide_as_images_are_few():
+    rng = np.random.default_rng(0)
+    of_image = np.repeat(rng.normal(size=(30, 2)), 10, axis=0)  # score and rating alike within an image
+    scores, ratings = of_image[:, 0], [[value] for value in of_image.sum(axis=1)]
+    apart = evaluate(rated(ratings), scores).estimates["overall"]
+    together = evaluate(rated(ratings, [f"{k // 10}" for k in range(300)]), scores).estimates["overall"]
+    assert together.value == apart.value
+    assert 2.2 < (together.high - together.low) / (apart.high - apart.low) < 4.5  # sqrt(10)
+
+
+def test_degenerate_scores_have_values():
+    constant = evaluate(rated([[1], [2], [3]]), np.ones(3), resamples=5)
+    assert constant.estimates["overall"].value == 0
+    assert constant.ties["overall"] == 1
+    assert set(constant.details["overall"].values()) == {0.0}
+    two = evaluate(rated([[1], [2]]), np.array([0.1, 0.2]), resamples=50).estimates["overall"]
+    assert (two.value, two.low, two.high) == (1, 0, 1)  # a resample may hold the same caption twice
+    alone = evaluate(rated([[1], [2], [3]], ["one"] * 3), np.arange(3), resamples=5)
+    assert (alone.images, alone.estimates["overall"].low, alone.estimates["overall"].high) == (1, 1, 1)
+    tied = evaluate(pairs([0, 1]), np.ones((2, 2)), resamples=5)
+    assert (tied.estimates["overall"].value, tied.ties["overall"]) == (0.5, 1)
+    assert tied.details["overall"] == {"accuracy": 0.5, "auc": 0.5, "ap": 0.5}
+
+
+def test_pairs_have_categories_their_mean_and_all_together():
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 2, 60).tolist()
+    categories = ["count"] * 40 + ["action"] * 20
+    scores = np.round(rng.normal(size=(60, 2)) + np.eye(2)[labels], 1)
+    benchmark = pairs(labels, categories, [f"{k % 25}" for k in range(60)])
+    found = evaluate(benchmark, scores, resamples=30)
+    correct, incorrect = (scores[np.arange(60), side] for side in (np.array(labels), 1 - np.array(labels)))
+    alone = pairwise_accuracy(
+        correct, incorrect, categories, clusters=[item.image_id for item in benchmark.items], resamples=30
+    )
+    assert list(found.estimates) == ["action", "count", "mean", "overall"]
+    assert found.headline == "mean"
+    for name in ("action", "count", "mean"):
+        assert vars(found.estimates[name]) == pytest.approx(vars(alone.accuracy[name]))
+    assert found.estimates["overall"].value == pytest.approx(
+        ((correct > incorrect) + (correct == incorrect) / 2).mean()
+    )
+    assert found.details["count"]["auc"] == pytest.approx(alone.auc["count"].value)
+    assert found.details["overall"]["auc"] == pytest.approx(alone.pooled_auc.value)
+    both, right = np.concatenate([correct, incorrect]), np.repeat([1, 0], 60)
+    assert found.details["overall"]["ap"] == pytest.approx(average_precision(both, right))
+    assert found.ties["action"] == alone.ties["action"] / 20
+    assert found.counts == {"action": 20, "count": 40, "overall": 60}
+    by_auc = evaluate(benchmark, scores, statistic="auc", resamples=30)
+    assert vars(by_auc.estimates["mean"]) == pytest.approx(vars(alone.auc["mean"]))
+    assert by_auc.estimates["overall"].value == pytest.approx(roc_auc(both, right))
+
+
+def test_ties_of_pairs_count_as_the_benchmark_says():
+    scores = np.array([[0.5, 0.5], [0.9, 0.1], [0.2, 0.2], [0.3, 0.4]])
+    half = evaluate(pairs([0, 0, 1, 0]), scores, resamples=5)
+    wrong = evaluate(pairs([0, 0, 1, 0], ties="wrong"), scores, resamples=5)
+    assert (half.estimates["overall"].value, wrong.estimates["overall"].value) == (0.5, 0.25)
+    assert half.ties["overall"] == wrong.ties["overall"] == 0.5
+    assert half.tie_rule == "equal scores count half"
+    assert wrong.tie_rule == "equal scores are wrong"
+
+
+def test_one_category_has_one_column_and_pairs_without_a_better_caption_do_not_count():
+    named = evaluate(pairs([0, None, 1], ["foil"] * 3), np.array([[2, 1], [5, 1], [2, 1]]), resamples=5)
+    assert list(named.estimates) == ["foil"] == [named.headline]
+    assert (named.estimates["foil"].value, named.scored, named.items) == (0.5, 2, 3)
+    part = evaluate(pairs([0, 1, 1]), np.array([[2, 1], [np.nan, 1], [1, 2]]), resamples=5)
+    assert (list(part.estimates), part.scored) == (["overall"], 2)
+
+
+def test_battles_agree_where_metric_and_people_say_the_same():
+    levels = ["level 1"] * 3 + ["level 2"] * 3
+    systems = [("x", "y")] * 5 + [("human", "y")]
+    battles = pairs([0, 1, None, None, 0, 0], levels, systems=systems, statistic="agreement")
+    scores = np.array([[0.9, 0.1], [0.5, 0.4], [0.5, 0.45], [0.3, 0.9], [0.6, 0.3], [0.1, 0.2]])
+    found = evaluate(battles, scores, resamples=5)  # two ties: the differences 0.05 and 0.1
+    assert {name: column.value for name, column in found.estimates.items()} == pytest.approx(
+        {"level 1": 2 / 3, "level 2": 1 / 2, "overall": 3 / 5}
+    )
+    assert (found.headline, found.scored) == ("overall", 5)
+    assert found.ties == pytest.approx({"level 1": 2 / 3, "level 2": 0, "overall": 2 / 5})
+    assert "threshold" in found.tie_rule
+
+
+def test_quadruples_have_three_columns():
+    scores = np.array([[0.9, 0.2, 0.3, 0.8], [0.9, 0.2, 0.85, 0.87], [0.5, 0.5, 0.1, 0.9], [np.nan] * 4])
+    found = evaluate(quadruples(4), scores, resamples=5)
+    assert {name: column.value for name, column in found.estimates.items()} == pytest.approx(
+        {"text": 2 / 3, "image": 1, "group": 2 / 3}
+    )
+    assert (found.headline, found.scored) == ("group", 3)
+    assert found.ties == pytest.approx({"text": 1 / 3, "image": 0, "group": 1 / 3})
+    assert "strict" in found.tie_rule
+
+
+def test_every_statistic_says_what_a_tie_counts():
+    for statistic in ("tau-b", "tau-c", "spearman", "pearson"):
+        assert evaluate(rated([[1], [2]]), np.arange(2), statistic=statistic, resamples=2).tie_rule
+    for statistic in ("auc", "ap", "agreement"):
+        assert evaluate(pairs([0, 1]), np.eye(2), statistic=statistic, resamples=2).tie_rule
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "scores", "options", "message"),
+    [
+        (rated([[1], [2]]), np.ones((2, 2)), {}, r"shape \(2, 1\): a row an item.*got \(2, 2\)"),
+        (pairs([0, 1]), np.ones(2), {}, r"shape \(2, 2\).*got \(2,\)"),
+        (rated([{"a": (1,), "b": (2,)}] * 2), {"a": np.ones(2)}, {}, "scores lack the aspect 'b'; they have: a"),
+        (rated([[1], [2]]), np.array([1, np.inf]), {}, "hold 1 infinite numbers; what has no score is NaN"),
+        (rated([[1], [2]]), np.array([1, np.nan]), {}, "1 captions of Made have a score and a rating of 'overall'"),
+        (pairs([0, 1]), np.full((2, 2), np.nan), {}, "no pair of Made that counts has both its scores"),
+        (pairs([None, None]), np.ones((2, 2)), {}, "no pair of Made that counts"),
+        (quadruples(2), np.full((2, 4), np.nan), {}, "no quadruple of Made has all four scores"),
+        (rated([[1], [2]]), np.ones(2), {"statistic": "auc"}, "no statistic 'auc'; it has: tau-c, tau-b, spearman"),
+        (rated([[1], [2]]), np.ones(2), {"resamples": 0}, "at least one cluster and one resample"),
+        (pairs([0, 1], ["mean", "b"]), np.ones((2, 2)), {}, "no category may be named 'mean'"),
+        (pairs([0, 1], ["overall", "b"]), np.ones((2, 2)), {}, "no category may be named 'overall'"),
+    ],
+)
+def test_scores_that_do_not_fit_are_refused(benchmark: Benchmark, scores, options, message):
+    with pytest.raises(ValueError, match=message):
+        evaluate(benchmark, scores, **options)
+
+
+def test_a_hundred_and_forty_thousand_judgments_are_quick():
+    rng = np.random.default_rng(0)
+    scores = rng.normal(size=48_000)  # as in Flickr8k-CF: three yes or no of a caption, of a thousand images
+    votes = (scores[:, None] + rng.normal(size=(48_000, 3)) > 1).astype(float)
+    benchmark = rated(votes.tolist(), [f"{k % 1000}" for k in range(48_000)], statistic="tau-b")
+    start = time.process_time()
+    found = evaluate(benchmark, scores, resamples=200)
+    at_once = time.process_time() - start
+    start = time.process_time()
+    expected = kendalltau(np.repeat(scores, 3), votes.ravel()).statistic
+    one = time.process_time() - start
+    assert found.estimates["overall"].value == pytest.approx(expected, abs=1e-12)
+    assert at_once < 200 * one / 2  # about a tenth

@@ -1,0 +1,216 @@
+"""Paired comparison of two metrics: exact small cases, calibration under the null, power, and Holm's correction."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import kendalltau, pearsonr, rankdata, spearmanr, zscore
+
+from reward.metaeval import average_precision, compare, evaluate, holm, roc_auc
+from tests.reward.metaeval.made_benchmarks import pairs, quadruples, rated
+
+PERMUTATIONS = 4000
+IMAGES = np.array([0, 0, 1, 2, 2, 3, 4, 5, 5, 5, 6, 7])  # of twelve items
+
+
+def exact_p(first: np.ndarray, second: np.ndarray, statistic: Callable[[np.ndarray], float]) -> float:
+    """Share of all exchanges of the images' scores (N, ...) after which the difference is as large as it is."""
+    observed = abs(statistic(first) - statistic(second))
+    as_large = []
+    for swaps in product([False, True], repeat=IMAGES.max() + 1):
+        swapped = np.array(swaps)[IMAGES].reshape(-1, *[1] * (first.ndim - 1))
+        one, other = np.where(swapped, second, first), np.where(swapped, first, second)
+        as_large.append(abs(statistic(one) - statistic(other)) >= observed - 1e-9)
+    return float(np.mean(as_large))
+
+
+@pytest.mark.parametrize(
+    ("statistic", "scale", "function"),
+    [
+        ("tau-b", rankdata, kendalltau),
+        ("tau-c", rankdata, lambda x, y: kendalltau(x, y, variant="c")),
+        ("spearman", rankdata, spearmanr),
+        ("pearson", zscore, pearsonr),
+    ],
+)
+def test_p_of_correlations_is_that_of_all_exchanges_of_images(statistic: str, scale: Any, function: Any) -> None:
+    rng = np.random.default_rng(3)
+    ratings = rng.integers(1, 5, 12).astype(float)
+    first, second = np.round(ratings + rng.normal(size=12)), 10 * ratings + 20 * rng.normal(size=12)  # other scales
+    benchmark = rated(ratings[:, None].tolist(), [str(image) for image in IMAGES], statistic=statistic)
+    found = compare(benchmark, first, second, resamples=5, permutations=PERMUTATIONS)
+    expected = exact_p(scale(first), scale(second), lambda scores: function(scores, ratings).statistic)
+    assert found.p_values["overall"] == pytest.approx(expected, abs=0.03)
+    assert found.first["overall"] == pytest.approx(function(first, ratings).statistic)
+    assert found.second["overall"] == pytest.approx(function(second, ratings).statistic)
+    assert 0.01 < expected < 0.99
+
+
+@pytest.mark.parametrize("statistic", ["accuracy", "auc", "ap", "agreement"])
+def test_p_of_pairs_is_that_of_all_exchanges_of_images(statistic: str) -> None:
+    rng = np.random.default_rng(1)
+    labels = rng.integers(0, 2, 12)
+    first, second = (np.round(rng.normal(size=(12, 2)) + gap * np.eye(2)[labels], 1) for gap in (2.5, 0.5))
+    benchmark = pairs(labels.tolist(), images=[str(image) for image in IMAGES], statistic=statistic)
+    right = np.eye(2)[labels]
+    if statistic in ("auc", "ap"):
+        value = roc_auc if statistic == "auc" else average_precision
+        given = [rankdata(scores, axis=None).reshape(12, 2) for scores in (first, second)]
+        expected = exact_p(*given, lambda scores: value(scores.ravel(), right.ravel()))
+    else:
+        won = [((scores * (2 * right - 1)).sum(axis=1) > 0).astype(float) for scores in (first, second)]
+        expected = exact_p(*won, np.mean)
+    found = compare(benchmark, first, second, resamples=5, permutations=PERMUTATIONS)
+    assert found.p_values["overall"] == pytest.approx(expected, abs=0.03)
+    assert 0.001 < expected < 0.99
+
+
+def test_the_mean_of_aspects_is_tested_as_a_whole() -> None:
+    rng = np.random.default_rng(0)
+    ratings = rng.normal(size=(12, 2))
+    names = ("a", "b")
+    benchmark = rated(
+        [{name: (row[k],) for k, name in enumerate(names)} for row in ratings], [str(image) for image in IMAGES]
+    )
+    first, second = ratings + rng.normal(size=(12, 2)), ratings + 2 * rng.normal(size=(12, 2))
+    given = [{name: scores[:, [k]] for k, name in enumerate(names)} for scores in (first, second)]
+    found = compare(benchmark, *given, resamples=40, permutations=PERMUTATIONS)
+    expected = exact_p(
+        rankdata(first, axis=0),
+        rankdata(second, axis=0),
+        lambda scores: float(np.mean([kendalltau(scores[:, k], ratings[:, k], variant="c").statistic for k in (0, 1)])),
+    )
+    assert found.p_values["mean"] == pytest.approx(expected, abs=0.03)
+    alone = [evaluate(benchmark, scores, resamples=40) for scores in given]
+    for name in ("a", "b", "mean"):
+        difference = alone[0].replicates[name] - alone[1].replicates[name]
+        assert found.differences[name].value == pytest.approx(
+            alone[0].estimates[name].value - alone[1].estimates[name].value
+        )
+        assert found.differences[name].low == pytest.approx(np.quantile(difference, 0.025))
+    assert found.headline == "mean"
+
+
+def test_equal_metrics_differ_rarely_and_p_is_uniform() -> None:
+    rng = np.random.default_rng(0)
+    images = [str(k // 3) for k in range(90)]
+    found: dict[str, list[float]] = {"tau-c": [], "accuracy": [], "auc": []}
+    covered = 0
+    for trial in range(200):
+        truth = rng.normal(size=90)
+        ratings = np.clip(np.round(truth + rng.normal(size=90) + 2), 0, 4)
+        difficulty = np.repeat(rng.normal(size=(2, 30)), 3, axis=1)  # what a metric gets wrong about an image
+        first, second = truth + difficulty + rng.normal(size=(2, 90))
+        result = compare(
+            rated(ratings[:, None].tolist(), images), first, 5 * second, resamples=99, permutations=99, seed=trial
+        )
+        found["tau-c"].append(result.p_values["overall"])
+        covered += not result.differences["overall"].excludes_zero
+        labels = rng.integers(0, 2, 90).tolist()
+        scores = rng.normal(size=(2, 90, 2)) + 0.8 * np.eye(2)[labels]
+        for statistic in ("accuracy", "auc"):
+            result = compare(
+                pairs(labels, images=images, statistic=statistic), *scores, resamples=1, permutations=99, seed=trial
+            )
+            found[statistic].append(result.p_values["overall"])
+    for name, values in found.items():
+        share = {level: np.mean(np.array(values) <= level) for level in (0.05, 0.25, 0.5)}
+        assert 0.01 <= share[0.05] <= 0.09, (name, share)
+        assert 0.17 <= share[0.25] <= 0.33, (name, share)
+        assert 0.36 <= share[0.5] <= 0.62, (name, share)
+    assert 0.90 <= covered / 200 <= 0.99
+
+
+def test_a_clear_difference_is_found() -> None:
+    rng = np.random.default_rng(0)
+    found = []
+    for trial in range(20):
+        truth = rng.normal(size=450)
+        ratings = np.round(truth + rng.normal(size=450))
+        good, poor = truth + rng.normal(size=450), truth + 3 * rng.normal(size=450)
+        benchmark = rated(ratings[:, None].tolist(), [str(k // 3) for k in range(450)])
+        result = compare(benchmark, good, poor, resamples=200, permutations=199, seed=trial)
+        found.append(result.p_values["overall"] <= 0.01 and result.differences["overall"].low > 0)
+    assert sum(found) >= 18
+
+
+def test_a_metric_does_not_differ_from_itself_in_other_units() -> None:
+    rng = np.random.default_rng(0)
+    scores, ratings = rng.normal(size=40), rng.integers(1, 5, 40)
+    found = compare(rated(ratings[:, None].tolist()), scores, np.exp(3 * scores), resamples=50, permutations=50)
+    assert vars(found.differences["overall"]) == {"value": 0, "low": 0, "high": 0}
+    assert found.p_values["overall"] == 1
+    one_image = compare(rated(ratings[:, None].tolist(), ["one"] * 40), scores, -scores, resamples=9, permutations=9)
+    assert one_image.p_values["overall"] == 1  # nothing but the exchange of all, which is as large
+
+
+def test_items_count_that_both_have_scored() -> None:
+    rng = np.random.default_rng(0)
+    ratings = rng.integers(1, 5, (40, 1))
+    first, second = rng.normal(size=(2, 40))
+    place = np.arange(40)
+    found = compare(
+        rated(ratings.tolist()), np.where(place < 5, np.nan, first), np.where(place > 30, np.nan, second), resamples=20
+    )
+    alone = compare(rated(ratings[5:31].tolist()), first[5:31], second[5:31], resamples=20)
+    assert (found.scored, found.items, found.images) == (26, 40, 26)
+    assert (found.first, found.second) == (alone.first, alone.second)
+    assert (found.differences, found.p_values) == (alone.differences, alone.p_values)
+    with pytest.raises(ValueError, match="0 captions of Made have a score and a rating"):
+        compare(rated(ratings.tolist()), np.where(place < 20, np.nan, first), np.where(place > 19, np.nan, second))
+
+
+def test_quadruples_are_compared_by_what_is_right() -> None:
+    good = np.tile([0.9, 0.1, 0.2, 0.8], (30, 1))
+    found = compare(quadruples(30), good, np.random.default_rng(0).normal(size=(30, 4)), resamples=50)
+    assert set(found.p_values) == {"text", "image", "group"}
+    assert max(found.p_values.values()) < 0.01
+
+
+def test_what_cannot_be_compared_is_refused() -> None:
+    benchmark = rated([[1], [2], [3]])
+    with pytest.raises(ValueError, match=r"the second metric's scores must have shape \(3, 1\)"):
+        compare(benchmark, np.ones(3), np.ones(4))
+    with pytest.raises(ValueError, match="permutations must be at least 1, got 0"):
+        compare(benchmark, np.ones(3), np.ones(3), permutations=0)
+    with pytest.raises(ValueError, match="no statistic 'accuracy'"):
+        compare(benchmark, np.ones(3), np.ones(3), statistic="accuracy")
+
+
+@settings(max_examples=60, deadline=None)
+@given(values=st.lists(st.floats(0, 1), max_size=6))
+def test_holm_rejects_what_the_step_down_procedure_rejects(values: list[float]) -> None:
+    given_values = {str(place): value for place, value in enumerate(values)}
+    corrected = holm(given_values)
+    assert list(corrected) == list(given_values)
+    for level in (0.01, 0.05, 0.3, 0.9):
+        rejected = set()
+        for step, name in enumerate(sorted(given_values, key=given_values.__getitem__)):
+            if given_values[name] * (len(values) - step) > level:
+                break
+            rejected.add(name)
+        assert {name for name, value in corrected.items() if value <= level} == rejected
+
+
+@pytest.mark.parametrize("value", [-0.1, 1.1, float("nan")])
+def test_what_is_no_probability_is_not_corrected(value: float) -> None:
+    with pytest.raises(ValueError, match=r"p-value of 'a' must be in \[0, 1\]"):
+        holm({"a": value})
+
+
+def test_two_metrics_on_seventeen_thousand_judgments_take_seconds() -> None:
+    rng = np.random.default_rng(0)
+    truth = rng.normal(size=5664)
+    ratings = np.clip(np.round(truth[:, None] + rng.normal(size=(5664, 3)) + 1.5), 0, 3)
+    benchmark = rated(ratings.tolist(), [f"{k % 1000}" for k in range(5664)])
+    first, second = truth + rng.normal(size=(2, 5664))
+    start = time.process_time()
+    compare(benchmark, first, second)
+    assert time.process_time() - start < 20  # about 1.3 s on one core
