@@ -13,6 +13,7 @@ from typing import Any
 import reward.metrics
 from reward.errors import UnknownMetricError
 from reward.metrics.base import MetricSpec, Scorer
+from reward.scoring.sentences import SUFFIX, SentenceMean, sentence_mean_spec
 
 __all__ = ["list_metrics", "load_scorer", "metric_spec"]
 
@@ -45,9 +46,14 @@ def list_metrics() -> list[str]:
 def metric_spec(name: str) -> MetricSpec:
     """Facts of a metric.
 
+    Args:
+        name: as `list_metrics` gives it, or that with `_avg` behind it: see `reward.scoring.sentences.SentenceMean`.
+
     Raises:
         UnknownMetricError: no such metric; the message lists those there are.
     """
+    if name not in _specs() and name.removesuffix(SUFFIX) in _specs():
+        return sentence_mean_spec(_specs()[name.removesuffix(SUFFIX)])
     try:
         return _specs()[name]
     except KeyError:
@@ -58,7 +64,7 @@ def load_scorer(name: str, source: str | os.PathLike[str] = "embedded", **option
     """Loads the scorer of a metric.
 
     Args:
-        name: registry name, such as `"vela"`.
+        name: registry name, such as `"vela"`; `"vela_avg"` is the mean over the sentences of a caption.
         source: `"embedded"` (shipped with the package), a checkpoint folder, or a Hub id.
         options: passed to the scorer's `from_pretrained` (revision, device, dtype, ...).
 
@@ -71,4 +77,4 @@ def load_scorer(name: str, source: str | os.PathLike[str] = "embedded", **option
         ('length',)
     """
     scorer: Scorer = metric_spec(name).scorer_class().from_pretrained(source, **options)
-    return scorer
+    return scorer if scorer.spec.name == name or not name.endswith(SUFFIX) else SentenceMean(scorer)

@@ -8,6 +8,8 @@ __all__ = ["metrics"]
 def metrics() -> None:
     """List the installed metrics: aspects, what they need, range, source.
 
+    With `_avg` behind its name, any of them scores a caption by the mean over its sentences.
+
     ```
     capreward metrics
     ```
@@ -22,7 +24,7 @@ def metrics() -> None:
         spec = metric_spec(name)
         short = {aspect: alias for alias, aspect in spec.aliases.items()}
         aspects = [aspect + (f" ({short[aspect]})" if aspect in short else "") for aspect in spec.aspects]
-        needs = ["image"] * spec.needs_image + ["references"] * spec.needs_references
+        needs = ["image"] * spec.needs_image + ["references"] * spec.needs_references + ["corpus"] * spec.needs_corpus
         table.add_row(
             name,
             "\n".join(aspects),

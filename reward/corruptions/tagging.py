@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import functools
 import re
-import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from reward.errors import ConfigError
+from reward.sentences import END_MARKS, is_abbreviation, is_punctuation
 
-__all__ = ["CLOSERS", "END_MARKS", "PARTS", "Tagger", "Token", "join", "split_sentences", "split_words", "tag_words"]
+__all__ = ["PARTS", "Tagger", "Token", "join", "split_words", "tag_words"]
 
 _LONGEST = 40  # letters of a word that the tagger is shown
 _LATIN = re.compile("[A-Za-z]")
@@ -20,14 +20,6 @@ PARTS = ("noun", "verb", "adjective", "adverb")
 Tagger: TypeAlias = Callable[[Sequence[str]], Sequence[str]]
 
 _SPACE = re.compile(r"(\s+)")
-CLOSERS = "\"'”’»)]」』"  # what may follow an end mark
-# Latin sentences end before white space, those of scripts without spaces anywhere.
-END_MARKS = ".!?…。！？"
-_CLOSERS = f"[{re.escape(CLOSERS)}]*"
-_SENTENCE_END = re.compile(rf"(?:[.!?…]+{_CLOSERS}(?=\s)|[。！？]+{_CLOSERS})\s*|\n+\s*")
-_ABBREVIATIONS = frozenset(
-    ("mr", "mrs", "ms", "dr", "st", "prof", "vs", "etc", "e.g", "i.e", "approx", "fig", "jr", "sr")
-)
 # The tagger's model uses the BNC's C5 tags. Forms of be, have and do, modal verbs and particles are left out on
 # purpose: they are no keywords, and repeating them teaches nothing about content.
 _C5_PARTS = {"NN": "noun", "NP": "noun", "VV": "verb", "AJ": "adjective", "AV0": "adverb"}
@@ -52,7 +44,7 @@ class Token:
             return True
         if not any(mark in self.after for mark in END_MARKS):
             return False
-        return not (self.after == "." and _is_abbreviation(self.word))
+        return not (self.after == "." and is_abbreviation(self.word))
 
 
 def split_words(text: str) -> list[Token]:
@@ -70,9 +62,9 @@ def split_words(text: str) -> list[Token]:
     tokens = []
     for piece, space in zip(pieces[::2], [*pieces[1::2], ""], strict=True):
         start, end = 0, len(piece)
-        while start < end and _is_punctuation(piece[start]):
+        while start < end and is_punctuation(piece[start]):
             start += 1
-        while end > start and _is_punctuation(piece[end - 1]):
+        while end > start and is_punctuation(piece[end - 1]):
             end -= 1
         tokens.append(Token(piece[:start], piece[start:end], piece[end:], space))
     return tokens
@@ -81,35 +73,6 @@ def split_words(text: str) -> list[Token]:
 def join(tokens: Sequence[Token]) -> str:
     """The text of tokens."""
     return "".join(token.before + token.word + token.after + token.space for token in tokens)
-
-
-def split_sentences(text: str) -> list[tuple[str, str]]:
-    """Cuts a text into sentences.
-
-    Sentences end at a full stop, question or exclamation mark before white space, at the marks of Chinese and Japanese,
-    and at line breaks; not after common abbreviations and initials.
-
-    Returns:
-        Pairs of a sentence with its end mark and the white space after it; joined they give the text.
-
-    Example:
-        >>> split_sentences("Dr. Who waves. Is it late? Yes")
-        [('Dr. Who waves.', ' '), ('Is it late?', ' '), ('Yes', '')]
-    """
-    sentences, start = [], 0
-    for match in _SENTENCE_END.finditer(text):
-        mark = match.group().rstrip()
-        words = text[start : match.start()].split()
-        if mark == "." and words and _is_abbreviation(words[-1].lstrip("(\"'“")):
-            continue
-        end = match.start() + len(mark)
-        if all(character.isspace() or _is_punctuation(character) for character in text[start:end]):
-            continue  # marks alone go with the sentence that follows
-        sentences.append((text[start:end], text[end : match.end()]))
-        start = match.end()
-    if text[start:]:
-        sentences.append((text[start:], ""))
-    return sentences
 
 
 def tag_words(text: str, tagger: Tagger | None = None) -> list[tuple[str, str]]:
@@ -184,14 +147,6 @@ def _hanta() -> Any:
     from HanTa import HanoverTagger
 
     return HanoverTagger.HanoverTagger("morphmodel_en.pgz")
-
-
-def _is_punctuation(character: str) -> bool:
-    return unicodedata.category(character).startswith("P")
-
-
-def _is_abbreviation(word: str) -> bool:
-    return word.lower() in _ABBREVIATIONS or (len(word) == 1 and word.isupper() and word not in "AI")
 
 
 def _without_possessive(word: str) -> str:

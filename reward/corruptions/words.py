@@ -6,18 +6,9 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 
-from reward.corruptions.tagging import (
-    CLOSERS,
-    END_MARKS,
-    PARTS,
-    Tagger,
-    Token,
-    join,
-    split_sentences,
-    split_words,
-    tag_words,
-)
+from reward.corruptions.tagging import PARTS, Tagger, Token, join, split_words, tag_words
 from reward.errors import ConfigError
+from reward.sentences import CLOSERS, END_MARKS, split_sentences
 
 __all__ = ["repeat_words", "shuffle_sentences", "shuffle_words"]
 

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from reward.errors import InvalidSampleError
+from reward.errors import ConfigError, InvalidSampleError
 from reward.functions.completions import CaptionRow, Problem, read_rows
 from reward.functions.loading import load_beside_a_trainer
 from reward.functions.names import take_name
@@ -52,7 +52,7 @@ class MetricReward:
         revision, device, dtype: for loading. Default device: `cuda:LOCAL_RANK` where there is CUDA, else the CPU.
 
     Raises:
-        UnknownMetricError, WeightsError, ValueError: at construction, before anything is loaded.
+        UnknownMetricError, WeightsError, ConfigError, ValueError: at construction, before anything is loaded.
 
     Example:
         >>> reward = MetricReward("length", name="words")
@@ -84,6 +84,12 @@ class MetricReward:
         if batch_size is not None and batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, got {batch_size}")
         self.spec = metric_spec(metric) if isinstance(metric, str) else metric.spec
+        if self.spec.needs_corpus and (not isinstance(metric, str) or os.fspath(source) == "embedded"):
+            raise ConfigError(
+                f"metric {self.spec.name!r} weighs words by a corpus of references, and has none: a reward would "
+                "depend on the other captions of its batch. Fit it on the references of the training data, "
+                f"load_scorer({self.spec.name!r}).fit(references), and pass that scorer, or the folder it was saved in"
+            )
         self.weights = self.spec.weigh(weights)
         self._asked_weights = weights
         self.source = source

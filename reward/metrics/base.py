@@ -105,4 +105,4 @@ def fitted(scorer: Scorer, corpus: Iterable[Sequence[str]]) -> Scorer:
         >>> fitted(scorer, []) is scorer
         True
     """
-    return scorer.fit(corpus) if scorer.spec.needs_corpus else scorer  # type: ignore[attr-defined, no-any-return]
+    return scorer.fit(corpus) if scorer.spec.needs_corpus else scorer  # type: ignore[attr-defined]

@@ -13,7 +13,7 @@ from reward.metrics.base import MetricSpec
 from reward.samples import checked_references
 from reward.scoring.readers import BadRow
 
-__all__ = ["ColumnPlan", "RowTask", "find_columns", "listed", "row_task"]
+__all__ = ["ColumnPlan", "RowTask", "find_columns", "listed", "row_references", "row_task"]
 
 # The documented name first: it wins when it is there. Of the others, exactly one may be there.
 NAMES = {
@@ -143,6 +143,16 @@ def row_task(row: Mapping[str, Any] | BadRow, plan: ColumnPlan, spec: MetricSpec
     if plan.image and image is None:
         return RowTask(problem=("image", f"the row has no image in column {plan.image!r}"))
     return RowTask(candidates, references, image)
+
+
+def row_references(row: Mapping[str, Any] | BadRow, plan: ColumnPlan, *, is_csv: bool = False) -> tuple[str, ...]:
+    """References of a row; none where they are missing or wrong."""
+    if isinstance(row, BadRow) or plan.references is None:
+        return ()
+    try:
+        return checked_references(_references(row.get(plan.references), is_csv))
+    except InvalidSampleError:
+        return ()
 
 
 def listed(value: Any, is_csv: bool) -> Any:

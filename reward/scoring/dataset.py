@@ -6,7 +6,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 import reward
 from reward.errors import InvalidSampleError, OutputError
 from reward.images import load_image
-from reward.metrics.base import MetricSpec, Scorer
+from reward.metrics.base import MetricSpec, Scorer, fitted
 from reward.registry import load_scorer, metric_spec
 from reward.samples import CaptionSample
-from reward.scoring.columns import ColumnPlan, RowTask, find_columns, row_task
+from reward.scoring.columns import ColumnPlan, RowTask, find_columns, row_references, row_task
 from reward.scoring.fingerprints import fingerprint_source
 from reward.scoring.journal import Journal
 from reward.scoring.prefetch import prefetch
@@ -76,6 +76,9 @@ def score_dataset(
     and a message. Results are saved chunk by chunk in `<output>.partial`; after a kill, the same call goes on there,
     and every row is in the output once. Beside the output, `<output>.summary.json` says how it was made; if it is
     there and nothing changed, the call returns at once.
+
+    A metric that weighs words by a corpus and was loaded without one (CIDEr) takes the references of all rows for it,
+    which are read once before scoring.
 
     Args:
         data: `.jsonl`, `.csv` or `.parquet` file, folder of `Dataset.save_to_disk`, or a `datasets.Dataset`.
@@ -268,6 +271,7 @@ class _Run:
         if isinstance(scorer, str):
             scorer = load_scorer(scorer, self.settings["source"], **self.settings["options"])
             start = time.perf_counter()
+        scorer = fitted(scorer, self._corpus())
         self.spec = scorer.spec  # a checkpoint may have other aspects than the metric's own
         journal.describe("aspects", list(self.spec.aspects))
         self._columns()
@@ -285,6 +289,11 @@ class _Run:
                 if time.perf_counter() - chunk_start < CHUNK_SECONDS:
                     self.limit = min(2 * self.limit, chunk_rows)
         return start
+
+    def _corpus(self) -> Iterator[tuple[str, ...]]:
+        """References of every row, also when a run is resumed: what a metric like CIDEr weighs words by."""
+        for row in self.source.rows([self.plan.references] if self.plan.references else []):
+            yield row_references(row, self.plan, is_csv=self.source.is_csv)
 
     def _decode(self, image: Any, root: str | os.PathLike[str]) -> Any:
         with self.lock:

@@ -35,13 +35,18 @@ def other_distribution(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_every_metric_folder_is_listed_under_its_own_name() -> None:
-    folders = sorted(
+    folders = [
         module.name
         for module in pkgutil.iter_modules(reward.metrics.__path__)
         if module.ispkg and find_spec(f"reward.metrics.{module.name}.spec")
-    )
-    assert {"beitscore", "length", "unigram", "vela"} <= set(folders)
-    assert list_metrics() == folders
+    ]
+    assert {"beitscore", "length", "ngrams", "unigram", "vela"} <= set(folders)
+    homes = {name: metric_spec(name).scorer.split(".")[2] for name in list_metrics()}
+    assert sorted(set(homes.values())) == sorted(folders)
+    assert all(name == home for name, home in homes.items() if list(homes.values()).count(home) == 1)
+    assert [name for name, home in homes.items() if home == "ngrams"] == [
+        "bleu1", "bleu2", "bleu3", "bleu4", "cider", "meteor", "rouge_l", "spice"
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", list_metrics())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections import Counter
@@ -52,6 +53,12 @@ class CiderScorer(NgramScorer):
         self.frequencies, self.documents = frequencies, documents
         self._table = _Frequencies((tuple(ngram.split(" ")), count) for ngram, count in (frequencies or {}).items())
         self.spec = replace(CIDER, needs_corpus=frequencies is None)
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of the corpus: results of two scorers with the same one may be mixed."""
+        counts = json.dumps(sorted((self.frequencies or {}).items()), ensure_ascii=False)
+        return hashlib.sha256(f"{self.documents} {counts}".encode()).hexdigest()[:16]
 
     def fit(self, corpus: Iterable[Sequence[str]]) -> CiderScorer:
         """A scorer with the document frequencies of a corpus; this one stays as it is.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 
@@ -25,11 +26,13 @@ class NgramScorer(WeightlessScorer):
     """A metric of pycocoevalcap, caption by caption: derive, set `spec`, and write `rate`.
 
     All texts of a call are split into words together. Equal samples are scored once. A caption without any word
-    scores 0.
+    scores 0. `most_words` is where a metric that cannot read texts of any length cuts them; None for those that can.
 
     Raises:
         MissingExtraError: the package pycocoevalcap or Java is not there.
     """
+
+    most_words: ClassVar[int | None] = None
 
     def __init__(self) -> None:
         require("pycocoevalcap.bleu.bleu", extra="ngrams", purpose=self._purpose)
@@ -62,6 +65,7 @@ class NgramScorer(WeightlessScorer):
                 errors[row] = f"metric {self.spec.name!r} needs references, but the sample has none"
         texts = (text for candidate, references in rows for text in (candidate, *references))
         words = tokenize(texts, purpose=self._purpose)
+        cut = self._cut(words)
         items = {
             (candidate, references): (words[candidate], tuple(words[reference] for reference in references))
             for candidate, references in rows
@@ -69,7 +73,20 @@ class NgramScorer(WeightlessScorer):
         }
         found = dict(zip(items, self.rate(list(items.values())), strict=True)) if items else {}
         scores = np.full((len(samples), 1), math.nan)
+        truncated = np.zeros(len(samples), dtype=bool)
         for key, places in rows.items():
             # A caption that equals its reference may exceed the highest score by a rounding error.
             scores[places] = np.clip(found.get(key, 0.0), *self.spec.range)
-        return ScoreTable(scores, self.spec.aspects, errors)
+            truncated[places] = not cut.isdisjoint((key[0], *key[1]))
+            if not np.isfinite(scores[places[0]]):
+                errors.update(dict.fromkeys(places, "the metric gave no finite score"))
+        return ScoreTable(scores, self.spec.aspects, dict(sorted(errors.items())), truncated)
+
+    def _cut(self, words: dict[str, str]) -> set[str]:
+        """Cuts texts to `most_words`; gives those that were longer."""
+        if self.most_words is None:
+            return set()
+        long = {text for text, joined in words.items() if joined.count(" ") >= self.most_words}
+        for text in long:
+            words[text] = " ".join(words[text].split(" ")[: self.most_words])
+        return long

@@ -6,7 +6,7 @@ from typing import Any
 
 from reward.metrics.base import MetricSpec
 
-__all__ = ["BLEU", "CIDER", "ROUGE_L", "SPECS"]
+__all__ = ["BLEU", "CIDER", "METEOR", "ROUGE_L", "SPECS", "SPICE"]
 
 _SHARED: dict[str, Any] = {"needs_image": False, "needs_references": True, "extra": "ngrams"}
 _BLEU_PAPER = "BLEU: a Method for Automatic Evaluation of Machine Translation (2002)"
@@ -39,4 +39,20 @@ CIDER = MetricSpec(
     paper="CIDEr: Consensus-based Image Description Evaluation (2015); its variant CIDEr-D",
     **_SHARED,
 )
-SPECS = (*BLEU, ROUGE_L, CIDER)
+METEOR = MetricSpec(
+    name="meteor",
+    scorer="reward.metrics.ngrams.meteor:MeteorScorer",
+    aspects=("meteor",),
+    has_embedded=True,
+    paper="Meteor Universal: Language Specific Translation Evaluation for Any Target Language (2014)",
+    **_SHARED,
+)
+SPICE = MetricSpec(
+    name="spice",
+    scorer="reward.metrics.ngrams.spice:SpiceScorer",
+    aspects=("spice",),
+    has_embedded=True,
+    paper="SPICE: Semantic Propositional Image Caption Evaluation (2016)",
+    **_SHARED,
+)
+SPECS = (*BLEU, ROUGE_L, METEOR, CIDER, SPICE)

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reward.corruptions.tagging import PARTS, split_sentences, split_words, tag_words
+from reward.corruptions.tagging import PARTS, split_words, tag_words
 from reward.corruptions.words import repeat_words, shuffle_sentences, shuffle_words
 from reward.errors import ConfigError
+from reward.sentences import split_sentences
 
 LONG = 'A big red star, and two dogs, run quickly across a field. The sign says "OPEN". It is early in the morning.'
 WORDS = [

@@ -1,0 +1,120 @@
+"""METEOR of single captions, by the Java program that pycocoevalcap brings."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+import threading
+import weakref
+from collections.abc import Sequence
+from pathlib import Path
+
+from reward.errors import CapRewardError
+from reward.metrics.ngrams.java import java_command
+from reward.metrics.ngrams.scorer import NgramScorer, Words
+from reward.metrics.ngrams.spec import METEOR
+from reward.optional import require
+
+__all__ = ["MeteorScorer"]
+
+_PURPOSE = f"metric {METEOR.name!r}"
+
+
+class MeteorScorer(NgramScorer):
+    """METEOR 1.5 with its English settings: matches of words, stems, synonyms and paraphrases, best reference.
+
+    The program takes seconds to read its table of paraphrases, so one process is kept for all scorers of a Python
+    process; it ends with Python. Its memory grows with the square of a text's length: texts are cut after 500 words.
+    """
+
+    spec = METEOR
+    most_words = 500
+
+    def rate(self, items: Sequence[Words]) -> Sequence[float]:
+        """METEOR of each caption."""
+        return _program().score(items)
+
+
+class _Program:
+    """The program METEOR, which is asked line by line; every question is answered before the next is written."""
+
+    def __init__(self) -> None:
+        package = require("pycocoevalcap.meteor.meteor", extra="ngrams", purpose=_PURPOSE)
+        folder = Path(package.__file__ or "").parent
+        arguments = ["-Xmx2G", "-jar", package.METEOR_JAR, "-", "-", "-stdio", "-l", "en", "-norm"]
+        # Into a file: nobody reads it while the program works, and a full pipe would stop the program.
+        self.messages = tempfile.TemporaryFile()  # noqa: SIM115  # as long as the program runs
+        self.process = subprocess.Popen(
+            java_command(arguments, purpose=_PURPOSE),
+            cwd=folder,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self.messages,
+        )
+        self.lock = threading.Lock()
+        self.close = weakref.finalize(self, _end, self.process, os.getpid())
+
+    def score(self, items: Sequence[Words]) -> list[float]:
+        """Scores of captions.
+
+        Raises:
+            CapRewardError: the program has ended.
+        """
+        with self.lock:
+            try:
+                return [self._score(candidate, references) for candidate, references in items]
+            except BaseException:  # an interrupted question would be answered to whoever asks next
+                self.close()
+                raise
+
+    def _score(self, candidate: str, references: Sequence[str]) -> float:
+        statistics = self._ask("SCORE", *(text.replace("|||", " ") for text in (*references, candidate)))
+        score = float(self._ask("EVAL", statistics))
+        self._answer()  # the mean over all captions of the question, of which there is one
+        return score
+
+    def _ask(self, *parts: str) -> str:
+        assert self.process.stdin is not None
+        try:
+            self.process.stdin.write((" ||| ".join(parts) + "\n").encode())
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            pass  # it has ended: reading says why
+        return self._answer()
+
+    def _answer(self) -> str:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline().decode().strip()
+        if not line or line.startswith("Error"):
+            self.messages.seek(0)
+            said = line or self.messages.read().decode(errors="replace").strip()[-2000:]
+            raise CapRewardError(f"{_PURPOSE}: the Java program ended or refused a caption: {said or 'without a word'}")
+        return line
+
+
+def _end(process: subprocess.Popen[bytes], owner: int) -> None:
+    if os.getpid() == owner:  # a forked child has a copy of the object, and must not end its parent's program
+        process.kill()
+        process.communicate()
+
+
+_programs: list[_Program] = []  # one at most
+_starting = threading.Lock()
+
+
+def _program() -> _Program:
+    with _starting:
+        if not _programs or _programs[0].process.poll() is not None:
+            _programs[:] = [_Program()]
+        return _programs[0]
+
+
+def _forget() -> None:
+    global _starting
+    _programs.clear()
+    _starting = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
+    os.register_at_fork(after_in_child=_forget)

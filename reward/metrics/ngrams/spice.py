@@ -1,0 +1,60 @@
+"""SPICE of single captions, by the Java program that pycocoevalcap brings and models that it does not."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from reward.errors import CapRewardError, MissingExtraError
+from reward.metrics.ngrams.java import run_java
+from reward.metrics.ngrams.scorer import NgramScorer, Words
+from reward.metrics.ngrams.spec import SPICE
+from reward.optional import require
+
+__all__ = ["SpiceScorer"]
+
+
+class SpiceScorer(NgramScorer):
+    """F1 of the objects, attributes and relations that a parser finds in the caption and in its references.
+
+    The parser's models are fetched by hand: unlike the package, this class downloads nothing. Not run by us with the
+    real models, only with a program that stands in for it.
+
+    Raises:
+        MissingExtraError: the package, Java or the models are not there; the message says where they belong.
+    """
+
+    spec = SPICE
+
+    def __init__(self) -> None:
+        super().__init__()
+        package = require("pycocoevalcap.spice.get_stanford_models", extra="ngrams", purpose=self._purpose)
+        folder = Path(package.__file__ or "").parent
+        library = folder / package.SPICELIB
+        jars = [f"{package.JAR}.jar", f"{package.JAR}-models.jar"]
+        missing = [name for name in jars if not (library / name).is_file()]
+        if missing:
+            raise MissingExtraError(
+                f"{self._purpose} needs {' and '.join(missing)} in {library}. They are part of "
+                f"{package.CORENLP}.zip, which the Stanford NLP group gives away (some 400 MB): unpack it and copy "
+                "them there, or let `python -m pycocoevalcap.spice.get_stanford_models` download and copy them"
+            )
+
+    def rate(self, items: Sequence[Words]) -> Sequence[float]:
+        """SPICE of each caption."""
+        package = require("pycocoevalcap.spice.spice", extra="ngrams", purpose=self._purpose)
+        questions = [
+            {"image_id": number, "test": candidate, "refs": list(references)}
+            for number, (candidate, references) in enumerate(items)
+        ]
+        with tempfile.TemporaryDirectory() as name:
+            given, answer = Path(name) / "captions.json", Path(name) / "scores.json"
+            given.write_text(json.dumps(questions), encoding="utf-8")
+            arguments = ["-Xmx8G", "-jar", package.SPICE_JAR, str(given), "-out", str(answer), "-silent"]
+            run_java(arguments, "", purpose=self._purpose, folder=Path(package.__file__ or "").parent)
+            found = {int(row["image_id"]): row["scores"]["All"]["f"] for row in json.loads(answer.read_text("utf-8"))}
+        if sorted(found) != list(range(len(items))):
+            raise CapRewardError(f"{self._purpose}: {len(found)} scores came back for {len(items)} captions")
+        return [float(found[number]) for number in range(len(items))]

@@ -1,0 +1,128 @@
+"""Scores a long caption sentence by sentence, for metrics that were made for short ones."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from reward.checkpoints import CONFIG_FILE, resolve_checkpoint
+from reward.errors import CheckpointError, InvalidSampleError, UnknownMetricError
+from reward.metrics.base import MetricSpec, Scorer, fitted
+from reward.samples import CaptionSample, is_blank
+from reward.scores import ScoreTable
+from reward.sentences import split_sentences
+
+__all__ = ["SUFFIX", "SentenceMean", "sentence_mean_spec"]
+
+SUFFIX = "_avg"  # as the paper on LongCap-Arena names them, in subscript
+
+
+class SentenceMean:
+    """Mean of a metric over the sentences of a caption.
+
+    LongCap-Arena's paper computes CLIPScore and PAC-S of long captions so, because CLIP reads 77 tokens; it says so of
+    metrics that look at the image alone. Ours is that references are cut into sentences as well, each of them then a
+    reference: a sentence held against a whole paragraph would be punished for its length. A caption of one sentence
+    with references of one sentence scores as without.
+
+    On the command line and in `load_scorer`, every metric has a name with `_avg` behind it for this.
+
+    Args:
+        scorer: the metric.
+
+    Example:
+        >>> from reward import load_scorer
+        >>> load_scorer("length_avg").score([CaptionSample("A red star. It shines on the grass.")]).scores.tolist()
+        [[4.0]]
+    """
+
+    def __init__(self, scorer: Scorer) -> None:
+        self.scorer = scorer
+        self.spec = sentence_mean_spec(scorer.spec)
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the metric, if it has one."""
+        own: str = self.scorer.fingerprint  # type: ignore[attr-defined]  # AttributeError says that it has none
+        return f"{self.spec.name}:{own}"
+
+    def fit(self, corpus: Iterable[Sequence[str]]) -> SentenceMean:
+        """See `reward.metrics.base.fitted`; the references are cut as they are for scoring."""
+        return SentenceMean(fitted(self.scorer, (_cut_all(references) for references in corpus)))
+
+    def score(
+        self, samples: Sequence[CaptionSample], *, batch_size: int | None = None, progress: bool = False
+    ) -> ScoreTable:
+        """Scores (N, A); a caption has none if one of its sentences has none.
+
+        Raises:
+            InvalidSampleError: an item is no CaptionSample.
+        """
+        parts: list[CaptionSample] = []
+        owners: list[int] = []
+        known: dict[tuple[str, ...], tuple[str, ...]] = {}  # samples of an image share their references
+        for row, sample in enumerate(samples):
+            if not isinstance(sample, CaptionSample):
+                raise InvalidSampleError(f"samples[{row}] must be a CaptionSample, got {type(sample).__name__}")
+            references = tuple(sample.references)
+            known.setdefault(references, tuple(_cut_all(references)))
+            sentences = _cut(sample.candidate)
+            parts += [CaptionSample(sentence, sample.image, known[references]) for sentence in sentences]
+            owners += [row] * len(sentences)
+        table = self.scorer.score(parts, batch_size=batch_size, progress=progress)
+        shape = (len(samples), len(self.spec.aspects))
+        sums, truncated = np.zeros(shape), np.zeros(len(samples), dtype=bool)
+        rows = np.array(owners, dtype=np.int64)
+        np.add.at(sums, rows, table.scores)
+        np.logical_or.at(truncated, rows, table.truncated)
+        counts = np.bincount(rows, minlength=len(samples))
+        errors = {owners[part]: message for part, message in sorted(table.errors.items(), reverse=True)}
+        return ScoreTable(sums / counts[:, None], self.spec.aspects, dict(sorted(errors.items())), truncated)
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        source: str | os.PathLike[str],
+        *,
+        revision: str | None = None,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> SentenceMean:
+        """Loads the metric that a checkpoint names; `load_scorer("<metric>_avg", source)` also takes `"embedded"`.
+
+        Raises:
+            CheckpointError: the source is missing, or of a metric that is not installed.
+        """
+        from reward.registry import load_scorer
+
+        folder = resolve_checkpoint(source, metric=f"*{SUFFIX}", revision=revision)
+        try:
+            metric = json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8"))["metric"]
+            return cls(load_scorer(metric, folder, device=device, dtype=dtype))
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            if isinstance(error, (CheckpointError, UnknownMetricError)):
+                raise CheckpointError(f"{str(folder)!r} is a checkpoint of metric {metric!r}: {error}") from error
+            raise CheckpointError(f"{str(folder)!r} names no metric in its {CONFIG_FILE}: {error!r}") from error
+
+    def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
+        """Writes the checkpoint of the metric."""
+        self.scorer.save_pretrained(folder)
+
+
+def sentence_mean_spec(spec: MetricSpec) -> MetricSpec:
+    """Facts of a metric when it is averaged over sentences."""
+    return replace(spec, name=spec.name + SUFFIX)
+
+
+def _cut(text: str) -> list[str]:
+    sentences = [sentence.strip() for sentence, _ in split_sentences(text)]
+    return [sentence for sentence in sentences if not is_blank(sentence)]
+
+
+def _cut_all(references: Sequence[str]) -> list[str]:
+    return [sentence for reference in references for sentence in _cut(reference)]

@@ -1,0 +1,56 @@
+"""Cuts captions into sentences."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+__all__ = ["CLOSERS", "END_MARKS", "is_abbreviation", "is_punctuation", "split_sentences"]
+
+CLOSERS = "\"'”’»)]」』"  # what may follow an end mark
+# Latin sentences end before white space, those of scripts without spaces anywhere.
+END_MARKS = ".!?…。！？"
+_CLOSERS = f"[{re.escape(CLOSERS)}]*"
+_SENTENCE_END = re.compile(rf"(?:[.!?…]+{_CLOSERS}(?=\s)|[。！？]+{_CLOSERS})\s*|\n+\s*")
+_ABBREVIATIONS = frozenset(
+    ("mr", "mrs", "ms", "dr", "st", "prof", "vs", "etc", "e.g", "i.e", "approx", "fig", "jr", "sr")
+)
+
+
+def split_sentences(text: str) -> list[tuple[str, str]]:
+    """Cuts a text into sentences.
+
+    Sentences end at a full stop, question or exclamation mark before white space, at the marks of Chinese and Japanese,
+    and at line breaks; not after common abbreviations and initials.
+
+    Returns:
+        Pairs of a sentence with its end mark and the white space after it; joined they give the text.
+
+    Example:
+        >>> split_sentences("Dr. Who waves. Is it late? Yes")
+        [('Dr. Who waves.', ' '), ('Is it late?', ' '), ('Yes', '')]
+    """
+    sentences, start = [], 0
+    for match in _SENTENCE_END.finditer(text):
+        mark = match.group().rstrip()
+        words = text[start : match.start()].split()
+        if mark == "." and words and is_abbreviation(words[-1].lstrip("(\"'“")):
+            continue
+        end = match.start() + len(mark)
+        if all(character.isspace() or is_punctuation(character) for character in text[start:end]):
+            continue  # marks alone go with the sentence that follows
+        sentences.append((text[start:end], text[end : match.end()]))
+        start = match.end()
+    if text[start:]:
+        sentences.append((text[start:], ""))
+    return sentences
+
+
+def is_punctuation(character: str) -> bool:
+    """Whether a character is a punctuation mark of any script."""
+    return unicodedata.category(character).startswith("P")
+
+
+def is_abbreviation(word: str) -> bool:
+    """Whether a full stop after the word is likely part of it."""
+    return word.lower() in _ABBREVIATIONS or (len(word) == 1 and word.isupper() and word not in "AI")

@@ -1,0 +1,115 @@
+"""CIDEr: a stated corpus, its checkpoints, and what refuses to score without one."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from reward import CaptionSample, MetricReward, load_scorer, metric_spec
+from reward.errors import CheckpointError, ConfigError, InvalidSampleError
+from reward.metrics.ngrams.cider import CiderScorer
+from reward.scoring import score_dataset
+
+pytestmark = pytest.mark.skipif(shutil.which("java") is None, reason="needs a Java runtime")
+
+_rng = random.Random(5)
+
+
+def _text() -> str:
+    return " ".join(_rng.choice(("a", "dog", "red", "star", "runs", "on", "grass")) for _ in range(_rng.randint(1, 9)))
+
+
+SAMPLES = [CaptionSample(_text(), references=[_text() for _ in range(3)]) for _ in range(40)]
+CORPUS = [sample.references for sample in SAMPLES]
+
+
+@pytest.fixture(scope="module")
+def scorer() -> CiderScorer:
+    return CiderScorer().fit(CORPUS)
+
+
+def test_scores_are_those_of_the_package_on_the_same_corpus(scorer: CiderScorer) -> None:
+    from pycocoevalcap.cider.cider import Cider
+
+    references = {row: list(sample.references) for row, sample in enumerate(SAMPLES)}
+    expected = Cider().compute_score(references, {row: [sample.candidate] for row, sample in enumerate(SAMPLES)})[1]
+    assert np.array_equal(scorer.score(SAMPLES).scores[:, 0], expected)
+    assert expected.std() > 0.5
+
+
+def test_a_score_depends_on_the_corpus_and_not_on_the_call(scorer: CiderScorer) -> None:
+    together = scorer.score(SAMPLES).scores
+    alone = [scorer.score([sample]).scores[0] for sample in SAMPLES[:5]]
+    assert np.array_equal(together[:5], alone)
+    assert np.array_equal(scorer.score([*SAMPLES, *SAMPLES[::-1]]).scores[len(SAMPLES) :][::-1], together)
+    assert np.array_equal(CiderScorer().fit(CORPUS[::-1]).score(SAMPLES).scores, together)
+    assert not np.allclose(CiderScorer().fit(CORPUS[:20]).score(SAMPLES).scores, together)
+
+
+def test_without_a_corpus_nothing_is_scored_or_saved(tmp_path: Path) -> None:
+    empty = load_scorer("cider")
+    assert metric_spec("cider").needs_corpus
+    assert empty.spec.needs_corpus
+    with pytest.raises(ConfigError, match=r"call fit\(the references"):
+        empty.score(SAMPLES)
+    with pytest.raises(ConfigError, match="nothing to save"):
+        empty.save_pretrained(tmp_path)
+    for metric in ("cider", empty, "cider_avg"):
+        with pytest.raises(ConfigError, match=r"depend on the other captions of its batch"):
+            MetricReward(metric)
+
+
+@pytest.mark.parametrize("corpus", [[], [["a dog"]], [["a dog"], ["a dog"]], [["a"], [], None]])
+def test_a_corpus_that_tells_no_words_apart_is_refused(corpus: list[list[str]]) -> None:
+    with pytest.raises(ConfigError, match="references of a whole data set"):
+        CiderScorer().fit(corpus)
+
+
+def test_a_corpus_of_bare_strings_is_refused() -> None:
+    with pytest.raises(InvalidSampleError, match=r"\[reference\]"):
+        CiderScorer().fit(["a dog", "a cat"])
+
+
+def test_a_saved_corpus_serves_as_a_reward(scorer: CiderScorer, tmp_path: Path) -> None:
+    scorer.save_pretrained(tmp_path / "corpus")
+    assert not scorer.spec.needs_corpus
+    expected = scorer.score(SAMPLES[:3]).scores[:, 0].tolist()
+    for reward in (MetricReward("cider", tmp_path / "corpus"), MetricReward(scorer)):
+        assert reward.rewards(SAMPLES[:3]) == expected
+
+
+def test_checkpoints_with_the_same_corpus_and_no_others_have_the_same_fingerprint(
+    scorer: CiderScorer, tmp_path: Path
+) -> None:
+    scorer.save_pretrained(tmp_path)
+    assert CiderScorer.from_pretrained(tmp_path).fingerprint == scorer.fingerprint
+    assert CiderScorer().fit(CORPUS[::-1]).fingerprint == scorer.fingerprint
+    assert CiderScorer().fit(CORPUS[:20]).fingerprint != scorer.fingerprint
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"a": 0}', '{"a": 99}', '{"a": "b"}', None])
+def test_damaged_frequencies_are_refused(scorer: CiderScorer, tmp_path: Path, content: str | None) -> None:
+    scorer.save_pretrained(tmp_path)
+    file = tmp_path / "document_frequencies.json"
+    if content is None:
+        file.unlink()
+    else:
+        file.write_text(content)
+    with pytest.raises(CheckpointError, match="holds no document frequencies"):
+        CiderScorer.from_pretrained(tmp_path)
+
+
+def test_a_data_file_is_its_own_corpus_however_it_is_cut_into_chunks(scorer: CiderScorer, tmp_path: Path) -> None:
+    data = tmp_path / "captions.jsonl"
+    rows = [{"candidate": sample.candidate, "references": list(sample.references)} for sample in SAMPLES]
+    data.write_text("\n".join(map(json.dumps, [*rows, {"candidate": "a dog", "references": "wrong"}])))
+    score_dataset(data, "cider", tmp_path / "scores.jsonl", chunk_rows=7)
+    found = [json.loads(line)["cider"] for line in (tmp_path / "scores.jsonl").read_text().splitlines()]
+    corpus = [*CORPUS, ["wrong"]]
+    expected = CiderScorer().fit(corpus).score([*SAMPLES, CaptionSample("a dog", references=["wrong"])]).scores[:, 0]
+    assert found == pytest.approx(expected.tolist())

@@ -1,0 +1,151 @@
+"""METEOR and SPICE beside programs that stand in for theirs: what is asked, and what happens when they fail."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from reward import CaptionSample, load_scorer
+from reward.errors import CapRewardError, MissingExtraError
+from reward.metrics.ngrams import meteor, tokenizer
+from reward.metrics.ngrams.meteor import MeteorScorer
+
+# Stands for `java`: splits texts at spaces; METEOR's score is the share of words that are "dog", told in the protocol
+# of the real program; SPICE's the same, in its files.
+STAND_IN = f"""#!{sys.executable}
+import json, sys
+arguments = sys.argv[1:]
+share = lambda text: text.split().count("dog") / len(text.split())
+if "edu.stanford.nlp.process.PTBTokenizer" in arguments:
+    sys.stdout.write(sys.stdin.read().lower())
+elif "meteor-1.5.jar" in arguments:
+    print("loading " * 20_000, file=sys.stderr)
+    for line in sys.stdin:
+        kind, *parts = line.rstrip("\\n").split(" ||| ")
+        if "crash" in line:
+            sys.exit("out of memory")
+        if kind == "SCORE":
+            print(share(parts[-1]), len(parts) - 1, flush=True)
+        else:
+            score = parts[0].split()[0]
+            print(score + "\\n" + score, flush=True)
+elif "spice-1.0.jar" in arguments:
+    rows = json.load(open(arguments[arguments.index("spice-1.0.jar") + 1]))
+    if any("crash" in row["test"] for row in rows):
+        sys.exit("no model")
+    if any("none" in row["test"] for row in rows):
+        rows = []
+    scores = [{{"image_id": row["image_id"], "scores": {{"All": {{"f": share(row["test"])}}}}}} for row in rows]
+    json.dump(scores[::-1], open(arguments[arguments.index("-out") + 1], "w"))
+"""
+
+
+@pytest.fixture(autouse=True)
+def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    program = tmp_path / "bin" / "java"
+    program.parent.mkdir()
+    program.write_text(STAND_IN)
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(program.parent))
+    monkeypatch.setattr(tokenizer, "_kept", {})
+    monkeypatch.setattr(meteor, "_programs", [])
+    yield
+    for running in meteor._programs:
+        running.close()
+
+
+def samples(*captions: str) -> list[CaptionSample]:
+    return [CaptionSample(caption, references=["a dog", "a cat"]) for caption in captions]
+
+
+def test_meteor_asks_one_program_that_all_scorers_share() -> None:
+    assert load_scorer("meteor").score(samples("a dog", "dog", "a dog", "cat")).scores[:, 0].tolist() == [
+        0.5,
+        1,
+        0.5,
+        0,
+    ]
+    first = meteor._programs[0].process.pid
+    assert MeteorScorer().score(samples("dog dog cat cat")).scores.tolist() == [[0.5]]
+    assert meteor._programs[0].process.pid == first
+
+
+def test_meteor_says_why_its_program_ended_and_starts_it_again() -> None:
+    scorer = load_scorer("meteor")
+    with pytest.raises(CapRewardError, match=r"(?s)'meteor': the Java program ended.*out of memory"):
+        scorer.score(samples("a dog", "crash"))
+    assert scorer.score(samples("a dog")).scores.tolist() == [[0.5]]
+    meteor._programs[0].process.kill()
+    meteor._programs[0].process.wait()
+    assert scorer.score(samples("dog")).scores.tolist() == [[1.0]]
+
+
+def test_an_interrupted_question_is_not_answered_to_the_next_caller(monkeypatch: pytest.MonkeyPatch) -> None:
+    scorer = load_scorer("meteor")
+    with monkeypatch.context() as interrupted:
+
+        def stop(self: object) -> str:
+            raise KeyboardInterrupt
+
+        interrupted.setattr(meteor._Program, "_answer", stop)
+        with pytest.raises(KeyboardInterrupt):
+            scorer.score(samples("cat"))
+    assert scorer.score(samples("dog")).scores.tolist() == [[1.0]]
+
+
+def test_threads_and_forked_children_get_their_own_answers() -> None:
+    scorer = load_scorer("meteor")
+    found: dict[int, float] = {}
+
+    def ask(count: int) -> None:
+        found[count] = float(scorer.score(samples("dog " + "cat " * count)).scores[0, 0])
+
+    threads = [threading.Thread(target=ask, args=(count,)) for count in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == {count: pytest.approx(1 / (count + 1)) for count in range(8)}
+    parents = meteor._programs[0].process.pid
+    child = os.fork()
+    if child == 0:  # in the child nothing of pytest may run: it leaves at once
+        own = scorer.score(samples("dog dog")).scores[0, 0] == 1 and meteor._programs[0].process.pid != parents
+        meteor._programs[0].close()
+        os._exit(0 if own else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert scorer.score(samples("dog cat")).scores.tolist() == [[0.5]]
+    assert meteor._programs[0].process.pid == parents
+
+
+def test_very_long_texts_are_cut_and_flagged() -> None:
+    table = load_scorer("meteor").score(samples("dog " * 500 + "cat " * 500, "dog cat"))
+    assert table.scores[:, 0].tolist() == [1.0, 0.5]
+    assert table.truncated.tolist() == [True, False]
+
+
+def test_spice_says_which_models_belong_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pycocoevalcap.spice import get_stanford_models
+
+    monkeypatch.setattr(get_stanford_models, "SPICELIB", str(tmp_path))
+    (tmp_path / "stanford-corenlp-3.6.0.jar").touch()
+    with pytest.raises(MissingExtraError, match=rf"needs stanford-corenlp-3.6.0-models.jar in {tmp_path}.*unpack it"):
+        load_scorer("spice")
+
+
+def test_spice_reads_the_scores_of_its_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pycocoevalcap.spice import get_stanford_models
+
+    monkeypatch.setattr(get_stanford_models, "SPICELIB", str(tmp_path))
+    for name in ("stanford-corenlp-3.6.0.jar", "stanford-corenlp-3.6.0-models.jar"):
+        (tmp_path / name).touch()
+    scorer = load_scorer("spice")
+    assert scorer.score(samples("a dog", "cat", "a dog")).scores[:, 0].tolist() == [0.5, 0.0, 0.5]
+    with pytest.raises(CapRewardError, match="'spice': Java ended with code 1: no model"):
+        scorer.score(samples("crash"))
+    with pytest.raises(CapRewardError, match="0 scores came back for 1 captions"):
+        scorer.score(samples("none"))

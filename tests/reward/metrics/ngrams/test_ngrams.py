@@ -1,0 +1,155 @@
+"""BLEU, ROUGE-L and METEOR of single captions, the words they count, and what is said where something is missing."""
+
+from __future__ import annotations
+
+import math
+import random
+import shutil
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from reward import CaptionSample, load_scorer, metric_spec
+from reward.errors import MissingExtraError
+from reward.metrics.base import fitted
+from reward.metrics.ngrams import tokenizer
+from reward.metrics.ngrams.tokenizer import tokenize
+
+java = pytest.mark.skipif(shutil.which("java") is None, reason="needs a Java runtime")
+NAMES = ("bleu1", "bleu2", "bleu3", "bleu4", "rouge_l", "meteor", "cider", "spice")
+PUBLISHED = {"cider": 43.9, "rouge_l": 32.3, "bleu4": 30.8}  # tau-c x 100 in table 1 of FLEUR's paper
+
+
+def score(name: str, candidate: str, *references: str) -> float:
+    return float(load_scorer(name).score([CaptionSample(candidate, references=references)]).scores[0, 0])
+
+
+@java
+def test_scores_computed_by_hand() -> None:
+    # Every word and pair of words is in the reference, which is 4/3 as long.
+    assert score("bleu1", "A red star.", "A red star shines!") == pytest.approx(math.exp(1 - 4 / 3))
+    assert score("bleu2", "A red star.", "A red star shines!") == pytest.approx(math.exp(1 - 4 / 3))
+    # Three words of four, one pair of three; the reference that is closest in length counts, and has the same length.
+    assert score("bleu2", "a b c d", "b c d e f g h", "a c x d") == pytest.approx(math.sqrt(4 / 4 * 2 / 3))
+    assert score("bleu4", "a b c d e", "a b c d e") == pytest.approx(1.0)
+    # Longest common subsequence "a red": precision 2/3 and recall 2/4, recall weighing 1.2 squared.
+    precision, recall, weight = 2 / 3, 2 / 4, 1.2**2
+    expected = (1 + weight) * precision * recall / (recall + weight * precision)
+    assert score("rouge_l", "a red star", "a big red dog") == pytest.approx(expected)
+    # The best precision and the best recall may be of different references.
+    assert score("rouge_l", "a red star", "a red star on green grass", "red") == pytest.approx(1.0)
+
+
+@java
+@pytest.mark.parametrize("name", ["bleu1", "bleu2", "bleu3", "bleu4", "rouge_l"])
+def test_scores_are_those_of_the_package_for_any_captions(name: str) -> None:
+    from pycocoevalcap.bleu.bleu import Bleu
+    from pycocoevalcap.rouge.rouge import Rouge
+
+    rng = random.Random(name)
+
+    def text() -> str:
+        return " ".join(rng.choice(("a", "dog", "red", "star", "runs", "on")) for _ in range(rng.randint(1, 9)))
+
+    samples = [CaptionSample(text(), references=[text() for _ in range(rng.randint(1, 4))]) for _ in range(60)]
+    references = {row: list(sample.references) for row, sample in enumerate(samples)}
+    candidates = {row: [sample.candidate] for row, sample in enumerate(samples)}
+    if name == "rouge_l":
+        expected = Rouge().compute_score(references, candidates)[1]
+    else:
+        expected = Bleu(4).compute_score(references, candidates, verbose=0)[1][int(name[-1]) - 1]
+    assert np.array_equal(load_scorer(name).score(samples).scores[:, 0], expected)
+
+
+@java
+def test_meteor_counts_forms_and_punishes_gaps() -> None:
+    # Content words weigh 0.75, function words 0.25, and a form found as a synonym 0.8 of a word. Precision and recall
+    # are equal here, so that is F; words in one piece are not punished.
+    same, form, turned = (score("meteor", text, "A dog runs.") for text in ("a dog runs", "A dog ran!", "runs a dog"))
+    assert same == pytest.approx(1.0)
+    assert form == pytest.approx((0.75 * (1 + 0.8) + 0.25) / (0.75 * 2 + 0.25))
+    assert turned < same
+    assert score("meteor", "a ||| b c", "a ||| b c", "x") == pytest.approx(1.0)  # the separator in its questions
+
+
+@java
+def test_a_caption_without_words_scores_nothing_and_one_without_references_is_told() -> None:
+    samples = [CaptionSample("! …", references=["! …", "a"]), CaptionSample("a"), CaptionSample("a", references=["a"])]
+    table = load_scorer("rouge_l").score(samples)
+    assert table.scores[[0, 2], 0].tolist() == [0.0, 1.0]
+    assert list(table.errors) == [1]
+    assert "needs references" in table.errors[1]
+
+
+TEXTS = [
+    "He is from the U.S.",
+    "The dog's owner can't — won't! — run.",
+    "dogs etc.",
+    "(650) 723",
+    "*NL* <b> two\nlines\u2028three\x0bfour\x85five\r\nsix",
+    "“quoted” -LRB- ``x''",
+    "É IŞIK İ 一个红色的圆。",
+    "🔴 \x00",
+    "!",
+    "Mr. Smith vs. the st.",
+]
+
+
+@java
+def test_words_do_not_depend_on_company_or_locale(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tokenizer, "_kept", {})
+    together = tokenize(TEXTS, purpose="this test")
+    assert together["He is from the U.S."] == "he is from the u.s."
+    assert together["The dog's owner can't — won't! — run."] == "the dog 's owner ca n't wo n't run"
+    assert together["É IŞIK İ 一个红色的圆。"].split()[:2] == ["é", "işik"]
+    assert together["*NL* <b> two\nlines\u2028three\x0bfour\x85five\r\nsix"].endswith("two lines three four five six")
+    assert together["!"] == ""
+    shuffled = random.Random(1).sample(TEXTS, len(TEXTS))
+    for locale, order in (("C", shuffled), ("tr_TR.UTF-8", [text for text in TEXTS for _ in range(2)][3:4])):
+        monkeypatch.setattr(tokenizer, "_kept", {})
+        monkeypatch.setenv("LC_ALL", locale)
+        apart = tokenize(order, purpose="this test")
+        assert apart == {text: together[text] for text in order}
+
+
+@java
+def test_one_java_process_splits_the_texts_of_a_call_and_none_those_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    monkeypatch.setattr(tokenizer, "_kept", {})
+    run = tokenizer.run_java
+    monkeypatch.setattr(tokenizer, "run_java", lambda *args, **named: calls.append(args) or run(*args, **named))
+    samples = [CaptionSample(f"dog {row}", references=["a dog", f"cat {row}"]) for row in range(20)]
+    first = load_scorer("bleu1").score(samples).scores
+    load_scorer("rouge_l").score(samples)
+    assert len(calls) == 1
+    assert np.array_equal(load_scorer("bleu1").score(samples[::-1]).scores[::-1], first)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_missing_is_named_with_the_way_to_get_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(MissingExtraError, match=f"'{name}' needs Java.*install a Java runtime"):
+        load_scorer(name)
+    monkeypatch.setitem(sys.modules, "pycocoevalcap.bleu.bleu", None)
+    with pytest.raises(MissingExtraError, match=rf"'{name}' needs .*pip install \"capreward\[ngrams\]\""):
+        load_scorer(name)
+    assert metric_spec(name).extra == "ngrams"
+
+
+@java
+@pytest.mark.timeout(900)
+def test_published_correlations_on_flickr8k_expert_come_out(shared_folder: Path) -> None:
+    from reward.metaeval import kendall_tau
+    from reward.metaeval.benchmarks import load_benchmark
+
+    benchmark = load_benchmark("flickr8k-expert", shared_folder / "data" / "flickr8k_expert_fleur.jsonl.gz")
+    samples = [sample for sample in benchmark.samples() if sample is not None]
+    ratings = np.array([item.ratings["overall"] for item in benchmark.items])
+    assert ratings.shape == (len(samples), 3) == (5664, 3)
+    found = {}
+    for name in PUBLISHED:
+        scores = fitted(load_scorer(name), [sample.references for sample in samples]).score(samples).scores[:, 0]
+        found[name] = round(100 * kendall_tau(np.repeat(scores, 3), ratings.ravel(), variant="c"), 1)
+    assert found == PUBLISHED
