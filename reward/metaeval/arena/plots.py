@@ -94,11 +94,14 @@ def save_plot(figure: Any, stem: Path) -> list[Path]:
     Raises:
         OutputError: a file cannot be written.
     """
+    import matplotlib
+
     bare(figure, ink=COLOURS[INK], soft=COLOURS[SOFT])
     written = [stem.with_suffix(".png"), stem.with_suffix(".svg")]
     for path in written:
         try:
-            figure.savefig(path, facecolor="white", metadata={"Date": None} if path.suffix == ".svg" else None)
+            with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "capreward"}):  # the same each time
+                figure.savefig(path, facecolor="white", metadata={"Date": None} if path.suffix == ".svg" else None)
         except OSError as error:
             raise OutputError(f"cannot write {path}: {error.strerror or error}") from error
     return written
@@ -107,4 +110,5 @@ def save_plot(figure: Any, stem: Path) -> list[Path]:
 def _names(axes: Any, order: list[str], colour: dict[str, str]) -> None:
     axes.set_yticks(range(len(order)), order)
     axes.set_ylim(len(order) - 0.5, -0.5)
+    axes.set_axisbelow(True)
     axes.grid(axis="x", color=colour[SOFT], alpha=0.25, lw=0.6)
