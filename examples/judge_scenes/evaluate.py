@@ -22,7 +22,6 @@ import numpy as np
 
 from examples.judge_scenes.ratings import ASPECT_OF, rate_style
 from integrations.demo.agreement import CEILING, caption_samples, rate_by_clip
-from integrations.demo.results import SEED
 from reward import CaptionSample, load_scorer
 from reward.errors import CheckpointError
 from reward.metaeval import Interval, bootstrap_weights, compare_metrics, markdown_table, mean_interval
@@ -198,11 +197,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--vela", default="embedded", help="VELA to compare with; default: %(default)s")
     parser.add_argument("--beitscore", default="embedded", help="BEiTScore to compare with; default: %(default)s")
-    parser.add_argument("--samples", type=int, default=300, help="scenes of each seed; default: %(default)s")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[7, SEED], help="of the scenes; default: %(default)s")
+    parser.add_argument("--samples", type=int, default=500, help="scenes of each seed; default: %(default)s")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[2026], help="of the scenes; default: %(default)s")
     parser.add_argument("--resamples", type=int, default=1000, help="of the bootstrap; default: %(default)s")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures into this file")
     options = parser.parse_args(argv)
+    if len(set(options.seeds)) < len(options.seeds):
+        parser.error("--seeds must differ: the same scenes twice would make every interval too narrow")
     text, figures = report(held_out(options.samples, options.seeds), options)
     print(text)
     if options.json is not None:

@@ -1,7 +1,7 @@
 """Teaches the embedded captioner to rate captions of scenes, as FLEUR and HarmonicEval ask it to.
 
     python -m examples.judge_scenes.train
-    python -m examples.judge_scenes.train --steps 2000 --output runs/judge
+    python -m examples.judge_scenes.train --steps 6000 --output runs/judge
 
 Writes `<output>/model`, a vision-language model as any other, and `<output>/fleur` and `<output>/harmoniceval`, which
 load_scorer reads. Run again, it goes on from its last save.
@@ -166,7 +166,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--captioner", default="embedded", help="what to begin with; default: %(default)s")
     parser.add_argument("--output", type=Path, default=Path("runs/judge"), help="default: %(default)s")
-    parser.add_argument("--steps", type=int, default=1200, help="default: %(default)s")
+    parser.add_argument("--steps", type=int, default=4000, help="default: %(default)s")
     parser.add_argument("--batch", type=int, default=32, help="questions a step; default: %(default)s")
     parser.add_argument("--lr", type=float, default=1e-3, help="default: %(default)s")
     parser.add_argument("--seed", type=int, default=1, help="default: %(default)s")
