@@ -1,4 +1,4 @@
-"""VELA against a Hub: the paper's recipe on the real names, pushed and loaded back, through the real clients."""
+"""VELA against a Hub: the paper's recipe on the real names, pushed, loaded back and evaluated, through real clients."""
 
 from __future__ import annotations
 
@@ -14,13 +14,17 @@ import pytest
 import torch
 from datasets import Dataset
 from safetensors.torch import load, load_file
+from scipy.stats import kendalltau
 
 from reward.metrics.vela.training import make_tokenizer
 from reward.scenes import make_dataset
 from tests.loopback_hub import LoopbackHub, loopback_hub
 
 LANGUAGE_MODEL, CLIP, DATA = "Qwen/Qwen2.5-3B-Instruct", "BeichenZhang/LongCLIP-L", "Ka2ukiMatsuda/LongCap-Arena"
+PARTS = ("train", "val", "dci_val", "dci_test")  # each part's place is the seed of its scenes
+TEST_A = PARTS.index("dci_val")
 TOKEN = "a-token-of-the-test"
+ASPECTS = {"descriptiveness": "desc", "relevance": "rel", "fluency": "flu"}
 CHAT_TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
@@ -62,7 +66,7 @@ def add_data(hub: LoopbackHub) -> None:
     """Scenes under LongCap-Arena's splits and columns, as Parquet."""
     splits = {
         f"{part}.{aspect}": make_dataset(8, seed, aspect=aspect)
-        for seed, part in enumerate(("train", "val", "dci_val", "dci_test"))
+        for seed, part in enumerate(PARTS)
         for aspect in ("desc", "rel", "flu")
     }
     lines = [f"  - split: {name}\n    path: data/{name}-*\n" for name in splits]
@@ -99,13 +103,13 @@ def run(hub: LoopbackHub, home: Path, code: str, *arguments: object) -> subproce
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=280)
 
 
-TRAIN_PUSH_LOAD = """
-import json, sys
+TRAIN_PUSH_LOAD_BENCH = """
+import contextlib, io, json, sys
 from reward import CaptionSample, load_scorer
 from reward.cli.main import app
 from reward.scenes import make_dataset
 
-config, folder = sys.argv[1:]
+config, folder, cache = sys.argv[1:]
 app(["train", "vela", "--data", "longcap-arena", "--preset", "paper", "--config", config, "--output", folder],
     standalone_mode=False)
 samples = [CaptionSample(row["cand"], row["image"], row["refs"]) for row in make_dataset(5, 99)]
@@ -113,15 +117,24 @@ trained = load_scorer("vela", folder, device="cpu")
 address = trained.push_to_hub("tester/vela-arena")
 pushed = load_scorer("vela", "tester/vela-arena", device="cpu")
 scores = [scorer.score(samples).scores.tolist() for scorer in (trained, pushed)]
-print(json.dumps({"address": address, "scores": scores}))
-"""
+rated = make_dataset(8, TEST_A)
+on_test_a = trained.score([CaptionSample(row["cand"], row["image"], row["refs"]) for row in rated]).scores.tolist()
+tables = []
+for name in (folder, "tester/vela-arena"):
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        app(["bench", "--benchmark", "longcap-arena", "--part", "TestA", "--part", "TestB", "--metric", f"vela={name}",
+             "--metric", "length", "--resamples", "50", "--cache", cache, "--json"], standalone_mode=False)
+    tables.append(json.loads(printed.getvalue()))
+print(json.dumps({"address": address, "scores": scores, "on_test_a": on_test_a, "tables": tables}))
+""".replace("TEST_A", str(TEST_A))
 
 
-def test_paper_recipe_from_hub_to_hub(filled_hub: LoopbackHub, tmp_path: Path) -> None:
+def test_paper_recipe_from_hub_to_hub_to_bench(filled_hub: LoopbackHub, tmp_path: Path) -> None:
     few = {"max_steps": 3, "learning_rate": 0.01, "max_references": 1}
     (tmp_path / "few.json").write_text(json.dumps(few))
     folder = tmp_path / "trained"
-    done = run(filled_hub, tmp_path / "home", TRAIN_PUSH_LOAD, tmp_path / "few.json", folder)
+    done = run(filled_hub, tmp_path / "home", TRAIN_PUSH_LOAD_BENCH, tmp_path / "few.json", folder, tmp_path / "scores")
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout.splitlines()[-1])
     trained, pushed = map(torch.tensor, answer["scores"])
@@ -144,6 +157,21 @@ def test_paper_recipe_from_hub_to_hub(filled_hub: LoopbackHub, tmp_path: Path) -
     assert sum(value.numel() for value in tensors.values()) == 3 * (2 * 32 + 2 * 32 + 1) + 2 * 16 * (64 + 48)
     assert all(".lora_" in name or name in ("weight", "bias") for name in tensors)
     assert any(value.abs().sum() > 0 for name, value in tensors.items() if "lora_B" in name)
+
+    for name, table in zip((str(folder), "tester/vela-arena"), answer["tables"], strict=True):
+        assert [(each["name"], each["part"], each["items"]) for each in table["benchmarks"]] == [
+            ("longcap-arena", "TestA", 8),
+            ("longcap-arena", "TestB", 8),
+        ]
+        vela, length = table["benchmarks"][0]["rows"]
+        assert (vela["source"], vela["scored"], vela["errors"]) == (name, 8, 0)
+        raters = make_dataset(8, TEST_A)
+        for place, (aspect, short) in enumerate(ASPECTS.items()):
+            expected = kendalltau([row[place] for row in answer["on_test_a"]], raters[short], variant="c").statistic
+            assert vela["estimates"][aspect]["value"] == pytest.approx(expected), aspect
+        words = [len(caption.split()) for caption in raters["cand"]]
+        expected = kendalltau(words, raters["desc"], variant="c").statistic
+        assert length["estimates"]["descriptiveness"]["value"] == pytest.approx(expected)
 
     asked = {path for _, path in filled_hub.requests}
     assert any(path.startswith(f"/{CLIP}/resolve/") and path.endswith("longclip-L.pt") for path in asked)
