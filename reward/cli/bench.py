@@ -74,7 +74,8 @@ def bench(
     statistic times 100, with its 95 % interval over images. Every row is tested against the best one.
 
     Scores are kept by caption, references, image and checkpoint: stopped or killed, the same command goes on where it
-    was, and run again it scores nothing. A caption's time is measured when it is scored, and is kept with its score.
+    was, and run again it scores nothing. A caption's time is measured when it is scored, and is kept with its score;
+    another --cache measures anew.
     """
     if list_:
         _print_list(json)

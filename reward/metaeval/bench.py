@@ -229,7 +229,7 @@ def default_metrics(benchmarks: Sequence[Benchmark], *, references: bool = True)
     found, notes = [], []
     for name in list_metrics():
         spec = metric_spec(name)
-        if not spec.has_embedded:
+        if not spec.has_embedded and not spec.needs_corpus:  # the corpus is the benchmark's own references
             notes.append(f"{name} is left out: no checkpoint of it ships with this package; give {name}=SOURCE")
             continue
         try:

@@ -54,6 +54,18 @@ def percent(interval: Interval | None) -> str:
     return f"{100 * interval.value:.1f} [{100 * interval.low:.1f}, {100 * interval.high:.1f}]"
 
 
+def milliseconds(seconds: float) -> str:
+    """A time as text, three digits.
+
+    Example:
+        >>> milliseconds(0.0012345), milliseconds(1.4567)
+        ('1.23', '1,457')
+    """
+    if math.isnan(seconds):
+        return "-"
+    return f"{1000 * seconds:,.0f}" if seconds >= 0.1 else f"{1000 * seconds:.3g}"
+
+
 def table_grid(table: BenchTable) -> Grid:
     """One benchmark: its columns, how many items were scored, errors, time, and the difference from the best row."""
     rows = []
@@ -86,8 +98,7 @@ def overview(tables: Sequence[BenchTable]) -> Grid:
             cells.append(percent(found) + (mark or _star(row)))
         times = [row.run.seconds for row in (table.rows[number] for table in tables) if row.run is not None]
         known = [seconds for seconds in times if not math.isnan(seconds)]
-        spent = f"{1000 * sum(known) / len(known):.3g}" if known else "-"
-        rows.append((first.candidate.label, *cells, spent))
+        rows.append((first.candidate.label, *cells, milliseconds(sum(known) / len(known) if known else math.nan)))
     return Grid("All benchmarks, x 100", tuple(heads), tuple(rows))
 
 
@@ -218,7 +229,7 @@ def _line(cells: Sequence[str]) -> str:
 
 
 def _milliseconds(row: BenchRow) -> str:
-    return "-" if row.run is None or math.isnan(row.run.seconds) else f"{1000 * row.run.seconds:.3g}"
+    return "-" if row.run is None else milliseconds(row.run.seconds)
 
 
 def _p(row: BenchRow, table: BenchTable) -> str:

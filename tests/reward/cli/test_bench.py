@@ -236,6 +236,28 @@ def test_what_a_library_prints_does_not_spoil_the_json(run: Run, data: Path, mon
     assert "tokenizing ..." in err
 
 
+def test_shipped_metrics_on_scenes(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    names = ["beitscore", "unigram", "length"]
+    metrics = [argument for name in names for argument in ("-m", name)]
+    line = ["bench", "-b", "scenes", "--limit", "8", "--resamples", "50", "--device", "cpu", "--json", *metrics]
+    found = []
+    for _ in range(2):
+        monkeypatch.setattr(sys, "argv", ["capreward", *line, "--cache", str(tmp_path)])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        assert not stop.value.code
+        [benchmark] = json.loads(capsys.readouterr().out)["benchmarks"]
+        found.append({row["name"]: row for row in benchmark["rows"]})
+    assert list(found[0]) == names
+    assert benchmark["columns"] == ["descriptiveness", "relevance", "fluency", "mean"]
+    for name in names:
+        assert [rows[name]["scored_by_this_run"] for rows in found] == [8, 0]
+        assert found[0][name]["estimates"] == found[1][name]["estimates"]
+        assert found[0][name]["devices"] == [f"CPU, {os.cpu_count()} cores"]
+
+
 def test_list(run: Run) -> None:
     code, out, _ = run("bench", "--list", "--json")
     assert code == 0

@@ -71,7 +71,7 @@ def test_only_what_changed_is_scored_again(log: Path, data: Path, tmp_path: Path
     rows = [json.loads(line) for line in data.read_text().splitlines()]
     rows[3]["candidate"] = "another caption"
     rows[4]["references"] = ["another reference"]
-    (folder / "renamed.png").write_bytes((folder / "0.png").read_bytes())
+    (folder / "renamed.png").write_bytes((folder / "5.png").read_bytes())
     rows[5]["image"] = "renamed.png"
     rows[6]["ratings"] = [4, 4, 4]
     data.write_text("".join(json.dumps(row) + "\n" for row in reversed(rows)))
@@ -249,7 +249,7 @@ def test_pairs_and_aspects(log: Path, tmp_path: Path) -> None:
     pairs = load_benchmark("pascal-50s", write_pairs(tmp_path / "pairs", 6))
     found = score_benchmark(pairs, "length").for_aspects(pairs)
     assert isinstance(found, np.ndarray)
-    assert found[:2].tolist() == [[7.0, 3.0], [3.0, 7.0]]
+    assert found[:2].tolist() == [[6.0, 3.0], [3.0, 6.0]]
 
     def rate(row: dict[str, Any]) -> None:
         row["ratings"] = {"words": row["ratings"], "beauty": [1, 2]}
