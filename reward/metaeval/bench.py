@@ -179,7 +179,7 @@ def measure(
         for candidate in candidates:
             row = BenchRow(candidate, len(benchmark.items) * benchmark.captions_per_item)
             if (number, candidate) in problems:
-                row.problem, row.left_out, row.errors = problems[number, candidate], True, row.captions
+                row.problem, row.left_out = problems[number, candidate], True
             else:
                 score_candidate(
                     row,

@@ -72,8 +72,8 @@ def table_grid(table: BenchTable) -> Grid:
     for row in table.rows:
         found = row.evaluation
         cells = [percent(None if found is None else found.estimates.get(name)) for name in table.columns]
-        scored = "0" if found is None else str(found.scored)
-        rows.append((row.candidate.label, *cells, scored, str(row.errors), _milliseconds(row), _p(row, table)))
+        counts = [str(0 if found is None else found.scored), str(row.errors)] if not row.left_out else ["-", "-"]
+        rows.append((row.candidate.label, *cells, *counts, _milliseconds(row), _p(row, table)))
     statistic = next((row.evaluation.statistic for row in table.rows if row.evaluation is not None), "no scores")
     title = f"{title_of(table.benchmark)}: {statistic} x 100, {len(table.benchmark.items)} items"
     heads = ("", *table.columns, "scored", "errors", "ms/caption", f"p ({table.headline})")
@@ -207,6 +207,7 @@ def _row_json(row: BenchRow) -> dict[str, Any]:
         "captions": row.captions,
         "errors": row.errors,
         "first_error": row.problem or None,
+        "left_out": row.left_out,
         "p": row.p,
         "p_adjusted": row.p_adjusted,
     }
