@@ -19,7 +19,17 @@ from reward.metaeval.ties import tie_threshold, verdicts
 from reward.metaeval.winoground import winoground_scores
 from reward.metrics.caparena.battles import HUMAN
 
-__all__ = ["Column", "Scores", "Table", "check_scores", "check_statistic", "make_table", "tie_rule", "with_mean"]
+__all__ = [
+    "Column",
+    "Scores",
+    "Table",
+    "check_scores",
+    "check_statistic",
+    "judged_rows",
+    "make_table",
+    "tie_rule",
+    "with_mean",
+]
 
 Scores: TypeAlias = "np.ndarray | Mapping[str, np.ndarray]"
 
@@ -173,6 +183,15 @@ def check_scores(benchmark: Benchmark, scores: Scores, what: str = "scores") -> 
     return found
 
 
+def judged_rows(benchmark: Benchmark, scores: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """{aspect: whether each rated caption has a rating of it and a score, (N,)}."""
+    captions = [item for item in benchmark.items if isinstance(item, RatedCaption)]
+    return {
+        aspect: np.isfinite(values[:, 0]) & np.array([aspect in item.ratings for item in captions])
+        for aspect, values in scores.items()
+    }
+
+
 def make_table(benchmark: Benchmark, scores: Mapping[str, np.ndarray], statistic: str) -> Table:
     """The columns of a benchmark, of the items that have all their scores.
 
@@ -189,10 +208,7 @@ def make_table(benchmark: Benchmark, scores: Mapping[str, np.ndarray], statistic
 
 def _of_ratings(benchmark: Benchmark, scores: Mapping[str, np.ndarray], statistic: str) -> Table:
     captions = [item for item in benchmark.items if isinstance(item, RatedCaption)]
-    judged = {
-        aspect: np.isfinite(values[:, 0]) & np.array([aspect in item.ratings for item in captions])
-        for aspect, values in scores.items()
-    }
+    judged = judged_rows(benchmark, scores)
     for aspect, rows in judged.items():
         if rows.sum() < 2:
             raise ValueError(

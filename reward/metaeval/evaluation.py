@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from itertools import compress
 
 import numpy as np
 
-from reward.metaeval.benchmarks.forms import Benchmark
-from reward.metaeval.columns import Scores, check_scores, check_statistic, make_table, tie_rule
+from reward.metaeval.benchmarks.forms import Benchmark, RatedCaption
+from reward.metaeval.columns import Scores, check_scores, check_statistic, judged_rows, make_table, tie_rule
 from reward.metaeval.intervals import RESAMPLES, Interval, percentile_interval
 from reward.metaeval.resampling import draw_clusters
 
@@ -35,6 +37,8 @@ class Evaluation:
         details: {column: {statistic: value}}: tau_b, tau_c, spearman, pearson; or accuracy, auc, ap. "mean" has none.
         replicates: {column: the statistic on each resample (R,)}. Two evaluations with the same seed that scored the
             same items met the same resamples.
+        by_category: {category: the same of its captions alone}, of rated captions of several categories, such as tasks
+            or sources; without those of which too few are scored. Of pairs, categories are columns.
     """
 
     statistic: str
@@ -48,6 +52,7 @@ class Evaluation:
     tie_rule: str
     details: dict[str, dict[str, float]]
     replicates: dict[str, np.ndarray] = field(repr=False)
+    by_category: dict[str, Evaluation] = field(default_factory=dict, repr=False)
 
 
 def evaluate(
@@ -84,7 +89,8 @@ def evaluate(
         (['descriptiveness', 'relevance', 'fluency', 'mean'], 'mean')
     """
     statistic = check_statistic(benchmark, statistic)
-    table = make_table(benchmark, check_scores(benchmark, scores), statistic)
+    checked = check_scores(benchmark, scores)
+    table = make_table(benchmark, checked, statistic)
     draws = draw_clusters(table.strata, resamples=resamples, seed=seed)
     whole = np.ones_like(draws[:1])  # each image once: the estimate itself
     values = table.resampled(np.concatenate([whole, draws]))
@@ -103,4 +109,23 @@ def evaluate(
             for name, kinds in table.details.items()
         },
         replicates={name: found[1:] for name, found in values.items()},
+        by_category={
+            name: evaluate(part, own, statistic=statistic, resamples=resamples, seed=seed)
+            for name, part, own in _categories(benchmark, checked)
+        },
     )
+
+
+def _categories(
+    benchmark: Benchmark, scores: dict[str, np.ndarray]
+) -> Iterator[tuple[str, Benchmark, dict[str, np.ndarray]]]:
+    """Name, items and scores of each category of rated captions that has enough scores, if there are several."""
+    categories = np.array([item.category for item in benchmark.items])
+    if benchmark.spec.form is not RatedCaption or len(set(categories)) == 1:
+        return
+    for name in sorted(set(categories)):
+        members = categories == name
+        part = replace(benchmark, items=list(compress(benchmark.items, members)))
+        own = {aspect: scores[aspect][members] for aspect in part.aspects}
+        if all(rows.sum() >= 2 for rows in judged_rows(part, own).values()):
+            yield name, part, own

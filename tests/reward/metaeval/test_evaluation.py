@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -87,6 +88,24 @@ def test_an_aspect_that_some_captions_lack_counts_the_others():
     assert found.counts == {"a": 3, "b": 3}
     assert (found.scored, found.estimates["a"].value) == (4, 1)
     assert found.estimates["b"].value == pytest.approx(kendalltau([1, 3, 4], [3, 1, 2], variant="c").statistic)
+
+
+def test_categories_of_rated_captions_are_evaluated_alone_too():
+    rng = np.random.default_rng(0)
+    scores, tasks = rng.normal(size=31), np.array(["VQA", "IC"] * 15 + ["REG"])
+    ratings = [{"clarity": (score,), **({"fluency": (-score,)} if task == "IC" else {})}
+               for score, task in zip(scores, tasks, strict=True)]  # fmt: skip
+    benchmark = rated(ratings)
+    items = [replace(item, category=task) for item, task in zip(benchmark.items, tasks, strict=True)]
+    found = evaluate(replace(benchmark, items=items), scores, resamples=20)
+    assert list(found.by_category) == ["IC", "VQA"]  # one caption has no correlation
+    assert list(found.by_category["VQA"].estimates) == ["clarity"]
+    assert list(found.by_category["IC"].estimates) == ["clarity", "fluency", "mean"]
+    assert found.by_category["IC"].counts == {"clarity": 15, "fluency": 15}
+    alone = evaluate(rated([given for given, task in zip(ratings, tasks, strict=True) if task == "IC"]),
+                     scores[tasks == "IC"], resamples=20)  # fmt: skip
+    assert found.by_category["IC"].estimates == alone.estimates
+    assert alone.by_category == {}
 
 
 def test_what_has_no_score_is_left_out_and_counted():

@@ -63,10 +63,10 @@ def test_p_of_pairs_is_that_of_all_exchanges_of_images(statistic: str) -> None:
     if statistic in ("auc", "ap"):
         value = roc_auc if statistic == "auc" else average_precision
         given = [rankdata(scores, axis=None).reshape(12, 2) for scores in (first, second)]
-        expected = exact_p(*given, lambda scores: value(scores.ravel(), right.ravel()))
+        expected = exact_p(given[0], given[1], lambda scores: value(scores.ravel(), right.ravel()))
     else:
         won = [((scores * (2 * right - 1)).sum(axis=1) > 0).astype(float) for scores in (first, second)]
-        expected = exact_p(*won, np.mean)
+        expected = exact_p(won[0], won[1], lambda scores: float(scores.mean()))
     found = compare(benchmark, first, second, resamples=5, permutations=PERMUTATIONS)
     assert found.p_values["overall"] == pytest.approx(expected, abs=0.03)
     assert 0.001 < expected < 0.99
