@@ -15,11 +15,12 @@ def metrics() -> None:
     ```
     """
     from rich.console import Console
-    from rich.table import Table
+    from rich.table import Column, Table
 
     from reward.registry import list_metrics, metric_spec
 
-    table = Table("metric", "aspects", "needs", "range", "embedded", "paper")
+    whole = [Column(name, no_wrap=True) for name in ("metric", "aspects", "needs", "range", "embedded")]
+    table = Table(*whole, Column("paper", no_wrap=True, overflow="ellipsis"))
     for name in list_metrics():
         spec = metric_spec(name)
         short = {aspect: alias for alias, aspect in spec.aliases.items()}
