@@ -168,8 +168,9 @@ def rank_correlations(first: np.ndarray, second: np.ndarray) -> dict[str, np.nda
     signs, ranks = [], []
     for values in (first, second):
         rank = rankdata(np.where(there, values, np.nan), axis=1, nan_policy="propagate" if there.all() else "omit")
-        ranks.append(np.where(there, rank - np.nanmean(np.where(there, rank, np.nan), axis=1, keepdims=True), 0.0))
         rank = np.where(there, rank, 0.0)
+        mean = rank.sum(axis=1, keepdims=True) / np.maximum(there.sum(axis=1, keepdims=True), 1)
+        ranks.append(np.where(there, rank - mean, 0.0))
         signs.append(np.sign(rank[:, :, None] - rank[:, None, :]) * (there[:, :, None] & there[:, None, :]))
     return {name: _cosine(*sides) for name, sides in ((SPEARMAN, ranks), (KENDALL, signs))}
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import combinations
+from collections.abc import Callable, Iterator, Sequence
+from itertools import combinations, islice
 from typing import Any
 
 import numpy as np
@@ -70,31 +70,15 @@ def next_pairs(
         True
     """
     names = list(dict.fromkeys(arena.systems if systems is None else systems))
-    if len(names) < 2:
-        raise DataError(f"two models or more are needed for a battle, got {len(names)}: {', '.join(names) or 'none'}")
-    if count < 1:
-        raise DataError(f"the number of battles to propose must be at least 1, got {count}")
-    wins = _wins_among(arena, points, names)
-    strengths = fit_strengths(wins[None], prior=_PRIOR)[0]
-    games = wins + wins.T
-    rng = np.random.default_rng(seed)
-    pairs = list(combinations(range(len(names)), 2))
-    upper = tuple(np.array(pairs).T)
-    drawn = []
-    for _ in range(count):
-        gains = interval_gains(games, strengths)[upper]
-        one, two = pairs[rng.choice(len(pairs), p=gains / gains.sum())]
-        games[one, two] += 1
-        games[two, one] += 1
-        drawn.append((names[one], names[two]) if rng.random() < 0.5 else (names[two], names[one]))
-    return drawn
+    _check(names, count)
+    return list(islice(_draws(names, _wins_among(arena, points, names), seed, lambda one, two: True), count))
 
 
 def next_battles(battles: Sequence[Battle], points: np.ndarray, count: int, *, seed: int = 0) -> list[dict[str, Any]]:
-    """The pairs of `next_pairs` on images for which the file has both captions and where the two have not met.
+    """Pairs drawn as by `next_pairs`, on images for which the file has both captions and where the two have not met.
 
-    Of these images, the one with the fewest battles is taken. A pair for which no image is left comes without one:
-    somebody has to caption more images.
+    Of these images, the one with the fewest battles is taken. Only pairs with such an image are drawn. Where no pair
+    has one any more, all are drawn from, and come without an image: somebody has to caption more.
 
     Args:
         battles: those so far.
@@ -107,6 +91,8 @@ def next_battles(battles: Sequence[Battle], points: np.ndarray, count: int, *, s
     Raises:
         DataError: see `next_pairs`.
     """
+    arena = Arena.of_battles(battles)
+    _check(arena.systems, count)
     captions: dict[str, dict[str, str]] = {}
     references: dict[str, str] = {}
     met: dict[str, set[frozenset[str]]] = {}
@@ -116,19 +102,50 @@ def next_battles(battles: Sequence[Battle], points: np.ndarray, count: int, *, s
         met.setdefault(battle.img, set()).add(frozenset((battle.source1, battle.source2)))
         if battle.ref is not None:
             references.setdefault(battle.img, battle.ref)
-    proposed: list[dict[str, Any]] = []
-    for one, two in next_pairs(Arena.of_battles(battles), points, count, seed=seed):
+
+    def free(one: str, two: str) -> list[str]:
         pair = frozenset((one, two))
-        free = [image for image in captions[one] if image in captions[two] and pair not in met[image]]
+        return [image for image in captions[one] if image in captions[two] and pair not in met[image]]
+
+    proposed: list[dict[str, Any]] = []
+    wins = _wins_among(arena, points, arena.systems)
+    for one, two in islice(_draws(arena.systems, wins, seed, lambda one, two: bool(free(one, two))), count):
         entry: dict[str, Any] = {"source1": one, "source2": two}
-        if free:
-            image = min(free, key=lambda name: len(met[name]))
-            met[image].add(pair)
+        images = free(one, two)
+        if images:
+            image = min(images, key=lambda name: len(met[name]))
+            met[image].add(frozenset((one, two)))
             entry = {"img": image, **entry, "caption1": captions[one][image], "caption2": captions[two][image]}
             if image in references:
                 entry["ref"] = references[image]
         proposed.append(entry)
     return proposed
+
+
+def _check(names: Sequence[str], count: int) -> None:
+    if len(names) < 2:
+        raise DataError(f"two models or more are needed for a battle, got {len(names)}: {', '.join(names) or 'none'}")
+    if count < 1:
+        raise DataError(f"the number of battles to propose must be at least 1, got {count}")
+
+
+def _draws(
+    names: Sequence[str], wins: np.ndarray, seed: int, possible: Callable[[str, str], object]
+) -> Iterator[tuple[str, str]]:
+    """Pairs without end, of those that are possible at the time; of all where none is."""
+    strengths = fit_strengths(wins[None], prior=_PRIOR)[0]
+    games = wins + wins.T
+    rng = np.random.default_rng(seed)
+    pairs = list(combinations(range(len(names)), 2))
+    upper = tuple(np.array(pairs).T)
+    while True:
+        gains = interval_gains(games, strengths)[upper]
+        open_ = np.array([bool(possible(names[one], names[two])) for one, two in pairs])
+        gains = np.where(open_ | ~open_.any(), gains, 0.0)
+        one, two = pairs[rng.choice(len(pairs), p=gains / gains.sum())]
+        games[one, two] += 1
+        games[two, one] += 1
+        yield (names[one], names[two]) if rng.random() < 0.5 else (names[two], names[one])
 
 
 def _wins_among(arena: Arena, points: np.ndarray, names: Sequence[str]) -> np.ndarray:
