@@ -15,12 +15,12 @@ def metrics() -> None:
     ```
     """
     from rich.console import Console
-    from rich.table import Column, Table
+    from rich.table import Table
 
     from reward.registry import list_metrics, metric_spec
 
-    whole = [Column(name, no_wrap=True) for name in ("metric", "aspects", "needs", "range", "embedded")]
-    table = Table(*whole, Column("paper", no_wrap=True, overflow="ellipsis"))
+    table = Table("metric", "aspects", "needs", "range", "embedded")
+    papers: dict[str, list[str]] = {}
     for name in list_metrics():
         spec = metric_spec(name)
         short = {aspect: alias for alias, aspect in spec.aliases.items()}
@@ -32,6 +32,9 @@ def metrics() -> None:
             "\n".join(needs) or "caption only",
             f"{spec.range[0]:g} to {spec.range[1]:g}",
             "yes" if spec.has_embedded else "no",
-            spec.paper,
         )
-    Console().print(table)
+        papers.setdefault(spec.paper, []).append(name)
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(table, soft_wrap=False)
+    for paper, names in papers.items():
+        console.print(f"{', '.join(names)}: {paper}", markup=False)
