@@ -4,10 +4,11 @@
     python -m examples.arena_length --lengthen 0,40,80,160 --json runs/arena_length.json
 
 An arena of the 14 models of CapArena is made: their strengths are the logits of their published CapArena-Auto scores,
-their captions have the published mean lengths, and near models meet more often, as there. One number is chosen by
-hand: by how much people prefer the longer of two captions that a model might have written (`PREFERENCE`). Then the
-longer caption decides every battle, and its agreement with the people stands beside what the paper measured for
-"Output Length" in its own arena.
+their captions have the published mean lengths, and near models meet more often, as there. Three numbers the paper does
+not give: how much the lengths of a model's captions spread, how often equal captions tie, and by how much people prefer
+the longer of two captions that a model might have written. The last was chosen so that the agreement over all levels
+comes near the paper's; how it falls from level to level, and the ranking, follow. Then the longer caption decides every
+battle, and its agreement with the people stands beside what the paper measured for "Output Length" in its own arena.
 
 After that the captions of one model get more and more words that are worth nothing. The people's verdicts stay, so
 whatever changes is the metric's doing: its bias for that model grows, and its ranking leaves that of the people.

@@ -32,6 +32,9 @@ from tests.rating_judges import save_rating_judge, strict_llava
 
 FOLDER = Path(score_captions.__file__).parent
 TESTED = {
+    "arena_coverage",  # these three in test_arena.py
+    "arena_length",
+    "arena_selection",
     "best_of_n",
     "evaluate_beitscore",
     "evaluate_vela",
