@@ -24,6 +24,7 @@ SPECS = (
         form=CaptionPair,
         loader="reward.metaeval.benchmarks.longcapvlcp:load_longcapvlcp",
         statistic="accuracy",
+        ties="wrong",  # the paper gives CLIPScore, for which most of its pairs are equal, an accuracy of 0
         files="a .jsonl, .csv or .parquet file with image, correct, incorrect and category a row, a folder with "
         "pairs.jsonl, or one written by Dataset.save_to_disk; or a .jsonl file with category, image, captions and "
         "label a line",

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 from PIL import Image
 
 from reward.errors import DataError
 from reward.images import load_image
+from reward.metaeval import evaluate
 from reward.metaeval.benchmarks import load_benchmark
 from reward.metaeval.pair_data import build_pairs, clip_length, first_different_token, read_pairs, write_pairs
 from reward.scenes import CATEGORIES, make_pair_dataset
@@ -121,3 +123,12 @@ def test_scenes_as_pairs(part, monkeypatch):
 def test_scenes_take_no_path(tmp_path):
     with pytest.raises(DataError, match="the scenes are made on the spot"):
         load_benchmark("scenes-pairs", tmp_path)
+
+
+def test_equal_scores_are_wrong_as_in_the_paper(tmp_path):
+    """Its table 6 gives a CLIP that sees neither error an accuracy of 0 and an AUC of 50."""
+    captions = {"image": "a.png", "captions": ["A star.", "A disc."], "label": 0, "category": "noun/adjective"}
+    write_lines(tmp_path / "pairs.jsonl", captions, captions)
+    found = evaluate(load_benchmark("longcapvlcp", tmp_path / "pairs.jsonl"), np.full((2, 2), 0.7), resamples=10)
+    assert found.estimates[found.headline].value == 0
+    assert found.details[found.headline]["auc"] == 0.5
