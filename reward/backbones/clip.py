@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from reward.backbones.clip_text import ClipTokenizer, HubClipTokenizer, make_bpe_tokenizer
+from reward.backbones.clip_text import ClipTokenizer, HubClipTokenizer, make_bpe_tokenizer, make_clip_tokenizer
 from reward.backbones.longclip import clip_from_original_layout, is_original_layout
 from reward.errors import CheckpointError, ImageError
 
 if TYPE_CHECKING:
     from PIL import Image
 
-__all__ = ["ClipTowers", "build_clip", "load_clip"]
+__all__ = ["ClipTowers", "build_clip", "load_clip", "towers_of_architecture"]
 
 _LONG_CLIP_FILES = {
     "BeichenZhang/LongCLIP-L": "longclip-L.pt",
@@ -139,6 +139,22 @@ def build_clip(model_cfg: dict[str, Any]) -> nn.Module:
         raise CheckpointError(f"not an open_clip model_cfg: {error}; keys are {sorted(model_cfg)}") from error
 
 
+def towers_of_architecture(architecture: dict[str, Any], tokenizer: Any, clip: nn.Module | None = None) -> ClipTowers:
+    """Towers of which a checkpoint holds all weights; they are fresh, and the caller must load or train them.
+
+    Args:
+        architecture: `{"model_cfg", "preprocess_cfg"}` as in an open_clip_config.json, and `"tokenizer"` with the ids
+            `{"start", "end", "pad"}`.
+        tokenizer: a `transformers` tokenizer.
+        clip: the network, if there is one already.
+    """
+    model_cfg = architecture["model_cfg"]
+    texts = make_clip_tokenizer(
+        tokenizer, **architecture["tokenizer"], context_length=model_cfg["text_cfg"]["context_length"]
+    )
+    return ClipTowers(clip or build_clip(model_cfg), texts, architecture.get("preprocess_cfg"))
+
+
 def load_clip(
     source: str | os.PathLike[str],
     *,
@@ -150,6 +166,8 @@ def load_clip(
     Args:
         source: one of
             - an open_clip model on the Hub, `"hf-hub:org/name"` or `"org/name"`;
+            - an architecture of open_clip with a tag of its weights, `"ViT-B-32:openai"`, see
+              `open_clip.list_pretrained()`;
             - a folder with `open_clip_config.json` and `open_clip_model.safetensors`, plain or as `"local-dir:path"`;
             - a CLIP or Long-CLIP checkpoint in its original key layout: a `.pt` or `.safetensors` file, or a folder
               that holds one; `"BeichenZhang/LongCLIP-L"` is fetched from the Hub.
@@ -178,6 +196,10 @@ def load_clip(
         towers = _load_folder(path)
     elif name.startswith("local-dir:"):
         raise CheckpointError(f"no folder {str(path)!r}")
+    elif path.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1:
+        raise CheckpointError(f"CLIP checkpoint {name!r} does not exist")
+    elif ":" in name and not name.startswith("hf-hub:"):
+        towers = _load_open_clip(*name.split(":", 1))
     else:
         towers = _load_open_clip(name if name.startswith("hf-hub:") else f"hf-hub:{name}")
     return towers.to(device=device, dtype=dtype or torch.float32).eval()
@@ -232,18 +254,23 @@ def _download(repo_id: str, filename: str) -> Path:
         ) from error
 
 
-def _load_open_clip(name: str) -> ClipTowers:
+def _load_open_clip(name: str, tag: str | None = None) -> ClipTowers:
     import open_clip
+    from open_clip.pretrained import get_pretrained_cfg
 
     from reward.checkpoints import ordinary_loading
 
     try:
         with ordinary_loading():
-            clip = open_clip.create_model(name, require_pretrained=True)
+            # open_clip only warns of weights that were trained with the other activation, and scores with them
+            gelu = tag is not None and bool(get_pretrained_cfg(name, tag).get("quick_gelu", False))
+            clip = open_clip.create_model(name, pretrained=tag, require_pretrained=True, force_quick_gelu=gelu)
     except (OSError, ValueError, RuntimeError, KeyError, TypeError) as error:
+        whole = name if tag is None else f"{name}:{tag}"
         raise CheckpointError(
-            f"cannot load the open_clip model {name!r}: {error}. Expected a folder or Hub repository with "
-            "open_clip_config.json and open_clip_model.safetensors."
+            f"cannot load the open_clip model {whole!r}: {error}. Expected a folder or Hub repository with "
+            "open_clip_config.json and open_clip_model.safetensors, or ARCHITECTURE:TAG as in "
+            "open_clip.list_pretrained()."
         ) from error
     tokenizer = open_clip.get_tokenizer(name)
     texts: ClipTokenizer | HubClipTokenizer

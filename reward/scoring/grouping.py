@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from reward.errors import ImageError
 from reward.images import image_key
 from reward.samples import CaptionSample, ImageLike
 
-__all__ = ["Group", "group_samples"]
+__all__ = ["Group", "group_samples", "windows"]
 
 
 @dataclass
@@ -61,3 +61,17 @@ def group_samples(samples: Sequence[CaptionSample], *, use_images: bool = True) 
         group = groups.setdefault((key, error, references), Group(key, sample.image, references, error=error))
         group.rows.setdefault(sample.candidate, []).append(row)
     return list(groups.values())
+
+
+def windows(groups: Sequence[Group], size: int) -> Iterator[list[Group]]:
+    """Groups in turn, as many at a time as hold about `size` different candidates; at least one."""
+    window: list[Group] = []
+    count = 0
+    for group in groups:
+        window.append(group)
+        count += len(group.rows)
+        if count >= size:
+            yield window
+            window, count = [], 0
+    if window:
+        yield window

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from reward.backbones.clip import ClipTowers, build_clip, load_clip
-from reward.backbones.clip_text import make_clip_tokenizer
+from reward.backbones.clip import ClipTowers, load_clip, towers_of_architecture
 from reward.checkpoints import (
     WEIGHTS_FILE,
     load_tensors,
@@ -65,11 +64,7 @@ def make_towers(
         return load_clip(config.backbone or "", dtype=dtype)
     if tokenizer is None:
         raise ValueError("an image branch with an architecture of its own needs tokenizer=")
-    model_cfg = config.architecture["model_cfg"]
-    texts = make_clip_tokenizer(
-        tokenizer, **config.architecture["tokenizer"], context_length=model_cfg["text_cfg"]["context_length"]
-    )
-    return ClipTowers(clip or build_clip(model_cfg), texts, config.architecture.get("preprocess_cfg"))
+    return towers_of_architecture(config.architecture, tokenizer, clip)
 
 
 def load_model(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -19,7 +19,7 @@ from reward.metrics.vela.model import VelaModel
 from reward.metrics.vela.spec import SPEC
 from reward.samples import CaptionSample
 from reward.scores import ScoreTable
-from reward.scoring.grouping import Group, group_samples
+from reward.scoring.grouping import Group, group_samples, windows
 
 __all__ = ["VelaScorer"]
 
@@ -124,7 +124,7 @@ class VelaScorer:
         groups.sort(key=lambda group: group.image_key or "")
         device = self.model.device
         with scoring_mode(self.model, device), scoring_progress(SPEC.name, len(samples), progress) as advance:
-            for window in _windows(groups):
+            for window in windows(groups, _WINDOW):
                 advance(run.score(window))
         if run.truncated.any():
             logger.warning("%d of %d samples were cut to fit the model", int(run.truncated.sum()), len(samples))
@@ -223,17 +223,3 @@ class _Run:
         cut |= np.array([texts_cut[position] for position in positions])
         image = torch.stack([images[group.image_key] for group, _, _ in items])  # type: ignore[index]
         return self.model.image.relate(image, torch.cat(features)[positions])  # type: ignore[union-attr]
-
-
-def _windows(groups: list[Group]) -> Iterator[list[Group]]:
-    """Groups in turn, as many at a time as hold about `_WINDOW` different candidates."""
-    window: list[Group] = []
-    size = 0
-    for group in groups:
-        window.append(group)
-        size += len(group.rows)
-        if size >= _WINDOW:
-            yield window
-            window, size = [], 0
-    if window:
-        yield window

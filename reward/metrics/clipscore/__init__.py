@@ -1,0 +1,1 @@
+"""Baselines that compare CLIP's embeddings: CLIPScore, RefCLIPScore, Long-CLIPScore and PAC-S."""
