@@ -14,7 +14,16 @@ from reward.metaeval.arena.strengths import fit_strengths, information_matrix, w
 from reward.metaeval.arena.table import Arena, check_linked
 from reward.metaeval.intervals import LEVEL, RESAMPLES, Interval, percentile_interval
 
-__all__ = ["BRADLEY_TERRY", "ELO", "Ratings", "bradley_terry_ratings", "elo_ratings", "strength_covariance"]
+__all__ = [
+    "BRADLEY_TERRY",
+    "ELO",
+    "POINTS_PER_UNIT",
+    "START",
+    "Ratings",
+    "bradley_terry_ratings",
+    "elo_ratings",
+    "strength_covariance",
+]
 
 BRADLEY_TERRY, ELO = "bradley-terry", "elo"
 POINTS_PER_UNIT = SCALE / math.log(BASE)  # of the Elo scale, in one unit of the logistic scale

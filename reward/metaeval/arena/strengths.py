@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from reward.errors import ConfigError
 from reward.metaeval.arena.table import Arena
 
 __all__ = ["fit_strengths", "information_matrix", "win_probabilities", "win_tables"]
@@ -57,6 +58,9 @@ def fit_strengths(wins: np.ndarray, *, prior: float = 0.0) -> np.ndarray:
     Returns:
         (R, M), the finite ones with mean 0 in each row.
 
+    Raises:
+        ConfigError: the prior is negative or not finite.
+
     Source: Bradley and Terry, "Rank analysis of incomplete block designs", 1952; Ford, "Solution of a ranking problem
     from binary comparisons", 1957, for when there is a maximum.
 
@@ -65,6 +69,8 @@ def fit_strengths(wins: np.ndarray, *, prior: float = 0.0) -> np.ndarray:
         [[0.5493, -0.5493]]
     """
     wins = np.asarray(wins, dtype=np.float64)
+    if not 0 <= prior < np.inf:
+        raise ConfigError(f"the prior must be a finite number of games, at least 0, got {prior}")
     if prior > 0:
         return _newton(wins, np.ones(wins.shape[:2], dtype=bool), prior)
     above = _reached(wins)

@@ -15,6 +15,8 @@ from reward.metaeval.intervals import Interval
 
 __all__ = ["grids", "markdown", "notes", "to_json"]
 
+_RANKS = ((ELO, SPEARMAN), (ELO, KENDALL), (BRADLEY_TERRY, SPEARMAN), (BRADLEY_TERRY, KENDALL))
+
 
 def grids(result: ArenaResult) -> list[Grid]:
     """Ratings; agreement with people; and the bias of each decider for each model."""
@@ -150,9 +152,6 @@ def _agreement(result: ArenaResult) -> Grid:
         rows.append((name, *cells, ties, *ranks, f"{100 * found.mean_bias:.1f}"))
     heads = ("", *columns, "ties", "Spearman (Elo)", "Kendall (Elo)", "Spearman (B-T)", "Kendall (B-T)", "mean |bias|")
     return Grid("Agreement with people, x 100", heads, tuple(rows))
-
-
-_RANKS = ((ELO, SPEARMAN), (ELO, KENDALL), (BRADLEY_TERRY, SPEARMAN), (BRADLEY_TERRY, KENDALL))
 
 
 def _bias(result: ArenaResult) -> Grid:

@@ -172,6 +172,7 @@ def test_proposals_are_a_file_of_battles(run: Run, entries: list[dict[str, Any]]
         ({}, ("--score-column", "bad"), "no battle has scores 'bad'"),
         ({"good": "high"}, ("--score-column", "good"), "'good' must hold two numbers"),
         ({}, ("--metric", "vela"), "looks at the images"),
+        ({}, ("--prior", "inf"), "the prior must be a finite number of games"),
     ],
 )
 def test_faults_are_named(

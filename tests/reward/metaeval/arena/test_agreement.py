@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,9 +12,12 @@ from hypothesis import strategies as st
 from scipy.stats import kendalltau, spearmanr
 
 from reward.errors import DataError
-from reward.metaeval.arena import Arena, draw_arena, elo_ratings, measure_agreement, rate_arena, score_points
+from reward.metaeval import evaluate
+from reward.metaeval.arena import Arena, by_column, draw_arena, elo_ratings, measure_agreement, rate_arena, score_points
 from reward.metaeval.arena.agreement import ArenaAgreement, rank_correlations
 from reward.metaeval.arena.deciders import Decider
+from reward.metaeval.benchmarks import load_benchmark
+from reward.metrics.caparena.battles import read_battles
 
 ROWS = [
     ("1", "x", "y", "level 1"),
@@ -133,3 +139,24 @@ def test_an_arena_says_what_it_could_not_compute() -> None:
     assert "no agreement of none" in notes
     with pytest.raises(DataError, match="two deciders are named m"):
         rate_arena(arena, [Decider("m", PEOPLE), Decider("m", PEOPLE)])
+
+
+def test_the_bench_finds_the_same_agreement(tmp_path: Path) -> None:
+    """`capreward bench` reads the same battles as a benchmark of pairs, by other code."""
+    arena, people = draw_arena([0.8, 0, -0.8], 90, images=30, ties=0.3, seed=4)
+    scores = np.random.default_rng(5).normal(size=(90, 2))
+    rows = []
+    for number, (pair, won) in enumerate(zip(arena.pairs, people, strict=True)):
+        one, two = (arena.systems[place] for place in pair)
+        winner = {1.0: one, 0.0: two}.get(won, "equal")
+        row = {"img": arena.images[number], "source1": one, "source2": two, "caption1": "a", "caption2": "b"}
+        rows.append({**row, "winner": winner, "cluster": f"level {number % 4}", "s": list(scores[number])})
+    path = tmp_path / "battles.json"
+    path.write_text(json.dumps(rows))
+    bench = evaluate(load_benchmark("caparena", path), scores, resamples=20)
+    battles = read_battles(path)
+    points = by_column(battles, "s", people).points
+    found = measure_agreement(Arena.of_battles(battles), people, {"s": points}, resamples=20)["s"]
+    assert {name: each.value for name, each in bench.estimates.items()} == pytest.approx(
+        {name: each.value for name, each in found.levels.items()}
+    )
