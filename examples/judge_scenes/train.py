@@ -188,7 +188,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     folder = options.output / "model"
     model.eval().save_pretrained(folder)
     processor.save_pretrained(folder)
-    FleurScorer.from_pretrained(folder, device="cpu", prompt=FLEUR_PROMPT).save_pretrained(options.output / "fleur")
+    # No question of the training held references.
+    fleur = FleurScorer.from_pretrained(folder, device="cpu", prompt=FLEUR_PROMPT, use_references=False)
+    fleur.save_pretrained(options.output / "fleur")
     harmonic = HarmonicScorer.from_pretrained(folder, device="cpu", prompt=HARMONIC_PROMPT)
     harmonic.save_pretrained(options.output / "harmoniceval")
 
