@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 __all__ = ["bench"]
 
+EVERY = "ALL"  # what --metric calls all metrics that can do without a checkpoint of the user's
+
 _CHECKED = {
     "published": "ran on files that its authors published",
     "schema": "ran only on small files written in the documented form",
@@ -35,8 +37,8 @@ def bench(
         typer.Option(
             "--metric",
             "-m",
-            help="NAME, or NAME=SOURCE with a folder or Hub id (HUB_ID@REVISION); repeat for several. Default: "
-            "without --score-column, all that need no checkpoint and that these data suffice for.",
+            help="NAME, or NAME=SOURCE with a folder or Hub id (HUB_ID@REVISION); repeat for several. ALL stands for "
+            "those that need no checkpoint and that these data suffice for, and is the default without --score-column.",
         ),
     ] = None,
     score_column: Annotated[
@@ -126,12 +128,15 @@ def _candidates(
 ) -> list[Candidate]:
     from reward.metaeval.bench import Candidate, default_metrics
 
-    if not metrics and not columns:
-        found, left_out = default_metrics(benchmarks, references=not no_references)
-        for note in left_out:
-            say(note)
-        return found
-    found = [Candidate.parse(text) for text in metrics]
+    found = []
+    for text in metrics or ([] if columns else [EVERY]):
+        if text.upper() == EVERY:
+            shipped, left_out = default_metrics(benchmarks, references=not no_references)
+            found += shipped
+            for note in left_out:
+                say(note)
+        else:
+            found.append(Candidate.parse(text))
     found += [Candidate(name, is_column=True) for name in columns]
     return list(dict.fromkeys(found))
 

@@ -126,6 +126,12 @@ def test_without_metrics_those_that_can_score_the_data(run: Run, data: Path) -> 
     assert "picture is left out: metric 'picture' looks at the images" in err
 
 
+def test_all_metrics_and_more(run: Run, data: Path) -> None:
+    code, out, _ = run(*FLICKR, "-d", data, "--metric", "all", "-m", "length", "--score-column", "good")
+    rows = [line.split("│")[1].strip() for line in out.splitlines() if line.startswith("│")]
+    assert (code, rows) == (0, ["length", "unigram", "picture", "column:good"])
+
+
 def test_images_from_another_folder(run: Run, data: Path, tmp_path: Path) -> None:
     (tmp_path / "photos").mkdir()
     for image in data.parent.glob("*.png"):
