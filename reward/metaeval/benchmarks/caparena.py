@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from reward.errors import DataError
-from reward.metaeval.benchmarks.files import find_file
+from reward.metaeval.benchmarks.files import find_file, finite
 from reward.metaeval.benchmarks.forms import BenchmarkSpec, CaptionPair
 from reward.metaeval.benchmarks.jsonl import is_jsonl, read_pairs
 from reward.metrics.caparena.battles import HUMAN, Battle, Record, human_outcome, outcome, read_battles
@@ -80,6 +80,9 @@ def pair_of_battle(
         label: as for `CaptionPair`.
         level: the category.
         columns: further score columns.
+
+    Raises:
+        DataError: a score is too large for a float.
     """
     return CaptionPair(
         captions=(battle.caption1, battle.caption2),
@@ -89,7 +92,7 @@ def pair_of_battle(
         image_id=battle.img,
         category=level,
         systems=(battle.source1, battle.source2),
-        columns=_numbers(battle.record) | dict(columns or {}),
+        columns=_numbers(battle) | dict(columns or {}),
     )
 
 
@@ -101,9 +104,10 @@ def _verdict(record: Record) -> tuple[float, float]:
     return (math.nan, math.nan) if verdict is None else _SCORES[verdict]
 
 
-def _numbers(record: Record) -> dict[str, tuple[float, float]]:
+def _numbers(battle: Battle) -> dict[str, tuple[float, float]]:
+    where = f"the battle of {battle.source1} and {battle.source2} of {battle.img}"
     return {
-        name: (float(value[0]), float(value[1]))
-        for name, value in record.items()
+        name: (finite(value[0], f"{where}: {name}"), finite(value[1], f"{where}: {name}"))
+        for name, value in battle.record.items()
         if isinstance(value, list) and len(value) == 2 and all(type(number) in (int, float) for number in value)
     }

@@ -132,10 +132,11 @@ def _references(path: Path) -> dict[str, list[str]]:
             found.setdefault(name, []).append(" ".join(take(entry, "caption", str, str(path)).split()))
         return found
     try:
-        for line in path.read_text(encoding="utf-8-sig").splitlines():
-            caption_id, tab, caption = line.partition("\t")
-            if tab:
-                found.setdefault(caption_id.rpartition("#")[0], []).append(" ".join(caption.split()))
+        with path.open(encoding="utf-8-sig") as file:
+            for line in file:
+                caption_id, tab, caption = line.partition("\t")
+                if tab:
+                    found.setdefault(caption_id.rpartition("#")[0], []).append(" ".join(caption.split()))
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"cannot read {path}: {error}") from error
     return found

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any, TypeVar
 
 from reward.errors import DataError
 
-__all__ = ["MissingFileError", "find_file", "take", "take_texts"]
+__all__ = ["MissingFileError", "find_file", "finite", "take", "take_category", "take_texts"]
 
 T = TypeVar("T")
 
@@ -73,3 +74,30 @@ def take_texts(row: Any, name: str, where: str) -> tuple[str, ...]:
         if not isinstance(value, str):
             raise DataError(f"{where}: {name} must hold texts only, got {value!r:.60}")
     return tuple(value for value in values if value.strip())
+
+
+def take_category(row: Any, where: str) -> str:
+    """The field `category` as text; empty where it is absent or null.
+
+    Raises:
+        DataError: neither text nor a whole number.
+    """
+    value = row.get("category")
+    if isinstance(value, bool) or not isinstance(value, (str, int, type(None))):
+        raise DataError(f"{where}: category must be text or a whole number, got {value!r:.60}")
+    return "" if value is None else str(value).strip()
+
+
+def finite(value: float | None, where: str) -> float:
+    """A number as a float, NaN for null.
+
+    Raises:
+        DataError: a number such as 1e999, or 1 with 400 zeros, which JSON has, does not fit.
+    """
+    try:
+        number = math.nan if value is None else float(value)
+    except OverflowError:
+        number = math.inf
+    if math.isinf(number):
+        raise DataError(f"{where}: {str(value)[:60]} is no finite number")
+    return number

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from reward.errors import DataError
+from reward.metaeval.benchmarks.files import finite, take_category
 from reward.metaeval.benchmarks.forms import OVERALL, CaptionPair, Quadruple, RatedCaption
 
 __all__ = ["is_jsonl", "read_lines", "read_pairs", "read_quadruples", "read_rated"]
@@ -66,7 +67,8 @@ def read_rated(path: Path, images: Path | None = None) -> Iterator[RatedCaption]
     """Reads `{image, candidate, references, ratings, <score columns>}` a line.
 
     `ratings` is a list of numbers, one a rater, or {aspect: list}. A rating of null or NaN was not given; a caption
-    that nobody rated is left out. Any further field with a number is a score column; null or NaN is no score.
+    that nobody rated is left out. `category` is text or a whole number, and may be left out. Any further field with a
+    number is a score column; null or NaN is no score.
 
     Args:
         path: the file.
@@ -86,9 +88,9 @@ def read_rated(path: Path, images: Path | None = None) -> Iterator[RatedCaption]
             image=_image(row.get("image"), path, images, where),
             references=_references(row, where),
             image_id=row.get("image") or where,
-            category=str(row.get("category") or ""),
+            category=take_category(row, where),
             columns={
-                name: _score(value, f"{where}: {name}")
+                name: finite(value, f"{where}: {name}")
                 for name, value in row.items()
                 if name not in _RATED and _is_score(value)
             },
@@ -115,10 +117,10 @@ def read_pairs(path: Path, images: Path | None = None) -> Iterator[CaptionPair]:
             image=_image(row.get("image"), path, images, where),
             references=_references(row, where),
             image_id=row.get("image") or where,
-            category=str(row.get("category") or ""),
+            category=take_category(row, where),
             systems=None if systems is None else _two(row, "systems", where),
             columns={
-                name: (_score(value[0], f"{where}: {name}"), _score(value[1], f"{where}: {name}"))
+                name: (finite(value[0], f"{where}: {name}"), finite(value[1], f"{where}: {name}"))
                 for name, value in row.items()
                 if name not in _PAIRS and _are_scores(value, 2)
             },
@@ -138,13 +140,13 @@ def read_quadruples(path: Path, images: Path | None = None) -> Iterator[Quadrupl
         columns = {}
         for name, value in row.items():
             if name not in _QUADRUPLES and _are_scores(value, 4):
-                one, two, three, four = (_score(score, f"{where}: {name}") for score in value)
+                one, two, three, four = (finite(score, f"{where}: {name}") for score in value)
                 columns[name] = (one, two, three, four)
         yield Quadruple(
             images=(first, second),
             captions=_two(row, "captions", where),
             image_id=where,
-            category=str(row.get("category") or ""),
+            category=take_category(row, where),
             columns=columns,
         )
 
@@ -182,7 +184,7 @@ def _ratings(values: Any, where: str) -> tuple[float, ...]:
     values = [values] if _is_score(values) else values
     if not isinstance(values, list) or not values or not all(map(_is_score, values)):
         raise DataError(f"{where} must be numbers, one a rater, got {values!r:.60}")
-    numbers = (_score(value, where) for value in values)
+    numbers = (finite(value, where) for value in values)
     return tuple(number for number in numbers if not math.isnan(number))
 
 
@@ -192,17 +194,6 @@ def _is_score(value: Any) -> bool:
 
 def _are_scores(values: Any, count: int) -> bool:
     return isinstance(values, list) and len(values) == count and all(map(_is_score, values))
-
-
-def _score(value: float | None, where: str) -> float:
-    """NaN for null; a number such as 1e999 or 1 with 400 zeros, which JSON has, does not fit."""
-    try:
-        number = math.nan if value is None else float(value)
-    except OverflowError:
-        number = math.inf
-    if math.isinf(number):
-        raise DataError(f"{where}: {str(value)[:60]} is no finite number")
-    return number
 
 
 def _image(image: Any, path: Path, images: Path | None, where: str) -> Path | None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from reward.errors import DataError
-from reward.metaeval.benchmarks.files import MissingFileError, take, take_texts
+from reward.metaeval.benchmarks.files import MissingFileError, take, take_category, take_texts
 from reward.metaeval.benchmarks.forms import BenchmarkSpec, CaptionPair, RatedCaption
 from reward.metaeval.benchmarks.jsonl import is_jsonl, read_lines, read_pairs, read_rated
 
@@ -98,5 +98,5 @@ def _pairs_of(row: dict[str, Any], where: str, path: Path, images: Path | None) 
                     label=int(choice > other),
                     image=(images or path.parent) / image,
                     image_id=image,
-                    category=str(row.get("category") or ""),
+                    category=take_category(row, where),
                 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +11,8 @@ from reward.errors import DataError
 from reward.metaeval.benchmarks.files import MissingFileError, find_file, take
 from reward.metaeval.benchmarks.forms import BenchmarkSpec, Quadruple
 from reward.metaeval.benchmarks.jsonl import is_jsonl, read_lines, read_quadruples
+from reward.metaeval.benchmarks.tables import read_file
 from reward.samples import ImageLike
-from reward.scoring.readers import BadRow, open_source
 
 __all__ = ["SPECS", "load_winoground"]
 
@@ -50,7 +50,9 @@ def load_winoground(path: Path, part: str, images: Path | None) -> Iterator[Quad
         tables = sorted([*path.glob("*.parquet"), *path.glob("data/*.parquet")])
         path = tables[0] if len(tables) == 1 else find_file(path, EXAMPLES, f"data/{EXAMPLES}")
     if path.suffix == ".parquet":
-        yield from _read_parquet(path)
+        for example in read_file(path):
+            shown = [take(example.values, name, dict, example.where) for name in ("image_0", "image_1")]
+            yield _quadruple(example.values, example.where, shown)
         return
     if not is_jsonl(path):
         raise DataError(f"{path} is no .jsonl and no .parquet file")
@@ -63,15 +65,7 @@ def load_winoground(path: Path, part: str, images: Path | None) -> Iterator[Quad
         yield _quadruple(row, where, [image(take(row, name, str, where)) for name in ("image_0", "image_1")])
 
 
-def _read_parquet(path: Path) -> Iterator[Quadruple]:
-    source = open_source(path)
-    for number, row in enumerate(source.rows(source.columns), start=1):
-        assert not isinstance(row, BadRow)  # only text files have such
-        where = f"{path}, row {number}"
-        yield _quadruple(row, where, [take(row, name, dict, where) for name in ("image_0", "image_1")])
-
-
-def _quadruple(row: dict[str, Any], where: str, images: list[ImageLike]) -> Quadruple:
+def _quadruple(row: dict[str, Any], where: str, images: Sequence[ImageLike]) -> Quadruple:
     tag = row.get("collapsed_tag") or row.get("tag") or ""
     if not isinstance(tag, str):
         raise DataError(f"{where}: tag must be text, got {tag!r:.60}")

@@ -53,11 +53,11 @@ def test_sheets(sheets: Path) -> None:
 
 def test_references_of_the_corpora_without_the_candidate(sheets: Path) -> None:
     (sheets / "Flickr8k.token.txt").write_text("1_a.jpg#0\tA dog runs .\n1_a.jpg#1\tThe dog  is out .\n\n")
-    (sheets / "results_20130124.token").write_text("2.jpg#0\tOther.\n9.jpg#0\tMore.\n")
+    (sheets / "results_20130124.token").write_text("2.jpg#0\tOther\x85caption.\n9.jpg#0\tMore.\n")
     notes = [{"image_id": 3, "id": 1, "caption": "A Dog."}, {"image_id": 3, "id": 2, "caption": "Two dogs."}]
     (sheets / "captions_val2014.json").write_text(json.dumps({"annotations": notes}))
     found = items(sheets)
-    expected = ("The dog is out .",), ("Other.",), ("Two dogs.",)
+    expected = ("The dog is out .",), ("Other caption.",), ("Two dogs.",)
     assert [item.references for item in found] == [texts for texts in expected for _ in range(3)]
     (sheets / "captions_val2014.json").write_text(json.dumps({"annotations": [{"caption": "A."}]}))
     with pytest.raises(DataError, match=r"captions_val2014.json has no field 'image_id'"):

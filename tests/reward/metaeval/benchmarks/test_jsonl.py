@@ -81,6 +81,11 @@ def test_packed_files_and_marks_in_front(tmp_path: Path) -> None:
         list(read_lines(plain))
 
 
+def test_a_category_may_be_a_number_or_absent(tmp_path: Path) -> None:
+    rows = [{**RATED, "category": value} for value in (0, 1, " IC ", None)]
+    assert [item.category for item in read_rated(write(tmp_path / "a.jsonl", *rows))] == ["0", "1", "IC", ""]
+
+
 @pytest.mark.parametrize(
     ("row", "message"),
     [
@@ -102,6 +107,8 @@ def test_packed_files_and_marks_in_front(tmp_path: Path) -> None:
         ({**RATED, "references": {}}, "references must be a list of texts"),
         ({**RATED, "references": [1]}, "references must be a list of texts"),
         ({**RATED, "image": 3}, "image must be a path, got 3"),
+        ({**RATED, "category": ["IC"]}, r"category must be text or a whole number, got \['IC'\]"),
+        ({**RATED, "category": True}, "category must be text or a whole number, got True"),
         ({**RATED, "image": ""}, "image must be a path, got ''"),
     ],
 )

@@ -108,4 +108,4 @@ def test_what_was_checked_is_said(name):
     assert spec.checked == "schema"  # no published files are here
     assert spec.files
     assert spec.origin
-    assert spec.ties == ("half" if name in ("longcapvlcp", "caparena") else "wrong")
+    assert spec.ties == ("half" if name == "caparena" else "wrong")
