@@ -7,11 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reward.corruptions.tagging import PARTS, join, split_sentences, split_words, tag_words
+from reward.corruptions.tagging import PARTS, join, split_words, tag_words
 from reward.errors import ConfigError
 from reward.scenes.describe import Style, describe
 from reward.scenes.graph import COLOURS, sample_scene
 from reward.scenes.language import ING, PAST, SIZE_WORDS, SYNONYMS, plural
+from reward.sentences import split_sentences
 
 # Tagged by hand: n noun, v verb other than be, have, do and modals, a adjective, r adverb.
 TAGGED = """
