@@ -90,26 +90,48 @@ def command_line() -> str:
 
 
 def console(*, stderr: bool) -> Any:
-    """Where texts are printed, lines uncut."""
+    """Where texts are printed as they are, lines uncut."""
     from rich.console import Console
 
-    return Console(stderr=stderr, highlight=False, soft_wrap=True)
+    # Names of models and columns may hold brackets and colons, which are not ours to read as markup or emoji.
+    return Console(stderr=stderr, highlight=False, soft_wrap=True, markup=False, emoji=False)
 
 
 def print_table(
     heads: Sequence[str], rows: Sequence[Sequence[str]], *, title: str = "", best: int | None = None
 ) -> None:
-    """A table on stdout, never cut: a narrow terminal wraps its lines."""
+    """A table on stdout, never cut: columns that do not fit into a terminal come in further tables below the first.
+
+    In a file or a pipe, which have no width, it is one table.
+    """
     from rich.table import Table
 
-    table = Table(*heads, title=title or None, title_justify="left")
-    for number, column in enumerate(table.columns):
-        column.justify, column.no_wrap = "right" if number else "left", True
-    for number, row in enumerate(rows):
-        table.add_row(*row, style="bold" if number == best else None)
     out = console(stderr=False)
-    out.width = max(out.width, out.measure(table, options=out.options.update(width=10_000)).maximum)
-    out.print(table)
+    for number, columns in enumerate(_blocks(heads, rows, out.width if out.is_terminal else None)):
+        named = f"{title}, continued" if title and number else title
+        table = Table(title=named or None, title_justify="left")
+        for column in columns:
+            table.add_column(heads[column], justify="right" if column else "left", no_wrap=True)
+        for place, row in enumerate(rows):
+            table.add_row(*(row[column] for column in columns), style="bold" if place == best else None)
+        out.width = max(out.width, out.measure(table, options=out.options.update(width=10_000)).maximum)
+        out.print(table)
+
+
+def _blocks(heads: Sequence[str], rows: Sequence[Sequence[str]], width: int | None) -> list[list[int]]:
+    """Numbers of the columns of each table: the first column, and as many more as fit, at least one."""
+    from rich.cells import cell_len
+
+    wide = [3 + max(map(cell_len, column)) for column in zip(heads, *rows, strict=True)]  # with border and padding
+    blocks, left = [[0]], 0
+    for number in range(1, len(heads)):
+        if width is not None and len(blocks[-1]) > 1 and wide[number] > left:
+            blocks.append([0])
+        if len(blocks[-1]) == 1:
+            left = (width or 0) - 1 - wide[0]
+        blocks[-1].append(number)
+        left -= wide[number]
+    return blocks
 
 
 def print_json(value: Any) -> None:

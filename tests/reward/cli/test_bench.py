@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -14,7 +15,9 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
+from rich.cells import cell_len
 
+from reward.cli.bench_options import print_table
 from reward.cli.main import main
 from reward.metaeval import scoring
 from tests.reward.metaeval.small_benchmarks import use_metrics, write_pairs, write_rated
@@ -101,6 +104,25 @@ def test_quiet_says_nothing_but_what_went_wrong(run: Run, data: Path) -> None:
     code, _, err = run(*FLICKR, "-d", data, "-m", "picture", "--quiet")
     assert code == 0
     assert "picture on Flickr8k-Expert: 3 of 30 captions not scored; the first: image file" in err
+
+
+@pytest.mark.parametrize("width", [40, 80, 120])
+def test_a_table_too_wide_for_the_terminal_is_cut_between_columns(
+    width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    heads = ["", *(f"aspect {number}" for number in range(8))]
+    rows = [["[/b]", *(f"{number}1.2 [30.0, 40.0]" for number in range(8))], ["猫:dog:", *"abcdefgh"]]
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", str(width))
+    print_table(heads, rows, title="Title", best=1)
+    piped = capsys.readouterr().out
+    assert piped.count("Title") == piped.count("[/b]") == piped.count("猫:dog:") == 1  # nobody's terminal: one table
+    monkeypatch.setenv("FORCE_COLOR", "1")  # which rich takes for a terminal
+    print_table(heads, rows, title="Title", best=1)
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out)
+    assert max(map(cell_len, shown.splitlines())) <= width
+    assert shown.count("[/b]") == shown.count("猫:dog:") == shown.count("Title") > 1
+    assert all(shown.count(text) == 1 for text in (*heads[1:], *rows[0][1:]))
 
 
 def test_several_benchmarks_limits_and_the_report(run: Run, data: Path, tmp_path: Path) -> None:
