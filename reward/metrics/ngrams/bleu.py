@@ -20,11 +20,13 @@ class _BleuScorer(NgramScorer):
 
     def rate(self, items: Sequence[Words]) -> Sequence[float]:
         """BLEU of each caption by itself, which is not the mean that a corpus score is."""
-        bleu = require("pycocoevalcap.bleu.bleu_scorer", extra="ngrams").BleuScorer(n=self.order)
-        for candidate, references in items:
+        package = require("pycocoevalcap.bleu.bleu_scorer", extra="ngrams", purpose=self._purpose)
+        scores = []
+        for candidate, references in items:  # one scorer each: it would keep the n-grams of all of them
+            bleu = package.BleuScorer(n=self.order)
             bleu += (candidate, list(references))
-        _, by_order = bleu.compute_score(option="closest")
-        scores: list[float] = by_order[-1]
+            _, by_order = bleu.compute_score(option="closest")
+            scores.append(float(by_order[-1][0]))
         return scores
 
 

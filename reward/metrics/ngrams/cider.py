@@ -84,8 +84,8 @@ class CiderScorer(NgramScorer):
                 counts.update({ngram for text in references for ngram in _ngrams(words[text])})
         if documents < 2 or all(count == documents for count in counts.values()):
             raise ConfigError(
-                f"a corpus of {documents} different documents weighs no word more than another; fit CIDEr on the "
-                "references of a whole data set"
+                f"a corpus of {documents} documents without a difference between them weighs no word more than "
+                "another; fit CIDEr on the references of a whole data set"
             )
         return CiderScorer(dict(counts), documents)
 
@@ -107,12 +107,13 @@ class CiderScorer(NgramScorer):
     def rate(self, items: Sequence[Words]) -> Sequence[float]:
         """CIDEr-D of each caption."""
         package = require("pycocoevalcap.cider.cider_scorer", extra="ngrams", purpose=self._purpose)
-        cider = package.CiderScorer()
-        for candidate, references in items:
+        scores = []
+        for candidate, references in items:  # one scorer each: it would keep the n-grams of all of them
+            cider = package.CiderScorer()
             cider += (candidate, list(references))
-        cider.document_frequency = self._table
-        cider.crefs = _Documents(cider.crefs, self.documents)
-        scores: list[float] = cider.compute_cider()
+            cider.document_frequency = self._table
+            cider.crefs = _Documents(cider.crefs, self.documents)
+            scores.append(float(cider.compute_cider()[0]))
         return scores
 
     @classmethod
@@ -175,7 +176,7 @@ class _Frequencies(dict[tuple[str, ...], int]):
 
 
 class _Documents(list[Any]):
-    """References of the captions to be scored; the package takes their number for the size of the corpus."""
+    """References of the caption to be scored; the package takes their number for the size of the corpus."""
 
     def __init__(self, references: Iterable[Any], documents: int) -> None:
         super().__init__(references)

@@ -33,7 +33,7 @@ class MeteorScorer(NgramScorer):
 
     def rate(self, items: Sequence[Words]) -> Sequence[float]:
         """METEOR of each caption."""
-        return _program().score(items)
+        return _score(items)
 
 
 class _Program:
@@ -52,23 +52,14 @@ class _Program:
             stdout=subprocess.PIPE,
             stderr=self.messages,
         )
-        self.lock = threading.Lock()
         self.close = weakref.finalize(self, _end, self.process, os.getpid())
 
-    def score(self, items: Sequence[Words]) -> list[float]:
-        """Scores of captions.
+    def score(self, candidate: str, references: Sequence[str]) -> float:
+        """Score of a caption.
 
         Raises:
             CapRewardError: the program has ended.
         """
-        with self.lock:
-            try:
-                return [self._score(candidate, references) for candidate, references in items]
-            except BaseException:  # an interrupted question would be answered to whoever asks next
-                self.close()
-                raise
-
-    def _score(self, candidate: str, references: Sequence[str]) -> float:
         statistics = self._ask("SCORE", *(text.replace("|||", " ") for text in (*references, candidate)))
         score = float(self._ask("EVAL", statistics))
         self._answer()  # the mean over all captions of the question, of which there is one
@@ -76,9 +67,11 @@ class _Program:
 
     def _ask(self, *parts: str) -> str:
         assert self.process.stdin is not None
+        question = (" ||| ".join(parts) + "\n").encode()
         try:
-            self.process.stdin.write((" ||| ".join(parts) + "\n").encode())
-            self.process.stdin.flush()
+            # Past the buffer of `stdin`: a process forked just now would write its copy of that, too, when it ends.
+            while question:
+                question = question[os.write(self.process.stdin.fileno(), question) :]
         except BrokenPipeError:
             pass  # it has ended: reading says why
         return self._answer()
@@ -100,20 +93,25 @@ def _end(process: subprocess.Popen[bytes], owner: int) -> None:
 
 
 _programs: list[_Program] = []  # one at most
-_starting = threading.Lock()
+_asking = threading.Lock()
 
 
-def _program() -> _Program:
-    with _starting:
+def _score(items: Sequence[Words]) -> list[float]:
+    with _asking:
         if not _programs or _programs[0].process.poll() is not None:
             _programs[:] = [_Program()]
-        return _programs[0]
+        program = _programs[0]
+        try:
+            return [program.score(candidate, references) for candidate, references in items]
+        except BaseException:  # an interrupted question would be answered to whoever asks next
+            program.close()
+            raise
 
 
 def _forget() -> None:
-    global _starting
+    global _asking
     _programs.clear()
-    _starting = threading.Lock()
+    _asking = threading.Lock()
 
 
 if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork

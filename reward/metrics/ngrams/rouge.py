@@ -18,5 +18,5 @@ class RougeLScorer(NgramScorer):
 
     def rate(self, items: Sequence[Words]) -> Sequence[float]:
         """ROUGE-L of each caption."""
-        rouge = require("pycocoevalcap.rouge.rouge", extra="ngrams").Rouge()
+        rouge = require("pycocoevalcap.rouge.rouge", extra="ngrams", purpose=self._purpose).Rouge()
         return [float(rouge.calc_score([candidate], list(references))) for candidate, references in items]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -14,8 +13,9 @@ __all__ = ["tokenize"]
 
 _PACKAGE = "pycocoevalcap.tokenizer.ptbtokenizer"
 _KEPT_TEXTS, _KEPT_CHARACTERS = 50_000, 2_000
-_kept: dict[str, str] = {}  # starting Java takes longer than the work; metrics ask for the same texts in turn
-_lock = threading.Lock()
+# Starting Java takes longer than the work, and metrics ask for the same texts in turn. Without a lock, which a process
+# forked at the wrong moment would wait for in vain: other threads may add texts or clear it at any time.
+_kept: dict[str, str] = {}
 
 
 def tokenize(texts: Iterable[str], *, purpose: str) -> dict[str, str]:
@@ -34,16 +34,14 @@ def tokenize(texts: Iterable[str], *, purpose: str) -> dict[str, str]:
         MissingExtraError: the package pycocoevalcap or Java is not there.
     """
     wanted = list(dict.fromkeys(texts))
-    with _lock:
-        found = {text: _kept[text] for text in wanted if text in _kept}
+    found = {text: words for text in wanted if (words := _kept.get(text)) is not None}
     new = [text for text in wanted if text not in found]
     if new:
         fresh = dict(zip(new, _tokenize(new, purpose), strict=True))
         found |= fresh
-        with _lock:
-            if len(_kept) + len(fresh) > _KEPT_TEXTS:
-                _kept.clear()
-            _kept.update((text, words) for text, words in fresh.items() if len(text) <= _KEPT_CHARACTERS)
+        if len(_kept) + len(fresh) > _KEPT_TEXTS:
+            _kept.clear()
+        _kept.update({text: words for text, words in fresh.items() if len(text) <= _KEPT_CHARACTERS})
     return found
 
 

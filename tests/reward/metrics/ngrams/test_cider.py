@@ -15,6 +15,7 @@ from reward.errors import CheckpointError, ConfigError, InvalidSampleError
 from reward.metrics.ngrams.cider import CiderScorer
 from reward.scoring import score_dataset
 
+pytest.importorskip("pycocoevalcap")
 pytestmark = pytest.mark.skipif(shutil.which("java") is None, reason="needs a Java runtime")
 
 _rng = random.Random(5)

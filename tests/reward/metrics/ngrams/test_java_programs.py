@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import threading
 from collections.abc import Iterator
@@ -14,6 +15,8 @@ from reward import CaptionSample, load_scorer
 from reward.errors import CapRewardError, MissingExtraError
 from reward.metrics.ngrams import meteor, tokenizer
 from reward.metrics.ngrams.meteor import MeteorScorer
+
+pytest.importorskip("pycocoevalcap")
 
 # Stands for `java`: splits texts at spaces; METEOR's score is the share of words that are "dog", told in the protocol
 # of the real program; SPICE's the same, in its files.
@@ -120,6 +123,47 @@ def test_threads_and_forked_children_get_their_own_answers() -> None:
     assert os.waitpid(child, 0)[1] == 0
     assert scorer.score(samples("dog cat")).scores.tolist() == [[0.5]]
     assert meteor._programs[0].process.pid == parents
+
+
+def test_who_waits_for_the_program_gets_an_answer_also_when_it_ends_for_another() -> None:
+    found: list[float | str] = []
+
+    def ask(caption: str) -> None:
+        try:
+            found.append(float(load_scorer("meteor").score(samples(caption)).scores[0, 0]))
+        except CapRewardError:
+            found.append("refused")
+
+    threads = [threading.Thread(target=ask, args=(caption,)) for caption in ("crash", "dog") * 4]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(map(str, found)) == ["1.0"] * 4 + ["refused"] * 4
+
+
+def test_a_process_forked_while_a_thread_asks_does_not_wait_for_it() -> None:
+    scorer = load_scorer("meteor")
+    asked, answer = threading.Event(), threading.Event()
+
+    def ask() -> None:
+        with meteor._asking:
+            asked.set()
+            answer.wait()
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    asked.wait()
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)  # ends a child that waits
+        own = scorer.score(samples("dog dog")).scores[0, 0] == 1
+        meteor._programs[0].close()
+        os._exit(0 if own else 1)
+    status = os.waitpid(child, 0)[1]
+    answer.set()
+    thread.join()
+    assert status == 0
 
 
 def test_very_long_texts_are_cut_and_flagged() -> None:
