@@ -12,9 +12,24 @@ from typing import Any
 from reward.metaeval.bench import BenchRow, BenchTable, title_of
 from reward.metaeval.intervals import Interval
 
-__all__ = ["Grid", "grids", "markdown", "notes", "overview", "percent", "table_grid", "to_json", "versions"]
+__all__ = [
+    "FEW_IMAGES",
+    "SIGNIFICANT",
+    "Grid",
+    "few_images",
+    "grids",
+    "markdown",
+    "notes",
+    "overview",
+    "percent",
+    "plain",
+    "table_grid",
+    "to_json",
+    "versions",
+]
 
 SIGNIFICANT = 0.05
+FEW_IMAGES = 10  # below that, resamples of images are too much alike for their spread to be trusted
 _PACKAGES = ("capreward", "numpy", "scipy", "torch", "transformers", "open_clip_torch", "pycocoevalcap")
 
 
@@ -51,7 +66,19 @@ def percent(interval: Interval | None) -> str:
     """
     if interval is None or math.isnan(interval.value):
         return "-"
+    if math.isnan(interval.low):  # all is of one image
+        return f"{100 * interval.value:.1f}"
     return f"{100 * interval.value:.1f} [{100 * interval.low:.1f}, {100 * interval.high:.1f}]"
+
+
+def few_images(count: int) -> str:
+    """A warning for figures of so few images.
+
+    Example:
+        >>> few_images(1)
+        'Only 1 different image: too few for intervals and p-values to be trusted.'
+    """
+    return f"Only {count} different image{'s' * (count != 1)}: too few for intervals and p-values to be trusted."
 
 
 def milliseconds(seconds: float) -> str:
@@ -74,9 +101,10 @@ def table_grid(table: BenchTable) -> Grid:
         cells = [percent(None if found is None else found.estimates.get(name)) for name in table.columns]
         counts = [str(0 if found is None else found.scored), str(row.errors)] if not row.left_out else ["-", "-"]
         rows.append((row.candidate.label, *cells, *counts, _milliseconds(row), _p(row, table)))
-    statistic = next((row.evaluation.statistic for row in table.rows if row.evaluation is not None), "no scores")
-    title = f"{title_of(table.benchmark)}: {statistic} x 100, {len(table.benchmark.items)} items"
-    heads = ("", *table.columns, "scored", "errors", "ms/caption", f"p ({table.headline})")
+    found = next((f"{row.evaluation.statistic} x 100" for row in table.rows if row.evaluation is not None), "no figures")
+    title = f"{title_of(table.benchmark)}: {found}, {len(table.benchmark.items)} items"
+    test = f"p ({table.headline})" if table.headline else "p"
+    heads = ("", *table.columns, "scored", "errors", "ms/caption", test)
     return Grid(title, heads, tuple(rows), None if table.best is None else table.rows.index(table.best))
 
 
@@ -108,6 +136,8 @@ def notes(tables: Sequence[BenchTable], *, resamples: int) -> Iterator[str]:
         f"[low, high]: 95 % intervals of {resamples} bootstrap resamples of whole images. p: permutation test of the "
         f"difference from the best row, by Holm's correction for the rows; * is below {SIGNIFICANT}."
     )
+    for table in tables:
+        yield from _doubts(table, resamples)
     runs = [row.run for table in tables for row in table.rows if row.run is not None]
     devices = sorted({device for run in runs for device in run.devices})
     if devices:
@@ -122,6 +152,24 @@ def notes(tables: Sequence[BenchTable], *, resamples: int) -> Iterator[str]:
                 yield f"{where}: {row.errors} of {row.captions} captions not scored; the first: {row.problem}"
             if row.run is not None and row.run.truncated:
                 yield f"{where}: {row.run.truncated} captions had text cut to fit the model"
+
+
+def _doubts(table: BenchTable, resamples: int) -> Iterator[str]:
+    """Why intervals and tests of a table say less than they seem to."""
+    name = title_of(table.benchmark)
+    evaluations = [row.evaluation for row in table.rows if row.evaluation is not None]
+    tests = sum(row.p is not None for row in table.rows)
+    least = tests / (1 + resamples)
+    if least >= SIGNIFICANT:
+        yield (
+            f"{name}: with {resamples} resamples and {tests} rows tested, no p can be below {min(least, 1):.2g}: for "
+            f"significance, give --resamples {math.ceil(2 * tests / SIGNIFICANT)} or more."
+        )
+    if len({found.scored for found in evaluations}) > 1:
+        yield f"{name}: rows with another number under 'scored' are of other items; p is on the items that both scored."
+    images = min((found.images for found in evaluations), default=FEW_IMAGES)
+    if images < FEW_IMAGES:
+        yield f"{name}: {few_images(images)[0].lower()}{few_images(images)[1:]}"
 
 
 def markdown(tables: Sequence[BenchTable], *, command: str, seed: int, resamples: int) -> str:

@@ -14,7 +14,8 @@ from reward.metaeval.agreement import MEAN
 from reward.metaeval.benchmarks.forms import OVERALL, Benchmark, CaptionPair, Item, Quadruple, RatedCaption
 from reward.metaeval.classification import resampled_auc, resampled_precision
 from reward.metaeval.correlation import resampled_pearson, resampled_spearman, resampled_tau
-from reward.metaeval.resampling import number_clusters, resampled_sums
+from reward.metaeval.intervals import Interval, percentile_interval
+from reward.metaeval.resampling import column_mean, number_clusters, resampled_sums
 from reward.metaeval.ties import tie_threshold, verdicts
 from reward.metaeval.winoground import winoground_scores
 from reward.metrics.caparena.battles import HUMAN
@@ -53,9 +54,9 @@ _RULES = {
 def _resampled_mean(
     values: np.ndarray, targets: np.ndarray, weights: np.ndarray, *, clusters: np.ndarray
 ) -> np.ndarray:
-    """Mean of the values over each resample, (R,); there are no targets to a mean."""
+    """Mean of the values over each resample, (R,), NaN of an empty one; there are no targets to a mean."""
     sums, counts = resampled_sums(np.stack([values, np.ones(len(values))], axis=1), weights, clusters).T
-    return sums / counts
+    return np.divide(sums, counts, out=np.full(len(counts), np.nan), where=counts > 0)
 
 
 _RESAMPLED: dict[str, Callable[..., np.ndarray]] = {
@@ -127,12 +128,22 @@ class Table:
         """Each column's statistic on resamples (R, K) of clusters, (R,)."""
         return with_mean({name: column.resampled(weights) for name, column in self.columns.items()}, self.averaged)
 
+    def intervals(self, values: Mapping[str, np.ndarray]) -> dict[str, Interval]:
+        """Of each column's estimate and replicates (1 + R,); what is known of one image only has no interval."""
+        few = {name for name, column in self.columns.items() if len(np.unique(column.clusters)) == 1}
+        if len(self.strata) == 1:
+            few.add(MEAN)
+        return {
+            name: percentile_interval(found[0], found[1:] if name not in few else found[:0])
+            for name, found in values.items()
+        }
+
 
 def with_mean(values: dict[str, np.ndarray], averaged: Sequence[str]) -> dict[str, np.ndarray]:
     """The values with, after those it is the mean of, the column "mean"."""
     if not averaged:
         return values
-    mean = np.mean([values[name] for name in averaged], axis=0)
+    mean = column_mean([values[name] for name in averaged])
     return {**{name: values[name] for name in averaged}, MEAN: mean, **values}
 
 

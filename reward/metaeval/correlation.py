@@ -69,7 +69,7 @@ def resampled_tau(
         clusters: number of each sample's cluster, (N,) in 0..K-1; equal samples of a cluster are then counted together.
 
     Returns:
-        Floats (R,); 0 for a resample that is constant on either side.
+        Floats (R,); 0 for a resample that is constant on either side, NaN for an empty one.
 
     Raises:
         ValueError: other shapes, or a number that is not finite.
@@ -93,6 +93,7 @@ def resampled_tau(
             untied = [total**2 - (counts**2).sum(axis=0) for counts in held]
             largest = np.sqrt(untied[0] * untied[1])
         np.divide(pairs.balance(block), largest, out=found[part], where=largest > 0)
+        found[part][total == 0] = np.nan
     return found
 
 
@@ -157,17 +158,18 @@ def resampled_spearman(
     sides = [(Classes(ranks), ranks) for ranks in (rows.first, rows.second)]
     found = np.zeros(len(rows.weights))
     for part, block in rows.blocks():
-        half = block.sum(axis=0) / 2
+        total = block.sum(axis=0)
         deviations = []
         for side, ranks in sides:
             counts = side.counts(block)
             middles = np.cumsum(counts, axis=0) - counts / 2  # mean rank of each value, less one half
-            deviations.append((middles - half)[ranks])
+            deviations.append((middles - total / 2)[ranks])
         product, *squares = (
             np.einsum("ur,ur,ur->r", block, deviations[i], deviations[j]) for i, j in ((0, 1), (0, 0), (1, 1))
         )
         largest = np.sqrt(squares[0] * squares[1])
         np.divide(product, largest, out=found[part], where=largest > 0)
+        found[part][total == 0] = np.nan
     return found
 
 
@@ -185,8 +187,8 @@ def resampled_pearson(
     x, y = ((values - values.mean()) / (np.ptp(values) or 1) for values in (scores, ratings))
     terms = np.stack([np.ones(len(x)), x, y, x * x, y * y, x * y], axis=1)
     n, sx, sy, sxx, syy, sxy = resampled_sums(terms, np.asarray(weights), clusters).T
-    n = np.maximum(n, 1)  # of an empty resample the sums are 0
+    empty, n = n == 0, np.maximum(n, 1)
     spreads = np.maximum(sxx - sx * sx / n, 0), np.maximum(syy - sy * sy / n, 0)
     varied = (spreads[0] > _ROUNDING * sxx) & (spreads[1] > _ROUNDING * syy)
     largest = np.sqrt(spreads[0] * spreads[1])
-    return np.divide(sxy - sx * sy / n, largest, out=np.zeros(len(n)), where=varied)
+    return np.divide(sxy - sx * sy / n, largest, out=np.where(empty, np.nan, 0.0), where=varied)

@@ -10,7 +10,7 @@ import numpy as np
 
 from reward.metaeval.benchmarks.forms import Benchmark, RatedCaption
 from reward.metaeval.columns import Scores, check_scores, check_statistic, judged_rows, make_table, tie_rule
-from reward.metaeval.intervals import RESAMPLES, Interval, percentile_interval
+from reward.metaeval.intervals import RESAMPLES, Interval
 from reward.metaeval.resampling import draw_clusters
 
 __all__ = ["Evaluation", "evaluate"]
@@ -25,7 +25,7 @@ class Evaluation:
 
     Args:
         statistic: which one the estimates are of.
-        estimates: {column: estimate with its 95 % interval}.
+        estimates: {column: estimate with its 95 % interval, NaN to NaN where all is of one image}.
         headline: the column to rank metrics by.
         scored: items that count: those with all their scores.
         items: items of the benchmark.
@@ -36,7 +36,7 @@ class Evaluation:
         tie_rule: what a tie counts, in words.
         details: {column: {statistic: value}}: tau_b, tau_c, spearman, pearson; or accuracy, auc, ap. "mean" has none.
         replicates: {column: the statistic on each resample (R,)}. Two evaluations with the same seed that scored the
-            same items met the same resamples.
+            same items met the same resamples. NaN where a resample has nothing of a column.
         by_category: {category: the same of its captions alone}, of rated captions of several categories, such as tasks
             or sources; without those of which too few are scored. Of pairs, categories are columns.
     """
@@ -74,7 +74,7 @@ def evaluate(
         scores: (N, K), a row an item and a column a caption, NaN where there is no score; or {aspect: (N, K)}.
         statistic: another one than the benchmark's own: "tau-b", "tau-c", "spearman" or "pearson" of rated captions,
             "accuracy", "auc", "ap" or "agreement" of pairs; of quadruples the headline. None is the benchmark's own.
-        resamples: of the bootstrap, which draws whole images, among those that occur in the same columns.
+        resamples: of the bootstrap, which draws whole images, see `draw_clusters`.
         seed: of the bootstrap.
 
     Raises:
@@ -96,7 +96,7 @@ def evaluate(
     values = table.resampled(np.concatenate([whole, draws]))
     return Evaluation(
         statistic=statistic,
-        estimates={name: percentile_interval(found[0], found[1:]) for name, found in values.items()},
+        estimates=table.intervals(values),
         headline=table.headline,
         scored=table.scored,
         items=len(benchmark.items),

@@ -83,8 +83,14 @@ def bootstrap_weights(
 
 
 def percentile_interval(value: float, replicates: np.ndarray, *, level: float = LEVEL) -> Interval:
-    """Interval between the percentiles of bootstrap replicates (R,) of a statistic whose value is `value`."""
+    """Interval between the percentiles of bootstrap replicates (R,) of a statistic whose value is `value`.
+
+    Replicates that are NaN, of resamples that the statistic cannot be computed of, are left out; NaN if all are.
+    """
     tail = (1 - level) / 2
+    replicates = replicates[~np.isnan(replicates)]
+    if not len(replicates):
+        return Interval(float(value), np.nan, np.nan)
     low, high = np.quantile(replicates, [tail, 1 - tail])
     return Interval(float(value), float(low), float(high))
 

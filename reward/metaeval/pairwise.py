@@ -13,7 +13,7 @@ from reward.metaeval.agreement import MEAN
 from reward.metaeval.classification import resampled_auc
 from reward.metaeval.correlation import checked_pair
 from reward.metaeval.intervals import RESAMPLES, Interval, percentile_interval
-from reward.metaeval.resampling import draw_clusters, number_clusters
+from reward.metaeval.resampling import column_mean, draw_clusters, number_clusters
 
 __all__ = ["PairwiseResult", "pairwise_accuracy"]
 
@@ -82,8 +82,8 @@ def pairwise_accuracy(
 ) -> PairwiseResult:
     """How often a metric scores the correct caption of a pair higher than the incorrect one, with 95 % intervals.
 
-    The bootstrap draws clusters, among those that occur in the same categories, so that every resample has pairs
-    of every category.
+    The bootstrap draws clusters, among those that occur in the same categories where these are 20 or more; see
+    `draw_clusters`.
 
     Args:
         correct_scores, incorrect_scores: finite numbers (N,), N at least 2: one pair a row.
@@ -120,10 +120,11 @@ def pairwise_accuracy(
     for name in sorted(set(categories)):
         rows = np.array([category == name for category in categories])
         own = weights[:, rows]
-        accuracy[name] = own @ wins[rows] / own.sum(axis=1)
+        total = own.sum(axis=1)
+        accuracy[name] = np.divide(own @ wins[rows], total, out=np.full(len(own), np.nan), where=total > 0)
         auc[name] = _auc(correct[rows], incorrect[rows], own)
     for table in (accuracy, auc):
-        table[MEAN] = np.mean(list(table.values()), axis=0)
+        table[MEAN] = column_mean(list(table.values()))
     equal = Counter(category for category, tie in zip(categories, tied, strict=True) if tie)
     pairs = Counter(categories)
     return PairwiseResult(

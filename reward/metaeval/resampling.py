@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["Classes", "Concordance", "Rows", "draw_clusters", "number_clusters", "resampled_sums"]
+__all__ = ["Classes", "Concordance", "Rows", "column_mean", "draw_clusters", "number_clusters", "resampled_sums"]
 
+SMALL = 20  # clusters: fewer, drawn among themselves, would vary too little
 _CELLS = 2**20  # of a block of weights: rows times resamples, 8 MB
 
 
@@ -24,7 +26,10 @@ def number_clusters(clusters: Sequence[Hashable]) -> np.ndarray:
 
 
 def draw_clusters(strata: Sequence[tuple[str, ...]], *, resamples: int, seed: int) -> np.ndarray:
-    """How often each bootstrap resample holds each of K clusters; every stratum keeps its number of clusters.
+    """How often each bootstrap resample holds each of K clusters.
+
+    A stratum of 20 clusters or more keeps its number of them. Smaller strata are drawn together: n clusters drawn among
+    themselves vary by 1 - 1/n of what they should, and a single one not at all. So a resample may lack them all.
 
     Args:
         strata: of each cluster, such as the categories that it occurs in.
@@ -38,15 +43,16 @@ def draw_clusters(strata: Sequence[tuple[str, ...]], *, resamples: int, seed: in
         ValueError: no cluster, or resamples below 1.
 
     Example:
-        >>> draw_clusters([("a",), ("a",), ("b",)], resamples=3, seed=0)[:, 2].tolist()
-        [1, 1, 1]
+        >>> draw_clusters([("a",)] * 30 + [("b",)] * 20, resamples=3, seed=0)[:, :30].sum(axis=1).tolist()
+        [30, 30, 30]
     """
     if not strata or resamples < 1:
         raise ValueError(f"need at least one cluster and one resample, got {len(strata)} and {resamples}")
     weights = np.empty((resamples, len(strata)), dtype=np.int16)  # a cluster is drawn once on average
+    sizes = Counter(strata)
     of_stratum: dict[tuple[str, ...], list[int]] = {}
     for cluster, stratum in enumerate(strata):
-        of_stratum.setdefault(stratum, []).append(cluster)
+        of_stratum.setdefault(stratum if sizes[stratum] >= SMALL else (), []).append(cluster)
     for number, (_, members) in enumerate(sorted(of_stratum.items())):
         own_seed = int(np.random.default_rng((seed, number)).integers(2**32))
         count = len(members)
@@ -75,6 +81,20 @@ def resampled_sums(values: np.ndarray, weights: np.ndarray, clusters: np.ndarray
     step = max(8, _CELLS // len(totals))
     parts = [weights[start : start + step] for start in range(0, len(weights), step)]
     return np.concatenate([part.astype(np.float64) @ totals for part in parts])
+
+
+def column_mean(columns: Sequence[np.ndarray]) -> np.ndarray:
+    """Mean over columns (R,), on each resample over those that it has a value of; NaN where it has none, (R,).
+
+    Example:
+        >>> column_mean([np.array([1.0, 2.0]), np.array([3.0, np.nan])])
+        array([2., 2.])
+    """
+    values = np.stack(columns)
+    known = ~np.isnan(values)
+    numbers = known.sum(axis=0)
+    sums = np.where(known, values, 0).sum(axis=0)
+    return np.divide(sums, numbers, out=np.full(len(sums), np.nan), where=numbers > 0)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import numpy as np
 
 from reward.metaeval.benchmarks.forms import Benchmark
 from reward.metaeval.columns import Scores, Table, check_scores, check_statistic, make_table, with_mean
-from reward.metaeval.intervals import RESAMPLES, Interval, percentile_interval
+from reward.metaeval.intervals import RESAMPLES, Interval
 from reward.metaeval.resampling import draw_clusters
 
 __all__ = ["Difference", "compare", "holm"]
@@ -102,7 +102,7 @@ def compare(
         statistic=statistic,
         first={name: float(found[0]) for name, found in values[0].items()},
         second={name: float(found[0]) for name, found in values[1].items()},
-        differences={name: percentile_interval(found[0], found[1:]) for name, found in differences.items()},
+        differences=first.intervals(differences),
         p_values={name: _p_value(found[0], permuted[name]) for name, found in differences.items()},
         headline=first.headline,
         scored=first.scored,

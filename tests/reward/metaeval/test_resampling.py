@@ -13,15 +13,17 @@ from reward.metaeval.correlation import resampled_tau
 from reward.metaeval.resampling import Concordance, draw_clusters, number_clusters, resampled_sums
 
 
-def test_every_stratum_keeps_its_number_of_clusters():
-    strata = [("a",)] * 5 + [("a", "b")] + [("b",)] * 3
-    draws = draw_clusters(strata, resamples=2000, seed=0)
+def test_large_strata_keep_their_numbers_of_clusters_and_small_ones_are_drawn_together():
+    strata = [("a",)] * 25 + [("a", "b")] + [("b",)] * 20 + [("c",)] * 5
+    draws = draw_clusters(strata, resamples=4000, seed=0)
     for stratum in set(strata):
         members = [place for place, other in enumerate(strata) if other == stratum]
-        assert (draws[:, members].sum(axis=1) == len(members)).all()
-    assert draws.mean(axis=0) == pytest.approx(np.ones(9), abs=0.1)
-    assert np.array_equal(draws, draw_clusters(strata, resamples=2000, seed=0))
-    assert not np.array_equal(draws, draw_clusters(strata, resamples=2000, seed=1))
+        numbers = draws[:, members].sum(axis=1)
+        assert (numbers == len(members)).all() == (stratum in (("a",), ("b",)))
+    assert draws.mean(axis=0) == pytest.approx(np.ones(51), abs=0.1)
+    assert draws[:, 25].var() == pytest.approx(1 - 1 / 6, abs=0.1)
+    assert np.array_equal(draws, draw_clusters(strata, resamples=4000, seed=0))
+    assert not np.array_equal(draws, draw_clusters(strata, resamples=4000, seed=1))
 
 
 @pytest.mark.parametrize(("strata", "resamples"), [([], 5), ([("a",)], 0)])
