@@ -181,17 +181,20 @@ def measure(
             if (number, candidate) in problems:
                 row.problem, row.left_out = problems[number, candidate], True
             else:
-                score_candidate(
-                    row,
-                    benchmark,
-                    references=references,
-                    say=say,
-                    cache=cache,
-                    batch_size=batch_size,
-                    progress=progress,
-                    device=device,
-                    dtype=dtype,
-                )
+                try:
+                    score_candidate(
+                        row,
+                        benchmark,
+                        references=references,
+                        say=say,
+                        cache=cache,
+                        batch_size=batch_size,
+                        progress=progress,
+                        device=device,
+                        dtype=dtype,
+                    )
+                except DataError as error:  # such as references that CIDEr cannot be fitted on: the other rows stand
+                    row.errors, row.problem = row.captions, str(error)
             _evaluate(row, benchmark, resamples, seed)
             rows.append(row)
         table = BenchTable(benchmark, data, rows)

@@ -101,8 +101,9 @@ def table_grid(table: BenchTable) -> Grid:
         cells = [percent(None if found is None else found.estimates.get(name)) for name in table.columns]
         counts = [str(0 if found is None else found.scored), str(row.errors)] if not row.left_out else ["-", "-"]
         rows.append((row.candidate.label, *cells, *counts, _milliseconds(row), _p(row, table)))
-    found = next((f"{row.evaluation.statistic} x 100" for row in table.rows if row.evaluation is not None), "no figures")
-    title = f"{title_of(table.benchmark)}: {found}, {len(table.benchmark.items)} items"
+    statistics = [f"{row.evaluation.statistic} x 100" for row in table.rows if row.evaluation is not None]
+    figures = statistics[0] if statistics else "no figures"
+    title = f"{title_of(table.benchmark)}: {figures}, {len(table.benchmark.items)} items"
     test = f"p ({table.headline})" if table.headline else "p"
     heads = ("", *table.columns, "scored", "errors", "ms/caption", test)
     return Grid(title, heads, tuple(rows), None if table.best is None else table.rows.index(table.best))

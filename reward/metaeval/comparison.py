@@ -9,7 +9,7 @@ from typing import Any
 
 from reward.errors import DataError
 from reward.metaeval.bench import BenchRow, Candidate, score_candidate, title_of
-from reward.metaeval.bench_tables import SIGNIFICANT, percent, plain, versions
+from reward.metaeval.bench_tables import FEW_IMAGES, SIGNIFICANT, few_images, percent, plain, versions
 from reward.metaeval.benchmarks import Benchmark
 from reward.metaeval.intervals import Interval
 from reward.metaeval.significance import Difference, compare
@@ -56,12 +56,17 @@ class MetricComparison:
 
     @property
     def notes(self) -> list[str]:
-        """What could not be scored."""
-        return [
+        """What could not be scored, and what makes the test say little."""
+        lines = [
             f"{row.candidate.label}: {row.errors} of {row.captions} captions not scored; the first: {row.problem}"
             for row in (self.first, self.second)
             if row.errors
         ]
+        if 1 / (1 + self.resamples) >= SIGNIFICANT:
+            lines.append(f"with {self.resamples} resamples, no p can be below {1 / (1 + self.resamples):.2g}")
+        if self.difference.images < FEW_IMAGES:
+            lines.append(few_images(self.difference.images))
+        return lines
 
     def table(self) -> tuple[list[str], list[list[str]]]:
         """Heads and rows, one row a column of the benchmark."""

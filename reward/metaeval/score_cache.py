@@ -54,7 +54,7 @@ class ScoreCache:
         path: the file.
 
     Raises:
-        OutputError: the file cannot be opened, or is none of ours.
+        OutputError: the file cannot be opened, or is none of ours, or is damaged.
 
     Example:
         >>> import tempfile
@@ -99,7 +99,11 @@ class ScoreCache:
             part = list(keys[start : start + _KEYS_A_QUERY])
             marks = ",".join("?" * len(part))
             for key, scores, *rest in self._run(f"SELECT * FROM scores WHERE key IN ({marks})", part):
-                found[key] = KnownScore(tuple(json.loads(scores)), bool(rest[0]), rest[1], rest[2])
+                try:
+                    numbers = tuple(map(float, json.loads(scores)))
+                except (TypeError, ValueError) as error:
+                    raise self._problem(error) from error
+                found[key] = KnownScore(numbers, bool(rest[0]), rest[1], rest[2])
         return found
 
     def put(self, known: Mapping[str, KnownScore]) -> None:
@@ -126,7 +130,9 @@ class ScoreCache:
             raise self._problem(error) from error
 
     def _problem(self, error: Exception) -> OutputError:
-        return OutputError(f"the cache of scores {str(self.path)!r} cannot be used: {error}; choose another (--cache)")
+        return OutputError(
+            f"the cache of scores {str(self.path)!r} cannot be used: {error}; delete it, or choose another (--cache)"
+        )
 
 
 def default_cache_folder() -> Path:
@@ -189,6 +195,7 @@ def _code_fingerprint(spec: MetricSpec) -> str:
 
 def _hub_commit(source: str, revision: str | None) -> str | None:
     """Commit of a Hub id; None for what is not on the Hub."""
+    source = source.removeprefix("hf-hub:")
     if source.count("/") != 1 or Path(source).exists() or source.startswith((".", "~", "/")):
         return None
     from huggingface_hub import HfApi, constants

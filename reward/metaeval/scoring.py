@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from reward.errors import DataError, ImageError
+from reward.errors import ConfigError, DataError, ImageError
 from reward.images import image_key
 from reward.metaeval.benchmarks import Benchmark
 from reward.metaeval.score_cache import KnownScore, ScoreCache, metric_identity, sample_key
@@ -178,7 +178,7 @@ class _Run:
         todo = {key: row for key, row in sorted(wanted.items(), key=lambda entry: entry[1]) if key not in known}
         if todo:
             chosen = {key: _as_seen(samples[row], spec) for key, row in todo.items()}
-            scorer = fitted(self.load(), corpus)
+            scorer = _fitted(self.load(), corpus, benchmark)
             failed = self._score(scorer, chosen, found, len(wanted), batch_size, progress)
         return _collect(keys, found, failed, errors, spec, new=len(todo), known=len(known))
 
@@ -248,6 +248,13 @@ def check_needs(spec: MetricSpec, benchmark: Benchmark, samples: Sequence[Captio
             f"metric {spec.name!r} looks at the images, and none of those of {benchmark.spec.name} is there, the first "
             f"being {images[0]!s}; give their folder with --images (images=)"
         )
+
+
+def _fitted(scorer: Scorer, corpus: Sequence[Sequence[str]], benchmark: Benchmark) -> Scorer:
+    try:
+        return fitted(scorer, corpus)
+    except ConfigError as error:
+        raise DataError(f"{benchmark.spec.name}: {error}") from error
 
 
 def _may_be_there(image: ImageLike) -> bool:

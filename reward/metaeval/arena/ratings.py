@@ -88,7 +88,9 @@ def bradley_terry_ratings(arena: Arena, points: np.ndarray, *, prior: float = 0.
     A lead of 400 points is a chance of 10 to 1, the mean of the finite ratings 1000. The intervals come from the
     sandwich covariance with the images as clusters (`strength_covariance`), and from Student's t with one degree of
     freedom less than there are images: a tie that counts half varies less than the model supposes, and battles on one
-    image share captions; the curvature of the likelihood alone knows neither.
+    image share captions; the curvature of the likelihood alone knows neither. With a prior, the wider of the two
+    intervals counts: a model that won everything leaves no spread for the sandwich to see. Battles on one image say
+    nothing of others: then there are no intervals (NaN).
 
     Args:
         arena: N battles of M models.
@@ -109,8 +111,12 @@ def bradley_terry_ratings(arena: Arena, points: np.ndarray, *, prior: float = 0.
 
     check_linked(arena, points)
     strengths = fit_strengths(win_tables(arena, points), prior=prior)[0]
-    errors = np.sqrt(np.diag(strength_covariance(arena, points, strengths, prior=prior)))
+    variances = np.diag(strength_covariance(arena, points, strengths, prior=prior))
+    if prior > 0:
+        bent = strength_covariance(arena, points, strengths, prior=prior, sandwich=False)
+        variances = np.maximum(variances, np.diag(bent))
     images = len({image for image, won in zip(arena.images, points, strict=True) if not math.isnan(won)})
+    errors = np.sqrt(variances) if images > 1 else np.full(len(variances), np.nan)
     reach = t.ppf((1 + level) / 2, max(images - 1, 1)) * errors
     scaled = [START + POINTS_PER_UNIT * values for values in (strengths, strengths - reach, strengths + reach)]
     intervals = [Interval(*map(float, row)) for row in zip(*scaled, strict=True)]

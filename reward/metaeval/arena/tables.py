@@ -9,7 +9,7 @@ from typing import Any
 from reward.metaeval.arena.agreement import KENDALL, SPEARMAN, ArenaAgreement
 from reward.metaeval.arena.ratings import BRADLEY_TERRY, ELO
 from reward.metaeval.arena.result import ArenaResult
-from reward.metaeval.bench_tables import Grid, percent, plain, versions
+from reward.metaeval.bench_tables import FEW_IMAGES, Grid, few_images, percent, plain, versions
 from reward.metaeval.benchmarks.forms import OVERALL
 from reward.metaeval.intervals import Interval
 
@@ -33,6 +33,9 @@ def notes(result: ArenaResult) -> Iterator[str]:
         "intervals that allow for shared images. Elo: K = 4, median and 95 % range of "
         f"{result.resamples} resamples of the battles."
     )
+    images = len(set(result.arena.images))
+    if images < FEW_IMAGES:
+        yield few_images(images)
     if result.prior:
         yield f"Prior: {result.prior:g} more games of each model with an average one, half of them won."
     if result.agreement:

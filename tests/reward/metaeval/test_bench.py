@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from reward.errors import DataError, MissingExtraError, UnknownMetricError
-from reward.metaeval.bench import BenchTable, Candidate, default_metrics, measure
+from reward.metaeval.bench import BenchRow, BenchTable, Candidate, default_metrics, measure
 from reward.metaeval.bench_tables import grids, markdown, notes, percent, to_json
 from reward.metaeval.benchmarks import Benchmark, load_benchmark
 from reward.metaeval.comparison import compare_candidates
@@ -207,3 +207,45 @@ def test_no_difference_is_not_called_one(tmp_path: Path) -> None:
     assert compare_candidates(benchmark, one, two, resamples=200).sentence.startswith(
         "No difference between column:one"
     )
+
+
+def test_references_that_cider_cannot_be_fitted_on_do_not_take_the_others_along(tmp_path: Path) -> None:
+    pytest.importorskip("pycocoevalcap")
+    data = write_rated(tmp_path, 8, change=lambda row: row.update(references=["a dog"]))
+    [table] = run(load_benchmark("flickr8k-expert", data), candidates=[Candidate("cider"), GOOD])
+    lost, other = table.rows
+    assert (lost.evaluation, lost.errors, lost.left_out) == (None, 8, False)
+    assert "flickr8k-expert: a corpus of" in lost.problem
+    assert other is table.best
+    assert any(note.startswith("cider on Flickr8k-Expert: 8 of 8 captions not scored") for note in doubts(table, 200))
+
+
+def doubts(table: BenchTable, resamples: int) -> list[str]:
+    return list(notes([table], resamples=resamples))
+
+
+def test_resamples_too_few_for_significance_are_told(rated: Benchmark) -> None:
+    others = [Candidate("length"), Candidate("unigram"), BAD]
+    [table] = measure([(rated, None)], [GOOD, *others], resamples=50)
+    assert all(row.p_adjusted is None or row.p_adjusted >= 0.05 for row in table.rows)
+    told = "Flickr8k-Expert: with 50 resamples and 3 rows tested, no p can be below 0.059: for significance, give"
+    assert any(note.startswith(f"{told} --resamples 120 or more") for note in doubts(table, 50))
+    [table] = measure([(rated, None)], [GOOD, *others], resamples=120)
+    assert any(row.p_adjusted is not None and row.p_adjusted < 0.05 for row in table.rows)
+    assert not any("no p can be" in note for note in doubts(table, 120))
+    found = compare_candidates(rated, GOOD, BAD, resamples=10)
+    assert "with 10 resamples, no p can be below 0.091" in found.notes
+
+
+def test_rows_of_other_items_and_too_few_images_are_told(tmp_path: Path) -> None:
+    data = write_rated(tmp_path, 30, images=5)
+    benchmark = load_benchmark("flickr8k-expert", data)
+    whole, part = np.arange(30.0)[:, None], np.where(np.arange(30) < 20, np.arange(30.0), np.nan)[:, None]
+    rows = [BenchRow(GOOD, 30, whole), BenchRow(BAD, 30, part)]
+    for row in rows:
+        row.evaluation = evaluate(benchmark, row.scores, resamples=20)
+    table = BenchTable(benchmark, None, rows, ("overall",), "overall")
+    assert any("rows with another number under 'scored' are of other items" in note for note in doubts(table, 20))
+    assert any(note.startswith("Flickr8k-Expert: only 5 different images: too few") for note in doubts(table, 20))
+    found = compare_candidates(benchmark, GOOD, BAD, resamples=50)
+    assert found.notes == ["Only 5 different images: too few for intervals and p-values to be trusted."]

@@ -51,6 +51,16 @@ def test_many_keys_and_another_metric(tmp_path: Path) -> None:
     assert other.fact("identity") == {**IDENTITY, "dtype": "bfloat16"}
 
 
+@pytest.mark.parametrize("spoilt", ["x", "7", '["x"]', "null"])
+def test_a_spoilt_row_is_no_score(tmp_path: Path, spoilt: str) -> None:
+    cache = ScoreCache(tmp_path, IDENTITY)
+    cache.put({"key": KnownScore((1.0,), False, 0.1, "CPU")})
+    with sqlite3.connect(cache.path) as rows:
+        rows.execute("UPDATE scores SET scores = ?", [spoilt])
+    with pytest.raises(OutputError, match=r"cannot be used: .*delete it, or choose another \(--cache\)"):
+        cache.get(["key"])
+
+
 def test_a_file_that_is_no_cache_is_refused_and_kept(tmp_path: Path) -> None:
     path = ScoreCache(tmp_path, IDENTITY).path
     path.write_text("something else, long enough to be no empty database")

@@ -96,6 +96,23 @@ def test_a_model_that_won_everything_is_rated_infinite_and_said_to_be() -> None:
     assert np.isfinite([finite.ratings["x"].low, finite.ratings["x"].high]).all()
 
 
+def test_a_prior_does_not_make_a_sweep_look_certain() -> None:
+    """Of 30 wins in 30 battles, the sandwich sees no spread: the interval must still hold what 30 battles allow."""
+    arena, points = two_models([1.0] * 30)
+    found = bradley_terry_ratings(arena, points, prior=1.0).ratings["x"]
+    # Wins in 30 battles have 97.5 % of their chance below 30 for a win rate of 0.884: 353 points between the two.
+    assert found.low < 1000 + 353 / 2
+    assert found.high - found.value == pytest.approx(found.value - found.low)
+
+
+def test_battles_on_one_image_give_no_intervals() -> None:
+    arena = Arena.of([("1", "x", "y", ""), ("1", "y", "z", ""), ("1", "z", "x", "")])
+    found = bradley_terry_ratings(arena, np.ones(3))
+    assert list(found.values.values()) == pytest.approx([1000, 1000, 1000])
+    assert all(math.isnan(each.low) and math.isnan(each.high) for each in found.ratings.values())
+    assert found.to_json()["x"]["low"] is None
+
+
 def test_groups_that_never_met_are_named() -> None:
     arena = Arena.of([("1", "x", "y", ""), ("2", "z", "w", ""), ("3", "x", "v", ""), ("4", "y", "z", "")])
     points = np.array([1, 0, 0.5, np.nan])
