@@ -226,6 +226,8 @@ def _of_ratings(benchmark: Benchmark, scores: Mapping[str, np.ndarray], statisti
                 f"{rows.sum()} captions of {benchmark.spec.title} have a score and a rating of {aspect!r}; "
                 "a correlation needs at least 2"
             )
+    if MEAN in judged and len(judged) > 1:
+        raise ValueError(f"no aspect may be named {MEAN!r}: the mean over the aspects has that name")
     kept = np.logical_or.reduce(list(judged.values()))
     clusters = np.full(len(kept), -1)
     clusters[kept] = _clusters(list(compress(captions, kept)))
@@ -263,6 +265,12 @@ def _of_pairs(benchmark: Benchmark, scores: Mapping[str, np.ndarray], statistic:
     items = list(compress(pairs, kept))
     if not items:
         raise ValueError(f"no pair of {benchmark.spec.title} that counts has both its scores")
+    categories = sorted({item.category for item in items} - {""})
+    lost = sorted({item.category for item in compress(pairs, counted)} - {*categories, ""})
+    if lost and not arena:  # a mean over fewer categories would stand beside that of other metrics
+        raise ValueError(f"no pair of the category {lost[0]!r} of {benchmark.spec.title} has both its scores")
+    if reserved := {MEAN, OVERALL}.intersection(categories):
+        raise ValueError(f"no category may be named {min(reserved)!r}: another column has that name")
     clusters, both = _clusters(items), scores[OVERALL][kept]
     differences = both[:, 0] - both[:, 1]
     human = np.array([0 if item.label is None else 1 - 2 * item.label for item in items])
@@ -272,14 +280,9 @@ def _of_pairs(benchmark: Benchmark, scores: Mapping[str, np.ndarray], statistic:
     else:
         tied = differences == 0
         right = np.where(tied, 0.5 if benchmark.spec.ties == "half" else 0.0, np.sign(differences) == human)
-    categories = sorted({item.category for item in items})
     groups = {name: np.flatnonzero([item.category == name for item in items]) for name in categories}
-    for name in (MEAN, OVERALL):
-        if name in groups and len(groups) > 1:
-            raise ValueError(f"no category may be named {name!r}: another column has that name")
-    parts = groups if len(groups) == 1 and categories[0] else {**groups, OVERALL: np.arange(len(items))}
-    if categories == [""]:
-        del parts[""]
+    everything = np.arange(len(items))
+    parts = groups if [len(rows) for rows in groups.values()] == [len(items)] else {**groups, OVERALL: everything}
     columns, details = {}, {}
     for name, rows in parts.items():
         mean = Column("mean", right[rows], right[rows], clusters[rows])
@@ -290,12 +293,12 @@ def _of_pairs(benchmark: Benchmark, scores: Mapping[str, np.ndarray], statistic:
             auc = Column("auc", both[rows].ravel(), labels.ravel(), np.repeat(clusters[rows], 2))
             details[name] = {"accuracy": mean, "auc": auc, "ap": replace(auc, statistic="ap")}
         columns[name] = details[name][statistic]
-    averaged = () if arena or len(groups) == 1 else tuple(groups)
+    averaged = tuple(groups) if len(groups) > 1 and not arena else ()
     return Table(
         columns=columns,
         averaged=averaged,
-        headline=MEAN if averaged else list(columns)[-1],
-        strata=_strata({name: columns[name] for name in columns if name in groups} or columns, clusters.max() + 1),
+        headline=benchmark.spec.headline if averaged else list(columns)[-1],
+        strata=_strata({name: columns[name] for name in groups}, int(clusters.max()) + 1),
         scored=len(items),
         counts={name: len(rows) for name, rows in parts.items()},
         ties={name: float(tied[rows].mean()) for name, rows in parts.items()},

@@ -20,8 +20,10 @@ __all__ = ["Evaluation", "evaluate"]
 class Evaluation:
     """What `evaluate` found.
 
-    Columns are the aspects and, if several, "mean"; of pairs the categories and, if several, "mean" (over the
-    categories) and "overall" (all pairs together), in an arena without "mean"; of quadruples "text", "image", "group".
+    Columns are the aspects and, if several, "mean", the mean of their statistics, which is the headline: a metric with
+    one score for everything is held against each aspect in turn. Of pairs they are the categories and, if several,
+    "mean" (over the categories) and "overall" (all pairs together, also those without a category), in an arena without
+    "mean"; of quadruples "text", "image", "group".
 
     Args:
         statistic: which one the estimates are of.
@@ -120,11 +122,11 @@ def _categories(
     benchmark: Benchmark, scores: dict[str, np.ndarray]
 ) -> Iterator[tuple[str, Benchmark, dict[str, np.ndarray]]]:
     """Name, items and scores of each category of rated captions that has enough scores, if there are several."""
-    categories = np.array([item.category for item in benchmark.items])
+    categories = [item.category for item in benchmark.items]
     if benchmark.spec.form is not RatedCaption or len(set(categories)) == 1:
         return
-    for name in sorted(set(categories)):
-        members = categories == name
+    for name in sorted(set(categories) - {""}):
+        members = np.array([category == name for category in categories])
         part = replace(benchmark, items=list(compress(benchmark.items, members)))
         own = {aspect: scores[aspect][members] for aspect in part.aspects}
         if all(rows.sum() >= 2 for rows in judged_rows(part, own).values()):

@@ -8,7 +8,7 @@ from typing import Any
 
 from reward.errors import DataError
 from reward.metaeval.benchmarks.files import find_file, take, take_texts
-from reward.metaeval.benchmarks.forms import BenchmarkSpec, CaptionPair
+from reward.metaeval.benchmarks.forms import OVERALL, BenchmarkSpec, CaptionPair
 from reward.metaeval.benchmarks.jsonl import is_jsonl, read_pairs
 from reward.metrics.caparena.files import read_json
 
@@ -37,6 +37,7 @@ SPECS = (
         loader="reward.metaeval.benchmarks.foil:load_nocaps_foil",
         statistic="accuracy",
         ties="wrong",
+        headline=OVERALL,
         files=f"{NOCAPS} or a folder that holds it, or a .jsonl file with category, image, captions, label and "
         "references a line; and the folder of the nocaps validation images (--images, images=)",
         origin="the repository of ALOHa (DavidMChan/aloha, data/; Petryk and others 2024); images from nocaps.org",

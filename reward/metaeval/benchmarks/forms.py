@@ -100,6 +100,8 @@ class BenchmarkSpec:
         judgments: of several ratings of a caption, whether each counts by itself (`"single"`, the score is repeated) or
             their `"mean"`.
         ties: what equal scores count in pairwise accuracy: `"half"` or `"wrong"`.
+        headline: of pairs of several categories, what its papers give as the one figure: `"mean"` over the categories,
+            or `"overall"`, all pairs together.
         files: what to put where, for people.
         origin: where its files come from.
         licence: under which terms, or that none is stated.
@@ -118,6 +120,7 @@ class BenchmarkSpec:
     statistic: str
     judgments: str = "single"
     ties: str = "half"
+    headline: str = "mean"
     files: str = ""
     origin: str = ""
     licence: str = ""

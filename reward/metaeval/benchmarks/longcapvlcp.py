@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from reward.images import image_key
 from reward.metaeval import pair_data
 from reward.metaeval.benchmarks.files import find_file
-from reward.metaeval.benchmarks.forms import BenchmarkSpec, CaptionPair
+from reward.metaeval.benchmarks.forms import OVERALL, BenchmarkSpec, CaptionPair
 from reward.metaeval.benchmarks.jsonl import is_jsonl, read_lines, read_pairs
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ SPECS = (
         loader="reward.metaeval.benchmarks.longcapvlcp:load_longcapvlcp",
         statistic="accuracy",
         ties="wrong",  # the paper gives CLIPScore, for which most of its pairs are equal, an accuracy of 0
+        headline=OVERALL,  # its "micro avg."
         files="a .jsonl, .csv or .parquet file with image, correct, incorrect and category a row, a folder with "
         "pairs.jsonl, or one written by Dataset.save_to_disk; or a .jsonl file with category, image, captions and "
         "label a line",

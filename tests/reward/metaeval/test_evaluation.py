@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scipy.stats import kendalltau, pearsonr, spearmanr
 
 from reward.metaeval import average_precision, evaluate, pairwise_accuracy, roc_auc
-from reward.metaeval.benchmarks import Benchmark, load_benchmark
+from reward.metaeval.benchmarks import Benchmark, benchmark_spec, list_benchmarks, load_benchmark
 from tests.reward.metaeval.made_benchmarks import pairs, quadruples, rated
 
 EXPECTED = {
@@ -232,6 +232,32 @@ def test_one_category_has_one_column_and_pairs_without_a_better_caption_do_not_c
     assert (list(part.estimates), part.scored) == (["overall"], 2)
 
 
+def test_pairs_without_a_category_count_in_overall_alone():
+    right = np.array([[1.0, 0.0]] * 5 + [[0.0, 1.0]])
+    found = evaluate(pairs([0] * 6, ["a", "a", "b", "b", "", ""]), right, resamples=5)
+    assert {name: column.value for name, column in found.estimates.items()} == pytest.approx(
+        {"a": 1, "b": 1, "mean": 1, "overall": 5 / 6}
+    )
+    assert found.counts == {"a": 2, "b": 2, "overall": 6}
+    one = evaluate(pairs([0] * 6, ["a"] * 4 + [""] * 2), right, resamples=5)
+    assert (list(one.estimates), one.headline) == (["a", "overall"], "overall")
+    captions = rated([[1], [2], [3], [4]])
+    items = [replace(item, category=task) for item, task in zip(captions.items, ["", "", "IC", "IC"], strict=True)]
+    assert list(evaluate(replace(captions, items=items), np.arange(4), resamples=5).by_category) == ["IC"]
+
+
+def test_the_headline_is_what_papers_give_as_the_one_figure():
+    benchmark = pairs([0] * 6, ["a", "a", "a", "a", "b", "b"], headline="overall")
+    right = np.array([[1.0, 0.0]] * 4 + [[0.0, 1.0]] * 2)
+    found = evaluate(benchmark, right, resamples=5)
+    assert (found.headline, found.estimates["overall"].value) == ("overall", pytest.approx(4 / 6))
+    assert found.estimates["mean"].value == 0.5
+    assert {name for name in list_benchmarks() if benchmark_spec(name).headline == "overall"} == {
+        "nocaps-foil",
+        "longcapvlcp",
+    }
+
+
 def test_battles_agree_where_metric_and_people_say_the_same():
     levels = ["level 1"] * 3 + ["level 2"] * 3
     systems = [("x", "y")] * 5 + [("human", "y")]
@@ -278,6 +304,13 @@ def test_every_statistic_says_what_a_tie_counts():
         (rated([[1], [2]]), np.ones(2), {"statistic": "auc"}, "no statistic 'auc'; it has: tau-c, tau-b, spearman"),
         (rated([[1], [2]]), np.ones(2), {"resamples": 0}, "at least one cluster and one resample"),
         (pairs([0, 1], ["mean", "b"]), np.ones((2, 2)), {}, "no category may be named 'mean'"),
+        (
+            pairs([0, 1], ["a", "b"]),
+            np.array([[1, 0], [1, np.nan]]),
+            {},
+            "no pair of the category 'b' of Made has both",
+        ),
+        (rated([{"mean": (1,), "b": (2,)}] * 2), np.ones(2), {}, "no aspect may be named 'mean'"),
         (pairs([0, 1], ["overall", "b"]), np.ones((2, 2)), {}, "no category may be named 'overall'"),
     ],
 )
