@@ -199,6 +199,7 @@ def test_models_that_never_met_are_named(run: Run, entries: list[dict[str, Any]]
 
 
 def test_a_model_that_won_everything(run: Run, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
     captions = {"caption1": "A dog.", "caption2": "A cat runs."}
     rows = [{"img": str(n), "source1": "x", "source2": "y", "winner": "x", **captions} for n in range(5)]
     path = write(tmp_path, rows)

@@ -126,6 +126,7 @@ def test_a_table_too_wide_for_the_terminal_is_cut_between_columns(
 
 
 def test_several_benchmarks_limits_and_the_report(run: Run, data: Path, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
     pairs = write_pairs(tmp_path / "pairs", 20)
     output = tmp_path / "my report"
     line = ["bench", "-b", f"flickr8k-expert={data}", "-b", f"pascal-50s={pairs}", "--limit", 16, "--resamples", 50]
@@ -191,6 +192,8 @@ def test_images_from_another_folder(run: Run, data: Path, tmp_path: Path) -> Non
 def test_wrong_arguments_are_one_line(
     run: Run, data: Path, tmp_path: Path, arguments: list[str], code: int, message: str
 ) -> None:
+    if "-o" in arguments:
+        pytest.importorskip("matplotlib")
     empty, broken = tmp_path / "empty.jsonl", tmp_path / "broken.jsonl"
     empty.write_text("")
     broken.write_text('{"image": "a.png"}\n')

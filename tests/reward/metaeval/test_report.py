@@ -44,6 +44,7 @@ def tables_of(folder: Path) -> list[BenchTable]:
 
 
 def test_the_folder_holds_three_whole_files(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
     tables = tables_of(tmp_path)
     figures = to_json(tables, command="capreward bench <x>", seed=0, resamples=50, references=True)
     folder = tmp_path / "my report" / "deep"
@@ -69,6 +70,7 @@ def test_the_folder_holds_three_whole_files(tmp_path: Path) -> None:
 
 
 def test_plots_of_odd_figures(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
     nan = float("nan")
     rows = {"no value": Interval(nan, nan, nan), "outside": Interval(0.5, 0.6, 0.7), "$a_1$": Interval(-0.1, -0.2, 0)}
     assert bar_plot(rows, best="outside").count("<text") > 3
@@ -87,6 +89,7 @@ def test_matplotlib_is_asked_for_before_anything_is_scored(tmp_path: Path, monke
 
 
 def test_a_file_in_the_way(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
     (tmp_path / "out").write_text("")
     with pytest.raises(OutputError, match="cannot write"):
         check_report(tmp_path / "out")
