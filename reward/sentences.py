@@ -13,15 +13,17 @@ END_MARKS = ".!?…。！？"
 _CLOSERS = f"[{re.escape(CLOSERS)}]*"
 _SENTENCE_END = re.compile(rf"(?:[.!?…]+{_CLOSERS}(?=\s)|[。！？]+{_CLOSERS})\s*|\n+\s*")
 _ABBREVIATIONS = frozenset(
-    ("mr", "mrs", "ms", "dr", "st", "prof", "vs", "etc", "e.g", "i.e", "approx", "fig", "jr", "sr")
+    ("mr", "mrs", "ms", "dr", "st", "mt", "prof", "vs", "etc", "approx", "fig", "jr", "sr", "ft")
 )
+_LETTERS = re.compile(r"(?:[^\W\d_]\.)+[^\W\d_]")  # "U.S", "p.m", "e.g"
 
 
 def split_sentences(text: str) -> list[tuple[str, str]]:
     """Cuts a text into sentences.
 
     Sentences end at a full stop, question or exclamation mark before white space, at the marks of Chinese and Japanese,
-    and at line breaks; not after common abbreviations and initials.
+    and at line breaks; not after common abbreviations and initials. Numbers and marks alone, as of a list, are no
+    sentence: they go with the one that follows, the last with the one before.
 
     Returns:
         Pairs of a sentence with its end mark and the white space after it; joined they give the text.
@@ -37,13 +39,20 @@ def split_sentences(text: str) -> list[tuple[str, str]]:
         if mark == "." and words and is_abbreviation(words[-1].lstrip("(\"'“")):
             continue
         end = match.start() + len(mark)
-        if all(character.isspace() or is_punctuation(character) for character in text[start:end]):
-            continue  # marks alone go with the sentence that follows
+        if not _says_something(text[start:end]):
+            continue
         sentences.append((text[start:end], text[end : match.end()]))
         start = match.end()
-    if text[start:]:
-        sentences.append((text[start:], ""))
+    rest = text[start:]
+    if rest and sentences and not _says_something(rest):
+        rest = "".join(sentences.pop()) + rest
+    if rest:
+        sentences.append((rest, ""))
     return sentences
+
+
+def _says_something(text: str) -> bool:
+    return not all(character.isspace() or character.isdigit() or is_punctuation(character) for character in text)
 
 
 def is_punctuation(character: str) -> bool:
@@ -53,4 +62,6 @@ def is_punctuation(character: str) -> bool:
 
 def is_abbreviation(word: str) -> bool:
     """Whether a full stop after the word is likely part of it."""
-    return word.lower() in _ABBREVIATIONS or (len(word) == 1 and word.isupper() and word not in "AI")
+    if len(word) == 1:
+        return word.isupper() and word not in "AI"
+    return word.lower() in _ABBREVIATIONS or _LETTERS.fullmatch(word) is not None

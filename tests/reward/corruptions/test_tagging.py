@@ -45,6 +45,12 @@ def test_nothing_of_a_text_is_lost(text):
         ("红色的星。蓝色的圆。", ["红色的星。", "蓝色的圆。"]),
         ("a title\nA dog", ["a title", "A dog"]),
         ("Wait... what?", ["Wait...", "what?"]),
+        ("It is 5 p.m. in the U.S. embassy. Mt. Fuji", ["It is 5 p.m. in the U.S. embassy.", "Mt. Fuji"]),
+        ("1. A dog.\n2. **A cat.**\n", ["1. A dog.", "2. **A cat.**"]),
+        ("A dog. ***", ["A dog. ***"]),
+        ("A dog.\n\n---\n\nA cat.\n\n---", ["A dog.", "---\n\nA cat.\n\n---"]),
+        ("?!", ["?!"]),
+        ("Two. 🔴", ["Two.", "🔴"]),
     ],
 )
 def test_sentences(text, sentences):
