@@ -73,7 +73,8 @@ def bench(
     ```
 
     The table has a row for each metric and score column, and a column for each aspect or category: the benchmark's own
-    statistic times 100, with its 95 % interval over images. Every row is tested against the best one.
+    statistic times 100, with its 95 % interval over images. Where there are several aspects, a metric with one score
+    has it held against each, and rows are ranked by the mean over the aspects. Every row is tested against the best.
 
     Scores are kept by caption, references, image and checkpoint: stopped or killed, the same command goes on where it
     was, and run again it scores nothing. A caption's time is measured when it is scored, and is kept with its score;

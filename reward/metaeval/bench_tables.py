@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+from reward.metaeval.agreement import MEAN
 from reward.metaeval.bench import BenchRow, BenchTable, title_of
+from reward.metaeval.benchmarks import CaptionPair, RatedCaption
 from reward.metaeval.intervals import Interval
 
 __all__ = [
@@ -138,6 +140,7 @@ def notes(tables: Sequence[BenchTable], *, resamples: int) -> Iterator[str]:
         f"difference from the best row, by Holm's correction for the rows; * is below {SIGNIFICANT}."
     )
     for table in tables:
+        yield from _rules(table)
         yield from _doubts(table, resamples)
     runs = [row.run for table in tables for row in table.rows if row.run is not None]
     devices = sorted({device for run in runs for device in run.devices})
@@ -153,6 +156,28 @@ def notes(tables: Sequence[BenchTable], *, resamples: int) -> Iterator[str]:
                 yield f"{where}: {row.errors} of {row.captions} captions not scored; the first: {row.problem}"
             if row.run is not None and row.run.truncated:
                 yield f"{where}: {row.run.truncated} captions had text cut to fit the model"
+
+
+def _rules(table: BenchTable) -> Iterator[str]:
+    """What the figures of a table are of."""
+    found = next((row.evaluation for row in table.rows if row.evaluation is not None), None)
+    if found is None:
+        return
+    spec = table.benchmark.spec
+    several = {
+        RatedCaption: f"is the mean of {found.statistic} over the aspects; a metric with one score has it held against "
+        "each of them",
+        CaptionPair: "is the mean over the categories",
+    }
+    rules = []
+    if spec.form is RatedCaption:
+        of_one = "every rating of a caption counts by itself, with its score repeated"
+        rules.append("the mean of a caption's ratings counts" if spec.judgments == "mean" else of_one)
+    if MEAN in found.estimates and spec.form in several:
+        rules.append(f"{MEAN!r} {several[spec.form]}")
+    if len(found.estimates) > 1:
+        rules.append(f"rows are ranked by {found.headline!r}")
+    yield f"{title_of(table.benchmark)}: {'; '.join([*rules, found.tie_rule])}."
 
 
 def _doubts(table: BenchTable, resamples: int) -> Iterator[str]:
@@ -252,6 +277,10 @@ def _row_json(row: BenchRow) -> dict[str, Any]:
         "estimates": {} if found is None else found.estimates,
         "details": {} if found is None else found.details,
         "ties": None if found is None else found.ties,
+        "tie_rule": None if found is None else found.tie_rule,
+        "counts": {} if found is None else found.counts,
+        "images": 0 if found is None else found.images,
+        "by_category": {} if found is None else {name: part.estimates for name, part in found.by_category.items()},
         "scored": 0 if found is None else found.scored,
         "captions": row.captions,
         "errors": row.errors,

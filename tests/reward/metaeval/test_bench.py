@@ -249,3 +249,26 @@ def test_rows_of_other_items_and_too_few_images_are_told(tmp_path: Path) -> None
     assert any(note.startswith("Flickr8k-Expert: only 5 different images: too few") for note in doubts(table, 20))
     found = compare_candidates(benchmark, GOOD, BAD, resamples=50)
     assert found.notes == ["Only 5 different images: too few for intervals and p-values to be trusted."]
+
+
+def test_notes_and_json_say_what_figures_are_of_and_what_ties_count(tmp_path: Path) -> None:
+    scenes, pairs = load_benchmark("scenes", limit=30), load_benchmark("pascal-50s", write_pairs(tmp_path, 40))
+    tables = measure([(scenes, None), (pairs, None)], [Candidate("length")], resamples=20)
+    several, of_pairs = (note for note in notes(tables, resamples=20) if "ranked by" in note)
+    assert "the mean of a caption's ratings counts" in several
+    assert "'mean' is the mean of tau-c over the aspects; a metric with one score has it held against each" in several
+    assert several.endswith("tied pairs are neither concordant nor discordant, and stay in the denominator of tau-c.")
+    assert "(draw 1): 'mean' is the mean over the categories; rows are ranked by 'mean'; equal sc" in of_pairs
+    found = to_json(tables, command="", seed=0, resamples=20, references=True)["benchmarks"]
+    [row] = found[1]["rows"]
+    assert (row["counts"], row["images"]) == ({"HC": 20, "MM": 20, "overall": 40}, 4)
+    assert (row["tie_rule"], row["by_category"]) == ("equal scores are wrong", {})
+
+
+def test_categories_of_rated_captions_are_in_the_json(tmp_path: Path) -> None:
+    data = write_rated(tmp_path, 40, change=lambda row: row.update(category=row["image"]))
+    benchmark = load_benchmark("flickr8k-expert", data)
+    found = to_json(measure([(benchmark, None)], [GOOD], resamples=20), command="", seed=0, resamples=20,
+                    references=True)["benchmarks"][0]["rows"][0]  # fmt: skip
+    assert list(found["by_category"]) == sorted({f"{number}.png" for number in range(10)})
+    assert found["by_category"]["0.png"]["overall"]["low"] is None  # of one image
