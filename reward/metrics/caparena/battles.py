@@ -187,9 +187,18 @@ def _name(entry: Record) -> str:
 
 
 def choices_of(entry: Record) -> tuple[Winner, ...]:
-    """What each order asked said of a judged battle, as `Verdict.choices`; empty where nothing was asked."""
+    """What each order asked said of a judged battle, as `Verdict.choices`; empty where nothing was asked.
+
+    Raises:
+        DataError: `judge_orders` is no list of CapArena's three verdicts.
+    """
     names = {words: winner for winner, words in _WORDS.items()}
-    return tuple(names[words] for words in entry.get("judge_orders", ()))
+    said = entry.get("judge_orders") or []
+    if not isinstance(said, list) or any(words not in list(names) for words in said):
+        raise DataError(
+            f"{_name(entry)}: 'judge_orders' must be a list of {', '.join(map(repr, names))}, got {said!r:.80}"
+        )
+    return tuple(names[words] for words in said)
 
 
 def read_battles(path: str | os.PathLike[str]) -> list[Battle]:

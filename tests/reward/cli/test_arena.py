@@ -4,37 +4,24 @@ from __future__ import annotations
 
 import json
 import re
-import sys
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import pytest
 
-from reward.cli.main import main
 from reward.metaeval.arena import draw_arena
 from reward.metrics.caparena.battles import read_battles
+from tests.reward.cli.conftest import Run
 
-Run: TypeAlias = Callable[..., tuple[int, str, str]]
 WORDS = {1.0: "Caption 1 is better.", 0.0: "Caption 2 is better.", 0.5: "Tie."}
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
-    """Calls the command; gives (exit code, stdout, stderr with line breaks as spaces)."""
-    monkeypatch.setenv("COLUMNS", "200")
+def run(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+    """`capreward arena` with a cache of the test's own."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.delenv("CAPREWARD_DEBUG", raising=False)
-
-    def call(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["capreward", "arena", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        captured = capsys.readouterr()
-        code = stop.value.code
-        return (0 if code is None else int(code)), captured.out, " ".join(captured.err.split())
-
-    return call
+    return partial(run, "arena")
 
 
 @pytest.fixture
@@ -172,6 +159,8 @@ def test_proposals_are_a_file_of_battles(run: Run, entries: list[dict[str, Any]]
         ({}, ("--score-column", "bad"), "no battle has scores 'bad'"),
         ({"good": "high"}, ("--score-column", "good"), "'good' must hold two numbers"),
         ({}, ("--metric", "vela"), "looks at the images"),
+        ({"judge": "Tie.", "judge_orders": ["both"]}, (), "'judge_orders' must be a list of 'Caption 1 is better.'"),
+        ({"judge": "Tie.", "judge_orders": 2}, (), "'judge_orders' must be a list"),
         ({}, ("--prior", "inf"), "the prior must be a finite number of games"),
     ],
 )
