@@ -88,7 +88,7 @@ def _pairs_of(row: dict[str, Any], where: str, path: Path, images: Path | None) 
     choices = best if isinstance(best, list) and best else [best]
     image = take(row, "image", str, where)
     for choice in choices:
-        if isinstance(choice, bool) or choice not in (0, 1, 2):
+        if type(choice) is not int or choice not in (0, 1, 2):
             raise DataError(f"{where}: best must be 0, 1 or 2, or a list of them, got {best!r:.60}")
         for other in range(3):
             if other != choice:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from reward.errors import DataError
-from reward.metaeval.benchmarks.files import find_file
+from reward.metaeval.benchmarks.files import find_file, take
 from reward.metaeval.benchmarks.forms import OVERALL, BenchmarkSpec, RatedCaption
 from reward.metaeval.benchmarks.jsonl import is_jsonl, read_rated
 from reward.metaeval.benchmarks.tables import Row, image_folder, read_file
@@ -52,18 +52,19 @@ def load_vicr(path: Path, part: str, images: Path | None) -> Iterator[RatedCapti
             raise DataError(f"{row.where}: image must name a file, got {row.values['image']!r:.60}")
         if ratings := _ratings(row):
             root = image_folder(row.folder, images, *(() if images else ("images",)))
-            yield RatedCaption(row.values["caption"], {OVERALL: ratings}, image=root / name, image_id=name)
+            caption = take(row.values, "caption", str, row.where)
+            yield RatedCaption(caption, {OVERALL: ratings}, image=root / name, image_id=name)
 
 
 def _ratings(row: Row) -> tuple[float, ...]:
     found = []
-    for name, text in row.values.items():
-        if (name == "ratings" or name.startswith("rating_")) and text.strip():
+    for name, given in row.values.items():
+        if (name == "ratings" or name.startswith("rating_")) and given is not None and str(given).strip():
             try:
-                value = float(text)
-            except ValueError:
+                value = math.nan if isinstance(given, bool) else float(given)
+            except (TypeError, ValueError):
                 value = math.nan
             if not 1 <= value <= 5:
-                raise DataError(f"{row.where}: {name} must be a rating from 1 to 5, got {text!r:.40}")
+                raise DataError(f"{row.where}: {name} must be a rating from 1 to 5, got {given!r:.40}")
             found.append(value)
     return tuple(found)

@@ -64,6 +64,7 @@ def test_pairs_that_are_made_already(tmp_path: Path) -> None:
         ({"best": 3}, "best must be 0, 1 or 2, or a list of them, got 3"),
         ({"best": None}, "best must be 0, 1 or 2"),
         ({"best": []}, "best must be 0, 1 or 2"),
+        ({"best": 1.0}, "best must be 0, 1 or 2"),
         ({"best": [0, True]}, "best must be 0, 1 or 2"),
         ({"candidates": ["One.", "Two."]}, "candidates must be three texts, got 2"),
         ({"candidates": ["One.", "Two.", " "]}, "candidates must be three texts, got 2"),

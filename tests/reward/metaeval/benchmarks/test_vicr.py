@@ -59,3 +59,15 @@ def test_bad_rows(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "vicr.csv").write_text(text)
     with pytest.raises(DataError, match=message):
         load_benchmark("vicr", tmp_path)
+
+
+def test_a_table_may_be_parquet_with_numbers(tmp_path: Path) -> None:
+    from datasets import Dataset
+
+    rows = {"image": ["1.jpg", "2.jpg"], "caption": ["a dog", "a cat"], "ratings": [4, 2], "rating_2": [None, 3.0]}
+    Dataset.from_dict(rows).to_parquet(tmp_path / "vicr.parquet")
+    found = load_benchmark("vicr", tmp_path / "vicr.parquet").items
+    assert [item.ratings["overall"] for item in found if isinstance(item, RatedCaption)] == [(4,), (2, 3)]
+    Dataset.from_dict({**rows, "caption": [None, "a cat"]}).to_parquet(tmp_path / "vicr.parquet")
+    with pytest.raises(DataError, match="row 1: caption must be text, got None"):
+        load_benchmark("vicr", tmp_path / "vicr.parquet")
