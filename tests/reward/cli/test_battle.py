@@ -15,23 +15,19 @@ from reward.cli.main import main
 from reward.metrics.caparena.prompts import PairPrompt
 from tests.choosing_judge import choosing_llava, save_choosing_judge
 from tests.loopback_judge import loopback_judge
+from tests.reward.cli.conftest import Run
 
-Run: TypeAlias = Callable[..., tuple[int, str]]
+RunBattle: TypeAlias = Callable[..., tuple[int, str]]
 BASELINES = ["GPT-4o-0806", "CogVLM2-llama3-chat-19B", "MiniCPM-V2.6-8B"]
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+def run(run: Run) -> RunBattle:
     """Calls the command; gives (exit code, stderr with line breaks as spaces)."""
-    monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.delenv("CAPREWARD_DEBUG", raising=False)
 
     def call(*arguments: object) -> tuple[int, str]:
-        monkeypatch.setattr(sys, "argv", ["capreward", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        code = stop.value.code
-        return (0 if code is None else int(code)), " ".join(capsys.readouterr().err.split())
+        code, _, err = run(*arguments)
+        return code, err
 
     return call
 
@@ -63,7 +59,7 @@ def records(path: Path) -> list[dict[str, Any]]:
     return loaded
 
 
-def test_captions_of_two_models_meet(run: Run, folder: Path, model: Path) -> None:
+def test_captions_of_two_models_meet(run: RunBattle, folder: Path, model: Path) -> None:
     output = folder / "battles.json"
     arguments = ["battle", folder / "old.json", f"fresh={folder / 'new.json'}", "-i", folder / "images"]
     arguments += ["--judge", model, "--no-reasons", "--device", "cpu", "-o", output]
@@ -89,7 +85,7 @@ def test_captions_of_two_models_meet(run: Run, folder: Path, model: Path) -> Non
     assert records(folder / "again.json") == written
 
 
-def test_caparena_auto(run: Run, folder: Path, model: Path) -> None:
+def test_caparena_auto(run: RunBattle, folder: Path, model: Path) -> None:
     output = folder / "mine.json"
     code, err = run(
         *("caparena-auto", folder / "new.json", "--benchmark", folder / "caparena_auto_600.json"),
@@ -114,7 +110,9 @@ def test_caparena_auto(run: Run, folder: Path, model: Path) -> None:
     assert "CapArena-Auto: mine" in err
 
 
-def test_a_server_that_was_asked_is_not_asked_again(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_was_asked_is_not_asked_again(
+    run: RunBattle, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     with loopback_judge(*choosing_llava()) as server:
         arguments = ["battle", folder / "old.json", folder / "new.json", "-i", folder / "images", "--judge", "tiny"]
@@ -132,7 +130,7 @@ def test_a_server_that_was_asked_is_not_asked_again(run: Run, folder: Path, monk
     assert records(folder / "one.json") == records(folder / "two.json")
 
 
-def test_answers_that_are_no_verdict_give_none(run: Run, folder: Path, model: Path) -> None:
+def test_answers_that_are_no_verdict_give_none(run: RunBattle, folder: Path, model: Path) -> None:
     arguments = ["battle", folder / "old.json", folder / "new.json", "-i", folder / "images", "-j", model]
     code, err = run(*arguments, "--max-new-tokens", "4", "-o", folder / "b.json")
     assert code == 1
@@ -141,7 +139,7 @@ def test_answers_that_are_no_verdict_give_none(run: Run, folder: Path, model: Pa
     assert "error: no battle could be judged" in err
 
 
-def test_the_prompt_can_be_replaced(run: Run, folder: Path, model: Path) -> None:
+def test_the_prompt_can_be_replaced(run: RunBattle, folder: Path, model: Path) -> None:
     prompt = folder / "prompt.yaml"
     prompt.write_text(json.dumps({**PairPrompt.default().to_json(), "version": "mine", "system": "Compare."}))
     arguments = ["battle", folder / "old.json", folder / "new.json", "-i", folder / "images", "-j", model]
@@ -168,7 +166,7 @@ def test_the_prompt_can_be_replaced(run: Run, folder: Path, model: Path) -> None
     ],
 )
 def test_what_is_wrong_is_said_before_a_model_is_loaded(
-    run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], code: int, message: str
+    run: RunBattle, folder: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], code: int, message: str
 ) -> None:
     monkeypatch.chdir(folder)
     found = run("battle", *arguments, "--images", "images", "--judge", "no/model", "--output", "o.json")
@@ -177,7 +175,7 @@ def test_what_is_wrong_is_said_before_a_model_is_loaded(
     assert not (folder / "o.json").exists()
 
 
-def test_caparena_auto_says_where_its_files_are(run: Run, folder: Path) -> None:
+def test_caparena_auto_says_where_its_files_are(run: RunBattle, folder: Path) -> None:
     arguments = [
         "caparena-auto",
         folder / "new.json",

@@ -10,9 +10,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import pytest
 from rich.cells import cell_len
@@ -20,30 +19,20 @@ from rich.cells import cell_len
 from reward.cli.bench_options import print_table
 from reward.cli.main import main
 from reward.metaeval import scoring
+from tests.reward.cli.conftest import Run
 from tests.reward.metaeval.small_benchmarks import use_metrics, write_pairs, write_rated
 
-Run: TypeAlias = Callable[..., tuple[int, str, str]]
 ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
-    """Calls the command with few resamples; gives (exit code, stdout, stderr with line breaks as spaces)."""
+def run(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+    """The command in a narrow terminal, with metrics and a cache of the test's own."""
     monkeypatch.setenv("COLUMNS", "60")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
     monkeypatch.setenv("PICTURE_LOG", str(tmp_path / "scored.log"))
-    monkeypatch.delenv("CAPREWARD_DEBUG", raising=False)
     use_metrics(monkeypatch)
-
-    def call(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["capreward", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        captured = capsys.readouterr()
-        code = stop.value.code
-        return (0 if code is None else int(code)), captured.out, " ".join(captured.err.split())
-
-    return call
+    return run
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -12,28 +11,22 @@ import pytest
 import yaml
 from PIL import Image
 
-from reward.cli.main import main
 from reward.metrics.fleur.prompt import FleurPrompt
 from tests.loopback_judge import loopback_judge
 from tests.rating_judges import save_rating_judge, strict_llava
+from tests.reward.cli.conftest import Run
 
-Run: TypeAlias = Callable[..., tuple[int, str]]
+RunJudge: TypeAlias = Callable[..., tuple[int, str]]
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Calls the command; gives (exit code, what it printed with line breaks as spaces)."""
-    monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.delenv("CAPREWARD_DEBUG", raising=False)
+def run(run: Run, monkeypatch: pytest.MonkeyPatch) -> RunJudge:
+    """Calls the command without a key; gives (exit code, what it printed with line breaks as spaces)."""
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
 
     def call(*arguments: object) -> tuple[int, str]:
-        monkeypatch.setattr(sys, "argv", ["capreward", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        code = stop.value.code
-        captured = capsys.readouterr()
-        return (0 if code is None else int(code)), " ".join((captured.out + captured.err).split())
+        code, out, err = run(*arguments)
+        return code, " ".join(f"{out} {err}".split())
 
     return call
 
@@ -65,7 +58,7 @@ def records(path: Path) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("metric", ["fleur", "harmoniceval"])
 def test_a_model_here_and_the_same_behind_a_server_give_the_same_scores(
-    run: Run, data: Path, models: dict[str, Path], metric: str
+    run: RunJudge, data: Path, models: dict[str, Path], metric: str
 ) -> None:
     here, there = data.with_name("here.jsonl"), data.with_name("there.jsonl")
     code, err = run("judge", data, "-m", metric, "--judge", models[metric], "--device", "cpu", "-o", here)
@@ -101,7 +94,7 @@ def test_a_model_here_and_the_same_behind_a_server_give_the_same_scores(
 
 
 def test_a_finished_run_is_known_again_and_one_with_other_settings_refused(
-    run: Run, data: Path, models: dict[str, Path]
+    run: RunJudge, data: Path, models: dict[str, Path]
 ) -> None:
     output = data.with_name("scores.jsonl")
     arguments = ["judge", data, "-m", "fleur", "--judge", models["fleur"], "--device", "cpu", "-o", output]
@@ -122,7 +115,7 @@ def test_a_finished_run_is_known_again_and_one_with_other_settings_refused(
     assert output.read_text() != before
 
 
-def test_weights_and_gamma_reach_the_metric(run: Run, data: Path, models: dict[str, Path]) -> None:
+def test_weights_and_gamma_reach_the_metric(run: RunJudge, data: Path, models: dict[str, Path]) -> None:
     output = data.with_name("scores.jsonl")
     arguments = ["judge", data, "-m", "harmoniceval", "--judge", models["harmoniceval"], "--device", "cpu"]
     arguments += ["--gamma", "1", "--task", "referring", "-w", "fluency=1", "-o", output]
@@ -147,7 +140,9 @@ def test_weights_and_gamma_reach_the_metric(run: Run, data: Path, models: dict[s
         (["-m", "fleur"], 1, "error: judge checkpoint folder './absent/model' does not exist"),
     ],
 )
-def test_what_cannot_be_is_said_in_a_line(run: Run, data: Path, arguments: list[str], code: int, message: str) -> None:
+def test_what_cannot_be_is_said_in_a_line(
+    run: RunJudge, data: Path, arguments: list[str], code: int, message: str
+) -> None:
     output = data.with_name("scores.jsonl")
     given, err = run("judge", data, *arguments, "--judge", "./absent/model", "-o", output)
     assert given == code
@@ -155,7 +150,7 @@ def test_what_cannot_be_is_said_in_a_line(run: Run, data: Path, arguments: list[
     assert not output.exists()
 
 
-def test_help_names_both_ways_and_the_output(run: Run) -> None:
+def test_help_names_both_ways_and_the_output(run: RunJudge) -> None:
     code, text = run("judge", "--help")
     assert code == 0
     for part in ("capreward judge", "--server http://localhost:8000/v1", "vllm serve", "OPENAI_API_KEY", "candidate"):

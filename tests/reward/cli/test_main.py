@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import TypeAlias
 
 import pytest
 from PIL import Image
@@ -15,25 +13,7 @@ from PIL import Image
 import reward
 from reward.cli.main import COMMANDS, main
 from reward.registry import list_metrics
-
-Run: TypeAlias = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Calls the command; gives (exit code, stdout, stderr with line breaks as spaces)."""
-    monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.delenv("CAPREWARD_DEBUG", raising=False)
-
-    def call(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["capreward", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        captured = capsys.readouterr()
-        code = stop.value.code
-        return (0 if code is None else int(code)), captured.out, " ".join(captured.err.split())
-
-    return call
+from tests.reward.cli.conftest import Run
 
 
 @pytest.fixture

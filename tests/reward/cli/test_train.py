@@ -4,41 +4,27 @@ from __future__ import annotations
 
 import json
 import random
-import sys
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from reward import CaptionSample, load_scorer
-from reward.cli.main import main
 from reward.scenes import render, sample_scene
 from reward.training import loop
+from tests.reward.cli.conftest import Run
 from tests.reward.training.small_beitscore import small_beitscore
 from tests.reward.training.small_runs import small_config
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
-    """Calls the command; gives (exit code, stdout, stderr with line breaks as spaces)."""
-    monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.delenv("CAPREWARD_DEBUG", raising=False)
-
-    def call(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["capreward", "train", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        captured = capsys.readouterr()
-        code = stop.value.code
-        return (0 if code is None else int(code)), captured.out, " ".join(captured.err.split())
-
-    return call
+def run(run: Run) -> Run:
+    """`capreward train`."""
+    return partial(run, "train")
 
 
-def test_train_then_resume_a_killed_run(
-    tmp_path: Path, run: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_train_then_resume_a_killed_run(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = {**small_config().to_dict(), "max_steps": 2}
     (tmp_path / "small.json").write_text(json.dumps(settings))
     arguments = ("vela", "--config", tmp_path / "small.json", "--seed", 5, "-o", tmp_path / "out")
@@ -63,7 +49,7 @@ def test_train_then_resume_a_killed_run(
     assert load_scorer("vela", tmp_path / "out", device="cpu").spec.name == "vela"
 
 
-def test_train_in_stages(tmp_path: Path, run: Callable[..., tuple[int, str, str]]) -> None:
+def test_train_in_stages(tmp_path: Path, run: Run) -> None:
     settings = {**small_beitscore(scenes_train=4, scenes_val=4).to_dict(), "batch_size": 8}
     (tmp_path / "small.json").write_text(json.dumps(settings))
     code, out, error = run("beitscore", "--config", tmp_path / "small.json", "-o", tmp_path / "out")
@@ -87,9 +73,7 @@ def test_train_in_stages(tmp_path: Path, run: Callable[..., tuple[int, str, str]
         (["vela", "--data", "./absent"], "folder './absent' does not exist"),
     ],
 )
-def test_mistakes_are_named_in_one_line(
-    tmp_path: Path, run: Callable[..., tuple[int, str, str]], arguments: list[str], message: str
-) -> None:
+def test_mistakes_are_named_in_one_line(tmp_path: Path, run: Run, arguments: list[str], message: str) -> None:
     code, _, error = run(*arguments, "--output", tmp_path / "out")
     assert code == 1
     assert message in error
