@@ -177,7 +177,11 @@ def test_train_and_evaluate(captioner_folder, scene_vela_folder, tmp_path, capsy
 
     file = tmp_path / "new" / "figures.json"
     models = ["--judge", str(tmp_path / "judge"), "--vela", str(scene_vela_folder), "--beitscore", str(tmp_path)]
-    evaluate.main([*models, "--samples", "8", "--resamples", "20", "--json", str(file)])
+    with pytest.raises(SystemExit):
+        evaluate.main([*models, "--seeds", "7", "7"])
+    assert "--seeds must differ" in capsys.readouterr().err
+    few = ["--samples", "8", "--seeds", "7", "2026", "--resamples", "20"]
+    evaluate.main([*models, *few, "--json", str(file)])
     text = capsys.readouterr().out
     figures = json.loads(file.read_text())
     assert figures["samples"] + figures["left_out"] == 16
