@@ -157,10 +157,6 @@ def _print(
     command = bench_options.command_line()
     found = bench_tables.to_json(tables, command=command, seed=seed, resamples=resamples, references=references)
     told = bench_options.console(stderr=True)
-    if output is not None:
-        from reward.metaeval.report import write_report
-
-        write_report(output, tables, found)
     if json:
         bench_options.print_json(found)
     else:
@@ -170,8 +166,12 @@ def _print(
     if not quiet or failed:
         for note in bench_tables.notes(tables, resamples=resamples):
             told.print(note, markup=False)
-    if output is not None and not quiet:
-        told.print(f"report: {output / 'bench.html'}", style="green", markup=False)
+    if output is not None:
+        from reward.metaeval.report import write_report
+
+        page = write_report(output, tables, found)
+        if not quiet:
+            told.print(f"report: {page}", style="green", markup=False)
 
 
 def _print_list(json: bool) -> None:

@@ -6,7 +6,9 @@ __all__ = ["metrics"]
 
 
 def metrics() -> None:
-    """List the installed metrics: aspects, what they need, range, source.
+    """List the installed metrics: aspects, what they need, range, paper.
+
+    An embedded one scores without a checkpoint of yours. One that needs a corpus is fitted on the data's references.
 
     With `_avg` behind its name, any of them scores a caption by the mean over its sentences.
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 from reward.errors import OutputError
@@ -24,11 +25,13 @@ def check_report(folder: Path) -> None:
 
     Raises:
         MissingExtraError: matplotlib is not installed.
-        OutputError: the folder cannot be made.
+        OutputError: the folder cannot be made, or not be written to.
     """
     require("matplotlib", extra="report", purpose="a report with plots")
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=folder):
+            pass
     except OSError as error:
         raise OutputError(f"cannot write {folder}: {error.strerror or error}") from error
 

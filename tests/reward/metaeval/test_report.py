@@ -93,3 +93,12 @@ def test_a_file_in_the_way(tmp_path: Path) -> None:
     (tmp_path / "out").write_text("")
     with pytest.raises(OutputError, match="cannot write"):
         check_report(tmp_path / "out")
+
+
+@pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="needs a folder that nobody can write to")
+def test_a_folder_that_cannot_be_written_to(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    with pytest.raises(OutputError, match="cannot write /proc"):
+        check_report(Path("/proc"))
+    check_report(tmp_path)
+    assert list(tmp_path.iterdir()) == []
