@@ -29,12 +29,27 @@ __all__ = [
     "report",
 ]
 
+
+def _there(device: str | None) -> str | None:
+    """Refuses a device that this machine has not, before anything is loaded."""
+    if device is not None:
+        import torch
+
+        try:
+            torch.empty(0, device=device)
+        except (RuntimeError, AssertionError, NotImplementedError) as error:  # whichever a build of torch raises
+            raise typer.BadParameter(f"{device!r} cannot be used: {str(error).splitlines()[0]}") from error
+    return device
+
+
 Metric = Annotated[str, typer.Option("--metric", "-m", help="Name of a metric; see `capreward metrics`.")]
 Source = Annotated[
     str, typer.Option(help="Checkpoint of the metric: embedded (small, for trials), a folder, or a Hub id.")
 ]
 Revision = Annotated[str | None, typer.Option(help="Revision of a Hub id: branch, tag or commit.")]
-Device = Annotated[str | None, typer.Option(help="Such as cpu or cuda:0; default: a GPU if there is one.")]
+Device = Annotated[
+    str | None, typer.Option(callback=_there, help="Such as cpu or cuda:0; default: a GPU if there is one.")
+]
 Dtype = Annotated[str | None, typer.Option(help="Such as bfloat16; default: the metric's own.")]
 Weights = Annotated[
     str | None,
