@@ -18,6 +18,7 @@ __all__ = [
     "FEW_IMAGES",
     "SIGNIFICANT",
     "Grid",
+    "detail_grid",
     "few_images",
     "grids",
     "markdown",
@@ -111,9 +112,30 @@ def table_grid(table: BenchTable) -> Grid:
     return Grid(title, heads, tuple(rows), None if table.best is None else table.rows.index(table.best))
 
 
-def grids(tables: Sequence[BenchTable]) -> list[Grid]:
-    """All tables: first, of several benchmarks, the one of all."""
-    return [*([overview(tables)] if len(tables) > 1 else []), *map(table_grid, tables)]
+def grids(tables: Sequence[BenchTable], *, details: bool = False) -> list[Grid]:
+    """All tables: first, of several benchmarks, the one of all; with `details` also each one's other statistics."""
+    found = [overview(tables)] if len(tables) > 1 else []
+    for table in tables:
+        found.append(table_grid(table))
+        if details and (other := detail_grid(table)) is not None:
+            found.append(other)
+    return found
+
+
+def detail_grid(table: BenchTable) -> Grid | None:
+    """All statistics of each aspect, or of all pairs together; None where the form has one only."""
+    ranked = [(row.candidate.label, row.evaluation.details) for row in table.rows if row.evaluation is not None]
+    if not ranked:
+        return None
+    details = ranked[0][1]
+    columns = table.benchmark.aspects or list(details)[-1:]
+    kinds = [(name, kind) for name in columns for kind in details[name]]
+    if len(kinds) == len(columns):
+        return None
+    heads = [(f"{name} " if len(columns) > 1 else "") + kind.replace("_", "-") for name, kind in kinds]
+    rows = [(label, *(f"{100 * values[name][kind]:.1f}" for name, kind in kinds)) for label, values in ranked]
+    whole = "" if table.benchmark.aspects else f" of {columns[0]}"
+    return Grid(f"{title_of(table.benchmark)}: all statistics{whole} x 100", ("", *heads), tuple(rows))
 
 
 def overview(tables: Sequence[BenchTable]) -> Grid:
@@ -201,7 +223,7 @@ def _doubts(table: BenchTable, resamples: int) -> Iterator[str]:
 def markdown(tables: Sequence[BenchTable], *, command: str, seed: int, resamples: int) -> str:
     """The whole bench as a Markdown page."""
     parts = ["# Agreement with human judgments", f"`{command}`"]
-    for grid in grids(tables):
+    for grid in grids(tables, details=True):
         parts += [f"## {grid.title}", grid.markdown()]
     parts += ["\n".join(f"- {note}" for note in notes(tables, resamples=resamples))]
     parts.append(f"Seed {seed}; " + ", ".join(f"{name} {number}" for name, number in versions().items()) + ".")

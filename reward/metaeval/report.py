@@ -57,7 +57,7 @@ def write_report(folder: Path, tables: Sequence[BenchTable], figures: dict[str, 
         "bench",
         "Agreement with human judgments",
         figures,
-        grids(tables),
+        grids(tables, details=True),
         list(notes(tables, resamples=resamples)),
         [_plots(table) for table in tables],
     )

@@ -12,7 +12,7 @@ import pytest
 
 from reward.errors import DataError, MissingExtraError, UnknownMetricError
 from reward.metaeval.bench import BenchRow, BenchTable, Candidate, default_metrics, measure
-from reward.metaeval.bench_tables import grids, markdown, notes, percent, to_json
+from reward.metaeval.bench_tables import detail_grid, grids, markdown, notes, percent, to_json
 from reward.metaeval.benchmarks import Benchmark, load_benchmark
 from reward.metaeval.comparison import compare_candidates
 from reward.metaeval.evaluation import evaluate
@@ -182,7 +182,7 @@ def test_markdown_and_percent(rated: Benchmark) -> None:
     text = markdown(tables, command="capreward bench x", seed=3, resamples=200)
     assert "| **column:good** | **" in text
     assert "Seed 3" in text
-    assert len({line.count("|") for line in text.splitlines() if line.startswith("|")}) == 1
+    assert len({line.count("|") for line in text.splitlines() if line.startswith("|")}) == 2  # two tables
     assert percent(Interval(float("nan"), float("nan"), float("nan"))) == "-"
 
 
@@ -272,3 +272,25 @@ def test_categories_of_rated_captions_are_in_the_json(tmp_path: Path) -> None:
                     references=True)["benchmarks"][0]["rows"][0]  # fmt: skip
     assert list(found["by_category"]) == sorted({f"{number}.png" for number in range(10)})
     assert found["by_category"]["0.png"]["overall"]["low"] is None  # of one image
+
+
+def test_reports_have_all_statistics(rated: Benchmark, pairs: Benchmark) -> None:
+    [of_captions, of_pairs] = run(rated, pairs, candidates=[Candidate("length")])
+    grid = detail_grid(of_captions)
+    assert grid is not None
+    assert grid.heads == ("", "tau-c", "tau-b", "spearman", "pearson")
+    assert of_captions.rows[0].evaluation is not None
+    details = of_captions.rows[0].evaluation.details["overall"]
+    assert grid.rows == (("length", *(f"{100 * value:.1f}" for value in details.values())),)
+    grid = detail_grid(of_pairs)
+    assert grid is not None
+    assert grid.title == "Pascal-50S (draw 1): all statistics of overall x 100"
+    assert grid.heads == ("", "accuracy", "auc", "ap")
+    [scenes] = run(load_benchmark("scenes", limit=20), candidates=[Candidate("length")])
+    grid = detail_grid(scenes)
+    assert grid is not None
+    assert len(grid.heads) == 1 + 3 * 4
+    assert grid.heads[5] == "relevance tau-c"
+    text = markdown([of_pairs], command="", seed=0, resamples=200)
+    assert "all statistics of overall" in text
+    assert len(grids([of_pairs])) == 1
