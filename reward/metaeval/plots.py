@@ -46,7 +46,7 @@ def bar_plot(rows: Mapping[str, Interval], *, best: str | None = None, unit: str
     errors = np.stack([np.maximum(value - low, 0), np.maximum(high - value, 0)])
     colours = [BEST if label == best else PLAIN for label in labels]
     axes.barh(range(len(labels)), value, xerr=errors, color=colours, ecolor=INK, height=0.6, error_kw={"lw": 1})
-    axes.set_yticks(range(len(labels)), labels)
+    axes.set_yticks(range(len(labels)), labels, parse_math=False)
     axes.invert_yaxis()
     axes.axvline(0, color=SOFT, lw=0.8)
     axes.grid(axis="x", color=SOFT, alpha=0.25, lw=0.6)

@@ -81,7 +81,7 @@ def bias_plot(result: ArenaResult, colours: dict[str, str] | None = None) -> Any
         tones = [_OVER if each > 0 else _UNDER for each in value]
         errors = np.stack([np.maximum(value - low, 0), np.maximum(high - value, 0)])
         panel.barh(rows, value, xerr=errors, color=tones, ecolor=colour[INK], height=0.6, error_kw={"lw": 1})
-        panel.set_title(name, fontsize=8, color=colour[INK])
+        panel.set_title(name, fontsize=8, color=colour[INK], parse_math=False)
         _names(panel, order, colour)
         panel.set_xlabel("bias, %")
         panel.axvline(0, color=colour[SOFT], lw=0.8)
@@ -108,7 +108,7 @@ def save_plot(figure: Any, stem: Path) -> list[Path]:
 
 
 def _names(axes: Any, order: list[str], colour: dict[str, str]) -> None:
-    axes.set_yticks(range(len(order)), order)
+    axes.set_yticks(range(len(order)), order, parse_math=False)  # a dollar is a dollar
     axes.set_ylim(len(order) - 0.5, -0.5)
     axes.set_axisbelow(True)
     axes.grid(axis="x", color=colour[SOFT], alpha=0.25, lw=0.6)

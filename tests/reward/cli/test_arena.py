@@ -117,6 +117,16 @@ def test_a_report_with_plots(run: Run, entries: list[dict[str, Any]], tmp_path: 
     assert ">model 3<" in (output / "ratings.svg").read_text()
 
 
+def test_names_are_shown_as_they_are(run: Run, entries: list[dict[str, Any]], tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    renamed = json.loads(json.dumps(entries[:40]).replace("model 2", "$a^$ <b>[/b]"))
+    code, out, err = run(write(tmp_path, renamed), "--output", tmp_path / "report", "--resamples", 20)
+    assert code == 0, err
+    assert out.count("$a^$ <b>[/b]") == 2
+    page = (tmp_path / "report" / "arena.html").read_text()
+    assert page.count(">$a^$ &lt;b&gt;[/b]<") == 4  # two tables, two plots
+
+
 def test_battles_of_a_judge_alone(run: Run, entries: list[dict[str, Any]], tmp_path: Path) -> None:
     judged = [{name: value for name, value in entry.items() if name != "winner"} for entry in entries]
     code, out, err = run(write(tmp_path, judged), "--resamples", 20)
