@@ -108,6 +108,15 @@ def _first_line(error: BaseException) -> str:
     return lines[0] if lines else type(error).__name__
 
 
+def named_metric(folder: str | os.PathLike[str]) -> str | None:
+    """Name of the metric that a folder says it is a checkpoint of; None where it says none."""
+    try:
+        name = json.loads((Path(folder) / CONFIG_FILE).read_text(encoding="utf-8"))["metric"]
+    except (OSError, ValueError, KeyError, TypeError):  # no file, no JSON, or JSON of another kind
+        return None
+    return name if isinstance(name, str) else None
+
+
 def read_config(folder: str | os.PathLike[str], *, metric: str) -> dict[str, Any]:
     """Reads `config.json` of a checkpoint folder and checks that it belongs to the metric.
 

@@ -13,7 +13,7 @@ from reward.errors import InvalidSampleError
 if TYPE_CHECKING:
     from PIL import Image
 
-__all__ = ["CaptionSample", "ImageLike", "check_encodable", "is_blank"]
+__all__ = ["CaptionSample", "ImageLike", "check_encodable", "check_samples", "checked_references", "is_blank"]
 
 # A path, encoded bytes, an open binary file, a PIL image, or the dict a `datasets.Image` column gives undecoded.
 ImageLike: TypeAlias = "str | os.PathLike[str] | bytes | IO[bytes] | Image.Image | dict[str, Any]"
@@ -75,6 +75,20 @@ def checked_references(references: Any) -> tuple[str, ...]:
             raise InvalidSampleError(f"references[{position}] is empty; leave it out to score without it")
         check_encodable(item, f"references[{position}]")
     return items
+
+
+def check_samples(samples: Sequence[Any], batch_size: int | None = None) -> None:
+    """What every scorer asks of its arguments.
+
+    Raises:
+        InvalidSampleError: an item is no CaptionSample.
+        ValueError: a batch size below 1.
+    """
+    if batch_size is not None and batch_size < 1:
+        raise ValueError(f"batch_size must be at least 1, got {batch_size}")
+    for row, sample in enumerate(samples):
+        if not isinstance(sample, CaptionSample):
+            raise InvalidSampleError(f"samples[{row}] must be a CaptionSample, got {type(sample).__name__}")
 
 
 def is_blank(text: str) -> bool:

@@ -54,6 +54,11 @@ class ClipTowers(nn.Module):
         self.context_length: int = getattr(clip, "text", clip).context_length
         self.embed_dim = _embed_dim(clip)
 
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return next(self.parameters()).device
+
     def preprocess(self, image: Image.Image) -> torch.Tensor:
         """Pixels (3, image_size, image_size), float32, of an RGB image.
 

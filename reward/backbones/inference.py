@@ -8,7 +8,25 @@ from contextlib import contextmanager
 import torch
 from torch import nn
 
-__all__ = ["scoring_mode", "scoring_progress"]
+from reward.errors import ConfigError
+
+__all__ = ["number_format", "scoring_mode", "scoring_progress"]
+
+
+def number_format(dtype: torch.dtype | str | None) -> torch.dtype | None:
+    """The format of floating-point numbers that is meant, by name or as it is; None stays None.
+
+    Raises:
+        ConfigError: no such format.
+
+    Example:
+        >>> number_format("bfloat16")
+        torch.bfloat16
+    """
+    found = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
+    if dtype is not None and not (isinstance(found, torch.dtype) and found.is_floating_point):
+        raise ConfigError(f"dtype must be a format such as 'float32', 'bfloat16' or 'float16', got {dtype!r}")
+    return found
 
 
 @contextmanager

@@ -13,7 +13,7 @@ import numpy as np
 from reward.checkpoints import read_config, resolve_checkpoint, save_checkpoint
 from reward.errors import InvalidSampleError
 from reward.metrics.base import MetricSpec
-from reward.samples import CaptionSample
+from reward.samples import CaptionSample, check_samples
 from reward.scores import ScoreTable
 
 if TYPE_CHECKING:
@@ -76,11 +76,10 @@ class FormulaScorer(WeightlessScorer):
         Raises:
             InvalidSampleError: an item is no CaptionSample.
         """
+        check_samples(samples, batch_size)
         scores = np.full((len(samples), len(self.spec.aspects)), math.nan)
         errors = {}
         for row, sample in enumerate(samples):
-            if not isinstance(sample, CaptionSample):
-                raise InvalidSampleError(f"samples[{row}] must be a CaptionSample, got {type(sample).__name__}")
             try:
                 if self.spec.needs_references and not sample.references:
                     raise InvalidSampleError(f"metric {self.spec.name!r} needs references, but the sample has none")

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from reward.checkpoints import CONFIG_FILE, read_config, save_checkpoint
-from reward.errors import CheckpointError, InvalidSampleError, JudgeError
+from reward.errors import CheckpointError, JudgeError
 from reward.judges.base import Judge
 from reward.metrics.base import MetricSpec
-from reward.samples import CaptionSample
+from reward.samples import CaptionSample, check_samples
 from reward.scores import ScoreTable
 from reward.scoring.fingerprints import fingerprint_source
 from reward.scoring.grouping import group_samples
@@ -176,8 +176,7 @@ class JudgedScorer(ABC):
     def _score(
         self, samples: Sequence[CaptionSample], contexts: Sequence[Any], batch_size: int | None, progress: bool
     ) -> ScoreTable:
-        if batch_size is not None and batch_size < 1:
-            raise ValueError(f"batch_size must be at least 1, got {batch_size}")
+        check_samples(samples, batch_size)
         order, errors = self._order(samples)
         results: list[Any] = [None] * len(samples)
         truncated = np.zeros(len(samples), dtype=bool)
@@ -210,9 +209,6 @@ class JudgedScorer(ABC):
 
     def _order(self, samples: Sequence[CaptionSample]) -> tuple[list[int], dict[int, str]]:
         """Rows that can be asked about, those of one image next to each other, and {row: error} of the others."""
-        for row, sample in enumerate(samples):
-            if not isinstance(sample, CaptionSample):
-                raise InvalidSampleError(f"samples[{row}] must be a CaptionSample, got {type(sample).__name__}")
         order: list[int] = []
         errors: dict[int, str] = {}
         for group in sorted(group_samples(samples), key=lambda group: group.image_key or ""):

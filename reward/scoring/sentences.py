@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -10,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from reward.checkpoints import CONFIG_FILE, resolve_checkpoint
-from reward.errors import CheckpointError, InvalidSampleError, UnknownMetricError
+from reward.checkpoints import CONFIG_FILE, named_metric, resolve_checkpoint
+from reward.errors import CheckpointError, UnknownMetricError
 from reward.metrics.base import MetricSpec, Scorer, fitted
-from reward.samples import CaptionSample, is_blank
+from reward.samples import CaptionSample, check_samples, is_blank
 from reward.scores import ScoreTable
 from reward.sentences import split_sentences
 
@@ -63,14 +62,14 @@ class SentenceMean:
         Raises:
             InvalidSampleError: an item is no CaptionSample.
         """
+        check_samples(samples, batch_size)
         parts: list[CaptionSample] = []
         owners: list[int] = []
         known: dict[tuple[str, ...], tuple[str, ...]] = {}  # samples of an image share their references
         for row, sample in enumerate(samples):
-            if not isinstance(sample, CaptionSample):
-                raise InvalidSampleError(f"samples[{row}] must be a CaptionSample, got {type(sample).__name__}")
             references = tuple(sample.references)
-            known.setdefault(references, tuple(_cut_all(references)))
+            if references not in known:
+                known[references] = tuple(_cut_all(references))
             sentences = _cut(sample.candidate)
             parts += [CaptionSample(sentence, sample.image, known[references]) for sentence in sentences]
             owners += [row] * len(sentences)
@@ -101,13 +100,13 @@ class SentenceMean:
         from reward.registry import load_scorer
 
         folder = resolve_checkpoint(source, metric=f"*{SUFFIX}", revision=revision)
+        metric = named_metric(folder)
+        if metric is None:
+            raise CheckpointError(f"{str(folder)!r} names no metric in its {CONFIG_FILE}")
         try:
-            metric = json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8"))["metric"]
             return cls(load_scorer(metric, folder, device=device, dtype=dtype))
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            if isinstance(error, (CheckpointError, UnknownMetricError)):
-                raise CheckpointError(f"{str(folder)!r} is a checkpoint of metric {metric!r}: {error}") from error
-            raise CheckpointError(f"{str(folder)!r} names no metric in its {CONFIG_FILE}: {error!r}") from error
+        except UnknownMetricError as error:
+            raise CheckpointError(f"{str(folder)!r} is a checkpoint of metric {metric!r}: {error}") from error
 
     def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
         """Writes the checkpoint of the metric."""

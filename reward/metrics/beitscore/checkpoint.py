@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 from torch.nn import functional as F
 
+from reward.backbones.inference import number_format
 from reward.checkpoints import (
     WEIGHTS_FILE,
     load_strict,
@@ -206,7 +207,7 @@ def load_model(
     model = _empty_model(config)
     load_strict(model, load_tensors(folder / WEIGHTS_FILE), where=where)
     if dtype is not None:
-        dtype = getattr(torch, dtype) if isinstance(dtype, str) else dtype
+        dtype = number_format(dtype)
         model.beit3.to(dtype)
         model.pooler.to(dtype)  # the head stays in float32: it costs nothing, and scores keep their digits
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")

@@ -12,14 +12,14 @@ import torch
 
 from reward.backbones.inference import scoring_mode, scoring_progress
 from reward.checkpoints import push_checkpoint
-from reward.errors import ImageError, InvalidSampleError
+from reward.errors import ImageError
 from reward.images import load_image
 from reward.metrics.beitscore.checkpoint import load_model, save_model
 from reward.metrics.beitscore.model import BeitScoreModel
 from reward.metrics.beitscore.preprocess import preprocess
 from reward.metrics.beitscore.spec import SPEC
 from reward.metrics.beitscore.tokenizer import BeitScoreTokenizer
-from reward.samples import CaptionSample
+from reward.samples import CaptionSample, check_samples
 from reward.scores import ScoreTable
 from reward.scoring.batching import token_budget_batches
 from reward.scoring.grouping import Group, group_samples
@@ -135,11 +135,7 @@ class BeitScoreScorer:
         Raises:
             InvalidSampleError: an item is no CaptionSample.
         """
-        if batch_size is not None and batch_size < 1:
-            raise ValueError(f"batch_size must be at least 1, got {batch_size}")
-        for row, sample in enumerate(samples):
-            if not isinstance(sample, CaptionSample):
-                raise InvalidSampleError(f"samples[{row}] must be a CaptionSample, got {type(sample).__name__}")
+        check_samples(samples, batch_size)
         run = _Run(self, len(samples), batch_size)
         # without their references, samples of one image are one group
         groups = group_samples([replace(sample, references=()) for sample in samples])

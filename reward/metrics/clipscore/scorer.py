@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -13,14 +14,14 @@ import torch
 from torch.nn import functional
 
 from reward.backbones.clip import ClipTowers, load_clip
-from reward.backbones.inference import scoring_mode, scoring_progress
+from reward.backbones.inference import number_format, scoring_mode, scoring_progress
 from reward.backbones.shipped_clip import load_shipped_clip
-from reward.checkpoints import CONFIG_FILE, read_config, save_checkpoint
-from reward.errors import CheckpointError, ImageError, InvalidSampleError
+from reward.checkpoints import CONFIG_FILE, named_metric, read_config, save_checkpoint
+from reward.errors import CheckpointError, ImageError
 from reward.images import load_image
 from reward.metrics.base import MetricSpec
 from reward.metrics.clipscore.spec import CLIP, LONG_CLIP, PAC, REF_CLIP
-from reward.samples import CaptionSample
+from reward.samples import CaptionSample, check_samples
 from reward.scores import ScoreTable
 from reward.scoring.grouping import Group, group_samples, windows
 
@@ -86,10 +87,10 @@ class ClipScorer:
                 f"metric {cls.spec.name!r} reads no revision={revision!r}: get it with `hf download {name} --revision "
                 f"{revision} --local-dir FOLDER` and give the folder"
             )
-        dtype = getattr(torch, dtype) if isinstance(dtype, str) else dtype
+        dtype = number_format(dtype)
         device = device or ("cuda" if torch.cuda.is_available() else "cpu")
         folder = Path(name)
-        if (folder / CONFIG_FILE).is_file() and not (folder / "open_clip_config.json").is_file():
+        if named_metric(folder) is not None:
             name = read_config(folder, metric=cls.spec.name).get("clip", "")
             if not isinstance(name, str) or not name:
                 raise CheckpointError(f"{str(folder)!r} names no CLIP under 'clip' in its {CONFIG_FILE}")
@@ -97,6 +98,7 @@ class ClipScorer:
             return cls(load_clip(name, device=device, dtype=dtype), source=name)
         if not cls.spec.has_embedded:
             raise CheckpointError(f"no {cls.spec.name} checkpoint is shipped with this package; {cls._needs()}")
+        _say_what_is_shipped()
         return cls(load_shipped_clip(device=device, dtype=dtype), source=name)
 
     @classmethod
@@ -130,16 +132,12 @@ class ClipScorer:
         Raises:
             InvalidSampleError: an item is no CaptionSample.
         """
-        if batch_size is not None and batch_size < 1:
-            raise ValueError(f"batch_size must be at least 1, got {batch_size}")
-        for row, sample in enumerate(samples):
-            if not isinstance(sample, CaptionSample):
-                raise InvalidSampleError(f"samples[{row}] must be a CaptionSample, got {type(sample).__name__}")
+        check_samples(samples, batch_size)
         scores, truncated = np.full((len(samples), 1), np.nan), np.zeros(len(samples), dtype=bool)
         errors: dict[int, str] = {}
         groups = group_samples(samples)
         groups.sort(key=lambda group: group.image_key or "")
-        device = next(self.model.parameters()).device
+        device = self.model.device
         with scoring_mode(self.model, device), scoring_progress(self.spec.name, len(samples), progress) as advance:
             for window in windows(groups, _WINDOW):
                 self._score(window, batch_size, device, scores, truncated)
@@ -269,6 +267,15 @@ class PacScorer(ClipScorer):
     @classmethod
     def _needs(cls) -> str:
         return "give the path of a checkpoint that the authors of PAC-S publish (CLIP's own layout, .pth)"
+
+
+@cache
+def _say_what_is_shipped() -> None:
+    """Once a process: nobody should take these scores for those of OpenAI's CLIP."""
+    logger.warning(
+        'source "embedded" is the small CLIP that ships with this package, which knows synthetic scenes and no photos; '
+        'for photos give "ViT-B-32:openai", as in the paper, or another CLIP'
+    )
 
 
 def _unit(features: torch.Tensor) -> np.ndarray[Any, Any]:

@@ -9,12 +9,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from reward.errors import InvalidSampleError
 from reward.metrics.formula import WeightlessScorer
 from reward.metrics.ngrams.java import java_command
 from reward.metrics.ngrams.tokenizer import tokenize
 from reward.optional import require
-from reward.samples import CaptionSample
+from reward.samples import CaptionSample, check_samples
 from reward.scores import ScoreTable
 
 __all__ = ["NgramScorer", "Words"]
@@ -54,11 +53,10 @@ class NgramScorer(WeightlessScorer):
         Raises:
             InvalidSampleError: an item is no CaptionSample.
         """
+        check_samples(samples, batch_size)
         rows: dict[tuple[str, tuple[str, ...]], list[int]] = {}
         errors = {}
         for row, sample in enumerate(samples):
-            if not isinstance(sample, CaptionSample):
-                raise InvalidSampleError(f"samples[{row}] must be a CaptionSample, got {type(sample).__name__}")
             if sample.references:
                 rows.setdefault((sample.candidate, tuple(sample.references)), []).append(row)
             else:

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from reward.backbones.clip import ClipTowers, load_clip, towers_of_architecture
+from reward.backbones.inference import number_format
 from reward.checkpoints import (
     WEIGHTS_FILE,
     load_tensors,
@@ -80,7 +81,7 @@ def load_model(
     folder = resolve_checkpoint(source, metric=SPEC.name, revision=revision)
     config = VelaConfig.from_dict(read_config(folder, metric=SPEC.name))
     tokenizer = _read_tokenizer(folder) if config.has_own_tokenizer else None
-    dtype = getattr(torch, dtype) if isinstance(dtype, str) else dtype
+    dtype = number_format(dtype)
     model = VelaModel.from_config(config, tokenizer=tokenizer, dtype=dtype)
     model.load_trained(load_tensors(folder / WEIGHTS_FILE), where=f"VELA checkpoint {os.fspath(source)!r}")
     for branch in (model.text, model.image):

@@ -12,12 +12,12 @@ import torch
 
 from reward.backbones.inference import scoring_mode, scoring_progress
 from reward.checkpoints import push_checkpoint
-from reward.errors import ImageError, InvalidSampleError
+from reward.errors import ImageError
 from reward.images import load_image
 from reward.metrics.vela.checkpoint import save_model
 from reward.metrics.vela.model import VelaModel
 from reward.metrics.vela.spec import SPEC
-from reward.samples import CaptionSample
+from reward.samples import CaptionSample, check_samples
 from reward.scores import ScoreTable
 from reward.scoring.grouping import Group, group_samples, windows
 
@@ -113,11 +113,7 @@ class VelaScorer:
         Raises:
             InvalidSampleError: an item is no CaptionSample.
         """
-        if batch_size is not None and batch_size < 1:
-            raise ValueError(f"batch_size must be at least 1, got {batch_size}")
-        for row, sample in enumerate(samples):
-            if not isinstance(sample, CaptionSample):
-                raise InvalidSampleError(f"samples[{row}] must be a CaptionSample, got {type(sample).__name__}")
+        check_samples(samples, batch_size)
         run = _Run(self, len(samples), batch_size)
         groups = group_samples(samples, use_images=self.model.image is not None)
         # samples of one image come together, so that its features need not be kept

@@ -15,9 +15,9 @@ from PIL import Image
 from safetensors.torch import save_file
 
 from reward import CaptionSample, load_scorer
-from reward.errors import CheckpointError
+from reward.errors import CheckpointError, ConfigError
 from reward.metrics.base import Scorer
-from reward.metrics.clipscore.scorer import ClipScorer, LongClipScorer, PacScorer, RefClipScorer
+from reward.metrics.clipscore.scorer import ClipScorer, LongClipScorer, PacScorer, RefClipScorer, _say_what_is_shipped
 from tests.contract import SAMPLES, ScorerContract
 from tests.loopback_hub import LoopbackHub
 
@@ -179,6 +179,39 @@ def test_a_checkpoint_names_the_clip_and_only_of_its_own_metric(folder: Path, pa
     (tmp_path / "config.json").write_text('{"metric": "clipscore"}')
     with pytest.raises(CheckpointError, match="names no CLIP"):
         ClipScorer.from_pretrained(tmp_path)
+
+
+def test_a_configuration_of_other_programs_beside_the_weights_does_no_harm(
+    folder: Path, pac_file: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "clip"}')
+    with pytest.raises(CheckpointError, match=r"holds no open_clip_config\.json.*found: none"):
+        ClipScorer.from_pretrained(tmp_path)
+    (tmp_path / "longclip.pth").write_bytes(pac_file.read_bytes())
+    found = ClipScorer.from_pretrained(tmp_path, device="cpu").score(SAMPLES).scores
+    assert np.array_equal(found, ClipScorer.from_pretrained(folder, device="cpu").score(SAMPLES).scores)
+
+
+def test_the_shipped_clip_is_not_passed_off_as_the_papers(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    _say_what_is_shipped.cache_clear()
+    load_scorer("clipscore", folder)
+    assert "synthetic scenes" not in caplog.text
+    for _ in range(2):
+        load_scorer("refclipscore")
+    assert caplog.text.count("synthetic scenes and no photos") == 1
+
+
+def test_the_towers_say_where_they_are(folder: Path) -> None:
+    assert ClipScorer.from_pretrained(folder, device="meta").model.device == torch.device("meta")
+
+
+def test_a_format_of_numbers_that_there_is_not_is_named() -> None:
+    for name in ("clipscore", "vela", "beitscore"):
+        with pytest.raises(ConfigError, match=r"dtype must be a format such as .*'float99'"):
+            load_scorer(name, dtype="float99")
+        with pytest.raises(ConfigError, match="'int8'"):
+            load_scorer(name, dtype="int8")
+    assert next(ClipScorer.from_pretrained(dtype="bfloat16").model.parameters()).dtype is torch.bfloat16
 
 
 def test_sources_that_are_not_for_the_metric_are_refused_with_what_to_give(folder: Path, hub: LoopbackHub) -> None:
