@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from reward.metaeval.correlation import Variant, checked_pair, kendall_tau, resampled_tau
+from reward.metaeval.resampling import number_clusters
 
 __all__ = [
     "Interval",
@@ -75,8 +76,7 @@ def bootstrap_weights(
     else:
         if len(clusters) != n:
             raise ValueError(f"got {len(clusters)} clusters for {n} samples")
-        numbers: dict[Hashable, int] = {}
-        member = np.array([numbers.setdefault(cluster, len(numbers)) for cluster in clusters])
+        member = number_clusters(clusters)
     count = int(member.max()) + 1
     draws = np.random.default_rng(seed).multinomial(count, np.full(count, 1 / count), size=resamples)
     return draws[:, member].astype(np.float64)

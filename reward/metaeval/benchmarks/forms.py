@@ -95,8 +95,7 @@ class BenchmarkSpec:
         form: class of its items.
         loader: `"package.module:function"`, called with (path, part, images) of `load_benchmark`; gives an iterable
             of the items.
-        statistic: what its papers report first: `"tau-b"`, `"tau-c"`, `"accuracy"`, `"auc"`, `"group"` or
-            `"agreement"`.
+        statistic: what papers on it report first: `"tau-b"`, `"tau-c"`, `"accuracy"`, `"group"` or `"agreement"`.
         judgments: of several ratings of a caption, whether each counts by itself (`"single"`, the score is repeated) or
             their `"mean"`.
         ties: what equal scores count in pairwise accuracy: `"half"` or `"wrong"`.

@@ -38,7 +38,8 @@ SPECS = (
 def load_genai_bench(path: Path, part: str, images: Path | None) -> Iterator[RatedCaption]:
     """Reads each image with its prompt as the caption; three people rated from 1 to 5, and their mean counts.
 
-    The category of an image is its generator. There are no references.
+    The category of an image is its generator. There are no references. As BEiTScore's paper does, the bench gives tau-c
+    first; the pairwise accuracy with a threshold for ties of the benchmark's authors is not computed.
 
     Raises:
         DataError: files that are missing or not as they should be.
