@@ -153,17 +153,22 @@ def _deciders(
     people = by_people(battles)
     found = [decider for decider in (people, by_judge(battles)) if decider is not None]
     human = np.full(len(battles), np.nan) if people is None else people.points
-    candidates = [Candidate.parse(text) for text in dict.fromkeys(metrics)]
+    candidates = [Candidate.parse(text) for text in metrics]
     baseline = Candidate(BASELINE)
     if people is not None and baseline not in candidates and not all(battle.has_human for battle in battles):
         candidates.append(baseline)
-    if not (found or candidates or columns):
+    candidates = list(dict.fromkeys([*candidates, *(Candidate(name, is_column=True) for name in columns)]))
+    if not (found or candidates):
         raise DataError(
             "no battle has a winner: give 'winner' (one of the two sources, or 'equal'), have `capreward battle` write "
             "'judge', or name a --metric or a --score-column that decides"
         )
-    found += [by_metric(battles, each, human, images=images, **scoring) for each in candidates]
-    return found + [by_column(battles, name, human) for name in dict.fromkeys(columns)]
+    # first the columns: a wrong name should not cost hours of scoring
+    columns_read = {each: by_column(battles, each.name, human) for each in candidates if each.is_column}
+    return found + [
+        columns_read[each] if each.is_column else by_metric(battles, each, human, images=images, **scoring)
+        for each in candidates
+    ]
 
 
 def _propose(battles: Sequence[Battle], count: int, seed: int, quiet: bool) -> None:

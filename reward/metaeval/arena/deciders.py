@@ -12,7 +12,7 @@ import numpy as np
 from reward.errors import DataError
 from reward.metaeval.arena.agreement import score_points
 from reward.metaeval.arena.table import Arena, human_points
-from reward.metaeval.bench import Candidate
+from reward.metaeval.bench import COLUMN, Candidate
 from reward.metaeval.benchmarks.caparena import pair_of_battle
 from reward.metaeval.benchmarks.catalogue import benchmark_spec
 from reward.metaeval.benchmarks.forms import Benchmark
@@ -31,7 +31,7 @@ class Decider:
     """What somebody or something says of N battles.
 
     Args:
-        name: "people", "judge", or the metric or column as it is written on the command line.
+        name: "people", "judge", the metric as it is written on the command line, or "column:" and the field's name.
         points: (N,), see `Arena`; NaN where it has decided nothing.
         threshold: of scores: up to which difference a battle is a tie; None for verdicts.
         position: how far the place of a caption decided; None for scores, which know no place.
@@ -117,7 +117,8 @@ def by_column(battles: Sequence[Battle], name: str, human: np.ndarray) -> Decide
         )
     points, threshold = score_points(Arena.of_battles(battles), human, scores)
     missing = int((~np.isfinite(scores)).sum())
-    return Decider(name, points, threshold, errors=missing, problem="the file has no score" if missing else "")
+    problem = "the file has no score" if missing else ""
+    return Decider(COLUMN + name, points, threshold, errors=missing, problem=problem)
 
 
 def by_metric(

@@ -60,7 +60,7 @@ def test_ratings_and_agreement_as_tables(run: Run, entries: list[dict[str, Any]]
         "model 4",
     ]
     assert "Ratings by people: 302 battles" in ratings
-    for name in ("overall", "level 4", "Spearman (Elo)", "judge", "length", "good"):
+    for name in ("overall", "level 4", "Spearman (Elo)", "judge", "length", "column:good"):
         assert name in agreement
     judge = next(line for line in agreement.splitlines() if "judge" in line)
     assert "100.0 [100.0, 100.0]" in judge
@@ -80,7 +80,7 @@ def test_json_holds_all_figures(run: Run, entries: list[dict[str, Any]], tmp_pat
     best = found["ratings"]["people"]["bradley-terry"]["model 1"]
     assert best["low"] < best["rating"] < best["high"]
     assert "human" not in found["ratings"]["length"]["elo"]
-    good, length = (found["agreement"][name] for name in ("good", "length"))
+    good, length = (found["agreement"][name] for name in ("column:good", "length"))
     assert list(good["levels"]) == ["level 1", "level 2", "level 3", "level 4", "overall"]
     assert good["battles"]["overall"] == 300
     assert good["ranking"]["elo"]["spearman"]["value"] == 1
@@ -115,6 +115,25 @@ def test_a_report_with_plots(run: Run, entries: list[dict[str, Any]], tmp_path: 
     assert "<script" not in page
     assert (output / "ratings.png").read_bytes().startswith(b"\x89PNG")
     assert ">model 3<" in (output / "ratings.svg").read_text()
+
+
+def test_a_column_may_be_called_as_a_metric_and_is_read_first(
+    run: Run, entries: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    named = [{**entry, "length": entry.get("good")} for entry in entries]
+    line = ("-s", "length", "-m", "column:good", "-m", "column:length", "--json", "-q", "--resamples", 20)
+    code, out, err = run(write(tmp_path, named), *line)
+    assert code == 0, err
+    found = json.loads(out)["agreement"]
+    assert list(found) == ["judge", "column:good", "column:length", "length"]
+    assert found["column:length"] == found["column:good"] != found["length"]
+
+    def score(*arguments: object, **options: object) -> None:
+        raise AssertionError("scored before the columns were read")
+
+    monkeypatch.setattr("reward.metaeval.arena.by_metric", score)
+    code, _, err = run(write(tmp_path, named), "-s", "wrong", "-m", "unigram")
+    assert (code, "no battle has scores 'wrong'" in err) == (1, True)
 
 
 def test_names_are_shown_as_they_are(run: Run, entries: list[dict[str, Any]], tmp_path: Path) -> None:
