@@ -21,6 +21,7 @@ from reward.scoring.fingerprints import fingerprint_file, fingerprint_source
 
 __all__ = ["KnownScore", "ScoreCache", "default_cache_folder", "metric_identity", "sample_key"]
 
+_SHARED = (".", "metrics", "backbones", "judges", "scoring")  # folders of this package, without those inside them
 _KEYS_A_QUERY = 500  # SQLite allows 999 placeholders in old builds
 
 
@@ -180,13 +181,17 @@ def sample_key(sample: CaptionSample, image: str | None, *, among: str = "") -> 
 
 
 def _code_fingerprint(spec: MetricSpec) -> str:
-    """Hash of the files of a metric's folder, so that a changed formula or prompt is another metric."""
+    """Hash of the files of a metric's folder, and of what all metrics share: a changed formula is another metric."""
     module = spec.scorer.partition(":")[0]
     found = find_spec(module)
     if found is None or found.origin is None:
         return "unknown"
     file = Path(found.origin)
-    files = [file] if "." not in module else [p for p in file.parent.iterdir() if p.suffix in (".py", ".yaml", ".json")]
+    package = Path(reward.__file__).parent
+    folders = [*((file.parent,) if "." in module else ()), *(package / name for name in _SHARED)]
+    files = {file} | {
+        path for folder in folders for path in folder.iterdir() if path.suffix in (".py", ".yaml", ".json")
+    }
     digest = hashlib.sha256()
     for path in sorted(files):
         digest.update(f"{path.name} {fingerprint_file(path)}\n".encode())

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import reward
 from reward import CaptionSample
 from reward.errors import OutputError
 from reward.metaeval.score_cache import KnownScore, ScoreCache, default_cache_folder, metric_identity, sample_key
@@ -111,6 +112,21 @@ def test_changed_code_is_another_metric(tmp_path: Path, monkeypatch: pytest.Monk
     before = metric_identity(spec, "embedded")
     formula.write_text("WEIGHT = 2")
     assert metric_identity(spec, "embedded")["code"] != before["code"]
+
+
+def test_changed_code_that_metrics_share_is_another_metric(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "reward"
+    for name in ("metrics", "backbones", "judges", "scoring", "cli"):
+        (package / name).mkdir(parents=True)
+    for name in ("sentences.py", "backbones/clip.py", "cli/bench.py"):
+        (package / name).write_text("one")
+    monkeypatch.setattr(reward, "__file__", str(package / "__init__.py"))
+    spec = metric_spec("length")
+    codes = [metric_identity(spec, "embedded")["code"]]
+    for name in ("sentences.py", "backbones/clip.py", "cli/bench.py"):
+        (package / name).write_text("two")
+        codes.append(metric_identity(spec, "embedded")["code"])
+    assert codes[0] != codes[1] != codes[2] == codes[3]  # what the command line prints changes no score
 
 
 def test_a_hub_id_is_known_by_its_commit(hub: LoopbackHub) -> None:
