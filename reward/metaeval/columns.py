@@ -266,7 +266,8 @@ def _of_pairs(benchmark: Benchmark, scores: Mapping[str, np.ndarray], statistic:
     if not items:
         raise ValueError(f"no pair of {benchmark.spec.title} that counts has both its scores")
     categories = sorted({item.category for item in items} - {""})
-    lost = sorted({item.category for item in compress(pairs, counted)} - {*categories, ""})
+    every = {item.category for item in compress(pairs, counted)}
+    lost = sorted(every - {*categories, ""})
     if lost and not arena:  # a mean over fewer categories would stand beside that of other metrics
         raise ValueError(f"no pair of the category {lost[0]!r} of {benchmark.spec.title} has both its scores")
     if reserved := {MEAN, OVERALL}.intersection(categories):
@@ -281,8 +282,8 @@ def _of_pairs(benchmark: Benchmark, scores: Mapping[str, np.ndarray], statistic:
         tied = differences == 0
         right = np.where(tied, 0.5 if benchmark.spec.ties == "half" else 0.0, np.sign(differences) == human)
     groups = {name: np.flatnonzero([item.category == name for item in items]) for name in categories}
-    everything = np.arange(len(items))
-    parts = groups if [len(rows) for rows in groups.values()] == [len(items)] else {**groups, OVERALL: everything}
+    # Which columns there are is the same for all metrics, whatever they have scored.
+    parts = groups if len(every) == 1 and categories else {**groups, OVERALL: np.arange(len(items))}
     columns, details = {}, {}
     for name, rows in parts.items():
         mean = Column("mean", right[rows], right[rows], clusters[rows])

@@ -241,6 +241,9 @@ def test_pairs_without_a_category_count_in_overall_alone():
     assert found.counts == {"a": 2, "b": 2, "overall": 6}
     one = evaluate(pairs([0] * 6, ["a"] * 4 + [""] * 2), right, resamples=5)
     assert (list(one.estimates), one.headline) == (["a", "overall"], "overall")
+    right[4:] = np.nan  # of a metric that lacks those without a category the columns are the same
+    some = evaluate(pairs([0] * 6, ["a"] * 4 + [""] * 2), right, resamples=5)
+    assert (list(some.estimates), some.headline, some.scored) == (["a", "overall"], "overall", 4)
     captions = rated([[1], [2], [3], [4]])
     items = [replace(item, category=task) for item, task in zip(captions.items, ["", "", "IC", "IC"], strict=True)]
     assert list(evaluate(replace(captions, items=items), np.arange(4), resamples=5).by_category) == ["IC"]
