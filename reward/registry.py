@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import pkgutil
+import re
 from functools import lru_cache
 from importlib.metadata import entry_points
 from importlib.util import find_spec
@@ -48,16 +49,31 @@ def metric_spec(name: str) -> MetricSpec:
 
     Args:
         name: as `list_metrics` gives it, or that with `_avg` behind it: see `reward.scoring.sentences.SentenceMean`.
+            Capitals, dashes and underscores do not matter: `"BLEU-4"` is `"bleu4"`.
 
     Raises:
         UnknownMetricError: no such metric; the message lists those there are.
     """
-    if name not in _specs() and name.removesuffix(SUFFIX) in _specs():
-        return sentence_mean_spec(_specs()[name.removesuffix(SUFFIX)])
-    try:
-        return _specs()[name]
-    except KeyError:
-        raise UnknownMetricError(f"no metric is named {name!r}; installed: {', '.join(_specs())}") from None
+    spec, is_mean = _find(name)
+    return sentence_mean_spec(spec) if is_mean else spec
+
+
+def _find(name: str) -> tuple[MetricSpec, bool]:
+    """The metric of a name, and whether its mean over sentences is meant."""
+    if name in _specs():
+        return _specs()[name], False
+    known = {_plain(each): spec for each, spec in _specs().items()}
+    plain = _plain(name)
+    if plain in known:
+        return known[plain], False
+    stem = plain.removesuffix(_plain(SUFFIX))
+    if stem == plain or stem not in known:
+        raise UnknownMetricError(f"no metric is named {name!r}; installed: {', '.join(_specs())}")
+    return known[stem], True
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[\s_-]", "", name.lower())
 
 
 def load_scorer(name: str, source: str | os.PathLike[str] = "embedded", **options: Any) -> Scorer:
@@ -76,5 +92,6 @@ def load_scorer(name: str, source: str | os.PathLike[str] = "embedded", **option
         >>> load_scorer("length", device="cpu").spec.aspects
         ('length',)
     """
-    scorer: Scorer = metric_spec(name).scorer_class().from_pretrained(source, **options)
-    return scorer if scorer.spec.name == name or not name.endswith(SUFFIX) else SentenceMean(scorer)
+    spec, is_mean = _find(name)
+    scorer: Scorer = spec.scorer_class().from_pretrained(source, **options)
+    return SentenceMean(scorer) if is_mean else scorer

@@ -65,7 +65,7 @@ class Candidate:
         name, equals, source = text.partition("=")
         if not name or (equals and not source):
             raise DataError(f"{text!r} is no metric: write NAME, or NAME=SOURCE with a folder or a Hub id")
-        metric_spec(name)
+        name = metric_spec(name).name
         revision = None
         if "@" in source and not Path(source).exists():
             source, _, revision = source.partition("@")

@@ -69,6 +69,14 @@ def test_an_unknown_name_lists_the_known_ones() -> None:
     assert str(caught.value) == f"no metric is named 'velo'; installed: {', '.join(list_metrics())}"
 
 
+@pytest.mark.parametrize(
+    ("written", "name"), [("ROUGE-L", "rouge_l"), ("Bleu 4", "bleu4"), ("CLIP-Score_avg", "clipscore_avg")]
+)
+def test_names_may_be_written_as_papers_do(written: str, name: str) -> None:
+    assert metric_spec(written) == metric_spec(name)
+    assert metric_spec(name).name == name
+
+
 def test_load_scorer_passes_options_on_and_gives_a_scorer() -> None:
     scorer = load_scorer("length", device="cpu", dtype="float32")
     assert isinstance(scorer, LengthScorer)

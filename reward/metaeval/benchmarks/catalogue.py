@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -39,13 +40,24 @@ def list_benchmarks() -> list[str]:
 def benchmark_spec(name: str) -> BenchmarkSpec:
     """Facts of a benchmark.
 
+    Args:
+        name: as `list_benchmarks` gives it; capitals, dashes and underscores do not matter.
+
     Raises:
         DataError: no such benchmark; the message lists those there are.
+
+    Example:
+        >>> benchmark_spec("Pascal50S").name
+        'pascal-50s'
     """
-    try:
-        return _specs()[name]
-    except KeyError:
-        raise DataError(f"no benchmark is named {name!r}; there are: {', '.join(list_benchmarks())}") from None
+    known = {_plain(spec.name): spec for spec in _specs().values()}
+    if _plain(name) not in known:
+        raise DataError(f"no benchmark is named {name!r}; there are: {', '.join(list_benchmarks())}")
+    return known[_plain(name)]
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[\s_-]", "", name.lower())
 
 
 def load_benchmark(
