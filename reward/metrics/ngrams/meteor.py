@@ -43,6 +43,8 @@ class _Program:
         package = require("pycocoevalcap.meteor.meteor", extra="ngrams", purpose=_PURPOSE)
         folder = Path(package.__file__ or "").parent
         arguments = ["-Xmx2G", "-jar", package.METEOR_JAR, "-", "-", "-stdio", "-l", "en", "-norm"]
+        # Its own table, named because the program does not find it by itself in a path with a space.
+        arguments += ["-a", os.path.join("data", "paraphrase-en.gz")]
         # Into a file: nobody reads it while the program works, and a full pipe would stop the program.
         self.messages = tempfile.TemporaryFile()  # noqa: SIM115  # as long as the program runs
         self.process = subprocess.Popen(

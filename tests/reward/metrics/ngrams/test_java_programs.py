@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import sys
 import threading
@@ -20,7 +21,7 @@ pytest.importorskip("pycocoevalcap")
 
 # Stands for `java`: splits texts at spaces; METEOR's score is the share of words that are "dog", told in the protocol
 # of the real program; SPICE's the same, in its files.
-STAND_IN = f"""#!{sys.executable}
+STAND_IN = """
 import json, sys
 arguments = sys.argv[1:]
 share = lambda text: text.split().count("dog") / len(text.split())
@@ -43,7 +44,7 @@ elif "spice-1.0.jar" in arguments:
         sys.exit("no model")
     if any("none" in row["test"] for row in rows):
         rows = []
-    scores = [{{"image_id": row["image_id"], "scores": {{"All": {{"f": share(row["test"])}}}}}} for row in rows]
+    scores = [{"image_id": row["image_id"], "scores": {"All": {"f": share(row["test"])}}} for row in rows]
     json.dump(scores[::-1], open(arguments[arguments.index("-out") + 1], "w"))
 """
 
@@ -52,7 +53,10 @@ elif "spice-1.0.jar" in arguments:
 def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     program = tmp_path / "bin" / "java"
     program.parent.mkdir()
-    program.write_text(STAND_IN)
+    script = tmp_path / "java.py"
+    script.write_text(STAND_IN)
+    # not as the script's own first line, which cannot hold the space of a path
+    program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {shlex.quote(str(script))} "$@"\n')
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(program.parent))
     monkeypatch.setattr(tokenizer, "_kept", {})
