@@ -7,13 +7,15 @@ import shlex
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
 from reward import CaptionSample, load_scorer
 from reward.errors import CapRewardError, MissingExtraError
+from reward.metrics.base import Scorer
 from reward.metrics.ngrams import meteor, tokenizer
 from reward.metrics.ngrams.meteor import MeteorScorer
 
@@ -70,6 +72,20 @@ def samples(*captions: str) -> list[CaptionSample]:
     return [CaptionSample(caption, references=["a dog", "a cat"]) for caption in captions]
 
 
+def score_dogs(scorer: Scorer) -> float:
+    return float(scorer.score(samples("dog dog")).scores[0, 0])
+
+
+def leave_with(holds: Callable[[], bool]) -> NoReturn:
+    """Ends a forked child whatever happens: nothing of pytest may run in it."""
+    status = 1
+    try:
+        status = 0 if holds() else 1
+        meteor._programs[0].close()
+    finally:
+        os._exit(status)
+
+
 def test_meteor_asks_one_program_that_all_scorers_share() -> None:
     assert load_scorer("meteor").score(samples("a dog", "dog", "a dog", "cat")).scores[:, 0].tolist() == [
         0.5,
@@ -120,10 +136,8 @@ def test_threads_and_forked_children_get_their_own_answers() -> None:
     assert found == {count: pytest.approx(1 / (count + 1)) for count in range(8)}
     parents = meteor._programs[0].process.pid
     child = os.fork()
-    if child == 0:  # in the child nothing of pytest may run: it leaves at once
-        own = scorer.score(samples("dog dog")).scores[0, 0] == 1 and meteor._programs[0].process.pid != parents
-        meteor._programs[0].close()
-        os._exit(0 if own else 1)
+    if child == 0:
+        leave_with(lambda: score_dogs(scorer) == 1 and meteor._programs[0].process.pid != parents)
     assert os.waitpid(child, 0)[1] == 0
     assert scorer.score(samples("dog cat")).scores.tolist() == [[0.5]]
     assert meteor._programs[0].process.pid == parents
@@ -161,9 +175,7 @@ def test_a_process_forked_while_a_thread_asks_does_not_wait_for_it() -> None:
     child = os.fork()
     if child == 0:
         signal.alarm(20)  # ends a child that waits
-        own = scorer.score(samples("dog dog")).scores[0, 0] == 1
-        meteor._programs[0].close()
-        os._exit(0 if own else 1)
+        leave_with(lambda: score_dogs(scorer) == 1)
     status = os.waitpid(child, 0)[1]
     answer.set()
     thread.join()
