@@ -19,6 +19,7 @@ __all__ = ["benchmark_spec", "benchmark_table", "list_benchmarks", "load_benchma
 _MODULES = (
     *("scenes", "longcap_arena", "flickr8k", "composite", "polaris", "vicr", "mmhe", "genai_bench"),
     *("scenes_pairs", "pascal50s", "foil", "sugarcrepe", "valse", "winoground", "longcapvlcp", "caparena"),
+    "yours",
 )
 
 

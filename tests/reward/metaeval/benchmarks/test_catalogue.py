@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from reward.errors import DataError
+from reward.metaeval import evaluate
 from reward.metaeval.benchmarks import (
     Benchmark,
     CaptionPair,
@@ -69,6 +70,20 @@ def test_every_rated_benchmark_reads_the_common_form(name: str, tmp_path: Path) 
     with pytest.raises(DataError, match="line 2: candidate must be text"):
         load_benchmark(name, path)
     assert len(load_benchmark(name, path, limit=1).items) == 1  # what comes after is not read
+
+
+def test_judgments_of_ones_own(tmp_path: Path) -> None:
+    pair = {"image": "a.jpg", "captions": ["A dog.", "A cat."], "label": 0, "mine": [0.9, 0.1]}
+    (tmp_path / "pairs.jsonl").write_text(f"{json.dumps(pair)}\n{json.dumps({**pair, 'mine': [0.2, 0.2]})}\n")
+    pairs = load_benchmark("pairs", tmp_path / "pairs.jsonl")
+    found = evaluate(pairs, np.array([item.columns["mine"] for item in pairs.items]), resamples=10)
+    assert found.estimates["overall"].value == 0.75  # a tie is half right
+    four = {"images": ["a.jpg", "b.jpg"], "captions": ["A dog.", "A cat."], "mine": [0.9, 0.1, 0.2, 0.8]}
+    (tmp_path / "four.jsonl").write_text(json.dumps(four))
+    [item] = load_benchmark("quadruples", tmp_path / "four.jsonl").items
+    assert item.columns == {"mine": (0.9, 0.1, 0.2, 0.8)}
+    with pytest.raises(DataError, match=r"no \.jsonl file\. Your ratings needs a \.jsonl file with image, candidate"):
+        load_benchmark("ratings", tmp_path)
 
 
 def test_unknown_names_parts_and_folders(tmp_path: Path) -> None:
