@@ -229,11 +229,12 @@ def default_metrics(benchmarks: Sequence[Benchmark], *, references: bool = True)
     Raises:
         DataError: there is none.
     """
-    found, notes = [], []
+    found: list[Candidate] = []
+    reasons: dict[str, list[str]] = {}  # metrics left out, by why
     for name in list_metrics():
         spec = metric_spec(name)
         if not spec.has_embedded and not spec.needs_corpus:  # the corpus is the benchmark's own references
-            notes.append(f"{name} is left out: no checkpoint of it ships with this package; give {name}=SOURCE")
+            reasons.setdefault("no checkpoint ships with this package; give NAME=SOURCE", []).append(name)
             continue
         try:
             _check(Candidate(name), benchmarks, references)
@@ -241,9 +242,10 @@ def default_metrics(benchmarks: Sequence[Benchmark], *, references: bool = True)
                 load_scorer(name)  # says what is not installed
             found.append(Candidate(name))
         except (DataError, MissingExtraError) as error:
-            notes.append(f"{name} is left out: {error}")
+            reasons.setdefault(str(error).removeprefix(f"metric {name!r} "), []).append(name)
+    notes = [f"left out: {', '.join(names)} ({reason})" for reason, names in reasons.items()]
     if not found:
-        raise DataError("no metric can score these data as they are: " + "; ".join(notes))
+        raise DataError("no metric can score these data as they are; " + "; ".join(notes))
     return found, notes
 
 

@@ -13,7 +13,7 @@ from reward.metaeval.arena.ratings import BRADLEY_TERRY, ELO
 from reward.metaeval.arena.strengths import fit_strengths, win_tables
 from reward.metaeval.arena.table import Arena, linked_groups
 from reward.metaeval.benchmarks.forms import OVERALL
-from reward.metaeval.intervals import RESAMPLES, Interval, bootstrap_weights
+from reward.metaeval.intervals import RESAMPLES, Interval, bootstrap_weights, percentile_interval
 from reward.metaeval.ties import tie_threshold, verdicts
 from reward.metrics.caparena.battles import HUMAN
 
@@ -203,9 +203,5 @@ def _shares(weights: np.ndarray, values: np.ndarray) -> np.ndarray:
 
 
 def _interval(values: np.ndarray) -> Interval:
-    """Of the estimate and its replicates (1 + R,), without those that have no value; NaN where none has one."""
-    replicates = values[1:][~np.isnan(values[1:])]
-    if not len(replicates):
-        return Interval(float(values[0]), np.nan, np.nan)
-    low, high = np.quantile(replicates, [0.025, 0.975])
-    return Interval(float(values[0]), float(low), float(high))
+    """Of the estimate and its replicates (1 + R,)."""
+    return percentile_interval(values[0], values[1:])
