@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from importlib import import_module
 from importlib.metadata import entry_points
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -82,11 +83,21 @@ def main() -> None:
     except CapRewardError as error:
         if os.environ.get("CAPREWARD_DEBUG"):
             raise
-        from rich.console import Console
+        _fail(str(error))
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT) or os.environ.get("CAPREWARD_DEBUG"):
+            raise
+        # What is left for stdout would fail once more when Python ends, and with another exit code.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        place = f" {error.filename}" if error.filename else ""
+        _fail(f"cannot write{place}: {error.strerror}. What was saved before stays; make room and run the same again")
 
-        console = Console(stderr=True, highlight=False, soft_wrap=True)
-        console.print(f"error: {error}", style="red", markup=False)
-        sys.exit(1)
+
+def _fail(message: str) -> NoReturn:
+    from rich.console import Console
+
+    Console(stderr=True, highlight=False, soft_wrap=True).print(f"error: {message}", style="red", markup=False)
+    sys.exit(1)
 
 
 if __name__ == "__main__":

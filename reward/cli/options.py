@@ -37,8 +37,8 @@ def _there(device: str | None) -> str | None:
 
         try:
             torch.empty(0, device=device)
-        except (RuntimeError, AssertionError, NotImplementedError) as error:  # whichever a build of torch raises
-            raise typer.BadParameter(f"{device!r} cannot be used: {str(error).splitlines()[0]}") from error
+        except (RuntimeError, AssertionError, ImportError) as error:  # whichever torch raises for a device it has not
+            raise typer.BadParameter(f"{device!r} cannot be used: {str(error).splitlines()[0]:.200}") from error
     return device
 
 

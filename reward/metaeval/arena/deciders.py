@@ -139,17 +139,10 @@ def by_metric(
     rows = [row for row, battle in enumerate(battles) if not battle.has_human]
     if not rows:
         raise DataError("all battles are of the source 'human', which metrics are not compared on")
-    pairs = tuple(pair_of_battle(battles[row], images) for row in rows)
-    run = score_benchmark(
-        Benchmark(benchmark_spec("caparena"), pairs),
-        candidate.name,
-        candidate.source,
-        revision=candidate.revision,
-        **scoring,
-    )
-    used = run.weights != 0  # an aspect without weight must not spread its NaN
+    pairs = Benchmark(benchmark_spec("caparena"), tuple(pair_of_battle(battles[row], images) for row in rows))
+    run = score_benchmark(pairs, candidate.name, candidate.source, revision=candidate.revision, **scoring)
     scores = np.full((len(battles), 2), np.nan)
-    scores[rows] = (run.scores[:, used] @ run.weights[used]).reshape(-1, 2)
+    scores[rows] = run.for_aspects(pairs)  # pairs have no aspects: the weighted mean
     points, threshold = score_points(Arena.of_battles(battles), human, scores)
     problem = next(iter(run.errors.values()), "")
     return Decider(candidate.label, points, threshold, errors=len(run.errors), problem=problem)

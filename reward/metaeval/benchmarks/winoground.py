@@ -98,7 +98,8 @@ def _images_of(path: Path, images: Path | None) -> Callable[[str], ImageLike]:
             raise DataError(f"{packed} holds no image {name}{SUFFIX}")
         try:
             return archive.read(member)
-        except (zipfile.BadZipFile, OSError, RuntimeError, NotImplementedError) as error:
+        # RuntimeError: locked by a password; NotImplementedError (a kind of it): packed by a method zipfile has not
+        except (zipfile.BadZipFile, OSError, RuntimeError) as error:
             raise DataError(f"{packed}: {member} cannot be read: {error}") from error
 
     return unpacked

@@ -7,6 +7,7 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
+from pathlib import Path
 from typing import Any
 
 from reward.errors import DataError
@@ -207,6 +208,8 @@ def read_battles(path: str | os.PathLike[str]) -> list[Battle]:
     Raises:
         DataError: unreadable, not such a list, empty, or an entry that is not complete; the message names it.
     """
+    if Path(path).suffix.lower() in (".jsonl", ".ndjson") and Path(path).is_file():
+        raise DataError(f"{path} has an object a line; battles are one JSON list: [{{...}}, {{...}}]")
     entries = read_json(path)
     if not isinstance(entries, list):
         raise DataError(f"{path} must hold a JSON list of battles, got {type(entries).__name__}")

@@ -90,6 +90,18 @@ def test_debug_shows_the_traceback(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
         main()
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full, a disk that is always full")
+def test_a_full_disk_is_one_line() -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "reward.cli.main", "metrics"], stdout=full, stderr=subprocess.PIPE, text=True
+        )
+    assert done.returncode == 1
+    assert done.stderr.splitlines() == [
+        "error: cannot write: No space left on device. What was saved before stays; make room and run the same again"
+    ]
+
+
 def test_metrics_lists_every_metric(run: Run) -> None:
     code, out, _ = run("metrics")
     assert code == 0

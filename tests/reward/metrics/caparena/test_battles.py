@@ -69,6 +69,13 @@ def test_bad_battle_files_name_the_fault(content, message, tmp_path):
     assert "file.json" in str(caught.value)
 
 
+def test_battles_are_no_lines(tmp_path):
+    path = tmp_path / "battles.jsonl"
+    path.write_text('{"img": "a.jpg"}\n{"img": "b.jpg"}\n')
+    with pytest.raises(DataError, match=r"has an object a line; battles are one JSON list: \[\{\.\.\.\}"):
+        read_battles(path)
+
+
 def test_captions_as_json_and_as_lines(tmp_path):
     expected = {"1.jpg": "A dog.", "2.jpg": ""}
     assert read_captions(write(tmp_path, expected)) == expected
