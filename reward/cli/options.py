@@ -59,7 +59,7 @@ Weights = Annotated[
 ]
 ImageColumn = Annotated[
     str | None,
-    typer.Option(help="Column of images or their paths; default: image, else file_name or image_path."),
+    typer.Option(help="Column of images or their paths; default: images or image, else file_name, image_path or img."),
 ]
 ReferencesColumn = Annotated[
     str | None,

@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from reward.errors import DataError, InvalidSampleError
+from reward.columns import find_column, one_image, read_references
+from reward.errors import InvalidSampleError
 from reward.metrics.base import MetricSpec
-from reward.samples import checked_references
 from reward.scoring.readers import BadRow
 
 __all__ = ["ColumnPlan", "RowTask", "find_columns", "listed", "row_references", "row_task"]
-
-# The documented name first: it wins when it is there. Of the others, exactly one may be there.
-NAMES = {
-    "candidate": ("candidate", "cand", "caption"),
-    "candidates": ("candidates", "cands", "captions"),
-    "image": ("image", "file_name", "image_path"),
-    "references": ("references", "refs"),
-}
 
 
 @dataclass(frozen=True)
@@ -71,7 +62,7 @@ def find_columns(
     references: str | None = None,
     many: bool = False,
 ) -> ColumnPlan:
-    """Chooses the columns: those named, else the documented name, else the only synonym that is there.
+    """Chooses the columns: those named, else those of `reward.columns.COLUMN_NAMES`.
 
     Args:
         columns: the columns there are.
@@ -87,36 +78,18 @@ def find_columns(
         >>> find_columns(["id", "caption", "refs"], metric_spec("length"))
         ColumnPlan(caption='caption', image=None, references='refs', many=False)
     """
-    caption = _find("candidates" if many else "candidate", candidate, columns, needed_by="scoring")
+    caption = find_column(
+        "candidates" if many else "candidate", columns, candidate, option="--candidate-column", needed_by="scoring"
+    )
     assert caption is not None
     image_column = None
     if spec.needs_image or image is not None:
-        image_column = _find("image", image, columns, needed_by=f"metric {spec.name!r}")
+        image_column = find_column("image", columns, image, option="--image-column", needed_by=f"metric {spec.name!r}")
     needed_by = f"metric {spec.name!r}" if spec.needs_references else None
-    return ColumnPlan(caption, image_column, _find("references", references, columns, needed_by=needed_by), many)
-
-
-def _find(role: str, given: str | None, columns: Sequence[str], *, needed_by: str | None) -> str | None:
-    option = "--candidate-column" if role == "candidates" else f"--{role}-column"
-    there = f"The columns are: {', '.join(columns)}."
-    if given is not None:
-        if given in columns:
-            return given
-        close = difflib.get_close_matches(given, columns, n=1)
-        hint = f" Did you mean {close[0]!r}?" if close else ""
-        raise DataError(f"{option} names {given!r}, which is no column.{hint} {there}")
-    known = NAMES[role]
-    if known[0] in columns:
-        return known[0]
-    found = [name for name in known if name in columns]
-    if len(found) > 1:
-        raise DataError(f"{role} could be any of {', '.join(found)}: choose one with {option}. {there}")
-    if not found and needed_by:
-        raise DataError(
-            f"{needed_by} needs a column with the {role}, but none is named {' or '.join(known)}. {there} "
-            f"Name it with {option}."
-        )
-    return found[0] if found else None
+    references_column = find_column(
+        "references", columns, references, option="--references-column", needed_by=needed_by
+    )
+    return ColumnPlan(caption, image_column, references_column, many)
 
 
 def row_task(row: Mapping[str, Any] | BadRow, plan: ColumnPlan, spec: MetricSpec, *, is_csv: bool = False) -> RowTask:
@@ -132,14 +105,15 @@ def row_task(row: Mapping[str, Any] | BadRow, plan: ColumnPlan, spec: MetricSpec
             message = f"column {plan.caption!r} must hold a list of captions, got {candidates!r:.80}"
             return RowTask(problem=("candidate", message))
     try:
-        references = checked_references(_references(row.get(plan.references) if plan.references else None, is_csv))
+        references = _references(row, plan, is_csv)
     except InvalidSampleError as error:
         return RowTask(problem=("references", str(error)))
     if spec.needs_references and not references:
         return RowTask(problem=("references", f"metric {spec.name!r} needs references, but the row has none"))
-    image = row.get(plan.image) if plan.image else None
-    if isinstance(image, str) and not image.strip():
-        image = None
+    try:
+        image = one_image(row.get(plan.image)) if plan.image else None
+    except InvalidSampleError as error:
+        return RowTask(problem=("image", str(error)))
     if plan.image and image is None:
         return RowTask(problem=("image", f"the row has no image in column {plan.image!r}"))
     return RowTask(candidates, references, image)
@@ -147,10 +121,10 @@ def row_task(row: Mapping[str, Any] | BadRow, plan: ColumnPlan, spec: MetricSpec
 
 def row_references(row: Mapping[str, Any] | BadRow, plan: ColumnPlan, *, is_csv: bool = False) -> tuple[str, ...]:
     """References of a row; none where they are missing or wrong."""
-    if isinstance(row, BadRow) or plan.references is None:
+    if isinstance(row, BadRow):
         return ()
     try:
-        return checked_references(_references(row.get(plan.references), is_csv))
+        return _references(row, plan, is_csv)
     except InvalidSampleError:
         return ()
 
@@ -165,9 +139,5 @@ def listed(value: Any, is_csv: bool) -> Any:
     return value
 
 
-def _references(value: Any, is_csv: bool) -> Any:
-    """A list of references; a column of plain strings holds one reference a row, and an empty cell none."""
-    value = listed(value, is_csv)
-    if isinstance(value, str):
-        return [value] if value.strip() else []
-    return value
+def _references(row: Mapping[str, Any], plan: ColumnPlan, is_csv: bool) -> tuple[str, ...]:
+    return read_references(listed(row.get(plan.references), is_csv)) if plan.references else ()

@@ -8,18 +8,19 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from reward.columns import column_names
 from reward.errors import DataError, InvalidSampleError
 from reward.samples import check_encodable, is_blank
 
 __all__ = ["check_same_images", "check_text", "read_captions", "read_json"]
 
-_IMAGE_KEYS, _CAPTION_KEYS = ("image", "img", "image_id", "file_name"), ("caption", "candidate")
+_IMAGE_KEYS, _CAPTION_KEYS = (*column_names("image"), "image_id"), column_names("candidate")
 
 
 def read_captions(path: str | os.PathLike[str]) -> dict[str, str]:
     """Reads the captions of one model: {image: caption} as JSON, or JSONL with one image and caption a line.
 
-    A JSONL line has `image` (or img, image_id, file_name) and `caption` (or candidate).
+    A JSONL line has an image and a caption under a name of `reward.columns.COLUMN_NAMES`, or `image_id`.
 
     Raises:
         DataError: unreadable, empty, an image named twice, or a caption that is no text.

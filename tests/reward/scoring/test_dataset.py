@@ -157,13 +157,16 @@ def test_references_of_csv_are_a_json_list_or_one_text(folder: Path) -> None:
 
 def test_bad_references_are_the_rows_error(folder: Path) -> None:
     rows = [{"candidate": "a", "references": [value]} for value in ("a", 5, " ")] + [
-        {"candidate": "a", "references": 5}
+        {"candidate": "a", "references": 5},
+        {"candidate": "a", "references": ["a", "", None]},
     ]
     summary = score_dataset(write_jsonl(folder / "data.jsonl", rows), "unigram", folder / "out.jsonl")
     assert summary.errors == {"references": 3}
     errors = [row["error"] for row in read(folder / "out.jsonl")]
     assert errors[0] is None
     assert "references[0] must be a string, got int: 5" in errors[1]
+    assert "needs references" in errors[2]
+    assert errors[4] is None, "blank references are left out"
 
 
 def test_documented_column_names_win_over_synonyms(folder: Path) -> None:
