@@ -7,23 +7,43 @@ from typing import Any
 
 import torch
 
-from tests.toy_judges import MERGES, llava
+from tests.toy_judges import LLAVA_TEMPLATE, MERGES, llama_tokenizer, llava
 
-__all__ = ["save_rating_judge", "strict_llava"]
+__all__ = ["blank_first_llava", "save_rating_judge", "strict_llava"]
 
 
 def strict_llava(first: str, *, length: int = 4096) -> tuple[Any, Any]:
-    """A LLaVA whose answer begins with one of the characters `first`; after "0" comes ".", after that digits 1 to 9.
-
-    Each of the tokens that matter has a direction of the hidden state of its own, which decides what kind of token is
-    next; all other directions, which the image and the texts move, decide which of that kind.
-    """
+    """A LLaVA whose answer begins with one of the characters `first`; after "0" comes ".", after that digits 1 to 9."""
     model, processor = llava(MERGES, length)
-    ids = processor.tokenizer.convert_tokens_to_ids
     decimals = list("123456789")
     follows = {"\u010a": list(first), "0": ["."], ".": decimals}
     follows.update({digit: [*decimals, "<|im_end|>"] for digit in decimals})
     kinds = {"\u010a": 0, "0": 1, ".": 2, **dict.fromkeys(decimals, 3)}
+    _lead(model, processor.tokenizer, follows, kinds)
+    return model, processor
+
+
+def blank_first_llava(*, strength: float = 3.0) -> tuple[Any, Any]:
+    """A LLaVA with Llama's tokenizer, whose answer is a token of white space most likely, and then a digit.
+
+    Args:
+        strength: how much likelier the white space is than digits right away.
+    """
+    model, processor = llava(tokens=llama_tokenizer(), template=LLAVA_TEMPLATE)
+    digits = list("12345")
+    _lead(model, processor.tokenizer, {":": [*digits, "\u2581"], "\u2581": digits}, {":": 0, "\u2581": 1})
+    with torch.no_grad():
+        model.lm_head.weight[processor.tokenizer.convert_tokens_to_ids("\u2581"), 0] += strength
+    return model, processor
+
+
+def _lead(model: Any, tokenizer: Any, follows: dict[str, list[str]], kinds: dict[str, int]) -> None:
+    """Has certain tokens follow certain others.
+
+    Each of the tokens that matter has a direction of the hidden state of its own, which decides what kind of token is
+    next; all other directions, which the image and the texts move, decide which of that kind.
+    """
+    ids = tokenizer.convert_tokens_to_ids
     embed, head = model.get_input_embeddings().weight, model.lm_head.weight
     with torch.no_grad():
         head.normal_(std=0.5, generator=torch.Generator().manual_seed(0))
@@ -37,7 +57,6 @@ def strict_llava(first: str, *, length: int = 4096) -> tuple[Any, Any]:
             for weight in (layer.self_attn.o_proj.weight, layer.mlp.down_proj.weight):
                 weight *= 0.3
                 weight[:4] = 0  # nothing but the token itself moves these directions
-    return model, processor
 
 
 def save_rating_judge(folder: Path, first: str) -> Path:

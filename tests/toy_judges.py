@@ -14,6 +14,7 @@ from transformers import (
     CLIPVisionConfig,
     GenerationConfig,
     LlamaConfig,
+    LlamaTokenizer,
     LlavaConfig,
     LlavaForConditionalGeneration,
     LlavaProcessor,
@@ -29,6 +30,12 @@ TEMPLATE = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{% for c in m.content %}{% if c.type == 'image' %}IMAGE"
     "{% else %}{{ c.text }}{% endif %}{% endfor %}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+# As LLaVA-1.5 has it: nothing stands between the colon and the answer, and the tokenizer puts a blank there.
+LLAVA_TEMPLATE = (
+    "{% for m in messages %}{% if m.role != 'system' %}{{ m.role | upper }}: {% endif %}{% for c in m.content %}"
+    "{% if c.type == 'image' %}<image>\n{% else %}{{ c.text }} {% endif %}{% endfor %}{% endfor %}"
+    "{% if add_generation_prompt %}ASSISTANT:{% endif %}"
 )
 # Besides single bytes: a digit with a space before it, as most tokenizers have.
 MERGES = [("Ġ", digit) for digit in "12345"]
@@ -52,6 +59,30 @@ def byte_tokenizer(*special: str, merges: Sequence[tuple[str, str]] = MERGES) ->
     )
 
 
+def llama_tokenizer() -> LlamaTokenizer:
+    """A BPE in the manner of sentencepiece, as Llama's: words begin with "\u2581", but before a digit it stands alone."""
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    merges = [("\u2581", letter) for letter in letters + letters.upper()] + [("\u2581", "\u2581")]
+    names = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
+    single = ["\u2581", *"0123456789", *letters, *letters.upper(), *".,:;!?'\"()>-"]
+    vocabulary = [*names, *("".join(pair) for pair in merges), *single]
+    tokens = LlamaTokenizer({token: index for index, token in enumerate(vocabulary)}, merges, legacy=False)
+    tokens.add_special_tokens({"pad_token": "<pad>", "additional_special_tokens": ["<image>"]})
+    tokens.image_token, tokens.padding_side = "<image>", "left"
+    return tokens
+
+
+def without_blanks(model: Any, processor: Any) -> tuple[Any, Any]:
+    """The same model, which never writes white space: what is next is then what one forward pass says."""
+    bias = torch.zeros(model.lm_head.out_features)
+    tokenizer = processor.tokenizer
+    bias[[token for token in range(len(tokenizer)) if not tokenizer.decode([token]).strip()]] = -1e4
+    head = torch.nn.Linear(model.lm_head.in_features, len(bias), dtype=model.dtype)
+    head.weight, head.bias = model.lm_head.weight, torch.nn.Parameter(bias.to(model.dtype))
+    model.lm_head = head
+    return model, processor
+
+
 def ready(model: Any, tokens: PreTrainedTokenizerFast) -> Any:
     """Random weights with which the next token depends on the image and on every word."""
     torch.manual_seed(0)
@@ -66,8 +97,14 @@ def ready(model: Any, tokens: PreTrainedTokenizerFast) -> Any:
     return model.eval()
 
 
-def llava(merges: Sequence[tuple[str, str]] = MERGES, length: int = 2048) -> tuple[Any, LlavaProcessor]:
-    tokens = byte_tokenizer("<image>", merges=merges)
+def llava(
+    merges: Sequence[tuple[str, str]] = MERGES,
+    length: int = 2048,
+    *,
+    tokens: Any = None,
+    template: str = TEMPLATE.replace("IMAGE", "<image>\n"),
+) -> tuple[Any, LlavaProcessor]:
+    tokens = tokens or byte_tokenizer("<image>", merges=merges)
     size = {"height": 32, "width": 32}
     processor = LlavaProcessor(
         CLIPImageProcessor(size=size, crop_size=size, do_center_crop=False),
@@ -75,7 +112,7 @@ def llava(merges: Sequence[tuple[str, str]] = MERGES, length: int = 2048) -> tup
         patch_size=8,
         vision_feature_select_strategy="default",
         num_additional_image_tokens=1,
-        chat_template=TEMPLATE.replace("IMAGE", "<image>\n"),
+        chat_template=template,
     )
     config = LlavaConfig(
         vision_config=CLIPVisionConfig(

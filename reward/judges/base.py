@@ -21,6 +21,7 @@ __all__ = [
     "Question",
     "Usage",
     "answer_mass",
+    "answer_mass_after_blanks",
     "check_answers",
     "check_lengths",
     "check_questions",
@@ -133,11 +134,12 @@ class Judge(Protocol):
     usage: Usage
 
     def answer_distribution(self, questions: Sequence[Question], answers: Sequence[str]) -> np.ndarray:
-        """Probability that each answer is the next token.
+        """Probability that each answer is the next token, white space aside.
 
-        White space around a token does not count: "5", " 5" and "\\n5" are one answer and their probabilities are
-        added. Rows are not normalised: what is missing to 1 went to other tokens. A token that a server does not
-        list among its likeliest has probability 0 here, although it has a little.
+        "5", " 5" and "\\n5" are one answer and their probabilities are added, whether the white space is a part of the
+        token or a token of its own before it (the tokenizers of Llama, and so LLaVA-1.5, write "\u2581" and then "5").
+        Rows are not normalised: what is missing to 1 went to other tokens. A token that a server does not list among
+        its likeliest has probability 0 here, although it has a little.
 
         Args:
             questions: any number.
@@ -212,6 +214,37 @@ def answer_mass(logprobs: Mapping[str, float], answers: Sequence[str]) -> list[f
         if (text := token_text(token)) in mass:
             mass[text] += math.exp(logprob)
     return list(mass.values())
+
+
+def answer_mass_after_blanks(answer: Answer, answers: Sequence[str]) -> tuple[list[float], float]:
+    """Probability of each answer as the first of the tokens written that is not white space.
+
+    Where a token of white space was written, its probability times that of the answers after it is added.
+
+    Args:
+        answer: with log probabilities.
+        answers: tokens without white space.
+
+    Returns:
+        Probabilities of the answers; and of white space that was not written, so that nobody knows what follows it.
+
+    Example:
+        >>> answer = Answer("4", ("", "4"), ({"": math.log(0.9), "5": math.log(0.1)}, {"4": math.log(0.5)}))
+        >>> [round(mass, 4) for mass in answer_mass_after_blanks(answer, ["4", "5"])[0]]
+        [0.45, 0.1]
+    """
+    found, weight, unknown = [0.0] * len(answers), 1.0, 0.0
+    for place, (token, logprobs) in enumerate(zip(answer.tokens, answer.logprobs, strict=True)):
+        found = [have + weight * more for have, more in zip(found, answer_mass(logprobs, answers), strict=True)]
+        (white,) = answer_mass(logprobs, [""])
+        written = math.exp(logprobs.get(token, -math.inf)) if not token_text(token) else 0.0
+        if place + 1 == len(answer.tokens):
+            written = 0.0
+        unknown += weight * (white - written)
+        weight *= written
+        if not weight:
+            break
+    return found, unknown
 
 
 def check_lengths(max_new_tokens: int, top_logprobs: int) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from reward.errors import OutputError
 from reward.judges.base import Answer
+from reward.judges.chat import UnusableReply, check_answer
 
 __all__ = ["AnswerCache"]
 
@@ -37,23 +38,35 @@ class AnswerCache:
         try:
             Path(self._path).parent.mkdir(parents=True, exist_ok=True)
             self._rows = sqlite3.connect(self._path, timeout=60, check_same_thread=False, isolation_level=None)
+            self._rows.text_factory = bytes  # text that is no UTF-8 is a damaged answer, not a damaged file
             self._rows.execute("CREATE TABLE IF NOT EXISTS answers (key TEXT PRIMARY KEY, answer TEXT NOT NULL)")
         except (sqlite3.Error, OSError) as error:
             raise self._problem(error) from error
 
     def get(self, key: str) -> Answer | None:
-        """The answer kept under a key, or None."""
+        """The answer kept under a key; None where there is none, or a damaged one, which is to be asked for again."""
         try:
             row = self._rows.execute("SELECT answer FROM answers WHERE key = ?", [key]).fetchone()
         except sqlite3.Error as error:
             raise self._problem(error) from error
         if row is None:
             return None
-        kept = json.loads(row[0])
-        return Answer(**{**kept, "tokens": tuple(kept["tokens"]), "logprobs": tuple(kept["logprobs"])})
+        try:
+            kept = json.loads(row[0])
+            answer = Answer(**{**kept, "tokens": tuple(kept["tokens"]), "logprobs": tuple(kept["logprobs"])})
+            check_answer(answer)
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError, UnusableReply):
+            return None
+        return answer
 
     def put(self, key: str, answer: Answer) -> None:
-        """Keeps an answer."""
+        """Keeps an answer.
+
+        Raises:
+            UnusableReply: it is none that `get` would give back.
+            OutputError: it cannot be written.
+        """
+        check_answer(answer)
         text = json.dumps(asdict(answer), ensure_ascii=False)
         try:
             self._rows.execute("INSERT OR REPLACE INTO answers VALUES (?, ?)", [key, text])

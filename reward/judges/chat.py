@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
@@ -15,13 +16,28 @@ from reward.judges.base import Answer, Question
 if TYPE_CHECKING:
     from reward.samples import ImageLike
 
-__all__ = ["GarbledReply", "chat_messages", "data_url", "read_reply", "request_key", "retry_after"]
+__all__ = [
+    "GarbledReply",
+    "UnusableReply",
+    "chat_messages",
+    "check_answer",
+    "data_url",
+    "read_bill",
+    "read_reply",
+    "request_key",
+    "retry_after",
+]
 
 _PNG_PIXELS = 1_000_000
+_ROUNDING = 0.01  # probabilities come from half precision too: single ones and sums may be a little above 1
 
 
 class GarbledReply(Exception):
     """A reply with status 200 that holds no answer: cut off on the way, or from something in between."""
+
+
+class UnusableReply(Exception):
+    """A whole reply with values that cannot be right. The same question would get the same again."""
 
 
 def data_url(image: ImageLike) -> str:
@@ -73,21 +89,85 @@ def read_reply(completion: Any, *, top: int) -> Answer:
 
     Raises:
         GarbledReply: it holds no choice, as when half of it is missing.
+        UnusableReply: a value is not what it should be.
     """
+    # The client checks no types: it passes on what came.
     try:
         choice = completion.choices[0]
         text = choice.message.content or getattr(choice.message, "refusal", None) or ""
+    except (AttributeError, IndexError, KeyError, TypeError) as error:
+        raise GarbledReply(f"the server's reply is not a chat completion ({error})") from None
+    try:
         listed = (choice.logprobs.content or []) if top and choice.logprobs else []
-        return Answer(
+        answer = Answer(
             text=text,
             tokens=tuple(position.token for position in listed),
-            logprobs=tuple(
-                {other.token: float(other.logprob) for other in position.top_logprobs} for position in listed
-            ),
+            logprobs=tuple(_added_up(position.top_logprobs) for position in listed),
             truncated=choice.finish_reason == "length",
         )
-    except (AttributeError, IndexError, TypeError) as error:  # the client checks no types: it passes on what came
-        raise GarbledReply(f"the server's reply is not a chat completion ({error})") from None
+    except (AttributeError, TypeError, ValueError, OverflowError) as error:
+        raise UnusableReply(f"the log probabilities of the server's reply cannot be read ({error})") from None
+    check_answer(answer)
+    return answer
+
+
+def _added_up(listed: Any) -> dict[str, float]:
+    """{token text: log probability}; tokens of equal text, such as a digit and its byte, are added up."""
+    logprobs: dict[str, float] = {}
+    for other in listed:
+        _check_logprob(other.logprob)
+        lower, higher = sorted((logprobs.get(other.token, -math.inf), float(other.logprob)))
+        logprobs[other.token] = higher + math.log1p(math.exp(lower - higher)) if lower > -math.inf else higher
+    return logprobs
+
+
+def check_answer(answer: Answer) -> None:
+    """Raises UnusableReply unless an answer is one that can be read and kept.
+
+    Texts must be strings, and log probabilities numbers that are not above 0 and add up to 1 at most.
+
+    Example:
+        >>> check_answer(Answer("5", ("5",), ({"5": 1e6},)))
+        Traceback (most recent call last):
+        reward.judges.chat.UnusableReply: the server's reply has the log probability 1000000.0
+    """
+    if not isinstance(answer.text, str):
+        raise UnusableReply(f"the content of the server's reply is no text but a {type(answer.text).__name__}")
+    if len(answer.tokens) != len(answer.logprobs):
+        raise UnusableReply(
+            f"the server's reply has {len(answer.tokens)} tokens but {len(answer.logprobs)} log probabilities"
+        )
+    for token, logprobs in zip(answer.tokens, answer.logprobs, strict=True):
+        for text in (token, *logprobs):
+            if not isinstance(text, str):
+                raise UnusableReply(f"a token of the server's reply is no text but {text!r:.40}")
+        for value in logprobs.values():
+            _check_logprob(value)
+        total = math.fsum(map(math.exp, logprobs.values()))
+        if total > 1 + _ROUNDING:
+            raise UnusableReply(f"probabilities of one token in the server's reply add up to {total:.4g}")
+
+
+def _check_logprob(value: Any) -> None:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not value <= _ROUNDING:  # NaN is not, either
+        raise UnusableReply(f"the server's reply has the log probability {value!r:.40}")
+
+
+def read_bill(completion: Any) -> tuple[int, int]:
+    """Tokens read and tokens written, 0 where the server does not say.
+
+    Raises:
+        UnusableReply: a number of tokens is none.
+    """
+    usage = getattr(completion, "usage", None)
+    counts = []
+    for name in ("prompt_tokens", "completion_tokens"):
+        count = getattr(usage, name, None)
+        if count is not None and (not isinstance(count, int) or isinstance(count, bool) or count < 0):
+            raise UnusableReply(f"the server's reply has {name}={count!r:.40}")
+        counts.append(count or 0)
+    return counts[0], counts[1]
 
 
 def retry_after(headers: Mapping[str, str]) -> float:

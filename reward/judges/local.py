@@ -20,6 +20,9 @@ from reward.judges.prompts import Prompt, PromptWriter
 
 __all__ = ["LocalJudge", "load_parts"]
 
+_MOST_BLANKS = 8  # tokens of white space before an answer
+_LEFT_OUT = 1e-4  # white space that has no more probability than this, all its tokens together, is not stepped over
+
 
 def load_parts(
     source: str | os.PathLike[str],
@@ -29,11 +32,13 @@ def load_parts(
     revision: str | None,
     device: torch.device | str | None,
     dtype: torch.dtype | str | None,
+    trust_remote_code: bool = False,
 ) -> tuple[Any, Any]:
     """A model and what prepares its input, by two Auto classes of transformers; never with random weights.
 
     Args:
         kind: what the model is called in messages.
+        trust_remote_code: whether Python code in the folder may run.
 
     Raises:
         CheckpointError: nothing there, no such kind of model, or weights that do not fill the network.
@@ -43,8 +48,10 @@ def load_parts(
         device = "cuda" if torch.cuda.is_available() else "cpu"
     try:
         with ordinary_loading():
-            model, report = classes[0].from_pretrained(folder, dtype=dtype or "auto", output_loading_info=True)
-            reader = classes[1].from_pretrained(folder)
+            model, report = classes[0].from_pretrained(
+                folder, dtype=dtype or "auto", output_loading_info=True, trust_remote_code=trust_remote_code
+            )
+            reader = classes[1].from_pretrained(folder, trust_remote_code=trust_remote_code)
     except (OSError, ValueError, KeyError) as error:  # transformers' ways to say that files do not fit
         raise CheckpointError(f"{kind} {os.fspath(source)!r} cannot be loaded: {error}") from error
     if report["missing_keys"]:
@@ -104,6 +111,7 @@ class LocalJudge:
         device: torch.device | str | None = None,
         dtype: torch.dtype | str | None = None,
         batch_size: int = 16,
+        trust_remote_code: bool = False,
     ) -> LocalJudge:
         """Loads model and processor.
 
@@ -113,15 +121,26 @@ class LocalJudge:
             device: the GPU if there is one, by default.
             dtype: such as `"bfloat16"`; by default what the checkpoint is stored in.
             batch_size: see the class.
+            trust_remote_code: whether Python code that lies in the folder may run. No command does this. Files of the
+                Hub are fetched without code: for a model that brings its own, download it and give the folder.
 
         Raises:
-            CheckpointError: nothing there, no such kind of model, or weights that do not fill the network.
+            CheckpointError: nothing there, no such kind of model, code that may not run, or weights that do not fill
+                the network.
             JudgeError: see the class.
         """
         from transformers import AutoModelForImageTextToText, AutoProcessor
 
         parts = (AutoModelForImageTextToText, AutoProcessor)
-        model, processor = load_parts(source, parts, "judge", revision=revision, device=device, dtype=dtype)
+        model, processor = load_parts(
+            source,
+            parts,
+            "judge",
+            revision=revision,
+            device=device,
+            dtype=dtype,
+            trust_remote_code=trust_remote_code,
+        )
         return cls(model, processor, batch_size=batch_size, name=os.fspath(source))
 
     def __reduce__(self) -> Any:
@@ -136,6 +155,9 @@ class LocalJudge:
     def answer_distribution(self, questions: Sequence[Question], answers: Sequence[str]) -> np.ndarray:
         """Probabilities (N, len(answers)) from the whole vocabulary; see Judge.
 
+        White space before an answer is stepped over token by token, up to 8; what has less than 1e-4 of probability is
+        left out.
+
         Raises:
             JudgeError: no token reads like an answer, or some questions have unreadable images or are too long.
         """
@@ -144,10 +166,9 @@ class LocalJudge:
         ids = self._writer.answer_ids(answers)
         table = np.full((len(questions), len(answers)), np.nan)
         with self._reading(questions) as (prompts, members, failures):
-            for indices, state in self._reader.read(prompts, failures):
-                probabilities = state.logits.double().softmax(-1)
-                found = torch.stack([probabilities[:, same].sum(-1) for same in ids], dim=1).cpu().numpy()
-                for index, row in zip(indices, found, strict=True):
+            for indices, state in self._reader.read(prompts, failures, keep_cache=True):
+                found = self._answer_mass(state, ids, state.logits.new_ones(len(indices), dtype=torch.float64))
+                for index, row in zip(indices, found.cpu().numpy(), strict=True):
                     table[members[index]] = row
         return _checked(table, self._count(len(questions), members, failures))
 
@@ -171,6 +192,28 @@ class LocalJudge:
                     for member in members[index]:
                         written[member] = answer
         return _checked(written, self._count(len(questions), members, failures))
+
+    def _answer_mass(
+        self, state: State, ids: list[list[int]], weights: torch.Tensor, blanks: int = 0
+    ) -> torch.Tensor:
+        """Probability (b, answers) of what `weights` (b,) leads to and of each answer after it.
+
+        The judge may write white space as a token of its own first. Each such token is stepped over: its probability
+        times that of the answers after it.
+        """
+        probabilities = state.logits.double().softmax(-1) * weights[:, None]
+        found = torch.stack([probabilities[:, same].sum(-1) for same in ids], dim=1)
+        white = torch.tensor(self._writer.blank_ids, dtype=torch.long, device=found.device)
+        if blanks == _MOST_BLANKS or not len(white) or state.mask.shape[1] >= self._reader.limit:
+            return found
+        rising, order = probabilities[:, white].sort(dim=1)
+        rows, places = (rising.cumsum(1) > _LEFT_OUT).nonzero(as_tuple=True)
+        tokens = white[order[rows, places]]
+        for start in range(0, len(rows), self._reader.batch_size):
+            some, token = (part[start : start + self._reader.batch_size] for part in (rows, tokens))
+            longer = self._reader.branch(state, some, token)
+            found.index_add_(0, some, self._answer_mass(longer, ids, probabilities[some, token], blanks + 1))
+        return found
 
     @contextmanager
     def _reading(self, questions: Sequence[Question]) -> Iterator[tuple[list[Prompt], list[list[int]], dict[int, str]]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import logging
 from collections.abc import Iterator, Sequence
@@ -108,6 +109,12 @@ class PromptReader:
         # rows that have ended go along to the end of the batch, which a learned table of positions may not reach
         positions = None if state.positions is None else (state.positions + 1).clamp(max=self.limit - 1)
         return self._forward(tokens[:, None], mask, positions, state.cache, keep_cache=True)
+
+    def branch(self, state: State, rows: torch.Tensor, tokens: torch.Tensor) -> State:
+        """One token (n,) further in copies of the rows (n,); `state` can still be continued otherwise."""
+        cache = state.cache if can_share(state.cache) else copy.deepcopy(state.cache)  # others may grow in place
+        positions = None if state.positions is None else state.positions[..., rows, :]
+        return self.step(State(state.logits[rows], rows_of(cache, rows), state.mask[rows], positions), tokens)
 
     def _fitting(self, rows: list[tuple[int, list[int]]], failures: dict[int, str]) -> list[tuple[int, list[int]]]:
         failures.update({index: self._too_long(len(ids)) for index, ids in rows if len(ids) > self.limit})

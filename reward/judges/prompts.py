@@ -115,6 +115,13 @@ class PromptWriter:
                 found.setdefault(token_text(text), []).append(token)
         return found
 
+    @cached_property
+    def blank_ids(self) -> list[int]:
+        """Tokens of white space alone, such as the "\u2581" that the tokenizers of Llama put before a digit."""
+        blank = self._ids_of.get("", [])
+        # a number between 0 and the largest id that stands for no token reads like nothing, too
+        return [token for token in blank if self.tokenizer.convert_ids_to_tokens(token) is not None]
+
     def answer_ids(self, answers: Sequence[str]) -> list[list[int]]:
         """For each answer the ids of all tokens that read like it, white space aside.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from collections.abc import Mapping, Sequence
@@ -11,13 +12,26 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from reward.errors import ConfigError, InvalidSampleError, JudgeError
-from reward.judges.base import Answer, Question, Usage, answer_mass, check_answers, check_lengths, check_questions
+from reward.judges.base import (
+    Answer,
+    Question,
+    Usage,
+    answer_mass_after_blanks,
+    check_answers,
+    check_lengths,
+    check_questions,
+)
 from reward.judges.session import ServerSettings, Session
 from reward.optional import require
 
 __all__ = ["ServerJudge"]
 
+logger = logging.getLogger(__name__)
+
 _MOST_ALTERNATIVES = 20  # what the API allows
+_ANSWER_LENGTH = 3  # tokens: an answer, with up to two of white space before it
+# White space that was not gone on from, relative to the answers: more than the first is told, than the second an error.
+_SOME, _MUCH = 0.01, 0.1
 
 
 class ServerJudge:
@@ -32,6 +46,11 @@ class ServerJudge:
     listed gets probability 0: it has at most that of the last one listed for each of its spellings, and 0 is
     the one choice that invents nothing and keeps rows at or below 1. What is missing to 1 shows how much is unknown.
 
+    For a distribution the server writes three tokens. Where white space comes first as a token of its own, the answers
+    after it are read with its probability. White space that the server finds likely but does not write cannot be gone
+    on from: what answers might follow it is missing. If that is more than 1 % of the answers found, a warning says so;
+    if it is more than 10 %, the question fails.
+
     The API key is read from the environment when the connection is opened. Only the client holds it: it is in no log,
     message, pickle or cache file.
 
@@ -40,9 +59,10 @@ class ServerJudge:
         base_url: such as `"http://localhost:8000/v1"`; None is OpenAI's own, or `OPENAI_BASE_URL`.
         api_key_env: name of the environment variable that holds the key. It may be unset for a server of your own.
         concurrency: most requests at a time.
-        timeout: seconds until a request is given up and retried.
+        timeout: seconds until a request that has not been answered in full is given up and retried.
         retries: how often a request is tried again.
-        cache: file to keep answers in (SQLite, made if absent); None keeps none.
+        cache: file to keep answers in (SQLite, made if absent); None keeps none. Answers belong to the server's address,
+            the model and the settings of the request.
         prices: price of a million tokens read and of a million written, for `usage.cost`.
         top_logprobs: alternatives to ask for, where a server allows fewer than 20.
         extra_body: further fields of each request, such as `{"chat_template_kwargs": {"enable_thinking": False}}`.
@@ -128,14 +148,14 @@ class ServerJudge:
         """
         session = self._open(questions)
         check_answers(answers)
-        found = session.loop.run(session.ask_all(questions, max_tokens=1, top=self.top_logprobs))
+        found = session.loop.run(session.ask_all(questions, max_tokens=_ANSWER_LENGTH, top=self.top_logprobs))
         return _table(*found, answers)
 
     async def adistribution(self, questions: Sequence[Question], answers: Sequence[str]) -> np.ndarray:
         """`answer_distribution` to be awaited, in any event loop, which goes on meanwhile."""
         session = self._open(questions)
         check_answers(answers)
-        found = await session.loop.arun(session.ask_all(questions, max_tokens=1, top=self.top_logprobs))
+        found = await session.loop.arun(session.ask_all(questions, max_tokens=_ANSWER_LENGTH, top=self.top_logprobs))
         return _table(*found, answers)
 
     def generate(
@@ -196,9 +216,28 @@ def _all(answers: list[Answer | None], failures: dict[int, str]) -> list[Answer]
 
 def _table(found: list[Answer | None], failures: dict[int, str], answers: Sequence[str]) -> np.ndarray:
     table = np.full((len(found), len(answers)), np.nan)
+    failures, unsure = dict(failures), []
     for row, answer in enumerate(found):
-        if answer is not None:
-            table[row] = answer_mass(answer.logprobs[0], answers)
+        if answer is None:
+            continue
+        masses, unknown = answer_mass_after_blanks(answer, answers)
+        if unknown > max(_MUCH * sum(masses), _SOME):
+            failures[row] = (
+                f"the server gave white space a probability of {unknown:.2g} and did not go on from it, and gave the "
+                f"answers {sum(masses):.2g} in all; a model on this machine goes on from all white space"
+            )
+        else:
+            table[row] = masses
+            if unknown > _SOME * sum(masses):
+                unsure.append(unknown)
+    if unsure:
+        logger.warning(
+            "%d of %d distributions leave out what follows white space that the server did not write, which had a "
+            "probability of up to %.2g.",
+            len(unsure),
+            len(found),
+            max(unsure),
+        )
     if failures:
         raise JudgeError.of(failures, table)
     return table

@@ -14,7 +14,16 @@ from reward.errors import ImageError, JudgeError
 from reward.judges.background import BackgroundLoop
 from reward.judges.base import Answer, Question, Usage
 from reward.judges.cache import AnswerCache
-from reward.judges.chat import GarbledReply, chat_messages, data_url, read_reply, request_key, retry_after
+from reward.judges.chat import (
+    GarbledReply,
+    UnusableReply,
+    chat_messages,
+    data_url,
+    read_bill,
+    read_reply,
+    request_key,
+    retry_after,
+)
 from reward.judges.distinct import image_keys
 
 __all__ = ["ServerSettings", "Session"]
@@ -64,6 +73,8 @@ class Session:
     def __init__(self, settings: ServerSettings, cache: str | os.PathLike[str] | None, usage: Usage) -> None:
         import openai
 
+        from reward.judges.limited import LimitedClient
+
         self.pid = os.getpid()
         self.settings, self.usage = settings, usage
         self._cache = AnswerCache(cache) if cache is not None else None
@@ -72,6 +83,7 @@ class Session:
             base_url=settings.base_url,
             timeout=settings.timeout,
             max_retries=0,  # ours also cover garbled replies, and stop when the server is down for all
+            http_client=LimitedClient(),
         )
         self.loop = BackgroundLoop()
         self._free = asyncio.Semaphore(settings.concurrency)
@@ -95,7 +107,13 @@ class Session:
             OutputError: the cache cannot be written.
         """
         keys, failures = await asyncio.to_thread(image_keys, questions)
-        body = {"model": self.settings.model, "max_tokens": max_tokens, "top": top, **self.settings.extra_body}
+        body = {
+            "server": str(self._client.base_url),
+            "model": self.settings.model,
+            "max_tokens": max_tokens,
+            "top": top,
+            "extra": self.settings.extra_body,
+        }
         distinct: dict[str, list[int]] = {}
         for row, question in enumerate(questions):
             if row not in failures:
@@ -129,7 +147,8 @@ class Session:
     ) -> Answer:
         """An answer from the cache, from another call that is asking the same just now, or from the server."""
         while True:
-            if self._cache is not None and (kept := self._cache.get(key)) is not None:
+            kept = self._cache.get(key) if self._cache is not None else None
+            if kept is not None and (kept.logprobs or not top):
                 self.usage.cached += 1
                 return kept
             if (twin := self._asking.get(key)) is None:
@@ -170,13 +189,19 @@ class Session:
         for attempt in range(self.settings.retries + 1):
             problem: Exception
             try:
-                async with self._free:
-                    completion = await self._client.chat.completions.create(**request)
-                answer = read_reply(completion, top=top)
-            except (openai.APIError, GarbledReply, ValueError) as error:  # ValueError: JSON that ends too early
+                async with self._free:  # the client's own time limit is for each part of a reply
+                    completion = await asyncio.wait_for(
+                        self._client.chat.completions.create(**request), self.settings.timeout
+                    )
+                answer, (read, written) = read_reply(completion, top=top), read_bill(completion)
+            except UnusableReply as error:
+                raise _Refused(str(error)) from None
+            except asyncio.TimeoutError:
+                problem = GarbledReply(f"no answer within {self.settings.timeout:g} s")
+            except (openai.APIError, GarbledReply, ValueError, RecursionError) as error:  # the last two: broken JSON
                 problem = error
             else:
-                self._book(completion)
+                self._book(read, written)
                 if top and not answer.logprobs:
                     raise _Refused(
                         "the server gave no log probabilities; start it with them (vLLM: --max-logprobs 20), or use a "
@@ -238,19 +263,17 @@ class Session:
         import openai
 
         text = str(problem)
-        if isinstance(problem, openai.APITimeoutError):
-            text = f"no answer within {self.settings.timeout:g} s"
-        elif isinstance(problem, openai.APIConnectionError):
+        if isinstance(problem, openai.APIConnectionError):
             text = f"no connection ({problem.__cause__ or problem})"
         elif not isinstance(problem, openai.APIError | GarbledReply):
             text = f"the reply is cut off ({problem})"
         if key := self.settings.key():
             text = text.replace(key, "***")
-        return " ".join(text.split())[:300]
+        # a server must not write to the terminal: no control characters, and none that turn the text around
+        shown = "".join(character if character.isprintable() else " " for character in text)
+        return " ".join(shown.split())[:300]
 
-    def _book(self, completion: Any) -> None:
-        tokens = getattr(completion, "usage", None)
-        read, written = getattr(tokens, "prompt_tokens", None) or 0, getattr(tokens, "completion_tokens", None) or 0
+    def _book(self, read: int, written: int) -> None:
         self.usage.answered += 1
         self.usage.input_tokens += read
         self.usage.output_tokens += written

@@ -107,12 +107,15 @@ def test_mass_of_an_answer_is_that_of_its_spellings(logprobs: dict[str, float]) 
     assert two == pytest.approx(sum(math.exp(value) for token, value in logprobs.items() if bare[token] == "2"))
 
 
+_TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
+_POSITIONS = st.tuples(_TEXTS, st.dictionaries(st.sampled_from(["a", " b", "ß"]), st.floats(-50, -2)))
 _ANSWERS = st.builds(
-    Answer,
-    text=st.text(st.characters(exclude_categories=["Cs"])),
-    tokens=st.lists(st.text(st.characters(exclude_categories=["Cs"])), max_size=3).map(tuple),
-    logprobs=st.lists(st.dictionaries(st.sampled_from(["a", " b", "ß"]), st.floats(-50, 0)), max_size=3).map(tuple),
-    truncated=st.booleans(),
+    lambda text, positions, truncated: Answer(text, *zip(*positions, strict=True), truncated=truncated)
+    if positions
+    else Answer(text, truncated=truncated),
+    _TEXTS,
+    st.lists(_POSITIONS, max_size=3),
+    st.booleans(),
 )
 
 

@@ -34,7 +34,7 @@ MAKERS = {"llava": toy_judges.llava, "qwen2-vl": toy_judges.qwen2_vl}
 
 @pytest.fixture(scope="module", params=MAKERS)
 def parts(request: pytest.FixtureRequest) -> tuple[Any, Any]:
-    return MAKERS[request.param]()
+    return toy_judges.without_blanks(*MAKERS[request.param]())
 
 
 def questions() -> list[Question]:
@@ -298,6 +298,7 @@ def test_a_cache_with_a_window_is_not_shared() -> None:
     model = toy_judges.ready(
         LlavaForConditionalGeneration(LlavaConfig(text_config=window, **settings)), processor.tokenizer
     )
+    toy_judges.without_blanks(model, processor)
     judge = LocalJudge(model, processor)
     asked = questions()
     expected = np.stack([plain_pass(model, processor, question) for question in asked])

@@ -17,7 +17,7 @@ from reward.errors import ConfigError, InvalidSampleError, JudgeError, OutputErr
 from reward.judges import Judge, Question, ServerJudge
 from reward.judges.local import LocalJudge
 from tests.loopback_judge import LoopbackJudge, loopback_judge
-from tests.toy_judges import llava, pictures
+from tests.toy_judges import llava, pictures, without_blanks
 
 ANSWERS = list("12345")
 RUBRIC = "Rate how well the caption fits, from 1 to 5.\nCaption: "
@@ -29,7 +29,7 @@ def model() -> tuple[Any, Any]:
     model, processor = llava()
     digits = processor.tokenizer.convert_tokens_to_ids([*ANSWERS, *(f"Ġ{digit}" for digit in ANSWERS)])
     model.lm_head.weight.data[digits] *= 4  # so that some digits are among the likeliest 20 tokens, and some are not
-    return model, processor
+    return without_blanks(model, processor)
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ def test_a_rerun_costs_no_calls(server: LoopbackJudge, tmp_path: Path) -> None:
     assert calls == len(questions()) == first.usage.answered
     read, written = first.usage.input_tokens, first.usage.output_tokens
     assert read > 100 * calls
-    assert written == calls
+    assert written == 3 * calls
     assert first.usage.cost == pytest.approx((2.0 * read + 8.0 * written) / 1e6)
     first.close()
     again = judge_at(server, cache=cache, prices=(2.0, 8.0))

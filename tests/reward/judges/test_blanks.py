@@ -1,0 +1,157 @@
+"""White space as a token of its own before an answer, as Llama's tokenizers write it, is stepped over exactly."""
+
+from __future__ import annotations
+
+import logging
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from reward import CaptionSample
+from reward.errors import JudgeError
+from reward.judges import Answer, LocalJudge, Question, ScriptedJudge, ServerJudge
+from reward.judges.base import answer_mass_after_blanks
+from reward.metrics.caparena.pairwise import CaptionPair, PairwiseJudge
+from reward.metrics.fleur.scorer import FleurScorer
+from reward.metrics.harmoniceval.aggregate import aggregate
+from reward.metrics.harmoniceval.scorer import HarmonicScorer
+from tests.loopback_judge import loopback_judge
+from tests.rating_judges import blank_first_llava
+from tests.toy_judges import pictures
+
+RATINGS = list("12345")
+MOSTLY, OFTEN, SELDOM, HARDLY = 3.0, 0.2, 0.0, -0.7  # how strongly the judge begins with a blank
+
+
+def questions() -> list[Question]:
+    return [Question(f"Rate this: {text}", image=pictures(2)[at % 2]) for at, text in enumerate(("A dog.", "Two stars"))]
+
+
+def by_hand(model: Any, processor: Any, question: Question) -> tuple[np.ndarray, float]:
+    """Probabilities of the ratings over all paths with up to two blanks, one plain forward pass each; P(blank)."""
+    tokenizer = processor.tokenizer
+    turns = [{"role": role, "content": [{"type": "text", "text": text}]} for role, text in question.turns()]
+    turns[-1]["content"].insert(0, {"type": "image"})  # type: ignore[attr-defined]
+    prompt = processor.apply_chat_template(turns, add_generation_prompt=True)
+    inputs = processor(images=question.image, text=prompt, return_tensors="pt")
+    blanks = [tokenizer.convert_tokens_to_ids(token) for token in ("▁", "▁▁", "<0x09>", "<0x0A>", "<0x20>")]
+    digits = [[tokenizer.convert_tokens_to_ids(name) for name in (digit, f"<0x3{digit}>")] for digit in RATINGS]
+
+    def walk(written: list[int], weight: float) -> np.ndarray:
+        ids = torch.cat([inputs["input_ids"], torch.tensor([written], dtype=torch.long)], dim=1)
+        with torch.inference_mode():
+            logits = model(input_ids=ids, pixel_values=inputs["pixel_values"]).logits[0, -1]
+        row = logits.double().softmax(-1)
+        if not written:
+            first.extend(row[blanks].tolist())
+        found = weight * np.array([float(row[same].sum()) for same in digits])
+        for blank in blanks:
+            if len(written) < 2 and weight * row[blank] > 1e-6:
+                found += walk([*written, blank], weight * float(row[blank]))
+        return found
+
+    first: list[float] = []
+    return walk([], 1.0), sum(first)
+
+
+@pytest.mark.parametrize(("strength", "least", "most"), [(MOSTLY, 0.9, 1.0), (OFTEN, 0.2, 0.9), (SELDOM, 0.02, 0.5), (HARDLY, 0.001, 0.1)])
+def test_paths_with_and_without_the_blank_are_added(strength: float, least: float, most: float) -> None:
+    model, processor = blank_first_llava(strength=strength)
+    expected, blank = zip(*(by_hand(model, processor, question) for question in questions()), strict=True)
+    assert all(least < one < most for one in blank)
+    judge = LocalJudge(model, processor)
+    np.testing.assert_allclose(judge.answer_distribution(questions(), RATINGS), expected, atol=3e-4)
+    one_by_one = [judge.answer_distribution([question], RATINGS)[0] for question in questions()]
+    np.testing.assert_allclose(one_by_one, expected, atol=3e-4)
+
+
+def test_a_cache_that_cannot_be_shared_is_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, processor = blank_first_llava(strength=MOSTLY)
+    expected = LocalJudge(model, processor).answer_distribution(questions(), RATINGS)
+    monkeypatch.setattr("reward.judges.prefixes.can_share", lambda cache: False)
+    given = LocalJudge(model, processor).answer_distribution(questions(), RATINGS)
+    np.testing.assert_allclose(given, expected, atol=1e-5)
+
+
+def test_the_judge_of_the_papers_rates_with_harmoniceval() -> None:
+    model, processor = blank_first_llava(strength=MOSTLY)
+    scorer = HarmonicScorer(LocalJudge(model, processor))
+    sample = CaptionSample("A dog runs.", pictures(1)[0])
+    prompt = scorer.prompt.question("correctness", "captioning", sample.candidate)
+    masses, _ = by_hand(model, processor, Question(prompt, sample.image, system=scorer.prompt.system))
+    table = scorer.score([sample])
+    assert table.column("correctness")[0] == pytest.approx(aggregate([masses]).scores[0], abs=1e-3)
+
+
+def test_a_server_gives_what_the_model_itself_gives(caplog: pytest.LogCaptureFixture) -> None:
+    model, processor = blank_first_llava(strength=MOSTLY)
+    exact = LocalJudge(model, processor).answer_distribution(questions(), RATINGS)
+    with loopback_judge(model, processor) as server:
+        judge = ServerJudge("tiny", server.endpoint)
+        np.testing.assert_allclose(judge.answer_distribution(questions(), RATINGS), exact, atol=2e-3)
+        assert len(server.requests) == len(questions()), "one request a question"
+        sample = CaptionSample("A dog runs.", pictures(1)[0])
+        there = HarmonicScorer(judge).score([sample]).scores
+    assert there == pytest.approx(HarmonicScorer(LocalJudge(model, processor)).score([sample]).scores, abs=0.02)
+    assert "leave out" not in caplog.text
+
+
+def test_a_server_says_what_it_cannot_know(caplog: pytest.LogCaptureFixture) -> None:
+    model, processor = blank_first_llava(strength=HARDLY)
+    with loopback_judge(model, processor) as server, caplog.at_level(logging.WARNING):
+        ServerJudge("tiny", server.endpoint).answer_distribution(questions(), RATINGS)
+    assert "distributions leave out what follows white space that the server did not write" in caplog.text
+
+
+def test_a_likely_blank_that_a_server_does_not_write_is_an_error_of_the_row() -> None:
+    model, processor = blank_first_llava(strength=OFTEN)
+    with loopback_judge(model, processor) as server:
+        with pytest.raises(JudgeError, match=r"white space a probability of 0\.\d+ and did not go on") as caught:
+            ServerJudge("tiny", server.endpoint).answer_distribution(questions(), RATINGS)
+    assert sorted(caught.value.failures) == [0, 1]
+    assert np.isnan(caught.value.results).all()
+
+
+def test_captions_are_compared_without_reasons() -> None:
+    model, processor = blank_first_llava(strength=MOSTLY)
+    pair = CaptionPair("A dog.", "A red star.", Image.new("RGB", (32, 32)))
+    judge = PairwiseJudge(LocalJudge(model, processor), reasons=False)
+    verdict = judge.compare([pair])[0]
+    assert verdict.a_first is not None
+    text = judge.prompt.text(pair.a, pair.b, reasons=False)
+    masses, _ = by_hand(model, processor, Question(text, pair.image, system=judge.prompt.system))
+    assert verdict.a_first.first / verdict.a_first.second == pytest.approx(masses[0] / masses[1], rel=1e-2)
+
+
+def listed(**probabilities: float) -> dict[str, float]:
+    return {{"blank": "", "line": "\n"}.get(token, token[-1]): math.log(value) for token, value in probabilities.items()}
+
+
+@pytest.mark.parametrize(
+    ("tokens", "positions", "expected", "unknown"),
+    [
+        (("4",), [listed(_4=0.6, _5=0.4)], [0.6, 0.4], 0),
+        (("", "4"), [listed(blank=0.97, _5=0.03), listed(_4=1.0)], [0.97, 0.03], 0),
+        (("", "\n", "4"), [listed(blank=0.9), listed(line=0.5, _5=0.5), listed(_4=0.8)], [0.36, 0.45], 0),
+        (("4", ""), [listed(_4=0.6, blank=0.3), listed(blank=1.0)], [0.6, 0], 0.3),
+        (("", ""), [listed(blank=0.9, _4=0.1), listed(blank=0.7, _5=0.3)], [0.1, 0.27], 0.63),
+        (("",), [listed(blank=1.0)], [0, 0], 1.0),
+    ],
+)
+def test_what_is_read_from_written_tokens(
+    tokens: tuple[str, ...], positions: list[dict[str, float]], expected: list[float], unknown: float
+) -> None:
+    found = answer_mass_after_blanks(Answer("", tokens, tuple(positions)), ["4", "5"])
+    assert found[0] == pytest.approx(expected)
+    assert found[1] == pytest.approx(unknown)
+
+
+def test_fleur_reads_the_digits_after_a_blank() -> None:
+    tokens = ("▁", "0", ".", "8", "5", "</s>")
+    logs = ({"▁": math.log(0.97)}, {"0": 0.0}, {".": 0.0}, {"8": 0.0}, {"5": 0.0}, {"</s>": 0.0})
+    scorer = FleurScorer(ScriptedJudge(lambda question: Answer("0.85", tokens, logs)))
+    assert scorer.score([CaptionSample("A.", pictures(1)[0])]).scores[0] == pytest.approx([0.85, 0.85])
