@@ -80,7 +80,7 @@ class RowMaker:
         prompt = self.fleur if kind == "fleur" else self.harmonic
         shown = prompt is self.fleur or self.harmonic.sees_image(kind)
         text = self.fleur.question(caption) if prompt is self.fleur else self.harmonic.question(kind, TASK, caption)
-        question = Question(text, image=self.image_token if shown else None, system=prompt.system)
+        question = Question(text, image=self.image_token if shown else None, system=prompt.system or None)
         return self.writer.text(question).replace(self.image_token, self.image_token * self.image_tokens), shown
 
     def row(self, kind: str, candidate: Candidate, scene: Scene, rng: random.Random) -> Row:

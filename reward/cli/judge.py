@@ -24,6 +24,13 @@ class JudgeMetric(str, Enum):
     harmoniceval = "harmoniceval"
 
 
+class SecondDecimal(str, Enum):
+    """How FLEUR smooths an answer with one decimal."""
+
+    always = "always"
+    written = "written"
+
+
 class Task(str, Enum):
     """The tasks of HarmonicEval that need nothing but image and text."""
 
@@ -52,6 +59,13 @@ def judge(
     no_references: Annotated[
         bool, typer.Option("--no-references", help="fleur: do not show the judge references, even where there are any.")
     ] = False,
+    second_decimal: Annotated[
+        SecondDecimal | None,
+        typer.Option(
+            help="fleur: for an answer such as 0.8, add what the judge thought of as second decimal (always, the "
+            "default), or only smooth second decimals that it wrote, as the authors do (written)."
+        ),
+    ] = None,
     gamma: Annotated[
         float | None,
         typer.Option(
@@ -82,6 +96,13 @@ def judge(
     references_column: options.ReferencesColumn = None,
     image_root: options.ImageRoot = None,
     prefix: options.Prefix = "",
+    pad_images: Annotated[
+        bool,
+        typer.Option(
+            "--pad-images",
+            help="Pad images to squares, as FLEUR's authors do; by default the model's own processor may cut off sides.",
+        ),
+    ] = False,
     batch_size: judge_options.BatchSize = None,
     revision: options.Revision = None,
     device: options.Device = None,
@@ -112,7 +133,7 @@ def judge(
 
     Stopped or killed, the same command goes on where it was. With --cache no question is ever paid for twice.
     """
-    settings = _settings(metric, no_references=no_references, gamma=gamma, task=task)
+    settings = _settings(metric, no_references=no_references, second_decimal=second_decimal, gamma=gamma, task=task)
     asking = judge_options.make_judge(
         judge,
         server=server,
@@ -129,7 +150,7 @@ def judge(
         from reward.registry import metric_spec
         from reward.scoring.dataset import score_dataset
 
-        scorer: JudgedScorer = metric_spec(metric.value).scorer_class()(asking, prompt=prompt, **settings)
+        scorer: JudgedScorer = metric_spec(metric.value).scorer_class()(asking, prompt=prompt, pad_images=pad_images, **settings)
         return score_dataset(
             data,
             scorer,
@@ -154,7 +175,14 @@ def judge(
             typer.echo(judge_options.usage_line(asking.usage), err=True)
 
 
-def _settings(metric: JudgeMetric, *, no_references: bool, gamma: float | None, task: Task | None) -> dict[str, Any]:
+def _settings(
+    metric: JudgeMetric,
+    *,
+    no_references: bool,
+    second_decimal: SecondDecimal | None,
+    gamma: float | None,
+    task: Task | None,
+) -> dict[str, Any]:
     """Settings of the scorer; an option of the other metric is refused.
 
     Raises:
@@ -164,7 +192,10 @@ def _settings(metric: JudgeMetric, *, no_references: bool, gamma: float | None, 
         for name, value in (("--gamma", gamma), ("--task", task)):
             if value is not None:
                 raise typer.BadParameter("is for --metric harmoniceval", param_hint=name)
-        return {"use_references": not no_references}
+        second = {} if second_decimal is None else {"second_decimal": second_decimal.value}
+        return {"use_references": not no_references, **second}
+    if second_decimal is not None:
+        raise typer.BadParameter("is for --metric fleur", param_hint="--second-decimal")
     if no_references:
         raise typer.BadParameter("is for --metric fleur; harmoniceval never shows them", param_hint="--no-references")
     given = {"gamma": gamma, "task": None if task is None else task.value}

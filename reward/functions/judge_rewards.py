@@ -58,6 +58,7 @@ class FleurReward(_JudgeReward):
         use_references: False never shows references to the judge; by default they are shown where there are any
             (RefFLEUR).
         prompt: the wording, see `FleurScorer`.
+        second_decimal, pad_images: see `FleurScorer`.
         options: further arguments of `MetricReward`: name, image_column, references_column, on_error, batch_size,
             revision, device, dtype.
 
@@ -76,9 +77,13 @@ class FleurReward(_JudgeReward):
         *,
         use_references: bool | None = None,
         prompt: Any = None,
+        second_decimal: str | None = None,
+        pad_images: bool | None = None,
         **options: Any,
     ) -> None:
-        super().__init__("fleur", judge, weights, {"use_references": use_references, "prompt": prompt}, options)
+        settings = {"use_references": use_references, "prompt": prompt}
+        settings |= {"second_decimal": second_decimal, "pad_images": pad_images}
+        super().__init__("fleur", judge, weights, settings, options)
 
 
 class HarmonicReward(_JudgeReward):
@@ -93,7 +98,7 @@ class HarmonicReward(_JudgeReward):
             which has weights of its own for the criteria.
         gamma: from 0 to 1, 0.75 by default; 1 weighs the criteria alike in `overall`, 0.5 by inverse variance.
         task: "captioning" (the default) or "referring".
-        prompt: the wording, see `HarmonicScorer`.
+        prompt, pad_images: see `HarmonicScorer`.
         options: further arguments of `MetricReward`: name, image_column, on_error, batch_size, revision, device, dtype.
 
     Raises:
@@ -113,9 +118,10 @@ class HarmonicReward(_JudgeReward):
         gamma: float | None = None,
         task: str | None = None,
         prompt: Any = None,
+        pad_images: bool | None = None,
         **options: Any,
     ) -> None:
-        settings = {"gamma": gamma, "task": task, "prompt": prompt}
+        settings = {"gamma": gamma, "task": task, "prompt": prompt, "pad_images": pad_images}
         super().__init__("harmoniceval", judge, weights, settings, options)
 
     def _check_scorer(self, scorer: Any) -> None:

@@ -132,7 +132,7 @@ def check_answer(answer: Answer) -> None:
         reward.judges.chat.UnusableReply: the server's reply has the log probability 1000000.0
     """
     if not isinstance(answer.text, str):
-        raise UnusableReply(f"the content of the server's reply is no text but a {type(answer.text).__name__}")
+        raise UnusableReply(f"the content of the server's reply must be text, got {type(answer.text).__name__}")
     if len(answer.tokens) != len(answer.logprobs):
         raise UnusableReply(
             f"the server's reply has {len(answer.tokens)} tokens but {len(answer.logprobs)} log probabilities"
@@ -140,7 +140,7 @@ def check_answer(answer: Answer) -> None:
     for token, logprobs in zip(answer.tokens, answer.logprobs, strict=True):
         for text in (token, *logprobs):
             if not isinstance(text, str):
-                raise UnusableReply(f"a token of the server's reply is no text but {text!r:.40}")
+                raise UnusableReply(f"a token of the server's reply must be text, got {text!r:.40}")
         for value in logprobs.values():
             _check_logprob(value)
         total = math.fsum(map(math.exp, logprobs.values()))

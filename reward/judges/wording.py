@@ -10,24 +10,49 @@ from typing import Any
 
 from reward.errors import ConfigError
 
-__all__ = ["check_places", "check_text", "fill", "read_wording"]
+__all__ = ["check_fields", "check_places", "check_quote", "check_text", "fill", "read_wording"]
+
+_LARGEST = 1_000_000  # bytes; the wordings that ship have 4,000 at most
 
 
 def read_wording(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Reads a wording: a YAML (or JSON) file that holds one mapping.
 
     Raises:
-        ConfigError: no such file, not YAML, or something else than a mapping with string keys.
+        ConfigError: no such file, a device or a pipe, larger than 1 MB, not YAML, or something else than a mapping
+            with string keys.
     """
     import yaml  # type: ignore[import-untyped]  # its stubs are a package of their own
 
     try:
-        values = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError) as error:  # ValueError: not UTF-8
+        if Path(path).exists() and not Path(path).is_file():
+            raise ConfigError(f"prompt file {os.fspath(path)!r} is no regular file; give a YAML file")
+        with Path(path).open("rb") as file:
+            content = file.read(_LARGEST + 1)
+        if len(content) > _LARGEST:
+            raise ConfigError(f"prompt file {os.fspath(path)!r} is larger than {_LARGEST:,} bytes; give a YAML file")
+        values = yaml.safe_load(content.decode())
+    except ConfigError:
+        raise
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:  # ValueError: not UTF-8
         raise ConfigError(f"prompt file {os.fspath(path)!r} cannot be read: {error}") from error
     if not isinstance(values, dict) or not all(isinstance(name, str) for name in values):
         raise ConfigError(f"prompt file {os.fspath(path)!r} must hold a mapping of names, got {type(values).__name__}")
     return values
+
+
+def check_fields(values: Any, what: str, names: Sequence[str], *, optional: Sequence[str] = ()) -> None:
+    """Raises ConfigError unless `values` is a mapping with all names and no others; `optional` ones may be left out."""
+    found = sorted(map(str, values)) if isinstance(values, dict) else None
+    if found is None or not set(names) - set(optional) <= set(found) <= set(names):
+        got = ", ".join(map(str, values)) if isinstance(values, dict) else f"{values!r:.80}"
+        raise ConfigError(f"{what} must hold the fields {', '.join(names)}, and no others; got {got or 'nothing'}")
+
+
+def check_quote(value: Any) -> None:
+    """Raises ConfigError unless the field `quote` is true or false."""
+    if not isinstance(value, bool):
+        raise ConfigError(f"prompt field 'quote' must be true or false, got {value!r:.80}")
 
 
 def check_text(value: Any, name: str) -> None:

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from reward.checkpoints import CONFIG_FILE, read_config, save_checkpoint
-from reward.errors import CheckpointError, JudgeError
+from reward.errors import CheckpointError, ImageError, JudgeError
 from reward.judges.base import Judge
+from reward.judges.padding import pad_to_square
 from reward.metrics.base import MetricSpec
 from reward.samples import CaptionSample, check_samples
 from reward.scores import ScoreTable
@@ -55,12 +56,13 @@ class JudgedScorer(ABC):
         judge: the model that is asked.
         max_characters: most characters of a candidate that the judge sees; references together get twice as many.
             What is longer is cut and flagged in `ScoreTable.truncated`.
+        pad_images: whether images are padded to squares before the judge sees them.
     """
 
     spec: MetricSpec
     use_references = False  # whether the judge sees references
 
-    def __init__(self, judge: Judge, *, max_characters: int = 4000) -> None:
+    def __init__(self, judge: Judge, *, max_characters: int = 4000, pad_images: bool = False) -> None:
         if not isinstance(judge, Judge):
             name = type(self).__name__
             raise TypeError(
@@ -71,6 +73,8 @@ class JudgedScorer(ABC):
             raise ValueError(f"max_characters must be at least 1, got {max_characters}")
         self.judge = judge
         self.max_characters = max_characters
+        self.pad_images = pad_images
+        self._padded: tuple[Any, Any] = (None, None)  # the last image, and it padded: captions of one come together
         self._origin: dict[str, Any] | None = None  # where from_pretrained found the judge
 
     @classmethod
@@ -136,7 +140,7 @@ class JudgedScorer(ABC):
         but given as an object, a server say, the judge must be given again.
         """
         config = {"metric": self.spec.name, "judge": self._origin, **self._saved_settings()}
-        config["max_characters"] = self.max_characters
+        config |= {"max_characters": self.max_characters, "pad_images": self.pad_images}
         card = (
             f"# {self.spec.name}\n\nPrompt and settings of a metric that asks a judge: {self.judge.name}. There are no "
             f"weights here.\n\nSource: {self.spec.paper}.\n"
@@ -151,6 +155,7 @@ class JudgedScorer(ABC):
 
         judge = fingerprint_source(self.judge.name)  # of the files, if it is a folder
         settings = {"judge": judge, "max_characters": self.max_characters, **self._saved_settings()}
+        settings["pad_images"] = self.pad_images
         digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
         return f"{self.judge.name} {digest[:16]}"
 
@@ -221,7 +226,17 @@ class JudgedScorer(ABC):
         return order, errors
 
     def _asked(self, sample: CaptionSample) -> Asked:
-        return Asked(sample, self.max_characters, use_references=self.use_references)
+        asked = Asked(sample, self.max_characters, use_references=self.use_references)
+        if self.pad_images and asked.image is not None:
+            image, padded = self._padded
+            if image is not asked.image:
+                try:
+                    padded = pad_to_square(asked.image)
+                except ImageError:  # the judge says so, for this sample
+                    return asked
+                self._padded = asked.image, padded
+            asked.image = padded
+        return asked
 
     @abstractmethod
     def _rate(self, asked: list[Asked], contexts: list[Any]) -> list[Any]:

@@ -122,7 +122,7 @@ class PairwiseJudge:
 
     def _question(self, pair: CaptionPair, first: str, second: str) -> Question:
         text = self.prompt.text(first, second, pair.references, reasons=self.reasons)
-        return Question(text, image=pair.image, system=self.prompt.system)
+        return Question(text, image=pair.image, system=self.prompt.system or None)
 
     def _opinions(self, questions: Sequence[Question]) -> list[Opinion | _Problem]:
         failures: dict[int, str] = {}

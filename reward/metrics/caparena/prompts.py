@@ -11,7 +11,7 @@ from typing import Any
 
 from reward.errors import ConfigError
 from reward.judges.quoting import quoted
-from reward.judges.wording import check_places, check_text, fill, read_wording
+from reward.judges.wording import check_fields, check_places, check_quote, check_text, fill, read_wording
 
 __all__ = ["PairPrompt"]
 
@@ -28,13 +28,15 @@ class PairPrompt:
 
     Args:
         version: name of this wording; it is written into results, and results of two versions are not mixed.
-        system: guidelines.
+        system: guidelines; empty for no system message.
         reference: how references are introduced; holds `{reference}` once. Left out where there is none.
         captions: holds `{first}` and `{second}` once each.
         ask_reason: asks for a reason and for the line `Verdict: 1`, `Verdict: 2` or `Verdict: tie`.
         ask_answer: asks for one of `answers` and nothing else.
         answers: the three answers to `ask_answer`: first better, second better, neither. Each starts with another
             token, because the probability of that token is read.
+        quote: whether captions and references are quoted. Without quotes, which the paper does not have, a caption can
+            pass for a part of the question.
 
     Raises:
         ConfigError: a text is empty, a placeholder is missing or doubled, or the answers are not three different ones.
@@ -57,6 +59,7 @@ class PairPrompt:
     ask_reason: str
     ask_answer: str
     answers: tuple[str, str, str]
+    quote: bool = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "answers", tuple(self.answers))
@@ -65,9 +68,11 @@ class PairPrompt:
             if field.name == "answers":
                 if len(set(value)) != 3 or len(value) != 3 or not all(isinstance(a, str) and a.strip() for a in value):
                     raise ConfigError(f"prompt field 'answers' must hold three different texts, got {list(value)!r}")
+            elif field.name == "quote":
+                check_quote(value)
             elif field.name in _PLACES:
                 check_places(value, field.name, *_PLACES[field.name])
-            else:
+            elif field.name != "system" or value != "":
                 check_text(value, field.name)
 
     @classmethod
@@ -83,11 +88,7 @@ class PairPrompt:
             ConfigError: unreadable, not a mapping, unknown or missing fields, or a field that will not do.
         """
         values = read_wording(path)
-        names = [field.name for field in fields(cls)]
-        if sorted(values) != sorted(names):
-            raise ConfigError(
-                f"prompt file {path} must hold the fields {', '.join(names)} and no others; it has {', '.join(values)}"
-            )
+        check_fields(values, f"prompt file {path}", [field.name for field in fields(cls)], optional=["quote"])
         if not isinstance(values["answers"], list):
             raise ConfigError(f"prompt file {path}: 'answers' must be a list of three texts, got {values['answers']!r}")
         try:
@@ -102,9 +103,10 @@ class PairPrompt:
     def text(self, first: str, second: str, references: Sequence[str] = (), *, reasons: bool) -> str:
         """The user's turn, with the captions in the order in which the judge is to see them."""
         parts = []
-        if references:
-            parts.append(fill(self.reference, reference="\n\n".join(map(quoted, references))))
-        parts.append(fill(self.captions, first=quoted(first), second=quoted(second)))
+        first, second, *shown = (quoted(text, quote=self.quote) for text in (first, second, *references))
+        if shown:
+            parts.append(fill(self.reference, reference="\n\n".join(shown)))
+        parts.append(fill(self.captions, first=first, second=second))
         parts.append(self.ask_reason if reasons else self.ask_answer)
         return "\n\n".join(parts)
 

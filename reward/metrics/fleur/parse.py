@@ -42,10 +42,12 @@ class Grade:
     Args:
         smoothed: score after smoothing.
         raw: the number that the judge wrote.
+        partial: True if the second decimal was to be added, but the judge does not report its probabilities.
     """
 
     smoothed: float
     raw: float
+    partial: bool = False
 
 
 def read_number(text: str) -> Number | str:
@@ -79,11 +81,12 @@ def read_number(text: str) -> Number | str:
     return Number(float(written), first, before + len(whole) - 1 if whole else None)
 
 
-def read_grade(answer: Answer) -> Grade | str:
+def read_grade(answer: Answer, *, second_decimal: bool = True) -> Grade | str:
     """The grade in an answer with log probabilities, or the reason why there is none.
 
-    An answer 0.xx is smoothed over both decimals; where the judge stopped after one, the second place has what it
-    thought of going on. An answer 1.0 or 1 is smoothed at the units place, as the paper does. A bare 0 is as well:
+    An answer 0.xx is smoothed over both decimals. Where the judge stopped after one, the second place has what it
+    thought of going on, if `second_decimal` says so and the judge reports it (some servers leave out the end of an
+    answer), else nothing. An answer 1.0 or 1 is smoothed at the units place, as the paper does. A bare 0 is as well:
     nothing would have followed it, so its expected value is p(1).
 
     Raises:
@@ -102,12 +105,15 @@ def read_grade(answer: Answer) -> Grade | str:
         zero, one = answer_mass(answer.logprobs[_place(answer, number.units)], ("0", "1"))
         return Grade(smoothed_units(zero, one) if number.value == 1 else min(one, 1.0), number.value)
     first = _place(answer, number.first)
-    if first + 1 >= len(answer.logprobs):
+    reported = first + 1 < len(answer.logprobs)
+    if not reported and answer.truncated:
         return f"the answer was cut inside the number: {answer.text.strip()!r:.120}"
-    if _digits(answer.tokens[first + 1]):
+    if reported and _digits(answer.tokens[first + 1]):
         _place(answer, number.first + 1)  # refuses a token of several digits
-    tenths, hundredths = (answer_mass(answer.logprobs[place], DIGITS) for place in (first, first + 1))
-    return Grade(smoothed_score(tenths, hundredths), number.value)
+    tenths, hundredths = answer_mass(answer.logprobs[first], DIGITS), [0.0] * len(DIGITS)
+    if reported and (second_decimal or len(str(number.value)) > len("0.8")):  # the authors' code, too, takes 0.80 for 0.8
+        hundredths = answer_mass(answer.logprobs[first + 1], DIGITS)
+    return Grade(smoothed_score(tenths, hundredths), number.value, partial=second_decimal and not reported)
 
 
 def merges_digits(pieces: tuple[str, ...]) -> bool:

@@ -9,9 +9,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from reward.errors import ConfigError
 from reward.judges.quoting import quoted
-from reward.judges.wording import check_places, check_text, fill, read_wording
+from reward.judges.wording import check_fields, check_places, check_quote, check_text, fill, read_wording
 
 __all__ = ["FleurPrompt"]
 
@@ -22,14 +21,19 @@ _DEFAULT = Path(__file__).with_name("prompt.yaml")
 class FleurPrompt:
     """The texts of FLEUR. Captions are quoted, so that they stay in their places whatever they say.
 
+    To ask in the words of the paper, which quotes nothing and has no system message, set `quote` to False and `system`
+    to an empty text.
+
     Args:
         version: name of this wording.
-        system: what the judge is.
+        system: what the judge is; empty for no system message.
         rubric: what is graded, and what 0.0 and 1.0 mean.
         references: how references are introduced; holds `{reference_captions}` once.
         candidate: how the candidate is introduced; holds `{candidate}` once.
         ask: asks for the number.
         explain: the second turn, which asks for the reason.
+        quote: whether captions and references are quoted. Without quotes, a caption can pass for a part of the
+            question.
 
     Raises:
         ConfigError: a text is empty, or a place is missing, doubled or unknown.
@@ -49,10 +53,13 @@ class FleurPrompt:
     candidate: str
     ask: str
     explain: str
+    quote: bool = True
 
     def __post_init__(self) -> None:
         for name in ("version", "system", "rubric", "ask", "explain"):
-            check_text(getattr(self, name), name)
+            if name != "system" or self.system != "":
+                check_text(getattr(self, name), name)
+        check_quote(self.quote)
         check_places(self.references, "references", "reference_captions")
         check_places(self.candidate, "candidate", "candidate")
 
@@ -73,10 +80,7 @@ class FleurPrompt:
         if isinstance(prompt, FleurPrompt):
             return prompt
         values = prompt if isinstance(prompt, dict) else read_wording(prompt)
-        names = [field.name for field in fields(cls)]
-        if sorted(values) != sorted(names):
-            found = ", ".join(map(str, values)) or "nothing"
-            raise ConfigError(f"a prompt of fleur must hold the fields {', '.join(names)}, and no others; got {found}")
+        check_fields(values, "a prompt of fleur", [field.name for field in fields(cls)], optional=["quote"])
         return cls(**values)
 
     def to_json(self) -> dict[str, Any]:
@@ -87,9 +91,12 @@ class FleurPrompt:
         """The user's turn that asks for the grade; what many candidates share stands first."""
         parts = [self.rubric]
         if references:
-            parts.append(fill(self.references, reference_captions="\n\n".join(map(quoted, references))))
-        parts += [fill(self.candidate, candidate=quoted(candidate)), self.ask]
+            parts.append(fill(self.references, reference_captions="\n\n".join(map(self._set, references))))
+        parts += [fill(self.candidate, candidate=self._set(candidate)), self.ask]
         return "\n\n".join(parts)
+
+    def _set(self, caption: str) -> str:
+        return quoted(caption, quote=self.quote)
 
 
 @lru_cache(maxsize=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 from collections.abc import Sequence
@@ -9,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from reward.errors import JudgeError
+from reward.errors import ConfigError, JudgeError
 from reward.judges.base import Judge, Question
 from reward.metrics.fleur.parse import DIGITS, Grade, merged_message, merges_digits, read_grade
 from reward.metrics.fleur.prompt import FleurPrompt
@@ -19,6 +20,8 @@ from reward.samples import CaptionSample
 from reward.scores import ScoreTable
 
 __all__ = ["FleurScorer"]
+
+logger = logging.getLogger(__name__)
 
 _TOP = 20  # the most that servers report; a judge on this machine reports all ten digits anyway
 
@@ -40,10 +43,16 @@ class FleurScorer(JudgedScorer):
         max_new_tokens: length limit of the answer.
         max_characters: most characters of a candidate that the judge sees; references together get twice as many.
             What is longer is cut and flagged in `ScoreTable.truncated`.
+        second_decimal: how an answer with one decimal, such as 0.8, is smoothed. "always" adds what the judge thought
+            of as the second decimal before it stopped there; "written" adds nothing, as in the authors' code: with
+            it, only answers with two decimals have the second one smoothed (0.80 counts as 0.8). Where a server does
+            not report the place after the first decimal, nothing can be added, and a warning says so.
+        pad_images: False leaves images to the judge: LLaVA-1.5's processor in transformers cuts the sides of an image
+            off to make it square. True pads them to squares first, as the authors do (LLaVA's aspect ratio "pad").
 
     Raises:
         JudgeError: the judge's tokenizer merges digits.
-        ConfigError: the prompt is not usable.
+        ConfigError: the prompt is not usable, or `second_decimal` is neither of the two.
 
     Example:
         >>> from PIL import Image
@@ -65,13 +74,18 @@ class FleurScorer(JudgedScorer):
         prompt: FleurPrompt | dict[str, Any] | str | os.PathLike[str] | None = None,
         max_new_tokens: int = 16,
         max_characters: int = 4000,
+        second_decimal: str = "always",
+        pad_images: bool = False,
     ) -> None:
-        super().__init__(judge, max_characters=max_characters)
+        super().__init__(judge, max_characters=max_characters, pad_images=pad_images)
+        if second_decimal not in ("always", "written"):
+            raise ConfigError(f"second_decimal must be 'always' or 'written', got {second_decimal!r}")
         if max_new_tokens < 4:
             raise ValueError(f"max_new_tokens must be at least 4, the length of 0.85, got {max_new_tokens}")
         self.use_references = use_references
         self.prompt = FleurPrompt.of(prompt)
         self.max_new_tokens = max_new_tokens
+        self.second_decimal = second_decimal
         self._digits_checked = False
         if getattr(judge, "loaded", True):  # a lazy judge would be loaded by this
             self._check_digits()
@@ -111,7 +125,7 @@ class FleurScorer(JudgedScorer):
 
     def _question(self, asked: Asked) -> Question:
         text = self.prompt.question(asked.candidate, asked.references)
-        return Question(text, image=asked.image, system=self.prompt.system)
+        return Question(text, image=asked.image, system=self.prompt.system or None)
 
     def _rate(self, asked: list[Asked], contexts: list[Any]) -> list[Grade | str]:
         if not self._digits_checked:
@@ -123,7 +137,19 @@ class FleurScorer(JudgedScorer):
             top_logprobs=getattr(self.judge, "top_logprobs", _TOP),  # a server may list fewer
             track=DIGITS,
         )
-        return [failures[index] if index in failures else read_grade(answer) for index, answer in enumerate(answers)]
+        always = self.second_decimal == "always"
+        grades = [
+            failures[index] if index in failures else read_grade(answer, second_decimal=always)
+            for index, answer in enumerate(answers)
+        ]
+        partial = sum(not isinstance(grade, str) and grade.partial for grade in grades)
+        if partial:
+            logger.warning(
+                "fleur: the server does not report what follows an answer's last digit. %d answers with one decimal are "
+                "smoothed over that decimal alone, as with second_decimal='written'.",
+                partial,
+            )
+        return grades
 
     def _table(self, results: list[Any], errors: dict[int, str], truncated: np.ndarray) -> ScoreTable:
         rows = [(math.nan, math.nan) if grade is None else (grade.smoothed, grade.raw) for grade in results]
@@ -134,4 +160,5 @@ class FleurScorer(JudgedScorer):
             "prompt": self.prompt.to_json(),
             "use_references": self.use_references,
             "max_new_tokens": self.max_new_tokens,
+            "second_decimal": self.second_decimal,
         }

@@ -10,7 +10,7 @@ from typing import Any
 
 from reward.errors import ConfigError
 from reward.judges.quoting import quoted
-from reward.judges.wording import check_places, check_text, fill, read_wording
+from reward.judges.wording import check_fields, check_places, check_quote, check_text, fill, read_wording
 from reward.metrics.harmoniceval.aggregate import RATINGS
 from reward.metrics.harmoniceval.spec import SPEC
 
@@ -28,7 +28,7 @@ class HarmonicPrompt:
 
     Args:
         version: name of this wording.
-        system: what the judge is.
+        system: what the judge is; empty for no system message, as in the paper.
         tasks: {task: {"noun": ..., "subject": ..., "question": ...}}: what the text is called, what it is about, and
             how the question is introduced (with `{question}` once), empty where the task has none.
         criteria: for each of the five criteria {"sees_image": bool, "meaning": ..., "levels": [five texts]}; the texts
@@ -36,6 +36,8 @@ class HarmonicPrompt:
         rubric: holds `{noun}`, `{criterion}` and `{levels}` once each.
         candidate: holds `{noun}` and `{candidate}` once each.
         ask: asks for the digit.
+        quote: whether the text and its question are quoted. Without quotes, which the paper does not have, a text can
+            pass for a part of the question.
 
     Raises:
         ConfigError: a field, a place, a criterion or a level is missing or unknown.
@@ -53,23 +55,26 @@ class HarmonicPrompt:
     rubric: str
     candidate: str
     ask: str
+    quote: bool = True
 
     def __post_init__(self) -> None:
         for name in ("version", "system", "ask"):
-            check_text(getattr(self, name), name)
+            if name != "system" or self.system != "":
+                check_text(getattr(self, name), name)
+        check_quote(self.quote)
         check_places(self.rubric, "rubric", "noun", "criterion", "levels")
         check_places(self.candidate, "candidate", "noun", "candidate")
         if not isinstance(self.tasks, dict) or not self.tasks:
             raise ConfigError(f"prompt field 'tasks' must hold at least one task, got {self.tasks!r:.80}")
         for task, texts in self.tasks.items():
-            _check_names(texts, f"tasks: {task}", _TASK_FIELDS)
+            check_fields(texts, f"tasks: {task}", _TASK_FIELDS)
             check_places(texts["noun"], f"tasks: {task}: noun")
             check_places(texts["subject"], f"tasks: {task}: subject")
             if texts["question"] != "":
                 check_places(texts["question"], f"tasks: {task}: question", "question")
-        _check_names(self.criteria, "criteria", CRITERIA)
+        check_fields(self.criteria, "criteria", CRITERIA)
         for criterion, values in self.criteria.items():
-            _check_names(values, f"criteria: {criterion}", _CRITERION_FIELDS)
+            check_fields(values, f"criteria: {criterion}", _CRITERION_FIELDS)
             check_places(values["meaning"], f"criteria: {criterion}: meaning", optional=("noun", "subject"))
             if not isinstance(values["sees_image"], bool):
                 raise ConfigError(f"prompt field 'criteria: {criterion}: sees_image' must be true or false")
@@ -95,7 +100,8 @@ class HarmonicPrompt:
         if isinstance(prompt, HarmonicPrompt):
             return prompt
         values = prompt if isinstance(prompt, dict) else read_wording(prompt)
-        _check_names(values, "the prompt of harmoniceval", [field.name for field in fields(cls)])
+        names = [field.name for field in fields(cls)]
+        check_fields(values, "the prompt of harmoniceval", names, optional=["quote"])
         return cls(**values)
 
     def to_json(self) -> dict[str, Any]:
@@ -125,17 +131,11 @@ class HarmonicPrompt:
         rubric = fill(self.rubric, criterion=about["meaning"], levels=levels, noun=words["noun"])
         parts = [fill(rubric, **words)]  # the criterion's own places
         if question is not None and self.asks_question(task) and self.sees_image(criterion):
-            parts.append(fill(self.tasks[task]["question"], question=quoted(question)))
-        parts += [fill(self.candidate, candidate=quoted(candidate), noun=words["noun"]), self.ask]
+            parts.append(fill(self.tasks[task]["question"], question=quoted(question, quote=self.quote)))
+        parts += [fill(self.candidate, candidate=quoted(candidate, quote=self.quote), noun=words["noun"]), self.ask]
         return "\n\n".join(parts)
 
 
 @lru_cache(maxsize=1)
 def _default() -> HarmonicPrompt:
     return HarmonicPrompt.of(_DEFAULT)
-
-
-def _check_names(values: Any, what: str, names: Any) -> None:
-    if not isinstance(values, dict) or sorted(map(str, values)) != sorted(names):
-        found = ", ".join(map(str, values)) if isinstance(values, dict) else f"{values!r:.80}"
-        raise ConfigError(f"{what} must hold the fields {', '.join(names)}, and no others; got {found or 'nothing'}")

@@ -40,7 +40,8 @@ class HarmonicTable(ScoreTable):
 class HarmonicScorer(JudgedScorer):
     """HarmonicEval: correctness, completeness, clarity, fluency and conciseness from 1 to 5, and one score of them.
 
-    For each criterion the probabilities of the ratings 1 to 5 as the judge's next token are read; nothing is written.
+    For each criterion the probabilities of the ratings 1 to 5 as the judge's next token are read, white space before
+    them aside.
     For clarity, fluency and conciseness the judge sees the text alone, without image and question. References are
     not used.
 
@@ -55,6 +56,7 @@ class HarmonicScorer(JudgedScorer):
         prompt: the wording: a HarmonicPrompt, its fields, or a YAML file (start from a copy of `prompt.yaml` in this
             folder); None is the one that ships.
         max_characters: most characters of a text that the judge sees; what is longer is cut and flagged.
+        pad_images: see `FleurScorer`.
 
     Raises:
         ConfigError: the prompt is not usable, or has no such task.
@@ -81,8 +83,9 @@ class HarmonicScorer(JudgedScorer):
         task: str = "captioning",
         prompt: HarmonicPrompt | dict[str, Any] | str | os.PathLike[str] | None = None,
         max_characters: int = 4000,
+        pad_images: bool = False,
     ) -> None:
-        super().__init__(judge, max_characters=max_characters)
+        super().__init__(judge, max_characters=max_characters, pad_images=pad_images)
         harmonic_weights(np.ones(1), gamma)  # refuses a gamma that cannot be
         self.gamma = gamma
         self.prompt = HarmonicPrompt.of(prompt)
@@ -136,7 +139,7 @@ class HarmonicScorer(JudgedScorer):
             Question(
                 self.prompt.question(criterion, self.task, one.candidate, context),
                 image=one.image if self.prompt.sees_image(criterion) else None,
-                system=self.prompt.system,
+                system=self.prompt.system or None,
             )
             for one, context in zip(asked, contexts, strict=True)
             for criterion in CRITERIA

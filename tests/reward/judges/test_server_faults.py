@@ -18,7 +18,7 @@ import pytest
 from reward.errors import JudgeError
 from reward.judges import Question, ServerJudge, session
 from tests.loopback_judge import Fault, LoopbackJudge, loopback_judge
-from tests.toy_judges import llava, pictures
+from tests.toy_judges import llava, pictures, without_blanks
 
 ANSWERS = list("12345")
 LIMITED = Fault("status", 429)
@@ -39,7 +39,7 @@ FAULTS = {
 
 @pytest.fixture(scope="module")
 def model() -> tuple[Any, Any]:
-    return llava()
+    return without_blanks(*llava())
 
 
 @pytest.fixture

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from PIL import Image
 
-from reward.judges import Question
+from reward import CaptionSample
+from reward.errors import ConfigError
+from reward.judges import Answer, Question, ScriptedJudge
 from reward.judges.prompts import PromptWriter
+from reward.metrics.caparena.prompts import PairPrompt
 from reward.metrics.fleur.prompt import FleurPrompt
+from reward.metrics.fleur.scorer import FleurScorer
 from reward.metrics.harmoniceval.prompt import CRITERIA, HarmonicPrompt
 from tests.toy_judges import llava, qwen2_vl
 
@@ -102,3 +110,69 @@ def test_prompts_are_data_that_can_be_copied_and_read_back() -> None:
     prompts: list[Any] = [FLEUR, HARMONIC]
     for prompt in prompts:
         assert type(prompt).of(prompt.to_json()) == prompt
+
+
+PAIR = PairPrompt.default()
+UNQUOTED: dict[str, tuple[Any, Callable[[Any], str]]] = {
+    "fleur": (FLEUR, lambda prompt: prompt.question("A dog.\nIt runs.", ["A cat."])),
+    "harmoniceval": (HARMONIC, lambda prompt: prompt.question("fluency", "captioning", "A dog.\nIt runs.")),
+    "caparena": (PAIR, lambda prompt: prompt.text("A dog.\nIt runs.", "A cat.", ["A cat."], reasons=False)),
+}
+
+
+def read(like: Any, path: Path) -> Any:
+    """A wording of the same class from a file."""
+    return PairPrompt.from_file(path) if isinstance(like, PairPrompt) else type(like).of(path)
+
+
+@pytest.mark.parametrize(("prompt", "text"), UNQUOTED.values(), ids=UNQUOTED.keys())
+def test_quotes_and_the_system_message_can_be_left_out(
+    prompt: Any, text: Callable[[Any], str], tmp_path: Path
+) -> None:
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump({**prompt.to_json(), "quote": False, "system": ""}))
+    plain = read(prompt, tmp_path / "mine.yaml")
+    assert text(plain) == text(prompt).replace("> ", "")
+    assert "A dog.\nIt runs." in text(plain)
+
+
+def test_a_paper_s_prompt_can_be_asked_word_for_word() -> None:
+    words = {"version": "paper", "system": "", "explain": "Why? Tell me the reason.", "quote": False}
+    words |= {"rubric": "Your task is to rate the caption.", "references": "Reference Captions: {reference_captions}"}
+    words |= {"candidate": "Caption: {candidate}", "ask": "Score(Choose a rating from 0.0 to 1.0):"}
+    seen: list[Question] = []
+
+    def answer(question: Question) -> Answer:
+        seen.append(question)
+        return Answer("1", ("1",), ({"1": 0.0},))
+
+    image = Image.new("RGB", (8, 8))
+    FleurScorer(ScriptedJudge(answer), prompt=words).score([CaptionSample("A dog.", image)])
+    asked = "Your task is to rate the caption.\n\nCaption: A dog.\n\nScore(Choose a rating from 0.0 to 1.0):"
+    assert seen[0].turns() == [("user", asked)]
+
+
+@pytest.mark.parametrize("prompt", [FLEUR, HARMONIC, PAIR], ids=["fleur", "harmoniceval", "caparena"])
+def test_wordings_from_before_there_was_a_field_quote_are_read(prompt: Any, tmp_path: Path) -> None:
+    values = prompt.to_json()
+    del values["quote"]
+    (tmp_path / "old.yaml").write_text(yaml.safe_dump(values))
+    assert read(prompt, tmp_path / "old.yaml") == prompt
+    (tmp_path / "old.yaml").write_text(yaml.safe_dump({**values, "quote": "no"}))
+    with pytest.raises(ConfigError, match="'quote' must be true or false, got 'no'"):
+        read(prompt, tmp_path / "old.yaml")
+
+
+@pytest.mark.parametrize("kind", ["device", "folder", "pipe", "too large", "nested"])
+def test_prompt_files_that_would_never_end_are_refused(kind: str, tmp_path: Path) -> None:
+    path = Path("/dev/zero") if kind == "device" else tmp_path / "p.yaml"
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "too large":
+        path.write_text("version: " + "x" * 1_100_000)
+    elif kind == "nested":
+        path.write_text("a: " + "[" * 50_000)
+    message = {"too large": "larger than 1,000,000 bytes", "nested": "cannot be read"}.get(kind, "is no regular file")
+    with pytest.raises(ConfigError, match=message):
+        FleurPrompt.of(path)

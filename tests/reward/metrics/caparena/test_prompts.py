@@ -99,7 +99,7 @@ def test_a_prompt_from_a_file(tmp_path):
         ({"answers": ["1", "2", "2"]}, "'answers' must hold three different texts"),
         ({"answers": "120"}, "'answers' must be a list of three texts"),
         ({"answers": [1, 2, 3]}, "'answers' must hold three different texts"),
-        ({"tone": "x"}, "and no others; it has"),
+        ({"tone": "x"}, "and no others; got version"),
     ],
 )
 def test_bad_prompt_files_are_refused(change, message, tmp_path):

@@ -1,0 +1,236 @@
+"""ServerJudge and what a server may reply: odd values fail their row, and no reply runs on for ever."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from reward.errors import JudgeError
+from reward.judges import Question, ServerJudge, limited, session
+
+RATINGS = list("12345")
+Reply = Callable[[BaseHTTPRequestHandler, str], None]
+
+
+def completion(**changes: Any) -> dict[str, Any]:
+    """A good reply: "4", with probability 0.8."""
+    listed = [{"token": "4", "logprob": -0.223}, {"token": "5", "logprob": -1.7}]
+    position = {"token": "4", "logprob": -0.223, "top_logprobs": listed, **changes.pop("position", {})}
+    message = {"role": "assistant", "content": "4", **changes.pop("message", {})}
+    choice = {"index": 0, "finish_reason": "stop", "message": message, "logprobs": {"content": [position]}}
+    usage = {"prompt_tokens": 9, "completion_tokens": 1, "total_tokens": 10, **changes.pop("usage", {})}
+    assert not changes
+    return {"id": "1", "object": "chat.completion", "created": 0, "model": "m", "choices": [choice], "usage": usage}
+
+
+def send(handler: BaseHTTPRequestHandler, body: bytes, *, status: int = 200, **headers: str) -> None:
+    handler.send_response(status)
+    handler.send_header("Content-Type", "application/json")
+    handler.send_header("Content-Length", str(len(body)))
+    for name, value in headers.items():
+        handler.send_header(name.replace("_", "-"), value)
+    handler.end_headers()
+    handler.wfile.write(body)
+
+
+class Server:
+    """A server whose replies the test writes; `reply` gets the handler and the text of the question."""
+
+    def __init__(self) -> None:
+        self.requests = 0
+        self.reply: Reply = lambda handler, text: send(handler, json.dumps(completion()).encode())
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                outer.requests += 1
+                try:
+                    outer.reply(self, body["messages"][-1]["content"])
+                except OSError:  # the client went away
+                    self.close_connection = True
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self.address = f"http://127.0.0.1:{self._server.server_address[1]}/v1"
+        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+
+    def odd(self, **changes: Any) -> None:
+        """Questions with the word "odd" get a changed reply, the others a good one."""
+
+        def reply(handler: BaseHTTPRequestHandler, text: str) -> None:
+            made = completion(**{name: dict(value) for name, value in changes.items()}) if "odd" in text else completion()
+            send(handler, json.dumps(made).encode())
+
+        self.reply = reply
+
+    def stop(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    monkeypatch.setattr(session, "_FIRST_WAIT", 0.02)
+    running = Server()
+    yield running
+    running.stop()
+
+
+def judge_at(server: Server, **settings: Any) -> ServerJudge:
+    return ServerJudge("m", server.address, **{"timeout": 5.0, "retries": 1, **settings})
+
+
+BOTH = [Question("odd"), Question("good")]
+ODD: dict[str, tuple[dict[str, Any], str]] = {
+    "log probability above 0": ({"position": {"top_logprobs": [{"token": "4", "logprob": 0.7}]}}, "log probability 0.7"),
+    "of 1e6": ({"position": {"top_logprobs": [{"token": "4", "logprob": 1e6}]}}, "log probability 1000000.0"),
+    "not a number": ({"position": {"top_logprobs": [{"token": "4", "logprob": float("nan")}]}}, "log probability nan"),
+    "as text": ({"position": {"top_logprobs": [{"token": "4", "logprob": "low"}]}}, "log probability 'low'"),
+    "sum above 1": ({"position": {"top_logprobs": [{"token": t, "logprob": -0.1} for t in "45"]}}, "add up to 1.81"),
+    "integer token": ({"position": {"token": 4}}, "token of the server's reply must be text, got 4"),
+    "integer alternative": ({"position": {"top_logprobs": [{"token": 4, "logprob": -1}]}}, "must be text, got 4"),
+    "no alternatives": ({"position": {"top_logprobs": None}}, "cannot be read"),
+    "content is a list": ({"message": {"content": [{"type": "text", "text": "4"}]}}, "must be text, got list"),
+    "content is a number": ({"message": {"content": 4}}, "must be text, got int"),
+    "token count as text": ({"usage": {"prompt_tokens": "nine"}}, "prompt_tokens='nine'"),
+    "negative token count": ({"usage": {"completion_tokens": -5}}, "completion_tokens=-5"),
+}
+
+
+@pytest.mark.parametrize(("changes", "message"), ODD.values(), ids=ODD.keys())
+def test_an_odd_reply_fails_its_row_and_is_not_kept(
+    server: Server, tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
+    server.odd(**changes)
+    cache = tmp_path / "answers.sqlite"
+    judge = judge_at(server, cache=cache, prices=(1.0, 1.0))
+    with pytest.raises(JudgeError) as caught:
+        judge.answer_distribution(BOTH, RATINGS)
+    assert list(caught.value.failures) == [0]
+    assert message in caught.value.failures[0]
+    assert caught.value.results[1][3] == pytest.approx(0.8, abs=1e-3)
+    assert judge.usage.cost == pytest.approx(10 / 1e6), "only what could be read is booked"
+    # a good server at the same address, after a repair: the row is asked again
+    server.odd()
+    table = judge_at(server, cache=cache).answer_distribution(BOTH, RATINGS)
+    assert table[:, 3] == pytest.approx([0.8, 0.8], abs=1e-3)
+
+
+def test_tokens_of_equal_text_are_added_up(server: Server) -> None:
+    listed = [{"token": "4", "logprob": -0.7}, {"token": "5", "logprob": -2.0}, {"token": "4", "logprob": -9.0}]
+    server.odd(position={"top_logprobs": listed})
+    table = judge_at(server).answer_distribution(BOTH[:1], RATINGS)
+    assert table[0, 3] == pytest.approx(np.exp(-0.7) + np.exp(-9.0))
+
+
+DAMAGED = {
+    "not JSON": "{",
+    "of another kind": "[1, 2]",
+    "content is a list": json.dumps({"text": ["4"], "tokens": [], "logprobs": [], "truncated": False}),
+    "no log probabilities": json.dumps({"text": "4", "tokens": [], "logprobs": [], "truncated": False}),
+    "unequal lengths": json.dumps({"text": "4", "tokens": ["4"], "logprobs": [], "truncated": False}),
+    "unknown field": json.dumps({"text": "4", "tokens": [], "logprobs": [], "truncated": False, "more": 1}),
+    "not UTF-8": b"\xff\xfe{",
+}
+
+
+@pytest.mark.parametrize("content", DAMAGED.values(), ids=DAMAGED.keys())
+def test_a_damaged_row_of_the_cache_is_asked_again(server: Server, tmp_path: Path, content: str | bytes) -> None:
+    cache = tmp_path / "answers.sqlite"
+    first = judge_at(server, cache=cache)
+    expected = first.answer_distribution(BOTH, RATINGS)
+    first.close()
+    with sqlite3.connect(cache) as file:
+        file.execute("UPDATE answers SET answer = CAST(? AS TEXT)", [content])
+    before = server.requests
+    np.testing.assert_array_equal(judge_at(server, cache=cache).answer_distribution(BOTH, RATINGS), expected)
+    assert server.requests == before + len(BOTH)
+    np.testing.assert_array_equal(judge_at(server, cache=cache).answer_distribution(BOTH, RATINGS), expected)
+    assert server.requests == before + len(BOTH), "what was asked again is kept in its place"
+
+
+def test_the_cache_knows_the_server(server: Server, tmp_path: Path) -> None:
+    cache = tmp_path / "answers.sqlite"
+    judge_at(server, cache=cache).answer_distribution(BOTH, RATINGS)
+    other = Server()
+    try:
+        judge_at(other, cache=cache).answer_distribution(BOTH, RATINGS)
+        assert other.requests == len(BOTH)
+    finally:
+        other.stop()
+
+
+def test_the_time_limit_is_for_the_whole_reply(server: Server) -> None:
+    def drip(handler: BaseHTTPRequestHandler, text: str) -> None:
+        handler.send_response(200)
+        handler.send_header("Content-Length", "1000")
+        handler.end_headers()
+        for _ in range(40):
+            handler.wfile.write(b" ")
+            handler.wfile.flush()
+            time.sleep(0.2)
+
+    server.reply = drip
+    start = time.monotonic()
+    with pytest.raises(JudgeError, match=r"did not answer in 1 tries, last: no answer within 1 s"):
+        judge_at(server, timeout=1.0, retries=0).generate(BOTH[:1])
+    assert time.monotonic() - start < 5
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["plain", "gzip"])
+@pytest.mark.parametrize("status", [200, 500])
+def test_a_reply_without_end_is_given_up(
+    server: Server, monkeypatch: pytest.MonkeyPatch, packed: bool, status: int
+) -> None:
+    monkeypatch.setattr(limited, "LARGEST_REPLY", 1_000_000)
+    body = json.dumps(completion(message={"content": "4" * 1_100_000})).encode()
+
+    def reply(handler: BaseHTTPRequestHandler, text: str) -> None:
+        good = json.dumps(completion()).encode()
+        if "odd" not in text:
+            send(handler, gzip.compress(good), Content_Encoding="gzip")
+        elif packed:
+            send(handler, gzip.compress(body), status=status, Content_Encoding="gzip")
+        else:
+            send(handler, body, status=status)
+
+    server.reply = reply
+    with pytest.raises(JudgeError) as caught:
+        judge_at(server).generate(BOTH)
+    assert caught.value.failures == {0: "the server's reply is larger than 1 MB"}
+    assert caught.value.results[1].text == "4"
+    assert server.requests == 2, "it is not asked for again"
+
+
+@pytest.mark.parametrize("status", [400, 401, 500])
+def test_a_server_cannot_write_to_the_terminal(server: Server, status: int) -> None:
+    said = "no\x1b[2J\x1b]0;title\x07 \x9b31m\u202eway\r\x08"
+    server.reply = lambda handler, text: send(
+        handler, json.dumps({"error": {"message": said, "code": None}}).encode(), status=status
+    )
+    with pytest.raises(JudgeError) as caught:
+        judge_at(server, retries=0).generate(BOTH[:1])
+    assert "no" in str(caught.value)
+    assert str(caught.value).isprintable()
+
+
+def test_json_that_is_nested_too_deeply_is_got_over(server: Server) -> None:
+    server.reply = lambda handler, text: send(handler, b"[" * 200_000)
+    with pytest.raises(JudgeError, match="cut off"):
+        judge_at(server, retries=0).generate(BOTH[:1])
