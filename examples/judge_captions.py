@@ -19,6 +19,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import random
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -30,7 +31,7 @@ from reward.metrics.harmoniceval.scorer import HarmonicScorer
 from reward.scenes import describe, drop_facts, make_error, render, sample_scene
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", required=True, help="folder or Hub id; with --server, the model's name there")
     parser.add_argument("--server", metavar="URL", help="base address of the server, up to /v1")
@@ -50,9 +51,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     }
 
     judge = make_judge(options.model, options.server, options.cache)
+    answers = 0
     samples = [CaptionSample(text, image=image) for text in captions.values()]
     for title, scorer in (("FLEUR", FleurScorer(judge)), ("HarmonicEval", HarmonicScorer(judge))):
         table = scorer.score(samples)
+        answers += len(samples) - len(table.errors)
         print(f"\n{title}: {', '.join(table.aspects)}")
         for row, name in enumerate(captions):
             scores = "  ".join(f"{score:.3f}" for score in table.scores[row])
@@ -64,9 +67,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     print("\nThe better caption, asked in both orders:")
     for (first, second), verdict in zip(itertools.pairwise(names), verdicts, strict=True):
         print(f"  {first} / {second}: {verdict.error or {'A': first, 'B': second}.get(verdict.winner, 'a tie')}")
+        answers += verdict.error is None
 
     usage = judge.usage
     print(f"\n{usage.answered} questions, {usage.input_tokens} tokens read, {usage.output_tokens} written.")
+    return 0 if answers else 1
 
 
 def make_judge(model: str, server: str | None, cache: Path | None) -> Judge:
@@ -77,4 +82,4 @@ def make_judge(model: str, server: str | None, cache: Path | None) -> Judge:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -60,7 +60,7 @@ def byte_tokenizer(*special: str, merges: Sequence[tuple[str, str]] = MERGES) ->
 
 
 def llama_tokenizer() -> LlamaTokenizer:
-    """A BPE in the manner of sentencepiece, as Llama's: words begin with "\u2581", but before a digit it stands alone."""
+    """A BPE in the manner of sentencepiece, as Llama's: words begin with "\u2581"; before a digit it stands alone."""
     letters = "abcdefghijklmnopqrstuvwxyz"
     merges = [("\u2581", letter) for letter in letters + letters.upper()] + [("\u2581", "\u2581")]
     names = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]

@@ -100,7 +100,7 @@ def judge(
         bool,
         typer.Option(
             "--pad-images",
-            help="Pad images to squares, as FLEUR's authors do; by default the model's own processor may cut off sides.",
+            help="Pad images to squares, as FLEUR's authors do; by default the model's processor may cut off sides.",
         ),
     ] = False,
     batch_size: judge_options.BatchSize = None,
@@ -150,7 +150,9 @@ def judge(
         from reward.registry import metric_spec
         from reward.scoring.dataset import score_dataset
 
-        scorer: JudgedScorer = metric_spec(metric.value).scorer_class()(asking, prompt=prompt, pad_images=pad_images, **settings)
+        scorer: JudgedScorer = metric_spec(metric.value).scorer_class()(
+            asking, prompt=prompt, pad_images=pad_images, **settings
+        )
         return score_dataset(
             data,
             scorer,

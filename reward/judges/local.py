@@ -193,9 +193,7 @@ class LocalJudge:
                         written[member] = answer
         return _checked(written, self._count(len(questions), members, failures))
 
-    def _answer_mass(
-        self, state: State, ids: list[list[int]], weights: torch.Tensor, blanks: int = 0
-    ) -> torch.Tensor:
+    def _answer_mass(self, state: State, ids: list[list[int]], weights: torch.Tensor, blanks: int = 0) -> torch.Tensor:
         """Probability (b, answers) of what `weights` (b,) leads to and of each answer after it.
 
         The judge may write white space as a token of its own first. Each such token is stepped over: its probability

@@ -61,8 +61,8 @@ class ServerJudge:
         concurrency: most requests at a time.
         timeout: seconds until a request that has not been answered in full is given up and retried.
         retries: how often a request is tried again.
-        cache: file to keep answers in (SQLite, made if absent); None keeps none. Answers belong to the server's address,
-            the model and the settings of the request.
+        cache: file to keep answers in (SQLite, made if absent); None keeps none. Answers belong to the server's
+            address, the model and the settings of the request.
         prices: price of a million tokens read and of a million written, for `usage.cost`.
         top_logprobs: alternatives to ask for, where a server allows fewer than 20.
         extra_body: further fields of each request, such as `{"chat_template_kwargs": {"enable_thinking": False}}`.

@@ -26,6 +26,7 @@ from examples import (
 from examples.embedded import make
 from integrations.demo.captioner import load_captioner
 from reward import CaptionSample, load_scorer
+from reward.judges import ScriptedJudge
 from reward.scenes import CATEGORIES, make_dataset
 from tests.loopback_judge import loopback_judge
 from tests.rating_judges import save_rating_judge, strict_llava
@@ -74,7 +75,7 @@ def test_score_captions(scene_vela_folder, capsys):
 
 def test_judge_captions_with_a_model_here_and_behind_a_server(tmp_path, capsys):
     folder = save_rating_judge(tmp_path / "model", "012345")
-    judge_captions.main(["--model", str(folder)])
+    assert judge_captions.main(["--model", str(folder)]) == 0
     here = capsys.readouterr().out
     assert len(re.findall(r"^  (?:true and complete|with an error|incomplete): ", here, re.MULTILINE)) == 6
     assert int(re.search(r"(\d+) questions, [1-9]", here)[1]) > 0
@@ -87,6 +88,12 @@ def test_judge_captions_with_a_model_here_and_behind_a_server(tmp_path, capsys):
         again = capsys.readouterr().out
     assert again.splitlines()[:-1] == first.splitlines()[:-1]
     assert "\n0 questions" in again
+
+
+def test_judge_captions_ends_with_an_error_where_nothing_was_judged(monkeypatch, capsys):
+    silent = ScriptedJudge(lambda question: "no idea", lambda question: {})
+    monkeypatch.setattr(judge_captions, "make_judge", lambda *_: silent)
+    assert judge_captions.main(["--model", "silent"]) == 1
 
 
 def test_rerank_candidates(scene_vela_folder, capsys):
@@ -267,6 +274,10 @@ def test_flickr8k_expert_gives_the_published_values(tmp_path, shared_folder, cap
     for name, value in (("fleur", 53.0), ("fleur_raw", 34.9), ("cider", 43.9), ("rouge_l", 32.3), ("bleu4", 30.8)):
         assert re.search(rf"{name} +│ {value} \[.*│ {value} ", out)
     assert "all as published" in out
+    assert "one decimal: 4691 of 5664" in out
+    assert re.search(
+        r"as published: 53\.0\n.*cannot be computed.*\n.*gained 0\.06: 53\.0; .* at random: 51\.6 to 52\.3", out
+    )
 
     cut = tmp_path / "cut.jsonl"
     with gzip.open(data, "rt", encoding="utf-8") as lines:

@@ -111,7 +111,9 @@ def read_grade(answer: Answer, *, second_decimal: bool = True) -> Grade | str:
     if reported and _digits(answer.tokens[first + 1]):
         _place(answer, number.first + 1)  # refuses a token of several digits
     tenths, hundredths = answer_mass(answer.logprobs[first], DIGITS), [0.0] * len(DIGITS)
-    if reported and (second_decimal or len(str(number.value)) > len("0.8")):  # the authors' code, too, takes 0.80 for 0.8
+    if reported and (
+        second_decimal or len(str(number.value)) > len("0.8")
+    ):  # the authors' code, too, takes 0.80 for 0.8
         hundredths = answer_mass(answer.logprobs[first + 1], DIGITS)
     return Grade(smoothed_score(tenths, hundredths), number.value, partial=second_decimal and not reported)
 

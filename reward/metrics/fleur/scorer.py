@@ -145,8 +145,8 @@ class FleurScorer(JudgedScorer):
         partial = sum(not isinstance(grade, str) and grade.partial for grade in grades)
         if partial:
             logger.warning(
-                "fleur: the server does not report what follows an answer's last digit. %d answers with one decimal are "
-                "smoothed over that decimal alone, as with second_decimal='written'.",
+                "fleur: the server does not report what follows an answer's last digit. %d answers with one decimal "
+                "are smoothed over that decimal alone, as with second_decimal='written'.",
                 partial,
             )
         return grades

@@ -104,9 +104,10 @@ def test_a_finished_run_is_known_again_and_one_with_other_settings_refused(
     assert code == 0
     assert "is complete already" in err
     assert "questions answered" not in err
-    code, err = run(*arguments, "--no-references")
-    assert code == 1
-    assert "not of this run (other input, metric or settings)" in err
+    for other in (["--no-references"], ["--second-decimal", "written"], ["--pad-images"]):
+        code, err = run(*arguments, *other)
+        assert code == 1
+        assert "not of this run (other input, metric or settings)" in err
     assert output.read_text() == before
     values = {**FleurPrompt.default().to_json(), "version": "mine", "references": "Theirs:\n{reference_captions}"}
     data.with_name("mine.yaml").write_text(yaml.safe_dump(values))
@@ -132,7 +133,9 @@ def test_weights_and_gamma_reach_the_metric(run: RunJudge, data: Path, models: d
         (["-m", "fleur", "--gamma", "1"], 2, "--gamma: is for --metric harmoniceval"),
         (["-m", "fleur", "--task", "referring"], 2, "--task: is for --metric harmoniceval"),
         (["-m", "harmoniceval", "--no-references"], 2, "--no-references: is for --metric fleur"),
+        (["-m", "harmoniceval", "--second-decimal", "written"], 2, "--second-decimal: is for --metric fleur"),
         (["-m", "harmoniceval", "--gamma", "2"], 2, "--gamma"),
+        (["-m", "fleur", "--prompt", "/dev/zero"], 1, "error: prompt file '/dev/zero' is no regular file"),
         (["-m", "vela"], 2, "--metric"),
         (["-m", "fleur", "--prompt", "absent.yaml"], 1, "error: prompt file 'absent.yaml' cannot be read"),
         (["-m", "fleur", "-w", "taste=1"], 1, "error: weights name an unknown aspect 'taste'; known: smoothed, raw"),

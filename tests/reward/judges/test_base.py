@@ -110,9 +110,11 @@ def test_mass_of_an_answer_is_that_of_its_spellings(logprobs: dict[str, float]) 
 _TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
 _POSITIONS = st.tuples(_TEXTS, st.dictionaries(st.sampled_from(["a", " b", "ß"]), st.floats(-50, -2)))
 _ANSWERS = st.builds(
-    lambda text, positions, truncated: Answer(text, *zip(*positions, strict=True), truncated=truncated)
-    if positions
-    else Answer(text, truncated=truncated),
+    lambda text, positions, truncated: (
+        Answer(text, *zip(*positions, strict=True), truncated=truncated)
+        if positions
+        else Answer(text, truncated=truncated)
+    ),
     _TEXTS,
     st.lists(_POSITIONS, max_size=3),
     st.booleans(),

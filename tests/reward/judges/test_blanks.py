@@ -28,7 +28,9 @@ MOSTLY, OFTEN, SELDOM, HARDLY = 3.0, 0.2, 0.0, -0.7  # how strongly the judge be
 
 
 def questions() -> list[Question]:
-    return [Question(f"Rate this: {text}", image=pictures(2)[at % 2]) for at, text in enumerate(("A dog.", "Two stars"))]
+    return [
+        Question(f"Rate this: {text}", image=pictures(2)[at % 2]) for at, text in enumerate(("A dog.", "Two stars"))
+    ]
 
 
 def by_hand(model: Any, processor: Any, question: Question) -> tuple[np.ndarray, float]:
@@ -58,7 +60,9 @@ def by_hand(model: Any, processor: Any, question: Question) -> tuple[np.ndarray,
     return walk([], 1.0), sum(first)
 
 
-@pytest.mark.parametrize(("strength", "least", "most"), [(MOSTLY, 0.9, 1.0), (OFTEN, 0.2, 0.9), (SELDOM, 0.02, 0.5), (HARDLY, 0.001, 0.1)])
+@pytest.mark.parametrize(
+    ("strength", "least", "most"), [(MOSTLY, 0.9, 1.0), (OFTEN, 0.2, 0.9), (SELDOM, 0.02, 0.5), (HARDLY, 0.001, 0.1)]
+)
 def test_paths_with_and_without_the_blank_are_added(strength: float, least: float, most: float) -> None:
     model, processor = blank_first_llava(strength=strength)
     expected, blank = zip(*(by_hand(model, processor, question) for question in questions()), strict=True)
@@ -109,9 +113,9 @@ def test_a_server_says_what_it_cannot_know(caplog: pytest.LogCaptureFixture) -> 
 
 def test_a_likely_blank_that_a_server_does_not_write_is_an_error_of_the_row() -> None:
     model, processor = blank_first_llava(strength=OFTEN)
-    with loopback_judge(model, processor) as server:
-        with pytest.raises(JudgeError, match=r"white space a probability of 0\.\d+ and did not go on") as caught:
-            ServerJudge("tiny", server.endpoint).answer_distribution(questions(), RATINGS)
+    told = r"white space a probability of 0\.\d+ and did not go on"
+    with loopback_judge(model, processor) as server, pytest.raises(JudgeError, match=told) as caught:
+        ServerJudge("tiny", server.endpoint).answer_distribution(questions(), RATINGS)
     assert sorted(caught.value.failures) == [0, 1]
     assert np.isnan(caught.value.results).all()
 
@@ -128,7 +132,9 @@ def test_captions_are_compared_without_reasons() -> None:
 
 
 def listed(**probabilities: float) -> dict[str, float]:
-    return {{"blank": "", "line": "\n"}.get(token, token[-1]): math.log(value) for token, value in probabilities.items()}
+    return {
+        {"blank": "", "line": "\n"}.get(token, token[-1]): math.log(value) for token, value in probabilities.items()
+    }
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -51,8 +52,6 @@ def test_code_of_a_checkpoint_does_not_run(folder: Path, load: Any) -> None:
 
 
 def test_code_runs_where_python_says_so(folder: Path) -> None:
-    try:
+    with suppress(CapRewardError):  # the code has no model of its own
         LocalJudge.from_pretrained(folder, device="cpu", trust_remote_code=True)
-    except CapRewardError:  # the code has no model of its own
-        pass
     assert (folder / "ran").exists()

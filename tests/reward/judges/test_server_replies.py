@@ -74,7 +74,9 @@ class Server:
         """Questions with the word "odd" get a changed reply, the others a good one."""
 
         def reply(handler: BaseHTTPRequestHandler, text: str) -> None:
-            made = completion(**{name: dict(value) for name, value in changes.items()}) if "odd" in text else completion()
+            made = (
+                completion(**{name: dict(value) for name, value in changes.items()}) if "odd" in text else completion()
+            )
             send(handler, json.dumps(made).encode())
 
         self.reply = reply
@@ -98,7 +100,10 @@ def judge_at(server: Server, **settings: Any) -> ServerJudge:
 
 BOTH = [Question("odd"), Question("good")]
 ODD: dict[str, tuple[dict[str, Any], str]] = {
-    "log probability above 0": ({"position": {"top_logprobs": [{"token": "4", "logprob": 0.7}]}}, "log probability 0.7"),
+    "log probability above 0": (
+        {"position": {"top_logprobs": [{"token": "4", "logprob": 0.7}]}},
+        "log probability 0.7",
+    ),
     "of 1e6": ({"position": {"top_logprobs": [{"token": "4", "logprob": 1e6}]}}, "log probability 1000000.0"),
     "not a number": ({"position": {"top_logprobs": [{"token": "4", "logprob": float("nan")}]}}, "log probability nan"),
     "as text": ({"position": {"top_logprobs": [{"token": "4", "logprob": "low"}]}}, "log probability 'low'"),

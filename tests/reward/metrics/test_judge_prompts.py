@@ -126,9 +126,7 @@ def read(like: Any, path: Path) -> Any:
 
 
 @pytest.mark.parametrize(("prompt", "text"), UNQUOTED.values(), ids=UNQUOTED.keys())
-def test_quotes_and_the_system_message_can_be_left_out(
-    prompt: Any, text: Callable[[Any], str], tmp_path: Path
-) -> None:
+def test_quotes_and_the_system_message_can_be_left_out(prompt: Any, text: Callable[[Any], str], tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump({**prompt.to_json(), "quote": False, "system": ""}))
     plain = read(prompt, tmp_path / "mine.yaml")
     assert text(plain) == text(prompt).replace("> ", "")
