@@ -156,7 +156,7 @@ def row_task(
         if group is None and task.problem is None:
             task.problem = (
                 "group",
-                f"the row has nothing in column {plan.group!r}, which tells what it is ranked with",
+                f"the row has nothing in column {plan.group!r}, by which rows are ranked",
             )
         task.group = None if group is None else hashlib.sha256(image_identity(group).encode()).hexdigest()[:16]
     return task

@@ -112,12 +112,11 @@ def _load(
     """A data set of the Hub, or in a folder, by `datasets.load_dataset`; only the split that is asked for is loaded."""
     import datasets
 
-    # False: data sets that come as a program, which old versions of `datasets` run, are refused.
-    which: dict[str, Any] = {"revision": revision, "trust_remote_code": False}
     try:
-        splits = datasets.get_dataset_split_names(name, subset, **which)
+        splits = datasets.get_dataset_split_names(name, subset, revision=revision)
         chosen = _chosen(dict.fromkeys(splits), split, name)
-        return DatasetSource(datasets.load_dataset(name, subset, split=chosen, **which), name=name, folder=folder)
+        loaded = datasets.load_dataset(name, subset, split=chosen, revision=revision)
+        return DatasetSource(loaded, name=name, folder=folder)
     except DataError:
         raise
     except Exception as error:  # `datasets` raises errors of the network, pyarrow, fsspec, yaml and its own
