@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from reward.errors import DataError, InvalidSampleError
 from reward.samples import checked_references, is_blank
 
-__all__ = ["COLUMN_NAMES", "column_names", "find_column", "one_image", "read_references"]
+__all__ = ["COLUMN_NAMES", "column_names", "find_column", "named", "one_image", "read_references"]
 
 # For each role: names that are taken in this order, and synonyms, of which at most one may be there.
 COLUMN_NAMES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
@@ -60,11 +60,11 @@ def find_column(
 refs.
     """
     columns = list(columns)
-    there = f"The columns are: {', '.join(columns) or 'none'}."
+    there = f"The columns are: {named(columns)}."
     if given is not None:
         if given in columns:
             return given
-        close = difflib.get_close_matches(given, columns, n=1)
+        close = difflib.get_close_matches(str(given), columns, n=1)
         hint = f" Did you mean {close[0]!r}?" if close else ""
         raise DataError(f"{option} names {given!r}, which is no column.{hint} {there}")
     names, synonyms = COLUMN_NAMES[role]
@@ -80,6 +80,16 @@ refs.
             f"{there} Name it with {option}."
         )
     return found[0] if found else None
+
+
+def named(columns: Sequence[str], most: int = 30) -> str:
+    """Names of columns for a message, which a file of thousands must not fill.
+
+    Example:
+        >>> named(["image", "caption", "id"], most=2)
+        'image, caption, and 1 more'
+    """
+    return ", ".join([*columns[:most], *([f"and {len(columns) - most} more"] if columns[most:] else [])]) or "none"
 
 
 def one_image(value: Any) -> Any:

@@ -106,7 +106,7 @@ def run(hub: LoopbackHub, home: Path, code: str, *arguments: object) -> subproce
 TRAIN_PUSH_LOAD_BENCH = """
 import contextlib, io, json, sys
 from reward import CaptionSample, load_scorer
-from reward.cli.main import app
+from reward.cli.app import app
 from reward.scenes import make_dataset
 
 config, folder, cache = sys.argv[1:]

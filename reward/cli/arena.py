@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from reward.cli import bench_options, options
+from reward.cli import bench_options, options, terminal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -89,7 +89,7 @@ def arena(
     from reward.metrics.caparena.battles import read_battles
 
     read = read_battles(battles)
-    told = bench_options.console(stderr=True)
+    told = terminal.console(stderr=True)
     if next_ is not None:
         _propose(read, next_, seed, quiet)
         return
@@ -116,24 +116,25 @@ def arena(
         )
         return rate_arena(Arena.of_battles(read), deciders, prior=prior, resamples=resamples, seed=seed)
 
-    result = bench_options.stopped_politely(run)
+    with bench_options.stdout_kept_clean():
+        result = run()
     from reward.metaeval.arena import tables
 
     command = bench_options.command_line()
     if json:
-        bench_options.print_json(tables.to_json(result, command=command))
+        terminal.print_json(tables.to_json(result, command=command))
     else:
         for grid in tables.grids(result):
             bench_options.print_table(grid.heads, grid.rows, title=grid.title, best=grid.best)
     if not quiet:
         for note in tables.notes(result):
-            told.print(note, markup=False)
+            told.print(note)
     if output is not None:
         from reward.metaeval.arena.report import write_arena
 
         page = write_arena(output, result, command=command)
         if not quiet:
-            told.print(f"report: {page}", style="green", markup=False)
+            told.print(f"report: {page}", style="green")
 
 
 def _deciders(
@@ -173,7 +174,6 @@ def _deciders(
 
 def _propose(battles: Sequence[Battle], count: int, seed: int, quiet: bool) -> None:
     """Prints battles to be judged next, as JSON on stdout; on stderr how often each pair is among them."""
-    import json
     from collections import Counter
 
     import numpy as np
@@ -183,13 +183,13 @@ def _propose(battles: Sequence[Battle], count: int, seed: int, quiet: bool) -> N
     decider = by_people(battles) or by_judge(battles)
     points = np.full(len(battles), np.nan) if decider is None else decider.points
     proposed = next_battles(battles, points, count, seed=seed)
-    print(json.dumps(proposed, indent=2, ensure_ascii=False))
+    terminal.print_json(proposed)
     if quiet:
         return
-    told = bench_options.console(stderr=True)
+    told = terminal.console(stderr=True)
     pairs = Counter(" - ".join(sorted((entry["source1"], entry["source2"]))) for entry in proposed)
     for pair, number in pairs.most_common():
-        told.print(f"{number} x {pair}", markup=False)
+        told.print(f"{number} x {pair}")
     bare = sum("img" not in entry for entry in proposed)
     if bare:
         told.print(

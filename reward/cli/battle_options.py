@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from reward.cli import judge_options
+from reward.cli import judge_options, terminal
 
 if TYPE_CHECKING:
     from reward.judges import Judge
@@ -76,26 +76,18 @@ def print_battles(run: Callable[[], BattleSummary], *, quiet: bool, table: Calla
         quiet: print only what went wrong.
         table: makes the table of results.
     """
-    from rich.console import Console
-
-    from reward.scoring.dataset import ScoringInterrupted
-
-    console = Console(stderr=True, highlight=False, soft_wrap=True)
-    try:
-        summary = run()
-    except ScoringInterrupted as stop:
-        console.print(str(stop), style="yellow", markup=False)
-        raise typer.Exit(130) from None
+    console = terminal.console(stderr=True)
+    summary = run()
     for line in _notes(summary):
-        console.print(line, style="yellow", markup=False)
+        console.print(line, style="yellow")
     if not quiet:
         console.print(table(summary))
         if summary.bias.first + summary.bias.second:
-            console.print(_bias_line(summary.bias), markup=False)
+            console.print(_bias_line(summary.bias))
         if summary.usage.answered:
-            console.print(judge_options.usage_line(summary.usage), markup=False)
+            console.print(judge_options.usage_line(summary.usage))
         before = f" ({summary.resumed} of them by an earlier run)" if summary.resumed else ""
-        console.print(f"judged {summary.judged} battles{before} -> {summary.output}", style="green", markup=False)
+        console.print(f"judged {summary.judged} battles{before} -> {summary.output}", style="green")
     if not summary.judged:
         console.print("error: no battle could be judged", style="red")
     if summary.unanswered or not summary.judged:

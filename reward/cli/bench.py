@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from reward.cli import bench_options, options
+from reward.cli import bench_options, options, terminal
 
 if TYPE_CHECKING:
     from reward.metaeval.bench import BenchTable, Candidate
@@ -89,11 +89,11 @@ def bench(
         from reward.metaeval.report import check_report
 
         check_report(output)  # before hours of scoring
-    told = bench_options.console(stderr=True)
+    told = terminal.console(stderr=True)
 
     def say(line: str) -> None:
         if not quiet:
-            told.print(line, markup=False)
+            told.print(line)
 
     def run() -> list[BenchTable]:
         from reward.metaeval.bench import measure
@@ -114,13 +114,12 @@ def bench(
             dtype=dtype,
         )
 
-    tables = bench_options.stopped_politely(run)
+    with bench_options.stdout_kept_clean():
+        tables = run()
     _print(tables, json=json, quiet=quiet, output=output, seed=seed, resamples=resamples, references=not no_references)
     lost = [row for table in tables for row in table.rows if row.evaluation is None and not row.left_out]
     if lost:
-        told.print(
-            f"error: nothing to evaluate for {lost[0].candidate.label}: {lost[0].problem}", style="red", markup=False
-        )
+        told.print(f"error: nothing to evaluate for {lost[0].candidate.label}: {lost[0].problem}", style="red")
         raise typer.Exit(1)
 
 
@@ -156,22 +155,22 @@ def _print(
 
     command = bench_options.command_line()
     found = bench_tables.to_json(tables, command=command, seed=seed, resamples=resamples, references=references)
-    told = bench_options.console(stderr=True)
+    told = terminal.console(stderr=True)
     if json:
-        bench_options.print_json(found)
+        terminal.print_json(found)
     else:
         for grid in bench_tables.grids(tables):
             bench_options.print_table(grid.heads, grid.rows, title=grid.title, best=grid.best)
     failed = [row for table in tables for row in table.rows if row.errors]
     if not quiet or failed:
         for note in bench_tables.notes(tables, resamples=resamples):
-            told.print(note, markup=False)
+            told.print(note)
     if output is not None:
         from reward.metaeval.report import write_report
 
         page = write_report(output, tables, found)
         if not quiet:
-            told.print(f"report: {page}", style="green", markup=False)
+            told.print(f"report: {page}", style="green")
 
 
 def _print_list(json: bool) -> None:
@@ -180,7 +179,7 @@ def _print_list(json: bool) -> None:
     specs = [benchmark_spec(name) for name in list_benchmarks()]
     if json:
         names = ("name", "title", "statistic", "parts", "files", "origin", "licence", "hub", "checked")
-        bench_options.print_json({"benchmarks": [{name: getattr(spec, name) for name in names} for spec in specs]})
+        terminal.print_json({"benchmarks": [{name: getattr(spec, name) for name in names} for spec in specs]})
         return
     for spec in specs:
         print(f"{spec.name}: {spec.title}, {spec.statistic}")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from reward.cli.terminal import console
 
 if TYPE_CHECKING:
     from reward.metaeval.benchmarks import Benchmark
@@ -23,12 +25,9 @@ __all__ = [
     "Resamples",
     "Seed",
     "command_line",
-    "console",
-    "print_json",
     "print_table",
     "read_benchmarks",
     "stdout_kept_clean",
-    "stopped_politely",
 ]
 
 Images = Annotated[
@@ -48,8 +47,6 @@ CacheFolder = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, and nothing else, on stdout.")]
-
-T = TypeVar("T")
 
 
 def read_benchmarks(
@@ -89,14 +86,6 @@ def command_line() -> str:
     return shlex.join(["capreward", *sys.argv[1:]])
 
 
-def console(*, stderr: bool) -> Any:
-    """Where texts are printed as they are, lines uncut."""
-    from rich.console import Console
-
-    # Names of models and columns may hold brackets and colons, which are not ours to read as markup or emoji.
-    return Console(stderr=stderr, highlight=False, soft_wrap=True, markup=False, emoji=False)
-
-
 def print_table(
     heads: Sequence[str], rows: Sequence[Sequence[str]], *, title: str = "", best: int | None = None
 ) -> None:
@@ -134,13 +123,6 @@ def _blocks(heads: Sequence[str], rows: Sequence[Sequence[str]], width: int | No
     return blocks
 
 
-def print_json(value: Any) -> None:
-    """One JSON object on stdout."""
-    import json
-
-    print(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False))
-
-
 @contextmanager
 def stdout_kept_clean() -> Iterator[None]:
     """Sends to stderr what libraries print, such as those that announce what they do."""
@@ -148,13 +130,3 @@ def stdout_kept_clean() -> Iterator[None]:
 
     with redirect_stdout(sys.stderr):
         yield
-
-
-def stopped_politely(run: Callable[[], T]) -> T:
-    """Runs something long; Ctrl-C ends the command with a line and exit code 130."""
-    try:
-        with stdout_kept_clean():
-            return run()
-    except KeyboardInterrupt as stop:
-        console(stderr=True).print(str(stop) or "stopped", style="yellow", markup=False)
-        raise typer.Exit(130) from None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from reward.cli import bench_options, options
+from reward.cli import bench_options, options, terminal
 
 if TYPE_CHECKING:
     from reward.metaeval.comparison import MetricComparison
@@ -54,7 +54,7 @@ def compare(
         from reward.metaeval.score_cache import default_cache_folder
 
         [(loaded, _)] = bench_options.read_benchmarks([benchmark], data, [part] if part else [], images, limit)
-        told = bench_options.console(stderr=True)
+        told = terminal.console(stderr=True)
         return compare_candidates(
             loaded,
             Candidate.parse(first),
@@ -62,7 +62,7 @@ def compare(
             references=not no_references,
             resamples=resamples,
             seed=seed,
-            say=lambda line: None if quiet else told.print(line, markup=False),
+            say=lambda line: None if quiet else told.print(line),
             cache=cache or default_cache_folder(),
             batch_size=batch_size,
             progress=not quiet,
@@ -70,12 +70,13 @@ def compare(
             dtype=dtype,
         )
 
-    found = bench_options.stopped_politely(run)
+    with bench_options.stdout_kept_clean():
+        found = run()
     if json:
-        bench_options.print_json({"command": bench_options.command_line(), **found.to_json(), "seed": seed})
+        terminal.print_json({"command": bench_options.command_line(), **found.to_json(), "seed": seed})
         return
     heads, rows = found.table()
     bench_options.print_table(heads, rows, title=found.title)
-    bench_options.console(stderr=False).print(found.sentence, markup=False)
+    terminal.console(stderr=False).print(found.sentence)
     for note in found.notes:
-        bench_options.console(stderr=True).print(note, style="yellow", markup=False)
+        terminal.console(stderr=True).print(note, style="yellow")

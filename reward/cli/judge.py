@@ -39,7 +39,7 @@ class Task(str, Enum):
 
 
 def judge(
-    data: Annotated[Path, typer.Argument(help="A .jsonl, .csv or .parquet file, or a folder of Dataset.save_to_disk.")],
+    data: options.Data,
     metric: Annotated[
         JudgeMetric,
         typer.Option(
@@ -95,6 +95,7 @@ def judge(
     image_column: options.ImageColumn = None,
     references_column: options.ReferencesColumn = None,
     image_root: options.ImageRoot = None,
+    split: options.Split = None,
     prefix: options.Prefix = "",
     pad_images: Annotated[
         bool,
@@ -124,6 +125,8 @@ def judge(
     ```
     {"image": "photos/1.jpg", "candidate": "A dog runs.", "references": ["A dog is running."]}
     ```
+
+    `capreward score --help` shows other forms of data.
 
     Image paths start at the folder of the file. The output has the rows of the input with the scores, `reward`, and
     `error` where a caption has no score, because the judge's answer could not be read, say.
@@ -162,6 +165,7 @@ def judge(
             image_column=image_column,
             references_column=references_column,
             image_root=image_root,
+            split=split,
             prefix=prefix,
             overwrite=overwrite,
             progress=not quiet,

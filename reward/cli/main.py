@@ -1,102 +1,92 @@
-"""Entry point of the `capreward` command: registers the subcommands and turns errors into one line and an exit code."""
+"""Entry point of the `capreward` command: errors and Ctrl-C become one line and an exit code."""
 
 from __future__ import annotations
 
 import errno
 import os
+import signal
 import sys
-from importlib import import_module
-from importlib.metadata import entry_points
-from typing import Annotated, NoReturn
+from types import FrameType
+from typing import NoReturn
 
-import typer
+# Everything else is imported inside `main`, where Ctrl-C in the middle of an import ends the command in one line, too.
 
-import reward
-from reward.errors import CapRewardError
-
-__all__ = ["app", "main"]
-
-# {subcommand: "module:function"}. The modules import heavy libraries inside the function only, so that help is fast.
-# Packages above this one, and of others, add commands by the entry point group `capreward.commands`.
-COMMANDS = {
-    "score": "reward.cli.score:score",
-    "rerank": "reward.cli.rerank:rerank",
-    "metrics": "reward.cli.metrics:metrics",
-    "train": "reward.cli.train:train",
-    "judge": "reward.cli.judge:judge",
-    "battle": "reward.cli.battle:battle",
-    "caparena-auto": "reward.cli.caparena_auto:caparena_auto",
-    "bench": "reward.cli.bench:bench",
-    "compare": "reward.cli.compare:compare",
-    "arena": "reward.cli.arena:arena",
-}
-
-app = typer.Typer(
-    name="capreward",
-    no_args_is_help=True,
-    rich_markup_mode="markdown",
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-
-
-def _show_version(wanted: bool) -> None:
-    if wanted:
-        print(f"capreward {reward.__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def root(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
-    ] = False,
-    debug: Annotated[
-        bool, typer.Option(envvar="CAPREWARD_DEBUG", help="Show the whole traceback of an error.")
-    ] = False,
-) -> None:
-    """Score image captions with learned metrics, choose the best of several, and train the metrics.
-
-    Exit code: 0 done; 1 an error, which is printed in one line, or nothing could be scored; 2 a wrong command line;
-    130 stopped by Ctrl-C.
-    """
-    if debug:
-        os.environ["CAPREWARD_DEBUG"] = "1"
-
-
-def _register() -> None:
-    for name, place in COMMANDS.items():
-        module, _, function = place.partition(":")
-        app.command(name)(getattr(import_module(module), function))
-    for point in entry_points(group="capreward.commands"):
-        if point.name not in COMMANDS:  # an installed package cannot silently replace a command of ours
-            app.command(point.name)(point.load())
-
-
-_register()
+__all__ = ["main"]
 
 
 def main() -> None:
     """Runs the command of `sys.argv`; errors of this library are printed in one line, all others as usual."""
+    before = signal.getsignal(signal.SIGINT)
+    pressed: list[int] = []
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        pressed.append(number)  # an import that is interrupted may end in any other exception
+        raise KeyboardInterrupt
+
     try:
-        app(prog_name="capreward")
-    except CapRewardError as error:
-        if os.environ.get("CAPREWARD_DEBUG"):
-            raise
+        if before is signal.default_int_handler:  # not where Ctrl-C is ignored, as in a shell's background
+            signal.signal(signal.SIGINT, interrupt)
+        from reward.cli.app import app
+        from reward.cli.terminal import warnings_in_one_line
+
+        with warnings_in_one_line():
+            app(prog_name="capreward")
+    except BaseException as error:  # SystemExit is how typer ends every command
+        _end(error, interrupted=bool(pressed))
+    finally:
+        if not pressed:
+            signal.signal(signal.SIGINT, before)
+
+
+def _end(error: BaseException, *, interrupted: bool) -> NoReturn:
+    """Says what stopped a command, in one line, and exits."""
+    from reward.cli.terminal import plain
+    from reward.errors import CapRewardError
+
+    stop = _interruption(error)
+    if stop is not None or (interrupted and not isinstance(error, (CapRewardError, SystemExit))):
+        if interrupted:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)  # pressed again, it ends the process at once
+        print(plain(str(stop or "")) or "stopped", file=sys.stderr)
+        sys.exit(130)
+    if os.environ.get("CAPREWARD_DEBUG"):
+        raise error
+    if isinstance(error, CapRewardError):
         _fail(str(error))
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT) or os.environ.get("CAPREWARD_DEBUG"):
-            raise
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        _fail(
+            f"cannot write{_place(error)}: {error.strerror}. What was saved before stays; make room and run the same "
+            "again"
+        )
+    raise error
+
+
+def _interruption(error: BaseException | None) -> KeyboardInterrupt | None:
+    """The Ctrl-C that an exception comes from; typer turns it into exit code 130."""
+    if isinstance(error, SystemExit) and error.code != 130:
+        return None
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or error.__context__
+    return error
+
+
+def _place(error: OSError) -> str:
+    """The file that a full disk has no room for."""
+    if error.filename:
+        return f" {os.fsdecode(error.filename)}"
+    try:
+        sys.stdout.flush()
+    except OSError:
         # What is left for stdout would fail once more when Python ends, and with another exit code.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        place = f" {error.filename}" if error.filename else ""
-        _fail(f"cannot write{place}: {error.strerror}. What was saved before stays; make room and run the same again")
+        return " the standard output"
+    return ""
 
 
 def _fail(message: str) -> NoReturn:
-    from rich.console import Console
+    from reward.cli.terminal import console
 
-    Console(stderr=True, highlight=False, soft_wrap=True).print(f"error: {message}", style="red", markup=False)
+    console(stderr=True).print(f"error: {message}", style="red")
     sys.exit(1)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from reward.cli import terminal
+
 __all__ = ["metrics"]
 
 
@@ -16,7 +18,6 @@ def metrics() -> None:
     capreward metrics
     ```
     """
-    from rich.console import Console
     from rich.table import Table
 
     from reward.registry import list_metrics, metric_spec
@@ -36,7 +37,7 @@ def metrics() -> None:
             "yes" if spec.has_embedded else "no",
         )
         papers.setdefault(spec.paper, []).append(name)
-    console = Console(highlight=False, soft_wrap=True)
+    console = terminal.console(stderr=False)
     console.print(table, soft_wrap=False)
     for paper, names in papers.items():
-        console.print(f"{', '.join(names)}: {paper}", markup=False)
+        console.print(f"{', '.join(names)}: {paper}")

@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from reward.cli import terminal
+
 if TYPE_CHECKING:
     from reward.scoring.summary import ScoringSummary
 
 __all__ = [
     "BatchSize",
+    "Data",
     "Device",
     "Dtype",
     "ImageColumn",
@@ -24,6 +27,7 @@ __all__ = [
     "ReferencesColumn",
     "Revision",
     "Source",
+    "Split",
     "Weights",
     "parse_weights",
     "report",
@@ -42,6 +46,14 @@ def _there(device: str | None) -> str | None:
     return device
 
 
+Data = Annotated[
+    Path,
+    typer.Argument(
+        help="A .jsonl, .json, .csv (each also with .gz) or .parquet file, a folder of a data set, or the name of one "
+        "on the Hub."
+    ),
+]
+Split = Annotated[str | None, typer.Option(help="Of a data set with several splits, such as test.")]
 Metric = Annotated[str, typer.Option("--metric", "-m", help="Name of a metric; see `capreward metrics`.")]
 Source = Annotated[
     str, typer.Option(help="Checkpoint of the metric: embedded (small, for trials), a folder, or a Hub id.")
@@ -115,27 +127,18 @@ def report(run: Callable[[], ScoringSummary], *, quiet: bool, what: str) -> None
         quiet: print only what went wrong.
         what: "scored" or "reranked".
     """
-    from rich.console import Console
-
-    from reward.scoring.dataset import ScoringInterrupted
-
-    console = Console(stderr=True, highlight=False, soft_wrap=True)
-    try:
-        summary = run()
-    except ScoringInterrupted as stop:
-        console.print(str(stop), style="yellow", markup=False)
-        raise typer.Exit(130) from None
+    console = terminal.console(stderr=True)
+    summary = run()
     if summary.already_done:
         console.print(
             f"{summary.output} is complete already, from the same input and settings; nothing was scored again "
             "(--overwrite does).",
             style="yellow",
-            markup=False,
         )
     if not quiet:
         _print_summary(console, summary, what)
     elif summary.errors:
-        console.print(_error_lines(summary), style="yellow", markup=False)
+        console.print(_error_lines(summary), style="yellow")
     if not summary.scored:
         console.print("error: no caption could be scored", style="red")
         raise typer.Exit(1)
@@ -151,7 +154,7 @@ def _print_summary(console: Any, summary: ScoringSummary, what: str) -> None:
     from rich.table import Table
 
     used = ", ".join(f"{role} = {column}" for role, column in summary.columns.items() if column)
-    console.print(f"columns read: {used}", markup=False)
+    console.print(f"columns read: {used}")
     table = Table("", "mean", "std", "min", "25%", "median", "75%", "max", title=f"{summary.captions} captions")
     for name, spread in summary.distributions.items():
         numbers = (spread.mean, spread.std, spread.min, spread.q25, spread.median, spread.q75, spread.max)
@@ -159,10 +162,17 @@ def _print_summary(console: Any, summary: ScoringSummary, what: str) -> None:
     if summary.distributions:
         console.print(table)
     if summary.errors:
-        console.print(_error_lines(summary), style="yellow", markup=False)
+        console.print(_error_lines(summary), style="yellow")
+    if 1 < summary.groups == summary.rows:
+        console.print(
+            f"no two rows share a value of {summary.columns['group']}, so that nothing was compared; name the column "
+            "that the candidates of one image share with --group-column",
+            style="yellow",
+        )
     if summary.truncated:
-        console.print(f"{summary.truncated} captions had text cut to fit the model", markup=False)
+        console.print(f"{summary.truncated} captions had text cut to fit the model")
+    groups = f" in {summary.groups} groups" if summary.groups else ""
     before = f" ({summary.resumed_rows} of them by an earlier run)" if summary.resumed_rows else ""
     pace = f", {summary.rows_per_second:,.1f} rows/s" if summary.new_rows and not summary.already_done else ""
     images = f", {summary.images_decoded} images decoded" if summary.images_decoded else ""
-    console.print(f"{what} {summary.rows} rows{before}{pace}{images} -> {summary.output}", style="green", markup=False)
+    console.print(f"{what} {summary.rows} rows{groups}{before}{pace}{images} -> {summary.output}", style="green")

@@ -16,7 +16,7 @@ __all__ = ["rerank"]
 
 
 def rerank(
-    data: Annotated[Path, typer.Argument(help="A .jsonl, .csv or .parquet file, or a folder of Dataset.save_to_disk.")],
+    data: options.Data,
     metric: options.Metric,
     output: Annotated[Path, typer.Option("--output", "-o", help="A .jsonl or .parquet file.")],
     source: options.Source = "embedded",
@@ -25,12 +25,21 @@ def rerank(
     candidates_column: Annotated[
         str | None,
         typer.Option(
-            "--candidate-column", help="Column of lists of captions; default: candidates, else cands, captions."
+            "--candidate-column",
+            help="Column of lists of captions; default: candidates, else cands or captions. Of one caption a row: "
+            "candidate, else cand or caption.",
         ),
     ] = None,
     image_column: options.ImageColumn = None,
     references_column: options.ReferencesColumn = None,
+    group_column: Annotated[
+        str | None,
+        typer.Option(
+            help="For one candidate a row: column of what the candidates of one image share; default: the image."
+        ),
+    ] = None,
     image_root: options.ImageRoot = None,
+    split: options.Split = None,
     prefix: options.Prefix = "",
     batch_size: options.BatchSize = None,
     device: options.Device = None,
@@ -51,8 +60,18 @@ def rerank(
     ```
 
     The output has the candidates in order, `best`, `order` (their places in the input), `rewards`, one list an
-    aspect, `truncated` and `error`. Candidates that cannot be scored come last. Stopped or killed, the same command
-    goes on where it was.
+    aspect, `truncated` and `error`. Candidates that cannot be scored come last.
+
+    Or one candidate a line, in any order; those of one image, or of one value of --group-column, compete:
+
+    ```
+    {"image": "photos/1.jpg", "candidate": "A dog.", "model": "small"}
+    {"image": "photos/1.jpg", "candidate": "A dog runs on grass.", "model": "large"}
+    ```
+
+    The output then has the same rows with the columns of `capreward score` and `rank`, which is 1 for the best.
+
+    `capreward score --help` shows other forms of data. Stopped or killed, the same command goes on where it was.
     """
 
     def run() -> ScoringSummary:
@@ -67,7 +86,9 @@ def rerank(
             candidates_column=candidates_column,
             image_column=image_column,
             references_column=references_column,
+            group_column=group_column,
             image_root=image_root,
+            split=split,
             prefix=prefix,
             batch_size=batch_size,
             overwrite=overwrite,

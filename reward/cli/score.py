@@ -16,7 +16,7 @@ __all__ = ["score"]
 
 
 def score(
-    data: Annotated[Path, typer.Argument(help="A .jsonl, .csv or .parquet file, or a folder of Dataset.save_to_disk.")],
+    data: options.Data,
     metric: options.Metric,
     output: Annotated[Path, typer.Option("--output", "-o", help="A .parquet or .jsonl file.")],
     source: options.Source = "embedded",
@@ -29,6 +29,7 @@ def score(
     image_column: options.ImageColumn = None,
     references_column: options.ReferencesColumn = None,
     image_root: options.ImageRoot = None,
+    split: options.Split = None,
     prefix: options.Prefix = "",
     batch_size: options.BatchSize = None,
     device: options.Device = None,
@@ -46,6 +47,15 @@ def score(
 
     ```
     {"image": "photos/1.jpg", "candidate": "A dog runs.", "references": ["A dog is running."]}
+    ```
+
+    Other forms of data, with the same columns:
+
+    ```
+    captions.json, captions.csv, captions.parquet     and captions.jsonl.gz, captions.csv.gz
+    photos/                                           images with metadata.jsonl or metadata.csv (column file_name)
+    saved/ --split test                               written by save_to_disk, or any folder load_dataset reads
+    owner/name --split test                           on the Hub; also owner/name:subset and owner/name@revision
     ```
 
     Image paths start at the folder of the file. A row that cannot be scored keeps its place and says why in `error`.
@@ -66,6 +76,7 @@ def score(
             image_column=image_column,
             references_column=references_column,
             image_root=image_root,
+            split=split,
             prefix=prefix,
             batch_size=batch_size,
             overwrite=overwrite,

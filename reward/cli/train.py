@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from reward.cli import terminal
+
 __all__ = ["train"]
 
 
@@ -38,7 +40,6 @@ def train(
     import sys
 
     from accelerate import PartialState
-    from rich.console import Console
     from rich.table import Table
 
     from reward.errors import ConfigError
@@ -61,12 +62,12 @@ def train(
     process.destroy_process_group()
     if not main:
         return
-    console = Console()
+    out = terminal.console(stderr=False)
     for name, stage in (result.stages or {"": result}).items():
         title, (heads, *rows) = figure_table(stage.figures)
         title = f"Stage {name}: {title}" if name else title
         table = Table(*heads, title=title, min_width=len(title))
         for row in rows:
             table.add_row(*row)
-        console.print(table)
-    console.print(f"kept step {result.best_step} of {result.steps}; checkpoint: {result.folder}")
+        out.print(table)
+    out.print(f"kept step {result.best_step} of {result.steps}; checkpoint: {result.folder}")

@@ -21,7 +21,7 @@ from reward.metrics.caparena.verdicts import PositionBias, measure_position_bias
 from reward.scoring.dataset import ScoringInterrupted
 from reward.scoring.journal import Journal
 from reward.scoring.progress import progress_bar
-from reward.scoring.writers import write_atomically
+from reward.scoring.writers import check_undamaged, output_facts, refuse_address, write_atomically
 
 __all__ = ["BattleSummary", "judge_battles", "write_json"]
 
@@ -128,9 +128,8 @@ def judge_battles(
         write_json(output, records)
         if not unanswered:
             bias, usage = summary.bias.to_json(), asdict(summary.usage)
-            write_json(
-                summary_path, {"run": manifest, "sources": summary.sources, "position_bias": bias, "usage": usage}
-            )
+            facts = {"sources": summary.sources, "position_bias": bias, "usage": usage, "output": output_facts(output)}
+            write_json(summary_path, {"run": manifest, **facts})
             journal.delete()
     return summary
 
@@ -186,6 +185,7 @@ def _manifest(battles: Sequence[Battle], judge: PairwiseJudge, root: Path, refer
 
 
 def _check_output(output: Path) -> None:
+    refuse_address(output)
     if output.suffix.lower() != ".json":
         raise OutputError(f"output {output} must end in .json")
     if output.is_dir():
@@ -206,15 +206,18 @@ def _check_images(battles: Sequence[Battle], root: Path) -> None:
 def _finished(output: Path, summary_path: Path, manifest: dict[str, Any]) -> BattleSummary:
     """The summary of the output that is there, if it is of this very run."""
     try:
-        same = json.loads(summary_path.read_text(encoding="utf-8"))["run"] == manifest
-        records = json.loads(output.read_text(encoding="utf-8")) if same else []
-    except (OSError, ValueError, KeyError, TypeError):  # absent, or another tool's file
+        record = json.loads(summary_path.read_text(encoding="utf-8"))
+        same = record["run"] == manifest
+        facts = {"bytes": int(record["output"]["bytes"]), "sha256": str(record["output"]["sha256"])}
+    except (OSError, ValueError, KeyError, TypeError):  # absent, damaged, or another tool's file
         same = False
     if not same:
         raise OutputError(
             f"{output} exists already and is not of this run (other battles, judge or settings); nothing was asked. "
             "Choose another output, or replace it with --overwrite (overwrite=True)."
         )
+    check_undamaged(output, facts)
+    records = json.loads(output.read_text(encoding="utf-8"))
     return _summarise(output, records, len(records), 0.0, set(), Usage(), already_done=True)
 
 

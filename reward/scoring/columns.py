@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from reward.columns import find_column, one_image, read_references
-from reward.errors import InvalidSampleError
+from reward.columns import find_column, named, one_image, read_references
+from reward.errors import DataError, InvalidSampleError
 from reward.metrics.base import MetricSpec
-from reward.scoring.readers import BadRow
+from reward.scoring.sources import BadRow
 
-__all__ = ["ColumnPlan", "RowTask", "find_columns", "listed", "row_references", "row_task"]
+__all__ = ["ColumnPlan", "RowTask", "find_columns", "image_identity", "listed", "row_key", "row_references", "row_task"]
 
 
 @dataclass(frozen=True)
@@ -24,16 +25,24 @@ class ColumnPlan:
         image: holds the image or its path; None when the metric looks at no image.
         references: holds the list of references; None when there are none.
         many: whether a row has several candidates.
+        group: holds what the candidates of one image share, when rows with one candidate each are to be ranked.
     """
 
     caption: str
     image: str | None
     references: str | None
     many: bool = False
+    group: str | None = None
 
     @property
     def names(self) -> list[str]:
-        return [name for name in (self.caption, self.image, self.references) if name is not None]
+        names = (self.caption, self.image, self.references, self.group)
+        return list(dict.fromkeys(name for name in names if name is not None))
+
+    @property
+    def texts(self) -> list[str]:
+        """The columns that `row_key` looks at."""
+        return [name for name in (self.caption, self.references) if name is not None]
 
 
 @dataclass
@@ -45,12 +54,18 @@ class RowTask:
         references: checked references.
         image: the column's value, later replaced by the decoded image; None without an image.
         problem: (kind, message) when nothing of the row can be scored.
+        row: number of the row, from 0.
+        key: `row_key` of the row.
+        group: names the group of the row; None without groups.
     """
 
     candidates: Sequence[Any] = ()
     references: tuple[str, ...] = ()
     image: Any = None
     problem: tuple[str, str] | None = None
+    row: int = 0
+    key: str = ""
+    group: str | None = None
 
 
 def find_columns(
@@ -60,6 +75,7 @@ def find_columns(
     candidate: str | None = None,
     image: str | None = None,
     references: str | None = None,
+    group: str | None = None,
     many: bool = False,
 ) -> ColumnPlan:
     """Chooses the columns: those named, else those of `reward.columns.COLUMN_NAMES`.
@@ -67,8 +83,10 @@ def find_columns(
     Args:
         columns: the columns there are.
         spec: the metric; an image column is used only if it needs one, or if `image` names one.
-        candidate, image, references: column names given by the user.
-        many: look for `candidates` instead of `candidate`.
+        candidate, image, references, group: column names given by the user.
+        many: the candidates of an image are to be ranked: look for `candidates` with a list in each row. Where there
+            is only `candidate`, or a group is given, each row has one candidate, and rows of one group (else of one
+            image) belong together.
 
     Raises:
         DataError: a column is missing or could be one of several; the message names those there are.
@@ -76,12 +94,8 @@ def find_columns(
     Example:
         >>> from reward.registry import metric_spec
         >>> find_columns(["id", "caption", "refs"], metric_spec("length"))
-        ColumnPlan(caption='caption', image=None, references='refs', many=False)
+        ColumnPlan(caption='caption', image=None, references='refs', many=False, group=None)
     """
-    caption = find_column(
-        "candidates" if many else "candidate", columns, candidate, option="--candidate-column", needed_by="scoring"
-    )
-    assert caption is not None
     image_column = None
     if spec.needs_image or image is not None:
         image_column = find_column("image", columns, image, option="--image-column", needed_by=f"metric {spec.name!r}")
@@ -89,13 +103,75 @@ def find_columns(
     references_column = find_column(
         "references", columns, references, option="--references-column", needed_by=needed_by
     )
-    return ColumnPlan(caption, image_column, references_column, many)
+    if many:
+        many, group = _rank_form(columns, candidate, image_column, group)
+    role = "candidates" if many else "candidate"
+    caption = find_column(role, columns, candidate, option="--candidate-column", needed_by="scoring")
+    assert caption is not None
+    return ColumnPlan(caption, image_column, references_column, many, group)
 
 
-def row_task(row: Mapping[str, Any] | BadRow, plan: ColumnPlan, spec: MetricSpec, *, is_csv: bool = False) -> RowTask:
-    """Reads a row; whatever is wrong with it becomes its `problem`, never an exception."""
+def _rank_form(
+    columns: Sequence[str], candidate: str | None, image: str | None, group: str | None
+) -> tuple[bool, str | None]:
+    """Whether each row to be ranked has a list of candidates, and else the column that tells which rows compete."""
+    if group is not None:
+        return False, find_column("group", columns, group, option="--group-column")
+    lists, single = (
+        find_column(role, columns, candidate, option="--candidate-column") for role in ("candidates", "candidate")
+    )
+    if lists is not None or single is None:
+        return True, None
+    group = image or find_column("image", columns, option="--group-column")
+    if group is None:
+        raise DataError(
+            "each row has one candidate, and no column names the image: name the column that the candidates of one "
+            f"image share with --group-column. The columns are: {named(columns)}."
+        )
+    return False, group
+
+
+def row_key(row: Mapping[str, Any] | BadRow, plan: ColumnPlan) -> str:
+    """Short hash of a row's texts, by which a saved result is known to be of this row.
+
+    Example:
+        >>> row_key({"candidate": "a red star", "id": 3}, ColumnPlan("candidate", None, None))
+        'f4ffe280'
+    """
+    texts = row.message if isinstance(row, BadRow) else [row.get(name) for name in plan.texts]
+    return hashlib.sha256(json.dumps(texts, default=repr).encode()).hexdigest()[:8]
+
+
+def row_task(
+    row: Mapping[str, Any] | BadRow, plan: ColumnPlan, spec: MetricSpec, *, number: int = 0, is_csv: bool = False
+) -> RowTask:
+    """Reads row `number`; whatever is wrong with it becomes its `problem`, never an exception."""
+    key = row_key(row, plan)
     if isinstance(row, BadRow):
-        return RowTask(problem=("row", row.message))
+        return RowTask(problem=("row", row.message), row=number, key=key)
+    task = _row_task(row, plan, spec, is_csv)
+    task.row, task.key = number, key
+    if plan.group is not None:
+        group = row.get(plan.group)
+        if group is None and task.problem is None:
+            task.problem = (
+                "group",
+                f"the row has nothing in column {plan.group!r}, by which rows are ranked",
+            )
+        task.group = None if group is None else hashlib.sha256(image_identity(group).encode()).hexdigest()[:16]
+    return task
+
+
+def image_identity(image: Any) -> str:
+    """Cheap key under which rows share an image: the path, or the hash of the bytes."""
+    if isinstance(image, dict):
+        image = image.get("bytes") or image.get("path")
+    if isinstance(image, bytes):
+        return hashlib.sha256(image).hexdigest()
+    return repr(image)
+
+
+def _row_task(row: Mapping[str, Any], plan: ColumnPlan, spec: MetricSpec, is_csv: bool) -> RowTask:
     candidates = row.get(plan.caption)
     if not plan.many:
         candidates = [candidates]
@@ -103,6 +179,8 @@ def row_task(row: Mapping[str, Any] | BadRow, plan: ColumnPlan, spec: MetricSpec
         candidates = listed(candidates, is_csv)
         if not isinstance(candidates, list) or not candidates:
             message = f"column {plan.caption!r} must hold a list of captions, got {candidates!r:.80}"
+            if isinstance(candidates, str):
+                message += "; for one caption a row, name the column that those of an image share (--group-column)"
             return RowTask(problem=("candidate", message))
     try:
         references = _references(row, plan, is_csv)

@@ -6,27 +6,35 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import reward
-from reward.errors import InvalidSampleError, OutputError
+from reward.errors import ConfigError, OutputError
 from reward.images import load_image
 from reward.metrics.base import MetricSpec, Scorer, fitted
 from reward.registry import load_scorer, metric_spec
-from reward.samples import CaptionSample
-from reward.scoring.columns import ColumnPlan, RowTask, find_columns, row_references, row_task
+from reward.scoring.chunks import score_chunk
+from reward.scoring.columns import ColumnPlan, find_columns, row_key, row_references, row_task
 from reward.scoring.fingerprints import fingerprint_source
 from reward.scoring.journal import Journal
 from reward.scoring.prefetch import prefetch
 from reward.scoring.progress import progress_bar
 from reward.scoring.readers import Source, open_source
-from reward.scoring.results import CaptionResult, RankColumns, RowResult, ScoreColumns
+from reward.scoring.results import RankColumns, RowRankColumns, ScoreColumns
+from reward.scoring.saved import SavedRows, append_rows
 from reward.scoring.summary import ScoringSummary, SummaryBuilder
-from reward.scoring.writers import check_output, write_atomically, write_jsonl, write_parquet
+from reward.scoring.writers import (
+    check_output,
+    check_undamaged,
+    output_facts,
+    write_atomically,
+    write_jsonl,
+    write_parquet,
+)
 
 if TYPE_CHECKING:
     import datasets
@@ -52,7 +60,7 @@ class ScoringInterrupted(KeyboardInterrupt):
 
 
 def score_dataset(
-    data: str | os.PathLike[str] | datasets.Dataset,
+    data: str | os.PathLike[str] | datasets.Dataset | datasets.DatasetDict,
     scorer: str | Scorer,
     output: str | os.PathLike[str],
     *,
@@ -62,6 +70,7 @@ def score_dataset(
     image_column: str | None = None,
     references_column: str | None = None,
     image_root: str | os.PathLike[str] | None = None,
+    split: str | None = None,
     prefix: str = "",
     batch_size: int | None = None,
     chunk_rows: int = 1024,
@@ -81,7 +90,10 @@ def score_dataset(
     which are read once before scoring.
 
     Args:
-        data: `.jsonl`, `.csv` or `.parquet` file, folder of `Dataset.save_to_disk`, or a `datasets.Dataset`.
+        data: a file (`.jsonl`, `.json`, `.csv`, each perhaps with `.gz`, or `.parquet`); a folder that `save_to_disk`
+            wrote, or of images with metadata.jsonl or metadata.csv, or that `datasets.load_dataset` reads; the name of
+            a data set on the Hub (`owner/name`, `owner/name:subset@revision`); or a `datasets.Dataset` or
+            `DatasetDict`.
         scorer: name of a metric, or a scorer. Of a scorer a resumed run checks the metric and, if it has one, its
             `fingerprint`.
         output: `.parquet` or `.jsonl` file.
@@ -92,6 +104,7 @@ def score_dataset(
             References are a list, or one string; in CSV a list is JSON text. A list of one image is that image.
             Images are read only for a metric that needs them, or when `image_column` is given.
         image_root: where relative image paths start; None is the folder of the data file.
+        split: of a data set with several.
         prefix: put before the names of the added columns.
         batch_size: passed to the scorer.
         chunk_rows: rows that are scored and saved at a time, at most.
@@ -117,14 +130,14 @@ def score_dataset(
         >>> summary.rows, summary.scored, summary.errors
         (2, 1, {'candidate': 1})
     """
-    names = (candidate_column, image_column, references_column)
+    names = {"candidate": candidate_column, "image": image_column, "references": references_column}
     settings = {"source": source, "weights": weights, "image_root": image_root, "prefix": prefix, "options": options}
-    run = _Run("score", data, scorer, output, names, settings)
+    run = _Run("score", data, split, scorer, output, names, settings)
     return run(batch_size=batch_size, chunk_rows=chunk_rows, overwrite=overwrite, progress=progress)
 
 
 def rerank_dataset(
-    data: str | os.PathLike[str] | datasets.Dataset,
+    data: str | os.PathLike[str] | datasets.Dataset | datasets.DatasetDict,
     scorer: str | Scorer,
     output: str | os.PathLike[str],
     *,
@@ -133,7 +146,9 @@ def rerank_dataset(
     candidates_column: str | None = None,
     image_column: str | None = None,
     references_column: str | None = None,
+    group_column: str | None = None,
     image_root: str | os.PathLike[str] | None = None,
+    split: str | None = None,
     prefix: str = "",
     batch_size: int | None = None,
     chunk_rows: int = 256,
@@ -147,8 +162,12 @@ def rerank_dataset(
     `rewards`, one list an aspect, `truncated` and `error`. Candidates that cannot be scored come last; ties keep their
     order. Everything else is as in `score_dataset`.
 
+    Data with one candidate a row keep their rows and their order; the output has the columns of `score_dataset` and
+    `rank`, which is 1 for the best candidate of its image. The rows of an image need not follow each other.
+
     Args: as for `score_dataset`; `candidates_column` (None finds candidates, cands or captions) holds a list of
-        captions a row.
+        captions a row. `group_column` says that each row has one candidate, and holds what those of one image share;
+        None takes the image's column, if there is a column for one candidate only.
 
     Example:
         >>> import json, tempfile
@@ -159,9 +178,14 @@ def rerank_dataset(
         ...     json.loads((Path(folder) / "best.jsonl").read_text())["best"]
         'a red star on grass'
     """
-    names = (candidates_column, image_column, references_column)
+    names = {
+        "candidate": candidates_column,
+        "image": image_column,
+        "references": references_column,
+        "group": group_column,
+    }
     settings = {"source": source, "weights": weights, "image_root": image_root, "prefix": prefix, "options": options}
-    run = _Run("rerank", data, scorer, output, names, settings)
+    run = _Run("rerank", data, split, scorer, output, names, settings)
     return run(batch_size=batch_size, chunk_rows=chunk_rows, overwrite=overwrite, progress=progress)
 
 
@@ -172,22 +196,27 @@ class _Run:
         self,
         task: str,
         data: Any,
+        split: str | None,
         scorer: str | Scorer,
         output: str | os.PathLike[str],
-        names: tuple[str | None, str | None, str | None],
+        names: dict[str, str | None],
         settings: dict[str, Any],
     ) -> None:
         self.scorer, self.settings = scorer, settings
+        if not isinstance(scorer, str) and not isinstance(getattr(scorer, "spec", None), MetricSpec):
+            raise ConfigError(f"scorer must be the name of a metric or a scorer, got {type(scorer).__name__}")
+        if not isinstance(settings["prefix"], str):
+            raise ConfigError(f"prefix must be a text, got {settings['prefix']!r}")
+        for name, value in (("output", output), ("image_root", settings["image_root"] or "")):
+            if not isinstance(value, (str, os.PathLike)):
+                raise ConfigError(f"{name} must be a path, got {value!r}")
         self.spec: MetricSpec = metric_spec(scorer) if isinstance(scorer, str) else scorer.spec
         # Before a model is loaded, only the shipped checkpoint and a scorer at hand are known to have these aspects.
         aspects_known = not isinstance(scorer, str) or settings["source"] == "embedded"
         if aspects_known:
             self.spec.weigh(settings["weights"])
-        self.source: Source = open_source(data)
-        many = task == "rerank"
-        self.plan: ColumnPlan = find_columns(
-            self.source.columns, self.spec, candidate=names[0], image=names[1], references=names[2], many=many
-        )
+        self.source: Source = open_source(data, split=split)
+        self.plan: ColumnPlan = find_columns(self.source.columns, self.spec, **names, many=task == "rerank")
         if aspects_known:
             self._columns()
         self.output = Path(output)
@@ -202,7 +231,7 @@ class _Run:
         shared = (self.spec, self.settings["weights"], self.settings["prefix"], self.source.columns)
         if self.plan.many:
             return RankColumns(*shared, self.plan, is_csv=self.source.is_csv)
-        return ScoreColumns(*shared)
+        return ScoreColumns(*shared) if self.plan.group is None else RowRankColumns(*shared)
 
     def _manifest(self, task: str) -> dict[str, Any]:
         """What the results depend on; a run is continued only if all of it is the same."""
@@ -220,28 +249,35 @@ class _Run:
             "source": source,
             "options": {name: str(value) for name, value in self.settings["options"].items() if name != "device"},
             "weights": None if weights is None else {name: float(weight) for name, weight in weights.items()},
-            "columns": [self.plan.caption, self.plan.image, self.plan.references],
+            "columns": [self.plan.caption, self.plan.image, self.plan.references, self.plan.group],
             "image_root": None if root is None else os.path.abspath(root),
             "prefix": self.settings["prefix"],
         }
 
     def __call__(self, *, batch_size: int | None, chunk_rows: int, overwrite: bool, progress: bool) -> ScoringSummary:
-        if chunk_rows < 1:
-            raise ValueError(f"chunk_rows must be at least 1, got {chunk_rows}")
+        for name, value in (("batch_size", 1 if batch_size is None else batch_size), ("chunk_rows", chunk_rows)):
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise ConfigError(f"{name} must be a whole number of at least 1, got {value!r}")
         journal_path = self.output.with_name(self.output.name + ".partial")
         summary_path = self.output.with_name(self.output.name + ".summary.json")
         if self.output.exists() and not journal_path.exists() and not overwrite:
             return self._finished(summary_path)
         with Journal(journal_path, self.manifest, overwrite=overwrite) as journal:
-            resumed, start = journal.rows, time.perf_counter()
+            start = time.perf_counter()
+            saved = SavedRows(journal)
+            resumed = len(saved)
             try:
-                start = self._score(journal, batch_size, chunk_rows, progress)
+                if resumed < self.source.num_rows:
+                    start = self._score(journal, saved, batch_size, chunk_rows, progress)
+                    saved = SavedRows(journal)
+                else:
+                    self.spec = replace(self.spec, aspects=tuple(journal.header["aspects"]))
             except KeyboardInterrupt:
                 raise ScoringInterrupted(journal.rows, journal.path) from None
             seconds = time.perf_counter() - start
-            summary = self._write(journal)
-            summary.resumed_rows, summary.new_rows, summary.seconds = resumed, journal.rows - resumed, seconds
-            record = {"run": self.manifest, "summary": summary.to_json()}
+            summary = self._write(saved)
+            summary.resumed_rows, summary.new_rows, summary.seconds = resumed, len(saved) - resumed, seconds
+            record = {"run": self.manifest, "summary": summary.to_json(), "output": output_facts(self.output)}
             write_atomically(summary_path, lambda path: _write_json(path, record))
             journal.delete()
         return summary
@@ -252,22 +288,23 @@ class _Run:
             record = json.loads(summary_path.read_text(encoding="utf-8"))
             same = record["run"] == self.manifest
             summary = ScoringSummary.from_json(record["summary"], self.output)
-        except (OSError, ValueError, KeyError, TypeError):  # absent, or another tool's file
+            facts = {"bytes": int(record["output"]["bytes"]), "sha256": str(record["output"]["sha256"])}
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):  # absent, damaged, or another tool's file
             same = False
         if not same:
             raise OutputError(
                 f"{self.output} exists already and is not of this run (other input, metric or settings); nothing was "
                 "scored. Choose another output, or replace it with --overwrite (overwrite=True)."
             )
+        check_undamaged(self.output, facts)
         summary.already_done = True
         return summary
 
-    def _score(self, journal: Journal, batch_size: int | None, chunk_rows: int, progress: bool) -> float:
-        """Scores the rows the journal lacks; gives the time at which the model was loaded."""
+    def _score(
+        self, journal: Journal, saved: SavedRows, batch_size: int | None, chunk_rows: int, progress: bool
+    ) -> float:
+        """Scores the rows that are not saved; gives the time at which the model was loaded."""
         start = time.perf_counter()
-        if self.source.num_rows is not None and journal.rows >= self.source.num_rows:
-            self.spec = replace(self.spec, aspects=tuple(journal.header["aspects"]))
-            return start
         scorer = self.scorer
         if isinstance(scorer, str):
             scorer = load_scorer(scorer, self.settings["source"], **self.settings["options"])
@@ -277,15 +314,19 @@ class _Run:
         journal.describe("aspects", list(self.spec.aspects))
         self._columns()
         self.limit = min(FIRST_CHUNK, chunk_rows)
-        rows = self.source.rows(self.plan.names, journal.rows)
-        tasks = (row_task(row, self.plan, self.spec, is_csv=self.source.is_csv) for row in rows)
+        first = saved.first_missing()
+        tasks = (
+            row_task(row, self.plan, self.spec, number=number, is_csv=self.source.is_csv)
+            for number, row in enumerate(self.source.rows(self.plan.names, first), start=first)
+            if number not in saved
+        )
         root = self.settings["image_root"]
         decode = partial(self._decode, root=self.source.folder if root is None else root)
-        with progress_bar(progress, done=journal.rows, total=self.source.num_rows) as advance:
+        with progress_bar(progress, done=len(saved), total=self.source.num_rows) as advance:
             for chunk in prefetch(tasks, decode, lambda: self.limit):
                 chunk_start = time.perf_counter()
                 results = score_chunk(chunk, scorer, batch_size)
-                journal.append(results)
+                append_rows(journal, chunk, results)
                 advance(len(chunk), sum(isinstance(row, dict) or any(len(item) > 2 for item in row) for row in results))
                 if time.perf_counter() - chunk_start < CHUNK_SECONDS:
                     self.limit = min(2 * self.limit, chunk_rows)
@@ -301,17 +342,28 @@ class _Run:
             self.images_decoded += 1
         return load_image(image, root=root)
 
-    def _write(self, journal: Journal) -> ScoringSummary:
+    def _write(self, saved: SavedRows) -> ScoringSummary:
         builder = SummaryBuilder([*self.spec.aspects, "reward"])
         columns = self._columns()
-        build: Callable[[list[Any], list[Any]], dict[str, list[Any]]] = partial(columns.build, summary=builder)
+        if isinstance(columns, RowRankColumns):
+            columns.rank((group, result) for _, group, result in saved.in_order())
+
+        def build(rows: list[Any], lines: list[Any]) -> dict[str, list[Any]]:
+            for number, (row, (key, _, _)) in enumerate(zip(rows, lines, strict=True), start=builder.rows + 1):
+                if row_key(row, self.plan) != key:
+                    raise OutputError(
+                        f"row {number} of {self.source.name} is not the one that was scored: the data changed "
+                        "meanwhile; start afresh with --overwrite (overwrite=True)"
+                    )
+            return columns.build(rows, [result for _, _, result in lines], builder)
+
         if self.output.suffix.lower() == ".parquet":
-            types, needs = columns.schema(), columns.needs
+            types, needs = columns.schema(), self.plan.texts
             write_atomically(
-                self.output, lambda path: write_parquet(path, self.source, journal.results(), build, types, needs)
+                self.output, lambda path: write_parquet(path, self.source, saved.in_order(), build, types, needs)
             )
         else:
-            write_atomically(self.output, lambda path: write_jsonl(path, self.source, journal.results(), build))
+            write_atomically(self.output, lambda path: write_jsonl(path, self.source, saved.in_order(), build))
         return ScoringSummary(
             output=self.output,
             rows=builder.rows,
@@ -322,41 +374,14 @@ class _Run:
             examples=builder.examples,
             distributions=builder.distributions(),
             images_decoded=self.images_decoded,
-            columns={"candidate": self.plan.caption, "image": self.plan.image, "references": self.plan.references},
+            columns={
+                "candidate": self.plan.caption,
+                "image": self.plan.image,
+                "references": self.plan.references,
+                **({} if self.plan.group is None else {"group": self.plan.group}),
+            },
+            groups=columns.groups if isinstance(columns, RowRankColumns) else 0,
         )
-
-
-def score_chunk(chunk: list[RowTask], scorer: Scorer, batch_size: int | None) -> list[RowResult]:
-    """Results of some rows, in their order; a caption that is refused does not keep the others from being scored."""
-    samples: list[CaptionSample] = []
-    places: list[CaptionResult] = []  # for each sample, the place of its result
-    results: list[RowResult] = []
-    for task in chunk:
-        if task.problem is not None:
-            results.append({"kind": task.problem[0], "message": task.problem[1]})
-            continue
-        row: list[CaptionResult] = []
-        results.append(row)
-        for candidate in task.candidates:
-            try:
-                samples.append(CaptionSample(candidate, task.image, task.references))
-                row.append([])
-                places.append(row[-1])
-            except InvalidSampleError as error:
-                row.append([None, False, "candidate", str(error)])
-    if samples:
-        table = scorer.score(samples, batch_size=batch_size)
-        if len(table) != len(samples):
-            raise ValueError(f"scorer {scorer.spec.name!r} gave {len(table)} results for {len(samples)} samples")
-        assert table.truncated is not None  # ScoreTable fills it in
-        for position, (scores, cut, result) in enumerate(
-            zip(table.scores.tolist(), table.truncated.tolist(), places, strict=True)
-        ):
-            finite = [score if abs(score) < float("inf") else None for score in scores]  # False for NaN, too
-            result.extend([finite, cut])
-            if None in finite or position in table.errors:
-                result.extend(["metric", table.errors.get(position, "the metric gave no finite score")])
-    return results
 
 
 def _write_json(path: Path, value: Any) -> None:

@@ -15,10 +15,14 @@ BLOCKS, BLOCK_BYTES = 64, 2**20
 _DATA = {".json", ".safetensors", ".spm", ".model", ".txt", ".jinja", ".bin", ".pt", ".pth"}  # no cards, no logs
 
 
-def fingerprint_file(path: Path) -> str:
+def fingerprint_file(path: Path, *, whole: bool = False) -> str:
     """Hash of a file: of all bytes up to 256 MiB, else of the size and 64 evenly spaced blocks of 1 MiB.
 
     The time of the last change is left out on purpose: a copy of the file is the same input.
+
+    Args:
+        path: the file.
+        whole: hash all bytes, however many: for an output that may have been damaged anywhere.
 
     Example:
         >>> import tempfile
@@ -31,7 +35,7 @@ def fingerprint_file(path: Path) -> str:
     size = path.stat().st_size
     digest = hashlib.sha256(str(size).encode())
     with path.open("rb") as file:
-        if size <= WHOLE_BELOW:
+        if whole or size <= WHOLE_BELOW:
             while block := file.read(BLOCK_BYTES):
                 digest.update(block)
         else:

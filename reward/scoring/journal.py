@@ -1,10 +1,12 @@
-"""The journal of a scoring run: an append-only file of results, by which a killed run goes on where it was."""
+"""The journal of a run: an append-only file of results, by which a run that was killed goes on where it was."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+import warnings
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -13,11 +15,15 @@ from reward.errors import OutputError
 
 __all__ = ["Journal"]
 
+_DAMAGED = object()
+
 
 class Journal:
-    """Results of the rows scored so far, in input order, one JSON line a row after a line that describes the run.
+    """Results saved so far, one JSON line each with its checksum, after a line that describes the run.
 
     `append` returns when the lines are on the disk. A line that a kill tore is cut off when the journal is next opened.
+    A line that was damaged otherwise is passed over with a warning, so that its result is made again; results say
+    themselves what they belong to, so that their order in the file does not matter.
 
     Args:
         path: the file; created if missing, continued if it holds the same run.
@@ -25,7 +31,8 @@ class Journal:
         overwrite: start afresh whatever the file holds.
 
     Attributes:
-        rows: number of rows it holds.
+        rows: number of results it holds.
+        damaged: number of lines that were passed over.
         header: what the first line says of the run.
 
     Raises:
@@ -34,7 +41,7 @@ class Journal:
 
     def __init__(self, path: Path, run: dict[str, Any], *, overwrite: bool = False) -> None:
         self.path = path
-        self.rows = 0
+        self.rows = self.damaged = 0
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file = open(path, "a+b")  # noqa: SIM115 - open as long as the journal
@@ -44,7 +51,7 @@ class Journal:
             self._lock()
             header = None if overwrite else self._read_header()
             if header is not None:
-                self.rows = self._cut_torn_line()
+                self.rows = self._check_lines()
             if header is None or not self.rows:  # a run that saved nothing is not worth an argument
                 self._start(run)
             else:
@@ -76,22 +83,34 @@ class Journal:
             self._start({**self.header, name: value})
 
     def append(self, results: Sequence[Any]) -> None:
-        """Adds one result a row and waits until they are on the disk."""
-        lines = (json.dumps(result, separators=(",", ":")) for result in results)
-        self._write("".join(line + "\n" for line in lines).encode())
+        """Adds results, one JSON value each, and waits until they are on the disk."""
+        self._write(b"".join(map(_line, results)))
         self.rows += len(results)
 
-    def results(self) -> Iterator[Any]:
-        """All results, from the first row on."""
+    def lines(self) -> Iterator[tuple[int, Any]]:
+        """Where the line of each result starts, and the result, in the order of the file."""
         with self.path.open("rb") as file:
-            next(file)
-            for number, line in enumerate(file, start=2):
-                try:
-                    yield json.loads(line)
-                except ValueError as error:
-                    raise OutputError(
-                        f"{self.path} is damaged in line {number}; start afresh with --overwrite (overwrite=True)"
-                    ) from error
+            place = len(next(file))
+            for line in file:
+                result = _parsed(line)
+                if result is not _DAMAGED and not _is_header(result):
+                    yield place, result
+                place += len(line)
+
+    def results(self) -> Iterator[Any]:
+        """All results, in the order of the file."""
+        return (result for _, result in self.lines())
+
+    def read(self, places: Iterable[int]) -> Iterator[Any]:
+        """The results whose lines start at the given places."""
+        with self.path.open("rb") as file:
+            for place in places:
+                if file.tell() != place:
+                    file.seek(place)
+                result = _parsed(file.readline())
+                if result is _DAMAGED:
+                    raise OutputError(f"{self.path} was changed while it was read; run the same again")
+                yield result
 
     def delete(self) -> None:
         """Removes the file; the journal is of no use after."""
@@ -101,7 +120,7 @@ class Journal:
     def _start(self, header: dict[str, Any]) -> None:
         self.header = header
         self._file.truncate(0)
-        self._write(json.dumps(header).encode() + b"\n")
+        self._write(_line({"run": header}))
 
     def _write(self, data: bytes) -> None:
         try:
@@ -129,13 +148,14 @@ class Journal:
         line = self._file.readline()
         if not line.endswith(b"\n"):  # empty, or killed within the first line
             return None
-        try:
-            header = json.loads(line)
-        except ValueError:
-            header = None
-        if not isinstance(header, dict):
-            raise OutputError(f"{self.path} is there, but is no journal of a scoring run; move it away")
-        return header
+        header = _parsed(line)
+        if not _is_header(header):
+            raise OutputError(
+                f"{self.path} is there, but is no journal of a run by this version, or its first line is damaged; "
+                "move it away, or start afresh with --overwrite (overwrite=True)"
+            )
+        run: dict[str, Any] = header["run"]
+        return run
 
     def _check_same(self, header: dict[str, Any], run: dict[str, Any]) -> None:
         changed = [name for name in run if header.get(name) != run[name]]
@@ -146,13 +166,43 @@ class Journal:
                 "Start afresh with --overwrite (overwrite=True), or choose another output."
             )
 
-    def _cut_torn_line(self) -> int:
+    def _check_lines(self) -> int:
+        """Cuts off a torn last line, warns of damaged ones, and gives the number of the others."""
         self._file.seek(0)
-        rows, end = -1, 0  # the first line is the header
-        for line in self._file:
+        end, damaged = len(self._file.readline()), []
+        rows = 0
+        for number, line in enumerate(self._file, start=2):
             if not line.endswith(b"\n"):
                 break
-            rows += 1
             end += len(line)
+            result = _parsed(line)
+            if result is _DAMAGED or _is_header(result):
+                damaged.append(number)
+            else:
+                rows += 1
         self._file.truncate(end)
+        self.damaged = len(damaged)
+        if damaged:
+            more = f" and {len(damaged) - 1} more" if damaged[1:] else ""
+            warnings.warn(
+                f"{self.path} is damaged in line {damaged[0]}{more}; the results there are made again", stacklevel=3
+            )
         return rows
+
+
+def _line(value: Any) -> bytes:
+    """A JSON list of the checksum and the value."""
+    content = json.dumps(value, separators=(",", ":")).encode()
+    return b'["%08x",%s]\n' % (zlib.crc32(content), content)
+
+
+def _parsed(line: bytes) -> Any:
+    """The value of a line of `_line`, or _DAMAGED if it is not as it was written."""
+    content = line[12:-2]
+    if line != b'["%08x",%s]\n' % (zlib.crc32(content), content):
+        return _DAMAGED
+    return json.loads(content)
+
+
+def _is_header(value: Any) -> bool:
+    return isinstance(value, dict) and list(value) == ["run"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import threading
 from collections import deque
@@ -12,7 +11,7 @@ from queue import Full, Queue
 from typing import TYPE_CHECKING, Any
 
 from reward.errors import ImageError
-from reward.scoring.columns import RowTask
+from reward.scoring.columns import RowTask, image_identity
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -86,7 +85,7 @@ def _chunks(
     decoding: deque[Future[Image.Image]] = deque()
     limit, size = row_limit(), 0
     for task in tasks:
-        key = None if task.image is None else _identity(task.image)
+        key = None if task.image is None else image_identity(task.image)
         full = len(chunk) >= limit or size >= IMAGE_BYTES
         if full and (key not in images or len(chunk) >= 2 * limit):
             yield [_decoded(item, images) for item in chunk]
@@ -100,15 +99,6 @@ def _chunks(
         chunk.append((task, key))
     if chunk:
         yield [_decoded(item, images) for item in chunk]
-
-
-def _identity(image: Any) -> str:
-    """Cheap key under which a chunk's rows share a decoded image: the path, or the hash of the bytes."""
-    if isinstance(image, dict):
-        image = image.get("bytes") or image.get("path")
-    if isinstance(image, bytes):
-        return hashlib.sha256(image).hexdigest()
-    return repr(image)
 
 
 def _image_bytes(future: Future[Image.Image]) -> int:

@@ -1,8 +1,9 @@
-"""Turns the journal's results into output columns: one row a caption (scoring), or ordered candidates (reranking)."""
+"""Turns the journal's results into output columns: scores of captions, their ranks, or candidates in order."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -13,7 +14,7 @@ from reward.scores import ScoreTable
 from reward.scoring.columns import ColumnPlan, listed
 from reward.scoring.summary import SummaryBuilder
 
-__all__ = ["CaptionResult", "RankColumns", "RowResult", "ScoreColumns"]
+__all__ = ["CaptionResult", "RankColumns", "RowRankColumns", "RowResult", "ScoreColumns"]
 
 # [scores or null, truncated], then [kind, message] of an error: what the journal holds of one caption.
 CaptionResult: TypeAlias = "list[Any]"
@@ -31,8 +32,6 @@ class ScoreColumns:
         columns: the columns of the input, with which the added ones must not collide.
     """
 
-    needs: tuple[str, ...] = ()  # columns of the input that `build` looks at
-
     def __init__(
         self, spec: MetricSpec, weights: Mapping[str, float] | None, prefix: str, columns: Sequence[str]
     ) -> None:
@@ -45,7 +44,7 @@ class ScoreColumns:
         import pyarrow as pa
 
         types = [*[pa.float64()] * (len(self.spec.aspects) + 1), pa.bool_(), pa.string()]
-        return dict(zip(self.names, types, strict=True))
+        return dict(zip(self.names[: len(types)], types, strict=True))
 
     def build(self, rows: Sequence[Any], results: Sequence[RowResult], summary: SummaryBuilder) -> dict[str, list[Any]]:
         """The added columns of some rows, each a list as long as `results`; counts them in `summary`."""
@@ -58,7 +57,57 @@ class ScoreColumns:
         _count(summary, self.spec, len(results), flat, scores, rewards)
         values: list[list[Any]] = [_nullable(column) for column in scores.T]
         values += [_nullable(rewards), [result[1] for result in flat], [_message(result) for result in flat]]
-        return dict(zip(self.names, values, strict=True))
+        return dict(zip(self.names[: len(values)], values, strict=True))
+
+
+class RowRankColumns(ScoreColumns):
+    """Adds to the columns of `ScoreColumns` the rank of each row's caption among the rows of its group, from 1.
+
+    Ties keep the order of the input; a caption without a reward has no rank.
+
+    Args: as for ScoreColumns.
+
+    Attributes:
+        groups: number of groups.
+    """
+
+    def __init__(
+        self, spec: MetricSpec, weights: Mapping[str, float] | None, prefix: str, columns: Sequence[str]
+    ) -> None:
+        super().__init__(spec, weights, prefix, columns)
+        self.names.append(prefix + "rank")
+        _refuse_collisions(self.names, columns)
+        self.groups = 0
+        self._ranks: list[int | None] = []
+
+    def schema(self) -> dict[str, Any]:
+        """{column: Arrow type} of the added columns."""
+        import pyarrow as pa
+
+        return {**super().schema(), self.names[-1]: pa.int64()}
+
+    def rank(self, rows: Iterable[tuple[str | None, RowResult]]) -> None:
+        """Ranks all rows, given as (group, result) in their order; `build` needs it."""
+        numbers: dict[str | None, int] = {None: 0}
+        groups, rewards = array("q"), array("d")
+        for group, result in rows:
+            scores = [[None]] if isinstance(result, dict) else result
+            groups.append(numbers.setdefault(group, len(numbers)))
+            rewards.append(_numbers(scores, self.spec, self.weights)[1][0])
+        self.groups = len(numbers) - 1
+        order = np.lexsort((-np.array(rewards), np.array(groups)))  # stable; NaN comes last in its group
+        place, last = 0, None
+        self._ranks = [None] * len(order)
+        for row in order.tolist():
+            place = place + 1 if groups[row] == last else 1
+            last = groups[row]
+            if rewards[row] == rewards[row] and last:
+                self._ranks[row] = place
+
+    def build(self, rows: Sequence[Any], results: Sequence[RowResult], summary: SummaryBuilder) -> dict[str, list[Any]]:
+        """The added columns of some rows, each a list as long as `results`; counts them in `summary`."""
+        first = summary.rows
+        return {**super().build(rows, results, summary), self.names[-1]: self._ranks[first : first + len(results)]}
 
 
 class RankColumns:
@@ -80,7 +129,6 @@ class RankColumns:
         is_csv: bool = False,
     ) -> None:
         self.spec, self.weights, self.plan, self.is_csv = spec, weights, plan, is_csv
-        self.needs = (plan.caption,)
         self.names = [prefix + name for name in ("best", "order", "rewards", *spec.aspects, "truncated", "error")]
         _refuse_collisions(self.names, columns)
 

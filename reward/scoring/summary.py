@@ -37,7 +37,7 @@ class ScoringSummary:
         captions: captions in them (more than rows when reranking).
         scored: captions with a reward.
         truncated: captions of which some text was cut to fit the model.
-        errors: {kind: count}; kinds are row, candidate, references, image and metric.
+        errors: {kind: count}; kinds are row, candidate, references, image, group and metric.
         examples: {kind: "row 7: message"}, the first of each kind; rows count from 1.
         distributions: {aspect or "reward": distribution}; quantiles are exact up to 200,000 captions.
         resumed_rows: rows that an earlier, interrupted run had scored.
@@ -45,6 +45,7 @@ class ScoringSummary:
         seconds: time this run spent scoring, without loading the model.
         images_decoded: images this run opened.
         columns: {role: column} that were read.
+        groups: groups of rows that were ranked, when each row has one candidate; else 0.
         already_done: True when the output was there already, of the same input and settings.
     """
 
@@ -61,6 +62,7 @@ class ScoringSummary:
     seconds: float = 0.0
     images_decoded: int = 0
     columns: dict[str, str | None] = field(default_factory=dict)
+    groups: int = 0
     already_done: bool = False
 
     @property

@@ -7,14 +7,23 @@ import math
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import islice, repeat
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from reward.errors import OutputError
-from reward.scoring.readers import BadRow, Source
+from reward.scoring.fingerprints import fingerprint_file
+from reward.scoring.readers import BadRow, Source, is_address
 
-__all__ = ["check_output", "write_atomically", "write_jsonl", "write_parquet"]
+__all__ = [
+    "check_output",
+    "check_undamaged",
+    "output_facts",
+    "refuse_address",
+    "write_atomically",
+    "write_jsonl",
+    "write_parquet",
+]
 
 ROWS = 4096
 Build = Callable[[list[Any], list[Any]], dict[str, list[Any]]]
@@ -24,8 +33,9 @@ def check_output(path: Path, source: Source, input_path: Path | None) -> None:
     """Refuses an output that cannot be written, before a model is loaded.
 
     Raises:
-        OutputError: wrong suffix, a folder, the input itself, or a disk with too little room.
+        OutputError: an address, wrong suffix, a folder, the input itself, or a disk with too little room.
     """
+    refuse_address(path)
     if path.suffix.lower() not in (".parquet", ".jsonl"):
         raise OutputError(f"output {path} must end in .parquet or .jsonl")
     try:
@@ -41,11 +51,48 @@ def check_output(path: Path, source: Source, input_path: Path | None) -> None:
         raise OutputError(f"cannot write {path}: {error.strerror or error}") from error
     # The journal and the new columns take about 200 bytes a row; texts are copied, encoded images are not.
     text = input_path.stat().st_size if input_path is not None and input_path.suffix in (".jsonl", ".csv") else 0
-    needed = text + 200 * (source.num_rows or 1)
+    needed = text + 200 * source.num_rows
     if free < needed:
         raise OutputError(
             f"{path.parent} has {free / 1e6:,.1f} MB free, but scoring {source.name} takes about {needed / 1e6:,.1f} MB"
         )
+
+
+def refuse_address(path: Path) -> None:
+    """Refuses an output such as `s3://bucket/x`, of which a path would make a folder `s3:`.
+
+    Raises:
+        OutputError: an address.
+    """
+    if is_address(path):
+        raise OutputError(f"output {path} is an address; nothing is sent there. Give a path on this disk")
+
+
+def output_facts(path: Path) -> dict[str, Any]:
+    """Length and checksum of a finished output, by which later damage is known."""
+    return {"bytes": path.stat().st_size, "sha256": fingerprint_file(path, whole=True)}
+
+
+def check_undamaged(path: Path, facts: dict[str, Any]) -> None:
+    """Refuses an output that is not as it was when it was finished.
+
+    Args:
+        path: the output.
+        facts: of `output_facts`.
+
+    Raises:
+        OutputError: its length or its checksum differs.
+    """
+    size = path.stat().st_size
+    if size != facts["bytes"]:
+        what = f"has {size:,} bytes, and had {facts['bytes']:,} when it was finished"
+    elif fingerprint_file(path, whole=True) != facts["sha256"]:
+        what = "does not hold what it held when it was finished"
+    else:
+        return
+    raise OutputError(
+        f"{path} was changed or damaged: it {what}. Move it away, or make it anew with --overwrite (overwrite=True)"
+    )
 
 
 def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
@@ -89,7 +136,7 @@ def write_parquet(
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    rows: Iterator[Any] = source.rows(needs) if needs else repeat({})
+    rows = source.rows(needs)
     writer = None
     try:
         for table in source.tables():

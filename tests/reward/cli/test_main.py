@@ -11,7 +11,8 @@ import pytest
 from PIL import Image
 
 import reward
-from reward.cli.main import COMMANDS, main
+from reward.cli.app import COMMANDS
+from reward.cli.main import main
 from reward.registry import list_metrics
 from tests.reward.cli.conftest import Run
 

@@ -64,8 +64,8 @@ def test_rewrites_with_it(folder, tmp_path):
     assert list(found) == [[]]
     assert found.counts["noun"] == {"cut": 1}
     header, line = (tmp_path / "a.jsonl").read_text().splitlines()
-    assert json.loads(header)["judge"] == str(folder)
-    assert json.loads(line)["category"] == "noun"
+    assert json.loads(header)[1]["run"]["judge"] == str(folder)
+    assert json.loads(line)[1]["category"] == "noun"
 
 
 def test_images_are_refused(folder):

@@ -1,0 +1,77 @@
+"""The `capreward` command: its subcommands, which are registered here, and its help."""
+
+from __future__ import annotations
+
+import os
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Annotated
+
+import typer
+
+import reward
+
+__all__ = ["COMMANDS", "app"]
+
+# {subcommand: "module:function"}. The modules import heavy libraries inside the function only, so that help is fast.
+# Packages above this one, and of others, add commands by the entry point group `capreward.commands`.
+COMMANDS = {
+    "score": "reward.cli.score:score",
+    "rerank": "reward.cli.rerank:rerank",
+    "metrics": "reward.cli.metrics:metrics",
+    "train": "reward.cli.train:train",
+    "judge": "reward.cli.judge:judge",
+    "battle": "reward.cli.battle:battle",
+    "caparena-auto": "reward.cli.caparena_auto:caparena_auto",
+    "bench": "reward.cli.bench:bench",
+    "compare": "reward.cli.compare:compare",
+    "arena": "reward.cli.arena:arena",
+}
+
+app = typer.Typer(
+    name="capreward",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"capreward {reward.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+    debug: Annotated[
+        bool, typer.Option(envvar="CAPREWARD_DEBUG", help="Show the whole traceback of an error.")
+    ] = False,
+) -> None:
+    """Score image captions with learned metrics, choose the best of several, and train the metrics.
+
+    Exit codes:
+
+    * 0: done. Rows that could not be scored are counted on stderr and say why in the output.
+    * 1: an error, printed in one line; or not one row could be read, scored or judged.
+    * 2: a wrong command line.
+    * 130: stopped by Ctrl-C. What was scored is kept, and the same command goes on.
+    """
+    if debug:
+        os.environ["CAPREWARD_DEBUG"] = "1"
+
+
+def _register() -> None:
+    for name, place in COMMANDS.items():
+        module, _, function = place.partition(":")
+        app.command(name)(getattr(import_module(module), function))
+    for point in entry_points(group="capreward.commands"):
+        if point.name not in COMMANDS:  # an installed package cannot silently replace a command of ours
+            app.command(point.name)(point.load())
+
+
+_register()

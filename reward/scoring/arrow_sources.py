@@ -1,0 +1,115 @@
+"""Reads Parquet files and Hugging Face data sets, which are Arrow tables with a schema."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from reward.errors import DataError
+from reward.scoring.fingerprints import fingerprint_file
+from reward.scoring.sources import BadRow, Source, check_names
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["DatasetSource", "ParquetSource"]
+
+TABLE_ROWS, TABLE_BYTES = 4096, 32 * 2**20  # what is read at a time, at most; rows may hold whole images
+
+
+class ArrowSource(Source):
+    """What Parquet and Hugging Face data sets have in common: Arrow tables with a schema."""
+
+    @abstractmethod
+    def _read(self, columns: Sequence[str], start: int) -> Iterator[pa.Table]:
+        """Tables of the given columns from row `start` on."""
+
+    def rows(self, columns: Sequence[str], start: int = 0) -> Iterator[dict[str, Any] | BadRow]:
+        for table in self._read(columns, start):
+            yield from table.to_pylist()
+
+    def records(self) -> Iterator[dict[str, Any] | BadRow]:
+        for table in self.tables():
+            yield from table.to_pylist()
+
+    def tables(self) -> Iterator[pa.Table]:
+        from reward.scoring.schemas import without_images
+
+        return map(without_images, self._read(self.columns, 0))
+
+
+class ParquetSource(ArrowSource):
+    """One Parquet file."""
+
+    def __init__(self, path: Path) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        self.path, self.name, self.folder = path, path.name, path.parent
+        try:
+            self.file = pq.ParquetFile(path)
+        except (pa.ArrowException, OSError) as error:
+            raise DataError(f"{path} cannot be read as Parquet: {error}") from error
+        self.columns = self.file.schema_arrow.names
+        check_names(self.columns, path)
+        self.num_rows = self.file.metadata.num_rows
+        if not self.num_rows:
+            raise DataError(f"{path} holds no rows")
+        groups = range(self.file.num_row_groups)
+        size = sum(self.file.metadata.row_group(group).total_byte_size for group in groups)
+        self.at_a_time = _rows_at_a_time(size, self.file.metadata.num_rows)
+
+    def fingerprint(self) -> str:
+        return fingerprint_file(self.path)
+
+    def _read(self, columns: Sequence[str], start: int) -> Iterator[pa.Table]:
+        import pyarrow as pa
+
+        groups, first = [], 0  # skip whole row groups before `start`
+        for group in range(self.file.num_row_groups):
+            rows = self.file.metadata.row_group(group).num_rows
+            if first + rows <= start:
+                first += rows
+            else:
+                groups.append(group)
+        skip = start - first
+        try:
+            for batch in self.file.iter_batches(self.at_a_time, row_groups=groups, columns=list(columns)):
+                if skip < batch.num_rows:
+                    yield pa.Table.from_batches([batch.slice(skip)])
+                skip = max(0, skip - batch.num_rows)
+        except (pa.ArrowException, OSError) as error:
+            raise DataError(f"{self.path} is damaged: {error}") from error
+
+
+class DatasetSource(ArrowSource):
+    """A `datasets.Dataset`; its images stay encoded until they are scored."""
+
+    def __init__(self, dataset: Any, *, name: str, folder: Path) -> None:
+        self.dataset = dataset.with_format("arrow")
+        self.name, self.folder = name, folder
+        self.columns = list(dataset.column_names)
+        self.num_rows = len(dataset)
+        if not self.num_rows:
+            raise DataError(f"{name} holds no rows")
+
+    def fingerprint(self) -> str:
+        import hashlib
+
+        count = self.num_rows
+        digest = hashlib.sha256(f"{count} {self.dataset.features}".encode())
+        # Its own fingerprint is random after some transforms, so hash rows: all of a small set, 1,024 of a large one.
+        picked = sorted({position * (count - 1) // 1023 for position in range(1024)})
+        for row in self.dataset.select(picked).iter(64):
+            digest.update(repr(row.to_pylist()).encode())
+        return digest.hexdigest()
+
+    def _read(self, columns: Sequence[str], start: int) -> Iterator[pa.Table]:
+        rows = self.dataset.select(range(start, len(self.dataset))).select_columns(list(columns))
+        return iter(rows.iter(_rows_at_a_time(self.dataset.data.nbytes, self.dataset.data.num_rows)))
+
+
+def _rows_at_a_time(size: int, rows: int) -> int:
+    return max(1, min(TABLE_ROWS, TABLE_BYTES * rows // max(1, size)))

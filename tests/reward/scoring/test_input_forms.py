@@ -1,0 +1,263 @@
+"""The forms in which people have captions: files packed or not, image folders, splits, data sets of the Hub."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import datasets
+import pytest
+from PIL import Image
+
+from reward.errors import DataError
+from reward.scoring import rerank_dataset, score_dataset
+from tests.loopback_hub import LoopbackHub, loopback_hub
+from tests.picture_scorer import PictureScorer
+
+ROOT = Path(__file__).resolve().parents[3]
+ROWS = [
+    {"file_name": "0.png", "caption": "a red star", "refs": ["one star", "red"]},
+    {"file_name": "1.png", "caption": "ein Stern,\nschön", "refs": []},
+    {"file_name": "0.png", "caption": "two words", "refs": ["x"]},
+]
+SCORES = [(10, 5), (250, 3), (10, 3)]  # brightness of the image, words and references
+
+
+def csv_text(rows: list[dict[str, Any]]) -> str:
+    out = io.StringIO(newline="")
+    writer = csv.DictWriter(out, list(rows[0]))
+    writer.writeheader()
+    writer.writerows({**row, "refs": json.dumps(row["refs"])} for row in rows)
+    return out.getvalue()
+
+
+def lines(rows: list[dict[str, Any]]) -> str:
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+
+
+def with_images(rows: list[dict[str, Any]], folder: Path) -> datasets.Dataset:
+    named = [{"image": str(folder / row["file_name"]), "cand": row["caption"], "refs": row["refs"]} for row in rows]
+    return datasets.Dataset.from_list(named).cast_column("image", datasets.Image())
+
+
+def make(form: str, folder: Path) -> tuple[Any, str | None]:
+    """Data in a form, and the split that holds the rows."""
+    path = folder / f"d a t a.{form}"
+    match form:
+        case "json":
+            path.write_text(json.dumps(ROWS, indent=2), encoding="utf-8-sig")
+        case "lines.json":
+            path.write_text(lines(ROWS))
+        case "jsonl.gz" | "ndjson.gz" | "JSONL.GZ":
+            path.write_bytes(gzip.compress(lines(ROWS).encode()))
+        case "json.gz":
+            path.write_bytes(gzip.compress(json.dumps(ROWS).encode()))
+        case "csv.gz":
+            path.write_bytes(gzip.compress(csv_text(ROWS).encode("utf-8-sig")))
+        case "metadata.jsonl" | "metadata.csv":
+            (folder / form).write_text(csv_text(ROWS) if form.endswith("csv") else lines(ROWS), newline="")
+            return folder, None
+        case "folders of images":
+            for split in ("train", "test"):
+                (folder / "photos" / split).mkdir(parents=True)
+                for number in range(2):
+                    (folder / "photos" / split / f"{number}.png").write_bytes((folder / f"{number}.png").read_bytes())
+                rows = ROWS if split == "test" else ROWS[:1]
+                (folder / "photos" / split / "metadata.jsonl").write_text(lines(rows))
+            return folder / "photos", "test"
+        case "files of splits":
+            (folder / "files").mkdir()
+            for split, rows in (("train", ROWS[:1]), ("test", ROWS)):
+                named = [{**row, "file_name": str(folder / row["file_name"])} for row in rows]
+                (folder / "files" / f"{split}.jsonl").write_text(lines(named))
+            return folder / "files", "test"
+        case "saved splits" | "one saved split" | "splits in memory" | "one table":
+            whole = with_images(ROWS, folder)
+            if form == "one table":
+                return whole, None
+            splits = datasets.DatasetDict({"test": whole})
+            if form != "one saved split":
+                splits["train"] = whole.select([0])
+            if form == "splits in memory":
+                return splits, "test"
+            splits.save_to_disk(str(folder / "saved"))
+            return folder / "saved", None if form == "one saved split" else "test"
+    return path, None
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    place = tmp_path / "a b"
+    place.mkdir()
+    for number, grey in enumerate((10, 250)):
+        Image.new("L", (4, 4), grey).save(place / f"{number}.png")
+    return place
+
+
+FORMS = [
+    *("json", "lines.json", "json.gz", "jsonl.gz", "ndjson.gz", "JSONL.GZ", "csv.gz", "metadata.jsonl", "metadata.csv"),
+    *("folders of images", "files of splits", "saved splits", "one saved split", "splits in memory", "one table"),
+]
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_gives_the_same_scores(form: str, suffix: str, folder: Path, tmp_path: Path) -> None:
+    data, split = make(form, folder)
+    output = tmp_path / f"out.{suffix}"
+    summary = score_dataset(data, PictureScorer(), output, split=split)
+    rows = datasets.Dataset.from_parquet(str(output)) if suffix == "parquet" else map(json.loads, output.open())
+    assert [(round(255 * row["brightness"]), row["words"]) for row in rows] == SCORES
+    assert (summary.rows, summary.errors) == (3, {})
+    assert score_dataset(data, PictureScorer(), output, split=split).already_done
+
+
+@pytest.mark.parametrize("form", ["folders of images", "files of splits", "saved splits", "splits in memory"])
+def test_splits_are_named(form: str, folder: Path, tmp_path: Path) -> None:
+    data, _ = make(form, folder)
+    for split, problem in ((None, "has several splits"), ("val", "has no split 'val'")):
+        with pytest.raises(DataError) as caught:
+            score_dataset(data, PictureScorer(), tmp_path / "out.jsonl", split=split)
+        assert problem in str(caught.value)
+        names = str(caught.value).partition("; choose one with --split (split=): ")[2]
+        assert sorted(names.split(", ")) == ["test", "train"]
+
+
+@pytest.mark.parametrize("form", ["json", "metadata.csv", "one table"])
+def test_a_split_of_one_table_is_refused(form: str, folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="is one table, which has no split 'test'; leave out --split"):
+        score_dataset(make(form, folder)[0], PictureScorer(), tmp_path / "out.jsonl", split="test")
+
+
+@pytest.fixture(scope="module")
+def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoopbackHub]:
+    folder = tmp_path_factory.mktemp("images")
+    for number, grey in enumerate((10, 250)):
+        Image.new("L", (4, 4), grey).save(folder / f"{number}.png")
+    head = "---\nconfigs:\n- config_name: {}\n  data_files:\n  - split: train\n    path: train.parquet\n"
+    readme = head.format("small") + "  - split: test\n    path: test.parquet\n---\n"
+    files: dict[str, bytes | Path] = {"README.md": readme.encode()}
+    for split, rows in (("train", ROWS[:1]), ("test", ROWS)):
+        buffer = io.BytesIO()
+        with_images(rows, folder).to_parquet(buffer)
+        files[f"{split}.parquet"] = buffer.getvalue()
+    with loopback_hub() as served:
+        served.add_repo("some-one/captions.v1", files, kind="datasets")
+        script = b"open('ran', 'w')\n"
+        served.add_repo("some-one/script", {"script.py": script, "README.md": b"# x\n"}, kind="datasets")
+        yield served
+
+
+SCORE_FROM_HUB = """
+import sys
+from reward.cli.main import main
+from reward import registry
+from tests.picture_scorer import SPEC
+registry._specs = lambda: {"picture": SPEC}
+sys.argv[0] = "capreward"
+main()
+"""
+
+
+def score_from_hub(hub: LoopbackHub, folder: Path, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
+    """`capreward score` in a process of its own, whose clients read HF_ENDPOINT as they are imported."""
+    place = {"HF_ENDPOINT": hub.endpoint, "HF_HOME": str(folder / "home"), "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, **place, **more}
+    command = [sys.executable, "-c", SCORE_FROM_HUB, "score", *arguments, "-m", "picture", "-o", "out.jsonl"]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=200)
+
+
+@pytest.mark.parametrize("name", ["some-one/captions.v1", "some-one/captions.v1:small", "some-one/captions.v1@main"])
+def test_a_data_set_of_the_hub_by_name(name: str, hub: LoopbackHub, tmp_path: Path) -> None:
+    done = score_from_hub(hub, tmp_path, name, "--split", "test")
+    assert done.returncode == 0, done.stderr
+    rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert [(round(255 * row["brightness"]), row["words"]) for row in rows] == SCORES
+
+
+@pytest.mark.parametrize(
+    ("name", "messages"),
+    [
+        ("some-one/captions.v1", ["some-one/captions.v1 has several splits; choose one with --split", "train, test"]),
+        (
+            "some-one/absent",
+            ["there is no file some-one/absent, and no data set of that name can be loaded from the Hu"],
+        ),
+        ("some-one/captions.v1:large", ["there is no file", "'small'"]),
+        ("some-one/script", ["there is no file", "cript"]),
+        ("photos/captions.jsonl", ["there is no file photos/captions.jsonl"]),
+    ],
+)
+def test_names_that_cannot_be_loaded_are_one_line(
+    name: str, messages: list[str], hub: LoopbackHub, tmp_path: Path
+) -> None:
+    done = score_from_hub(hub, tmp_path, name)
+    assert done.returncode == 1
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    assert all(message in done.stderr for message in messages), done.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) in ([], ["home"])  # nothing of the repository ran
+
+
+def test_no_network_is_one_line(hub: LoopbackHub, tmp_path: Path) -> None:
+    done = score_from_hub(hub, tmp_path, "some-one/captions.v1", HF_HUB_OFFLINE="1")
+    assert (done.returncode, len(done.stderr.splitlines())) == (1, 1), done.stderr
+    assert "no data set of that name can be loaded from the Hub: ConnectionError: " in done.stderr
+
+
+CANDIDATES = [
+    {"id": "x", "cand": "one two"},
+    {"id": "y", "cand": "one"},
+    {"id": "x", "cand": "one two three"},
+    {"id": "y", "cand": ""},
+    {"id": None, "cand": "one"},
+    {"id": "x", "cand": "two one"},
+]
+RANKS = [2, 1, 1, None, None, 3]  # a tie keeps the order
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_one_candidate_a_row_is_ranked_in_its_group(suffix: str, tmp_path: Path) -> None:
+    (tmp_path / "c.jsonl").write_text(lines(CANDIDATES))
+    output = tmp_path / f"out.{suffix}"
+    summary = rerank_dataset(tmp_path / "c.jsonl", "length", output, group_column="id", chunk_rows=2, prefix="p_")
+    rows = list(datasets.Dataset.from_parquet(str(output)) if suffix == "parquet" else map(json.loads, output.open()))
+    assert [row["p_rank"] for row in rows] == RANKS
+    assert [row["p_reward"] for row in rows] == [2, 1, 3, None, None, 2]
+    assert [{name: row[name] for name in CANDIDATES[0]} for row in rows] == CANDIDATES
+    assert (summary.rows, summary.captions, summary.scored, summary.groups) == (6, 6, 4, 2)
+    assert summary.errors == {"candidate": 1, "group": 1}
+    assert summary.examples["group"] == "row 5: the row has nothing in column 'id', by which rows are ranked"
+    again = rerank_dataset(tmp_path / "c.jsonl", "length", output, group_column="id", prefix="p_")
+    assert (again.already_done, again.groups) == (True, 2)
+
+
+@pytest.mark.parametrize("form", ["json", "csv.gz", "one table", "metadata.csv"])
+def test_candidates_of_an_image_compete_by_default(form: str, folder: Path, tmp_path: Path) -> None:
+    summary = rerank_dataset(make(form, folder)[0], PictureScorer(), tmp_path / "out.jsonl", weights={"words": 1})
+    rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert [row["rank"] for row in rows] == [1, 1, 2]
+    assert summary.groups == 2
+    assert summary.columns["group"] == ("image" if form == "one table" else "file_name")
+
+
+def test_a_list_of_candidates_wins_and_a_group_must_be_a_column(tmp_path: Path) -> None:
+    (tmp_path / "c.jsonl").write_text(lines([{"id": 1, "caption": "one", "candidates": ["a", "b c"]}]))
+    rerank_dataset(tmp_path / "c.jsonl", "length", tmp_path / "out.jsonl")
+    assert json.loads((tmp_path / "out.jsonl").read_text())["best"] == "b c"
+    with pytest.raises(DataError, match=r"--group-column names 'ids', which is no column\. Did you mean 'id'\?"):
+        rerank_dataset(tmp_path / "c.jsonl", "length", tmp_path / "o.jsonl", group_column="ids")
+    (tmp_path / "c.jsonl").write_text(lines(CANDIDATES))
+    with pytest.raises(DataError, match="each row has one candidate, and no column names the image: name the column"):
+        rerank_dataset(tmp_path / "c.jsonl", "length", tmp_path / "o.jsonl")
+    rerank_dataset(tmp_path / "c.jsonl", "length", tmp_path / "o.jsonl", candidates_column="cand")
+    error = json.loads((tmp_path / "o.jsonl").read_text().splitlines()[0])["error"]
+    assert "must hold a list of captions, got 'one two'; for one caption a row, name the column" in error
