@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
-import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
+from reward.backbones.clip_config import OPEN_CLIP_CONFIG, build_clip, check_open_clip, check_preprocess
 from reward.backbones.clip_text import ClipTokenizer, HubClipTokenizer, make_bpe_tokenizer, make_clip_tokenizer
-from reward.backbones.fit import check_fit, check_layers, check_memory, foreign_errors
+from reward.backbones.fit import check_fit, foreign_errors
 from reward.backbones.longclip import clip_from_original_layout, is_original_layout
 from reward.errors import CheckpointError, ImageError
 
@@ -28,7 +26,6 @@ _LONG_CLIP_FILES = {
     "BeichenZhang/LongCLIP-B": "longclip-B.pt",
 }
 _MOST_STRETCH = 500  # of the sides of an image; scaled to 224 pixels, that is 75 MB
-_OPEN_CLIP_CONFIG = "open_clip_config.json"
 _WEIGHT_SUFFIXES = (".safetensors", ".pt", ".pth", ".bin")
 
 
@@ -50,7 +47,7 @@ class ClipTowers(nn.Module):
         super().__init__()
         from open_clip.transform import PreprocessCfg, image_transform_v2
 
-        _check_preprocess(preprocess_cfg)
+        check_preprocess(preprocess_cfg)
         self.clip = clip
         self.tokenizer = tokenizer
         size = clip.visual.image_size
@@ -137,68 +134,6 @@ def _embed_dim(clip: Any) -> int:
     return int(clip.text_projection.shape[1])
 
 
-def _check_preprocess(settings: Any) -> None:
-    """Refuses settings that open_clip would take and stop at with the first image."""
-    if settings is None:
-        return
-    if not isinstance(settings, Mapping):
-        raise CheckpointError(f"preprocess_cfg must be a table, got {settings!r}")
-    for name in ("mean", "std"):
-        value = settings.get(name, (1, 1, 1))
-        numbers = isinstance(value, (list, tuple)) and all(
-            isinstance(number, (int, float)) and not isinstance(number, bool) and math.isfinite(number)
-            for number in value
-        )
-        if not numbers or len(value) != 3 or (name == "std" and min(value) <= 0):
-            kind = "three numbers above 0" if name == "std" else "three numbers"
-            raise CheckpointError(f"preprocess_cfg.{name} must be {kind}, got {value!r}")
-    for name, allowed in (
-        ("interpolation", ("bicubic", "bilinear", "random")),
-        ("resize_mode", ("shortest", "longest", "squash")),
-        ("mode", ("RGB",)),
-        ("fill_color", range(256)),
-    ):
-        value = settings.get(name, allowed[0])
-        if type(value) is not type(allowed[0]) or value not in allowed:
-            words = "0 to 255" if name == "fill_color" else ", ".join(map(str, allowed))
-            raise CheckpointError(f"preprocess_cfg.{name} must be one of {words}; got {value!r}")
-
-
-def build_clip(model_cfg: dict[str, Any]) -> nn.Module:
-    """An open_clip CLIP of the given configuration, with fresh weights: the caller must load or train them.
-
-    Args:
-        model_cfg: `{"embed_dim", "vision_cfg", "text_cfg", "quick_gelu"?}` as in open_clip's configuration files.
-
-    Raises:
-        CheckpointError: not such a configuration, or its text tower is one of transformers, which open_clip would fetch.
-    """
-    from open_clip import CLIP, CLIPTextCfg, CLIPVisionCfg
-
-    with foreign_errors("model_cfg"):
-        _check_tower("vision_cfg", model_cfg.get("vision_cfg"), CLIPVisionCfg)
-        _check_tower("text_cfg", model_cfg.get("text_cfg"), CLIPTextCfg)
-        if model_cfg["text_cfg"].get("hf_model_name"):
-            raise CheckpointError("model_cfg.text_cfg.hf_model_name names a network outside of the checkpoint")
-        return CLIP(**model_cfg)
-
-
-def _check_tower(name: str, settings: Any, kind: Any) -> None:
-    """Refuses values of a wrong type, at some of which open_clip would stop only when it scores."""
-    if not isinstance(settings, Mapping):
-        raise CheckpointError(f"model_cfg.{name} must be a table, got {settings!r:.100}")
-    defaults = {field.name: field.default for field in dataclasses.fields(kind)}
-    for key, value in settings.items():
-        expected: tuple[type, ...] = {bool: (bool,), int: (int,), float: (int, float), str: (str,)}.get(
-            type(defaults.get(key)), (object,)
-        )
-        if key in ("layers", "image_size"):
-            expected = (int, list, tuple)
-        if not isinstance(value, expected) or (isinstance(value, bool) and bool not in expected and object not in expected):
-            words = " or ".join(each.__name__ for each in expected)
-            raise CheckpointError(f"model_cfg.{name}.{key} must be of type {words}, got {value!r:.100}")
-
-
 def towers_of_architecture(architecture: dict[str, Any], tokenizer: Any, clip: nn.Module | None = None) -> ClipTowers:
     """Towers of which a checkpoint holds all weights; they are fresh, and the caller must load or train them.
 
@@ -266,7 +201,7 @@ def load_clip(
 
 
 def _load_folder(folder: Path) -> ClipTowers:
-    if (folder / _OPEN_CLIP_CONFIG).is_file():
+    if (folder / OPEN_CLIP_CONFIG).is_file():
         return _load_open_clip(f"local-dir:{folder}")
     files = sorted(file for file in folder.iterdir() if file.suffix in _WEIGHT_SUFFIXES)
     if len(files) != 1:
@@ -324,7 +259,7 @@ def _load_open_clip(name: str, tag: str | None = None) -> ClipTowers:
     from reward.checkpoints import ordinary_loading
 
     whole = name if tag is None else f"{name}:{tag}"
-    config = _check_open_clip(name)
+    config = check_open_clip(name, _WEIGHT_SUFFIXES, _download)
     try:
         with ordinary_loading():
             # open_clip only warns of weights that were trained with the other activation, and scores with them
@@ -345,34 +280,3 @@ def _load_open_clip(name: str, tag: str | None = None) -> ClipTowers:
     else:
         texts = HubClipTokenizer(tokenizer)
     return ClipTowers(clip, texts, dict(open_clip.get_model_preprocess_cfg(clip)))
-
-
-def _check_open_clip(name: str) -> dict[str, Any]:
-    """The `model_cfg` of a folder or Hub repository, after a look at its types, sizes and code; {} for built-in names.
-
-    Raises:
-        CheckpointError: no such configuration, more than the weights can fill, or a network that wants to run code.
-    """
-    from transformers import AutoConfig, AutoModel
-
-    scheme, _, place = name.rpartition(":")
-    if not scheme:
-        return {}
-    path = Path(place) / _OPEN_CLIP_CONFIG if scheme == "local-dir" else _download(place, _OPEN_CLIP_CONFIG)
-    where = f"open_clip model {name!r}: its {_OPEN_CLIP_CONFIG}"
-    with foreign_errors(where):
-        plain = json.loads(path.read_text(encoding="utf-8"))
-        config: dict[str, Any] = plain["model_cfg"]
-        _check_preprocess(plain.get("preprocess_cfg"))
-        text, vision = config["text_cfg"], config["vision_cfg"]
-        check_layers(config, where=where)
-        if text.get("hf_model_name"):
-            # open_clip loads it without a word on code of its own; what is refused here would be asked on stdin there
-            with torch.device("meta"):
-                inner = AutoConfig.from_pretrained(text["hf_model_name"], trust_remote_code=False)
-                AutoModel.from_config(inner, trust_remote_code=False)
-        elif scheme == "local-dir" and not vision.get("timm_model_name") and "multimodal_cfg" not in config:
-            files = [file for file in path.parent.iterdir() if file.suffix in _WEIGHT_SUFFIXES]
-            plain_cfg = {key: value for key, value in config.items() if key != "custom_text"}
-            check_memory(lambda: build_clip(plain_cfg), files, where=where)
-    return config

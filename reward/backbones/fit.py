@@ -35,7 +35,7 @@ def foreign_errors(where: str) -> Iterator[None]:
         ...     {}["model"]
         Traceback (most recent call last):
         ...
-        reward.errors.CheckpointError: 'folder/tokenizer.json' cannot be used: KeyError: 'model'
+        reward.errors.CheckpointError: 'folder/tokenizer.json' cannot be read: KeyError: 'model'
     """
     try:
         yield
@@ -50,7 +50,7 @@ def foreign_errors(where: str) -> Iterator[None]:
             ) from error
         lines = str(error).strip().splitlines()
         reason = " ".join(line.strip() for line in lines[:2])
-        raise CheckpointError(f"{where} cannot be used: {type(error).__name__}: {reason:.300}") from error
+        raise CheckpointError(f"{where} cannot be read: {type(error).__name__}: {reason:.300}") from error
 
 
 def tensor_shapes(path: str | os.PathLike[str]) -> dict[str, tuple[int, ...]]:

@@ -108,5 +108,7 @@ def _checked(scores: np.ndarray) -> np.ndarray:
     scores = np.asarray(scores, dtype=np.float64)
     lost = int(np.isnan(scores).sum())
     if lost:
-        raise TrainingError(f"{lost} of {len(scores)} scores are NaN: lower learning_rate, or use precision bf16 or fp32")
+        raise TrainingError(
+            f"{lost} of {len(scores)} scores are NaN: lower learning_rate, or use precision bf16 or fp32"
+        )
     return scores

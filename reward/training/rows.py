@@ -99,9 +99,10 @@ def _check_ratings(spec: MetricSpec, config: TrainingConfig, parts: Mapping[str,
             f"start; train the aspects that it rates: model.aspects: "
             f"[{', '.join(spec.aspects[place] for place in sorted(train.aspects()))}]"
         )
-    for part, reason in ((config.train_part, "nothing can be learned from"), (config.validation_part, "no best step by")):
+    uses = {config.train_part: "nothing can be learned from it", config.validation_part: "no step is the best by it"}
+    for part, reason in uses.items():
         if len(parts[part]) > 1 and all(len(found) == 1 for found in parts[part].ratings().values()):
-            raise DataError(f"all ratings of the part {part!r} are equal: there is {reason} it")
+            raise DataError(f"all ratings of the part {part!r} are equal, so {reason}")
 
 
 def _splits_of(part: str, spec: MetricSpec) -> list[str]:

@@ -17,6 +17,7 @@ import reward
 from integrations.demo.captioner import load_captioner
 from reward import load_scorer
 from reward.backbones import load_clip
+from reward.backbones.clip import build_clip
 from reward.errors import CheckpointError
 from reward.metrics.vela.config import TextConfig, VelaConfig
 from reward.metrics.vela.model import VelaModel
@@ -69,7 +70,16 @@ def test_no_answer_on_stdin_runs_the_code_of_a_backbone(tmp_path: Path) -> None:
     folder = _vela_on(tmp_path / "backbone", tmp_path / "vela")
     Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
     (tmp_path / "rows.jsonl").write_text('{"image": "a.png", "caption": "A star."}\n')
-    command = ["score", str(tmp_path / "rows.jsonl"), "-m", "vela", "-o", str(tmp_path / "out.jsonl"), "--source", str(folder)]
+    command = [
+        "score",
+        str(tmp_path / "rows.jsonl"),
+        "-m",
+        "vela",
+        "-o",
+        str(tmp_path / "out.jsonl"),
+        "--source",
+        str(folder),
+    ]
     done = subprocess.run(
         [sys.executable, "-m", "reward.cli.main", *command],
         input="y\n" * 50,
@@ -138,7 +148,10 @@ def test_an_open_clip_model_runs_no_code_of_a_tokenizer(tmp_path: Path, monkeypa
     (folder / "planted.py").write_text(
         f"open({str(marker)!r}, 'w').close()\nfrom transformers import PreTrainedTokenizerFast as PlantedTokenizer\n"
     )
-    tokenizer_config = {"tokenizer_class": "PlantedTokenizer", "auto_map": {"AutoTokenizer": [None, "planted.PlantedTokenizer"]}}
+    tokenizer_config = {
+        "tokenizer_class": "PlantedTokenizer",
+        "auto_map": {"AutoTokenizer": [None, "planted.PlantedTokenizer"]},
+    }
     (folder / "tokenizer_config.json").write_text(json.dumps(tokenizer_config))
     (folder / "config.json").write_text(json.dumps({"model_type": "planted"}))
     with pytest.raises(CheckpointError):
@@ -153,10 +166,8 @@ def test_an_own_architecture_names_no_code_elsewhere(tmp_path: Path) -> None:
         )
         with pytest.raises((CheckpointError, ValueError), match=r"code from the Hub|planted"):
             VelaModel.from_config(config, tokenizer=make_tokenizer())
+    cfg = clip_architecture()["model_cfg"]
     with pytest.raises(CheckpointError, match="outside of the checkpoint"):
-        cfg = clip_architecture()["model_cfg"]
-        from reward.backbones.clip import build_clip
-
         build_clip({**cfg, "text_cfg": {**cfg["text_cfg"], "hf_model_name": "someone/model"}})
 
 

@@ -129,7 +129,9 @@ class ImageConfig:
     normalise: bool = False
 
     def __post_init__(self) -> None:
-        _check_types(self, "image.", backbone="a text or null", architecture="a table or null", normalise="true or false")
+        _check_types(
+            self, "image.", backbone="a text or null", architecture="a table or null", normalise="true or false"
+        )
         _check_backbone("image", self.backbone, self.architecture)
         if self.architecture is None:
             return

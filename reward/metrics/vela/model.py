@@ -108,9 +108,7 @@ class VelaModel(nn.Module):
         """Loads a trained model, in eval mode; see `VelaScorer.from_pretrained`."""
         from reward.metrics.vela.checkpoint import load_model
 
-        return load_model(
-            source, revision=revision, device=device, dtype=dtype, trust_remote_code=trust_remote_code
-        )
+        return load_model(source, revision=revision, device=device, dtype=dtype, trust_remote_code=trust_remote_code)
 
     @property
     def device(self) -> torch.device:

@@ -9,8 +9,8 @@ import pytest
 from datasets import DatasetDict
 from PIL import Image
 
-from reward.errors import ConfigError, DataError
 from reward import CaptionSample, VelaReward, load_scorer
+from reward.errors import ConfigError, DataError
 from reward.scenes import make_dataset
 from reward.training.evaluation import kendall_tau_c
 from reward.training.loop import train

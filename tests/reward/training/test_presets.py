@@ -1,4 +1,4 @@
-"""The shipped presets of VELA: each trains, on small backbones in the place of the published ones, and differs as it says."""
+"""The shipped presets of VELA: each trains, on small backbones instead of the published ones, and is what it says."""
 
 from __future__ import annotations
 
@@ -13,19 +13,26 @@ from typer.testing import CliRunner
 from reward import CaptionSample, load_scorer
 from reward.cli.main import app
 from reward.metrics.vela.training import PRESETS
+from reward.registry import metric_spec
 from reward.scenes import make_dataset
 from reward.training.config import make_config
 from reward.training.loop import train, training_plug
-from reward.registry import metric_spec
 from tests.reward.metrics.tiny_vela import language_architecture, make_tokenizer
+from tests.small_clip import small_clip
 
-CLIP = str(Path(__file__).parents[2] / "golden" / "longclip_tiny_weights.safetensors")
-SMALL = {"scenes_train": 4, "scenes_val": 4, "scenes_test": 0, "max_steps": 2, "learning_rate": 1e-2}
+SMALL = {
+    "scenes_train": 4,
+    "scenes_val": 4,
+    "scenes_test": 0,
+    "max_steps": 2,
+    "learning_rate": 1e-2,
+    "warmup_ratio": 0.0,
+}
 
 
 @pytest.fixture(scope="module")
 def backbones(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Folders of small language models, by the model type of the published one."""
+    """Folders of small networks, language models by the model type of the published one."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
     found = {}
@@ -36,7 +43,7 @@ def backbones(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         model.save_pretrained(folder)
         make_tokenizer().save_pretrained(folder)
         found[kind] = str(folder)
-    return found
+    return {**found, "clip": str(small_clip(tmp_path_factory.mktemp("clip")))}
 
 
 def _small(name: str, backbones: dict[str, str]) -> dict[str, Any]:
@@ -46,7 +53,7 @@ def _small(name: str, backbones: dict[str, str]) -> dict[str, Any]:
     if PRESETS[name]["model"]["text"] is not None:
         model["text"] = {"backbone": backbones[kind]}
     if PRESETS[name]["model"]["image"] is not None:
-        model["image"] = {"backbone": CLIP}
+        model["image"] = {"backbone": backbones["clip"]}
     return {} if name == "tiny" else model
 
 
@@ -58,7 +65,7 @@ def test_a_preset_trains_and_scores(name: str, backbones: dict[str, str], tmp_pa
     assert any(weight.abs().max() > 0 for key, weight in trained.items() if "lora_B" in key or key == "weight")
     text = config.model["text"]
     if text is not None and text.get("lora") is not None:
-        adapted = {key.split(".")[-3] for key in trained if ".lora_A." in key}
+        adapted = {key.split(".lora_A")[0].split(".")[-1] for key in trained if ".lora_A." in key}
         assert adapted == set(text["lora"]["target_modules"])
     rows = 1 if name == "paper-shared-head" else 3
     assert len(trained["weight"]) == len(trained["bias"]) == rows
