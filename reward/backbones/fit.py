@@ -19,6 +19,7 @@ __all__ = ["check_fit", "check_layers", "check_memory", "foreign_errors", "leave
 
 _MOST_LAYERS = 1000  # the deepest published networks have some hundred
 _COUNT = re.compile(r"(layers?|depth|blocks?|experts)$")
+_DEPTHS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "layers")  # of which a network needs one or more
 
 
 @contextmanager
@@ -83,14 +84,19 @@ def leaves(settings: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def check_layers(settings: Mapping[str, Any], *, where: str) -> None:
-    """Refuses a network of more than 1,000 layers, blocks or experts: they are built one by one, even without memory.
+    """Refuses a network without layers or heads, or of over 1,000 layers: those are built one by one, even without memory.
 
     Raises:
         CheckpointError: naming the setting.
     """
     for path, value in leaves(settings):
-        if isinstance(value, (int, float)) and value > _MOST_LAYERS and _COUNT.search(path.rpartition(".")[2]):
+        name = path.rpartition(".")[2]
+        if not isinstance(value, (int, float)):
+            continue
+        if value > _MOST_LAYERS and _COUNT.search(name):
             raise CheckpointError(f"{where}: {path} must be at most {_MOST_LAYERS}, got {value}")
+        if value < 1 and (name in _DEPTHS or name.endswith("heads")):
+            raise CheckpointError(f"{where}: {path} must be at least 1, got {value}")
 
 
 def check_fit(

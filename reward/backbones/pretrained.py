@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -45,30 +46,47 @@ def load_pretrained(
 
     where = f"{kind} {os.fspath(source)!r}"
     trust = bool(trust_remote_code)
-    with foreign_errors(where), ordinary_loading():
+    with foreign_errors(f"{where}: its config.json"), ordinary_loading():
         plain, _ = PreTrainedConfig.get_config_dict(source)
         if not trust:
             _refuse_kernels(plain, where)
-        check_layers(plain, where=where)
+        check_layers(plain, where=f"{where}: its config.json")
         config = AutoConfig.from_pretrained(source, trust_remote_code=trust)
         if Path(source).is_dir() and not trust:
             files = [file for pattern in _WEIGHT_FILES for file in Path(source).glob(pattern)]
             check_memory(
                 lambda: model_class.from_config(config, trust_remote_code=False),
                 files,
-                where=where,
+                where=f"{where}: its config.json",
                 numbers_per_byte=4 if hasattr(config, "quantization_config") else 1,
             )
+    # generation_config.json is read here as well, and some values of config.json for the first time
+    with foreign_errors(f"{where}: its weights, config.json or generation_config.json"), ordinary_loading():
         model, report = model_class.from_pretrained(
             source, dtype=dtype or torch.float32, trust_remote_code=trust, output_loading_info=True
         )
+    with foreign_errors(
+        f"{where}: its tokenizer or processor (tokenizer*.json, *processor*.json, chat_template.jinja)"
+    ):
         reader = reader_class.from_pretrained(source, trust_remote_code=trust)
     missing = sorted(report["missing_keys"])
     if missing:
         raise CheckpointError(
             f"{where} lacks {len(missing)} weights ({', '.join(missing[:5])}); refusing to use random ones"
         )
+    dropped = sorted(name for name in report["unexpected_keys"] if _is_of_a_layer(name, model))
+    if dropped:
+        raise CheckpointError(
+            f"{where} has weights of layers that its config.json leaves out ({', '.join(dropped[:3])}, ...); "
+            "refusing to use a part of a network"
+        )
     return model, reader
+
+
+def _is_of_a_layer(name: str, model: nn.Module) -> bool:
+    """Whether a weight is like those of the model's layers but for the number; heads that are not used are no such."""
+    alike = {re.sub(r"\.\d+\.", ".N.", each) for each in model.state_dict() if re.search(r"\.\d+\.", each)}
+    return re.sub(r"\.\d+\.", ".N.", name).endswith(tuple(alike))
 
 
 def build_decoder(architecture: Mapping[str, Any]) -> nn.Module:

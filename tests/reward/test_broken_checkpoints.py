@@ -155,7 +155,7 @@ def test_a_broken_file_is_named(kind: str, folders: dict[str, Path], tmp_path: P
         ("vela", ("image", "architecture", "model_cfg", "embed_dim"), "embed_dim=1000000"),
         ("beitscore", ("hidden_size",), "hidden_size=1000000"),
         ("beitscore", ("layers",), "layers must be at most 1000"),
-        ("captioner", ("text_config", "hidden_size"), "its files hold"),
+        ("captioner", ("text_config", "vocab_size"), "its files hold"),
         ("clip", ("model_cfg", "text_cfg", "width"), "its files hold"),
     ],
 )
@@ -169,6 +169,16 @@ def test_a_size_that_the_weights_do_not_have_costs_no_memory(
     with pytest.raises(CheckpointError, match=named):
         USES[kind](folder)
     assert _memory() - before < MOST_MEMORY
+
+
+def test_layers_that_a_configuration_leaves_out_are_not_dropped(folders: dict[str, Path], tmp_path: Path) -> None:
+    """transformers only warns of the weights of a second layer where the configuration has one."""
+    source = folders["captioner"]
+    for number, tower in enumerate(("text_config", "vision_config")):
+        plain = _with(json.loads((source / "config.json").read_text()), (tower, "num_hidden_layers"), 1)
+        folder = _broken(source, tmp_path / str(number), "config.json", json.dumps(plain).encode())
+        with pytest.raises(CheckpointError, match=r"weights of layers that its config\.json leaves out .*layers\.1"):
+            load_captioner(folder)
 
 
 @pytest.mark.parametrize("device", ["gpu9", "meta", "cuda:99", 1.5])
