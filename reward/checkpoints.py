@@ -26,6 +26,7 @@ __all__ = [
     "read_config",
     "resolve_checkpoint",
     "save_checkpoint",
+    "shape_faults",
 ]
 
 CONFIG_FILE = "config.json"
@@ -203,23 +204,32 @@ def load_strict(module: nn.Module, tensors: Mapping[str, Tensor], *, where: str)
     Raises:
         CheckpointError: the keys do not fit, or a parameter of the module has no storage ("meta").
     """
-    needed = module.state_dict()
-    shapes = [
-        f"{key} is {tuple(tensors[key].shape)}, not {tuple(value.shape)}"
-        for key, value in needed.items()
-        if key in tensors and tensors[key].shape != value.shape
-    ]
-    faults = [
-        _listed("lacks", [key for key in needed if key not in tensors]),
-        _listed("has unknown", [key for key in tensors if key not in needed]),
-        _listed("has mis-shaped", shapes),
-    ]
-    if any(faults):
-        raise CheckpointError(f"{where} {'; '.join(filter(None, faults))}. Refusing to score with wrong weights.")
+    needed = {key: tuple(value.shape) for key, value in module.state_dict().items()}
+    faults = shape_faults(needed, {key: tuple(value.shape) for key, value in tensors.items()})
+    if faults:
+        raise CheckpointError(f"{where} {faults}. Refusing to score with wrong weights.")
     empty = [name for name, parameter in module.named_parameters() if parameter.is_meta]
     if empty:
         raise CheckpointError(f"{where}: {_listed('the network has storage-less', empty)}; build it on a real device")
     module.load_state_dict(dict(tensors), strict=True)
+
+
+def shape_faults(needed: Mapping[str, tuple[int, ...]], found: Mapping[str, tuple[int, ...]]) -> str:
+    """What is wrong with the shapes of some tensors, for a message; empty where all are as needed.
+
+    Example:
+        >>> shape_faults({"weight": (2, 3), "bias": (2,)}, {"weight": (2, 4)})
+        'lacks 1 key (bias); has mis-shaped 1 key (weight is (2, 4), not (2, 3))'
+    """
+    shapes = [
+        f"{key} is {found[key]}, not {shape}" for key, shape in needed.items() if key in found and found[key] != shape
+    ]
+    faults = [
+        _listed("lacks", [key for key in needed if key not in found]),
+        _listed("has unknown", [key for key in found if key not in needed]),
+        _listed("has mis-shaped", shapes),
+    ]
+    return "; ".join(filter(None, faults))
 
 
 def _listed(verb: str, keys: list[str]) -> str:

@@ -15,6 +15,7 @@ __all__ = [
     "JudgeError",
     "MissingExtraError",
     "OutputError",
+    "TrainingError",
     "UnknownMetricError",
     "WeightsError",
 ]
@@ -68,6 +69,10 @@ class OutputError(CapRewardError, OSError):
 
 class ConfigError(CapRewardError, ValueError):
     """A setting or a configuration file is not usable: unknown key, wrong type, value out of range."""
+
+
+class TrainingError(CapRewardError, ValueError):
+    """A training run stops because nothing can be learned, or nothing was: its loss is no number, for example."""
 
 
 class UnknownMetricError(CapRewardError, KeyError):

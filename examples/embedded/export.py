@@ -64,8 +64,9 @@ def _export_captioner(output: Path, folder: Path, history: str | None) -> None:
     from transformers import AutoModelForImageTextToText, AutoProcessor
 
     source = output / "captioner" / "model"
-    AutoModelForImageTextToText.from_pretrained(source, dtype=torch.float16).save_pretrained(folder)
-    AutoProcessor.from_pretrained(source).save_pretrained(folder)
+    model = AutoModelForImageTextToText.from_pretrained(source, dtype=torch.float16, trust_remote_code=False)
+    model.save_pretrained(folder)
+    AutoProcessor.from_pretrained(source, trust_remote_code=False).save_pretrained(folder)
     config = json.loads((folder / "config.json").read_text())
     config["dtype"] = "float32"  # stored in half, computed in full: what from_pretrained does unless told otherwise
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")

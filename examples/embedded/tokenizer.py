@@ -58,7 +58,7 @@ def load_tokenizer(output: Path) -> PreTrainedTokenizerFast:
     folder = output / "tokenizer"
     if not (folder / "tokenizer.json").exists():
         train_tokenizer().save_pretrained(folder)
-    return PreTrainedTokenizerFast.from_pretrained(folder)
+    return PreTrainedTokenizerFast.from_pretrained(folder, trust_remote_code=False)
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -10,7 +10,10 @@ import torch
 from PIL import Image
 from transformers import AutoModelForImageTextToText, AutoProcessor, PreTrainedModel, set_seed
 
-from reward.checkpoints import ordinary_loading, resolve_checkpoint
+from reward.backbones.fit import foreign_errors
+from reward.backbones.pretrained import load_pretrained
+from reward.checkpoints import resolve_checkpoint
+from reward.errors import CheckpointError
 
 __all__ = ["MAX_NEW_TOKENS", "PROMPT", "caption_texts", "load_captioner", "prompt_inputs", "write_captions"]
 
@@ -27,12 +30,20 @@ def load_captioner(source: str | os.PathLike[str] = "embedded") -> tuple[PreTrai
             whose processor has a chat template.
 
     Raises:
-        CheckpointError: nothing there, or the Hub cannot be reached.
+        CheckpointError: nothing there, the Hub cannot be reached, files that do not fit each other, weights that do not
+            fill the network, or a model that wants to run code of its own.
     """
     folder = resolve_checkpoint(source, metric="captioner")
-    with ordinary_loading():
-        model = AutoModelForImageTextToText.from_pretrained(folder, dtype=torch.float32)
-    return model.eval(), AutoProcessor.from_pretrained(folder)
+    model, processor = load_pretrained(folder, AutoModelForImageTextToText, AutoProcessor, "captioner")
+    where = f"captioner {os.fspath(source)!r}"
+    with foreign_errors(f"{where}: its processor (chat_template.jinja, processor_config.json)"):
+        ids = prompt_inputs(processor, [Image.new("RGB", (32, 32))])["input_ids"]
+    token = getattr(model.config, "image_token_id", None)
+    if token is not None and not (ids == token).any():
+        raise CheckpointError(
+            f"{where}: its config.json puts images at the token {token} (image_token_index), and its prompts have none"
+        )
+    return model.eval(), processor
 
 
 def prompt_inputs(processor: Any, images: Sequence[Image.Image]) -> dict[str, torch.Tensor]:

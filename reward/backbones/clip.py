@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
+from reward.backbones.clip_config import OPEN_CLIP_CONFIG, build_clip, check_open_clip, check_preprocess
 from reward.backbones.clip_text import ClipTokenizer, HubClipTokenizer, make_bpe_tokenizer, make_clip_tokenizer
+from reward.backbones.fit import check_fit, foreign_errors
 from reward.backbones.longclip import clip_from_original_layout, is_original_layout
 from reward.errors import CheckpointError, ImageError
 
@@ -45,12 +47,14 @@ class ClipTowers(nn.Module):
         super().__init__()
         from open_clip.transform import PreprocessCfg, image_transform_v2
 
+        check_preprocess(preprocess_cfg)
         self.clip = clip
         self.tokenizer = tokenizer
         size = clip.visual.image_size
         self.image_size: int = size if isinstance(size, int) else size[0]
         self.preprocess_cfg = {**(preprocess_cfg or {}), "size": self.image_size}
-        self._transform = image_transform_v2(PreprocessCfg(**self.preprocess_cfg), is_train=False)
+        with foreign_errors("preprocess_cfg"):
+            self._transform = image_transform_v2(PreprocessCfg(**self.preprocess_cfg), is_train=False)
         self.context_length: int = getattr(clip, "text", clip).context_length
         self.embed_dim = _embed_dim(clip)
 
@@ -130,20 +134,6 @@ def _embed_dim(clip: Any) -> int:
     return int(clip.text_projection.shape[1])
 
 
-def build_clip(model_cfg: dict[str, Any]) -> nn.Module:
-    """An open_clip CLIP of the given configuration, with fresh weights: the caller must load or train them.
-
-    Args:
-        model_cfg: `{"embed_dim", "vision_cfg", "text_cfg", "quick_gelu"?}` as in open_clip's configuration files.
-    """
-    from open_clip import CLIP
-
-    try:
-        return CLIP(**model_cfg)
-    except (TypeError, KeyError) as error:
-        raise CheckpointError(f"not an open_clip model_cfg: {error}; keys are {sorted(model_cfg)}") from error
-
-
 def towers_of_architecture(architecture: dict[str, Any], tokenizer: Any, clip: nn.Module | None = None) -> ClipTowers:
     """Towers of which a checkpoint holds all weights; they are fresh, and the caller must load or train them.
 
@@ -211,7 +201,7 @@ def load_clip(
 
 
 def _load_folder(folder: Path) -> ClipTowers:
-    if (folder / "open_clip_config.json").is_file():
+    if (folder / OPEN_CLIP_CONFIG).is_file():
         return _load_open_clip(f"local-dir:{folder}")
     files = sorted(file for file in folder.iterdir() if file.suffix in _WEIGHT_SUFFIXES)
     if len(files) != 1:
@@ -238,8 +228,11 @@ def _load_original(file: Path) -> ClipTowers:
 
         with safe_open(file, "pt") as opened:
             metadata = opened.metadata()
-    model_cfg, state = clip_from_original_layout(tensors, metadata=metadata)
-    clip = build_clip(model_cfg)
+    with foreign_errors(repr(str(file))):  # shapes of which no CLIP can be made
+        model_cfg, state = clip_from_original_layout(tensors, metadata=metadata)
+        shapes = {key: tuple(value.shape) for key, value in state.items()}
+        check_fit(lambda: build_clip(model_cfg), shapes, settings=model_cfg, where=repr(str(file)))
+        clip = build_clip(model_cfg)
     load_strict(clip, state, where=str(file))
     from open_clip import SimpleTokenizer
 
@@ -265,19 +258,22 @@ def _load_open_clip(name: str, tag: str | None = None) -> ClipTowers:
 
     from reward.checkpoints import ordinary_loading
 
+    whole = name if tag is None else f"{name}:{tag}"
+    config = check_open_clip(name, _WEIGHT_SUFFIXES, _download)
     try:
         with ordinary_loading():
             # open_clip only warns of weights that were trained with the other activation, and scores with them
             gelu = tag is not None and bool(get_pretrained_cfg(name, tag).get("quick_gelu", False))
             clip = open_clip.create_model(name, pretrained=tag, require_pretrained=True, force_quick_gelu=gelu)
-    except (OSError, ValueError, RuntimeError, KeyError, TypeError) as error:
-        whole = name if tag is None else f"{name}:{tag}"
+            # before what the configuration says: its own tokenizer_kwargs must not switch code on
+            trust = {"trust_remote_code": False} if config.get("text_cfg", {}).get("hf_tokenizer_name") else {}
+            tokenizer = open_clip.get_tokenizer(name, **trust)
+    except Exception as error:  # open_clip raises nearly every built-in error for files that do not fit
         raise CheckpointError(
             f"cannot load the open_clip model {whole!r}: {error}. Expected a folder or Hub repository with "
             "open_clip_config.json and open_clip_model.safetensors, or ARCHITECTURE:TAG as in "
             "open_clip.list_pretrained()."
         ) from error
-    tokenizer = open_clip.get_tokenizer(name)
     texts: ClipTokenizer | HubClipTokenizer
     if isinstance(tokenizer, open_clip.SimpleTokenizer):
         texts = make_bpe_tokenizer(tokenizer)

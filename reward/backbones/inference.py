@@ -10,7 +10,7 @@ from torch import nn
 
 from reward.errors import ConfigError
 
-__all__ = ["number_format", "scoring_mode", "scoring_progress"]
+__all__ = ["number_format", "scoring_mode", "scoring_progress", "usable_device"]
 
 
 def number_format(dtype: torch.dtype | str | None) -> torch.dtype | None:
@@ -27,6 +27,30 @@ def number_format(dtype: torch.dtype | str | None) -> torch.dtype | None:
     if dtype is not None and not (isinstance(found, torch.dtype) and found.is_floating_point):
         raise ConfigError(f"dtype must be a format such as 'float32', 'bfloat16' or 'float16', got {dtype!r}")
     return found
+
+
+def usable_device(device: torch.device | str | None) -> torch.device:
+    """The device that is meant; None is a GPU if there is one. To be called before anything is loaded.
+
+    Raises:
+        ConfigError: no such device on this machine.
+
+    Example:
+        >>> usable_device("gpu9")
+        Traceback (most recent call last):
+        ...
+        reward.errors.ConfigError: device 'gpu9' cannot be used: ...
+    """
+    if device is None:
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        if torch.empty(0, device=device).is_meta:
+            raise RuntimeError("it holds no numbers")
+        return torch.device(device)
+    # whichever torch raises for a device that it has not; TypeError is for what is no device at all
+    except (RuntimeError, AssertionError, ImportError, TypeError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise ConfigError(f"device {str(device)!r} cannot be used: {reason:.200}") from error
 
 
 @contextmanager

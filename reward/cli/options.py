@@ -37,12 +37,13 @@ __all__ = [
 def _there(device: str | None) -> str | None:
     """Refuses a device that this machine has not, before anything is loaded."""
     if device is not None:
-        import torch
+        from reward.backbones.inference import usable_device
+        from reward.errors import ConfigError
 
         try:
-            torch.empty(0, device=device)
-        except (RuntimeError, AssertionError, ImportError) as error:  # whichever torch raises for a device it has not
-            raise typer.BadParameter(f"{device!r} cannot be used: {str(error).splitlines()[0]:.200}") from error
+            usable_device(device)
+        except ConfigError as error:
+            raise typer.BadParameter(str(error)) from error
     return device
 
 

@@ -18,7 +18,7 @@ def train(
     data: Annotated[
         str, typer.Option(help="'scenes', 'longcap-arena', a Hub id, or a folder; for columns see below.")
     ] = "scenes",
-    preset: Annotated[str, typer.Option(help="Settings to start from, such as tiny or paper.")] = "tiny",
+    preset: Annotated[str, typer.Option(help="Settings to start from; for names see below.")] = "tiny",
     config: Annotated[
         Path | None, typer.Option(help="YAML or JSON file of settings that override the preset's.")
     ] = None,
@@ -32,6 +32,11 @@ def train(
     splits train.pairs and val.pairs (or train and val) with the columns image (or file_name), caption, and wrong
     captions: incorrect and category, or incorrect_CATEGORY (a text or a list of texts, may be null). The settings data
     and pairs name a data set for either, where it is not one for both.
+
+    Presets of vela: tiny (from scratch, in minutes), paper, and the paper's ablations paper-text-only,
+    paper-image-only, paper-clip, paper-pacs, paper-longclip-b, paper-llama, paper-phi; ours are paper-reference-free
+    and paper-shared-head. Which values are the paper's and which are ours stands in reward/metrics/vela/presets.yaml.
+    Presets of beitscore: tiny and paper.
 
     Several GPUs: accelerate launch --num_processes 2 -m reward.cli.main train vela --output FOLDER.
     Several processes without a GPU: torchrun --nproc_per_node 2 -m reward.cli.main train vela --output FOLDER.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from reward.samples import CaptionSample
@@ -48,6 +48,17 @@ class MetricSpec:
     extra: str | None = None
     has_embedded: bool = False
     default_weights: Mapping[str, float] | None = None
+
+    def with_aspects(self, aspects: Sequence[str]) -> MetricSpec:
+        """The same facts of a checkpoint with aspects, or an order of them, of its own.
+
+        Example:
+            >>> spec = MetricSpec("m", "m:M", ("relevance", "fluency"), {"rel": "relevance", "flu": "fluency"})
+            >>> spec.with_aspects(["fluency"]).aliases
+            {'flu': 'fluency'}
+        """
+        aliases = {short: aspect for short, aspect in self.aliases.items() if aspect in aspects}
+        return replace(self, aspects=tuple(aspects), aliases=aliases)
 
     def weigh(self, weights: Mapping[str, float] | None = None) -> np.ndarray:
         """Weights (A,) of the aspects in the reward, which sum to 1: those asked for, else the metric's own.

@@ -111,6 +111,13 @@ class Judgements(TorchDataset[Judgement]):
         """Places of the aspects that are rated."""
         return {table.aspect for table in self._tables}
 
+    def ratings(self) -> dict[int, set[float]]:
+        """Different ratings of each aspect that is rated, {place of the aspect: ratings}."""
+        found: dict[int, set[float]] = {}
+        for table in self._tables:
+            found.setdefault(table.aspect, set()).update(table.rows[table.column])
+        return found
+
     def lengths(self) -> list[int]:
         """Characters of candidate and references of each row, which stand for its cost; shape (N,)."""
         found: list[int] = []

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from reward.errors import TrainingError
+
 __all__ = ["agreement", "kendall_tau_c", "pair_accuracy"]
 
 
@@ -45,7 +47,7 @@ def agreement(
         {"tau_c": mean, "tau_c_<aspect>": ..., "mse": mean squared error}.
 
     Raises:
-        ValueError: a score is NaN, so the training has diverged.
+        TrainingError: a score is NaN, so the training has diverged.
 
     Example:
         >>> agreement(np.array([0.1, 0.9]), np.array([0.0, 1.0]), np.array([0, 0]), ["relevance"])["tau_c"]
@@ -79,7 +81,7 @@ def pair_accuracy(
         {"accuracy": mean over the kinds, "accuracy_<category>": ..., "auc": area under the ROC curve of all captions}.
 
     Raises:
-        ValueError: a score is NaN, so the training has diverged.
+        TrainingError: a score is NaN, so the training has diverged.
 
     Example:
         >>> pair_accuracy(np.array([0.9, 0.1]), np.array([1, 0]), np.array([0, 0]), np.array([7, 7]), ["noun"])
@@ -106,5 +108,7 @@ def _checked(scores: np.ndarray) -> np.ndarray:
     scores = np.asarray(scores, dtype=np.float64)
     lost = int(np.isnan(scores).sum())
     if lost:
-        raise ValueError(f"{lost} of {len(scores)} scores are NaN: lower learning_rate, or use precision bf16 or fp32")
+        raise TrainingError(
+            f"{lost} of {len(scores)} scores are NaN: lower learning_rate, or use precision bf16 or fp32"
+        )
     return scores

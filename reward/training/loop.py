@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from reward.errors import ConfigError
+from reward.errors import ConfigError, TrainingError
 from reward.metrics.base import MetricSpec
 from reward.registry import metric_spec
 from reward.training.config import TrainingConfig
@@ -82,7 +82,7 @@ def training_plug(spec: MetricSpec) -> TrainingPlug:
         ConfigError: the metric cannot be trained.
 
     Example:
-        >>> sorted(training_plug(metric_spec("vela")).PRESETS)
+        >>> sorted(training_plug(metric_spec("beitscore")).PRESETS)
         ['paper', 'tiny']
     """
     package = spec.scorer.partition(":")[0].rpartition(".")[0]
@@ -126,8 +126,9 @@ def train(
         ConfigError: the metric has no training or not this kind, or its own settings are refused.
         DataError: the data set cannot be loaded or lacks parts, columns, ratings or captions.
         OutputError: the folder holds something already, or another run's state.
+        TrainingError: the loss is not finite, or the network gives every caption one score in the end.
     """
-    spec = metric_spec(metric)
+    spec = trained_spec(metric_spec(metric), config)
     check_plug(spec, training_plug(spec), config, start)
     if config.stages:
         from reward.training.stages import train_stages
@@ -174,6 +175,8 @@ def run_once(
         model = plug.make_model(config.model, texts=rows.parts[config.train_part].texts, precision=config.precision)
     else:
         model = plug.load_model(Path(start), config.model)  # type: ignore[attr-defined]  # check_plug looked for it
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise ConfigError("model settings: every weight is frozen, so there is nothing to train")
     trainer = _make_trainer(model, plug, spec, rows, output / STATES, config)
     if process.is_main_process:
         ready()
@@ -208,6 +211,21 @@ def run_once(
         shutil.rmtree(output / STATES, ignore_errors=True)
     process.wait_for_everyone()
     return result
+
+
+def trained_spec(spec: MetricSpec, config: TrainingConfig) -> MetricSpec:
+    """Facts of the checkpoint that a run makes: ratings go to aspects by name, in whatever order the network has them.
+
+    Raises:
+        ConfigError: `model.aspects` is no list of different names.
+    """
+    aspects = config.model.get("aspects")
+    if aspects is None:
+        return spec
+    names = isinstance(aspects, (list, tuple)) and all(isinstance(name, str) and name for name in aspects)
+    if not names or not aspects or len(set(aspects)) < len(aspects):
+        raise ConfigError(f"model settings: aspects must be a list of different names, got {aspects!r}")
+    return spec.with_aspects(aspects)
 
 
 def check_plug(
@@ -325,6 +343,15 @@ def _figures(prediction: Any, rows: Judgements | CaptionPairs, spec: MetricSpec)
     return agreement(prediction.predictions, targets, aspect_ids, spec.aspects)
 
 
+def _check_learned(scores: Any, part: str) -> None:
+    """Refuses a network that gives everything one score: its figures would look like those of a hard task."""
+    if len(scores) > 1 and scores.min() == scores.max():
+        raise TrainingError(
+            f"nothing was learned: every caption of the part {part!r} gets the score {scores.min():.6g}. Train longer "
+            "(epochs, max_steps), with a higher learning_rate, or a shorter warm-up (warmup_ratio)"
+        )
+
+
 def _evaluate(
     trainer: MetricTrainer, parts: Mapping[str, Judgements | CaptionPairs], config: TrainingConfig, spec: MetricSpec
 ) -> dict[str, dict[str, float]]:
@@ -337,6 +364,8 @@ def _evaluate(
             views[f"{part} (reference-free)"] = rows.without_references()
         for name, view in views.items():
             output = trainer.predict(view.sorted_by_length())
+            if part == config.validation_part:
+                _check_learned(output.predictions, part)
             figures[name] = {
                 **_figures(output, view, spec),
                 "n": len(view) // (2 if isinstance(view, CaptionPairs) else 1),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch.utils.data import Dataset as TorchDataset
 
+from reward.errors import DataError
 from reward.metrics.base import MetricSpec
 from reward.training.config import TrainingConfig
 from reward.training.data import Judgements, load_parts, make_judgements
@@ -82,9 +83,26 @@ def load_rows(spec: MetricSpec, data: str | os.PathLike[str], config: TrainingCo
     names = (config.train_part, config.validation_part, *tests)
     parts = {part: make_judgements(splits, part, spec, config, root=root) for part in names}
     train = parts[config.train_part]
+    _check_ratings(spec, config, parts)
     if not config.pair_weight:
         return TrainingRows(train, parts)
     return TrainingRows(RatingsAndPairs(train, load_pairs(config.pairs or data, config)[config.train_part]), parts)
+
+
+def _check_ratings(spec: MetricSpec, config: TrainingConfig, parts: Mapping[str, Judgements]) -> None:
+    """Refuses ratings from which nothing can be learned, which training would pass over without a word."""
+    train = parts[config.train_part]
+    unrated = [aspect for place, aspect in enumerate(spec.aspects) if place not in train.aspects()]
+    if unrated:
+        raise DataError(
+            f"the part {config.train_part!r} does not rate {', '.join(unrated)}, so these scores would stay as they "
+            f"start; train the aspects that it rates: model.aspects: "
+            f"[{', '.join(spec.aspects[place] for place in sorted(train.aspects()))}]"
+        )
+    uses = {config.train_part: "nothing can be learned from it", config.validation_part: "no step is the best by it"}
+    for part, reason in uses.items():
+        if len(parts[part]) > 1 and all(len(found) == 1 for found in parts[part].ratings().values()):
+            raise DataError(f"all ratings of the part {part!r} are equal, so {reason}")
 
 
 def _splits_of(part: str, spec: MetricSpec) -> list[str]:

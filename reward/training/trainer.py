@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
+from reward.errors import TrainingError
 from reward.training.losses import binary_cross_entropy, mean_absolute_error, mean_squared_error
 from reward.training.sampling import EpochOrder, MixedOrder, PairOrder
 
@@ -56,6 +57,16 @@ class MetricTrainer(Trainer):
         output = model(**{name: value for name, value in inputs.items() if name not in ("labels", "pair")})
         loss = self._loss_of(output, inputs["labels"], inputs.get("pair"))
         return (loss, {"loss": loss, "scores": output["scores"]}) if return_outputs else loss
+
+    def training_step(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+        """As in the base class, which logs a loss of NaN as 0 and goes on."""
+        loss: torch.Tensor = super().training_step(*args, **kwargs)
+        if not torch.isfinite(loss):
+            raise TrainingError(
+                f"the loss is {loss.item()} at step {self.state.global_step + 1}: lower learning_rate, use precision "
+                "bf16 or fp32, or look for weights that are not finite in the checkpoint or backbone it started from"
+            )
+        return loss
 
     def _loss_of(
         self, output: dict[str, torch.Tensor], labels: torch.Tensor, pair: torch.Tensor | None

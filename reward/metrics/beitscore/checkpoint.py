@@ -11,8 +11,10 @@ from pathlib import Path
 import torch
 from torch.nn import functional as F
 
-from reward.backbones.inference import number_format
+from reward.backbones.fit import check_fit, check_layers, tensor_shapes
+from reward.backbones.inference import number_format, usable_device
 from reward.checkpoints import (
+    CONFIG_FILE,
     WEIGHTS_FILE,
     load_strict,
     load_tensors,
@@ -196,21 +198,25 @@ def load_model(
             "trained score head: start from them with reward.metrics.beitscore.load_beit3, and train "
             "(`capreward train beitscore`)"
         )
+    dtype, device = number_format(dtype), usable_device(device)
     folder = resolve_checkpoint(source, metric=SPEC.name, revision=revision)
     where = f"BEiTScore checkpoint {os.fspath(source)!r}"
-    config = BeitScoreConfig.from_dict(read_config(folder, metric=SPEC.name))
+    plain = read_config(folder, metric=SPEC.name)
+    check_layers(plain, where=f"{where}: its {CONFIG_FILE}")
+    config = BeitScoreConfig.from_dict(plain)
     tokenizer = BeitScoreTokenizer.from_folder(folder, max_tokens=config.max_text_tokens)
     if tokenizer.size > config.vocab_size:
         raise CheckpointError(
             f"{where}: its tokenizer has {tokenizer.size} tokens and its table only {config.vocab_size} rows"
         )
-    model = _empty_model(config)
+    shapes = tensor_shapes(folder / WEIGHTS_FILE)
+    model = check_fit(
+        lambda: BeitScoreModel(config), shapes, settings=config.to_dict(), where=f"{where}: its {CONFIG_FILE}"
+    ).to_empty(device="cpu")
     load_strict(model, load_tensors(folder / WEIGHTS_FILE), where=where)
     if dtype is not None:
-        dtype = number_format(dtype)
         model.beit3.to(dtype)
         model.pooler.to(dtype)  # the head stays in float32: it costs nothing, and scores keep their digits
-    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     return model.to(device).eval(), tokenizer
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
@@ -54,9 +55,13 @@ class BeitScoreConfig:
 
     def __post_init__(self) -> None:
         for name in ("image_mean", "image_std"):
-            object.__setattr__(self, name, tuple(getattr(self, name)))
-            if len(getattr(self, name)) != 3:
-                raise ConfigError(f"BEiTScore {name} needs three numbers, got {getattr(self, name)}")
+            value = getattr(self, name)
+            numbers = isinstance(value, (list, tuple)) and len(value) == 3
+            if not numbers or not all(self._is_number(number) for number in value):
+                raise ConfigError(f"BEiTScore {name} needs three numbers, got {value!r}")
+            if name == "image_std" and min(value) <= 0:
+                raise ConfigError(f"BEiTScore image_std must be above 0, got {value!r}")
+            object.__setattr__(self, name, tuple(value))
         sizes = [entry.name for entry in fields(self) if entry.type == "int"]
         for name in sizes:
             value = getattr(self, name)
@@ -70,8 +75,12 @@ class BeitScoreConfig:
             raise ConfigError(
                 f"BEiTScore text_positions must be at least 3 (two are reserved), got {self.text_positions}"
             )
-        if not 0 <= self.drop_path < 1:
-            raise ConfigError(f"BEiTScore drop_path must be in [0, 1), got {self.drop_path}")
+        if not self._is_number(self.drop_path) or not 0 <= self.drop_path < 1:
+            raise ConfigError(f"BEiTScore drop_path must be in [0, 1), got {self.drop_path!r}")
+
+    @staticmethod
+    def _is_number(value: Any) -> bool:
+        return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
     @property
     def patches(self) -> int:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from reward.backbones.plain_text import PlainTextEncoder
+from reward.backbones.pretrained import read_tokenizer
 from reward.errors import CheckpointError
 
 __all__ = ["FAST_FILE", "SPM_FILE", "BeitScoreTokenizer"]
@@ -123,14 +124,7 @@ class BeitScoreTokenizer:
             )
         if there == [SPM_FILE]:
             return cls.from_spm(folder / SPM_FILE, max_tokens=max_tokens)
-        from transformers import PreTrainedTokenizerFast
-
-        try:
-            # by class, not AutoTokenizer, which would look for a model_type in our config.json
-            tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
-        except Exception as error:  # the tokenizers library raises plain Exception for a damaged file
-            raise CheckpointError(f"{str(folder / FAST_FILE)!r} cannot be read: {error}") from error
-        return cls.from_fast(tokenizer, max_tokens=max_tokens)
+        return cls.from_fast(read_tokenizer(folder), max_tokens=max_tokens)
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Writes `beit3.spm` or `tokenizer.json` into a folder, which is made if absent.

@@ -14,7 +14,7 @@ import torch
 from torch.nn import functional
 
 from reward.backbones.clip import ClipTowers, load_clip
-from reward.backbones.inference import number_format, scoring_mode, scoring_progress
+from reward.backbones.inference import number_format, scoring_mode, scoring_progress, usable_device
 from reward.backbones.shipped_clip import load_shipped_clip
 from reward.checkpoints import CONFIG_FILE, named_metric, read_config, save_checkpoint
 from reward.errors import CheckpointError, ImageError
@@ -87,8 +87,7 @@ class ClipScorer:
                 f"metric {cls.spec.name!r} reads no revision={revision!r}: get it with `hf download {name} --revision "
                 f"{revision} --local-dir FOLDER` and give the folder"
             )
-        dtype = number_format(dtype)
-        device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+        dtype, device = number_format(dtype), usable_device(device)
         folder = Path(name)
         if named_metric(folder) is not None:
             name = read_config(folder, metric=cls.spec.name).get("clip", "")

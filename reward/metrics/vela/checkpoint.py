@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
-from reward.backbones.clip import ClipTowers, load_clip, towers_of_architecture
-from reward.backbones.inference import number_format
+from reward.backbones.clip import ClipTowers, build_clip, load_clip, towers_of_architecture
+from reward.backbones.fit import check_fit, foreign_errors, tensor_shapes
+from reward.backbones.hidden_states import decoder_of
+from reward.backbones.inference import number_format, usable_device
+from reward.backbones.pretrained import build_decoder, load_pretrained, read_tokenizer
 from reward.checkpoints import (
+    CONFIG_FILE,
     WEIGHTS_FILE,
     load_tensors,
-    ordinary_loading,
     read_config,
     resolve_checkpoint,
     save_checkpoint,
@@ -30,27 +34,31 @@ __all__ = ["load_model", "make_decoder", "make_towers", "save_model"]
 
 
 def make_decoder(
-    config: TextConfig, model: nn.Module | None, tokenizer: Any | None, dtype: torch.dtype | None
+    config: TextConfig,
+    model: nn.Module | None,
+    tokenizer: Any | None,
+    dtype: torch.dtype | None,
+    trust_remote_code: bool = False,
 ) -> tuple[nn.Module, Any]:
     """The language model that a text configuration asks for (or the one given) and its tokenizer."""
-    from transformers import AutoConfig, AutoModel, AutoTokenizer
+    from transformers import AutoModel, AutoTokenizer
 
     if config.backbone is None:
         if tokenizer is None:
             raise ValueError("a text branch with an architecture of its own needs tokenizer=")
-        if model is None:
-            settings = dict(config.architecture or {})
-            with ordinary_loading():
-                model = AutoModel.from_config(AutoConfig.for_model(settings.pop("model_type"), **settings))
-        return model, tokenizer
-    try:
-        with ordinary_loading():
-            if model is None:
-                model = AutoModel.from_pretrained(config.backbone, dtype=dtype or torch.float32)
-            # `tokenizer` is the checkpoint's own, for other branches; a backbone brings its own
-            return model, AutoTokenizer.from_pretrained(config.backbone)
-    except (OSError, ValueError) as error:
-        raise CheckpointError(f"cannot load the language model {config.backbone!r}: {error}") from error
+        return model or build_decoder(config.architecture or {}), tokenizer
+    if model is None:
+        return load_pretrained(
+            config.backbone,
+            AutoModel,
+            AutoTokenizer,
+            "language model",
+            dtype=dtype,
+            trust_remote_code=trust_remote_code,
+        )
+    with foreign_errors(f"tokenizer of {config.backbone!r}"):
+        # `tokenizer` is the checkpoint's own, for other branches; a backbone brings its own
+        return model, AutoTokenizer.from_pretrained(config.backbone, trust_remote_code=bool(trust_remote_code))
 
 
 def make_towers(
@@ -74,30 +82,69 @@ def load_model(
     revision: str | None,
     device: torch.device | str | None,
     dtype: torch.dtype | str | None,
+    trust_remote_code: bool = False,
 ) -> VelaModel:
     """Loads a checkpoint; see `VelaScorer.from_pretrained`."""
     from reward.metrics.vela.model import VelaModel
 
+    dtype, device = number_format(dtype), usable_device(device)
     folder = resolve_checkpoint(source, metric=SPEC.name, revision=revision)
+    where = f"VELA checkpoint {os.fspath(source)!r}"
     config = VelaConfig.from_dict(read_config(folder, metric=SPEC.name))
-    tokenizer = _read_tokenizer(folder) if config.has_own_tokenizer else None
-    dtype = number_format(dtype)
-    model = VelaModel.from_config(config, tokenizer=tokenizer, dtype=dtype)
-    model.load_trained(load_tensors(folder / WEIGHTS_FILE), where=f"VELA checkpoint {os.fspath(source)!r}")
+    shapes = tensor_shapes(folder / WEIGHTS_FILE)
+    _check_branches(config, shapes, where)
+    tokenizer = read_tokenizer(folder) if config.has_own_tokenizer else None
+    if tokenizer is not None:
+        _check_vocabulary(config, shapes, len(tokenizer), where)
+    with foreign_errors(f"{where}: its {CONFIG_FILE}"):
+        model = VelaModel.from_config(config, tokenizer=tokenizer, dtype=dtype, trust_remote_code=trust_remote_code)
+    model.load_trained(load_tensors(folder / WEIGHTS_FILE), where=where)
     for branch in (model.text, model.image):
         if branch is not None:
             branch.to(dtype=dtype)  # the head stays in float32: it costs nothing, and scores keep their digits
-    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     return model.to(device).eval()
 
 
-def _read_tokenizer(folder: Path) -> Any:
-    from transformers import PreTrainedTokenizerFast
+def _check_branches(config: VelaConfig, shapes: Mapping[str, tuple[int, ...]], where: str) -> None:
+    """Compares what is built from the configuration with the header of the weights, before it takes memory."""
+    from reward.metrics.vela.text_branch import add_lora
 
-    if not (folder / "tokenizer.json").is_file():
-        raise CheckpointError(f"{str(folder)!r} has no tokenizer.json, which its configuration needs")
-    # by class, not AutoTokenizer, which would look for a model_type in our config.json
-    return PreTrainedTokenizerFast.from_pretrained(folder)
+    text, image = config.text, config.image
+    if text is not None and text.architecture is not None:
+        architecture, lora = text.architecture, text.lora
+
+        def make() -> nn.Module:
+            decoder = decoder_of(build_decoder(architecture))
+            return decoder if lora is None else add_lora(decoder, lora)
+
+        at = f"{where}: text.architecture{'' if lora is None else ' with text.lora'} in its {CONFIG_FILE}"
+        settings = {**architecture, "lora": {"r": lora.r}} if lora is not None else architecture
+        check_fit(make, shapes, settings=settings, where=at, prefix="text.decoder.")
+    elif text is not None and text.lora is not None:
+        ranks = {shape[0] for key, shape in shapes.items() if ".lora_A." in key}
+        if ranks != {text.lora.r}:
+            raise CheckpointError(
+                f"{where}: text.lora.r={text.lora.r} in its {CONFIG_FILE} does not fit the adapters in {WEIGHTS_FILE}, "
+                f"whose rank is {', '.join(map(str, sorted(ranks))) or 'none: there are none'}"
+            )
+    if image is not None and image.architecture is not None:
+        model_cfg = image.architecture["model_cfg"]
+        at = f"{where}: image.architecture in its {CONFIG_FILE}"
+        check_fit(lambda: build_clip(model_cfg), shapes, settings=model_cfg, where=at, prefix="image.towers.clip.")
+
+
+def _check_vocabulary(config: VelaConfig, shapes: Mapping[str, tuple[int, ...]], tokens: int, where: str) -> None:
+    """Refuses a tokenizer whose ids the branches' own tables do not hold: scoring would stop at the first such word."""
+    own = {"text.": config.text, "image.": config.image}
+    for prefix, branch in own.items():
+        if branch is None or branch.architecture is None:
+            continue
+        tables = ("embed_tokens.weight", "wte.weight", "token_embedding.weight", "word_embeddings.weight")
+        rows = [shape[0] for name, shape in shapes.items() if name.startswith(prefix) and name.endswith(tables)]
+        if rows and tokens > rows[0]:
+            raise CheckpointError(
+                f"{where}: its tokenizer.json has {tokens} tokens, but the {prefix[:-1]} branch has room for {rows[0]}"
+            )
 
 
 def save_model(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
@@ -11,6 +12,30 @@ from reward.metrics.vela.prompts import DEFAULT_PROMPTS, Prompt
 from reward.metrics.vela.spec import SPEC
 
 __all__ = ["ImageConfig", "LoraSettings", "TextConfig", "VelaConfig"]
+
+
+_HEADS = ("per_aspect", "shared")
+
+
+def _check_types(settings: Any, where: str, **kinds: str) -> None:
+    """Refuses settings of a wrong type, which would show up as another library's error, or only when scoring."""
+    for name, kind in kinds.items():
+        value = getattr(settings, name)
+        number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+        fits = {
+            "true or false": isinstance(value, bool),
+            "a whole number of at least 1": number and isinstance(value, int) and value >= 1,
+            "a number in [0, 1)": number and 0 <= value < 1,
+            "a number above 0": number and value > 0,
+            "a text or null": value is None or (isinstance(value, str) and value != ""),
+            "a table or null": value is None or isinstance(value, Mapping),
+            "a table": isinstance(value, Mapping),
+            "a list of names": isinstance(value, (list, tuple))
+            and len(value) > 0
+            and all(isinstance(entry, str) and entry for entry in value),
+        }[kind]
+        if not fits:
+            raise ValueError(f"{where}{name} must be {kind}, got {value!r:.200}")
 
 
 @dataclass(frozen=True)
@@ -23,9 +48,21 @@ class LoraSettings:
     target_modules: tuple[str, ...] = ("q_proj", "v_proj")
 
     def __post_init__(self) -> None:
+        _check_types(
+            self,
+            "text.lora.",
+            r="a whole number of at least 1",
+            alpha="a number above 0",
+            dropout="a number in [0, 1)",
+            target_modules="a list of names",
+        )
         object.__setattr__(self, "target_modules", tuple(self.target_modules))
-        if self.r < 1 or not 0 <= self.dropout < 1 or not self.target_modules:
-            raise ValueError(f"LoRA needs r >= 1, 0 <= dropout < 1 and target modules, got {self}")
+
+
+def _table(name: str, value: Any) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        raise ValueError(f"{name} must be a table, got {value!r:.200}")
+    return dict(value)
 
 
 def _check_backbone(branch: str, backbone: str | None, architecture: dict[str, Any] | None) -> None:
@@ -60,11 +97,19 @@ class TextConfig:
     max_candidate_tokens: int = 512
 
     def __post_init__(self) -> None:
+        _check_types(
+            self,
+            "text.",
+            backbone="a text or null",
+            architecture="a table or null",
+            prompts="a table",
+            chat_template="true or false",
+            max_prefix_tokens="a whole number of at least 1",
+            max_candidate_tokens="a whole number of at least 1",
+        )
         _check_backbone("text", self.backbone, self.architecture)
-        if self.architecture is not None and "model_type" not in self.architecture:
-            raise ValueError("the text branch's architecture needs a 'model_type', such as 'qwen2'")
-        if self.max_prefix_tokens < 1 or self.max_candidate_tokens < 1:
-            raise ValueError("max_prefix_tokens and max_candidate_tokens must be at least 1")
+        if self.architecture is not None and not isinstance(self.architecture.get("model_type"), str):
+            raise ValueError("text.architecture needs a 'model_type', such as 'qwen2'")
 
 
 @dataclass(frozen=True)
@@ -84,15 +129,33 @@ class ImageConfig:
     normalise: bool = False
 
     def __post_init__(self) -> None:
+        _check_types(
+            self, "image.", backbone="a text or null", architecture="a table or null", normalise="true or false"
+        )
         _check_backbone("image", self.backbone, self.architecture)
         if self.architecture is None:
             return
-        named = set(self.architecture.get("tokenizer", ()))
-        if "model_cfg" not in self.architecture or named != {"start", "end", "pad"}:
+        model_cfg, ids = self.architecture.get("model_cfg"), self.architecture.get("tokenizer")
+        if not isinstance(model_cfg, Mapping) or not isinstance(ids, Mapping) or set(ids) != {"start", "end", "pad"}:
             raise ValueError(
-                "the image branch's architecture needs 'model_cfg' and 'tokenizer' with the ids start, end and pad"
+                "image.architecture needs 'model_cfg' and 'tokenizer' with the ids start, end and pad, got "
+                f"model_cfg={model_cfg!r:.100} and tokenizer={ids!r:.100}"
             )
-        text, ids = self.architecture["model_cfg"]["text_cfg"], self.architecture["tokenizer"]
+        text = model_cfg.get("text_cfg")
+        if not isinstance(text, Mapping):
+            raise ValueError(f"image.architecture.model_cfg.text_cfg must be a table, got {text!r}")
+        for name in ("vocab_size", "context_length"):
+            if not isinstance(text.get(name), int) or isinstance(text[name], bool) or text[name] < 3:
+                raise ValueError(
+                    f"image.architecture.model_cfg.text_cfg.{name} must be a whole number of at least 3, got "
+                    f"{text.get(name)!r}"
+                )
+        for name, token in ids.items():
+            if isinstance(token, bool) or not isinstance(token, int) or not 0 <= token < text["vocab_size"]:
+                raise ValueError(
+                    f"image.architecture.tokenizer.{name} must be a token id below vocab_size {text['vocab_size']}, "
+                    f"got {token!r}"
+                )
         pooling = text.get("pool_type", "argmax")
         highest = text["vocab_size"] - 1
         if pooling == "argmax" and ids["end"] != highest:
@@ -111,9 +174,11 @@ class VelaConfig:
     Args:
         aspects: names of the scores, in order.
         text, image: the two branches.
+        head: `"per_aspect"` has one row of weights for each aspect, as in the paper; `"shared"` has one for all, which
+            then differ by their prompts alone.
 
     Raises:
-        ValueError: no branch, no or doubled aspects, or an aspect without a prompt.
+        ValueError: no branch, no or doubled aspects, an aspect without a prompt, or a shared head on no prompts.
 
     Example:
         >>> config = VelaConfig(image=None)
@@ -124,13 +189,23 @@ class VelaConfig:
     aspects: tuple[str, ...] = SPEC.aspects
     text: TextConfig | None = field(default_factory=TextConfig)
     image: ImageConfig | None = field(default_factory=ImageConfig)
+    head: str = "per_aspect"
 
     def __post_init__(self) -> None:
+        if not isinstance(self.aspects, (list, tuple)):
+            raise ValueError(f"aspects must be a list of names, got {self.aspects!r}")
         object.__setattr__(self, "aspects", tuple(self.aspects))
+        if self.head not in _HEADS:
+            raise ValueError(f"head must be one of {', '.join(_HEADS)}, got {self.head!r}")
         if self.text is None and self.image is None:
             raise ValueError("VELA needs at least one branch: text and image are both None")
         if not self.aspects or len(set(self.aspects)) != len(self.aspects):
             raise ValueError(f"aspects must be different names, at least one, got {self.aspects}")
+        _check_types(self, "", aspects="a list of names")
+        if self.head == "shared" and self.text is None and len(self.aspects) > 1:
+            raise ValueError(
+                "head 'shared' needs the text branch: without its prompts all aspects would have the same score"
+            )
         if self.text is not None:
             missing = [aspect for aspect in self.aspects if aspect not in self.text.prompts]
             if missing:
@@ -159,15 +234,19 @@ class VelaConfig:
         try:
             settings = {key: value for key, value in plain.items() if key != "metric"}
             if settings.get("text") is not None:
-                text = dict(settings["text"])
+                text = _table("text", settings["text"])
                 if text.get("lora") is not None:
-                    text["lora"] = LoraSettings(**text["lora"])
+                    text["lora"] = LoraSettings(**_table("text.lora", text["lora"]))
                 if "prompts" in text:
-                    text["prompts"] = {aspect: Prompt(**texts) for aspect, texts in text["prompts"].items()}
+                    prompts = _table("text.prompts", text["prompts"])
+                    text["prompts"] = {
+                        aspect: Prompt(**_table(f"text.prompts.{aspect}", texts)) for aspect, texts in prompts.items()
+                    }
                 settings["text"] = TextConfig(**text)
             if settings.get("image") is not None:
-                settings["image"] = ImageConfig(**settings["image"])
-            absent = {entry.name for entry in fields(cls)} - set(settings)
+                settings["image"] = ImageConfig(**_table("image", settings["image"]))
+            # `head` came later: checkpoints without it have the only kind there was
+            absent = {entry.name for entry in fields(cls)} - set(settings) - {"head"}
             if absent:
                 raise ValueError(f"{', '.join(sorted(absent))} not stated")
             return cls(**settings)

@@ -35,7 +35,8 @@ class VelaOutput(ModelOutput):
 
 
 class VelaModel(nn.Module):
-    """VELA: y_a = sigmoid(w_a . [g_r2c(a) ; g_i2c] + b_a), with one row of weights an aspect.
+    """VELA: y_a = sigmoid(w_a . [g_r2c(a) ; g_i2c] + b_a), with one row of weights an aspect
+    (or one for all, if the configuration's `head` says so).
 
     Source: Matsuda et al., "VELA: An LLM-Hybrid-as-a-Judge Approach for Evaluating Long Image Captions", section 4.
 
@@ -55,8 +56,9 @@ class VelaModel(nn.Module):
         self.tokenizer = tokenizer
         self.text, self.image = text, image
         size = (text.size if text is not None else 0) + (image.size if image is not None else 0)
-        self.weight = nn.Parameter(torch.zeros(len(config.aspects), size))  # zeros: every score starts at 0.5
-        self.bias = nn.Parameter(torch.zeros(len(config.aspects)))
+        rows = len(config.aspects) if config.head == "per_aspect" else 1
+        self.weight = nn.Parameter(torch.zeros(rows, size))  # zeros: every score starts at 0.5
+        self.bias = nn.Parameter(torch.zeros(rows))
 
     @classmethod
     def from_config(
@@ -67,6 +69,7 @@ class VelaModel(nn.Module):
         tokenizer: Any | None = None,
         clip: nn.Module | None = None,
         dtype: torch.dtype | None = None,
+        trust_remote_code: bool = False,
     ) -> VelaModel:
         """Builds a model with an untrained head and untrained adapters.
 
@@ -76,6 +79,7 @@ class VelaModel(nn.Module):
             tokenizer: the checkpoint's own, which all branches with an architecture of their own share.
             clip: instead, an open_clip model to use as it is, or ClipTowers.
             dtype: of backbones that are loaded here; float32 by default.
+            trust_remote_code: whether the language model that is named may bring Python files, which then run.
 
         Raises:
             ValueError: a tokenizer is needed and not given.
@@ -85,7 +89,7 @@ class VelaModel(nn.Module):
 
         text = image = None
         if config.text is not None:
-            decoder, text_tokenizer = make_decoder(config.text, text_model, tokenizer, dtype)
+            decoder, text_tokenizer = make_decoder(config.text, text_model, tokenizer, dtype, trust_remote_code)
             text = TextBranch(decoder, text_tokenizer, config.text)
         if config.image is not None:
             image = ImageBranch(make_towers(config.image, clip, tokenizer, dtype), config.image)
@@ -99,11 +103,12 @@ class VelaModel(nn.Module):
         revision: str | None = None,
         device: torch.device | str | None = None,
         dtype: torch.dtype | str | None = None,
+        trust_remote_code: bool = False,
     ) -> VelaModel:
         """Loads a trained model, in eval mode; see `VelaScorer.from_pretrained`."""
         from reward.metrics.vela.checkpoint import load_model
 
-        return load_model(source, revision=revision, device=device, dtype=dtype)
+        return load_model(source, revision=revision, device=device, dtype=dtype, trust_remote_code=trust_remote_code)
 
     @property
     def device(self) -> torch.device:
@@ -174,7 +179,8 @@ class VelaModel(nn.Module):
                 raise ValueError("this VELA has an image branch: forward needs pixels and clip_ids")
             related = self.image.relate(self.encode_image(pixels), self.encode_candidate(clip_ids))
             parts.append(related if sample is None else related[sample])
-        logits = (torch.cat(parts, dim=-1) * self.weight[aspect]).sum(-1) + self.bias[aspect]
+        row = aspect if self.config.head == "per_aspect" else torch.zeros_like(aspect)
+        logits = (torch.cat(parts, dim=-1) * self.weight[row]).sum(-1) + self.bias[row]
         scores = torch.sigmoid(logits)
         loss = None if labels is None else nn.functional.mse_loss(scores, labels.to(scores))
         return VelaOutput(loss=loss, scores=scores, hidden_states=hidden if output_hidden_states else None)

@@ -20,7 +20,7 @@ class Prompt:
         cue: start of the assistant turn, after which a judge would write the score.
 
     Raises:
-        ValueError: a placeholder is missing or doubled.
+        ValueError: a text is none, or a placeholder is missing or doubled.
     """
 
     system: str
@@ -29,6 +29,9 @@ class Prompt:
     cue: str = "Score:"
 
     def __post_init__(self) -> None:
+        for field in ("system", "references", "candidate", "cue"):
+            if not isinstance(getattr(self, field), str):
+                raise ValueError(f"prompt text {field!r} must be a text, got {getattr(self, field)!r:.200}")
         for field, mark in (("references", "{references}"), ("candidate", "{candidate}")):
             if getattr(self, field).count(mark) != 1:
                 raise ValueError(f"prompt text {field!r} must hold {mark} exactly once, got {getattr(self, field)!r}")

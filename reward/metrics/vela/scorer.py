@@ -50,7 +50,7 @@ class VelaScorer:
     def __init__(self, model: VelaModel, *, token_budget: int = 8192) -> None:
         self.model = model
         self.token_budget = token_budget
-        self.spec = replace(SPEC, aspects=model.config.aspects, needs_image=model.image is not None)
+        self.spec = replace(SPEC.with_aspects(model.config.aspects), needs_image=model.image is not None)
 
     @classmethod
     def from_pretrained(
@@ -61,6 +61,7 @@ class VelaScorer:
         device: torch.device | str | None = None,
         dtype: torch.dtype | str | None = None,
         token_budget: int = 8192,
+        trust_remote_code: bool = False,
     ) -> VelaScorer:
         """Loads a checkpoint.
 
@@ -70,11 +71,17 @@ class VelaScorer:
             device: the GPU if there is one, by default.
             dtype: of the backbones, such as `"bfloat16"`; float32 by default. The head is always float32.
             token_budget: see the class.
+            trust_remote_code: whether Python files of the language model that the checkpoint names may run. They can do
+                whatever you can do. No configuration or command has this setting.
 
         Raises:
-            CheckpointError: the source is missing, incomplete or of another metric, or a backbone is unreachable.
+            CheckpointError: the source is missing, incomplete or of another metric, its files do not fit each other, a
+                backbone is unreachable, or one wants to run code and is not trusted.
+            ConfigError: no such device or dtype.
         """
-        model = VelaModel.from_pretrained(source, revision=revision, device=device, dtype=dtype)
+        model = VelaModel.from_pretrained(
+            source, revision=revision, device=device, dtype=dtype, trust_remote_code=trust_remote_code
+        )
         return cls(model, token_budget=token_budget)
 
     def save_pretrained(

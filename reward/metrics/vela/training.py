@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+import yaml  # type: ignore[import-untyped]  # its stubs are a package of their own
 from torch import nn
 
 from reward.backbones.new_tokenizer import END, PAD, START, make_tokenizer
@@ -14,7 +15,6 @@ from reward.errors import CheckpointError, ConfigError
 from reward.images import image_key, load_image
 from reward.metrics.vela.config import VelaConfig
 from reward.metrics.vela.model import VelaModel
-from reward.metrics.vela.spec import SPEC
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -23,82 +23,9 @@ if TYPE_CHECKING:
 
 __all__ = ["LOSSES", "PRESETS", "VelaCollator", "make_collator", "make_model", "make_tokenizer", "save_model"]
 
-# Everything small and from scratch: tries recipe and data in minutes on two cores. On the scenes it soon learns
-# descriptiveness (tau-c about 0.5 after two epochs) and little else; the embedded checkpoint has a longer recipe of its
-# own, in examples/embedded. Sizes of vocabularies follow from the tokenizer that is trained with it.
-_TINY: dict[str, Any] = {
-    "learning_rate": 1e-3,
-    "batch_size": 16,
-    "epochs": 5,
-    "patience": 2,
-    "scenes_train": 1000,
-    "schedule": "cosine",
-    "warmup_ratio": 0.05,
-    "eval_batch_size": 64,
-    "reference_free_rate": 0.3,
-    "max_references": 1,
-    "model": {
-        "aspects": SPEC.aspects,
-        "tokenizer": {"vocab_size": 800},
-        "text": {
-            "backbone": None,
-            "architecture": {
-                "model_type": "qwen2",
-                "hidden_size": 96,
-                "intermediate_size": 256,
-                "num_hidden_layers": 2,
-                "num_attention_heads": 4,
-                "num_key_value_heads": 2,
-                "max_position_embeddings": 2048,
-            },
-            "lora": None,
-            "chat_template": False,
-            "prompts": {
-                aspect: {
-                    "system": aspect,
-                    "references": "references\n{references}\n",
-                    "candidate": "candidate\n{candidate}",
-                    "cue": "score",
-                }
-                for aspect in SPEC.aspects
-            },
-            "max_prefix_tokens": 768,
-            "max_candidate_tokens": 384,
-        },
-        "image": {
-            "backbone": None,
-            "architecture": {
-                "model_cfg": {
-                    "embed_dim": 64,
-                    "vision_cfg": {"image_size": 96, "patch_size": 16, "width": 96, "layers": 2, "head_width": 32},
-                    "text_cfg": {"context_length": 248, "width": 96, "layers": 2, "heads": 3},
-                },
-                "preprocess_cfg": {"mean": [0.5, 0.5, 0.5], "std": [0.5, 0.5, 0.5]},
-            },
-        },
-    },
-}
-
-# Matsuda et al., section 5: Qwen2.5-3B with LoRA, frozen Long-CLIP ViT-L/14, at most 10 epochs of batch 4.
-_PAPER: dict[str, Any] = {
-    "learning_rate": 1e-4,
-    "batch_size": 4,
-    "epochs": 10,
-    "patience": 1,
-    "precision": "bf16",
-    "test_parts": ("dci_val", "dci_test"),
-    "model": {
-        "aspects": SPEC.aspects,
-        "text": {
-            "backbone": "Qwen/Qwen2.5-3B-Instruct",
-            "lora": {"r": 16, "alpha": 16, "dropout": 0.1, "target_modules": ["q_proj", "v_proj"]},
-        },
-        "image": {"backbone": "BeichenZhang/LongCLIP-L"},
-    },
-}
-
 LOSSES = ("mse", "l1")
-PRESETS: Mapping[str, Mapping[str, Any]] = {"tiny": _TINY, "paper": _PAPER}
+# Which values are the paper's and which are ours stands in the file.
+PRESETS: Mapping[str, Mapping[str, Any]] = yaml.safe_load((Path(__file__).parent / "presets.yaml").read_text("utf-8"))
 
 
 def make_model(

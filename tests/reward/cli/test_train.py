@@ -65,7 +65,7 @@ def test_train_in_stages(tmp_path: Path, run: Run) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["vela", "--preset", "huge"], "vela has no preset 'huge'; known: paper, tiny"),
+        (["vela", "--preset", "huge"], "vela has no preset 'huge'; known: paper, paper-clip"),
         (["length"], "'length' cannot be trained"),
         (["beitscore", "--preset", "paper"], "set model.beit3 and model.tokenizer.spm"),
         (["nothing"], "no metric is named 'nothing'"),

@@ -103,8 +103,8 @@ def test_training_stops_by_tau_c_and_keeps_the_best(tmp_path: Path, monkeypatch:
 
 
 def test_ablations_train_one_branch(tmp_path: Path) -> None:
-    train("vela", "scenes", tmp_path / "text", small_config(max_steps=1, model={"image": None}))
-    train("vela", "scenes", tmp_path / "image", small_config(max_steps=1, model={"text": None}))
+    train("vela", "scenes", tmp_path / "text", small_config(max_steps=2, model={"image": None}))
+    train("vela", "scenes", tmp_path / "image", small_config(max_steps=2, model={"text": None}))
     assert not any(name.startswith("image.") for name in weights(tmp_path / "text"))
     assert not any(name.startswith("text.") for name in weights(tmp_path / "image"))
 

@@ -154,7 +154,7 @@ def test_unusable_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="cannot be read"):
         BeitScoreTokenizer.from_spm(tmp_path / "absent.spm")
     (tmp_path / "tokenizer.json").write_text("{}")
-    with pytest.raises(CheckpointError, match=r"tokenizer.json' cannot be read"):
+    with pytest.raises(CheckpointError, match=r"tokenizer.json'.* cannot be read"):
         BeitScoreTokenizer.from_folder(tmp_path, max_tokens=10)
     (tmp_path / "beit3.spm").write_bytes(b"this is no sentencepiece file")
     with pytest.raises(CheckpointError, match=r"found beit3.spm and tokenizer.json"):

@@ -1,0 +1,172 @@
+"""Checks a configuration against its weights before a network is built, so that a broken one costs no memory."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from reward.checkpoints import shape_faults
+from reward.errors import CapRewardError, CheckpointError
+
+__all__ = ["check_fit", "check_layers", "check_memory", "foreign_errors", "leaves", "tensor_shapes"]
+
+_MOST_LAYERS = 1000  # the deepest published networks have some hundred
+_COUNT = re.compile(r"(layers?|depth|blocks?|experts)$")
+_DEPTHS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "layers")  # of which a network needs one or more
+
+
+@contextmanager
+def foreign_errors(where: str) -> Iterator[None]:
+    """Turns whatever another library raises at a checkpoint's files into a CheckpointError.
+
+    Given files that do not fit, transformers, tokenizers, open_clip and peft raise nearly every built-in error.
+
+    Args:
+        where: what is being read, for the message.
+
+    Example:
+        >>> with foreign_errors("'folder/tokenizer.json'"):
+        ...     {}["model"]
+        Traceback (most recent call last):
+        ...
+        reward.errors.CheckpointError: 'folder/tokenizer.json' cannot be read: KeyError: 'model'
+    """
+    try:
+        yield
+    except CapRewardError:
+        raise
+    except Exception as error:
+        if "trust_remote_code" in str(error):
+            raise CheckpointError(
+                f"{where} wants to run code of its own (auto_map in its configuration), which is refused. If you "
+                "trust its maker, load it from Python with trust_remote_code=True; there is no such setting in "
+                "configurations or commands"
+            ) from error
+        lines = str(error).strip().splitlines()
+        reason = " ".join(line.strip() for line in lines[:2])
+        raise CheckpointError(f"{where} cannot be read: {type(error).__name__}: {reason:.300}") from error
+
+
+def tensor_shapes(path: str | os.PathLike[str]) -> dict[str, tuple[int, ...]]:
+    """{name: shape} of a safetensors file, from its header alone.
+
+    Raises:
+        CheckpointError: missing, damaged or no such file.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    if not Path(path).is_file():
+        raise CheckpointError(f"weights file {str(path)!r} does not exist")
+    try:
+        with safe_open(path, "pt") as file:
+            return {key: tuple(file.get_slice(key).get_shape()) for key in file.keys()}  # noqa: SIM118  # no mapping
+    except (SafetensorError, OSError) as error:
+        raise CheckpointError(f"{str(path)!r} is not a readable safetensors file: {error}") from error
+
+
+def leaves(settings: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """(dotted path, value) of everything in nested tables and lists."""
+    if isinstance(settings, Mapping):
+        for key, value in settings.items():
+            yield from leaves(value, f"{path}.{key}" if path else str(key))
+    elif isinstance(settings, (list, tuple)):
+        for value in settings:
+            yield from leaves(value, path)
+    else:
+        yield path, settings
+
+
+def check_layers(settings: Mapping[str, Any], *, where: str) -> None:
+    """Refuses a network without layers or heads, or of over 1,000 layers: those are built one by one, even without memory.
+
+    Raises:
+        CheckpointError: naming the setting.
+    """
+    for path, value in leaves(settings):
+        name = path.rpartition(".")[2]
+        if not isinstance(value, (int, float)):
+            continue
+        if value > _MOST_LAYERS and _COUNT.search(name):
+            raise CheckpointError(f"{where}: {path} must be at most {_MOST_LAYERS}, got {value}")
+        if value < 1 and (name in _DEPTHS or name.endswith("heads")):
+            raise CheckpointError(f"{where}: {path} must be at least 1, got {value}")
+
+
+def check_fit(
+    make: Callable[[], nn.Module],
+    shapes: Mapping[str, tuple[int, ...]],
+    *,
+    settings: Mapping[str, Any],
+    where: str,
+    prefix: str = "",
+) -> nn.Module:
+    """Compares the network that a configuration describes with the header of its weights.
+
+    Args:
+        make: builds the network; called where tensors have shapes and no memory.
+        shapes: {name: shape} of the weights, see `tensor_shapes`.
+        settings: what `make` reads; those that explain a difference are named.
+        where: what is being read, for messages.
+        prefix: of the names of the network's weights.
+
+    Returns:
+        The network, on the device "meta".
+
+    Raises:
+        CheckpointError: no such network can be built, or a weight is missing, left over or of another shape.
+
+    Example:
+        >>> settings = {"hidden_size": 1_000_000}
+        >>> check_fit(lambda: nn.Linear(settings["hidden_size"], 1, bias=False), {"weight": (1, 8)},
+        ...           settings=settings, where="config.json")
+        Traceback (most recent call last):
+        ...
+        reward.errors.CheckpointError: config.json does not fit the weights (hidden_size=1000000): the file has ...
+    """
+    check_layers(settings, where=where)
+    with foreign_errors(where), torch.device("meta"):
+        network = make()
+    needed = {f"{prefix}{name}": tuple(value.shape) for name, value in network.state_dict().items()}
+    found = {name: shape for name, shape in shapes.items() if name.startswith(prefix)}
+    faults = shape_faults(needed, found)
+    if faults:
+        differing = [name for name in needed if name in found and needed[name] != found[name]]
+        asked = {size for name in differing for size in needed[name]}
+        held = {size for name in differing for size in found[name]}
+        named = [f"{path}={value}" for path, value in leaves(settings) if value in asked - held]
+        hint = f" ({', '.join(named)})" if named else ""
+        raise CheckpointError(f"{where} does not fit the weights{hint}: the file {faults}")
+    return network
+
+
+def check_memory(
+    make: Callable[[], nn.Module], files: Sequence[Path], *, where: str, numbers_per_byte: int = 1
+) -> None:
+    """Refuses a network that is larger than its files can fill.
+
+    For checkpoints whose names of weights are translated when they are loaded, so that `check_fit` cannot be used.
+
+    Args:
+        make: builds the network; called where tensors have shapes and no memory.
+        files: that hold the weights.
+        where: what is being read, for messages.
+        numbers_per_byte: most numbers that a byte can hold; more than 1 for quantised weights.
+
+    Raises:
+        CheckpointError: no such network can be built, or it has more numbers than the files hold.
+    """
+    with foreign_errors(where), torch.device("meta"):
+        needed = sum(parameter.numel() for parameter in make().parameters())
+    held = sum(file.stat().st_size for file in files)
+    if needed > numbers_per_byte * held:
+        raise CheckpointError(
+            f"{where}: its configuration asks for {needed:,} weights, but its files hold {held:,} bytes "
+            f"({', '.join(sorted(file.name for file in files)) or 'no weights'}); check its sizes"
+        )

@@ -1,0 +1,129 @@
+"""Networks and tokenizers of transformers: no code of theirs is run, and no weight is left at a random value."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from reward.backbones.fit import check_layers, check_memory, foreign_errors, leaves
+from reward.checkpoints import ordinary_loading
+from reward.errors import CheckpointError
+
+__all__ = ["build_decoder", "load_pretrained", "read_tokenizer"]
+
+_WEIGHT_FILES = ("*.safetensors", "*.bin")
+
+
+def load_pretrained(
+    source: str | os.PathLike[str],
+    model_class: Any,
+    reader_class: Any,
+    kind: str,
+    *,
+    dtype: torch.dtype | str | None = None,
+    trust_remote_code: bool = False,
+) -> tuple[Any, Any]:
+    """A model of transformers and what prepares its input.
+
+    Args:
+        source: folder or Hub id.
+        model_class: such as `transformers.AutoModel`.
+        reader_class: such as `transformers.AutoTokenizer`.
+        kind: what the model is called in messages.
+        dtype: format of the weights.
+        trust_remote_code: whether Python files of the source may run. They can do whatever you can do.
+
+    Raises:
+        CheckpointError: the source wants to run code and is not trusted, or its files do not fit each other.
+    """
+    from transformers import AutoConfig, PreTrainedConfig
+
+    where = f"{kind} {os.fspath(source)!r}"
+    trust = bool(trust_remote_code)
+    with foreign_errors(f"{where}: its config.json"), ordinary_loading():
+        plain, _ = PreTrainedConfig.get_config_dict(source)
+        if not trust:
+            _refuse_kernels(plain, where)
+        check_layers(plain, where=f"{where}: its config.json")
+        config = AutoConfig.from_pretrained(source, trust_remote_code=trust)
+        if Path(source).is_dir() and not trust:
+            files = [file for pattern in _WEIGHT_FILES for file in Path(source).glob(pattern)]
+            check_memory(
+                lambda: model_class.from_config(config, trust_remote_code=False),
+                files,
+                where=f"{where}: its config.json",
+                numbers_per_byte=4 if hasattr(config, "quantization_config") else 1,
+            )
+    # generation_config.json is read here as well, and some values of config.json for the first time
+    with foreign_errors(f"{where}: its weights, config.json or generation_config.json"), ordinary_loading():
+        model, report = model_class.from_pretrained(
+            source, dtype=dtype or torch.float32, trust_remote_code=trust, output_loading_info=True
+        )
+    with foreign_errors(
+        f"{where}: its tokenizer or processor (tokenizer*.json, *processor*.json, chat_template.jinja)"
+    ):
+        reader = reader_class.from_pretrained(source, trust_remote_code=trust)
+    missing = sorted(report["missing_keys"])
+    if missing:
+        raise CheckpointError(
+            f"{where} lacks {len(missing)} weights ({', '.join(missing[:5])}); refusing to use random ones"
+        )
+    dropped = sorted(name for name in report["unexpected_keys"] if _is_of_a_layer(name, model))
+    if dropped:
+        raise CheckpointError(
+            f"{where} has weights of layers that its config.json leaves out ({', '.join(dropped[:3])}, ...); "
+            "refusing to use a part of a network"
+        )
+    return model, reader
+
+
+def _is_of_a_layer(name: str, model: nn.Module) -> bool:
+    """Whether a weight is like those of the model's layers but for the number; heads that are not used are no such."""
+    alike = {re.sub(r"\.\d+\.", ".N.", each) for each in model.state_dict() if re.search(r"\.\d+\.", each)}
+    return re.sub(r"\.\d+\.", ".N.", name).endswith(tuple(alike))
+
+
+def build_decoder(architecture: Mapping[str, Any]) -> nn.Module:
+    """A language model without head, with fresh weights: the caller must load or train them.
+
+    Args:
+        architecture: a transformers configuration with its `model_type`.
+    """
+    from transformers import AutoConfig, AutoModel
+
+    settings = dict(architecture)
+    with ordinary_loading():
+        _refuse_kernels(settings, "the language model")
+        config = AutoConfig.for_model(settings.pop("model_type"), **settings)
+        return AutoModel.from_config(config, trust_remote_code=False)
+
+
+def read_tokenizer(folder: str | os.PathLike[str]) -> Any:
+    """The tokenizer of a checkpoint folder of ours, from `tokenizer.json` and `tokenizer_config.json`.
+
+    Raises:
+        CheckpointError: the first file is missing, or one of them is broken.
+    """
+    from transformers import PreTrainedTokenizerFast
+
+    path = Path(folder) / "tokenizer.json"
+    if not path.is_file():
+        raise CheckpointError(f"{str(folder)!r} has no tokenizer.json, which its configuration needs")
+    with foreign_errors(f"{str(path)!r} (or tokenizer_config.json beside it)"):
+        # by class, not AutoTokenizer, which would look for a model_type in our config.json
+        return PreTrainedTokenizerFast.from_pretrained(folder, trust_remote_code=False)
+
+
+def _refuse_kernels(settings: Mapping[str, Any], where: str) -> None:
+    """A configuration may name attention kernels of a Hub repository, which transformers would fetch and run."""
+    for path, value in leaves(settings):
+        if path.endswith("_implementation") and "/" in str(value):
+            raise CheckpointError(
+                f"{where} asks for {path}={value!r}, which is code from the Hub; remove it from the configuration"
+            )

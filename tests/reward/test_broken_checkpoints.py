@@ -1,0 +1,195 @@
+"""Checkpoints broken in every field and file: each loads and scores, or is a CheckpointError that names the place."""
+
+from __future__ import annotations
+
+import copy
+import json
+import logging
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+import reward
+from integrations.demo.captioner import load_captioner, write_captions
+from reward import CaptionSample, load_scorer
+from reward.errors import CheckpointError, ConfigError
+from tests.small_clip import small_clip
+
+ASSETS = Path(reward.__file__).parent / "assets"
+VALUES = ("big", None, -1, 10**12, 1_000_000, [1, "x"])
+CONTENTS = {
+    "emptied": b"",
+    "other bytes": b"\x00\xffhello" * 20,
+    "a page": b"<html>",
+    "a list": b"[]",
+    "a table": b"{}",
+}
+MOST_MEMORY = 400  # MB above what is in use when a checkpoint is opened; the largest whole one takes about 50
+SAMPLE = [CaptionSample("A red star.", Image.new("RGB", (96, 96)), ["A star."])]
+
+
+def _use_captioner(folder: Path) -> None:
+    model, processor = load_captioner(folder)
+    write_captions(model, processor, [Image.new("RGB", (96, 96))], max_new_tokens=2)
+
+
+USES: dict[str, Callable[[Path], Any]] = {
+    "vela": lambda folder: load_scorer("vela", folder, device="cpu").score(SAMPLE),
+    "beitscore": lambda folder: load_scorer("beitscore", folder, device="cpu").score(SAMPLE),
+    "captioner": _use_captioner,
+    "clip": lambda folder: load_scorer("clipscore", folder, device="cpu").score(SAMPLE),
+}
+CONFIGS = {"clip": "open_clip_config.json"}
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The shipped checkpoints, and a small open_clip model."""
+    return {
+        "clip": small_clip(tmp_path_factory.mktemp("clip")),
+        **{name: ASSETS / name for name in USES if name != "clip"},
+    }
+
+
+def _broken(source: Path, target: Path, name: str, content: bytes | None) -> Path:
+    """A folder of links to the files of a checkpoint, one of them replaced."""
+    target.mkdir()
+    for file in source.iterdir():
+        if file.name != name:
+            (target / file.name).symlink_to(file)
+    if content is not None:
+        (target / name).write_bytes(content)
+    return target
+
+
+def _fields(table: dict[str, Any], above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    for key, value in table.items():
+        if key in ("descriptiveness", "fluency"):  # the prompts of relevance stand for all
+            continue
+        yield (*above, key)
+        if isinstance(value, dict):
+            yield from _fields(value, (*above, key))
+
+
+def _with(table: dict[str, Any], path: tuple[str, ...], value: Any) -> dict[str, Any]:
+    found = inner = copy.deepcopy(table)
+    for key in path[:-1]:
+        inner = inner[key]
+    inner[path[-1]] = value
+    return found
+
+
+def _memory(*, reset: bool = False) -> float:
+    """Most memory in use since the last reset, MB; 0 where the system does not tell."""
+    try:
+        if reset:
+            Path("/proc/self/clear_refs").write_text("5")
+        status = Path("/proc/self/status").read_text()
+    except OSError:
+        return 0.0
+    return int(status.split("VmHWM:")[1].split()[0]) / 1e3
+
+
+def _verdict(kind: str, folder: Path, *places: str) -> str | None:
+    """What is wrong with how a broken checkpoint ends; None where nothing is."""
+    before = _memory(reset=True)
+    try:
+        USES[kind](folder)
+    except (CheckpointError, ConfigError) as error:
+        if not any(place in str(error) for place in places):
+            return f"names no place: {error}"
+    except BaseException as error:
+        return f"raw {type(error).__name__}: {error!s:.200}"
+    grown = _memory() - before
+    return f"took {grown:.0f} MB" if grown > MOST_MEMORY else None
+
+
+@pytest.fixture(autouse=True)
+def _quiet(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    logging.disable(logging.CRITICAL)  # transformers warns of much that is tried here
+    yield
+    logging.disable(logging.NOTSET)
+
+
+@pytest.mark.parametrize("kind", USES)
+def test_a_broken_field_is_named(kind: str, folders: dict[str, Path], tmp_path: Path) -> None:
+    source, config = folders[kind], CONFIGS.get(kind, "config.json")
+    plain = json.loads((source / config).read_text())
+    USES[kind](source)  # so that what is imported on use does not count
+    faults = []
+    for number, path in enumerate(_fields(plain)):
+        for value in VALUES:
+            content = json.dumps(_with(plain, path, value)).encode()
+            folder = _broken(source, tmp_path / f"{number} {VALUES.index(value)}", config, content)
+            fault = _verdict(kind, folder, config, *path)
+            if fault is not None:
+                faults.append(f"{'.'.join(path)}={value!r}: {fault}")
+    assert faults == []
+
+
+@pytest.mark.parametrize("kind", USES)
+def test_a_broken_file_is_named(kind: str, folders: dict[str, Path], tmp_path: Path) -> None:
+    source = folders[kind]
+    faults = []
+    for file in sorted(source.iterdir()):
+        whole = file.read_bytes()
+        contents = {"removed": None, "cut": whole[: len(whole) // 2], "cut short": whole[:-7], **CONTENTS}
+        for number, (what, content) in enumerate(contents.items()):
+            folder = _broken(source, tmp_path / f"{file.name} {number}", file.name, content)
+            fault = _verdict(kind, folder, file.name, os.fspath(folder))
+            if fault is not None:
+                faults.append(f"{file.name} {what}: {fault}")
+    assert faults == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "path", "named"),
+    [
+        ("vela", ("text", "architecture", "hidden_size"), "hidden_size=1000000"),
+        ("vela", ("text", "architecture", "num_hidden_layers"), "num_hidden_layers must be at most 1000"),
+        ("vela", ("image", "architecture", "model_cfg", "embed_dim"), "embed_dim=1000000"),
+        ("beitscore", ("hidden_size",), "hidden_size=1000000"),
+        ("beitscore", ("layers",), "layers must be at most 1000"),
+        ("captioner", ("text_config", "vocab_size"), "its files hold"),
+        ("clip", ("model_cfg", "text_cfg", "width"), "its files hold"),
+    ],
+)
+def test_a_size_that_the_weights_do_not_have_costs_no_memory(
+    kind: str, path: tuple[str, ...], named: str, folders: dict[str, Path], tmp_path: Path
+) -> None:
+    source, config = folders[kind], CONFIGS.get(kind, "config.json")
+    content = json.dumps(_with(json.loads((source / config).read_text()), path, 1_000_000)).encode()
+    folder = _broken(source, tmp_path / "broken", config, content)
+    before = _memory(reset=True)
+    with pytest.raises(CheckpointError, match=named):
+        USES[kind](folder)
+    assert _memory() - before < MOST_MEMORY
+
+
+def test_layers_that_a_configuration_leaves_out_are_not_dropped(folders: dict[str, Path], tmp_path: Path) -> None:
+    """transformers only warns of the weights of a second layer where the configuration has one."""
+    source = folders["captioner"]
+    for number, tower in enumerate(("text_config", "vision_config")):
+        plain = _with(json.loads((source / "config.json").read_text()), (tower, "num_hidden_layers"), 1)
+        folder = _broken(source, tmp_path / str(number), "config.json", json.dumps(plain).encode())
+        with pytest.raises(CheckpointError, match=r"weights of layers that its config\.json leaves out .*layers\.1"):
+            load_captioner(folder)
+
+
+@pytest.mark.parametrize("device", ["gpu9", "meta", "cuda:99", 1.5])
+@pytest.mark.parametrize("metric", ["vela", "beitscore", "clipscore"])
+def test_a_device_that_is_not_there_is_named_before_anything_is_read(metric: str, device: Any, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=f"device {str(device)!r} cannot be used"):
+        load_scorer(metric, tmp_path / "absent", device=device)
+
+
+@pytest.mark.parametrize("metric", ["vela", "beitscore", "clipscore"])
+def test_a_format_that_is_none_is_named_before_anything_is_read(metric: str, tmp_path: Path) -> None:
+    for dtype in ("float99", "int8", "cuda", 7):
+        with pytest.raises(ConfigError, match="dtype must be a format such as"):
+            load_scorer(metric, tmp_path / "absent", dtype=dtype)
