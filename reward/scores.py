@@ -11,7 +11,7 @@ import numpy as np
 
 from reward.errors import ConfigError, WeightsError
 
-__all__ = ["ScoreTable", "checked_weight", "normalise_weights", "sum_to_one"]
+__all__ = ["ScoreTable", "checked_weight", "normalise_weights", "parse_weights", "sum_to_one"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +35,7 @@ class ScoreTable:
     aspects: tuple[str, ...]
     errors: dict[int, str] = field(default_factory=dict)
     truncated: np.ndarray = None  # type: ignore[assignment]  # __post_init__ makes it an array
-    aliases: Mapping[str, str] = field(default_factory=dict)
+    aliases: Mapping[str, str] = field(default_factory=dict, kw_only=True)
 
     def __post_init__(self) -> None:
         scores = np.asarray(self.scores, dtype=np.float64)
@@ -107,6 +107,29 @@ def normalise_weights(
         seen[aspect] = name
         vector[aspects.index(aspect)] = checked_weight(weight, f"weight of aspect {name!r}")
     return sum_to_one(vector)
+
+
+def parse_weights(text: str) -> dict[str, float]:
+    """Reads weights as command lines and environment variables give them.
+
+    Raises:
+        WeightsError: not of the form aspect=number,aspect=number, or an aspect is there twice.
+
+    Example:
+        >>> parse_weights("desc=1, rel=0.5")
+        {'desc': 1.0, 'rel': 0.5}
+    """
+    weights: dict[str, float] = {}
+    for part in text.split(","):
+        name, equals, number = part.partition("=")
+        name = name.strip()
+        try:
+            if not equals or not name or name in weights:
+                raise ValueError
+            weights[name] = float(number)
+        except ValueError:
+            raise WeightsError(f"{part.strip()!r} is not of the form aspect=number, as in desc=1,rel=2,flu=1") from None
+    return weights
 
 
 def checked_weight(weight: Any, what: str) -> float:

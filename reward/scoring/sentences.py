@@ -82,7 +82,7 @@ class SentenceMean:
         counts = np.bincount(rows, minlength=len(samples))
         errors = {owners[part]: message for part, message in sorted(table.errors.items(), reverse=True)}
         errors = dict(sorted(errors.items()))
-        return ScoreTable(sums / counts[:, None], self.spec.aspects, errors, truncated, self.spec.aliases)
+        return ScoreTable(sums / counts[:, None], self.spec.aspects, errors, truncated, aliases=self.spec.aliases)
 
     @classmethod
     def from_pretrained(
