@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from reward.functions.beitscore_reward import BeitScoreReward
     from reward.functions.judge_rewards import FleurReward, HarmonicReward
     from reward.functions.metric_reward import MetricReward
+    from reward.functions.ready import beitscore_reward, vela_reward
     from reward.functions.tournament_reward import TournamentReward
     from reward.functions.vela_reward import VelaReward
     from reward.functions.weighted_reward import WeightedReward
@@ -30,9 +31,11 @@ _HOMES = {
     "TournamentReward": "reward.functions.tournament_reward",
     "VelaReward": "reward.functions.vela_reward",
     "WeightedReward": "reward.functions.weighted_reward",
+    "beitscore_reward": "reward.functions.ready",
     "list_metrics": "reward.registry",
     "load_scorer": "reward.registry",
     "metric_spec": "reward.registry",
+    "vela_reward": "reward.functions.ready",
 }
 __all__ = [
     "AsyncReward",
@@ -45,9 +48,11 @@ __all__ = [
     "TournamentReward",
     "VelaReward",
     "WeightedReward",
+    "beitscore_reward",
     "list_metrics",
     "load_scorer",
     "metric_spec",
+    "vela_reward",
 ]
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +30,8 @@ __all__ = [
     "save_checkpoint",
     "shape_faults",
 ]
+
+logger = logging.getLogger(__name__)
 
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
@@ -58,6 +62,7 @@ def resolve_checkpoint(source: str | os.PathLike[str], *, metric: str, revision:
         folder = _ASSETS / metric
         if not (folder / CONFIG_FILE).is_file():
             raise CheckpointError(f"no {metric} checkpoint is shipped with this package; give a folder or a Hub id")
+        _say_what_is_shipped()
         return folder
     folder = Path(text)
     if folder.is_dir():
@@ -69,6 +74,17 @@ def resolve_checkpoint(source: str | os.PathLike[str], *, metric: str, revision:
     if not isinstance(source, str) or folder.is_absolute() or text.startswith((".", "~")) or text.count("/") > 1:
         raise CheckpointError(f"{metric} checkpoint folder {text!r} does not exist")
     return _download(text, metric, revision)
+
+
+@cache
+def _say_what_is_shipped() -> None:
+    """Once a process, and in a distributed run only on the first: nobody should take these scores for more."""
+    if os.environ.get("RANK", "0") == "0":
+        logger.warning(
+            'source "embedded" is a small checkpoint that ships with this package and was trained on synthetic scenes: '
+            "it is for trials and tests, and says nothing about photos. For photos give as source a checkpoint trained "
+            "on them (`capreward train`), or a published CLIP for the metrics on CLIP"
+        )
 
 
 def _download(repo_id: str, metric: str, revision: str | None) -> Path:

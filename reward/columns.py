@@ -106,7 +106,8 @@ def one_image(value: Any) -> Any:
         images = [image for image in value if image is not None]
         if len(images) > 1:
             raise InvalidSampleError(
-                f"the row has {len(images)} images, but a caption is judged against one; keep one image a row"
+                f"the row has {len(images)} images, but a caption is judged against one; keep one a row, or name a "
+                "column that holds one with image_column="
             )
         value = images[0] if images else None
     return None if isinstance(value, str) and not value.strip() else value

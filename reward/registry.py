@@ -12,11 +12,11 @@ from importlib.util import find_spec
 from typing import Any
 
 import reward.metrics
-from reward.errors import UnknownMetricError
+from reward.errors import ConfigError, UnknownMetricError
 from reward.metrics.base import MetricSpec, Scorer
 from reward.scoring.sentences import SUFFIX, SentenceMean, sentence_mean_spec
 
-__all__ = ["list_metrics", "load_scorer", "metric_spec"]
+__all__ = ["check_loading", "list_metrics", "load_scorer", "metric_spec"]
 
 
 @lru_cache(maxsize=1)
@@ -60,6 +60,8 @@ def metric_spec(name: str) -> MetricSpec:
 
 def _find(name: str) -> tuple[MetricSpec, bool]:
     """The metric of a name, and whether its mean over sentences is meant."""
+    if not isinstance(name, str):
+        raise UnknownMetricError(f"a metric is named by a string, got {name!r:.80}; installed: {', '.join(_specs())}")
     if name in _specs():
         return _specs()[name], False
     known = {_plain(each): spec for each, spec in _specs().items()}
@@ -86,6 +88,7 @@ def load_scorer(name: str, source: str | os.PathLike[str] = "embedded", **option
 
     Raises:
         UnknownMetricError: no such metric.
+        ConfigError: see `check_loading`.
         CheckpointError: the source is missing, incomplete or of another metric.
 
     Example:
@@ -93,5 +96,29 @@ def load_scorer(name: str, source: str | os.PathLike[str] = "embedded", **option
         ('length',)
     """
     spec, is_mean = _find(name)
+    check_loading(source, options.get("device"))
     scorer: Scorer = spec.scorer_class().from_pretrained(source, **options)
     return SentenceMean(scorer) if is_mean else scorer
+
+
+def check_loading(source: Any, device: Any = None) -> None:
+    """Refuses what cannot be loaded wherever it is, before anything is.
+
+    Raises:
+        ConfigError: a source that is neither a name nor a path, or the name of no kind of device.
+
+    Example:
+        >>> check_loading("embedded", "gpu9")
+        Traceback (most recent call last):
+            ...
+        reward.errors.ConfigError: device must be such as 'cpu', 'cuda' or 'cuda:1', got 'gpu9'
+    """
+    if not isinstance(source, (str, os.PathLike)):
+        raise ConfigError(f'source must be "embedded", a folder or a Hub id, got {source!r:.80}')
+    if isinstance(device, str):
+        import torch  # on use: the registry loads no torch
+
+        try:
+            torch.device(device)
+        except RuntimeError:
+            raise ConfigError(f"device must be such as 'cpu', 'cuda' or 'cuda:1', got {device!r}") from None

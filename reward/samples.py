@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from typing import IO, TYPE_CHECKING, Any, TypeAlias
 
 from reward.errors import InvalidSampleError
@@ -13,10 +15,26 @@ from reward.errors import InvalidSampleError
 if TYPE_CHECKING:
     from PIL import Image
 
-__all__ = ["CaptionSample", "ImageLike", "check_encodable", "check_samples", "checked_references", "is_blank"]
+__all__ = [
+    "CaptionSample",
+    "ImageLike",
+    "check_batch_size",
+    "check_encodable",
+    "check_samples",
+    "checked_references",
+    "is_blank",
+    "is_wordless",
+]
 
 # A path, encoded bytes, an open binary file, a PIL image, or the dict a `datasets.Image` column gives undecoded.
 ImageLike: TypeAlias = "str | os.PathLike[str] | bytes | IO[bytes] | Image.Image | dict[str, Any]"
+
+# Characters that show nothing, though their category says letter, mark or symbol: what Unicode 16 calls
+# Default_Ignorable_Code_Point (a property that `unicodedata` lacks), and the blank Braille pattern.
+_INVISIBLE = re.compile(
+    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff"
+    "\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff\u2800]"
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,23 +100,47 @@ def check_samples(samples: Sequence[Any], batch_size: int | None = None) -> None
 
     Raises:
         InvalidSampleError: an item is no CaptionSample.
-        ValueError: a batch size below 1.
+        ValueError: see `check_batch_size`.
     """
-    if batch_size is not None and batch_size < 1:
-        raise ValueError(f"batch_size must be at least 1, got {batch_size}")
+    check_batch_size(batch_size)
     for row, sample in enumerate(samples):
         if not isinstance(sample, CaptionSample):
             raise InvalidSampleError(f"samples[{row}] must be a CaptionSample, got {type(sample).__name__}")
 
 
+def check_batch_size(batch_size: Any) -> None:
+    """None leaves the batch size to the metric.
+
+    Raises:
+        ValueError: no whole number, or one below 1.
+    """
+    is_whole = isinstance(batch_size, Integral) and not isinstance(batch_size, bool)
+    if batch_size is not None and not (is_whole and batch_size >= 1):
+        raise ValueError(f"batch_size must be at least 1, a whole number or None, got {batch_size!r}")
+
+
 def is_blank(text: str) -> bool:
-    """Whether a text shows nothing: white space, control characters, and marks without width.
+    """Whether a text shows nothing: white space, control characters, fillers, and marks without width.
 
     Example:
-        >>> is_blank(" \\u200b\\n"), is_blank("a")
+        >>> is_blank(" \\u200b\\u3164\\n"), is_blank(".")
         (True, False)
     """
-    return all(unicodedata.category(character) in ("Zs", "Zl", "Zp", "Cc", "Cf") for character in text)
+    shown = _INVISIBLE.sub("", text)
+    return all(unicodedata.category(character) in ("Zs", "Zl", "Zp", "Cc", "Cf") for character in shown)
+
+
+def is_wordless(text: str) -> bool:
+    """Whether a text has no word: no letter and no number of any script, as blank texts, "...", and emoji alone.
+
+    Such a caption says nothing that could be true or false of an image. Rewards and decoding give it the lowest place;
+    a metric's `score` gives what its model gives.
+
+    Example:
+        >>> is_wordless(" ?!"), is_wordless("\\u2b50"), is_wordless("3"), is_wordless("\\u661f")
+        (True, True, False, False)
+    """
+    return not any(unicodedata.category(character)[0] in "LN" for character in _INVISIBLE.sub("", text))
 
 
 def check_encodable(text: str, name: str) -> None:

@@ -22,6 +22,7 @@ def demo(
 
     All of it runs on scenes that no model was trained on. Ctrl-C stops; what was done so far is in the report.
     """
+    import logging
     import time
     import warnings
 
@@ -35,6 +36,8 @@ def demo(
     transformers.utils.logging.disable_progress_bar()
     # TRL 1.16 calls transformers by names that will go; nothing a user of the demo could do about it.
     warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")
+    # the report says what the embedded checkpoints are good for
+    logging.getLogger("reward.checkpoints").setLevel(logging.ERROR)
     console = Console(highlight=False)
     start = time.perf_counter()
     results = run_demo(output, QUICK if quick else Sizes(), console=console)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-import warnings
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -79,14 +78,12 @@ class _Demo:
         except OSError as error:
             raise OutputError(f"cannot write to {str(output)!r}: {error.strerror or error}") from error
         self.scorer = VelaScorer.from_pretrained(vela, device="cpu")
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # the report says what the embedded checkpoint is good for
-            self.reward = VelaReward(vela, device="cpu")
-            self.beitscore: dict[str, Scorer] = {"BEiTScore": load_scorer("beitscore", beitscore, device="cpu")}
-            self.rewards: dict[str, MetricReward] = {
-                "VELA": self.reward,
-                "BEiTScore": BeitScoreReward(beitscore, device="cpu"),
-            }
+        self.reward = VelaReward(vela, device="cpu")
+        self.beitscore: dict[str, Scorer] = {"BEiTScore": load_scorer("beitscore", beitscore, device="cpu")}
+        self.rewards: dict[str, MetricReward] = {
+            "VELA": self.reward,
+            "BEiTScore": BeitScoreReward(beitscore, device="cpu"),
+        }
         self.model, self.processor = load_captioner(captioner)
         rows = make_dataset(sizes.scenes, SEED)
         self.images, self.references, self.scenes = list(rows["image"]), list(rows["refs"]), list(rows["scene"])

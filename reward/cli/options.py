@@ -105,19 +105,13 @@ def parse_weights(text: str | None) -> dict[str, float] | None:
     """
     if text is None:
         return None
-    weights: dict[str, float] = {}
-    for part in text.split(","):
-        name, equals, number = part.partition("=")
-        name = name.strip()
-        try:
-            if not equals or not name or name in weights:
-                raise ValueError
-            weights[name] = float(number)
-        except ValueError:
-            raise typer.BadParameter(
-                f"{part.strip()!r} is not of the form aspect=number, as in desc=1,rel=2,flu=1", param_hint="--weights"
-            ) from None
-    return weights
+    from reward import scores
+    from reward.errors import WeightsError
+
+    try:
+        return scores.parse_weights(text)
+    except WeightsError as error:
+        raise typer.BadParameter(str(error), param_hint="--weights") from None
 
 
 def report(run: Callable[[], ScoringSummary], *, quiet: bool, what: str) -> None:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import os
-import warnings
 from typing import Any
 
 from reward.functions.metric_reward import MetricReward
 
 __all__ = ["BeitScoreReward"]
-
-_warned_about_embedded = False
 
 
 class BeitScoreReward(MetricReward):
@@ -30,18 +27,3 @@ class BeitScoreReward(MetricReward):
 
     def __init__(self, source: str | os.PathLike[str] = "embedded", **options: Any) -> None:
         super().__init__("beitscore", source, **options)
-        if source == "embedded":
-            _warn_about_embedded()
-
-
-def _warn_about_embedded() -> None:
-    global _warned_about_embedded
-    if not _warned_about_embedded:
-        _warned_about_embedded = True
-        warnings.warn(
-            "BeitScoreReward() uses the embedded checkpoint, which was trained on synthetic scenes: it is for trials "
-            "and tests and says nothing about photos. For photos pass source= a checkpoint trained on them "
-            "(`capreward train beitscore`).",
-            UserWarning,
-            stacklevel=3,
-        )

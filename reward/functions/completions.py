@@ -2,39 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from reward.errors import InvalidSampleError
-from reward.samples import CaptionSample, check_encodable, checked_references, is_blank
+from reward.columns import COLUMN_NAMES, column_names, find_column, one_image, read_references
+from reward.errors import DataError, InvalidSampleError
+from reward.samples import CaptionSample, check_encodable, is_wordless
 
-__all__ = ["CaptionRow", "Problem", "completion_text", "prompt_images", "read_rows"]
+__all__ = ["CaptionRow", "Problem", "completion_text", "prompt_images", "read_rows", "without_thinking"]
 
 
 @dataclass(frozen=True)
 class Problem:
-    """Why a row has no score: `kind` is what is counted, `message` tells about this row."""
+    """Why a row has no score: `kind` is what is counted, `message` tells about this row.
+
+    `by_policy` is a problem with what the policy wrote; all others are faults of the data or of the set-up.
+    """
 
     kind: str
     message: str
+    by_policy: bool = False
 
 
 @dataclass(frozen=True, eq=False)
 class CaptionRow:
     """One completion with its image and references, or the reason why it cannot be scored.
 
-    `blank` is a caption without a visible character: that is what the policy wrote, so it is no problem of the data.
+    `wordless` is a caption without a letter or number: that is what the policy wrote, so it is no problem of the data.
+    `image_from` and `references_from` say where they were found, or why there are none.
     """
 
     candidate: str = ""
     image: Any = None
     references: tuple[str, ...] = ()
     problem: Problem | None = None
+    image_from: str = "the sample has none"
+    references_from: str = "the sample has none"
 
     @property
-    def blank(self) -> bool:
-        return self.problem is None and is_blank(self.candidate)
+    def wordless(self) -> bool:
+        return self.problem is None and is_wordless(self.candidate)
 
     def sample(self) -> CaptionSample:
         return CaptionSample(self.candidate, image=self.image, references=self.references)
@@ -56,7 +65,7 @@ def completion_text(completion: Any) -> str:
     Args:
         completion: a string, or a conversation: the text of its last assistant message, where content blocks of type
             text are joined by line breaks and content None (a message of tool calls only) is an empty caption.
-            Reasoning such as `<think>...</think>` stays in: a response template of the tokenizer takes it out.
+            Reasoning stays in, see `without_thinking`.
 
     Raises:
         InvalidSampleError: None, another type, or a conversation without an assistant message.
@@ -84,8 +93,27 @@ def _content_text(content: Any) -> str:
         return content
     if isinstance(content, Sequence):
         texts = [block.get("text") for block in content if isinstance(block, Mapping) and block.get("type") == "text"]
+        for text in texts:
+            if text is not None and not isinstance(text, str):
+                raise InvalidSampleError(f"the text of a message block must be a string, got {text!r:.80}")
         return "\n".join(text for text in texts if text)
     raise InvalidSampleError(f"message content must be a string or a list of blocks, got {type(content).__name__}")
+
+
+def without_thinking(text: str) -> str:
+    """The text without its reasoning, as thinking models write it: `<think>...</think>`.
+
+    Where the chat template has opened the reasoning already, all before `</think>` is reasoning; where the text ended
+    while the model was thinking, all after `<think>` is. Other texts stay as they are.
+
+    Example:
+        >>> without_thinking("<think>Is it red?</think>\\nA red star."), without_thinking("Red.</think>A red star.")
+        ('A red star.', 'A red star.')
+    """
+    if "<think>" not in text and "</think>" not in text:
+        return text
+    shown = re.sub(r"<think>.*?</think>", "", text, flags=re.DOTALL)
+    return shown.rpartition("</think>")[2].partition("<think>")[0].strip()
 
 
 def prompt_images(prompt: Any) -> list[Any]:
@@ -114,18 +142,21 @@ def read_rows(
     *,
     image_column: str | None = None,
     references_column: str | None = None,
+    strip_thinking: bool = True,
 ) -> list[CaptionRow]:
     """Reads one row a completion; nothing given is changed.
 
     The image comes from `image_column` if that is named, else from the columns `images` or `image`, else from the
-    messages of the prompt. A caption metric judges one image: a row with several is a problem, not a guess. References
-    come from `references_column` if that is named, else from the column `references` if there is one.
+    messages of the prompt, else from a column of another known name, see `reward.columns.COLUMN_NAMES`. A caption
+    metric judges one image: a row with several is a problem, not a guess. References come from `references_column` if
+    that is named, else from the column `references` or `refs` if there is one.
 
     Args:
         prompts: N prompts, plain or conversational.
         completions: N completions, see `completion_text`.
         columns: {name: N values} of the data set; other entries, such as a trainer's state, are left alone.
         image_column, references_column: names of columns that must be there.
+        strip_thinking: whether reasoning is left out of the caption, see `without_thinking`.
 
     Raises:
         InvalidSampleError: lengths differ, or a named column is not there: faults of the set-up, which no row escapes.
@@ -133,66 +164,72 @@ def read_rows(
     count = len(completions)
     if len(prompts) != count:
         raise InvalidSampleError(f"got {len(prompts)} prompts and {count} completions; there must be one of each a row")
-    image_columns = (
-        [image_column] if image_column else [name for name in ("images", "image") if _is_column(columns, name)]
-    )
-    for name in image_columns:
-        _check_column(columns, name, count)
-    if references_column:
-        _check_column(columns, references_column, count)
-    elif _is_column(columns, "references"):
-        references_column = "references"
-        _check_column(columns, references_column, count)
-
-    rows = []
-    for index in range(count):
-        sources = [columns[name][index] for name in image_columns]
-        if image_column is None:
-            sources.append(prompt_images(prompts[index]))
-        references = columns[references_column][index] if references_column else ()
-        rows.append(_read_row(completions[index], sources, references))
-    return rows
+    data = {name: values for name, values in columns.items() if isinstance(values, (list, tuple))}
+    images, references = _image_cells(prompts, data, image_column), _cells(data, "references", references_column)
+    for where, values in (*images.sources, *references.sources):
+        if len(values) != count:
+            raise InvalidSampleError(f"{where} has {len(values)} values for {count} completions")
+    return [_read_row(index, text, images, references, strip_thinking) for index, text in enumerate(completions)]
 
 
-def _read_row(completion: Any, image_sources: list[Any], references: Any) -> CaptionRow:
-    image, problem = _one_image(image_sources)
-    if problem is None:
-        try:
-            candidate = completion_text(completion)
-            check_encodable(candidate, "completion")
-        except InvalidSampleError as error:
-            problem = Problem("no caption", str(error))
-    if problem is None:
-        try:
-            return CaptionRow(candidate, image, checked_references(references))
-        except InvalidSampleError as error:
-            problem = Problem("bad references", str(error))
-    return CaptionRow(problem=problem)
+@dataclass(frozen=True)
+class _Cells:
+    """Where the values of a role are looked for: [(what messages call it, N values)], and why in no other place."""
+
+    sources: list[tuple[str, Sequence[Any]]]
+    absent: str = ""
+
+    def find(self, index: int, read: Callable[[Any], Any]) -> tuple[Any, str]:
+        """The first value of a row that `read` finds, with its place; else None, with a phrase that says why."""
+        for where, values in self.sources:
+            try:
+                value = read(values[index])
+            except InvalidSampleError as error:
+                raise InvalidSampleError(f"{where}: {error}") from None
+            if value is not None:
+                return value, where
+        lacking = [f"{where} holds {values[index]!r:.60}" for where, values in self.sources]
+        return None, " and ".join([*lacking, self.absent] if self.absent else lacking)
 
 
-def _one_image(sources: list[Any]) -> tuple[Any, Problem | None]:
-    for source in sources:
-        images = [item for item in source if item is not None] if isinstance(source, (list, tuple)) else [source]
-        if len(images) > 1:
-            message = (
-                f"the row has {len(images)} images and a caption is judged against one; name it with image_column="
-            )
-            return None, Problem("several images", message)
-        if images and images[0] is not None:
-            return images[0], None
-    return None, None
+def _cells(data: Mapping[str, Sequence[Any]], role: str, given: str | None) -> _Cells:
+    try:
+        name = find_column(role, data, given, option=f"{role}_column=")
+    except DataError as error:
+        if given is not None:
+            raise InvalidSampleError(f"{error} Leave remove_unused_columns=False in the trainer's arguments") from None
+        return _Cells([], str(error))  # several are possible, which matters only to metrics that need one
+    if name is None:
+        there = ", ".join(data) or "none"
+        return _Cells([], f"no column is named {' or '.join(column_names(role))} (the columns are: {there})")
+    return _Cells([(f"column {name!r}", data[name])])
 
 
-def _is_column(columns: Mapping[str, Any], name: str) -> bool:
-    return isinstance(columns.get(name), (list, tuple))
+def _image_cells(prompts: Sequence[Any], data: Mapping[str, Sequence[Any]], given: str | None) -> _Cells:
+    if given is not None:
+        return _cells(data, "image", given)
+    shown = [(f"column {name!r}", data[name]) for name in COLUMN_NAMES["image"][0] if name in data]
+    prompt = ("the prompt", [prompt_images(prompt) for prompt in prompts])
+    if shown:
+        return _Cells([*shown, prompt])
+    cells = _cells(data, "image", None)
+    return _Cells([prompt, *cells.sources], cells.absent)
 
 
-def _check_column(columns: Mapping[str, Any], name: str, count: int) -> None:
-    if not _is_column(columns, name):
-        there = ", ".join(sorted(key for key in columns if _is_column(columns, key))) or "none"
-        raise InvalidSampleError(
-            f"the data set has no column {name!r}; its columns here: {there}. "
-            "Set image_column= and references_column= to names of your data set, and leave remove_unused_columns=False"
-        )
-    if len(columns[name]) != count:
-        raise InvalidSampleError(f"column {name!r} has {len(columns[name])} values for {count} completions")
+def _read_row(index: int, completion: Any, images: _Cells, references: _Cells, strip_thinking: bool) -> CaptionRow:
+    kind = "several images"
+    try:
+        image, image_from = images.find(index, one_image)
+        kind = "no caption"
+        candidate = completion_text(completion)
+        kind = "bad references"
+        given, references_from = references.find(index, lambda value: read_references(value) or None)
+    except InvalidSampleError as error:
+        return CaptionRow(problem=Problem(kind, str(error)))
+    if strip_thinking:
+        candidate = without_thinking(candidate)
+    try:
+        check_encodable(candidate, "completion")
+    except InvalidSampleError as error:
+        return CaptionRow(problem=Problem("no caption", str(error), by_policy=True))
+    return CaptionRow(candidate, image, given or (), image_from=image_from, references_from=references_from)

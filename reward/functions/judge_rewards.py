@@ -38,8 +38,7 @@ class _JudgeReward(MetricReward):
             super().__init__(metric, judge, weights, **options)  # type: ignore[arg-type]
             self._loading.update(settings)
         else:
-            super().__init__(scorer, weights=weights, **options)
-            self.source = scorer.judge.name
+            super().__init__(scorer, scorer.judge.name, weights, **options)
 
     def _check_scorer(self, scorer: Any) -> None:
         """Refuses settings of the metric that do not fit a reward."""

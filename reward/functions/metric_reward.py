@@ -15,11 +15,13 @@ import numpy as np
 
 from reward.errors import ConfigError, InvalidSampleError
 from reward.functions.completions import CaptionRow, Problem, read_rows
+from reward.functions.data_faults import check_first_call, row_for
+from reward.functions.forks import renew_in_children
 from reward.functions.loading import load_beside_a_trainer
-from reward.functions.names import take_name
+from reward.functions.names import check_one_name, default_name
 from reward.metrics.base import Scorer
-from reward.registry import load_scorer, metric_spec
-from reward.samples import CaptionSample
+from reward.registry import check_loading, load_scorer, metric_spec
+from reward.samples import CaptionSample, check_batch_size
 from reward.scores import ScoreTable, normalise_weights
 
 __all__ = ["AspectReward", "MetricReward"]
@@ -35,24 +37,30 @@ class MetricReward:
 
     What a row gets: the weighted mean of the metric's aspects as a finite float. None (which trainers leave out of
     the loss) when the DATA lack something: no image, unreadable image, several images, no completion. The lowest value
-    the metric can give when the POLICY wrote nothing visible: with None, writing nothing would be a way out of a
-    low reward. Every row without a score is counted in `failures` by kind, and the first, tenth, hundredth, ... of
-    each kind is logged.
+    the metric can give when the POLICY wrote no word (no letter and no number): with None, writing nothing would be a
+    way out of a low reward. Every row without a score is counted in `failures` by kind, and the first, tenth,
+    hundredth, ... of each kind is logged. If the data lack something in every row of the first call, that call raises.
 
     Args:
         metric: a registry name, such as `"vela"`, or a scorer that is loaded already (which is then pickled along).
         source: `"embedded"`, a checkpoint folder or a Hub id; only with a name.
         weights: {aspect or alias: weight}, normalised to sum 1; None takes the metric's own, most often all alike.
-        name: the name in the trainer's logs (`__name__`), taken as it is. Default: the metric's name, with `_2`, `_3`,
-            ... while others of that name are alive.
-        image_column: column that holds the image. Default: `images` or `image`, else the image in the prompt.
-        references_column: column that holds a list of reference captions. Default: `references` if there is one.
+        name: the name in the trainer's logs (`__name__`), taken as it is. Default: the metric's name, and behind it the
+            last part of a source other than `"embedded"`, and weights other than the metric's own, such as
+            `vela_photos_rel`. Two rewards of one trainer must not share a name; rewards that differ in something else
+            (columns, device) need `name`.
+        image_column: column that holds the image. Default: `images` or `image`, else the image in the prompt, else
+            `file_name`, `image_path` or `img`. One image a row, or a list of one.
+        references_column: column that holds a list of reference captions, or one. Default: `references` or `refs`.
+        strip_thinking: whether reasoning (`<think>...</think>`) is cut from completions before they are scored. A
+            tokenizer with a response template has done so; others leave it in, and it is no part of the caption.
         on_error: `"none"` gives None to a row that cannot be scored, `"raise"` raises InvalidSampleError.
         batch_size: most samples in one forward pass; None leaves it to the metric.
         revision, device, dtype: for loading. Default device: `cuda:LOCAL_RANK` where there is CUDA, else the CPU.
 
     Raises:
         UnknownMetricError, WeightsError, ConfigError, ValueError: at construction, before anything is loaded.
+        InvalidSampleError: in the first call, if none of its rows can be scored for reasons that lie in the data.
 
     Example:
         >>> reward = MetricReward("length", name="words")
@@ -63,6 +71,8 @@ class MetricReward:
     __name__: str  # trainers read it from the instance
     _scorer: Scorer | None
     _last: tuple[list[CaptionRow], ScoreTable] | None
+    _is_first_call: bool
+    _is_unusable: bool
 
     def __init__(
         self,
@@ -73,6 +83,7 @@ class MetricReward:
         name: str | None = None,
         image_column: str | None = None,
         references_column: str | None = None,
+        strip_thinking: bool = True,
         on_error: Literal["none", "raise"] = "none",
         batch_size: int | None = None,
         revision: str | None = None,
@@ -81,9 +92,9 @@ class MetricReward:
     ) -> None:
         if on_error not in ("none", "raise"):
             raise ValueError(f'on_error must be "none" or "raise", got {on_error!r}')
-        if batch_size is not None and batch_size < 1:
-            raise ValueError(f"batch_size must be at least 1, got {batch_size}")
-        self.spec = metric_spec(metric) if isinstance(metric, str) else metric.spec
+        check_batch_size(batch_size)
+        check_loading(source, device)
+        self.spec = metric.spec if hasattr(metric, "spec") else metric_spec(metric)
         if self.spec.needs_corpus and (not isinstance(metric, str) or os.fspath(source) == "embedded"):
             raise ConfigError(
                 f"metric {self.spec.name!r} weighs words by a corpus of references, and has none: a reward would "
@@ -95,6 +106,7 @@ class MetricReward:
         self.source = source
         self.image_column = image_column
         self.references_column = references_column
+        self.strip_thinking = strip_thinking
         self.on_error = on_error
         self.batch_size = batch_size
         self.failures: Counter[str] = Counter()
@@ -102,7 +114,7 @@ class MetricReward:
         self._given_scorer = None if isinstance(metric, str) else metric
         self._keep_last = False
         self._start_empty()
-        self.__name__ = take_name(self, name, self.spec.name)
+        self.__name__ = name or default_name(self.spec, source, weights)
 
     def __call__(
         self,
@@ -125,16 +137,17 @@ class MetricReward:
             columns: data set columns, N values each.
 
         Raises:
-            InvalidSampleError: lengths differ or a named column is missing; with `on_error="raise"`, also for a row
-                that cannot be scored.
+            InvalidSampleError: lengths differ, a named column is missing, or it is the first call and the data have
+                a fault in every row; with `on_error="raise"`, also for a row that cannot be scored.
+            ConfigError: another reward of this trainer has the same name.
         """
-        rows = self._read(prompts, completions, columns)
-        table = self._rate(rows)
+        rows, table = self._judge(prompts, completions, columns)
         if log_extra is not None:
             for aspect in self.spec.aspects:
                 log_extra(f"{self.__name__}/{aspect}", [float(score) for score in table.column(aspect)])
         if log_metric is not None and len(table):
             self._log_means(table, log_metric)
+            self._log_shares(table, log_metric)
         return self._combine(rows, table, self.weights)
 
     def score(self, samples: Sequence[CaptionSample]) -> ScoreTable:
@@ -175,9 +188,14 @@ class MetricReward:
         self._keep_last = True
         return [AspectReward(self, aspect) for aspect in self.spec.aspects]
 
-    def _read(self, prompts: Sequence[Any], completions: Sequence[Any], columns: dict[str, Any]) -> list[CaptionRow]:
-        names = {"image_column": self.image_column, "references_column": self.references_column}
-        return self._check(read_rows(prompts, completions, columns, **names))
+    def _judge(
+        self, prompts: Sequence[Any], completions: Sequence[Any], columns: dict[str, Any]
+    ) -> tuple[list[CaptionRow], ScoreTable]:
+        """Rows and scores of a trainer's call."""
+        check_one_name(self, columns.get("trainer_state"))
+        options = {name: getattr(self, name) for name in ("image_column", "references_column", "strip_thinking")}
+        rows = self._check(read_rows(prompts, completions, columns, **options))
+        return rows, self._rate(rows, by_trainer=True)
 
     def _rows(self, samples: Sequence[CaptionSample]) -> list[CaptionRow]:
         return self._check([CaptionRow(s.candidate, s.image, tuple(s.references)) for s in samples])
@@ -186,14 +204,14 @@ class MetricReward:
         if rows:
             with self._lock:
                 self._load()  # only the checkpoint knows what it needs
-        return [self._checked(row) for row in rows]
+        return [row_for(self.spec, row) for row in rows]
 
-    def _rate(self, rows: list[CaptionRow]) -> ScoreTable:
-        """Scores (N, A) of all rows: the lowest for blank captions, NaN and a counted failure where there is none."""
+    def _rate(self, rows: list[CaptionRow], *, by_trainer: bool = False) -> ScoreTable:
+        """Scores (N, A) of all rows: the lowest for captions without a word, NaN and a counted failure for no score."""
         with self._lock:  # one forward pass at a time, and the kept rows belong to the kept table
             if self._last is not None and _same_rows(self._last[0], rows):
                 return self._last[1]
-            scored = [index for index, row in enumerate(rows) if row.problem is None and not row.blank]
+            scored = [index for index, row in enumerate(rows) if row.problem is None and not row.wordless]
             part = self.score([rows[index].sample() for index in scored])
 
             scores = np.full((len(rows), len(self.spec.aspects)), np.nan)
@@ -205,12 +223,14 @@ class MetricReward:
                 if np.isnan(scores[index]).any():
                     reason = part.errors.get(position, f"the metric gave {part.scores[position].tolist()}")
                     problems[index] = Problem("not scored by the metric", reason)
-            for index, row in enumerate(rows):
-                if row.blank:
-                    scores[index] = self.spec.range[0]
-            self._report(problems, sum(row.blank for row in rows))
+            wordless = [index for index, row in enumerate(rows) if row.wordless]
+            scores[wordless] = self.spec.range[0]
+            self._report(problems, len(wordless))
+            if by_trainer and rows and self._is_first_call:
+                check_first_call(self.__name__, rows, problems)
+                self._is_first_call = False
             errors = {index: problem.message for index, problem in problems.items()}
-            table = ScoreTable(scores, self.spec.aspects, errors, truncated)
+            table = ScoreTable(scores, self.spec.aspects, errors, truncated, aliases=self.spec.aliases)
             if self._keep_last:
                 self._last = (rows, table)
             return table
@@ -225,15 +245,15 @@ class MetricReward:
             return CaptionRow(problem=Problem("no references", message))
         return row
 
-    def _report(self, problems: dict[int, Problem], blank: int) -> None:
+    def _report(self, problems: dict[int, Problem], wordless: int) -> None:
         if problems and self.on_error == "raise":
             index, problem = min(problems.items())
             raise InvalidSampleError(
                 f"{self.__name__}: row {index} cannot be scored ({problem.kind}): {problem.message}"
             )
         kinds = Counter(problem.kind for problem in problems.values())
-        if blank:
-            kinds["empty caption"] = blank
+        if wordless:
+            kinds["empty caption"] = wordless
         for kind, count in kinds.items():
             before = self.failures[kind]
             self.failures[kind] += count
@@ -246,6 +266,9 @@ class MetricReward:
         if finite.any():  # a mean of nothing would be logged as NaN and spoil the mean over processes
             for aspect in self.spec.aspects:
                 log_metric(f"{self.__name__}/{aspect}", float(table.column(aspect)[finite].mean()))
+
+    def _log_shares(self, table: ScoreTable, log_metric: Callable[[str, float], None]) -> None:
+        finite = np.isfinite(table.scores).all(axis=1)
         log_metric(f"{self.__name__}/unscored", float(1 - finite.mean()))
         log_metric(f"{self.__name__}/truncated", float(np.mean(table.truncated)))
 
@@ -254,10 +277,15 @@ class MetricReward:
         combined = table.scores[:, used] @ weights[used]
         low, high = self.spec.range
         lowest = sum(weight * (low if weight > 0 else high) for weight in weights[used])
-        rewards = [float(lowest if row.blank else value) for row, value in zip(rows, combined, strict=True)]
+        rewards = [float(lowest if row.wordless else value) for row, value in zip(rows, combined, strict=True)]
         return [value if math.isfinite(value) else None for value in rewards]
 
     def _load(self) -> Scorer:
+        if self._is_unusable:
+            raise RuntimeError(
+                f"{self.__name__}: this process was forked while another thread used the scorer, which is left in the "
+                "middle of its work. Make the reward in the child, or by the metric's name, or start processes by spawn"
+            )
         if self._scorer is None:
             scorer = self._given_scorer
             if scorer is None:
@@ -274,14 +302,25 @@ class MetricReward:
         self._lock = threading.RLock()
         self._scorer = None
         self._last = None
+        self._is_first_call = True
+        self._is_unusable = False
+        renew_in_children(self)
+
+    def _after_fork(self) -> None:
+        """In a forked child: if a thread of the parent was scoring, nobody will give the lock back, or end its work."""
+        if self._lock.acquire(blocking=False):
+            self._lock.release()
+        else:
+            self._start_empty()
+            self._is_unusable = self._given_scorer is not None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in self.__dict__.items() if key not in ("_lock", "_scorer", "_last")}
+        left_out = ("_lock", "_scorer", "_last", "_is_first_call", "_is_unusable")
+        return {key: value for key, value in self.__dict__.items() if key not in left_out}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._start_empty()
-        take_name(self, self.__name__, self.spec.name)
 
     def __repr__(self) -> str:
         weights = {
@@ -301,17 +340,29 @@ class AspectReward:
         self.__name__ = f"{whole.__name__}_{aspect}"
 
     def __call__(
-        self, prompts: Sequence[Any], completions: Sequence[Any], completion_ids: Any = None, **columns: Any
+        self,
+        prompts: Sequence[Any],
+        completions: Sequence[Any],
+        completion_ids: Any = None,
+        log_extra: Callable[[str, list[Any]], None] | None = None,
+        log_metric: Callable[[str, float], None] | None = None,
+        **columns: Any,
     ) -> list[float | None]:
-        """Rewards of the completions by this aspect; the trainer logs their mean itself."""
-        return self._pick(self.whole._read(prompts, completions, columns))
+        """Rewards of the completions by this aspect; the trainer logs their mean itself.
+
+        The shares `<name>/unscored` and `<name>/truncated` are logged under the name of the whole reward.
+        """
+        rows, table = self.whole._judge(prompts, completions, columns)
+        if log_metric is not None and len(table):
+            self.whole._log_shares(table, log_metric)
+        return self._pick(rows, table)
 
     def rewards(self, samples: Sequence[CaptionSample]) -> list[float | None]:
         """Scores of this aspect for valid samples, None where there is none."""
-        return self._pick(self.whole._rows(samples))
+        rows = self.whole._rows(samples)
+        return self._pick(rows, self.whole._rate(rows))
 
-    def _pick(self, rows: list[CaptionRow]) -> list[float | None]:
-        table = self.whole._rate(rows)
+    def _pick(self, rows: list[CaptionRow], table: ScoreTable) -> list[float | None]:
         return self.whole._combine(rows, table, normalise_weights({self.aspect: 1.0}, table.aspects))
 
 

@@ -1,37 +1,72 @@
-"""Names of the rewards alive in this process: trainers merge the logs of two rewards with one name."""
+"""Names of rewards in a trainer's logs: the same in every equal run, and different for rewards that differ."""
 
 from __future__ import annotations
 
-import threading
+import os
+import re
 import weakref
+from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["take_name"]
+from reward.errors import ConfigError
+from reward.metrics.base import MetricSpec
 
-_names: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
-_names_lock = threading.Lock()
+__all__ = ["check_one_name", "default_name"]
+
+# {name: (the trainer's state, the reward that was called with it)}; both are forgotten with their owners
+_called: dict[str, tuple[weakref.ref[Any], weakref.ref[Any]]] = {}
 
 
-def take_name(reward: Any, asked: str | None, default: str) -> str:
-    """The name asked for, or else the first free one; nobody else gets it unasked while the reward is alive.
+def default_name(
+    spec: MetricSpec, source: str | os.PathLike[str] = "embedded", weights: Mapping[str, float] | None = None
+) -> str:
+    """The metric's name, with the last part of the source and the weights behind it where they are not the usual ones.
 
     Args:
-        reward: who takes it.
-        asked: taken as it is.
-        default: without `asked`, becomes `default`, `default_2`, `default_3`, ...
+        spec: of the metric.
+        source: as for `load_scorer`, or a judge's name.
+        weights: checked weights as the user gave them.
 
     Example:
-        >>> class Reward:
-        ...     pass
-        >>> first, second = Reward(), Reward()
-        >>> take_name(first, None, "toy"), take_name(second, None, "toy"), take_name(second, "toy", "toy")
-        ('toy', 'toy_2', 'toy')
+        >>> from reward.registry import metric_spec
+        >>> default_name(metric_spec("vela")), default_name(metric_spec("vela"), "runs/photos", {"rel": 2, "flu": 1})
+        ('vela', 'vela_photos_rel2_flu1')
     """
-    with _names_lock:
-        name, number = asked, 1
-        while name is None:
-            candidate = default if number == 1 else f"{default}_{number}"
-            name = candidate if candidate not in _names else None
-            number += 1
-        _names.setdefault(name, reward)
-        return name
+    parts = [spec.name]
+    if os.fspath(source) != "embedded":
+        last = re.split(r"[/\\]", os.fspath(source).rstrip("/\\"))[-1]
+        parts.append(re.sub(r"[^\w.-]+", "_", last))
+    if weights is not None and not (spec.weigh(weights) == spec.weigh()).all():
+        given = {spec.aliases.get(name, name): weight for name, weight in weights.items() if weight}
+        short = {aspect: alias for alias, aspect in spec.aliases.items()}
+        alike = len(set(given.values())) == 1
+        parts += [
+            f"{short.get(aspect, aspect)}{'' if alike else format(given[aspect], 'g')}"
+            for aspect in spec.aspects
+            if aspect in given
+        ]
+    return "_".join(parts)
+
+
+def check_one_name(reward: Any, trainer_state: Any) -> None:
+    """Refuses a second reward of one name in one trainer, which would merge the logs of both.
+
+    Args:
+        reward: is being called.
+        trainer_state: what the trainer hands to all its rewards; None where it hands over nothing.
+
+    Raises:
+        ConfigError: another reward of this name was called with the same state.
+    """
+    try:
+        state = weakref.ref(trainer_state)
+    except TypeError:  # None, or no object of a trainer
+        return
+    last = _called.get(reward.__name__)
+    # states are compared by identity, since those of two trainers may be equal
+    if last is not None and last[0]() is trainer_state and last[1]() not in (None, reward):
+        raise ConfigError(
+            f"two rewards of this trainer are named {reward.__name__!r}, and it would merge their logs. "
+            f"Give one of them another name: {type(reward).__name__}(..., name='...')"
+        )
+    _called[reward.__name__] = (state, weakref.ref(reward))

@@ -37,8 +37,8 @@ class TournamentReward(MetricReward):
 
     A reward is relative to the group: with `"win_rate"`, the mean of what the caption won (the probability that it is
     better, plus half of that of a tie, by the judge); with `"bradley_terry"`, how likely it beats an average caption
-    of the group, which takes into account whom it met when not everybody met everybody. Captions without a visible
-    character get 0 and are not compared; if nothing is left to compare with (one different caption), the reward is 0.5.
+    of the group, which takes into account whom it met when not everybody met everybody. Captions without a word get 0
+    and are not compared; if nothing is left to compare with (one different caption), the reward is 0.5.
     None goes to rows as in `MetricReward`, and to captions of which no comparison has an answer.
 
     A trainer calls its rewards in each process with that process's own completions: groups must not be split. They are
@@ -59,7 +59,8 @@ class TournamentReward(MetricReward):
             many as captions in a group, everybody meets somebody.
         ranking: see above.
         seed: of the draw.
-        name, image_column, references_column, on_error: as in `MetricReward`. References are shown to the judge.
+        name, image_column, references_column, strip_thinking, on_error: as in `MetricReward`. References are shown to
+            the judge.
         revision, device, dtype: for loading a model by name.
 
     Raises:
@@ -84,6 +85,7 @@ class TournamentReward(MetricReward):
         name: str | None = None,
         image_column: str | None = None,
         references_column: str | None = None,
+        strip_thinking: bool = True,
         on_error: Literal["none", "raise"] = "none",
         revision: str | None = None,
         device: Any = None,
@@ -100,12 +102,13 @@ class TournamentReward(MetricReward):
         self.tournament = _Tournament(pairwise, max_comparisons, ranking, seed)
         super().__init__(
             self.tournament,
+            pairwise.judge.name,
             name=name,
             image_column=image_column,
             references_column=references_column,
+            strip_thinking=strip_thinking,
             on_error=on_error,
         )
-        self.source = pairwise.judge.name
 
     @property
     def position_bias(self) -> PositionBias:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Mapping
 from typing import Any
 
 from reward.functions.metric_reward import MetricReward
 
 __all__ = ["VelaReward"]
-
-_warned_about_embedded = False
 
 
 class VelaReward(MetricReward):
@@ -43,18 +40,3 @@ class VelaReward(MetricReward):
         **options: Any,
     ) -> None:
         super().__init__("vela", source, weights, **options)
-        if source == "embedded":
-            _warn_about_embedded()
-
-
-def _warn_about_embedded() -> None:
-    global _warned_about_embedded
-    if not _warned_about_embedded:
-        _warned_about_embedded = True
-        warnings.warn(
-            "VelaReward() uses the embedded checkpoint, which was trained on synthetic scenes: it is for trials and "
-            "tests and says nothing about photos. For photos pass source= a checkpoint trained on human judgments "
-            "(`capreward train vela`).",
-            UserWarning,
-            stacklevel=3,
-        )

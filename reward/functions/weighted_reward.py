@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from reward.errors import InvalidSampleError, WeightsError
-from reward.functions.names import take_name
+from reward.errors import InvalidSampleError
+from reward.functions.names import check_one_name
 from reward.samples import CaptionSample
+from reward.scores import checked_weight, sum_to_one
 
 __all__ = ["WeightedReward"]
 
@@ -33,7 +34,8 @@ class WeightedReward:
         parts: (reward function, weight), at least one. A part is anything with a trainer's call: `VelaReward()`, one of
             `MetricReward(...).aspects()`, a plain function that takes `**kwargs`, another WeightedReward. All columns
             and loggers are passed on to every part.
-        name: the name in the trainer's logs (`__name__`). Default: `weighted`, then `weighted_2`, `weighted_3`, ...
+        name: the name in the trainer's logs (`__name__`). Default: `weighted` and the names of the parts, as in
+            `weighted_vela_length`. Two rewards of one trainer must not share a name.
 
     Raises:
         WeightsError: no parts, a weight that is not a finite number, or a sum that is not positive.
@@ -54,16 +56,15 @@ class WeightedReward:
     def __init__(self, parts: Sequence[tuple[Callable[..., Any], float]], *, name: str | None = None) -> None:
         self.parts: list[Any] = []
         weights = []
+        if not isinstance(parts, Sequence):
+            raise TypeError(f"parts must be a list of (reward function, weight), got {parts!r:.80}")
         for place, entry in enumerate(parts):
             part, weight = _checked_entry(entry, place)
             self.parts.append(part)
             weights.append(weight)
-        total = sum(weights)
-        if not total > 0:
-            raise WeightsError(f"weights must sum to a positive number, got {weights} with sum {total:g}")
-        self.weights = np.array(weights) / total
+        self.weights = sum_to_one(weights)
         self.part_names = _different([_name_of(part) for part in self.parts])
-        self.__name__ = take_name(self, name, "weighted")
+        self.__name__ = name or "_".join(["weighted", *self.part_names])
 
     def __call__(
         self,
@@ -83,7 +84,9 @@ class WeightedReward:
 
         Raises:
             InvalidSampleError: a part gave another number of rewards than there are completions.
+            ConfigError: another reward of this trainer has the same name.
         """
+        check_one_name(self, columns.get("trainer_state"))
         loggers = {"log_extra": log_extra, "log_metric": log_metric}
         # only what there is: a trainer without loggers does not name them either
         options = {**columns, **{key: value for key, value in loggers.items() if value is not None}}
@@ -130,10 +133,6 @@ class WeightedReward:
         combined = table[:, used] @ self.weights[used]
         return [float(value) if math.isfinite(value) else None for value in combined]
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        take_name(self, self.__name__, "weighted")
-
     def __repr__(self) -> str:
         parts = ", ".join(f"{name}: {weight:.4g}" for name, weight in zip(self.part_names, self.weights, strict=True))
         return f"{type(self).__name__}(name={self.__name__!r}, {parts})"
@@ -155,11 +154,7 @@ def _checked_entry(entry: Any, place: int) -> tuple[Callable[..., Any], float]:
         raise TypeError(
             f"parts[{place}] is asynchronous: give it to the trainer itself, in reward_funcs, which awaits it"
         )
-    if isinstance(weight, (bool, np.bool_)) or not isinstance(weight, (int, float, np.integer, np.floating)):
-        raise WeightsError(f"the weight of parts[{place}] must be a number, got {weight!r}")
-    if not math.isfinite(weight):
-        raise WeightsError(f"the weight of parts[{place}] must be finite, got {weight!r}")
-    return part, float(weight)
+    return part, checked_weight(weight, f"the weight of parts[{place}]")
 
 
 def _name_of(part: Any) -> str:

@@ -191,7 +191,7 @@ def _numbers(
     rows = [nothing if result[0] is None else result[0] for result in results]
     scores = np.array(rows, dtype=np.float64).reshape(len(results), len(spec.aspects))
     asked = spec.default_weights if weights is None else weights
-    return scores, ScoreTable(scores, spec.aspects).combine(asked, aliases=spec.aliases)
+    return scores, ScoreTable(scores, spec.aspects, aliases=spec.aliases).combine(asked)
 
 
 def _count(

@@ -81,7 +81,8 @@ class SentenceMean:
         np.logical_or.at(truncated, rows, table.truncated)
         counts = np.bincount(rows, minlength=len(samples))
         errors = {owners[part]: message for part, message in sorted(table.errors.items(), reverse=True)}
-        return ScoreTable(sums / counts[:, None], self.spec.aspects, dict(sorted(errors.items())), truncated)
+        errors = dict(sorted(errors.items()))
+        return ScoreTable(sums / counts[:, None], self.spec.aspects, errors, truncated, aliases=self.spec.aliases)
 
     @classmethod
     def from_pretrained(

@@ -12,7 +12,7 @@ import pytest
 
 import reward.metrics
 from reward import list_metrics, load_scorer, metric_spec, registry
-from reward.errors import CheckpointError, UnknownMetricError
+from reward.errors import CheckpointError, ConfigError, UnknownMetricError
 from reward.metrics.base import MetricSpec, Scorer
 from reward.metrics.length.scorer import LengthScorer
 
@@ -47,6 +47,24 @@ def test_every_metric_folder_is_listed_under_its_own_name() -> None:
     assert [name for name, home in homes.items() if home == "ngrams"] == [
         "bleu1", "bleu2", "bleu3", "bleu4", "cider", "meteor", "rouge_l", "spice"
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [None, 5, ["vela"]])
+def test_a_metric_is_named_by_a_string(name: Any) -> None:
+    with pytest.raises(UnknownMetricError, match=r"a metric is named by a string, got .*; installed: beitscore"):
+        load_scorer(name)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"source": None}, 'source must be "embedded", a folder or a Hub id, got None'),
+        ({"device": "gpu9"}, "device must be such as 'cpu', 'cuda' or 'cuda:1', got 'gpu9'"),
+    ],
+)
+def test_what_no_metric_can_load_is_refused(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load_scorer("length", **arguments)
 
 
 @pytest.mark.parametrize("name", list_metrics())

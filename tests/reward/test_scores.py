@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reward.errors import WeightsError
+from reward.errors import ConfigError, WeightsError
 from reward.scores import ScoreTable, normalise_weights
 
 ASPECTS = ("descriptiveness", "relevance", "fluency")
@@ -47,6 +47,8 @@ def test_any_non_negative_weights_sum_to_one_and_keep_their_ratios(values: list[
         ({"desc": 0}, "sum to a positive number"),
         ({"desc": 1, "rel": -2}, "sum to a positive number"),
         ({}, "sum to a positive number"),
+        ({"desc": 10**400}, "'desc' must be a finite number, got 1000"),
+        ({"desc": -1.5e308, "rel": -1.5e308, "flu": 1e308}, "sum to a positive number"),
         ([1, 2, 3], "weights must be a dict"),
     ],
 )
@@ -59,7 +61,23 @@ def test_combine_is_the_weighted_mean_and_nan_stays_where_it_counts() -> None:
     table = ScoreTable(np.array([[0.2, 0.4, 0.9], [0.5, np.nan, 0.1]]), ASPECTS, {1: "no image"})
     assert table.combine()[0] == pytest.approx(0.5)
     assert math.isnan(table.combine()[1])
-    assert table.combine({"desc": 1, "flu": 3}, aliases=ALIASES) == pytest.approx([0.725, 0.2])
+    assert table.combine({"descriptiveness": 1, "fluency": 3}) == pytest.approx([0.725, 0.2])
+
+
+def test_short_names_go_wherever_an_aspect_is_named() -> None:
+    table = ScoreTable([[1, 2, 3], [4, 5, 6]], ASPECTS, aliases=ALIASES)
+    assert table.column("rel").tolist() == table.column("relevance").tolist() == [2, 5]
+    assert table.combine({"desc": 1, "flu": 3}).tolist() == [2.5, 5.5]
+    with pytest.raises(ConfigError, match="no aspect is named 'colour'; known: descriptiveness, relevance, fluency, d"):
+        table.column("colour")
+    with pytest.raises(ConfigError, match=r"no aspect is named 'rel'; known: descriptiveness, relevance, fluency$"):
+        ScoreTable([[1, 2, 3]], ASPECTS).column("rel")
+
+
+def test_very_large_weights_do_not_overflow() -> None:
+    weights = normalise_weights({"desc": 1e308, "rel": 1e308, "flu": 1e308}, ASPECTS, ALIASES)
+    assert weights.tolist() == pytest.approx([1 / 3] * 3)
+    assert normalise_weights({"desc": 1e-320, "rel": 1e-320}, ASPECTS, ALIASES).tolist() == [0.5, 0.5, 0]
 
 
 def test_columns_length_and_truncation_flags() -> None:

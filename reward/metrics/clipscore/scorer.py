@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -97,7 +96,6 @@ class ClipScorer:
             return cls(load_clip(name, device=device, dtype=dtype), source=name)
         if not cls.spec.has_embedded:
             raise CheckpointError(f"no {cls.spec.name} checkpoint is shipped with this package; {cls._needs()}")
-        _say_what_is_shipped()
         return cls(load_shipped_clip(device=device, dtype=dtype), source=name)
 
     @classmethod
@@ -266,15 +264,6 @@ class PacScorer(ClipScorer):
     @classmethod
     def _needs(cls) -> str:
         return "give the path of a checkpoint that the authors of PAC-S publish (CLIP's own layout, .pth)"
-
-
-@cache
-def _say_what_is_shipped() -> None:
-    """Once a process: nobody should take these scores for those of OpenAI's CLIP."""
-    logger.warning(
-        'source "embedded" is the small CLIP that ships with this package, which knows synthetic scenes and no photos; '
-        'for photos give "ViT-B-32:openai", as in the paper, or another CLIP'
-    )
 
 
 def _unit(features: torch.Tensor) -> np.ndarray[Any, Any]:

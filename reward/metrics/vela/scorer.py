@@ -131,7 +131,7 @@ class VelaScorer:
                 advance(run.score(window))
         if run.truncated.any():
             logger.warning("%d of %d samples were cut to fit the model", int(run.truncated.sum()), len(samples))
-        return ScoreTable(run.scores, self.spec.aspects, run.errors, run.truncated)
+        return ScoreTable(run.scores, self.spec.aspects, run.errors, run.truncated, aliases=self.spec.aliases)
 
 
 class _Run:

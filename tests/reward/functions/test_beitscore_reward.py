@@ -5,24 +5,12 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
-import warnings
 from pathlib import Path
 
 import pytest
 
 from reward import BeitScoreReward, CaptionSample
-from reward.functions import beitscore_reward
 from tests.reward.metrics.beitscore.tiny_beitscore import make_scorer, picture
-
-
-def test_the_embedded_checkpoint_warns_once_what_it_is_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(beitscore_reward, "_warned_about_embedded", False)
-    with pytest.warns(UserWarning, match=r"synthetic scenes.*nothing about photos"):
-        BeitScoreReward()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        BeitScoreReward()
-        BeitScoreReward("folder")
 
 
 def test_construction_loads_no_torch() -> None:

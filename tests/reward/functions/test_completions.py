@@ -37,7 +37,7 @@ RED, BLUE = Image.new("RGB", (4, 4), "red"), Image.new("RGB", (4, 4), "blue")
         ),
         ([{"role": "assistant", "content": "yes"}, {"role": "tool", "content": "5"}], "yes"),
         ([{"role": "assistant", "content": None, "tool_calls": [{}]}], ""),
-        ("<think>red?</think> A star.", "<think>red?</think> A star."),
+        ([{"role": "assistant", "content": [{"type": "text", "text": None}, {"type": "text", "text": "A"}]}], "A"),
         ("", ""),
     ],
 )
@@ -46,10 +46,19 @@ def test_text_of_a_completion(completion, text):
 
 
 @pytest.mark.parametrize(
-    "completion", [None, 3, b"A star.", [], [{"role": "user", "content": "hello"}], {"role": "assistant"}]
+    "completion",
+    [
+        None,
+        3,
+        b"A star.",
+        [],
+        [{"role": "user", "content": "hello"}],
+        {"role": "assistant"},
+        [{"role": "assistant", "content": [{"type": "text", "text": 5}]}],
+    ],
 )
 def test_what_is_no_completion_is_refused(completion):
-    with pytest.raises(InvalidSampleError, match=r"completion|messages"):
+    with pytest.raises(InvalidSampleError, match=r"completion|message"):
         completion_text(completion)
 
 
@@ -78,12 +87,40 @@ def test_images_of_a_prompt_leave_out_placeholders():
         ({}, None, RED),
         ({"picture": ["c.png"], "image": ["a.png"]}, "picture", "c.png"),
         ({"picture": [None], "image": ["a.png"]}, "picture", None),  # a named column is the only source
+        ({"image": ["a.png"], "file_name": ["b.png"]}, None, "a.png"),
+        ({"file_name": ["b.png"]}, None, RED),  # what the policy saw goes before a path beside it
+        ({"file_name": ["b.png"], "img": ["c.png"]}, None, RED),
     ],
 )
 def test_where_the_image_comes_from(columns, image_column, expected):
     rows = read_rows([conversation(RED)], ["A star."], columns, image_column=image_column)
     assert rows[0].image is expected
     assert rows[0].problem is None
+
+
+def test_other_names_of_the_image_are_those_of_the_command():
+    assert read_rows(["p"], ["A star."], {"file_name": ["b.png"]})[0].image == "b.png"
+    assert read_rows(["p"], ["A star."], {"image_path": [["b.png"]]})[0].image == "b.png"
+    unclear = read_rows(["p"], ["A star."], {"file_name": ["b.png"], "img": ["c.png"]})[0]
+    assert (unclear.problem, unclear.image) == (None, None)
+    assert "image could be any of file_name, img" in unclear.image_from
+
+
+@pytest.mark.parametrize(
+    ("text", "caption"),
+    [
+        ("<think>red?</think> A star.", "A star."),
+        ("red?</think>\n\nA star.", "A star."),  # the chat template had opened it
+        ("<think>a</think>A <think>b\nc</think>star.", "A star."),
+        ("<think>never ended", ""),
+        ("A star <think>red?", "A star"),
+        ("  A star. I think> so. ", "  A star. I think> so. "),
+        ("<thinking>A star.</thinking>", "<thinking>A star.</thinking>"),
+    ],
+)
+def test_reasoning_is_no_part_of_the_caption(text, caption):
+    assert read_rows(["p"], [text], {})[0].candidate == caption
+    assert read_rows(["p"], [text], {}, strip_thinking=False)[0].candidate == text
 
 
 @pytest.mark.parametrize("columns", [{"images": [["a.png", "b.png"]]}, {}])
@@ -94,16 +131,17 @@ def test_several_images_are_a_problem_not_a_guess(columns):
 
 
 def test_references_of_a_row():
-    columns = {"references": [["One."], None, [], "One string.", [""], ["One.", 2]]}
-    rows = read_rows(["p"] * 6, ["c"] * 6, columns)
-    assert [row.references for row in rows[:3]] == [("One.",), (), ()]
-    assert [row.problem.kind for row in rows[3:]] == ["bad references"] * 3
+    columns = {"references": [["One."], None, [], "One string.", [""], ["One.", "", None], ["One.", 2]]}
+    rows = read_rows(["p"] * 7, ["c"] * 7, columns)
+    assert [row.references for row in rows[:6]] == [("One.",), (), (), ("One string.",), (), ("One.",)]
+    assert rows[6].problem.kind == "bad references"
+    assert read_rows(["p"], ["c"], {"refs": ["One."]})[0].references == ("One.",)
 
 
 def test_named_columns_must_be_there():
-    with pytest.raises(InvalidSampleError, match="no column 'picture'; its columns here: image"):
+    with pytest.raises(InvalidSampleError, match="image_column= names 'picture', which is no column"):
         read_rows(["p"], ["c"], {"image": ["a.png"], "trainer_state": object()}, image_column="picture")
-    with pytest.raises(InvalidSampleError, match="no column 'refs'"):
+    with pytest.raises(InvalidSampleError, match="references_column= names 'refs', which is no column"):
         read_rows(["p"], ["c"], {}, references_column="refs")
 
 

@@ -17,9 +17,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
+from transformers import TrainerState
 
 from reward import registry
-from reward.errors import InvalidSampleError, UnknownMetricError, WeightsError
+from reward.errors import CapRewardError, ConfigError, InvalidSampleError, UnknownMetricError, WeightsError
 from reward.functions.metric_reward import MetricReward
 from reward.samples import CaptionSample
 from tests.toy_scorer import SPEC, ToyScorer
@@ -94,9 +95,10 @@ def test_missing_data_give_none_and_what_the_policy_wrote_never_does(caplog):
 
 def test_warnings_come_at_powers_of_ten_with_the_running_count(caplog):
     reward = MetricReward(ToyScorer(), name="caption")
+    image = Image.new("RGB", (4, 4))
     with caplog.at_level(logging.WARNING, LOGGER):
         for _ in range(25):
-            call(reward, ["red"] * 5, image=[None] * 5)
+            call(reward, ["red"] * 6, image=[image, *[None] * 5])
     assert [record.args[1] for record in caplog.records] == [5, 10, 100]
     assert reward.failures["no image"] == 125
 
@@ -116,7 +118,7 @@ def test_an_aspect_without_weight_does_not_spoil_the_reward():
     [
         (["red"], {"image": [None]}, "row 0 cannot be scored .no image."),
         (["red", None], {}, "row 1 cannot be scored .no caption."),
-        (["red"], {"references": ["one"]}, "references must be a list"),
+        (["red"], {"references": [5]}, "references must be a list"),
         (["it will fail"], {}, "the caption says fail"),
     ],
 )
@@ -125,11 +127,35 @@ def test_on_error_raise(completions, columns, message):
         call(MetricReward(ToyScorer(), on_error="raise"), completions, **columns)
 
 
-@pytest.mark.parametrize("invisible", ["\u200b", " \u2060\ufeff\n", "\x00"])
-def test_a_caption_without_a_visible_character_is_an_empty_one(invisible):
+@pytest.mark.parametrize(
+    "caption",
+    [
+        "\u200b",
+        " \u2060\ufeff\n",
+        "\x00",
+        "\u3164",
+        "\u2800",
+        "\ufe0f",
+        "\u115f",
+        "\u17b4",
+        "\u034f",
+        ".",
+        "?!",
+        "\u2b50",
+    ],
+)
+def test_a_caption_without_a_word_is_an_empty_one(caption):
     reward = MetricReward(ToyScorer())
-    assert call(reward, [invisible, "red"])[0] == call(reward, ["", "red"])[0]
+    assert call(reward, [caption, "red"]) == call(reward, ["", "red"]) == [0.0, 1.0]
     assert reward.failures["empty caption"] == 2
+
+
+def test_reasoning_is_cut_unless_it_is_asked_for():
+    thought = [{"role": "assistant", "content": "<think>Is it red? It is red.</think>\n\na star"}]
+    scorer = ToyScorer()
+    call(MetricReward(scorer), [thought, "<think>cut off"])
+    call(MetricReward(scorer, strip_thinking=False), [thought])
+    assert scorer.calls == [["a star"], [thought[0]["content"]]]
 
 
 def test_a_completion_that_is_no_unicode_fails_alone():
@@ -145,7 +171,7 @@ def test_an_empty_caption_is_no_error():
 
 
 def test_faults_of_the_setup_raise_in_any_case():
-    with pytest.raises(InvalidSampleError, match="no column 'picture'"):
+    with pytest.raises(InvalidSampleError, match="'picture', which is no column"):
         call(MetricReward(ToyScorer(), image_column="picture"), ["red"])
     with pytest.raises(InvalidSampleError, match="2 prompts and 1 completions"):
         MetricReward(ToyScorer())(prompts=["a", "b"], completions=["red"])
@@ -166,6 +192,24 @@ def test_bad_arguments_are_refused_at_construction(arguments):
         MetricReward(ToyScorer(), **arguments)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("length", None), "source must be"),
+        (
+            ("length", "embedded", None, {"device": "gpu9"}),
+            "device must be such as 'cpu', 'cuda' or 'cuda:1', got 'gpu9'",
+        ),
+        (("length", "embedded", None, {"batch_size": "4"}), "batch_size must be at least 1, .* got '4'"),
+        ((None,), "a metric is named by a string, got None"),
+    ],
+)
+def test_what_cannot_be_is_refused_at_construction(arguments, message):
+    *places, options = arguments if isinstance(arguments[-1], dict) else (*arguments, {})
+    with pytest.raises(CapRewardError if "batch" not in message else ValueError, match=message):
+        MetricReward(*places, **options)
+
+
 def test_bad_weights_and_names_are_refused_at_construction():
     for weights in ({"taste": 1}, {"col": math.nan}, {"col": -1}, {}):
         with pytest.raises(WeightsError):
@@ -174,14 +218,35 @@ def test_bad_weights_and_names_are_refused_at_construction():
         MetricReward("nonsense")
 
 
-def test_every_instance_has_a_name_of_its_own():
-    first, second = MetricReward(ToyScorer()), MetricReward(ToyScorer())
-    named = MetricReward(ToyScorer(), name="toy_3")
-    third = MetricReward(ToyScorer())
-    assert [first.__name__, second.__name__, named.__name__, third.__name__] == ["toy", "toy_2", "toy_3", "toy_4"]
-    del second
-    assert MetricReward(ToyScorer()).__name__ == "toy_2"  # names of rewards that are gone come back
-    assert [aspect.__name__ for aspect in first.aspects()] == ["toy_colour", "toy_brevity"]
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        ({}, "toy"),
+        ({"weights": {"brev": 2, "colour": 2}}, "toy"),
+        ({"weights": {"brev": 2}}, "toy_brev"),
+        ({"weights": {"brevity": 1, "col": 0.5}}, "toy_col0.5_brev1"),
+        ({"source": "runs/photos/"}, "toy_photos"),
+        ({"source": "name/toy-large.v2", "weights": {"col": 1}}, "toy_toy-large.v2_col"),
+        ({"weights": {"brev": 2}, "name": "toy"}, "toy"),
+    ],
+)
+def test_names_come_from_what_differs_and_not_from_what_else_is_alive(toy, options, name):
+    kept = [MetricReward("toy", **options) for _ in range(3)]
+    assert [reward.__name__ for reward in kept] == [name] * 3
+    assert [aspect.__name__ for aspect in kept[0].aspects()] == [f"{name}_colour", f"{name}_brevity"]
+
+
+def test_two_rewards_of_one_name_in_one_trainer_are_refused():
+    reward = MetricReward(ToyScorer())
+    state = TrainerState()
+    for _ in range(2):
+        call(reward, ["red"], trainer_state=state)
+    for other in (MetricReward(ToyScorer()), copy.deepcopy(reward)):
+        with pytest.raises(ConfigError, match=r"two rewards of this trainer are named 'toy'.*name='...'"):
+            call(other, ["red"], trainer_state=state)
+        call(other, ["red"], trainer_state=TrainerState())  # another trainer
+        call(reward, ["red"], trainer_state=state)
+    call(MetricReward(ToyScorer(), name="other"), ["red"], trainer_state=state)
 
 
 def test_logs_are_prefixed_and_of_one_type():
@@ -205,7 +270,7 @@ def test_logged_scores_are_finite_or_nan():
 
 def test_no_mean_is_logged_when_nothing_was_scored():
     means = {}
-    call(MetricReward(ToyScorer(), name="caption"), [None], log_metric=means.__setitem__)
+    call(MetricReward(ToyScorer(), name="caption"), ["it will fail"], log_metric=means.__setitem__)
     assert means == {"caption/unscored": 1.0, "caption/truncated": 0.0}
 
 
@@ -228,6 +293,13 @@ def test_aspects_share_one_forward_pass():
     call(brevity, ["red star", "a star", "."], image=other)  # other images: another pass
     assert len(scorer.calls) == 3
     assert colour.rewards([CaptionSample("red star", image="a.png")]) == [0.5]
+
+
+def test_aspects_log_the_shares_of_the_whole_reward():
+    logged = {}
+    for aspect in MetricReward(ToyScorer(), name="caption").aspects():
+        call(aspect, ["red", None, "star " * 60, "a star"], log_metric=logged.__setitem__, log_extra=logged.__setitem__)
+        assert logged == {"caption/unscored": 0.25, "caption/truncated": 0.25}
 
 
 def test_pickle_round_trip_before_and_after_loading(toy):
@@ -292,7 +364,9 @@ ROW = st.tuples(
 @given(st.lists(ROW, max_size=6))
 def test_any_rows_give_one_finite_number_or_none_each(rows):
     completions, images, references = zip(*rows, strict=True) if rows else ((), (), ())
-    rewards = call(MetricReward(ToyScorer()), list(completions), image=list(images), references=list(references))
+    reward = MetricReward(ToyScorer())
+    call(reward, ["red"])  # the first call may raise
+    rewards = call(reward, list(completions), image=list(images), references=list(references))
     assert len(rewards) == len(rows)
     assert all(value is None or (type(value) is float and math.isfinite(value)) for value in rewards)
 

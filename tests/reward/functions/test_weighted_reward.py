@@ -13,10 +13,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
+from transformers import TrainerState
 
 from integrations.hf_generate import rerank
 from reward import CaptionSample, MetricReward, WeightedReward
-from reward.errors import InvalidSampleError, WeightsError
+from reward.errors import ConfigError, InvalidSampleError, WeightsError
 from tests.toy_scorer import ToyScorer
 
 
@@ -115,8 +116,13 @@ def test_without_loggers_parts_are_called_without_them() -> None:
 def test_weighted_rewards_nest_and_get_different_names() -> None:
     inner = WeightedReward([(polite, 1)])
     outer = WeightedReward([(inner, 1), (inner, 1), (functools.partial(polite), 2)])
-    assert len({inner.__name__, outer.__name__}) == 2
-    assert outer.part_names == [inner.__name__, f"{inner.__name__}_2", "polite"]
+    assert inner.__name__ == "weighted_polite"
+    assert outer.part_names == ["weighted_polite", "weighted_polite_2", "polite"]
+    assert outer.__name__ == "weighted_weighted_polite_weighted_polite_2_polite"
+    state = TrainerState()
+    call(outer, ["please"], trainer_state=state)
+    with pytest.raises(ConfigError, match="two rewards of this trainer are named 'weighted_polite'"):
+        call(WeightedReward([(polite, 2)]), ["please"], trainer_state=state)
     assert call(outer, ["please"]) == [1.0]
     assert WeightedReward([(polite, 1)], name="mine").__name__ == "mine"
 
@@ -141,11 +147,22 @@ def test_it_chooses_captions() -> None:
 
 
 @pytest.mark.parametrize(
-    "weights", [[0, 0], [1, -1], [1, -2], [math.nan, 1], [math.inf, 1], ["1", 1], [True, 1], [None, 1]]
+    "weights", [[10**400, 1], [0, 0], [1, -1], [1, -2], [math.nan, 1], [math.inf, 1], ["1", 1], [True, 1], [None, 1]]
 )
 def test_bad_weights_are_refused(weights: list[Any]) -> None:
     with pytest.raises(WeightsError):
         WeightedReward([(polite, weights[0]), (sometimes, weights[1])])
+
+
+def test_very_large_weights_do_not_overflow() -> None:
+    reward = WeightedReward([(polite, 1e308), (MetricReward("length"), 1e308)])
+    assert call(reward, ["a star, please"]) == [2.0]
+
+
+@pytest.mark.parametrize("parts", [None, polite, MetricReward("length")])
+def test_parts_must_be_a_list(parts: Any) -> None:
+    with pytest.raises(TypeError, match="parts must be a list of"):
+        WeightedReward(parts)
 
 
 def test_no_parts_are_refused() -> None:

@@ -1,0 +1,134 @@
+"""Data of which no row can be scored stop a training in its first call; what the policy wrote never does."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import logging
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from reward import AsyncReward, CaptionSample, FleurReward, MetricReward, TournamentReward, WeightedReward
+from reward.errors import InvalidSampleError
+from reward.judges import ScriptedJudge
+from tests.picture_scorer import PictureScorer
+from tests.toy_scorer import ToyScorer
+
+RED = Image.new("RGB", (4, 4), "red")
+
+
+class Grounded(PictureScorer):
+    """Gives rows whose image cannot be read an error, as metrics do."""
+
+    def score(self, samples: Any, **options: Any) -> Any:
+        if any(sample.image == "absent.png" for sample in samples):
+            readable = [CaptionSample("fail", image=RED) for _ in samples]
+            return super().score(readable, **options)
+        return super().score(samples, **options)
+
+
+def call(reward: Any, completions: Any = ("red", "a star"), **columns: Any) -> list[float | None]:
+    return reward(prompts=["Describe."] * len(completions), completions=list(completions), **columns)
+
+
+@pytest.mark.parametrize(
+    ("columns", "parts"),
+    [
+        ({"image": [None, None]}, ["column 'image' holds None", "image_column="]),
+        ({"images": [[], [None]]}, ["column 'images' holds []", "image_column="]),
+        ({"images": [["a.png", "b.png"]] * 2}, ["column 'images': the row has 2 images", "image_column="]),
+        ({"file_name": [None, " "]}, ["column 'file_name' holds None"]),
+        ({"file_name": ["a.png"] * 2, "img": ["a.png"] * 2}, ["image could be any of file_name, img: choose one"]),
+        (
+            {"picture": ["a.png"] * 2},
+            ["no column is named images or image", "the columns are: picture", "image_column="],
+        ),
+        ({"image": [RED] * 2, "references": [5, 6]}, ["column 'references': references must be a list", "got int"]),
+        ({"image": [RED] * 2, "refs": [["a", 5]] * 2}, ["column 'refs': references[1] must be a string, got int: 5"]),
+        ({"image": ["absent.png"] * 2}, ["column 'image': ", "absent.png"]),
+    ],
+)
+def test_a_fault_of_every_row_names_column_value_and_way_out(columns: dict[str, Any], parts: list[str]) -> None:
+    with pytest.raises(InvalidSampleError) as caught:
+        call(MetricReward(Grounded(), name="caption"), **columns)
+    message = str(caught.value)
+    assert message.startswith("caption: none of the 2 rows of the first call can be scored")
+    for part in parts:
+        assert part in message
+
+
+def test_completions_that_are_none_are_no_work_of_the_policy() -> None:
+    with pytest.raises(InvalidSampleError, match="a completion must be a string or a list of messages, got NoneType"):
+        call(MetricReward(ToyScorer()), [None, None], image=[RED, RED])
+
+
+def test_a_metric_that_needs_references_says_which_column_has_none() -> None:
+    with pytest.raises(InvalidSampleError, match=r"needs references, but column 'refs' holds \[' '\]\. Name their"):
+        call(MetricReward("unigram"), refs=[[" "], []])
+    with pytest.raises(
+        InvalidSampleError, match=r"no column is named references or refs \(the columns are: captions\)"
+    ):
+        call(MetricReward("unigram"), captions=[["a"], ["b"]])
+
+
+@pytest.mark.parametrize(
+    ("completions", "columns"),
+    [
+        (["", "."], {"image": [RED, RED]}),  # the policy wrote nothing
+        (["", "red"], {"image": [RED, None]}),
+        (["red", "a star"], {"image": [RED, None]}),
+        (["it will fail", "fail"], {"image": [RED, RED]}),  # captions that the metric cannot score
+        (["half \ud83d", "half \ud83d"], {"image": [RED, RED]}),
+        ([], {"image": []}),
+    ],
+)
+def test_what_the_policy_wrote_never_stops_a_training(completions: list[str], columns: dict[str, Any]) -> None:
+    assert len(call(MetricReward(ToyScorer()), completions, **columns)) == len(completions)
+
+
+def test_later_calls_warn_and_a_resumed_reward_starts_again(caplog: pytest.LogCaptureFixture) -> None:
+    reward = MetricReward(ToyScorer(), name="caption")
+    call(reward, [], image=[])  # no row, no first call
+    call(reward, image=[RED, None])
+    with caplog.at_level(logging.WARNING, "reward.functions.metric_reward"):
+        assert call(reward, image=[None, None]) == [None, None]
+    assert reward.failures["no image"] == 3
+    for resumed in (pickle.loads(pickle.dumps(reward)), copy.deepcopy(reward)):
+        with pytest.raises(InvalidSampleError, match="first call"):
+            call(resumed, image=[None, None])
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: MetricReward(ToyScorer()).aspects()[1],
+        lambda: WeightedReward([(MetricReward("length"), 1), (MetricReward(ToyScorer()), 1)]),
+        lambda: WeightedReward([(MetricReward(ToyScorer()).aspects()[0], 1)]),
+        lambda: TournamentReward(ScriptedJudge()),
+        lambda: FleurReward(ScriptedJudge()),
+    ],
+)
+def test_every_kind_of_reward_stops(make: Any) -> None:
+    with pytest.raises(InvalidSampleError, match="column 'image' holds None"):
+        call(make(), image=[None, None])
+    with pytest.raises(InvalidSampleError, match="column 'image' holds None"):
+        asyncio.run(AsyncReward(make())(["p"] * 2, ["a star"] * 2, image=[None, None]))
+
+
+def test_ranking_captions_is_no_call_of_a_trainer() -> None:
+    assert MetricReward(ToyScorer()).rewards([CaptionSample("red")]) == [None]
+
+
+def test_the_columns_of_the_command_are_those_of_a_reward(tmp_path: Path) -> None:
+    RED.save(tmp_path / "red.png")
+    scorer = PictureScorer()
+    path = str(tmp_path / "red.png")
+    call(MetricReward(scorer), file_name=[path] * 2, refs=["One.", ["One.", "", "Two."]], caption=["ignored"] * 2)
+    assert [(sample.image, sample.references) for sample in scorer.samples] == [
+        (path, ("One.",)),
+        (path, ("One.", "Two.")),
+    ]
