@@ -84,7 +84,7 @@ def leaves(settings: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def check_layers(settings: Mapping[str, Any], *, where: str) -> None:
-    """Refuses a network without layers or heads, or of over 1,000 layers: those are built one by one, even without memory.
+    """Refuses a network without layers or heads, or of over 1,000 layers: they are built one by one, if in no memory.
 
     Raises:
         CheckpointError: naming the setting.

@@ -44,8 +44,7 @@ def usable_device(device: torch.device | str | None) -> torch.device:
     if device is None:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        if torch.empty(0, device=device).is_meta:
-            raise RuntimeError("it holds no numbers")
+        torch.empty(0, device=device)
         return torch.device(device)
     # whichever torch raises for a device that it has not; TypeError is for what is no device at all
     except (RuntimeError, AssertionError, ImportError, TypeError) as error:
