@@ -227,7 +227,7 @@ class MetricReward:
             scores[wordless] = self.spec.range[0]
             self._report(problems, len(wordless))
             if by_trainer and rows and self._is_first_call:
-                check_first_call(self.__name__, rows, problems)
+                check_first_call(self.__name__, self.spec, rows, problems)
                 self._is_first_call = False
             errors = {index: problem.message for index, problem in problems.items()}
             table = ScoreTable(scores, self.spec.aspects, errors, truncated, aliases=self.spec.aliases)
