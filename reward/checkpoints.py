@@ -43,6 +43,15 @@ _HUB_FILES = ("*.json", "*.safetensors", "*.txt", "*.model", "*.spm", "*.jinja",
 _loading = threading.RLock()
 
 
+def _renew_lock() -> None:
+    global _loading
+    _loading = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):  # a thread of the parent that was loading does not go on in a child
+    os.register_at_fork(after_in_child=_renew_lock)
+
+
 def resolve_checkpoint(source: str | os.PathLike[str], *, metric: str, revision: str | None = None) -> Path:
     """Finds the folder of a checkpoint, downloading it from the Hub if need be.
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from reward.errors import InvalidSampleError
-from reward.samples import CaptionSample, ImageLike, is_blank
+from reward.samples import CaptionSample, ImageLike, is_wordless
 
 __all__ = ["RatesCaptions", "rate_candidates"]
 
@@ -28,8 +28,8 @@ def rate_candidates(
     """Rewards of the candidates of several images, in one call of the reward.
 
     Args:
-        candidates: the captions of each image. Repeated ones are scored once; empty ones get None, so that they lose
-            to every caption with a visible character.
+        candidates: the captions of each image. Repeated ones are scored once; those without a word (no letter, no
+            number) get None, so that they lose to every caption with one.
         images: one an image's list of captions, or None for metrics that need none.
         references: reference captions of each image, None or empty for none.
         reward: gives the rewards, such as `VelaReward()`.
@@ -54,7 +54,7 @@ def rate_candidates(
     for captions, image, known in zip(candidates, images, references, strict=True):
         place: dict[str, int] = {}
         for caption in captions:
-            if isinstance(caption, str) and (caption in place or is_blank(caption)):
+            if isinstance(caption, str) and (caption in place or is_wordless(caption)):
                 continue
             samples.append(CaptionSample(caption, image=image, references=() if known is None else known))
             place[caption] = len(samples) - 1

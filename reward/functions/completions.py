@@ -13,6 +13,8 @@ from reward.samples import CaptionSample, check_encodable, is_wordless
 
 __all__ = ["CaptionRow", "Problem", "completion_text", "prompt_images", "read_rows", "without_thinking"]
 
+_PROMPT = "the prompt"
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -188,7 +190,10 @@ class _Cells:
                 raise InvalidSampleError(f"{where}: {error}") from None
             if value is not None:
                 return value, where
-        lacking = [f"{where} holds {values[index]!r:.60}" for where, values in self.sources]
+        lacking = [
+            f"{where} holds {'no image' if where == _PROMPT else format(repr(values[index]), '.60')}"
+            for where, values in self.sources
+        ]
         return None, " and ".join([*lacking, self.absent] if self.absent else lacking)
 
 
@@ -209,7 +214,7 @@ def _image_cells(prompts: Sequence[Any], data: Mapping[str, Sequence[Any]], give
     if given is not None:
         return _cells(data, "image", given)
     shown = [(f"column {name!r}", data[name]) for name in COLUMN_NAMES["image"][0] if name in data]
-    prompt = ("the prompt", [prompt_images(prompt) for prompt in prompts])
+    prompt = (_PROMPT, [prompt_images(prompt) for prompt in prompts])
     if shown:
         return _Cells([*shown, prompt])
     cells = _cells(data, "image", None)

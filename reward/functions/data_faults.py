@@ -26,36 +26,39 @@ def row_for(spec: MetricSpec, row: CaptionRow) -> CaptionRow:
     return row
 
 
-def check_first_call(name: str, rows: Sequence[CaptionRow], problems: Mapping[int, Problem]) -> None:
+def check_first_call(name: str, spec: MetricSpec, rows: Sequence[CaptionRow], problems: Mapping[int, Problem]) -> None:
     """Refuses data of which not one row can be scored: a training on it would run to its end and learn nothing.
 
     What the policy wrote is no reason to stop, whatever it is: captions without a word, or such as the metric cannot
-    score though it can read their images.
+    score though their images can be read.
 
     Args:
         name: of the reward, for the message.
-        rows: all rows of the call.
+        spec: facts of the metric.
+        rows: all rows of the call, at least one.
         problems: {row: why it has no score}.
 
     Raises:
         InvalidSampleError: every row has a fault of the data; the message gives the first.
     """
-    faults = [_fault_of_data(row, problems.get(index)) for index, row in enumerate(rows)]
-    if rows and all(faults):
-        raise InvalidSampleError(
-            f"{name}: none of the {len(rows)} rows of the first call can be scored, and the reason is in the data. "
-            f"The first: {faults[0]}. If only some rows of the data set are like this, leave them out"
-        )
+    first = None
+    for index, row in enumerate(rows):
+        fault = _fault_of_data(spec, row, problems.get(index))
+        if fault is None:
+            return
+        first = first or fault
+    raise InvalidSampleError(
+        f"{name}: none of the {len(rows)} rows of the first call can be scored, and the reason is in the data. "
+        f"The first: {first}. If only some rows of the data set are like this, leave them out"
+    )
 
 
-def _fault_of_data(row: CaptionRow, problem: Problem | None) -> str | None:
-    if problem is None or problem.by_policy:
-        return None
+def _fault_of_data(spec: MetricSpec, row: CaptionRow, problem: Problem | None) -> str | None:
     if row.problem is not None:
-        return problem.message
-    if row.image is None:
+        return None if row.problem.by_policy else row.problem.message
+    if (problem is None and not row.wordless) or not spec.needs_image:
         return None
-    try:  # the metric did not score it: is that for the image?
+    try:  # a caption without a word was not scored, whatever its image; the metric may not have scored it for its image
         load_image(row.image)
     except ImageError as error:
         return f"{row.image_from}: {error}"

@@ -154,7 +154,7 @@ class MetricReward:
         """Scores (N, A) of valid samples, in order; what the metric cannot score is NaN with an entry in `errors`."""
         samples = list(samples)
         if not samples:
-            return ScoreTable(np.zeros((0, len(self.spec.aspects))), self.spec.aspects)
+            return ScoreTable(np.zeros((0, len(self.spec.aspects))), self.spec.aspects, aliases=self.spec.aliases)
         with self._lock:
             scorer = self._load()
             import torch  # on use: importing this module must stay cheap
@@ -227,23 +227,13 @@ class MetricReward:
             scores[wordless] = self.spec.range[0]
             self._report(problems, len(wordless))
             if by_trainer and rows and self._is_first_call:
-                check_first_call(self.__name__, rows, problems)
+                check_first_call(self.__name__, self.spec, rows, problems)
                 self._is_first_call = False
             errors = {index: problem.message for index, problem in problems.items()}
             table = ScoreTable(scores, self.spec.aspects, errors, truncated, aliases=self.spec.aliases)
             if self._keep_last:
                 self._last = (rows, table)
             return table
-
-    def _checked(self, row: CaptionRow) -> CaptionRow:
-        if row.problem is None and self.spec.needs_image and row.image is None:
-            return CaptionRow(
-                problem=Problem("no image", f"metric {self.spec.name!r} needs an image and the row has none")
-            )
-        if row.problem is None and self.spec.needs_references and not row.references:
-            message = f"metric {self.spec.name!r} needs references and the row has none"
-            return CaptionRow(problem=Problem("no references", message))
-        return row
 
     def _report(self, problems: dict[int, Problem], wordless: int) -> None:
         if problems and self.on_error == "raise":

@@ -19,6 +19,7 @@ from reward.metrics.base import MetricSpec
 from reward.metrics.caparena.pairwise import CaptionPair, PairwiseJudge
 from reward.metrics.caparena.tournament import Result, bradley_terry, draw_pairs, win_rates
 from reward.metrics.caparena.verdicts import PositionBias, Verdict, measure_position_bias
+from reward.registry import check_loading
 from reward.samples import CaptionSample
 from reward.scores import ScoreTable
 from reward.scoring.grouping import Group, group_samples
@@ -64,7 +65,7 @@ class TournamentReward(MetricReward):
         revision, device, dtype: for loading a model by name.
 
     Raises:
-        ValueError, TypeError: at construction.
+        ValueError, TypeError, ConfigError: at construction.
 
     Example:
         >>> from reward.judges import ScriptedJudge
@@ -96,6 +97,7 @@ class TournamentReward(MetricReward):
         if ranking not in ("win_rate", "bradley_terry"):
             raise ValueError(f'ranking must be "win_rate" or "bradley_terry", got {ranking!r}')
         if isinstance(judge, (str, os.PathLike)):
+            check_loading(judge, device)
             source = os.fspath(judge)
             judge = LazyJudge(partial(_load_local, source, revision, device, dtype), source)
         pairwise = judge if isinstance(judge, PairwiseJudge) else PairwiseJudge(judge, reasons=False)

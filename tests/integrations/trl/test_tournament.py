@@ -62,7 +62,7 @@ def test_two_steps(tmp_path):
         assert 0 <= float(entry["rewards/duel/mean"]) <= 1
         assert float(entry["duel/unscored"]) == 0
         assert 0 <= float(entry["duel/inconsistency"]) <= 1
-        assert float(entry["rewards/tournament/std"]) > 0.05
+        assert float(entry["rewards/tournament_scripted/std"]) > 0.05
         assert float(entry["tournament/inconsistency"]) == 0
     bias = reward.position_bias
     assert 4 <= bias.both_orders <= 4 * 2 * 2  # comparisons: at most 4 a group, two groups a step, two steps

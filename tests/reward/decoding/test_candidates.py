@@ -13,12 +13,12 @@ from tests.toy_scorer import ToyScorer
 def test_duplicates_are_scored_once_an_image_and_empty_ones_never():
     scorer = ToyScorer()
     rated = rate_candidates(
-        [["red star", "red star", " "], ["red star", "it will fail", "red"]],
+        [["red star", "red star", " ", "?!", "\u3164"], ["red star", "it will fail", "red"]],
         ["a.png", "b.png"],
         [None, ["A reference."]],
         MetricReward(scorer, weights={"col": 1}),
     )
-    assert rated == [[0.5, 0.5, None], [0.5, None, 1.0]]
+    assert rated == [[0.5, 0.5, None, None, None], [0.5, None, 1.0]]
     assert scorer.calls == [["red star", "red star", "it will fail", "red"]]
 
 

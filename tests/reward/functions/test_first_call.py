@@ -50,6 +50,7 @@ def call(reward: Any, completions: Any = ("red", "a star"), **columns: Any) -> l
         ({"image": [RED] * 2, "references": [5, 6]}, ["column 'references': references must be a list", "got int"]),
         ({"image": [RED] * 2, "refs": [["a", 5]] * 2}, ["column 'refs': references[1] must be a string, got int: 5"]),
         ({"image": ["absent.png"] * 2}, ["column 'image': ", "absent.png"]),
+        ({}, ["the prompt holds no image and no column is named", "the columns are: none"]),
     ],
 )
 def test_a_fault_of_every_row_names_column_value_and_way_out(columns: dict[str, Any], parts: list[str]) -> None:
@@ -59,6 +60,13 @@ def test_a_fault_of_every_row_names_column_value_and_way_out(columns: dict[str, 
     assert message.startswith("caption: none of the 2 rows of the first call can be scored")
     for part in parts:
         assert part in message
+
+
+@pytest.mark.parametrize("completions", [["", "red"], ["", "."]])
+def test_a_caption_without_a_word_does_not_hide_that_no_image_can_be_read(completions: list[str]) -> None:
+    with pytest.raises(InvalidSampleError, match=r"first call.*column 'file_name': .*absent.png"):
+        call(MetricReward(Grounded()), completions, file_name=["absent.png"] * 2)
+    assert call(MetricReward("length"), ["", "."], file_name=["absent.png"] * 2) == [0.0, 0.0]
 
 
 def test_completions_that_are_none_are_no_work_of_the_policy() -> None:

@@ -15,6 +15,7 @@ from dataclasses import replace
 import torch
 from PIL import Image
 from reward import MetricReward, registry
+from reward.checkpoints import ordinary_loading
 from tests.toy_scorer import SPEC, ToyScorer
 
 inside, go_on = threading.Event(), threading.Event()
@@ -54,6 +55,17 @@ def busy(reward):
 torch.set_num_threads(2)
 sys.modules["slow_scorer"] = sys.modules["__main__"]
 registry._specs = lambda: {"toy": replace(SPEC, scorer="slow_scorer:Slow")}
+def load():
+    with ordinary_loading():
+        inside.set()
+        go_on.wait()
+
+loader = threading.Thread(target=load)
+loader.start()
+inside.wait()
+child(MetricReward("toy"))
+go_on.set()
+loader.join()
 named, given = MetricReward("toy"), MetricReward(Slow())
 for reward in (named, given):
     if reward is given:
@@ -68,7 +80,7 @@ for reward in (named, given):
 def test_a_forked_child_scores_or_raises() -> None:
     done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=200)
     by_name, given = done.stdout.split("given\n")
-    assert by_name.split("\n")[:-1] == ["[1.0]", "child 0", "[1.0]", "child 0", "[1.0]"], done.stdout + done.stderr
+    assert by_name.split("\n")[:-1] == ["[1.0]", "child 0"] * 3 + ["[1.0]"], done.stdout + done.stderr
     child, first, refusal, second, parent = given.split("\n")[:-1]
     assert (child, first, second, parent) == ("[1.0]", "child 0", "child 0", "[1.0]")
     assert "forked while another thread used the scorer" in refusal
