@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
@@ -17,6 +17,7 @@ from reward.errors import CapRewardError, CheckpointError
 
 __all__ = ["check_fit", "check_layers", "check_memory", "foreign_errors", "leaves", "tensor_shapes"]
 
+ModuleT = TypeVar("ModuleT", bound=nn.Module)
 _MOST_LAYERS = 1000  # the deepest published networks have some hundred
 _COUNT = re.compile(r"(layers?|depth|blocks?|experts)$")
 _DEPTHS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "layers")  # of which a network needs one or more
@@ -100,13 +101,13 @@ def check_layers(settings: Mapping[str, Any], *, where: str) -> None:
 
 
 def check_fit(
-    make: Callable[[], nn.Module],
+    make: Callable[[], ModuleT],
     shapes: Mapping[str, tuple[int, ...]],
     *,
     settings: Mapping[str, Any],
     where: str,
     prefix: str = "",
-) -> nn.Module:
+) -> ModuleT:
     """Compares the network that a configuration describes with the header of its weights.
 
     Args:

@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from reward.backbones.inference import number_format, usable_device
+from reward.backbones.pretrained import load_pretrained
 from reward.checkpoints import ordinary_loading, resolve_checkpoint
-from reward.errors import CheckpointError, JudgeError
+from reward.errors import JudgeError
 from reward.judges.base import Answer, Question, Usage, check_answers, check_lengths, check_questions, token_text
 from reward.judges.distinct import image_keys
 from reward.judges.prefixes import PromptReader, State
@@ -41,25 +43,13 @@ def load_parts(
         trust_remote_code: whether Python code in the folder may run.
 
     Raises:
-        CheckpointError: nothing there, no such kind of model, or weights that do not fill the network.
+        CheckpointError: nothing there, no such kind of model, or files that do not fit each other.
+        ConfigError: no such device or dtype.
     """
     folder = resolve_checkpoint(source, metric=kind, revision=revision)
-    if device is None:
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        with ordinary_loading():
-            model, report = classes[0].from_pretrained(
-                folder, dtype=dtype or "auto", output_loading_info=True, trust_remote_code=trust_remote_code
-            )
-            reader = classes[1].from_pretrained(folder, trust_remote_code=trust_remote_code)
-    except (OSError, ValueError, KeyError) as error:  # transformers' ways to say that files do not fit
-        raise CheckpointError(f"{kind} {os.fspath(source)!r} cannot be loaded: {error}") from error
-    if report["missing_keys"]:
-        missing = sorted(report["missing_keys"])
-        raise CheckpointError(
-            f"{kind} {os.fspath(source)!r} lacks {len(missing)} weights ({', '.join(missing[:5])}); "
-            "refusing to use random ones"
-        )
+    device = usable_device(device)
+    dtype = number_format(None if dtype == "auto" else dtype) or "auto"
+    model, reader = load_pretrained(folder, *classes, kind, dtype=dtype, trust_remote_code=trust_remote_code)
     return model.to(device), reader
 
 

@@ -184,7 +184,7 @@ def test_layers_that_a_configuration_leaves_out_are_not_dropped(folders: dict[st
 @pytest.mark.parametrize("device", ["gpu9", "cuda:99", 1.5])
 @pytest.mark.parametrize("metric", ["vela", "beitscore", "clipscore"])
 def test_a_device_that_is_not_there_is_named_before_anything_is_read(metric: str, device: Any, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=f"device {str(device)!r} cannot be used"):
+    with pytest.raises(ConfigError, match=f"device .*{device}"):
         load_scorer(metric, tmp_path / "absent", device=device)
 
 

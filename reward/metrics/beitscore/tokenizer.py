@@ -98,7 +98,8 @@ class BeitScoreTokenizer:
         ids = {name: getattr(tokenizer, f"{name}_token_id") for name in ("bos", "eos", "pad")}
         absent = [name for name, token in ids.items() if token is None]
         if absent:
-            raise CheckpointError(f"BEiTScore's tokenizer needs {', '.join(f'{name}_token' for name in absent)}")
+            names = ", ".join(f"{name}_token" for name in absent)
+            raise CheckpointError(f"BEiTScore's tokenizer needs {names}, which tokenizer_config.json sets")
         return cls(
             PlainTextEncoder(tokenizer),
             tokenizer.save_pretrained,

@@ -90,5 +90,5 @@ def test_missing_weights_are_refused(folder, tmp_path):
 
 
 def test_a_folder_without_model_is_refused(tmp_path):
-    with pytest.raises(CheckpointError, match="cannot be loaded"):
+    with pytest.raises(CheckpointError, match="cannot be read"):
         load_language_model(tmp_path)

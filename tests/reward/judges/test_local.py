@@ -359,7 +359,7 @@ def test_loads_a_folder_and_refuses_a_broken_one(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"lacks \d+ weights"):
         LocalJudge.from_pretrained(tmp_path, device="cpu")
     (tmp_path / "config.json").unlink()
-    with pytest.raises(CheckpointError, match="cannot be loaded"):
+    with pytest.raises(CheckpointError, match="cannot be read"):
         LocalJudge.from_pretrained(tmp_path, device="cpu")
 
 
