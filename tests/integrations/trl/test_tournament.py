@@ -63,7 +63,7 @@ def test_two_steps(tmp_path):
         assert float(entry["duel/unscored"]) == 0
         assert 0 <= float(entry["duel/inconsistency"]) <= 1
         assert float(entry["rewards/tournament_scripted/std"]) > 0.05
-        assert float(entry["tournament/inconsistency"]) == 0
+        assert float(entry["tournament_scripted/inconsistency"]) == 0
     bias = reward.position_bias
     assert 4 <= bias.both_orders <= 4 * 2 * 2  # comparisons: at most 4 a group, two groups a step, two steps
     assert bias.both_orders == taste.position_bias.both_orders
