@@ -26,6 +26,7 @@ from reward.errors import OutputError
 from reward.metrics.base import Scorer
 from reward.metrics.vela.scorer import VelaScorer
 from reward.scenes import make_dataset
+from reward.scoring.writers import refuse_address
 
 __all__ = ["run_demo"]
 
@@ -72,6 +73,7 @@ class _Demo:
         self.output, self.sizes, self.console = output, sizes, console
         names = [os.fspath(source) for source in (vela, beitscore, captioner)]
         self.results = Results(reward.__version__, names[0], names[1], names[2], sizes)
+        refuse_address(output)
         try:
             output.mkdir(parents=True, exist_ok=True)
             self.write()

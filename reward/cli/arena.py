@@ -135,6 +135,10 @@ def arena(
         page = write_arena(output, result, command=command)
         if not quiet:
             told.print(f"report: {page}", style="green")
+    for decider in result.deciders:
+        if not (decider.points == decider.points).any():  # not one is a number
+            told.print(f"error: {decider.name} decided no battle; the first: {decider.problem}", style="red")
+            raise typer.Exit(1)
 
 
 def _deciders(

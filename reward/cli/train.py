@@ -41,6 +41,7 @@ def train(
     Several GPUs: accelerate launch --num_processes 2 -m reward.cli.main train vela --output FOLDER.
     Several processes without a GPU: torchrun --nproc_per_node 2 -m reward.cli.main train vela --output FOLDER.
     """
+    import errno
     import shlex
     import sys
 
@@ -60,7 +61,12 @@ def train(
         raise ConfigError(f"{metric} has no preset {preset!r}; known: {', '.join(sorted(presets))}")
     layers = [presets[preset], read_config_file(config) if config else {}, {} if seed is None else {"seed": seed}]
     command = shlex.join(["capreward", *sys.argv[1:]])
-    result = run(metric, data, output, make_config(*layers), resume=resume, command=command)
+    try:
+        result = run(metric, data, output, make_config(*layers), resume=resume, command=command)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT) and error.filename is None:
+            error.filename = output  # the error of a full disk itself names no file
+        raise
 
     process = PartialState()
     main = process.is_main_process

@@ -15,7 +15,7 @@ from reward.metaeval.bench import BenchTable, title_of
 from reward.metaeval.bench_tables import Grid, grids, markdown, notes
 from reward.metaeval.plots import bar_plot, score_plots
 from reward.optional import require
-from reward.scoring.writers import write_atomically
+from reward.scoring.writers import refuse_address, write_atomically
 
 __all__ = ["check_report", "render_page", "write_report", "write_texts"]
 
@@ -25,8 +25,9 @@ def check_report(folder: Path) -> None:
 
     Raises:
         MissingExtraError: matplotlib is not installed.
-        OutputError: the folder cannot be made, or not be written to.
+        OutputError: an address, or the folder cannot be made, or not be written to.
     """
+    refuse_address(folder)
     require("matplotlib", extra="report", purpose="a report with plots")
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -103,7 +103,7 @@ def _open_folder(path: Path, split: str | None) -> Source:
     for name in _METADATA:
         if (path / name).is_file():
             return open_source(path / name, split=split)
-    return _load(str(path), split, path)
+    return _load(str(path.absolute()), split, path)  # `datasets` makes nothing of "."
 
 
 def _load(
@@ -122,7 +122,7 @@ def _load(
     except Exception as error:  # `datasets` raises errors of the network, pyarrow, fsspec, yaml and its own
         what = (
             f"{name} is no folder of a data set"
-            if folder.parts
+            if os.path.isdir(name)
             else f"there is no file {name}, and no data set of that name can be loaded from the Hub"
         )
         raise DataError(f"{what}: {_in_short(error)}") from error

@@ -180,6 +180,11 @@ def load_parts(source: str | os.PathLike[str], config: TrainingConfig) -> tuple[
     if source == "scenes":
         return _make_scenes(config), None
     folder = Path(source)
+    if folder.is_file():
+        raise DataError(
+            f"{source} is one file; training needs a data set with a part to train on and one to stop by: a folder of "
+            "save_to_disk, or one with files such as train.jsonl and val.jsonl"
+        )
     if not folder.exists() and (
         folder.is_absolute() or str(source).startswith((".", "~")) or str(source).count("/") > 1
     ):

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from reward.errors import OutputError
+from reward.scoring.writers import refuse_address
 
 __all__ = ["RECORD_FILE", "STATES", "check_output", "is_complete", "read_record", "write_record"]
 
@@ -17,6 +18,7 @@ STATES = "checkpoints"
 
 def check_output(output: Path, record: Mapping[str, Any], *, resume: bool) -> None:
     """Checks that the folder is free, or holds an unfinished run of the same settings that is to be resumed."""
+    refuse_address(output)
     path = output / RECORD_FILE
     if resume:
         if not path.is_file():
