@@ -122,3 +122,15 @@ def test_rows_without_an_image_are_left_out_with_a_counted_warning(rows, tmp_pat
     assert sum(float(entry["caption/unscored"]) for entry in logs) == pytest.approx(1.0)  # half of two steps' rows
     assert reward.failures["no image"] == 4
     assert "rows so far with no image" in caplog.text
+
+
+def test_a_stream_of_several_images_a_row(rows, tmp_path):
+    pairs = Features({"images": List(Image()), "refs": List(Value("string"))})
+    stream = Dataset.from_dict({"images": [[image, image] for image in rows["picture"]], "refs": rows["refs"]}, pairs)
+    data = make_prompt_dataset(stream.to_iterable_dataset(), lambda row: f"Describe it {len(row['refs'] or [])}")
+    _, logs, changed = train(
+        GRPOTrainer, arguments(GRPOConfig, tmp_path), [MetricReward("length", name="length")], data
+    )
+    assert len(logs) == 2
+    assert all(float(entry["length/unscored"]) == 0 for entry in logs)
+    assert changed
