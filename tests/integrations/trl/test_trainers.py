@@ -128,9 +128,14 @@ def test_a_stream_of_several_images_a_row(rows, tmp_path):
     pairs = Features({"images": List(Image()), "refs": List(Value("string"))})
     stream = Dataset.from_dict({"images": [[image, image] for image in rows["picture"]], "refs": rows["refs"]}, pairs)
     data = make_prompt_dataset(stream.to_iterable_dataset(), lambda row: f"Describe it {len(row['refs'] or [])}")
-    _, logs, changed = train(
-        GRPOTrainer, arguments(GRPOConfig, tmp_path), [MetricReward("length", name="length")], data
-    )
+    seen = []
+
+    def words(completions, images, references, **_):
+        seen.extend(zip(images, references, strict=True))
+        return [float(len(completion[0]["content"].split())) for completion in completions]
+
+    _, logs, changed = train(GRPOTrainer, arguments(GRPOConfig, tmp_path), [words], data)
     assert len(logs) == 2
-    assert all(float(entry["length/unscored"]) == 0 for entry in logs)
     assert changed
+    assert all(len(images) == 2 for images, _ in seen)
+    assert {images[0].getpixel((0, 0)) for images, references in seen if references == ["A red star."]} == {(255, 0, 0)}
