@@ -99,9 +99,9 @@ def load_network(
             files = [file for pattern in _WEIGHT_FILES for file in Path(source).glob(pattern)]
             of_auto_class = hasattr(model_class, "from_config")
             check_memory(
-                lambda: model_class.from_config(config, trust_remote_code=False)
-                if of_auto_class
-                else model_class(config),
+                lambda: (
+                    model_class.from_config(config, trust_remote_code=False) if of_auto_class else model_class(config)
+                ),
                 files,
                 where=f"{where}: its config.json",
                 numbers_per_byte=4 if hasattr(config, "quantization_config") else 1,
