@@ -1,11 +1,13 @@
 """GRPO of the embedded captioner with a caption metric, and the controls that say what is more than sharpening.
 
     python examples/grpo_captioner.py --output runs/grpo
+    python examples/grpo_captioner.py --seeds 0 1 2 --output runs/grpo
     python examples/grpo_captioner.py --reward both --steps 300 --scenes 400 --output runs/grpo_both
 
 Held-out scenes are captioned by: the base, greedy, sampled at temperature 1 and at 0.5; the same after GRPO with the
-metric; and after GRPO with the same rewards dealt out at random within each scene. Every piece is kept in the output
-folder: stopped, the same command goes on from the last piece or saved step. Writes grpo.md and grpo.json.
+metric; and after GRPO with the same rewards dealt out at random within each scene. Of several seeds, the tables give
+the mean and each one. Every piece is kept in the output folder: stopped, the same command goes on from the last piece
+or saved step. Writes grpo.md and grpo.json, which says at which step a training went on after a stop.
 """
 
 from __future__ import annotations
@@ -15,8 +17,9 @@ import json
 import random
 from collections.abc import Sequence
 from dataclasses import asdict
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from integrations.demo.captioner import MAX_NEW_TOKENS, load_captioner, write_captions
 from integrations.demo.grpo import Written, train_with_grpo
@@ -25,6 +28,9 @@ from integrations.demo.results import SEED
 from reward import BeitScoreReward, VelaReward, WeightedReward
 from reward.metaeval import bootstrap_weights, markdown_table
 from reward.scenes import make_dataset
+
+if TYPE_CHECKING:
+    from datasets import Dataset
 
 METRICS = {"vela": "VELA", "beitscore": "BEiTScore", "both": "VELA and BEiTScore"}
 SHUFFLED = "GRPO with shuffled rewards"
@@ -36,14 +42,15 @@ class ShuffledReward:
     """Another reward's numbers, dealt out at random among the captions of each scene: training without information."""
 
     def __init__(self, reward: Any, group: int, seed: int) -> None:
-        self.reward, self.group, self.rng = reward, group, random.Random(seed)
+        self.reward, self.group, self.seed = reward, group, seed
         self.__name__ = reward.__name__
 
-    def __call__(self, *arguments: Any, **columns: Any) -> list[float | None]:
-        rewards = self.reward(*arguments, **columns)
+    def __call__(self, *arguments: Any, trainer_state: Any, **columns: Any) -> list[float | None]:
+        rewards = self.reward(*arguments, trainer_state=trainer_state, **columns)
+        rng = random.Random(f"{self.seed} {trainer_state.global_step}")  # the same if the training stopped before
         for start in range(0, len(rewards), self.group):
             part = rewards[start : start + self.group]
-            self.rng.shuffle(part)
+            rng.shuffle(part)
             rewards[start : start + self.group] = part
         return rewards
 
@@ -63,45 +70,45 @@ def main(argv: Sequence[str] | None = None) -> None:
         "--samples", type=int, default=4, help="sampled captions a held-out scene; default: %(default)s"
     )
     parser.add_argument("--max-new-tokens", type=int, default=MAX_NEW_TOKENS, help="default: %(default)s")
-    parser.add_argument("--seed", type=int, default=0, help="of the training; default: %(default)s")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0], help="of the trainings; default: 0")
     parser.add_argument("--output", type=Path, required=True, help="folder for all pieces, grpo.md and grpo.json")
     options = parser.parse_args(argv)
     options.output.mkdir(parents=True, exist_ok=True)
     _check_options(options, parser)
 
+    seeds: list[int] = list(dict.fromkeys(options.seeds))
     rows = make_dataset(options.scenes, SEED)
-    written: Written = {}
+    written = _captions("base", options.output, 0, rows, options)
     trained = f"GRPO with {METRICS[options.reward]}"
-    for run in ("base", trained, SHUFFLED):
-        folder = options.output / run.replace(" ", "_")
-        if not all(_captions_file(folder, way).is_file() for way in DECODING):
-            model, processor = trained_captioner(run, folder, options)
-            for way, temperature in DECODING.items():
-                samples = 1 if temperature is None else options.samples
-                captions = write_captions(
-                    model,
-                    processor,
-                    list(rows["image"]),
-                    samples=samples,
-                    temperature=temperature,
-                    max_new_tokens=options.max_new_tokens,
-                )
-                _captions_file(folder, way).write_text(json.dumps(captions), encoding="utf-8")
-        for way in DECODING:
-            written[f"{run}, {way}"] = json.loads(_captions_file(folder, way).read_text(encoding="utf-8"))
+    resumed: dict[str, int] = {}
+    for run in (trained, SHUFFLED):
+        of_seeds = []
+        for seed in seeds:
+            folder = options.output / f"seed_{seed}"
+            of_seeds.append(_captions(run, folder, seed, rows, options))
+            resumed[f"{run}, seed {seed}"] = json.loads((_piece(folder, run) / "resumed.json").read_text())
+        for name in of_seeds[0]:  # a scene's captions of all seeds together: their mean is that of the seeds
+            written[name] = [list(chain(*groups)) for groups in zip(*(of[name] for of in of_seeds), strict=True)]
+        if len(seeds) > 1:
+            for seed, of_seed in zip(seeds, of_seeds, strict=True):
+                written |= {f"{name}, seed {seed}": captions for name, captions in of_seed.items()}
 
     quality = {name: mean_quality(captions, list(rows["scene"])) for name, captions in written.items()}
     pairs = [(f"{trained}, {way}", f"{other}, {way}") for way in DECODING for other in ("base", SHUFFLED)]
     pairs += [(f"{trained}, {way}", "base, sampled at 0.5") for way in ("greedy", "sampled")]
     means, differences = compare_systems(quality, pairs, bootstrap_weights(len(rows)))
+    stops = [f"{run} went on at step {step}" for run, step in resumed.items() if step]
     tables = [
-        f"Oracle's verdict on captions of {len(rows)} scenes not trained on (seed {SEED}).",
+        f"Oracle's verdict on captions of {len(rows)} scenes not trained on (seed {SEED}), mean of {len(seeds)} "
+        f"training seed{'s' * (len(seeds) > 1)}; intervals are over scenes. "
+        + (f"Stopped: {'; '.join(stops)}." if stops else "No training was stopped."),
         markdown_table(means, MEASURES, title="captions"),
         markdown_table(differences, MEASURES, title="paired difference", signed=True),
     ]
     text = "\n\n".join(tables) + "\n"
     figures = {
         "options": {name: str(value) for name, value in vars(options).items()},
+        "resumed": resumed,
         "means": {name: {measure: asdict(cell) for measure, cell in row.items()} for name, row in means.items()},
         "differences": {
             name: {measure: asdict(cell) for measure, cell in row.items()} for name, row in differences.items()
@@ -114,7 +121,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def _check_options(options: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
     """Refuses to go on in a folder whose pieces were made with other options."""
-    asked = {name: str(value) for name, value in vars(options).items() if name != "output"}
+    asked = {name: str(value) for name, value in vars(options).items() if name not in ("output", "seeds")}
     file = options.output / "options.json"
     if file.is_file():
         earlier = json.loads(file.read_text(encoding="utf-8"))
@@ -140,7 +147,26 @@ def make_reward(options: argparse.Namespace) -> Any:
     return made[options.reward]
 
 
-def trained_captioner(run: str, folder: Path, options: argparse.Namespace) -> tuple[Any, Any]:
+def _captions(run: str, folder: Path, seed: int, rows: Dataset, options: argparse.Namespace) -> Written:
+    """What a run's captioner writes about the held-out scenes, each way of decoding; read if it is there."""
+    folder = _piece(folder, run)
+    files = {way: folder / f"captions_{way.replace(' ', '_')}.json" for way in DECODING}
+    if not all(file.is_file() for file in files.values()):
+        model, processor = trained_captioner(run, folder, seed, options)
+        for way, temperature in DECODING.items():
+            captions = write_captions(
+                model,
+                processor,
+                list(rows["image"]),
+                samples=1 if temperature is None else options.samples,
+                temperature=temperature,
+                max_new_tokens=options.max_new_tokens,
+            )
+            files[way].write_text(json.dumps(captions), encoding="utf-8")
+    return {f"{run}, {way}": json.loads(file.read_text(encoding="utf-8")) for way, file in files.items()}
+
+
+def trained_captioner(run: str, folder: Path, seed: int, options: argparse.Namespace) -> tuple[Any, Any]:
     """The captioner of a run, trained unless that was done before; its curve is in `curve.jsonl`."""
     folder.mkdir(parents=True, exist_ok=True)
     if (folder / "model").is_dir():
@@ -150,14 +176,17 @@ def trained_captioner(run: str, folder: Path, options: argparse.Namespace) -> tu
         return model, processor
     reward = make_reward(options)
     if run == SHUFFLED:
-        reward = ShuffledReward(reward, options.generations, options.seed)
+        reward = ShuffledReward(reward, options.generations, seed)
+
+    curve = folder / "curve.jsonl"
 
     def on_log(entry: dict[str, float]) -> None:
-        with (folder / "curve.jsonl").open("a", encoding="utf-8") as curve:
-            curve.write(json.dumps(entry) + "\n")
+        lines = curve.read_text(encoding="utf-8").splitlines() if curve.is_file() else []
+        lines = [line for line in lines if json.loads(line)["step"] < entry["step"]]  # steps after a save are repeated
+        curve.write_text("".join(f"{line}\n" for line in (*lines, json.dumps(entry))), encoding="utf-8")
         print(run, ", ".join(f"{name} {value:.3g}" for name, value in entry.items()), flush=True)
 
-    train_with_grpo(
+    resumed = train_with_grpo(
         model,
         processor,
         reward,
@@ -168,10 +197,11 @@ def trained_captioner(run: str, folder: Path, options: argparse.Namespace) -> tu
         generations=options.generations,
         learning_rate=options.lr,
         max_new_tokens=options.max_new_tokens,
-        seed=options.seed,
+        seed=seed,
         on_log=on_log,
         save_steps=25,
     )
+    (folder / "resumed.json").write_text(json.dumps(resumed), encoding="utf-8")
     unfinished = folder / "model.partial"
     model.save_pretrained(unfinished)
     processor.save_pretrained(unfinished)
@@ -179,8 +209,8 @@ def trained_captioner(run: str, folder: Path, options: argparse.Namespace) -> tu
     return model, processor
 
 
-def _captions_file(folder: Path, way: str) -> Path:
-    return folder / f"captions_{way.replace(' ', '_')}.json"
+def _piece(folder: Path, run: str) -> Path:
+    return folder / run.replace(" ", "_")
 
 
 if __name__ == "__main__":

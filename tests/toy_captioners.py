@@ -17,8 +17,13 @@ from transformers import (
     LlavaForConditionalGeneration,
     LlavaProcessor,
     PreTrainedTokenizerFast,
+    Qwen2_5_VLConfig,
+    Qwen2_5_VLForConditionalGeneration,
+    Qwen2_5_VLProcessor,
     Qwen2VLConfig,
     Qwen2VLForConditionalGeneration,
+    Qwen2VLImageProcessor,
+    Qwen2VLVideoProcessor,
     VisionEncoderDecoderConfig,
     VisionEncoderDecoderModel,
     ViTConfig,
@@ -111,24 +116,30 @@ def llava_inputs(processor: LlavaProcessor, images: list[Image.Image | None], te
     return processor(images=given, text=prompts, padding=True, return_tensors="pt")
 
 
+_QWEN_SPECIAL = ("<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>")
+
+
+def _qwen_text(tokens: PreTrainedTokenizerFast) -> dict[str, Any]:
+    return {
+        "vocab_size": len(tokens),
+        "hidden_size": 16,
+        "intermediate_size": 32,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "max_position_embeddings": 128,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [2, 1, 1]},
+        "pad_token_id": tokens.pad_token_id,
+        "bos_token_id": tokens.bos_token_id,
+        "eos_token_id": tokens.eos_token_id,
+    }
+
+
 def qwen2_vl() -> tuple[Qwen2VLForConditionalGeneration, PreTrainedTokenizerFast]:
-    special = ("<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>")
-    tokens = tokenizer(*special)
-    start, end, image, video = tokens.convert_tokens_to_ids(list(special))
+    tokens = tokenizer(*_QWEN_SPECIAL)
+    start, end, image, video = tokens.convert_tokens_to_ids(list(_QWEN_SPECIAL))
     config = Qwen2VLConfig(
-        text_config={
-            "vocab_size": len(tokens),
-            "hidden_size": 16,
-            "intermediate_size": 32,
-            "num_hidden_layers": 1,
-            "num_attention_heads": 2,
-            "num_key_value_heads": 1,
-            "max_position_embeddings": 128,
-            "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [2, 1, 1]},
-            "pad_token_id": tokens.pad_token_id,
-            "bos_token_id": tokens.bos_token_id,
-            "eos_token_id": tokens.eos_token_id,
-        },
+        text_config=_qwen_text(tokens),
         vision_config={
             "depth": 1,
             "embed_dim": 16,
@@ -145,6 +156,44 @@ def qwen2_vl() -> tuple[Qwen2VLForConditionalGeneration, PreTrainedTokenizerFast
         video_token_id=video,
     )
     return _ready(Qwen2VLForConditionalGeneration(config), tokens), tokens
+
+
+def qwen2_5_vl() -> tuple[Qwen2_5_VLForConditionalGeneration, Qwen2_5_VLProcessor]:
+    tokens = tokenizer(*_QWEN_SPECIAL)
+    tokens.add_special_tokens({"extra_special_tokens": list(_QWEN_SPECIAL)})
+    start, end, image, video = tokens.convert_tokens_to_ids(list(_QWEN_SPECIAL))
+    patches = {
+        "patch_size": 4,
+        "merge_size": 2,
+        "temporal_patch_size": 1,
+        "size": {"shortest_edge": 256, "longest_edge": 1024},
+    }
+    processor = Qwen2_5_VLProcessor(
+        Qwen2VLImageProcessor(**patches),
+        tokens,
+        Qwen2VLVideoProcessor(**patches),
+        chat_template=TEMPLATE.replace("<image>", "<|vision_start|><|image_pad|><|vision_end|>"),
+    )
+    config = Qwen2_5_VLConfig(
+        text_config=_qwen_text(tokens),
+        vision_config={
+            "depth": 1,
+            "hidden_size": 16,
+            "out_hidden_size": 16,
+            "intermediate_size": 32,
+            "num_heads": 2,
+            "patch_size": 4,
+            "spatial_merge_size": 2,
+            "temporal_patch_size": 1,
+            "window_size": 16,
+            "fullatt_block_indexes": [0],
+        },
+        vision_start_token_id=start,
+        vision_end_token_id=end,
+        image_token_id=image,
+        video_token_id=video,
+    )
+    return _ready(Qwen2_5_VLForConditionalGeneration(config), tokens), processor
 
 
 def qwen2_vl_inputs(tokens: PreTrainedTokenizerFast, sides: list[list[int]]) -> dict[str, torch.Tensor]:

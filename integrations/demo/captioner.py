@@ -34,7 +34,7 @@ def load_captioner(source: str | os.PathLike[str] = "embedded") -> tuple[PreTrai
             fill the network, or a model that wants to run code of its own.
     """
     folder = resolve_checkpoint(source, metric="captioner")
-    model, processor = load_pretrained(folder, AutoModelForImageTextToText, AutoProcessor, "captioner")
+    model, processor = load_pretrained(folder, AutoModelForImageTextToText, AutoProcessor, "captioner", strict=True)
     where = f"captioner {os.fspath(source)!r}"
     with foreign_errors(f"{where}: its processor (chat_template.jinja, processor_config.json)"):
         ids = prompt_inputs(processor, [Image.new("RGB", (32, 32))])["input_ids"]

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from PIL import Image
 from transformers import PreTrainedModel, PrinterCallback, TrainerCallback
-from transformers.trainer_utils import get_last_checkpoint
+from transformers.trainer_callback import TrainerState
 from trl import GRPOConfig, GRPOTrainer
 
 from integrations.demo.captioner import MAX_NEW_TOKENS, PROMPT, write_captions
 from integrations.demo.quality import compare_systems, judge_captions, mean_quality
-from integrations.trl import make_prompt_dataset
+from integrations.trl import ResumeWeights, make_prompt_dataset
+from reward.errors import CheckpointError
 from reward.functions.completions import completion_text
 from reward.metaeval import Interval, bootstrap_weights
 from reward.metrics.vela.spec import SPEC
@@ -67,7 +68,7 @@ def train_with_grpo(
     seed: int = 0,
     on_log: Callable[[dict[str, float]], None] = lambda entry: None,
     save_steps: int | None = None,
-) -> None:
+) -> int:
     """Trains a captioner in place on the CPU; its image tower keeps its weights.
 
     The oracle's F1 of the sampled captions is logged as a second reward without weight.
@@ -83,8 +84,16 @@ def train_with_grpo(
         max_new_tokens: longest caption.
         seed: of order and sampling.
         on_log: called after each step with the numbers of `GrpoPart.curve`.
-        save_steps: write a checkpoint into the folder every so many steps, and go on at the last one that is there.
+        save_steps: write a checkpoint into the folder every so many steps, and go on at the last one that is there, as
+            if the training had never stopped.
+
+    Returns:
+        The step at which it went on; 0 for a training in one piece.
+
+    Raises:
+        CheckpointError: the folder holds a training of another number of steps, or of another network.
     """
+    last, resumed = _last_checkpoint(folder, steps) if save_steps is not None else (None, 0)
     model.model.vision_tower.requires_grad_(False)
     config = GRPOConfig(
         output_dir=str(folder),
@@ -113,12 +122,27 @@ def train_with_grpo(
         args=config,
         train_dataset=make_prompt_dataset(rows, PROMPT, references_column="refs"),
         processing_class=processor,
-        callbacks=[_Curve(on_log)],
+        callbacks=[_Curve(on_log), ResumeWeights()],
     )
     trainer.remove_callback(PrinterCallback)
-    last = get_last_checkpoint(folder) if save_steps is not None and folder.is_dir() else None
     trainer.train(resume_from_checkpoint=last)
     model.eval()
+    return resumed
+
+
+def _last_checkpoint(folder: Path, steps: int) -> tuple[str | None, int]:
+    """The last whole checkpoint, and its step."""
+    files = folder.glob("checkpoint-*/trainer_state.json")  # written after the weights
+    found = [(TrainerState.load_from_json(str(file)), str(file.parent)) for file in files]
+    if not found:
+        return None, 0
+    state, checkpoint = max(found, key=lambda pair: pair[0].global_step)
+    if state.max_steps != steps:
+        raise CheckpointError(
+            f"{checkpoint!r} belongs to a training of {state.max_steps} steps, not {steps}, and the learning rate "
+            "follows that number: name another folder"
+        )
+    return checkpoint, state.global_step
 
 
 def decode_both_ways(

@@ -2,106 +2,233 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from reward.errors import InvalidSampleError
+from reward.columns import find_column
+from reward.errors import DataError, InvalidSampleError
+from reward.images import load_image
 
 if TYPE_CHECKING:
-    from datasets import Dataset
+    from datasets import Dataset, DatasetDict, IterableDataset, IterableDatasetDict
+
+    DatasetT = TypeVar("DatasetT", Dataset, IterableDataset, DatasetDict, IterableDatasetDict)
 
 __all__ = ["make_prompt_dataset"]
 
 logger = logging.getLogger(__name__)
 
+PROMPT = "Describe the image in detail."
+
 
 def make_prompt_dataset(
-    dataset: Dataset,
-    prompt: str = "Describe the image in detail.",
+    dataset: DatasetT,
+    prompt: str | Callable[[dict[str, Any]], str] | None = None,
     *,
     system: str | None = None,
-    image_column: str = "image",
+    image_column: str | None = None,
     references_column: str | None = None,
-) -> Dataset:
-    """Gives each row a prompt for a vision-language policy, its image and its references.
+    prompt_column: str | None = None,
+) -> DatasetT:
+    """Gives each row a prompt for a vision-language policy, its image or images, and its references.
 
-    The prompt is conversational, as TRL wants it beside images: TRL puts the image before the text of the first user
-    message. Rows without an image are left out, with a warning that counts them: TRL cannot mix them with others.
+    The prompt is conversational, as TRL wants it beside images: TRL puts the images before the text of the first user
+    message. Rows that lack an image are left out, with a warning that counts them: TRL cannot mix them with others.
+
+    Columns that are not named are found under the names that the rewards and `capreward score` know, such as `image`,
+    `file_name` and `refs`; see `reward.columns`.
 
     Args:
-        dataset: N rows with one image each: a `datasets.Image` column, or paths (relative to the working directory).
-        prompt: what the policy is asked, the same for all rows.
+        dataset: rows with an image each, or a list of images: `datasets.Image`, or paths (relative to the working
+            directory). Streaming data sets and dicts of splits are taken, too.
+        prompt: what the policy is asked: a text, or a function that gets the row as a dict, without its images, and
+            returns the text. None without `prompt_column`: "Describe the image in detail."
         system: system message, or None for none.
-        image_column: holds the image; becomes `image`.
-        references_column: holds a list of reference captions, or one; becomes `references`. None: no references.
+        image_column: holds the image or the images; becomes `image` or `images`.
+        references_column: holds a list of reference captions, or one; becomes `references`.
+        prompt_column: holds the text that the policy is asked, or whole messages; becomes `prompt`.
 
     Returns:
-        The data set with the columns `prompt`, `image` and, if asked for, `references`; its other columns stay.
+        The data set with the columns `prompt`, `image` or `images` and, if there are any, `references`; its other
+        columns stay.
 
     Raises:
-        InvalidSampleError: a column is missing, of another type, or in the way of a new one.
+        DataError: a column is not there, or several could be meant.
+        InvalidSampleError: a column is of another type, or in the way of a new one, or a prompt is not text. A
+            streaming data set raises it when the row is read.
 
     Example:
         >>> from datasets import Dataset
-        >>> rows = Dataset.from_dict({"picture": ["a.png"], "refs": [["A red star."]]})
-        >>> rows = make_prompt_dataset(rows, "Describe.", image_column="picture", references_column="refs")
-        >>> rows.remove_columns("image")[0]
-        {'references': ['A red star.'], 'prompt': [{'role': 'user', 'content': 'Describe.'}]}
+        >>> rows = Dataset.from_dict({"picture": ["a.png"], "refs": [["A red star."]], "object": ["star"]})
+        >>> rows = make_prompt_dataset(rows, lambda row: f"Describe the {row['object']}.", image_column="picture")
+        >>> rows.remove_columns(["image", "object"])[0]
+        {'references': ['A red star.'], 'prompt': [{'role': 'user', 'content': 'Describe the star.'}]}
     """
-    from datasets import Image  # on use: a large package
+    from datasets import IterableDataset  # on use, here and below: a large package
 
-    dataset = _renamed(dataset, image_column, "image")
-    if "images" in dataset.column_names:
+    if prompt is not None and prompt_column is not None:
+        raise InvalidSampleError("give either prompt or prompt_column")
+    if isinstance(dataset, dict):
+        options = {"system": system, "image_column": image_column, "references_column": references_column}
+        parts = {
+            split: make_prompt_dataset(part, prompt, prompt_column=prompt_column, **options)
+            for split, part in dataset.items()
+        }
+        return type(dataset)(parts)
+
+    columns = _list_columns(dataset)
+    image = find_column("image", columns, image_column, option="image_column=", needed_by="make_prompt_dataset")
+    assert image is not None  # it is needed
+    references = find_column("references", columns, references_column, option="references_column=")
+    if prompt_column is not None and prompt_column not in columns:
+        raise DataError(f"prompt_column= names {prompt_column!r}, which is no column; there are {', '.join(columns)}")
+    new_names = {image: "images" if columns[image] else "image"}
+    new_names |= {old: new for old, new in ((references, "references"), (prompt_column, "prompt")) if old is not None}
+    _check_free(new_names, columns)
+
+    asked = PROMPT if prompt is None else prompt
+
+    def messages(row: Mapping[str, Any]) -> list[dict[str, Any]]:
+        if prompt_column is not None:
+            return _messages(row[prompt_column], system)
+        if isinstance(asked, str):
+            return _messages(asked, system)
+        return _messages(asked({name: value for name, value in row.items() if name != image}), system)
+
+    if isinstance(dataset, IterableDataset):
+        return _streamed(dataset, new_names, messages)
+    dataset = _with_images(dataset, image, columns[image])
+    if prompt_column is None and isinstance(asked, str):
+        prompts = [messages({})] * len(dataset)
+    else:
+        seen = dataset.remove_columns(image) if prompt_column is None else dataset.select_columns(prompt_column)
+        rows = seen.with_format(None) if seen.column_names else itertools.repeat({}, len(dataset))
+        prompts = [messages(row) for row in rows]
+    if prompt_column is not None:
+        dataset = dataset.remove_columns(prompt_column)
+    for old in (image, references):
+        if old is not None and old != new_names[old]:
+            dataset = dataset.rename_column(old, new_names[old])
+    if references is not None:
+        dataset = _with_reference_lists(dataset, references)
+    return dataset.add_column("prompt", prompts)
+
+
+def _list_columns(dataset: Dataset | IterableDataset) -> dict[str, bool]:
+    """For each column, whether its cells are lists."""
+    from datasets import LargeList, List
+
+    if dataset.features is not None:
+        return {name: isinstance(feature, (List, LargeList)) for name, feature in dataset.features.items()}
+    first: dict[str, Any] = next(iter(dataset), {})  # a stream that does not say what it holds
+    return {name: isinstance(cell, (list, tuple)) for name, cell in first.items()}
+
+
+def _check_free(new_names: Mapping[str, str], columns: Mapping[str, bool]) -> None:
+    if "prompt" in columns and "prompt" not in new_names.values():
         raise InvalidSampleError(
-            "TRL would show the column 'images' to the policy instead of 'image': remove or rename it"
+            "the data set has a column 'prompt' already: use it with prompt_column='prompt', or remove it first"
         )
-    feature = dataset.features["image"]
-    if not isinstance(feature, Image):
-        if getattr(feature, "dtype", None) not in ("string", "large_string"):
-            raise InvalidSampleError(f"column {image_column!r} must hold images or paths, got {feature}")
-        dataset = dataset.cast_column("image", Image())
-    dataset = _with_images(dataset, image_column)
-
-    if references_column is not None:
-        dataset = _renamed(dataset, references_column, "references")
-        dataset = _with_reference_lists(dataset, references_column)
-
-    message: list[dict[str, Any]] = [{"role": "system", "content": system}] if system is not None else []
-    message.append({"role": "user", "content": prompt})
-    if "prompt" in dataset.column_names:
-        dataset = dataset.remove_columns("prompt")
-    return dataset.add_column("prompt", [message] * len(dataset))
+    for old, new in new_names.items():
+        if new != old and new in columns:
+            raise InvalidSampleError(
+                f"column {old!r} should become {new!r}, but there is such a column already: remove it first"
+            )
+        if new == "image" and old != "images" and "images" in columns:
+            raise InvalidSampleError(
+                "TRL would show the column 'images' to the policy instead of 'image': remove or rename it"
+            )
 
 
-def _renamed(dataset: Dataset, name: str, new: str) -> Dataset:
-    if name not in dataset.column_names:
-        raise InvalidSampleError(f"the data set has no column {name!r}; it has {', '.join(dataset.column_names)}")
-    if name == new:
-        return dataset
-    if new in dataset.column_names:
-        raise InvalidSampleError(
-            f"column {name!r} should become {new!r}, but there is such a column already: remove it first"
-        )
-    return dataset.rename_column(name, new)
+def _messages(asked: Any, system: str | None) -> list[dict[str, Any]]:
+    if isinstance(asked, list) and asked and all(isinstance(message, Mapping) for message in asked):
+        if system is not None:
+            raise InvalidSampleError("the prompts are whole messages already: write the system message into them")
+        return asked
+    if not isinstance(asked, str) or not asked.strip():
+        raise InvalidSampleError(f"a prompt must be text (or, in a column, messages), got {asked!r}")
+    messages: list[dict[str, Any]] = [] if system is None else [{"role": "system", "content": system}]
+    return [*messages, {"role": "user", "content": asked}]
 
 
-def _with_images(dataset: Dataset, name: str) -> Dataset:
+def _lacks_image(cell: Any) -> bool:
+    if isinstance(cell, (list, tuple)):
+        return not cell or any(_lacks_image(image) for image in cell)
+    return cell is None or (isinstance(cell, str) and not cell.strip())
+
+
+def _streamed(
+    dataset: IterableDataset,
+    new_names: Mapping[str, str],
+    messages: Callable[[Mapping[str, Any]], list[dict[str, Any]]],
+) -> IterableDataset:
+    """The same row by row; nothing is known of a row before it is read."""
+    (image, target), *others = new_names.items()
+    warned: list[bool] = []
+
+    def has_image(row: Mapping[str, Any]) -> bool:
+        lacking = _lacks_image(row[image])
+        if lacking and not warned:
+            warned.append(True)
+            logger.warning("a row has no image in column %r: such rows are left out", image)
+        return not lacking
+
+    def shaped(row: Mapping[str, Any]) -> dict[str, Any]:
+        cell = row[image]
+        opened = [_opened(one) for one in cell] if isinstance(cell, (list, tuple)) else _opened(cell)
+        new = {target: opened, "prompt": messages(row)}
+        for old, name in others:
+            if name == "references":
+                captions = [row[old]] if isinstance(row[old], str) else row[old]
+                if captions is not None and not (
+                    isinstance(captions, list) and all(isinstance(caption, str) for caption in captions)
+                ):
+                    raise _no_captions(old, repr(row[old]))
+                new[name] = captions
+        return new
+
+    gone = [old for old, new in new_names.items() if old != new]
+    return dataset.filter(has_image).map(shaped, remove_columns=gone or None)
+
+
+def _opened(image: Any) -> Any:
+    """An image as it came, or what its path, bytes or dict hold."""
+    from PIL import Image
+
+    return image if isinstance(image, Image.Image) else load_image(image)
+
+
+def _with_images(dataset: Dataset, name: str, several: bool) -> Dataset:
     """The rows that have an image; a processor that is given None beside images stops the training."""
-    from datasets import Image  # on use: a large package
+    from datasets import Image, List
 
-    if dataset.data.column("image").null_count == 0:
-        return dataset
-    feature = dataset.features["image"]
-    stored = dataset.cast_column("image", Image(decode=False))
-    kept = [index for index, image in enumerate(stored["image"]) if image is not None]
-    if not kept:
-        raise InvalidSampleError(f"column {name!r} holds no image in any row")
-    logger.warning("%d of %d rows have no image in column %r: left out", len(dataset) - len(kept), len(dataset), name)
-    return stored.select(kept).cast_column("image", feature)
+    feature = dataset.features[name]
+    inner = feature.feature if several else feature
+    paths = getattr(inner, "dtype", None) in ("string", "large_string")
+    if not paths and not isinstance(inner, Image):
+        raise InvalidSampleError(f"column {name!r} must hold images or paths, or lists of them, got {feature}")
+
+    def cast(rows: Dataset, image: Image) -> Dataset:
+        return rows.cast_column(name, List(image) if several else image)
+
+    if several or paths or dataset.data.column(name).null_count:
+        cells = dataset.select_columns(name).with_format(None)
+        cells = cells if paths else cast(cells, Image(decode=False))  # to look, no image needs to be decoded
+        kept = [index for index, row in enumerate(cells) if not _lacks_image(row[name])]
+        if not kept and len(dataset):
+            raise InvalidSampleError(f"column {name!r} holds no image in any row")
+        if len(kept) < len(dataset):
+            logger.warning(
+                "%d of %d rows have no image in column %r: left out", len(dataset) - len(kept), len(dataset), name
+            )
+            dataset = dataset.select(kept)
+    return cast(dataset, Image()) if paths else dataset
 
 
 def _with_reference_lists(dataset: Dataset, name: str) -> Dataset:
-    from datasets import List, Value  # on use: a large package
+    from datasets import List, Value
 
     feature = dataset.features["references"]
     if isinstance(feature, Value) and feature.dtype in ("string", "large_string"):
@@ -110,4 +237,8 @@ def _with_reference_lists(dataset: Dataset, name: str) -> Dataset:
         return dataset.remove_columns("references").add_column("references", lists)
     if isinstance(feature, List) and getattr(feature.feature, "dtype", None) in ("string", "large_string"):
         return dataset
-    raise InvalidSampleError(f"column {name!r} must hold a list of captions or one caption, got {feature}")
+    raise _no_captions(name, str(feature))
+
+
+def _no_captions(name: str, found: str) -> InvalidSampleError:
+    return InvalidSampleError(f"column {name!r} must hold a list of captions or one caption, got {found}")

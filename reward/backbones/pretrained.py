@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,14 @@ from reward.backbones.fit import check_layers, check_memory, foreign_errors, lea
 from reward.checkpoints import ordinary_loading
 from reward.errors import CheckpointError
 
-__all__ = ["build_decoder", "load_pretrained", "read_tokenizer"]
+__all__ = [
+    "build_decoder",
+    "load_network",
+    "load_pretrained",
+    "read_tokenizer",
+    "refuse_left_over",
+    "refuse_missing",
+]
 
 _WEIGHT_FILES = ("*.safetensors", "*.bin")
 
@@ -28,8 +35,9 @@ def load_pretrained(
     *,
     dtype: torch.dtype | str | None = None,
     trust_remote_code: bool = False,
+    strict: bool = False,
 ) -> tuple[Any, Any]:
-    """A model of transformers and what prepares its input.
+    """A model of transformers, see `load_network`, and what prepares its input.
 
     Args:
         source: folder or Hub id.
@@ -38,6 +46,41 @@ def load_pretrained(
         kind: what the model is called in messages.
         dtype: format of the weights.
         trust_remote_code: whether Python files of the source may run. They can do whatever you can do.
+        strict: whether weights that the network has no place for are refused.
+
+    Raises:
+        CheckpointError: the source wants to run code and is not trusted, or its files do not fit each other.
+    """
+    trust = bool(trust_remote_code)
+    model = load_network(source, model_class, kind, dtype=dtype, trust_remote_code=trust, strict=strict)
+    with foreign_errors(
+        f"{kind} {os.fspath(source)!r}: its tokenizer or processor (tokenizer*.json, *processor*.json, "
+        "chat_template.jinja)"
+    ):
+        reader = reader_class.from_pretrained(source, trust_remote_code=trust)
+    return model, reader
+
+
+def load_network(
+    source: str | os.PathLike[str],
+    model_class: Any,
+    kind: str,
+    *,
+    dtype: torch.dtype | str | None = None,
+    trust_remote_code: bool = False,
+    strict: bool = False,
+    **options: Any,
+) -> Any:
+    """A model of transformers, all of whose weights come from the source.
+
+    Args:
+        source: folder or Hub id.
+        model_class: such as `transformers.AutoModel`, or the class of a network.
+        kind: what the model is called in messages.
+        dtype: format of the weights.
+        trust_remote_code: whether Python files of the source may run. They can do whatever you can do.
+        strict: whether weights that the network has no place for are refused.
+        options: for `from_pretrained`.
 
     Raises:
         CheckpointError: the source wants to run code and is not trusted, or its files do not fit each other.
@@ -54,8 +97,11 @@ def load_pretrained(
         config = AutoConfig.from_pretrained(source, trust_remote_code=trust)
         if Path(source).is_dir() and not trust:
             files = [file for pattern in _WEIGHT_FILES for file in Path(source).glob(pattern)]
+            of_auto_class = hasattr(model_class, "from_config")
             check_memory(
-                lambda: model_class.from_config(config, trust_remote_code=False),
+                lambda: (
+                    model_class.from_config(config, trust_remote_code=False) if of_auto_class else model_class(config)
+                ),
                 files,
                 where=f"{where}: its config.json",
                 numbers_per_byte=4 if hasattr(config, "quantization_config") else 1,
@@ -63,24 +109,37 @@ def load_pretrained(
     # generation_config.json is read here as well, and some values of config.json for the first time
     with foreign_errors(f"{where}: its weights, config.json or generation_config.json"), ordinary_loading():
         model, report = model_class.from_pretrained(
-            source, dtype=dtype or torch.float32, trust_remote_code=trust, output_loading_info=True
+            source, dtype=dtype or torch.float32, trust_remote_code=trust, output_loading_info=True, **options
         )
-    with foreign_errors(
-        f"{where}: its tokenizer or processor (tokenizer*.json, *processor*.json, chat_template.jinja)"
-    ):
-        reader = reader_class.from_pretrained(source, trust_remote_code=trust)
-    missing = sorted(report["missing_keys"])
-    if missing:
-        raise CheckpointError(
-            f"{where} lacks {len(missing)} weights ({', '.join(missing[:5])}); refusing to use random ones"
-        )
+    refuse_missing(where, report["missing_keys"])
+    if strict:
+        refuse_left_over(where, report["unexpected_keys"])
     dropped = sorted(name for name in report["unexpected_keys"] if _is_of_a_layer(name, model))
     if dropped:
         raise CheckpointError(
             f"{where} has weights of layers that its config.json leaves out ({', '.join(dropped[:3])}, ...); "
             "refusing to use a part of a network"
         )
-    return model, reader
+    return model
+
+
+def refuse_missing(where: str, names: Iterable[str]) -> None:
+    """Raises CheckpointError if there are such weights."""
+    missing = sorted(names)
+    if missing:
+        raise CheckpointError(
+            f"{where} lacks {len(missing)} weights ({', '.join(missing[:5])}); refusing to use random ones"
+        )
+
+
+def refuse_left_over(where: str, names: Iterable[str]) -> None:
+    """Raises CheckpointError if there are such weights."""
+    left = sorted(names)
+    if left:
+        raise CheckpointError(
+            f"{where} has {len(left)} weights that the network has no place for ({', '.join(left[:5])}); "
+            "refusing to leave them out"
+        )
 
 
 def _is_of_a_layer(name: str, model: nn.Module) -> bool:

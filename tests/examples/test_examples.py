@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from transformers import TrainerState
 
 from examples import (
     best_of_n,
@@ -195,7 +196,7 @@ def test_grpo_with_other_rewards(reward, scene_vela_folder, scene_beitscore_fold
     grpo_captioner.main([*arguments, "--output", str(tmp_path)])
     name = grpo_captioner.METRICS[reward]
     assert f"| GRPO with {name}, greedy |" in (tmp_path / "grpo.md").read_text()
-    curve = (tmp_path / f"GRPO with {name}".replace(" ", "_") / "curve.jsonl").read_text().splitlines()
+    curve = (tmp_path / "seed_0" / f"GRPO with {name}".replace(" ", "_") / "curve.jsonl").read_text().splitlines()
     steps = [json.loads(line) for line in curve]
     assert all(0 < step["reward"] < 1 for step in steps)
     assert ("fluency" in steps[0]) == (reward == "both")
@@ -203,24 +204,41 @@ def test_grpo_with_other_rewards(reward, scene_vela_folder, scene_beitscore_fold
 
 def test_grpo_with_its_controls_and_again_from_what_is_kept(scene_vela_folder, captioner_folder, tmp_path, monkeypatch):
     models = ["--vela", str(scene_vela_folder), "--captioner", str(captioner_folder)]
-    sizes = ["--scenes", "3", "--samples", "2", "--steps", "4", "--prompts", "1", "--generations", "4"]
+    sizes = ["--scenes", "3", "--samples", "2", "--steps", "2", "--prompts", "1", "--generations", "4"]
     arguments = [*models, *sizes, "--max-new-tokens", "8", "--lr", "0.01", "--output", str(tmp_path)]
     grpo_captioner.main(arguments)
     text = (tmp_path / "grpo.md").read_text()
     for row in ("base, sampled at 0.5", "GRPO with VELA, greedy", "GRPO with shuffled rewards, sampled"):
         assert f"| {row} |" in text
-    captions = {run: (tmp_path / run / "captions_sampled.json").read_text() for run in ("base", "GRPO_with_VELA")}
-    assert captions["base"] != captions["GRPO_with_VELA"]
-    assert len((tmp_path / "GRPO_with_VELA" / "curve.jsonl").read_text().splitlines()) == 4
+    assert "mean of 1 training seed; intervals are over scenes. No training was stopped." in text
+    trained = tmp_path / "seed_0" / "GRPO_with_VELA"
+    captions = [(folder / "captions_sampled.json").read_text() for folder in (tmp_path / "base", trained)]
+    assert captions[0] != captions[1]
+    assert len((trained / "curve.jsonl").read_text().splitlines()) == 2
 
-    def refuse(*arguments, **options):
-        raise AssertionError("trained again")
+    seeds = []
+    train = grpo_captioner.train_with_grpo
 
-    monkeypatch.setattr(grpo_captioner, "train_with_grpo", refuse)
-    (tmp_path / "GRPO_with_VELA" / "captions_greedy.json").unlink()
+    def watched(*given, seed, **options):
+        seeds.append(seed)
+        return train(*given, seed=seed, **options)
+
+    monkeypatch.setattr(grpo_captioner, "train_with_grpo", watched)
+    (trained / "captions_greedy.json").unlink()
     (tmp_path / "grpo.md").unlink()
     grpo_captioner.main(arguments)
     assert (tmp_path / "grpo.md").read_text() == text
+    assert seeds == []
+
+    (trained / "resumed.json").write_text("1")  # as a training that stopped leaves it
+    grpo_captioner.main([*arguments, "--seeds", "0", "1"])
+    assert seeds == [1, 1]
+    assert "Stopped: GRPO with VELA, seed 0 went on at step 1." in (tmp_path / "grpo.md").read_text()
+    figures = json.loads((tmp_path / "grpo.json").read_text())
+    assert list(figures["resumed"].values()) == [1, 0, 0, 0]
+    for run in ("GRPO with VELA, sampled", "GRPO with shuffled rewards, greedy"):
+        mean, *each = (figures["means"][name]["words"]["value"] for name in (run, f"{run}, seed 0", f"{run}, seed 1"))
+        assert mean == pytest.approx(sum(each) / 2)
 
 
 def test_grpo_refuses_pieces_of_other_options(tmp_path, capsys):
@@ -238,11 +256,16 @@ def test_shuffled_rewards_are_the_same_numbers_within_each_group():
         def __call__(self, prompts, completions, **columns):
             return [float(completion) for completion in completions]
 
-    shuffled = grpo_captioner.ShuffledReward(Reward(), group=4, seed=0)
-    dealt = shuffled(prompts=[""] * 8, completions=list(range(8)))
-    assert (sorted(dealt[:4]), sorted(dealt[4:])) == ([0, 1, 2, 3], [4, 5, 6, 7])
-    assert dealt != list(range(8))
-    assert shuffled.__name__ == "vela"
+    def dealt(step):
+        shuffled = grpo_captioner.ShuffledReward(Reward(), group=4, seed=0)
+        state = TrainerState(global_step=step)
+        return shuffled(prompts=[""] * 8, completions=list(range(8)), trainer_state=state)
+
+    assert (sorted(dealt(0)[:4]), sorted(dealt(0)[4:])) == ([0, 1, 2, 3], [4, 5, 6, 7])
+    assert dealt(0) != list(range(8))
+    assert dealt(1) != dealt(0)
+    assert dealt(1) == dealt(1)  # a training that stopped deals them out as if it had not
+    assert grpo_captioner.ShuffledReward(Reward(), group=4, seed=0).__name__ == "vela"
 
 
 @pytest.mark.parametrize(

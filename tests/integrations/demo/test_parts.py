@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from integrations.demo import choosing
 from integrations.demo.agreement import CEILING, caption_samples, measure_agreement, rate_by_clip
@@ -16,6 +18,7 @@ from integrations.demo.choosing import choose_best, measure_choice
 from integrations.demo.grpo import train_with_grpo
 from integrations.demo.quality import MEASURES, compare_systems, judge_captions, mean_quality
 from reward import MetricReward, ScoreTable, load_scorer
+from reward.errors import CheckpointError
 from reward.metaeval import bootstrap_weights, kendall_tau
 from reward.metrics.vela.spec import SPEC
 from reward.scenes import Oracle, describe, drop_facts, make_dataset, render, sample_scene
@@ -183,20 +186,49 @@ def test_the_gap_to_the_oracle_is_closed_by_the_oracle_and_not_by_chance(caption
 
 
 def test_grpo_trains_all_but_the_image_tower_and_resumes(captioner_folder, tmp_path):
-    model, processor = load_captioner(captioner_folder)
-    before = {name: value.clone() for name, value in model.named_parameters()}
-    rows = make_dataset(8, 6)
-    curve = []
-    options = {"prompts": 2, "generations": 4, "max_new_tokens": 8, "learning_rate": 1e-2, "save_steps": 2}
-    train_with_grpo(model, processor, MetricReward("length"), rows, tmp_path, steps=2, on_log=curve.append, **options)
-    changed = {name for name, value in model.named_parameters() if not torch.equal(before[name], value)}
+    """A training that was stopped ends with the rewards and weights of one that was not."""
+    before, processor = load_captioner(captioner_folder)
+    rows = make_dataset(3, 6)
+    options = {"prompts": 1, "generations": 4, "max_new_tokens": 8, "learning_rate": 1e-2, "save_steps": 1, "steps": 3}
+
+    def trained(folder, on_log, **changed):
+        model, _ = load_captioner(captioner_folder)
+        reward = MetricReward("length")
+        resumed = train_with_grpo(model, processor, reward, rows, folder, on_log=on_log, **(options | changed))
+        return model, resumed
+
+    curve: list[dict[str, float]] = []
+    whole, resumed = trained(tmp_path / "whole", curve.append)
+    assert resumed == 0
+    weights = whole.state_dict()
+    changed = {name for name, value in before.state_dict().items() if not torch.equal(weights[name], value)}
     assert changed
     assert not any("vision_tower" in name for name in changed)
-    assert [entry["step"] for entry in curve] == [1, 2]
+    assert [entry["step"] for entry in curve] == [1, 2, 3]
     assert {"reward", "oracle_f1", "tokens"} <= set(curve[0])
     assert curve[0]["reward"] > 0
-    assert not model.training
+    assert not whole.training
 
-    fresh, _ = load_captioner(captioner_folder)
-    train_with_grpo(fresh, processor, MetricReward("length"), rows, tmp_path, steps=4, on_log=curve.append, **options)
-    assert [entry["step"] for entry in curve] == [1, 2, 3, 4]
+    def stop(entry):
+        if entry["step"] == 2:  # before it is saved
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        trained(tmp_path / "stopped", stop)
+    with pytest.raises(CheckpointError, match="a training of 3 steps, not 6"):
+        trained(tmp_path / "stopped", stop, steps=6)
+    rest: list[dict[str, float]] = []
+    again, resumed = trained(tmp_path / "stopped", rest.append)
+    assert resumed == 1
+    assert rest == curve[1:]
+    assert all(torch.equal(weights[name], value) for name, value in again.state_dict().items())
+
+
+def test_a_captioner_is_loaded_whole_or_not_at_all(captioner_folder, tmp_path):
+    """Weights under names that the installed transformers does not know would leave a tower random."""
+    shutil.copytree(captioner_folder, tmp_path / "renamed")
+    file = tmp_path / "renamed" / "model.safetensors"
+    weights = {name.replace("vision_tower", "tower"): value for name, value in load_file(file).items()}
+    save_file(weights, file, metadata={"format": "pt"})
+    with pytest.raises(CheckpointError, match=r"lacks \d+ weights .*vision_tower"):
+        load_captioner(tmp_path / "renamed")

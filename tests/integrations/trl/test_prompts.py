@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 
 import pytest
-from datasets import Dataset, Features, Image, List, Value
+from datasets import Dataset, DatasetDict, Features, Image, IterableDataset, IterableDatasetDict, List, Value
 from PIL import Image as PILImage
 from trl.data_utils import is_conversational, prepare_multimodal_messages
 
 from integrations.trl import make_prompt_dataset
-from reward.errors import InvalidSampleError
+from reward.errors import DataError, InvalidSampleError
 
 RED, BLUE = (PILImage.new("RGB", (4, 4), colour) for colour in ("red", "blue"))
 
@@ -49,12 +49,111 @@ def test_paths_are_read_as_images_and_rows_without_one_left_out(tmp_path, caplog
         make_prompt_dataset(Dataset.from_dict({"image": [None]}).cast_column("image", Image()))
 
 
-def test_a_prompt_column_is_replaced_and_the_given_data_set_left_alone():
-    given = rows(prompt=["old", "older"])
-    data = make_prompt_dataset(given, "new")
-    assert data[0]["prompt"] == [{"role": "user", "content": "new"}]
-    assert given[0]["prompt"] == "old"
-    assert "references" not in data.column_names
+def test_a_prompt_column_of_the_users_own_is_used_or_refused_but_never_replaced():
+    given = rows(prompt=["What is red?", "What is blue?"])
+    with pytest.raises(InvalidSampleError, match="use it with prompt_column='prompt', or remove it"):
+        make_prompt_dataset(given, "new")
+    data = make_prompt_dataset(given, prompt_column="prompt", system="Be brief.")
+    assert data[1]["prompt"] == [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "What is blue?"},
+    ]
+    assert given[1]["prompt"] == "What is blue?"
+
+
+def test_prompts_differ_from_row_to_row():
+    given = rows(colour=["red", "blue"])
+    by_function = make_prompt_dataset(given, lambda row: f"What is {row['colour']}, {row['refs'][0]}")
+    assert [row[0]["content"] for row in by_function["prompt"]] == [
+        "What is red, A red square.",
+        "What is blue, A blue square.",
+    ]
+    by_column = make_prompt_dataset(given, prompt_column="colour")
+    assert [row[0]["content"] for row in by_column["prompt"]] == ["red", "blue"]
+    assert "colour" not in by_column.column_names
+    alone = make_prompt_dataset(given.select_columns("image"), lambda row: f"Describe it, {len(row)}")
+    assert alone["prompt"][1] == [{"role": "user", "content": "Describe it, 0"}]
+
+
+def test_whole_messages_are_kept():
+    messages = [[{"role": "user", "content": text}, {"role": "assistant", "content": "Yes?"}] for text in "ab"]
+    data = make_prompt_dataset(rows(turns=messages), prompt_column="turns")
+    assert data["prompt"][:] == messages
+    with pytest.raises(InvalidSampleError, match="whole messages already"):
+        make_prompt_dataset(rows(turns=messages), prompt_column="turns", system="Be brief.")
+
+
+@pytest.mark.parametrize("name", ["images", "image", "file_name", "pages"])
+def test_several_images_a_row(name, tmp_path, caplog):
+    """Lists of images become the column that TRL shows as several images; a row that lacks one is left out."""
+    for image, colour in ((RED, "red"), (BLUE, "blue")):
+        image.save(tmp_path / f"{colour}.png")
+    paths = [str(tmp_path / "red.png"), str(tmp_path / "blue.png")]
+    given = Dataset.from_dict({name: [paths, paths[:1], [], [None, paths[0]]]})
+    data = make_prompt_dataset(given, image_column="pages" if name == "pages" else None)
+    assert [[image.getpixel((0, 0)) for image in row] for row in data["images"]] == [
+        [(255, 0, 0), (0, 0, 255)],
+        [(255, 0, 0)],
+    ]
+    assert "2 of 4 rows have no image" in caplog.text
+    messages = prepare_multimodal_messages(data[0]["prompt"], images=data[0]["images"])
+    assert [block["type"] for block in messages[0]["content"]] == ["image", "image", "text"]
+    streamed = list(make_prompt_dataset(given.to_iterable_dataset(), image_column=name))
+    assert [len(row["images"]) for row in streamed] == [2, 1]
+    assert streamed[0]["images"][1].getpixel((0, 0)) == (0, 0, 255)
+
+
+def test_columns_are_found_under_the_names_that_rewards_know(tmp_path):
+    RED.save(tmp_path / "red.png")
+    given = Dataset.from_dict({"file_name": [str(tmp_path / "red.png")], "refs": ["A red square."]})
+    data = make_prompt_dataset(given)
+    assert set(data.column_names) == {"prompt", "image", "references"}
+    assert data[0]["references"] == ["A red square."]
+    with pytest.raises(DataError, match="file_name, img"):
+        make_prompt_dataset(given.add_column("img", ["a.png"]))
+
+
+def stream(kind, tmp_path):
+    RED.save(tmp_path / "red.png")
+    columns = {"picture": [None, RED, BLUE], "caption": ["Lost.", "A red square.", None], "score": [1, 2, 3]}
+    if kind == "features":
+        return Dataset.from_dict(
+            columns, Features({"picture": Image(), "caption": Value("string"), "score": Value("int64")})
+        ).to_iterable_dataset()
+    columns["picture"][1] = str(tmp_path / "red.png") if kind == "paths" else RED
+    return IterableDataset.from_generator(
+        lambda: (dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True))
+    )
+
+
+@pytest.mark.parametrize("kind", ["features", "paths", "objects"])
+def test_streams_are_shaped_row_by_row(kind, tmp_path, caplog):
+    data = make_prompt_dataset(
+        stream(kind, tmp_path),
+        lambda row: f"Describe {row['score']}.",
+        image_column="picture",
+        references_column="caption",
+    )
+    assert isinstance(data, IterableDataset)
+    for _ in range(2):  # it can be read again
+        first, second = data
+        assert set(first) == {"prompt", "image", "references", "score"}
+        assert first["image"].getpixel((0, 0)) == (255, 0, 0)
+        assert first["prompt"] == [{"role": "user", "content": "Describe 2."}]
+        assert first["references"] == ["A red square."]
+        assert second["references"] is None
+    assert caplog.text.count("no image in column 'picture'") == 1
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_splits_are_shaped_one_by_one(streamed):
+    splits = DatasetDict(train=rows(), test=rows().select([1]))
+    if streamed:
+        splits = IterableDatasetDict({name: part.to_iterable_dataset() for name, part in splits.items()})
+    data = make_prompt_dataset(splits, "Describe it.")
+    assert type(data) is type(splits)
+    assert [len(list(part)) for part in data.values()] == [2, 1]
+    assert next(iter(data["test"]))["references"] == ["A blue square."]
 
 
 def test_an_empty_data_set_stays_empty():
@@ -64,18 +163,28 @@ def test_an_empty_data_set_stays_empty():
 @pytest.mark.parametrize(
     ("columns", "options", "message"),
     [
-        ({}, {"image_column": "picture"}, "no column 'picture'; it has"),
-        ({}, {"references_column": "captions"}, "no column 'captions'; it has"),
+        ({}, {"image_column": "picture"}, "'picture', which is no column"),
+        ({}, {"references_column": "captions"}, "'captions', which is no column"),
+        ({}, {"prompt_column": "question"}, "'question', which is no column"),
+        ({"score": [1, 2]}, {"prompt_column": "score"}, "must be text"),
+        ({"score": [1, 2]}, {"prompt": lambda row: " "}, "must be text"),
+        ({"score": [1, 2]}, {"prompt": "Describe.", "prompt_column": "score"}, "either prompt or prompt_column"),
         ({"score": [1, 2]}, {"references_column": "score"}, "list of captions"),
         ({"picture": ["a", "b"]}, {"image_column": "picture"}, "should become 'image'"),
-        ({"images": [["a"], ["b"]]}, {}, "TRL would show the column 'images'"),
+        ({"images": [["a"], ["b"]]}, {"image_column": "image"}, "TRL would show the column 'images'"),
+        ({"pages": [["a"], ["b"]], "images": [["a"], ["b"]]}, {"image_column": "pages"}, "should become 'images'"),
     ],
 )
 def test_columns_that_do_not_fit(columns, options, message):
-    with pytest.raises(InvalidSampleError, match=message):
-        make_prompt_dataset(rows(**columns), **options)
+    for data in (rows(**columns), rows(**columns).to_iterable_dataset()):
+        with pytest.raises((InvalidSampleError, DataError), match=message):
+            list(make_prompt_dataset(data, **options))
 
 
-def test_a_column_of_numbers_holds_no_images():
+@pytest.mark.parametrize("cell", [1, [1]])
+def test_a_column_of_numbers_holds_no_images(cell):
+    data = Dataset.from_dict({"image": [cell]})
     with pytest.raises(InvalidSampleError, match="must hold images or paths"):
-        make_prompt_dataset(Dataset.from_dict({"image": [1, 2]}))
+        make_prompt_dataset(data)
+    with pytest.raises(InvalidSampleError, match="image"):
+        list(make_prompt_dataset(data.to_iterable_dataset()))

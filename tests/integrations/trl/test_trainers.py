@@ -122,3 +122,20 @@ def test_rows_without_an_image_are_left_out_with_a_counted_warning(rows, tmp_pat
     assert sum(float(entry["caption/unscored"]) for entry in logs) == pytest.approx(1.0)  # half of two steps' rows
     assert reward.failures["no image"] == 4
     assert "rows so far with no image" in caplog.text
+
+
+def test_a_stream_of_several_images_a_row(rows, tmp_path):
+    pairs = Features({"images": List(Image()), "refs": List(Value("string"))})
+    stream = Dataset.from_dict({"images": [[image, image] for image in rows["picture"]], "refs": rows["refs"]}, pairs)
+    data = make_prompt_dataset(stream.to_iterable_dataset(), lambda row: f"Describe it {len(row['refs'] or [])}")
+    seen = []
+
+    def words(completions, images, references, **_):
+        seen.extend(zip(images, references, strict=True))
+        return [float(len(completion[0]["content"].split())) for completion in completions]
+
+    _, logs, changed = train(GRPOTrainer, arguments(GRPOConfig, tmp_path), [words], data)
+    assert len(logs) == 2
+    assert changed
+    assert all(len(images) == 2 for images, _ in seen)
+    assert {images[0].getpixel((0, 0)) for images, references in seen if references == ["A red star."]} == {(255, 0, 0)}

@@ -1,0 +1,179 @@
+"""Policies that TRL has trained: loaded from a checkpoint, and given their weights back when a training goes on."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate.state import AcceleratorState
+from accelerate.utils import DistributedType
+from transformers import AutoModelForImageTextToText, AutoProcessor, PreTrainedModel
+from transformers.trainer_callback import TrainerCallback, TrainerState
+
+from reward.backbones.fit import foreign_errors
+from reward.backbones.pretrained import load_network, refuse_left_over, refuse_missing
+from reward.checkpoints import CONFIG_FILE, resolve_checkpoint
+from reward.errors import CheckpointError
+
+__all__ = ["ResumeWeights", "load_policy"]
+
+logger = logging.getLogger(__name__)
+
+_ADAPTER_FILE = "adapter_config.json"
+
+
+def load_policy(
+    checkpoint: str | os.PathLike[str],
+    *,
+    base: str | os.PathLike[str] | PreTrainedModel | None = None,
+    dtype: torch.dtype | str = "auto",
+    **options: Any,
+) -> tuple[Any, Any]:
+    """Loads a vision-language policy and its processor from a checkpoint of a full fine-tune or of an adapter (LoRA).
+
+    Every weight comes from the checkpoint, or from an adapter's base: one that is missing or left over raises.
+
+    To go on with a training, make the trainer as in the first run and add `ResumeWeights` instead: TRL loads the
+    reference of its KL term (`beta` above 0) from where the policy was loaded.
+
+    Args:
+        checkpoint: folder such as `out/checkpoint-500`, or a Hub id.
+        base: what an adapter was trained on: a folder, a Hub id or the model itself. None takes what the adapter names.
+        dtype: of the weights; "auto" takes that of the checkpoint.
+        options: further arguments of `from_pretrained`, such as `attn_implementation`. Code in a checkpoint runs only
+            with `trust_remote_code=True`.
+
+    Returns:
+        (model, processor), the model on the CPU in eval mode: a `PreTrainedModel`, or a trainable `PeftModel`.
+
+    Raises:
+        CheckpointError: nothing there, files that do not fit, or weights missing or left over.
+
+    Example:
+        >>> from importlib.resources import files
+        >>> model, processor = load_policy(files("reward") / "assets" / "captioner")
+        >>> type(model).__name__
+        'LlavaForConditionalGeneration'
+    """
+    folder = resolve_checkpoint(checkpoint, metric="policy")
+    options["dtype"] = dtype
+    if (folder / _ADAPTER_FILE).is_file():
+        model = _adapted(folder, base, options)
+    elif base is not None:
+        raise CheckpointError(f"policy {str(folder)!r} has no {_ADAPTER_FILE}, so it needs no base")
+    elif (folder / CONFIG_FILE).is_file():
+        model = _network(folder, options)
+    else:
+        within = sorted(path.name for path in folder.glob("checkpoint-*"))
+        hint = f"; it holds {', '.join(within)}" if within else ""
+        raise CheckpointError(f"policy {str(folder)!r} has neither {CONFIG_FILE} nor {_ADAPTER_FILE}{hint}")
+    with foreign_errors(f"policy {str(folder)!r}: its processor (tokenizer*.json, *processor*.json)"):
+        processor = AutoProcessor.from_pretrained(folder, trust_remote_code=bool(options.get("trust_remote_code")))
+    return model.eval(), processor
+
+
+def _network(folder: Path, options: dict[str, Any]) -> Any:
+    return load_network(folder, AutoModelForImageTextToText, "policy", strict=True, **options)
+
+
+def _adapted(folder: Path, base: str | os.PathLike[str] | PreTrainedModel | None, options: dict[str, Any]) -> Any:
+    from peft import PeftModel
+
+    if base is None:
+        with foreign_errors(f"{str(folder / _ADAPTER_FILE)!r}"):
+            base = json.loads((folder / _ADAPTER_FILE).read_text(encoding="utf-8")).get("base_model_name_or_path")
+        if not base:
+            raise CheckpointError(f"adapter {str(folder)!r} does not name what it was trained on: give base=")
+    if not isinstance(base, PreTrainedModel):
+        base = _network(resolve_checkpoint(base, metric="policy"), options)
+    with foreign_errors(f"adapter {str(folder)!r}"):
+        model = PeftModel.from_pretrained(base, folder, is_trainable=True)
+    _load_adapter(model, folder)
+    return model
+
+
+def _load_adapter(model: Any, folder: Path) -> None:
+    """Loads the active adapter strictly; PEFT itself only warns of missing weights and ignores those left over."""
+    name = model.active_adapters[0]
+    own = folder / name  # PEFT saves adapters other than "default" in folders of their own
+    found = model.load_adapter(own if own.is_dir() else folder, name, is_trainable=True)
+    refuse_missing(f"adapter {str(folder)!r}", found.missing_keys)
+    refuse_left_over(f"adapter {str(folder)!r}", found.unexpected_keys)
+
+
+class ResumeWeights(TrainerCallback):
+    """Gives a trainer that resumes the weights of its checkpoint, and raises where they do not fit.
+
+    `Trainer.train(resume_from_checkpoint=...)` of transformers 5 expects the names that weights have in memory, but a
+    checkpoint holds the names used on the Hub. Where they differ, as in LLaVA and Qwen-VL, Trainer leaves these weights
+    out with no more than a logged warning, and a full fine-tune goes on with those it was started with. This callback
+    reads the weights as `from_pretrained` does. Adapters (LoRA), which Trainer loads correctly, are checked.
+
+    Within an epoch, the steps that follow are those of a training that never stopped. The order of rows in later epochs
+    is TRL's matter, and differs.
+
+    DeepSpeed and FSDP save and load the weights by themselves; nothing is done there.
+
+    Args:
+        checkpoint: the folder given as `resume_from_checkpoint`, if it is not in the trainer's `output_dir`.
+
+    Raises:
+        CheckpointError: when training begins, if the checkpoint is not the one that was resumed from, if weights are
+            missing or left over, or if the reference of the KL term would be the checkpoint itself.
+
+    Example:
+        >>> callback = ResumeWeights()  # GRPOTrainer(..., callbacks=[callback]).train(resume_from_checkpoint=True)
+    """
+
+    def __init__(self, checkpoint: str | os.PathLike[str] | None = None) -> None:
+        self.checkpoint = checkpoint
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:
+        if state.global_step == 0:
+            return  # a training from its beginning
+        if AcceleratorState().distributed_type in (DistributedType.DEEPSPEED, DistributedType.FSDP):
+            return
+        folder = Path(self.checkpoint or Path(args.output_dir) / f"checkpoint-{state.global_step}")
+        _check_resumed_from(folder, state)
+        adapters = getattr(model, "peft_config", None)
+        if getattr(args, "beta", 0.0):
+            _check_reference(folder, model, adapters)
+        if adapters:
+            _load_adapter(model, folder)
+        else:
+            # In float32 where the parameters have several dtypes: nothing is rounded on the way.
+            dtypes = {parameter.dtype for parameter in model.parameters()}
+            dtype = dtypes.pop() if len(dtypes) == 1 else torch.float32
+            saved = load_network(folder, type(model), "policy", dtype=dtype, strict=True)
+            model.load_state_dict(saved.state_dict())
+            logger.warning(
+                "all weights were now loaded from %s: Trainer's warnings of missing and unexpected keys are settled",
+                folder,
+            )
+
+
+def _check_resumed_from(folder: Path, state: Any) -> None:
+    file = folder / "trainer_state.json"
+    if not file.is_file() or TrainerState.load_from_json(str(file)).log_history != state.log_history:
+        raise CheckpointError(
+            f"the training goes on at step {state.global_step}, but not at {str(folder)!r}: give the folder that it "
+            "resumes from as ResumeWeights(checkpoint)"
+        )
+
+
+def _check_reference(folder: Path, model: Any, adapters: Any) -> None:
+    """Raises if TRL has taken the checkpoint for the policy before training."""
+    taken = "ref" in adapters and not (folder / "ref").is_dir() if adapters else _same(model.name_or_path, folder)
+    if taken:
+        raise CheckpointError(
+            f"the policy was loaded from {str(folder)!r} before the trainer was made, so that the reference of the KL "
+            "term (beta above 0) is that checkpoint: make the trainer with the policy of the first run instead"
+        )
+
+
+def _same(name: str, folder: Path) -> bool:
+    return bool(name) and Path(name).exists() and Path(name).samefile(folder)
