@@ -73,19 +73,15 @@ def choose_best(
     candidates: list[list[str]] = []
     rewards: list[list[float | None]] = []
     sampling = {"do_sample": True, "temperature": 1.0, "top_k": 0}  # from the whole vocabulary, as GRPO does
+    strategy = BestOfN(reward, n=n, processor=processor)
     step = max(1, _CAPTIONS_AT_A_TIME // n)
     for start in range(0, len(images), step):
         part = slice(start, start + step)
         inputs = prompt_inputs(processor, images[part])
-        strategy = BestOfN(
-            reward,
-            n=n,
-            processor=processor,
-            images=images[part],
-            references=None if references is None else references[part],
-        )
+        known = None if references is None else references[part]
+        batch = {"images": images[part], "references": known, "max_new_tokens": max_new_tokens, **sampling}
         with torch.inference_mode():
-            best = model.generate(**inputs, custom_generate=strategy, **sampling, max_new_tokens=max_new_tokens)
+            best = model.generate(**inputs, custom_generate=strategy, **batch)
         chosen += caption_texts(processor, inputs, best)
         assert strategy.last is not None  # it has just been called
         candidates += strategy.last.captions

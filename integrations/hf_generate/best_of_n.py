@@ -272,8 +272,8 @@ def _one_a_prompt(of_call: Any, of_strategy: Any, prompts: int, name: str) -> li
     if len(values) != prompts:
         raise ConfigError(
             f"BestOfN has {len(values)} {name} for a batch of {prompts} prompts; it needs one a prompt. Give those "
-            f"of a batch with its call, generate(..., {name}=...). Where a pipeline calls generate, give the strategy an "
-            f"iterator over those of all batches, {name}=iter(...), and a new one for every run"
+            f"of a batch with its call, generate(..., {name}=...). Where a pipeline calls generate, give the strategy "
+            f"an iterator over those of all batches, {name}=iter(...), and a new one for every run"
         )
     return list(values)
 
@@ -313,8 +313,7 @@ def _refuse_inputs_of_the_model(model: Any, **given: Any) -> None:
         if values is not None and name in inputs:
             raise ConfigError(
                 f"{type(model).__name__} has an input {name!r} of its own, which BestOfN would take from it: give "
-                f"those of the reward to BestOfN({name}=...), and wrap it in a function without that argument, "
-                "custom_generate=lambda model, input_ids, **kwargs: best(model, input_ids, **kwargs)"
+                f"those of the reward to BestOfN({name}=...). The model's own cannot be given to it beside BestOfN"
             )
 
 

@@ -59,7 +59,7 @@ def rates_captions(reward: Any) -> RatesCaptions:
     if callable(getattr(reward, "rewards", None)):
         for part in getattr(reward, "parts", ()):  # those of a WeightedReward
             rates_captions(part)
-        return reward  # type: ignore[no-any-return]
+        return reward
     if isinstance(reward, str) or (hasattr(reward, "spec") and hasattr(reward, "score")):
         from reward.functions.metric_reward import MetricReward  # on use, as it imports this module's neighbours
 

@@ -119,7 +119,7 @@ class WeightedReward:
                 return f"{part_name}: {reason}"
         return None
 
-    def _table(self, given: list[Sequence[float | None]], count: int) -> np.ndarray:
+    def _table(self, given: Sequence[Sequence[float | None]], count: int) -> np.ndarray:
         """Rewards (N, parts), NaN for None."""
         for part_name, rewards in zip(self.part_names, given, strict=True):
             if len(rewards) != count:
