@@ -15,6 +15,7 @@ from transformers.cache_utils import Cache, EncoderDecoderCache, StaticCache
 from transformers.generation.utils import GenerateDecoderOnlyOutput, GenerateEncoderDecoderOutput
 
 from integrations.hf_generate.private_names import (
+    copied_inputs,
     expanded_inputs,
     pad_token,
     processes_step_together,
@@ -177,7 +178,8 @@ class BestOfN:
             generation_config.return_dict_in_generate = False
         outputs = []
         for place, times in enumerate(parts):
-            rows, kwargs = expanded_inputs(model, input_ids, model_kwargs, times)
+            kwargs = copied_inputs(model_kwargs) if place < len(parts) - 1 else model_kwargs
+            rows, kwargs = expanded_inputs(model, input_ids, kwargs, times)
             processors = LogitsProcessorList([processor_for_rows(processor, times) for processor in logits_processor])
             if self.include_greedy and place == 0:
                 processors.append(_GreedyRows(times * k))

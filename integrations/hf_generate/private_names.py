@@ -37,6 +37,7 @@ from transformers.generation.logits_process import (
 from transformers.utils import ModelOutput
 
 __all__ = [
+    "copied_inputs",
     "expanded_inputs",
     "pad_token",
     "processes_step_together",
@@ -50,23 +51,25 @@ __all__ = [
 def expanded_inputs(
     model: Any, input_ids: torch.Tensor, model_kwargs: dict[str, Any], times: int
 ) -> tuple[torch.Tensor, dict[str, Any]]:
-    """Inputs with `times` rows for each one, side by side, and a cache of their own; those given are not changed."""
-    own = {name: _own(value) for name, value in model_kwargs.items()}
+    """Inputs with `times` rows for each one, side by side. What is given is changed; see `copied_inputs`."""
     expanded: tuple[torch.Tensor, dict[str, Any]] = model._expand_inputs_for_generation(
-        expand_size=times, is_encoder_decoder=model.config.is_encoder_decoder, input_ids=input_ids, **own
+        expand_size=times, is_encoder_decoder=model.config.is_encoder_decoder, input_ids=input_ids, **model_kwargs
     )
     return expanded
 
 
-def _own(value: Any) -> Any:
-    """The same tensors in new containers, since expanding and sampling put other tensors into those they are given."""
+def copied_inputs(model_kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The same tensors in new containers, and the same empty cache anew: expanding and sampling change both."""
+    return {name: _copied(value) for name, value in model_kwargs.items()}
+
+
+def _copied(value: Any) -> Any:
     if isinstance(value, Cache):
-        return copy.deepcopy(value)  # it is empty
+        stream = getattr(value, "prefetch_stream", None)  # of an offloaded cache: it has no copy, and needs none
+        return copy.deepcopy(value, {id(stream): stream})
     if isinstance(value, ModelOutput):
-        return type(value)(**{name: _own(item) for name, item in value.items()})
-    if isinstance(value, dict):
-        return {name: _own(item) for name, item in value.items()}
-    return value
+        return type(value)(**{name: _copied(item) for name, item in value.items()})
+    return copied_inputs(value) if isinstance(value, dict) else value
 
 
 def sample(model: Any, input_ids: torch.Tensor, **arguments: Any) -> Any:

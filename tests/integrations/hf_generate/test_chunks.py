@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 
 import pytest
 import torch
-from transformers import LogitsProcessor, LogitsProcessorList
+from transformers import DynamicCache, LogitsProcessor, LogitsProcessorList
 
 from integrations.hf_generate import BestOfN, best_of_n
 from reward.decoding.selection import rank
@@ -73,6 +74,15 @@ def test_processors_that_remember_start_anew_in_every_part():
     options = {"top_k": 1, "guidance_scale": 1.5}
     _, _, strategy = run("llava", 5, **options)
     _, _, again = run("llava", 5, chunk=4, **options)
+    assert again.last == strategy.last
+
+
+def test_every_part_has_a_cache_of_its_own():
+    model, _, _, _ = captioner("llava")
+    _, _, strategy = run("llava", 5, top_k=1)
+    cache = DynamicCache(config=model.config.get_text_config())
+    cache.prefetch_stream = threading.Lock()  # as a stream of CUDA, it cannot be copied
+    _, _, again = run("llava", 5, chunk=4, top_k=1, past_key_values=cache)
     assert again.last == strategy.last
 
 
