@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import functools
+import inspect
 import math
 from functools import lru_cache
 from io import BytesIO
@@ -372,14 +374,10 @@ def test_blip_takes_images_with_its_call():
 
 def test_an_input_of_the_model_is_not_taken_from_it(monkeypatch):
     model, processor, inputs, _ = captioner("llava")
-    forward = model.forward
-
-    def own_forward(
-        input_ids=None, attention_mask=None, position_ids=None, pixel_values=None, references=None, **kwargs
-    ):
-        given = {"attention_mask": attention_mask, "position_ids": position_ids, "pixel_values": pixel_values}
-        return forward(input_ids=input_ids, **given, **kwargs)
-
+    own_forward = functools.partial(model.forward)
+    *known, others = inspect.signature(model.forward).parameters.values()
+    own = inspect.Parameter("references", inspect.Parameter.KEYWORD_ONLY, default=None)
+    own_forward.__signature__ = inspect.Signature([*known, own, others])
     monkeypatch.setattr(model, "forward", own_forward)
     best = BestOfN(reward := Letters(), 2, processor)
     options = {"custom_generate": best, "images": IMAGES, "max_new_tokens": 2}
