@@ -205,7 +205,7 @@ def test_nothing_is_chosen_where_nothing_was_scored():
     reward = MetricReward(ToyScorer(), name="toy")
     model, processor, inputs, _ = captioner("llava")
     strategy = BestOfN(reward, 3, processor)
-    reason = "image 0 .* The first, '.*': metric 'toy' needs an image and the row has none"
+    reason = "image 0 .* The first, '.*': metric 'toy' needs an image"
     with pytest.raises(InvalidSampleError, match=reason):
         model.generate(**inputs, custom_generate=strategy, max_new_tokens=6)
     assert [len(captions) for captions in strategy.last.captions] == [3, 3]  # sampling was not in vain
