@@ -1,10 +1,13 @@
-"""Every way an image arrives (path, bytes, file, PIL image, `datasets` dict) to one RGB image, and its content hash."""
+"""Every way an image arrives (path, bytes, file, PIL image, array, `datasets` dict) to one RGB image, and its hash."""
 
 from __future__ import annotations
 
 import hashlib
 import os
+import re
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,10 +24,16 @@ __all__ = ["image_key", "load_image"]
 # Photographs and drawings only: some of Pillow's other decoders start programs (EPS runs Ghostscript) or guess.
 _FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "BMP", "TIFF", "PPM", "JPEG2000", "AVIF")
 _EXIF_ORIENTATION = 0x0112
+_CHANNELS = (1, 3, 4)  # grey, RGB, RGB with transparency
+_MAX_PIXELS = 64_000_000
+_MAX_BYTES_A_PIXEL = 16  # four channels of 32 bits, not compressed
+_LARGE_FILE = 2**26  # its head is looked at before it is read
+# "s3://bucket/a.png"; a pathlib.Path makes one slash of two. A single letter is a drive of Windows.
+_ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+:/|data:", re.IGNORECASE)
 
 
 def load_image(
-    image: ImageLike, *, root: str | os.PathLike[str] | None = None, max_pixels: int = 64_000_000
+    image: ImageLike, *, root: str | os.PathLike[str] | None = None, max_pixels: int = _MAX_PIXELS
 ) -> Image.Image:
     """Reads an image as 8-bit RGB, the way a viewer would show it on white paper.
 
@@ -34,8 +43,17 @@ def load_image(
     given back itself, not copied.
 
     Args:
-        image: path, encoded bytes, seekable binary file, PIL image, or the undecoded dict of a `datasets.Image`
-            column (`{"bytes": ..., "path": ...}`; bytes are used where there are any).
+        image: one of these, or a list or tuple that holds one of them:
+
+            - path, encoded bytes, or seekable binary file. A file has at most 16 bytes for each of `max_pixels`
+              pixels, at least 64 MiB;
+            - PIL image;
+            - undecoded dict of a `datasets.Image` column (`{"bytes": ..., "path": ...}`; bytes are used where there
+              are any);
+            - numpy array, torch tensor, or other array of shape (H, W), (H, W, C) or (C, H, W) with C of 1 (grey), 3
+              (RGB) or 4 (RGB and transparency), as uint8, or as floats in [0, 1], which are rounded to 256 levels.
+              Refused are batches, other types of integers, other ranges (such as the normalised pixels that an image
+              processor gives), and small images such as (3, 8, 3), where both ends could be the channels.
         root: folder that relative paths start from; None is the current folder.
         max_pixels: width times height that is still decoded. The header is checked before any pixel is decoded.
 
@@ -43,7 +61,8 @@ def load_image(
         PIL image of mode RGB.
 
     Raises:
-        ImageError: missing or unreadable file, broken or unknown bytes, too many pixels, or an unsupported type.
+        ImageError: missing or unreadable file, an address (nothing is downloaded), broken or unknown bytes, too many
+            pixels, several images, or an unsupported type, shape or range.
 
     Example:
         >>> from PIL import Image
@@ -52,28 +71,20 @@ def load_image(
     """
     from PIL import Image
 
+    image = _single(image)
     if isinstance(image, Image.Image):
         return _rgb(image, max_pixels, f"PIL image of mode {image.mode}")
-    data, name = _encoded_bytes(image, root)
-    try:
-        with Image.open(BytesIO(data), formats=_FORMATS) as opened:
-            return _rgb(opened, max_pixels, name)
-    except Image.UnidentifiedImageError:
-        raise ImageError(f"{name} is not an image of a supported format ({', '.join(_FORMATS)})") from None
-    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
-        raise ImageError(f"{name} has too many pixels: {error}") from None
-    except ImageError:
-        raise
-    except Exception as error:  # broken headers make Pillow's decoders raise nearly any exception
-        raise ImageError(f"{name} cannot be decoded: {error}") from error
+    data, name = _encoded_bytes(image, root, max_pixels)
+    with _opened(BytesIO(data), name) as opened:
+        return _rgb(opened, max_pixels, name)
 
 
 def image_key(image: ImageLike, *, root: str | os.PathLike[str] | None = None) -> str:
     """Content hash of an image: equal content gives an equal key, whatever object carries it.
 
     Encoded images (path, bytes, file, dict) are hashed as they are, without decoding, so that a path and the bytes
-    of its file share a key. PIL images are hashed by their size and the RGB pixels that `load_image` gives, so that
-    equal pixels share a key. An encoded image and its decoded PIL image have different keys.
+    of its file share a key. PIL images and arrays are hashed by their size and the RGB pixels that `load_image` gives,
+    so that equal pixels share a key. An encoded image and its decoded PIL image have different keys.
 
     Args:
         image: as for `load_image`.
@@ -93,78 +104,197 @@ def image_key(image: ImageLike, *, root: str | os.PathLike[str] | None = None) -
     """
     from PIL import Image
 
+    image = _single(image)
     if isinstance(image, Image.Image):
         pixels = load_image(image)
         digest = hashlib.sha256(f"pixels {pixels.width}x{pixels.height} ".encode())
         digest.update(pixels.tobytes())
     else:
         digest = hashlib.sha256(b"encoded ")
-        digest.update(_encoded_bytes(image, root)[0])
+        digest.update(_encoded_bytes(image, root, _MAX_PIXELS)[0])
     return digest.hexdigest()
 
 
-def _encoded_bytes(image: Any, root: str | os.PathLike[str] | None) -> tuple[bytes, str]:
+def _single(image: Any) -> Any:
+    """The image in a list of one, an array as a PIL image, anything else as it is."""
+    from PIL import Image
+
+    if isinstance(image, (list, tuple)):
+        if len(image) != 1:
+            raise ImageError(
+                f"a {type(image).__name__} of {len(image)} where one image belongs: give the image that the caption "
+                "describes (and rows of pixels as a numpy array of uint8)"
+            )
+        image = image[0]
+    # strings and bytes of numpy are arrays as well
+    if isinstance(image, (Image.Image, str, bytes)) or not hasattr(type(image), "__array__"):
+        return image
+    return _from_array(image)
+
+
+def _from_array(array: Any) -> Image.Image:
+    """An array of pixels as a PIL image; see `load_image` for shapes and ranges."""
+    import numpy as np
+    from PIL import Image
+
+    try:
+        if hasattr(array, "detach"):  # a torch tensor: perhaps with gradients, on another device, or in bfloat16
+            array = array.detach().cpu()
+            array = array.float() if array.is_floating_point() else array
+        pixels = np.asarray(array)
+    except Exception as error:  # tensors without content, and whatever else calls itself an array
+        raise ImageError(f"image of type {type(array).__name__} cannot be read as an array: {error}") from error
+    name = f"image array of shape {pixels.shape} and type {pixels.dtype}"
+    if pixels.ndim > 3:
+        raise ImageError(f"{name} is a batch: give one image of it, such as batch[0]")
+    if pixels.size == 0:
+        raise ImageError(f"{name} has no pixels")
+    if pixels.ndim == 3:
+        first, last = pixels.shape[0] in _CHANNELS, pixels.shape[2] in _CHANNELS
+        if first and last:
+            raise ImageError(f"{name} could have its channels first or last: give a PIL image, Image.fromarray(array)")
+        pixels = np.moveaxis(pixels, 0, 2) if first else pixels
+    if pixels.ndim < 2 or (pixels.ndim == 3 and pixels.shape[2] not in _CHANNELS):
+        raise ImageError(f"{name} is no image: its shape must be (H, W), (H, W, 3) or (3, H, W)")
+    if np.issubdtype(pixels.dtype, np.floating):
+        levels = np.rint(pixels.astype(np.float32) * 255)
+        if not (levels.min() >= 0 and levels.max() <= 255):
+            raise ImageError(
+                f"{name} has values from {pixels.min():.4g} to {pixels.max():.4g}: floats must lie in [0, 1]. Undo a "
+                "normalisation of pixels, or give levels of 0 to 255 as uint8"
+            )
+        pixels = levels.astype(np.uint8)
+    if pixels.dtype != np.uint8:
+        raise ImageError(f"{name} is no image: the type must be uint8, or float with values in [0, 1]")
+    return Image.fromarray(np.ascontiguousarray(pixels[:, :, 0] if pixels.shape[2:] == (1,) else pixels))
+
+
+def _encoded_bytes(image: Any, root: str | os.PathLike[str] | None, max_pixels: int) -> tuple[bytes, str]:
     """The encoded bytes of an image that is not a PIL image, and a name for messages."""
     if isinstance(image, dict):
-        if image.get("bytes") is not None:
-            return _encoded_bytes(image["bytes"], root)
-        if image.get("path") is not None:
-            return _encoded_bytes(image["path"], root)
+        for key in ("bytes", "path"):
+            if image.get(key) is not None:
+                return _encoded_bytes(image[key], root, max_pixels)
         raise ImageError(f"image dict needs 'bytes' or 'path', got keys {sorted(map(str, image))} without a value")
     if isinstance(image, (bytes, bytearray, memoryview)):
         data, name = bytes(image), "image bytes"
     elif isinstance(image, (str, os.PathLike)):
-        if os.fsdecode(image).startswith(("http://", "https://")):
-            raise ImageError(f"image {image!r} is a web address; nothing is downloaded here, give a file or its bytes")
         path = os.path.abspath(Path(root or "") / os.fsdecode(image))
-        data, name = _file_bytes(path), f"image file {path!r:.300}"
+        name = f"image file {path!r:.300}"
+        data = _file_bytes(os.fsdecode(image), path, name, max_pixels)
     elif hasattr(image, "read"):
-        data, name = _stream_bytes(image), f"image in {type(image).__name__}"
+        name = f"image in {type(image).__name__}"
+        data = _stream_bytes(image, name, max_pixels)
     else:
         raise ImageError(
-            f"image must be a path, bytes, a binary file, a PIL image or a datasets dict, got {type(image).__name__}"
+            "image must be a path, bytes, a binary file, a PIL image, an array of pixels or a datasets dict, "
+            f"got {type(image).__name__}"
         )
     if not data:
         raise ImageError(f"{name} is empty")
     return data, name
 
 
-def _file_bytes(path: str) -> bytes:
+def _file_bytes(given: str, path: str, name: str, max_pixels: int) -> bytes:
     try:
-        if not stat.S_ISREG(os.stat(path).st_mode):  # a folder; a pipe or a device could be read for ever
+        if not stat.S_ISREG(os.stat(path).st_mode):  # a folder; opening a pipe could wait for ever
             raise ImageError(f"image path {path!r} is not a regular file")
-        return Path(path).read_bytes()
-    except FileNotFoundError:
-        raise ImageError(f"image file {path!r} does not exist") from None
+        file = open(path, "rb")  # noqa: SIM115  # closed below, out of reach of this handler
     except (OSError, ValueError) as error:
         if isinstance(error, ImageError):
             raise
-        raise ImageError(f"image file {path!r:.300} cannot be read: {error}") from error  # ValueError: a null byte
+        if _ADDRESS.match(given):
+            raise ImageError(_address_message(given)) from None
+        if isinstance(error, FileNotFoundError):
+            raise ImageError(f"{name} does not exist") from None
+        raise ImageError(f"{name} cannot be read: {error}") from error  # ValueError: a null byte
+    with file:
+        return _stream_bytes(file, name, max_pixels)
 
 
-def _stream_bytes(stream: Any) -> bytes:
+def _address_message(address: str) -> str:
+    ways = {
+        "file": "give the path alone, without 'file://'",
+        "data": "give the bytes, base64.b64decode of what follows the comma",
+    }
+    way = ways.get(address.partition(":")[0].lower(), "download the file first, and give its path or its bytes")
+    return f"image {address!r:.120} is an address and nothing is downloaded here: {way}"
+
+
+def _stream_bytes(stream: Any, name: str, max_pixels: int) -> bytes:
     """Reads a file from its beginning, and puts it back where it stood."""
     try:
+        _check_regular(stream, name)
         position = stream.tell()
-        stream.seek(0)
-        data = stream.read()
-        stream.seek(position)
+        try:
+            data = _whole(stream, name, max_pixels)
+        finally:
+            stream.seek(position)
     except (AttributeError, OSError, ValueError) as error:  # a pipe, a closed file, an object without seek
-        raise ImageError(f"image in {type(stream).__name__} cannot be read: {error}; give its bytes") from error
+        if isinstance(error, ImageError):
+            raise
+        raise ImageError(f"{name} cannot be read: {error}; give its bytes") from error
     if not isinstance(data, bytes):
-        raise ImageError(f"image in {type(stream).__name__} gives {type(data).__name__}, not bytes; open it with 'rb'")
+        raise ImageError(f"{name} gives {type(data).__name__}, not bytes; open it with 'rb'")
     return data
+
+
+def _check_regular(stream: Any, name: str) -> None:
+    try:
+        mode = os.fstat(stream.fileno()).st_mode
+    except (AttributeError, OSError, ValueError):
+        return  # held in memory, or inside an archive
+    if not stat.S_ISREG(mode):
+        raise ImageError(f"{name} is a pipe or a device, not a regular file: it could be read for ever; give its bytes")
+
+
+def _whole(stream: Any, name: str, max_pixels: int) -> Any:
+    """What a file holds. A large one must begin as an image, so that a film or a checkpoint is not read into memory."""
+    limit = max(_MAX_BYTES_A_PIXEL * max_pixels, _LARGE_FILE)
+    stream.seek(0, os.SEEK_END)
+    size = stream.tell()
+    stream.seek(0)
+    if size > _LARGE_FILE:
+        with _opened(stream, name) as image:
+            _check_size(image, max_pixels, name)
+        stream.seek(0)
+    data = stream.read(limit + 1) if size <= limit else b""
+    if max(size, len(data)) > limit:
+        raise ImageError(f"{name} has {size} bytes, over the limit of {limit}, which is 16 for each of max_pixels")
+    return data
+
+
+@contextmanager
+def _opened(file: Any, name: str) -> Iterator[Image.Image]:
+    """An encoded image of which only the header has been decoded."""
+    from PIL import Image
+
+    try:
+        with Image.open(file, formats=_FORMATS) as opened:
+            yield opened
+    except Image.UnidentifiedImageError:
+        raise ImageError(f"{name} is not an image of a supported format ({', '.join(_FORMATS)})") from None
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+        raise ImageError(f"{name} has too many pixels: {error}") from None
+    except ImageError:
+        raise
+    except Exception as error:  # broken headers make Pillow's decoders raise nearly any exception
+        raise ImageError(f"{name} cannot be decoded: {error}") from error
+
+
+def _check_size(image: Image.Image, max_pixels: int, name: str) -> None:
+    width, height = image.size
+    if width * height == 0:
+        raise ImageError(f"{name} has no pixels: its size is {width} x {height}")
+    if width * height > max_pixels:
+        raise ImageError(f"{name} has too many pixels: {width} x {height} is over the limit of {max_pixels}")
 
 
 def _rgb(image: Image.Image, max_pixels: int, name: str) -> Image.Image:
     """An opened, perhaps not yet decoded, PIL image as 8-bit RGB."""
     from PIL import ImageOps
 
-    width, height = image.size
-    if width * height == 0:
-        raise ImageError(f"{name} has no pixels: its size is {width} x {height}")
-    if width * height > max_pixels:
-        raise ImageError(f"{name} has too many pixels: {width} x {height} is over the limit of {max_pixels}")
+    _check_size(image, max_pixels, name)
     try:
         image.load()
         if image.getexif().get(_EXIF_ORIENTATION, 1) != 1:

@@ -13,6 +13,8 @@ from typing import IO, TYPE_CHECKING, Any, TypeAlias
 from reward.errors import InvalidSampleError
 
 if TYPE_CHECKING:
+    import numpy as np
+    import torch
     from PIL import Image
 
 __all__ = [
@@ -26,8 +28,11 @@ __all__ = [
     "is_wordless",
 ]
 
-# A path, encoded bytes, an open binary file, a PIL image, or the dict a `datasets.Image` column gives undecoded.
-ImageLike: TypeAlias = "str | os.PathLike[str] | bytes | IO[bytes] | Image.Image | dict[str, Any]"
+# A path, encoded bytes, an open binary file, a PIL image, an array of pixels (numpy, torch), the dict that a
+# `datasets.Image` column gives undecoded, or a list of one of these; see `reward.images.load_image`.
+ImageLike: TypeAlias = (
+    "str | os.PathLike[str] | bytes | IO[bytes] | Image.Image | np.ndarray | torch.Tensor | dict[str, Any] | list[Any]"
+)
 
 # Characters that show nothing, though their category says letter, mark or symbol: what Unicode 16 calls
 # Default_Ignorable_Code_Point (a property that `unicodedata` lacks), and the blank Braille pattern.

@@ -1,7 +1,8 @@
-"""Tiny real captioners with random weights, built from configs: LLaVA, Qwen2-VL, a ViT encoder with a BERT decoder."""
+"""Tiny real captioners with random weights, built from configs: LLaVA, Qwen2-VL, BLIP, a ViT with a BERT decoder."""
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import torch
@@ -9,6 +10,8 @@ from PIL import Image
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import (
     BertConfig,
+    BlipConfig,
+    BlipForConditionalGeneration,
     CLIPImageProcessor,
     CLIPVisionConfig,
     GenerationConfig,
@@ -207,12 +210,14 @@ def qwen2_vl_inputs(tokens: PreTrainedTokenizerFast, sides: list[list[int]]) -> 
     flat = [side for row in sides for side in row]
     patches = sum((2 * side) ** 2 for side in flat)
     is_image = encoded["input_ids"] == tokens.convert_tokens_to_ids("<|image_pad|>")
-    return {
+    inputs = {
         **encoded,
         "pixel_values": torch.randn(patches, 3 * 1 * 4 * 4, generator=generator),
         "image_grid_thw": torch.tensor([[1, 2 * side, 2 * side] for side in flat]),
         "mm_token_type_ids": is_image.int(),
     }
+    known = inspect.signature(Qwen2VLForConditionalGeneration.forward).parameters  # transformers 5.0 has no types
+    return {name: value for name, value in inputs.items() if name in known}
 
 
 def vit_bert() -> tuple[VisionEncoderDecoderModel, PreTrainedTokenizerFast]:
@@ -223,3 +228,20 @@ def vit_bert() -> tuple[VisionEncoderDecoderModel, PreTrainedTokenizerFast]:
     )
     config.pad_token_id, config.decoder_start_token_id = tokens.pad_token_id, tokens.bos_token_id
     return _ready(VisionEncoderDecoderModel(config=config), tokens), tokens
+
+
+def blip() -> tuple[BlipForConditionalGeneration, torch.Tensor]:
+    """A model that writes the words of `tokenizer()`, and pixels for two images."""
+    tokens = tokenizer()
+    small = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    ids = {
+        "bos_token_id": tokens.bos_token_id,
+        "eos_token_id": tokens.eos_token_id,
+        "sep_token_id": tokens.eos_token_id,
+    }
+    text = {**small, **ids, "vocab_size": len(tokens), "pad_token_id": tokens.pad_token_id, "encoder_hidden_size": 16}
+    model = BlipForConditionalGeneration(
+        BlipConfig(text_config=text, vision_config={**small, "image_size": 32, "patch_size": 16}, projection_dim=16)
+    )
+    pixels = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    return _ready(model, tokens), pixels

@@ -14,8 +14,9 @@ from transformers import PreTrainedModel, set_seed
 from integrations.demo.captioner import MAX_NEW_TOKENS, caption_texts, prompt_inputs, write_captions
 from integrations.demo.quality import compare_systems, judge_captions, mean_quality
 from integrations.hf_generate import BestOfN
-from reward.decoding.candidates import RatesCaptions, rate_candidates
+from reward.decoding.candidates import rate_candidates
 from reward.decoding.selection import rank
+from reward.functions.rating import RatesCaptions
 from reward.metaeval import Interval, bootstrap_weights
 from reward.scenes import Scene
 
@@ -72,19 +73,15 @@ def choose_best(
     candidates: list[list[str]] = []
     rewards: list[list[float | None]] = []
     sampling = {"do_sample": True, "temperature": 1.0, "top_k": 0}  # from the whole vocabulary, as GRPO does
+    strategy = BestOfN(reward, n=n, processor=processor)
     step = max(1, _CAPTIONS_AT_A_TIME // n)
     for start in range(0, len(images), step):
         part = slice(start, start + step)
         inputs = prompt_inputs(processor, images[part])
-        strategy = BestOfN(
-            reward,
-            n=n,
-            processor=processor,
-            images=images[part],
-            references=None if references is None else references[part],
-        )
+        known = None if references is None else references[part]
+        batch = {"images": images[part], "references": known, "max_new_tokens": max_new_tokens, **sampling}
         with torch.inference_mode():
-            best = model.generate(**inputs, custom_generate=strategy, **sampling, max_new_tokens=max_new_tokens)
+            best = model.generate(**inputs, custom_generate=strategy, **batch)
         chosen += caption_texts(processor, inputs, best)
         assert strategy.last is not None  # it has just been called
         candidates += strategy.last.captions

@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
+import numpy as np
 import torch
 from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
 from transformers.cache_utils import Cache, EncoderDecoderCache, StaticCache
-from transformers.generation.logits_process import PrefixConstrainedLogitsProcessor, RepetitionPenaltyLogitsProcessor
 from transformers.generation.utils import GenerateDecoderOnlyOutput, GenerateEncoderDecoderOutput
-from transformers.integrations.deepspeed import is_deepspeed_zero3_enabled
-from transformers.integrations.fsdp import is_fsdp_managed_module
 
-from reward.decoding.candidates import RatesCaptions, rate_candidates
+from integrations.hf_generate.private_names import (
+    copied_inputs,
+    expanded_inputs,
+    pad_token,
+    processes_step_together,
+    processor_for_rows,
+    sample,
+    warpers,
+    withheld_arguments,
+)
+from reward.decoding.candidates import rate_candidates
 from reward.decoding.selection import best_of_groups
-from reward.samples import ImageLike
+from reward.errors import ConfigError
+from reward.functions.rating import RatesCaptions, rates_captions
+from reward.samples import ImageLike, checked_references
 
 __all__ = ["BestOfN", "BestOfNDecoderOnlyOutput", "BestOfNEncoderDecoderOutput", "RatedCandidates"]
 
@@ -58,54 +70,81 @@ class BestOfN:
     generation config, whether or not `do_sample` is set. `num_return_sequences=k` returns the k best of the n, prompt
     by prompt, best first (transformers wants `do_sample=True` with it). With `return_dict_in_generate` the output holds
     the chosen rows and `reward_scores`. Captions that come up twice are scored once; empty ones, and those that cannot
-    be scored, lose to all others. Afterwards `last` holds all candidates with their rewards.
+    be scored, lose to all others. If no caption of an image can be scored, there is nothing to choose by, and the call
+    raises; if all are empty, the first is returned. Afterwards `last` holds all candidates with their rewards.
 
-    Not possible: beams, a static or filled cache, and what `generate` withholds from callables: a streamer,
-    `stop_strings` and an assistant model. If k does not divide n, up to k - 1 samples a prompt are drawn in vain. Uses
-    the private `_sample` and `_expand_inputs_for_generation` of transformers 5.
+    The images are handed over for the reward, since `generate` gives a strategy encoded images only. With the call, one
+    strategy serves a whole data set:
+
+        best = BestOfN(VelaReward(), n=16, processor=processor)
+        for batch in batches:
+            model.generate(**processor(...), custom_generate=best, images=batch["image"])
+
+    A pipeline calls `generate` itself, one batch after the other, and has no place for images of a call. There an
+    iterator gives each call the next ones:
+
+        best = BestOfN(VelaReward(), n=16, processor=processor, images=iter(images))
+        pipe(chats, batch_size=4, generate_kwargs={"custom_generate": best})
+
+    Not possible: beams, a streamer, an assistant model, a static or filled cache, and `stop_strings`, which `generate`
+    refuses with a strategy; `cache_implementation="paged"` makes `generate` pass over every strategy. If k does not
+    divide n, up to k - 1 samples a prompt are drawn in vain. Needs transformers 5, see `private_names.py`.
 
     Args:
-        reward: such as `VelaReward()`; anything with `rewards(samples)`.
+        reward: such as `VelaReward()`; anything with `rewards(samples)`; a metric's name or a scorer; or a reward
+            function with a trainer's call. See `reward.functions.rating.rates_captions`.
         n: candidates an image, the greedy one included.
         processor: processor or tokenizer that decodes the captions.
-        images: one image a prompt of the batch. They are handed over here since `generate` gives a strategy encoded
-            images only. None for rewards that need none.
-        references: a list of reference captions a prompt, or None.
+        images: one image a prompt of the batch, or an iterator over those of all batches. None for rewards that need
+            none, and where the images come with the call.
+        references: the same of lists of reference captions; None for a prompt without.
         include_greedy: makes the greedy caption the first candidate. Its `scores`, if the output holds them, are those
             of a token that was certain; its `logits` are the model's.
+        chunk: at most so many rows are decoded at once, for models whose n captions a prompt do not fit into memory.
+            There must be room for one row of each prompt, k with `num_return_sequences=k`. The candidates are as many
+            and as likely as without, but not the same, as random numbers are drawn in another order. An output object
+            then holds `sequences` and `reward_scores` only. `max_time` counts for all parts together.
 
     Raises:
-        ValueError: n < 1; in the call, whatever is not possible.
+        ConfigError: a value is of the wrong type or range; in the call, whatever is not possible.
+        InvalidSampleError: in the call, no caption of an image got a reward. `last` then holds the captions.
 
     Example:
-        >>> strategy = BestOfN(reward=None, n=4, processor=None)
-        >>> strategy
-        BestOfN(n=4, include_greedy=False)
+        >>> from transformers import PreTrainedTokenizerFast
+        >>> from tokenizers import Tokenizer, models
+        >>> tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordLevel({})))
+        >>> BestOfN("length", n=4, processor=tokenizer)
+        BestOfN(n=4, include_greedy=False, chunk=None)
     """
 
     def __init__(
         self,
-        reward: RatesCaptions,
+        reward: RatesCaptions | Any,
         n: int,
         processor: Any,
-        images: Sequence[ImageLike | None] | None = None,
-        references: Sequence[Sequence[str] | None] | None = None,
+        images: Iterable[ImageLike | None] | None = None,
+        references: Iterable[Sequence[str] | None] | None = None,
         include_greedy: bool = False,
+        chunk: int | None = None,
     ) -> None:
-        if n < 1:
-            raise ValueError(f"n must be at least 1, got {n}")
-        self.reward = reward
-        self.n = n
+        self.n = _count(n, "n")
+        self.chunk = None if chunk is None else _count(chunk, "chunk")
+        if not hasattr(processor, "batch_decode"):
+            raise ConfigError(
+                f"processor must be able to batch_decode, as processors and tokenizers are: {processor!r:.80}"
+            )
+        self.reward = rates_captions(reward)
         self.processor = processor
-        self.images = images
-        self.references = references
+        self.images = _several(images, "images")
+        self.references = _several(references, "references")
         self.include_greedy = include_greedy
         self.last: RatedCandidates | None = None
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}(n={self.n}, include_greedy={self.include_greedy})"
+        return f"{type(self).__name__}(n={self.n}, include_greedy={self.include_greedy}, chunk={self.chunk})"
 
-    # The names here are those of GenerationMixin._sample: any other name would take that argument away from the model.
+    # `generate` takes what is named here, and not in GenerationMixin._sample, from its own arguments: images and
+    # references. No model of transformers has an input of that name; one that has is refused.
     def __call__(
         self,
         model: Any,
@@ -113,57 +152,87 @@ class BestOfN:
         logits_processor: LogitsProcessorList,
         stopping_criteria: Any,
         generation_config: GenerationConfig,
+        images: Iterable[ImageLike | None] | None = None,
+        references: Iterable[Sequence[str] | None] | None = None,
         **model_kwargs: Any,
     ) -> torch.Tensor | BestOfNDecoderOnlyOutput | BestOfNEncoderDecoderOutput:
-        """Called by `generate`; returns the chosen sequences (B * k, length), or the output object that holds them."""
+        """Called by `generate`; returns the chosen sequences (B * k, length), or the output object that holds them.
+
+        `images` and `references` take the place of those given to the strategy.
+        """
         k = generation_config.num_return_sequences
         _refuse_impossible(generation_config, model_kwargs, self.n)
+        _refuse_inputs_of_the_model(model, images=images, references=references)
         prompts = len(input_ids) // k  # generate has made k rows of each prompt, side by side
-        images = _one_a_prompt(self.images, prompts, "images")
-        references = _one_a_prompt(self.references, prompts, "references")
+        parts = self._parts(model, generation_config, len(input_ids), -(-self.n // k))
+        own_images = _one_a_prompt(images, self.images, prompts, "images")
+        own_references = [
+            checked_references(item) for item in _one_a_prompt(references, self.references, prompts, "references")
+        ]
 
-        more = -(-self.n // k)
-        input_ids, model_kwargs = model._expand_inputs_for_generation(
-            expand_size=more, is_encoder_decoder=model.config.is_encoder_decoder, input_ids=input_ids, **model_kwargs
-        )
-        per_prompt = more * k
-        processors = self._processors(model, generation_config, logits_processor, more, per_prompt)
-        output = model._sample(
-            input_ids,
-            logits_processor=processors,
-            stopping_criteria=stopping_criteria,
-            generation_config=generation_config,
-            synced_gpus=_synced_gpus(model),
-            **model_kwargs,
-        )
+        if self.n > 1 and not generation_config.do_sample:
+            generation_config.do_sample = True  # generate has made this config for this call
+            logits_processor = LogitsProcessorList([*logits_processor, *warpers(model, generation_config)])
+        as_object = generation_config.return_dict_in_generate
+        if len(parts) > 1:
+            generation_config.return_dict_in_generate = False
+        outputs = []
+        for place, times in enumerate(parts):
+            kwargs = copied_inputs(model_kwargs) if place < len(parts) - 1 else model_kwargs
+            rows, kwargs = expanded_inputs(model, input_ids, kwargs, times)
+            processors = LogitsProcessorList([processor_for_rows(processor, times) for processor in logits_processor])
+            if self.include_greedy and place == 0:
+                processors.append(_GreedyRows(times * k))
+            outputs.append(
+                sample(
+                    model,
+                    rows,
+                    logits_processor=processors,
+                    stopping_criteria=stopping_criteria,
+                    generation_config=generation_config,
+                    synced_gpus=processes_step_together(model),
+                    **kwargs,
+                )
+            )
+        output = outputs[0] if len(outputs) == 1 else _joined(outputs, prompts, pad_token(generation_config))
 
         sequences = output if isinstance(output, torch.Tensor) else output.sequences
+        per_prompt = len(sequences) // prompts
         texts = self.processor.batch_decode(sequences[:, input_ids.shape[1] :], skip_special_tokens=True)
         captions = [
             [text.strip() for text in texts[start : start + self.n]] for start in range(0, len(texts), per_prompt)
         ]
-        rewards = rate_candidates(captions, images, references, self.reward)
+        self.last = RatedCandidates(captions, [[None] * self.n for _ in captions], [[] for _ in captions])
+        rewards = rate_candidates(captions, own_images, own_references, self.reward)
         chosen = [best_of_groups(group, self.n, k) for group in rewards]
         self.last = RatedCandidates(captions, rewards, chosen)
 
-        rows = [prompt * per_prompt + index for prompt, indices in enumerate(chosen) for index in indices]
-        index = torch.tensor(rows, device=sequences.device)
-        if isinstance(output, torch.Tensor):
-            return output.index_select(0, index)
+        index = [prompt * per_prompt + index for prompt, indices in enumerate(chosen) for index in indices]
         best = [group[i] for group, indices in zip(rewards, chosen, strict=True) for i in indices]
-        return _chosen_output(output, index, best)
+        if not as_object:
+            return sequences.index_select(0, torch.tensor(index, device=sequences.device))
+        if isinstance(output, torch.Tensor):
+            kind = GenerateEncoderDecoderOutput if model.config.is_encoder_decoder else GenerateDecoderOnlyOutput
+            output = kind(sequences=output)
+        return _chosen_output(output, torch.tensor(index, device=sequences.device), best)
 
-    def _processors(
-        self, model: Any, config: GenerationConfig, processors: LogitsProcessorList, more: int, per_prompt: int
-    ) -> LogitsProcessorList:
-        """Logits processors for per_prompt rows a prompt; switches sampling on."""
-        processors = LogitsProcessorList([_for_more_rows(processor, more) for processor in processors])
-        if self.n > 1 and not config.do_sample:
-            config.do_sample = True  # generate has made this config for this call
-            processors.extend(_warpers(model, config))
-        if self.include_greedy:
-            processors.append(_GreedyRows(per_prompt))
-        return processors
+    def _parts(self, model: Any, config: GenerationConfig, rows: int, times: int) -> list[int]:
+        """How many times the rows are taken in each part, so that all parts together take them `times` times."""
+        if self.chunk is None:
+            return [times]
+        if self.chunk < rows:
+            raise ConfigError(
+                f"chunk={self.chunk} has no room for the {rows} rows of this call, num_return_sequences="
+                f"{config.num_return_sequences} for each prompt: give fewer prompts at a time, or a larger chunk"
+            )
+        parts = -(-times // min(times, self.chunk // rows))
+        if processes_step_together(model):  # those with fewer rows decode in as many parts as the others
+            most = torch.tensor(parts, device=model.device)
+            torch.distributed.all_reduce(most, op=torch.distributed.ReduceOp.MAX)
+            parts = int(most)
+        if parts > 1:
+            _refuse_outputs_of_parts(config, parts)
+        return [times // parts + (place < times % parts) for place in range(parts)]
 
 
 class _GreedyRows(LogitsProcessor):
@@ -180,34 +249,50 @@ class _GreedyRows(LogitsProcessor):
         return scores
 
 
-def _warpers(model: Any, config: GenerationConfig) -> LogitsProcessorList:
-    """Temperature, top_k, top_p and the like, which `generate` leaves out when do_sample is off."""
-    names = ("temperature", "top_h", "top_k", "top_p", "min_p", "typical_p", "epsilon_cutoff", "eta_cutoff")
-    only_sampling = GenerationConfig(do_sample=True, **{name: getattr(config, name, None) for name in names})
-    only_sampling._eos_token_tensor = config._eos_token_tensor
-    return model._get_logits_processor(generation_config=only_sampling, input_ids_seq_length=1, device=model.device)
+def _count(value: Any, name: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
+        raise ConfigError(f"{name} must be at least 1 and a whole number, got {value!r:.80}")
+    return int(value)
 
 
-def _for_more_rows(processor: LogitsProcessor, more: int) -> LogitsProcessor:
-    """The processor for `more` times the rows, where it knows its rows."""
-    if isinstance(processor, RepetitionPenaltyLogitsProcessor) and isinstance(
-        processor.prompt_ignore_length, torch.Tensor
-    ):
-        return RepetitionPenaltyLogitsProcessor(
-            processor.penalty, processor.prompt_ignore_length.repeat_interleave(more)
+def _several(values: Any, name: str) -> Any:
+    """One value a prompt, or an iterator over them."""
+    if values is None or (isinstance(values, Iterator) and not hasattr(values, "read")):
+        return values
+    one = isinstance(values, (str, bytes, Mapping)) or not isinstance(values, Iterable) or hasattr(values, "read")
+    if one or getattr(values, "ndim", 4) != 4:  # the rows of a single image in an array are no images
+        raise ConfigError(f"{name} must hold one item a prompt, got {type(values).__name__}: give a list")
+    return list(values)
+
+
+def _one_a_prompt(of_call: Any, of_strategy: Any, prompts: int, name: str) -> list[Any]:
+    values = of_strategy if of_call is None else _several(of_call, name)
+    if values is None:
+        return [None] * prompts
+    if isinstance(values, Iterator):
+        values = list(islice(values, prompts))
+    if len(values) != prompts:
+        raise ConfigError(
+            f"BestOfN has {len(values)} {name} for a batch of {prompts} prompts; it needs one a prompt. Give those "
+            f"of a batch with its call, generate(..., {name}=...). Where a pipeline calls generate, give the strategy "
+            f"an iterator over those of all batches, {name}=iter(...), and a new one for every run"
         )
-    if isinstance(processor, PrefixConstrainedLogitsProcessor):
-        return PrefixConstrainedLogitsProcessor(processor._prefix_allowed_tokens_fn, processor._num_beams * more)
-    return processor
+    return list(values)
 
 
 def _refuse_impossible(config: GenerationConfig, model_kwargs: dict[str, Any], n: int) -> None:
+    withheld = withheld_arguments()
+    if "streamer" in withheld:
+        raise ConfigError("BestOfN has nothing to stream before all candidates are there: call it without streamer")
     if config.num_beams > 1:
-        raise ValueError(f"BestOfN samples and has no beams: leave num_beams=1, got {config.num_beams}")
+        raise ConfigError(f"BestOfN samples and has no beams: leave num_beams=1, got {config.num_beams}")
+    mode = config.get_generation_mode(withheld.get("assistant_model")).value
+    if mode not in ("greedy_search", "sample"):
+        raise ConfigError(f"BestOfN samples, and the arguments ask for {mode}: leave out what asks for it")
     if config.num_return_sequences > n:
-        raise ValueError(f"num_return_sequences={config.num_return_sequences} asks for more than the n={n} candidates")
+        raise ConfigError(f"num_return_sequences={config.num_return_sequences} asks for more than the n={n} candidates")
     if config.encoder_repetition_penalty not in (None, 1.0):
-        raise ValueError(
+        raise ConfigError(
             "BestOfN makes n rows of each prompt, and encoder_repetition_penalty would reach the first ones only: "
             f"leave it at 1.0, got {config.encoder_repetition_penalty}"
         )
@@ -216,26 +301,43 @@ def _refuse_impossible(config: GenerationConfig, model_kwargs: dict[str, Any], n
         return
     own = cache.self_attention_cache if isinstance(cache, EncoderDecoderCache) else cache
     if isinstance(own, StaticCache):
-        raise ValueError(
+        raise ConfigError(
             "BestOfN makes n rows of each prompt, which a static cache has no room for: use a dynamic cache"
         )
     if own.get_seq_length() > 0:
-        raise ValueError("BestOfN cannot continue from a filled past_key_values: pass the whole prompt instead")
+        raise ConfigError("BestOfN cannot continue from a filled past_key_values: pass the whole prompt instead")
 
 
-def _one_a_prompt(values: Sequence[Any] | None, prompts: int, name: str) -> list[Any]:
-    if values is None:
-        return [None] * prompts
-    if len(values) != prompts:
-        raise ValueError(f"BestOfN has {len(values)} {name} for a batch of {prompts} prompts; it needs one a prompt")
-    return list(values)
+def _refuse_inputs_of_the_model(model: Any, **given: Any) -> None:
+    """An input that the model shares a name with has been taken from it by the signature of the strategy."""
+    inputs = inspect.signature(model.forward).parameters
+    for name, values in given.items():
+        if values is not None and name in inputs:
+            raise ConfigError(
+                f"{type(model).__name__} has an input {name!r} of its own, which BestOfN would take from it: give "
+                f"those of the reward to BestOfN({name}=...). The model's own cannot be given to it beside BestOfN"
+            )
 
 
-def _synced_gpus(model: Any) -> bool:
-    """Whether all processes must take the same number of steps; `generate` keeps its own finding from callables."""
-    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
-        return False
-    return torch.distributed.get_world_size() > 1 and (is_deepspeed_zero3_enabled() or is_fsdp_managed_module(model))
+def _refuse_outputs_of_parts(config: GenerationConfig, parts: int) -> None:
+    names = ("output_scores", "output_logits", "output_attentions", "output_hidden_states")
+    asked = [name for name in names if getattr(config, name, None)]
+    if config.return_dict_in_generate and asked:
+        raise ConfigError(
+            f"chunk makes {parts} parts of different lengths, which {', '.join(asked)} cannot be joined from: leave "
+            "chunk or those out"
+        )
+    if pad_token(config) is None:
+        raise ConfigError("chunk fills up the parts that are shorter: set pad_token_id in the generation config")
+
+
+def _joined(parts: Sequence[torch.Tensor], prompts: int, pad: torch.Tensor | None) -> torch.Tensor:
+    """The sequences of all parts, prompt by prompt, filled up at the end."""
+    assert pad is not None  # it has been checked before sampling
+    length = max(part.shape[1] for part in parts)
+    filled = [torch.nn.functional.pad(part, (0, length - part.shape[1]), value=int(pad)) for part in parts]
+    grouped = [part.reshape(prompts, -1, length) for part in filled]
+    return torch.cat(grouped, dim=1).flatten(0, 1)
 
 
 def _chosen_output(

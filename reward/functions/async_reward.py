@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
+
+from reward.functions.rating import is_asynchronous
 
 __all__ = ["AsyncReward"]
 
@@ -34,8 +35,7 @@ class AsyncReward:
     __name__: str  # trainers read it from the instance
 
     def __init__(self, reward: Callable[..., Sequence[float | None]]) -> None:
-        call = getattr(reward, "__call__", None)  # noqa: B004  # the method itself tells whether it is asynchronous
-        if call is None or inspect.iscoroutinefunction(reward) or inspect.iscoroutinefunction(call):
+        if not callable(reward) or is_asynchronous(reward):
             raise TypeError(f"AsyncReward needs a plain reward function, got {reward!r:.80}")
         self.reward = reward
         self.__name__ = getattr(reward, "__name__", type(reward).__name__)

@@ -175,6 +175,15 @@ class MetricReward:
         rows = self._rows(samples)
         return self._combine(rows, self._rate(rows), self.weights)
 
+    def reason(self, sample: CaptionSample) -> str | None:
+        """Why a valid sample has no reward; None if it has one.
+
+        Example:
+            >>> MetricReward("length").reason(CaptionSample("A red star.")) is None
+            True
+        """
+        return self._rate(self._rows([sample])).errors.get(0)
+
     def aspects(self) -> list[AspectReward]:
         """One reward function an aspect, named `<name>_<aspect>`, for trainers that weigh or normalise each reward.
 
@@ -351,6 +360,10 @@ class AspectReward:
         """Scores of this aspect for valid samples, None where there is none."""
         rows = self.whole._rows(samples)
         return self._pick(rows, self.whole._rate(rows))
+
+    def reason(self, sample: CaptionSample) -> str | None:
+        """Why a valid sample has no score; None if it has one."""
+        return self.whole.reason(sample)
 
     def _pick(self, rows: list[CaptionRow], table: ScoreTable) -> list[float | None]:
         return self.whole._combine(rows, table, normalise_weights({self.aspect: 1.0}, table.aspects))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
 import math
 import sys
 from collections.abc import Callable, Sequence
@@ -13,6 +11,7 @@ import numpy as np
 
 from reward.errors import InvalidSampleError
 from reward.functions.names import check_one_name
+from reward.functions.rating import function_name, is_asynchronous, rates_captions
 from reward.samples import CaptionSample
 from reward.scores import checked_weight, sum_to_one
 
@@ -63,7 +62,7 @@ class WeightedReward:
             self.parts.append(part)
             weights.append(weight)
         self.weights = sum_to_one(weights)
-        self.part_names = _different([_name_of(part) for part in self.parts])
+        self.part_names = _different([function_name(part) for part in self.parts])
         self.__name__ = name or "_".join(["weighted", *self.part_names])
 
     def __call__(
@@ -107,17 +106,20 @@ class WeightedReward:
         """Rewards of valid samples, in order, as `BestOfN` and `rerank` ask for them.
 
         Raises:
-            TypeError: a part has no such method, as plain functions do not.
+            ConfigError: a part is a function that needs what captions do not have, see `rates_captions`.
         """
-        for part, part_name in zip(self.parts, self.part_names, strict=True):
-            if not hasattr(part, "rewards"):
-                raise TypeError(
-                    f"{self.__name__}: the part {part_name!r} has no rewards(samples), only a trainer's call"
-                )
-        given = [part.rewards(samples) for part in self.parts]
+        given = [rates_captions(part).rewards(samples) for part in self.parts]
         return self._combine(self._table(given, len(samples)))
 
-    def _table(self, given: list[Sequence[float | None]], count: int) -> np.ndarray:
+    def reason(self, sample: CaptionSample) -> str | None:
+        """Why a sample has no reward, as the first part says that says so; None if no part does."""
+        for part, part_name in zip(self.parts, self.part_names, strict=True):
+            reason = part.reason(sample) if hasattr(part, "reason") else None
+            if reason is not None:
+                return f"{part_name}: {reason}"
+        return None
+
+    def _table(self, given: Sequence[Sequence[float | None]], count: int) -> np.ndarray:
         """Rewards (N, parts), NaN for None."""
         for part_name, rewards in zip(self.part_names, given, strict=True):
             if len(rewards) != count:
@@ -147,20 +149,11 @@ def _checked_entry(entry: Any, place: int) -> tuple[Callable[..., Any], float]:
         raise TypeError(
             f"parts[{place}] must be a reward function, got {part!r:.80}; give networks and their names to the trainer"
         )
-    function = part
-    while isinstance(function, functools.partial):
-        function = function.func
-    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(function.__call__):
+    if is_asynchronous(part):
         raise TypeError(
             f"parts[{place}] is asynchronous: give it to the trainer itself, in reward_funcs, which awaits it"
         )
     return part, checked_weight(weight, f"the weight of parts[{place}]")
-
-
-def _name_of(part: Any) -> str:
-    while isinstance(part, functools.partial):
-        part = part.func
-    return str(getattr(part, "__name__", type(part).__name__))
 
 
 def _different(names: list[str]) -> list[str]:

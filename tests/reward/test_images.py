@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from reward.errors import ImageError
@@ -224,9 +225,29 @@ def test_missing_files_folders_and_devices_are_named(tmp_path: Path) -> None:
         load_image("x" * 5_000)
 
 
-def test_a_web_address_is_not_fetched() -> None:
-    with pytest.raises(ImageError, match="nothing is downloaded"):
-        load_image("https://example.org/a.png")
+@pytest.mark.parametrize(
+    ("address", "way"),
+    [
+        ("https://example.org/a.png", "download the file first"),
+        ("HTTP://example.org/a.png", "download the file first"),
+        ("s3://bucket/a.png", "download the file first"),
+        (Path("gs://bucket/a.png"), "download the file first"),
+        ("hf://datasets/owner/name/a.png", "download the file first"),
+        ("https://example.org/" + "a" * 300, "download the file first"),
+        ("file:///data/a.png", "give the path alone"),
+        ("data:image/png;base64,iVBORw0KGgo=", "give the bytes"),
+    ],
+)
+def test_an_address_is_not_fetched(address: Any, way: str) -> None:
+    for image in (address, {"bytes": None, "path": address}):
+        with pytest.raises(ImageError, match=f"is an address and nothing is downloaded here: {way}"):
+            load_image(image, root="/data")
+
+
+def test_a_file_whose_name_looks_like_an_address_is_read(photo: Image.Image, tmp_path: Path) -> None:
+    (tmp_path / "run:" / "1").mkdir(parents=True)
+    photo.save(tmp_path / "run:" / "1" / "a.png")
+    assert load_image("run://1/a.png", root=tmp_path).size == (9, 6)
 
 
 def test_text_and_empty_input_are_refused(tmp_path: Path) -> None:
@@ -244,7 +265,7 @@ def test_postscript_is_refused_because_decoding_it_runs_a_program() -> None:
         load_image(encoded(Image.new("RGB", (4, 4)), "EPS"))
 
 
-@pytest.mark.parametrize("value", [None, 3, ["a.png"], np.zeros((2, 2, 3), np.uint8)])
+@pytest.mark.parametrize("value", [None, 3, object()])
 def test_other_types_are_refused_by_name(value: object) -> None:
     with pytest.raises(ImageError, match=f"got {type(value).__name__}"):
         load_image(value)
@@ -276,3 +297,141 @@ def test_pil_images_without_pixels_or_with_a_closed_file_or_floats(photo: Image.
         load_image(lazy)
     with pytest.raises(ImageError, match="convert it to 8 bits"):
         load_image(Image.new("F", (2, 2)))
+
+
+def pixel_arrays(photo: Image.Image) -> dict[str, Any]:
+    """One RGB image as every array that callers hand over."""
+    pixels = np.array(photo)
+    chw = torch.from_numpy(pixels).permute(2, 0, 1)
+    return {
+        "numpy HWC": pixels,
+        "numpy CHW": pixels.transpose(2, 0, 1),
+        "numpy float32": pixels.astype(np.float32) / 255,
+        "numpy float64 CHW": pixels.transpose(2, 0, 1) / 255,
+        "numpy float16": (pixels / 255).astype(np.float16),
+        "tensor CHW": chw,
+        "tensor HWC": torch.from_numpy(pixels),
+        "tensor float with gradients": (chw / 255).requires_grad_(),
+        "list": [photo],
+        "tuple": (pixels,),
+    }
+
+
+def test_arrays_and_tensors_are_images(photo: Image.Image) -> None:
+    for name, form in pixel_arrays(photo).items():
+        assert load_image(form).mode == "RGB", name
+        assert load_image(form).tobytes() == photo.tobytes(), name
+        assert image_key(form) == image_key(photo), name
+    assert image_key([encoded(photo)]) == image_key(encoded(photo))
+    assert load_image(torch.full((3, 4, 5), 0.5, dtype=torch.bfloat16)).getpixel((4, 3)) == (128, 128, 128)
+
+
+def test_arrays_of_one_or_four_channels() -> None:
+    grey = np.array([[0, 77, 255, 5, 6], [1, 2, 3, 4, 5]], dtype=np.uint8)
+    for form in (grey, grey[None], grey[:, :, None], grey / 255, torch.from_numpy(grey)):
+        image = load_image(form)
+        assert (image.size, image.getpixel((1, 0)), image.getpixel((0, 1))) == ((5, 2), (77,) * 3, (1,) * 3)
+    clear = np.zeros((4, 2, 5), dtype=np.uint8)  # transparent black
+    assert load_image(clear).getpixel((4, 1)) == (255, 255, 255)
+
+
+@pytest.mark.parametrize(
+    ("array", "message"),
+    [
+        (np.zeros((1, 3, 8, 8), np.uint8), r"of shape \(1, 3, 8, 8\) and type uint8 is a batch: give one image"),
+        (np.zeros((3, 8, 3), np.uint8), "could have its channels first or last"),
+        (np.zeros((8, 8, 2), np.uint8), "is no image: its shape must be"),
+        (np.zeros(8, np.uint8), "is no image: its shape must be"),
+        (np.zeros((0, 8, 3), np.uint8), "has no pixels"),
+        (np.zeros((8, 8, 3), np.int64), "type int64 is no image: the type must be uint8"),
+        (np.zeros((8, 8), bool), "type bool is no image: the type must be uint8"),
+        (np.array([[None, None]]), "type object is no image"),
+        (np.full((8, 8, 3), 255.0), "values from 255 to 255: floats must lie in"),
+        (torch.randn(3, 8, 8, generator=torch.Generator().manual_seed(0)), "Undo a normalisation of pixels"),
+        (np.full((8, 8, 3), np.nan), "values from nan to nan"),
+        (torch.zeros(3, 8, 8, device="meta"), "cannot be read as an array"),
+    ],
+)
+def test_arrays_that_may_be_something_else_are_refused(array: Any, message: str) -> None:
+    for read in (load_image, image_key):
+        with pytest.raises(ImageError, match=message):
+            read(array)
+
+
+def test_the_pixel_limit_holds_for_arrays() -> None:
+    with pytest.raises(ImageError, match="9 x 6 is over the limit of 53"):
+        load_image(np.zeros((6, 9, 3), np.uint8), max_pixels=53)
+
+
+@pytest.mark.parametrize("images", [[], ["a.png", "b.png"], [[0, 0, 0]] * 7])
+def test_a_list_holds_one_image(images: Any) -> None:
+    for read in (load_image, image_key):
+        with pytest.raises(ImageError, match=f"a list of {len(images)} where one image belongs"):
+            read(images)
+
+
+def sparse_file(path: Path, size: int, head: bytes = b"") -> Path:
+    """A file of many zeros that takes no space on the disk."""
+    with path.open("wb") as file:
+        file.write(head)
+        file.truncate(size)
+    return path
+
+
+class CountedReads:
+    """A binary file that adds up what was read from it."""
+
+    def __init__(self, path: Path) -> None:
+        self.file, self.total = path.open("rb"), 0
+        self.seek, self.tell, self.fileno = self.file.seek, self.file.tell, self.file.fileno
+
+    def read(self, size: int = -1) -> bytes:
+        data = self.file.read(size)
+        self.total += len(data)
+        return data
+
+
+def test_a_large_file_that_is_no_image_is_not_read(photo: Image.Image, tmp_path: Path) -> None:
+    film = CountedReads(sparse_file(tmp_path / "film.png", 3 * 2**30))
+    claims = CountedReads(sparse_file(tmp_path / "claims.png", 3 * 2**30, encoded(photo)))
+    for read in (load_image, image_key):
+        with pytest.raises(ImageError, match="is not an image of a supported format"):
+            read(film)
+        with pytest.raises(ImageError, match=r"has 3221225472 bytes, over the limit of 1024000000"):
+            read(claims)
+    assert film.total + claims.total < 2**20
+    with pytest.raises(ImageError, match=r"film\.png' is not an image"):
+        load_image(tmp_path / "film.png")
+
+
+def test_a_large_image_is_read(tmp_path: Path) -> None:
+    image = Image.new("RGB", (5_000, 5_000), "teal")
+    image.save(tmp_path / "large.bmp")
+    assert (tmp_path / "large.bmp").stat().st_size > 2**26
+    assert load_image(tmp_path / "large.bmp").getpixel((4_999, 0)) == (0, 128, 128)
+    with pytest.raises(ImageError, match="5000 x 5000 is over the limit"):
+        load_image(tmp_path / "large.bmp", max_pixels=24_000_000)
+
+
+def test_devices_and_pipes_are_refused_unread(tmp_path: Path) -> None:
+    with pytest.raises(ImageError, match="is not a regular file"):
+        load_image("/dev/zero")
+    with open("/dev/zero", "rb") as device, pytest.raises(ImageError, match="is a pipe or a device"):
+        load_image(device)
+    reading, writing = os.pipe()
+    with os.fdopen(reading, "rb") as pipe, os.fdopen(writing, "wb"), pytest.raises(ImageError, match="is a pipe"):
+        load_image(pipe)
+
+
+class Endless(BytesIO):
+    """Says it is empty, and never ends."""
+
+    def read(self, size: int | None = -1) -> bytes:
+        assert size is not None
+        assert size >= 0
+        return bytes(size)
+
+
+def test_a_stream_that_never_ends_is_cut() -> None:
+    with pytest.raises(ImageError, match="over the limit of 67108864"):
+        load_image(Endless(), max_pixels=100)

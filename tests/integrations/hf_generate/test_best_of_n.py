@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import copy
+import functools
+import inspect
 import math
 from functools import lru_cache
+from io import BytesIO
 
 import pytest
 import torch
 from PIL import Image
-from transformers import DynamicCache
+from transformers import DynamicCache, TextStreamer, pipeline
 
 from integrations.hf_generate import BestOfN
 from integrations.hf_generate.best_of_n import BestOfNDecoderOnlyOutput, BestOfNEncoderDecoderOutput
+from reward import load_scorer
 from reward.decoding.selection import rank
+from reward.errors import ConfigError, InvalidSampleError
 from reward.functions.metric_reward import MetricReward
 from tests import toy_captioners
 from tests.toy_scorer import ToyScorer
@@ -53,9 +58,8 @@ KINDS = pytest.mark.parametrize("kind", ["llava", "qwen2_vl", "vit_bert"])
 
 def run(kind, n, reward=None, **options):
     model, processor, inputs, start = captioner(kind)
-    strategy_options = {
-        name: options.pop(name) for name in ("include_greedy", "references", "images") if name in options
-    }
+    names = ("include_greedy", "references", "images", "chunk")
+    strategy_options = {name: options.pop(name) for name in names if name in options}
     strategy = BestOfN(reward or Letters(), n, processor, **{"images": IMAGES, **strategy_options})
     torch.manual_seed(3)
     output = model.generate(**inputs, custom_generate=strategy, max_new_tokens=6, **options)
@@ -185,22 +189,36 @@ def test_output_of_an_encoder_decoder_holds_the_chosen_rows():
     assert output.past_key_values.cross_attention_cache.layers[0].keys.shape[0] == 4
 
 
-def test_a_caption_that_cannot_be_scored_loses_and_none_is_no_crash():
+def test_a_caption_that_cannot_be_scored_loses():
     class Picky(Letters):
         def rewards(self, samples):
             return [-1.0 if "red" in sample.candidate else None for sample in samples]
 
-    output, texts, strategy = run("llava", 16, Picky(), return_dict_in_generate=True)
+    _, texts, strategy = run("llava", 16, Picky())
     scored = ["red" in caption for captions in strategy.last.captions for caption in captions]
     assert any(scored)
     assert not all(scored)
     assert all("red" in text for text in texts)
 
-    class Nothing(Letters):
-        def rewards(self, samples):
-            return [None] * len(samples)
 
-    output, _, strategy = run("llava", 3, Nothing(), return_dict_in_generate=True)
+def test_nothing_is_chosen_where_nothing_was_scored():
+    reward = MetricReward(ToyScorer(), name="toy")
+    model, processor, inputs, _ = captioner("llava")
+    strategy = BestOfN(reward, 3, processor)
+    reason = "image 0 .* The first, '.*': metric 'toy' needs an image"
+    with pytest.raises(InvalidSampleError, match=reason):
+        model.generate(**inputs, custom_generate=strategy, max_new_tokens=6)
+    assert [len(captions) for captions in strategy.last.captions] == [3, 3]  # sampling was not in vain
+    assert strategy.last.chosen == [[], []]
+
+
+def test_captions_that_are_all_empty_are_no_fault_of_the_reward():
+    _, processor, _, _ = captioner("llava")
+    end = processor.tokenizer.convert_tokens_to_ids("<eos>")
+    output, texts, strategy = run(
+        "llava", 3, prefix_allowed_tokens_fn=lambda row, ids: [end], return_dict_in_generate=True
+    )
+    assert texts == ["", ""]
     assert strategy.last.chosen == [[0], [0]]
     assert all(math.isnan(score) for score in output.reward_scores.tolist())
 
@@ -268,6 +286,134 @@ def test_a_filled_cache_is_refused():
         )
 
 
-def test_n_must_be_positive():
-    with pytest.raises(ValueError, match="n must be at least 1"):
-        BestOfN(Letters(), 0, None)
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"streamer": TextStreamer(captioner("llava")[1].tokenizer)}, "nothing to stream"),
+        ({"assistant_model": captioner("llava")[0]}, "ask for assisted_generation"),
+        ({"prompt_lookup_num_tokens": 2}, "ask for assisted_generation"),
+    ],
+)
+def test_what_generate_keeps_from_strategies_is_refused(options, message):
+    model, processor, _, _ = captioner("llava")
+    inputs = toy_captioners.llava_inputs(processor, IMAGES[:1], ["Describe"])
+    reward = Letters()
+    with pytest.raises(ConfigError, match=message):
+        model.generate(
+            **inputs, custom_generate=BestOfN(reward, 2, processor), images=IMAGES[:1], max_new_tokens=2, **options
+        )
+    assert not reward.samples
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"n": 0}, "n must be at least 1 and a whole number, got 0"),
+        ({"n": 1.5}, "n must be at least 1 and a whole number, got 1.5"),
+        ({"n": True}, "n must be at least 1 and a whole number, got True"),
+        ({"n": "4"}, "n must be at least 1 and a whole number, got '4'"),
+        ({"chunk": 0}, "chunk must be at least 1"),
+        ({"reward": None}, "reward must be a reward such as"),
+        ({"reward": MetricReward}, r"write MetricReward\(\)"),
+        ({"reward": lambda completions, solution: []}, "needs solution"),
+        ({"processor": None}, "processor must be able to batch_decode"),
+        ({"images": IMAGES[0]}, "images must hold one item a prompt, got Image"),
+        ({"images": "a.png"}, "images must hold one item a prompt, got str"),
+        ({"images": BytesIO(b"")}, "images must hold one item a prompt, got BytesIO"),
+        ({"images": torch.zeros(3, 8, 8)}, "images must hold one item a prompt, got Tensor"),
+        ({"references": "A star."}, "references must hold one item a prompt, got str"),
+    ],
+)
+def test_what_cannot_work_is_refused_at_construction(options, message):
+    with pytest.raises(ConfigError, match=message):
+        BestOfN(**{"reward": Letters(), "n": 2, "processor": captioner("llava")[1], **options})
+
+
+def test_anything_that_rates_captions_chooses():
+    def words(completions, image, **kwargs):
+        assert len(image) == len(completions)
+        return [float(len(text.split())) for text in completions]
+
+    texts = [run("llava", 6, reward)[1] for reward in (MetricReward("length"), "length", load_scorer("length"), words)]
+    assert all(text == texts[0] for text in texts)
+
+
+def test_bad_references_are_refused_before_sampling():
+    reward = Letters()
+    with pytest.raises(InvalidSampleError, match="references"):
+        run("llava", 2, reward, references=[["One."], 3])
+    assert not reward.samples
+
+
+@KINDS
+def test_one_strategy_serves_a_data_set(kind):
+    model, processor, inputs, _ = captioner(kind)
+    strategy = BestOfN(reward := Letters(), 3, processor, images=["unused.png"] * 2)
+    for images, references in ((IMAGES, [["One."], None]), (IMAGES[::-1], None)):
+        model.generate(**inputs, custom_generate=strategy, images=images, references=references, max_new_tokens=4)
+        assert strategy.last.rewards[0] != strategy.last.rewards[1]
+        assert {id(sample.image) for sample in reward.samples} == set(map(id, IMAGES))
+        assert {sample.references for sample in reward.samples} <= {("One.",), ()}
+        first = [
+            len(caption) + 100.0 * (images[0] is IMAGES[1]) if caption else None
+            for caption in strategy.last.captions[0]
+        ]
+        assert strategy.last.rewards[0] == first
+    with pytest.raises(ConfigError, match=r"has 1 images for a batch of 2 prompts.*generate\(..., images=...\)"):
+        model.generate(**inputs, custom_generate=strategy, images=IMAGES[:1], max_new_tokens=4)
+
+
+def test_blip_takes_images_with_its_call():
+    model, pixels = toy_captioners.blip()
+    strategy = BestOfN(reward := Letters(), 4, captioner("vit_bert")[1])
+    output = model.generate(pixels, custom_generate=strategy, images=IMAGES, max_new_tokens=6)
+    assert len(output) == 2
+    assert {id(sample.image) for sample in reward.samples} == set(map(id, IMAGES))
+    assert [len(captions) for captions in strategy.last.captions] == [4, 4]
+
+
+def test_an_input_of_the_model_is_not_taken_from_it(monkeypatch):
+    model, processor, inputs, _ = captioner("llava")
+    own_forward = functools.partial(model.forward)
+    *known, others = inspect.signature(model.forward).parameters.values()
+    own = inspect.Parameter("references", inspect.Parameter.KEYWORD_ONLY, default=None)
+    own_forward.__signature__ = inspect.Signature([*known, own, others])
+    monkeypatch.setattr(model, "forward", own_forward)
+    best = BestOfN(reward := Letters(), 2, processor)
+    options = {"custom_generate": best, "images": IMAGES, "max_new_tokens": 2}
+    model.generate(**inputs, **options)
+    reward.samples.clear()
+    with pytest.raises(ConfigError, match="LlavaForConditionalGeneration has an input 'references' of its own"):
+        model.generate(**inputs, references=[["One."]] * 2, **options)
+    assert not reward.samples
+
+
+@pytest.mark.parametrize("batch_size", [1, 2])
+def test_a_pipeline_takes_an_iterator_over_all_images(batch_size):
+    model, processor, _, _ = captioner("llava")
+    captions = pipeline("image-text-to-text", model=model, processor=processor, device="cpu")
+    captions.tokenizer.padding_side = "left"
+    colours = [Image.new("RGB", (32, 32), colour) for colour in ("red", "lime", "blue", "white")]
+    chats = [
+        [{"role": "user", "content": [{"type": "image", "image": image}, {"type": "text", "text": "Describe it"}]}]
+        for image in colours
+    ]
+    options = {"batch_size": batch_size, "return_full_text": False}
+    best = BestOfN(reward := Letters(), 3, processor, images=iter(colours))
+    written = captions(chats, generate_kwargs={"custom_generate": best, "max_new_tokens": 4}, **options)
+    seen = list({id(sample.image): sample.image for sample in reward.samples}.values())
+    assert [image.getpixel((0, 0)) for image in seen] == [image.getpixel((0, 0)) for image in colours]
+    last = [[group[i] for i in chosen] for group, chosen in zip(best.last.captions, best.last.chosen, strict=True)]
+    assert [out[0]["generated_text"].strip() for out in written[-batch_size:]] == [group[0] for group in last]
+    with pytest.raises(ConfigError, match="has 0 images for a batch of"):
+        captions(chats, generate_kwargs={"custom_generate": best, "max_new_tokens": 4}, **options)
+
+
+def test_a_pipeline_with_a_list_of_all_images_is_told_of_the_iterator():
+    model, processor, _, _ = captioner("llava")
+    captions = pipeline("image-text-to-text", model=model, processor=processor, device="cpu")
+    chats = [[{"role": "user", "content": [{"type": "image", "image": image}]}] for image in IMAGES]
+    reward = Letters()
+    with pytest.raises(ConfigError, match=r"has 2 images for a batch of 1 prompts.*images=iter\(...\)"):
+        captions(chats, generate_kwargs={"custom_generate": BestOfN(reward, 2, processor, images=IMAGES)})
+    assert not reward.samples

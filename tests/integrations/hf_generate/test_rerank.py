@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import random
+import warnings
+
+import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from integrations.hf_generate import rerank
 from reward.errors import InvalidSampleError
 from reward.functions.metric_reward import MetricReward
+from reward.functions.vela_reward import VelaReward
+from reward.scenes import describe, render, sample_scene
 from tests.toy_scorer import ToyScorer
 
 IMAGE = Image.new("RGB", (4, 4))
@@ -28,3 +35,48 @@ def test_references_reach_the_metric_and_bad_ones_are_refused():
     assert rerank(["a"], image=IMAGE, references=["x", "y"], reward=Count()) == [0]
     with pytest.raises(InvalidSampleError, match="got one string"):
         rerank(["a"], image=IMAGE, references="x", reward=Count())
+
+
+@pytest.fixture(scope="module")
+def vela():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # the embedded checkpoint is for tests such as these
+        return VelaReward()
+
+
+def test_arrays_tensors_and_lists_of_one_are_images(vela):
+    scene = sample_scene(random.Random(3))
+    image = render(scene)
+    captions = ["a dog", describe(scene, random.Random(3)).text]
+    expected = rerank(captions, image=image, reward=vela)
+    assert expected == [1, 0]
+    pixels = np.array(image)
+    for same in ([image], pixels, torch.from_numpy(pixels).permute(2, 0, 1) / 255):
+        assert rerank(captions, image=same, reward=vela) == expected
+
+
+@pytest.mark.parametrize(
+    ("image", "reason"),
+    [
+        (None, "needs an image"),
+        ("https://example.org/a.png", "is an address and nothing is downloaded"),
+        ("nowhere.png", "does not exist"),
+        ([IMAGE, IMAGE], "a list of 2 where one image belongs"),
+        (torch.zeros(1, 3, 4, 5), "is a batch"),
+    ],
+)
+def test_no_ranking_where_nothing_was_scored(vela, image, reason):
+    with pytest.raises(InvalidSampleError, match=f"no caption of image 0 .* The first, 'a': .*{reason}"):
+        rerank(["a", "a b c", "a b"], image=image, reward=vela)
+
+
+def test_captions_that_are_all_empty_keep_their_order():
+    assert rerank([" ", ""], image=IMAGE, reward=MetricReward(ToyScorer())) == [0, 1]
+
+
+def test_any_iterable_with_an_order_is_ranked_and_nothing_else():
+    assert rerank((text for text in ("a", "a b c")), reward="length") == [1, 0]
+    assert rerank({"a": 1, "a b c": 2}.keys(), reward="length") == [1, 0]
+    for candidates in ("abc", b"abc", {"a": 1}, {"a", "b"}, 3, None):
+        with pytest.raises(InvalidSampleError, match=f"list of captions, got {type(candidates).__name__}"):
+            rerank(candidates, reward="length")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from reward.decoding.candidates import rate_candidates
 from reward.errors import InvalidSampleError
 from reward.functions.metric_reward import MetricReward
+from reward.functions.weighted_reward import WeightedReward
 from tests.toy_scorer import ToyScorer
 
 
@@ -27,6 +30,25 @@ def test_nothing_to_score():
     assert rate_candidates([[""], []], ["a.png", "b.png"], [(), ()], MetricReward(scorer)) == [[None], []]
     assert rate_candidates([], [], [], MetricReward(scorer)) == []
     assert scorer.calls == []
+
+
+NONE_SCORED = r"no caption of image 1 \(of 2 different ones\) has a reward.* The first, 'fail': "
+
+
+@pytest.mark.parametrize(
+    ("reward", "reason"),
+    [
+        (MetricReward(ToyScorer()), "the caption says fail"),
+        (MetricReward(ToyScorer()).aspects()[0], "the caption says fail"),
+        (WeightedReward([(MetricReward("length"), 1), (MetricReward(ToyScorer(), name="toy"), 1)]), "toy: the caption"),
+        (lambda completions, **_: [1.0, math.nan, None], "the reward gave None and no reason"),
+    ],
+)
+def test_an_image_of_which_no_caption_is_scored_is_refused_with_the_reason(reward, reason):
+    with pytest.raises(InvalidSampleError, match=NONE_SCORED + reason):
+        rate_candidates([["a"], ["", "fail", "fail too", "fail"]], ["a.png", "b.png"], [(), ()], reward)
+    with pytest.raises(InvalidSampleError, match="metric 'toy' needs an image"):
+        rate_candidates([["a star", "a"]], [None], [()], MetricReward(ToyScorer()))
 
 
 @pytest.mark.parametrize("candidates", [[["a", 3]], [[None]], [[["a"]]]])

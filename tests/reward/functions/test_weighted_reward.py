@@ -142,8 +142,7 @@ def test_it_chooses_captions() -> None:
     reward = WeightedReward([(brief, 1), (colour, 1)])
     assert reward.rewards([CaptionSample(text, image="a.png") for text in captions]) == pytest.approx([1 / 3, 1, 0.5])
     assert rerank(captions, image="a.png", reward=reward) == [1, 2, 0]
-    with pytest.raises(TypeError, match=r"the part 'polite' has no rewards"):
-        WeightedReward([(polite, 1)]).rewards([CaptionSample("a")])
+    assert rerank(["A star.", "A star, please."], reward=WeightedReward([(polite, 1), (colour, 0)])) == [1, 0]
 
 
 @pytest.mark.parametrize(

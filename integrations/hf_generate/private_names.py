@@ -1,0 +1,131 @@
+"""The private names of transformers that BestOfN uses, all in this file.
+
+They are the same in transformers 4.57 to 5.23, apart from what is said below. The tests of BestOfN pass with 5.0.0 and
+5.23.0; of 4.57.6, 5.2, 5.5, 5.7, 5.10, 5.15, 5.17, 5.18 and 5.20 the source was compared.
+
+| name | what it does here | changed |
+|---|---|---|
+| `model._expand_inputs_for_generation` | n rows of each prompt | 5.18: repeats `mm_encoder_outputs` as well |
+| `model._sample` | the decoding loop | |
+| `model._get_logits_processor` | temperature, top_k, ... that `generate` has left out | 5.0: knows `top_h` |
+| `config._eos_token_tensor`, `config._pad_token_tensor` | set by `generate` in its own copy of the config | |
+| `PrefixConstrainedLogitsProcessor._prefix_allowed_tokens_fn`, `._num_beams` | the same function for more rows | |
+| `generation.utils.is_deepspeed_zero3_enabled`, `.is_fsdp_managed_module` | do processes step together | moved |
+| local variables of `GenerationMixin.generate` | `streamer` and `assistant_model` | |
+
+`is_fsdp_managed_module` is defined in `integrations.fsdp` up to 5.7 and in `distributed.fsdp` from 5.10 on;
+`generation.utils` imports it in all. `mm_encoder_outputs` are the images encoded once a prompt: before 5.18, the images
+of a prompt are encoded for each of its rows.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from typing import Any
+
+import torch
+from transformers import GenerationConfig, GenerationMixin, LogitsProcessor, LogitsProcessorList
+from transformers.cache_utils import Cache
+from transformers.generation import utils as generation_utils
+from transformers.generation.logits_process import (
+    PrefixConstrainedLogitsProcessor,
+    RepetitionPenaltyLogitsProcessor,
+    SynthIDTextWatermarkLogitsProcessor,
+    UnbatchedClassifierFreeGuidanceLogitsProcessor,
+)
+from transformers.utils import ModelOutput
+
+__all__ = [
+    "copied_inputs",
+    "expanded_inputs",
+    "pad_token",
+    "processes_step_together",
+    "processor_for_rows",
+    "sample",
+    "warpers",
+    "withheld_arguments",
+]
+
+
+def expanded_inputs(
+    model: Any, input_ids: torch.Tensor, model_kwargs: dict[str, Any], times: int
+) -> tuple[torch.Tensor, dict[str, Any]]:
+    """Inputs with `times` rows for each one, side by side. What is given is changed; see `copied_inputs`."""
+    expanded: tuple[torch.Tensor, dict[str, Any]] = model._expand_inputs_for_generation(
+        expand_size=times, is_encoder_decoder=model.config.is_encoder_decoder, input_ids=input_ids, **model_kwargs
+    )
+    return expanded
+
+
+def copied_inputs(model_kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The same tensors in new containers, and the same empty cache anew: expanding and sampling change both."""
+    return {name: _copied(value) for name, value in model_kwargs.items()}
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, Cache):
+        stream = getattr(value, "prefetch_stream", None)  # of an offloaded cache: it has no copy, and needs none
+        return copy.deepcopy(value, {id(stream): stream})
+    if isinstance(value, ModelOutput):
+        return type(value)(**{name: _copied(item) for name, item in value.items()})
+    return copied_inputs(value) if isinstance(value, dict) else value
+
+
+def sample(model: Any, input_ids: torch.Tensor, **arguments: Any) -> Any:
+    """The decoding loop: sequences, or an output object if the config asks for one."""
+    return model._sample(input_ids, **arguments)
+
+
+def pad_token(config: GenerationConfig) -> torch.Tensor | None:
+    """The token that fills up rows which end early."""
+    token: torch.Tensor | None = config._pad_token_tensor
+    return token
+
+
+def warpers(model: Any, config: GenerationConfig) -> LogitsProcessorList:
+    """Temperature, top_k, top_p and the like, which `generate` leaves out when do_sample is off."""
+    names = ("temperature", "top_h", "top_k", "top_p", "min_p", "typical_p", "epsilon_cutoff", "eta_cutoff")
+    only_sampling = GenerationConfig(do_sample=True, **{name: getattr(config, name, None) for name in names})
+    only_sampling._eos_token_tensor = config._eos_token_tensor
+    return model._get_logits_processor(generation_config=only_sampling, input_ids_seq_length=1, device=model.device)
+
+
+def processor_for_rows(processor: LogitsProcessor, times: int) -> LogitsProcessor:
+    """The processor for `times` as many rows, where it knows its rows, and as new, where it remembers what it saw."""
+    if isinstance(processor, RepetitionPenaltyLogitsProcessor) and isinstance(
+        processor.prompt_ignore_length, torch.Tensor
+    ):
+        return RepetitionPenaltyLogitsProcessor(
+            processor.penalty, processor.prompt_ignore_length.repeat_interleave(times)
+        )
+    if isinstance(processor, PrefixConstrainedLogitsProcessor):
+        return PrefixConstrainedLogitsProcessor(processor._prefix_allowed_tokens_fn, processor._num_beams * times)
+    if isinstance(processor, UnbatchedClassifierFreeGuidanceLogitsProcessor):
+        return copy.deepcopy(processor, {id(processor.model): processor.model})
+    if isinstance(processor, SynthIDTextWatermarkLogitsProcessor):
+        return copy.deepcopy(processor)
+    return processor
+
+
+def processes_step_together(model: Any) -> bool:
+    """Whether all processes must take the same number of steps; `generate` keeps its own finding from callables."""
+    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+        return False
+    sharded = generation_utils.is_deepspeed_zero3_enabled() or generation_utils.is_fsdp_managed_module(model)
+    return bool(sharded) and torch.distributed.get_world_size() > 1
+
+
+def withheld_arguments() -> dict[str, Any]:
+    """The arguments that the `generate` which is running was given and keeps from callables, as far as they are set.
+
+    Callables get neither, whatever their signature names, so the running call itself has to be asked.
+    """
+    frame = inspect.currentframe()
+    while frame is not None and frame.f_code is not _GENERATE:
+        frame = frame.f_back
+    local = {} if frame is None else frame.f_locals
+    return {name: local[name] for name in ("streamer", "assistant_model") if local.get(name) is not None}
+
+
+_GENERATE = inspect.unwrap(GenerationMixin.generate).__code__

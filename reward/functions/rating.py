@@ -1,0 +1,125 @@
+"""What rates captions outside a trainer: a metric's name, a scorer, a reward or a plain function, as one protocol."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from reward.errors import ConfigError
+from reward.samples import CaptionSample
+
+__all__ = ["RatesCaptions", "function_name", "is_asynchronous", "rates_captions"]
+
+_GIVEN = ("prompts", "completions", "image", "images", "references")
+
+
+class RatesCaptions(Protocol):
+    """What chooses among captions: MetricReward and its aspects, WeightedReward, or any object with this method.
+
+    It may also have `reason(sample)`, which says why a sample has no reward.
+    """
+
+    def rewards(self, samples: Sequence[CaptionSample]) -> list[float | None]:
+        """One number a sample, in order, None where there is none; larger is better."""
+        ...
+
+
+def rates_captions(reward: Any) -> RatesCaptions:
+    """Makes what rates captions of whatever a user calls a reward.
+
+    Args:
+        reward: one of these:
+
+            - an object with `rewards(samples)`, such as `VelaReward()`, is given back;
+            - a metric's name or a scorer, such as `"vela"` or `load_scorer("vela")`, becomes a `MetricReward`, which
+              weighs the aspects as the metric does by default;
+            - a reward function with a trainer's call gets `completions` (strings), `images` (lists of one), `image` and
+              `references`, as far as its signature takes them. `prompts` are None: nobody asked for the captions. A
+              function that needs other columns, or token ids, is refused.
+
+    Raises:
+        ConfigError: none of these, a class instead of an object, or a function that is asynchronous or needs what
+            captions do not have.
+        UnknownMetricError: no metric has that name.
+
+    Example:
+        >>> def short(completions, **kwargs):
+        ...     return [-float(len(text)) for text in completions]
+        >>> rates_captions(short).rewards([CaptionSample("A star.")])
+        [-7.0]
+        >>> rates_captions("length").rewards([CaptionSample("A red star.")])
+        [3.0]
+    """
+    torch = sys.modules.get("torch")  # without torch loaded there is no network to tell apart
+    if isinstance(reward, type):
+        raise ConfigError(f"reward must be an object, got the class {reward.__name__}: write {reward.__name__}()")
+    if callable(getattr(reward, "rewards", None)):
+        for part in getattr(reward, "parts", ()):  # those of a WeightedReward
+            rates_captions(part)
+        return reward
+    if isinstance(reward, str) or (hasattr(reward, "spec") and hasattr(reward, "score")):
+        from reward.functions.metric_reward import MetricReward  # on use, as it imports this module's neighbours
+
+        return MetricReward(reward)
+    if not callable(reward) or (torch is not None and isinstance(reward, torch.nn.Module)):
+        raise ConfigError(
+            "reward must be a reward such as VelaReward(), a metric's name, a scorer or a reward function, "
+            f"got {reward!r:.80}"
+        )
+    if is_asynchronous(reward):
+        raise ConfigError(f"reward {reward!r:.80} is asynchronous, which only trainers await: give a plain function")
+    return _RewardFunction(reward)
+
+
+def is_asynchronous(function: Callable[..., Any]) -> bool:
+    """Whether a call gives a coroutine, also that of a `functools.partial` or of an object."""
+    function = _inner(function)
+    call = getattr(function, "__call__", None)  # noqa: B004  # the method itself tells whether it is asynchronous
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
+
+
+def function_name(function: Callable[..., Any]) -> str:
+    """The name of a function, of what a `functools.partial` calls, or of the class of an object."""
+    function = _inner(function)
+    return str(getattr(function, "__name__", type(function).__name__))
+
+
+class _RewardFunction:
+    """A function with a trainer's call, asked about captions."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        parameters = inspect.signature(function).parameters.values()
+        named = {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+        needed = [
+            p.name
+            for p in parameters
+            if p.default is p.empty and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL) and p.name not in _GIVEN
+        ]
+        if needed:
+            raise ConfigError(
+                f"the reward function {function_name(function)} needs {', '.join(needed)}, and captions come with "
+                f"{', '.join(_GIVEN)} only. Give an object with a method rewards(samples) that knows the rest"
+            )
+        takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters)
+        self.function = function
+        self.columns = [name for name in _GIVEN if takes_all or name in named]
+
+    def rewards(self, samples: Sequence[CaptionSample]) -> list[float | None]:
+        given: dict[str, list[Any]] = {
+            "prompts": [None] * len(samples),
+            "completions": [sample.candidate for sample in samples],
+            "image": [sample.image for sample in samples],
+            "images": [[] if sample.image is None else [sample.image] for sample in samples],
+            "references": [list(sample.references) for sample in samples],
+        }
+        values = self.function(**{name: given[name] for name in self.columns})
+        return [None if value is None else float(value) for value in values]
+
+
+def _inner(function: Any) -> Any:
+    while isinstance(function, functools.partial):
+        function = function.func
+    return function
