@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import torch
@@ -54,6 +55,10 @@ def tokenizer(*special: str) -> PreTrainedTokenizerFast:
         padding_side="left",
         extra_special_tokens={"image_token": "<image>"} if "<image>" in special else {},
     )
+
+
+# For GRPO's `generation_kwargs`: in the forward pass, a sampled <image> would ask for one image more.
+NO_IMAGE_TOKEN = {"suppress_tokens": tokenizer("<image>").convert_tokens_to_ids(["<image>"])}
 
 
 def _ready(model: Any, tokens: PreTrainedTokenizerFast) -> Any:
@@ -207,12 +212,14 @@ def qwen2_vl_inputs(tokens: PreTrainedTokenizerFast, sides: list[list[int]]) -> 
     flat = [side for row in sides for side in row]
     patches = sum((2 * side) ** 2 for side in flat)
     is_image = encoded["input_ids"] == tokens.convert_tokens_to_ids("<|image_pad|>")
-    return {
+    inputs = {
         **encoded,
         "pixel_values": torch.randn(patches, 3 * 1 * 4 * 4, generator=generator),
         "image_grid_thw": torch.tensor([[1, 2 * side, 2 * side] for side in flat]),
         "mm_token_type_ids": is_image.int(),
     }
+    takes = inspect.signature(Qwen2VLForConditionalGeneration.forward).parameters  # the types only in newer ones
+    return {name: value for name, value in inputs.items() if name in takes}
 
 
 def vit_bert() -> tuple[VisionEncoderDecoderModel, PreTrainedTokenizerFast]:
