@@ -1,15 +1,31 @@
-# Each target makes .venv if there is none, installs into it when pyproject.toml or constraints.txt changed, and runs.
+# Each target makes the environment if there is none, installs into it when pyproject.toml or the constraints changed,
+# and runs. Another Python in an environment of its own: make test PYTHON=python3.13 VENV=.venv-3.13
 PYTHON ?= python3
-BIN := .venv/bin
-INSTALLED := .venv/installed
+VENV ?= .venv
+CONSTRAINTS ?= constraints.txt
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/installed
+OLDEST := .venv-oldest/oldest.txt
 
-.PHONY: demo test check bench
+.PHONY: demo test test-oldest test-wheel check bench
 
 demo: $(INSTALLED)
 	$(BIN)/capreward demo
 
 test: $(INSTALLED)
 	$(BIN)/python -m pytest
+
+# The tests with the lower bounds of pyproject.toml, which are therefore what has been tested.
+test-oldest: $(OLDEST)
+	$(MAKE) test VENV=.venv-oldest CONSTRAINTS=$(OLDEST)
+
+# What a user of `pip install capreward` has: the wheel and its dependencies, no extra, no clone, a path with a blank.
+test-wheel: $(INSTALLED)
+	set -e; folder="$$(mktemp -d)/a path"; trap 'rm -rf "$${folder%/*}"' EXIT; mkdir "$$folder"; \
+	$(BIN)/python -m tests.wheel "$$folder"; \
+	$(PYTHON) -m venv "$$folder/venv"; \
+	"$$folder/venv/bin/python" -m pip install --quiet --no-input -c $(CONSTRAINTS) "$$folder"/*.whl; \
+	cd "$$folder"; "$$folder/venv/bin/capreward" demo
 
 check: $(INSTALLED)
 	$(BIN)/ruff check .
@@ -20,7 +36,12 @@ check: $(INSTALLED)
 bench: $(INSTALLED)
 	@set -e; for script in tests/benchmarks/bench_*.py; do echo "== $$script"; $(BIN)/python "$$script"; done
 
-$(INSTALLED): pyproject.toml constraints.txt
-	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --no-input -c constraints.txt -e ".[dev,judges,ngrams,report]"
+$(INSTALLED): pyproject.toml $(CONSTRAINTS)
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --no-input -c $(CONSTRAINTS) \
+		-e ".[dev,corruptions,judges,ngrams,report]"
 	touch $@
+
+$(OLDEST): pyproject.toml
+	mkdir -p $(@D)
+	sed -nE 's/^  "([A-Za-z0-9_.-]+)>=([0-9.]+)",$$/\1==\2/p' pyproject.toml > $@

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from safetensors.torch import load_file
 
 import reward
 from integrations.demo.agreement import BASELINES, measure_agreement
@@ -59,6 +60,12 @@ def test_cards_are_complete(name: str) -> None:
     assert re.search(r"\d\.\d+ \[", card), "held-out figures with intervals"
     assert re.search(r"\d+ (min|h)\b", card), "time"
     assert "python -m examples.embedded.make" in card
+
+
+def test_the_captioner_has_the_key_names_that_every_transformers_5_reads() -> None:
+    tower = [key for key in load_file(ASSETS / "captioner" / "model.safetensors") if "vision" in key]
+    assert tower
+    assert all(key.startswith("vision_tower.vision_model.") for key in tower)
 
 
 def test_assets_stay_small() -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import torch
+from safetensors.torch import load_file, save_file
 
 from examples.embedded.beit import beit_config
 from examples.embedded.beit_model import Aided
@@ -67,6 +69,7 @@ def _export_captioner(output: Path, folder: Path, history: str | None) -> None:
     model = AutoModelForImageTextToText.from_pretrained(source, dtype=torch.float16, trust_remote_code=False)
     model.save_pretrained(folder)
     AutoProcessor.from_pretrained(source, trust_remote_code=False).save_pretrained(folder)
+    _name_as_on_the_hub(folder / "model.safetensors")
     config = json.loads((folder / "config.json").read_text())
     config["dtype"] = "float32"  # stored in half, computed in full: what from_pretrained does unless told otherwise
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
@@ -83,6 +86,15 @@ def _export_captioner(output: Path, folder: Path, history: str | None) -> None:
         ),
     )
     (folder / "README.md").write_text(card)
+
+
+def _name_as_on_the_hub(weights: Path) -> None:
+    """Gives the image tower the key names of the LLaVAs on the Hub, the only ones that every transformers 5 reads."""
+    tensors = {
+        re.sub(r"^vision_tower\.(?!vision_model\.)", "vision_tower.vision_model.", key): tensor
+        for key, tensor in load_file(weights).items()
+    }
+    save_file(tensors, weights, metadata={"format": "pt"})
 
 
 def _export_beitscore(output: Path, folder: Path, history: str | None) -> None:

@@ -95,6 +95,10 @@ def train_with_grpo(
     """
     last, resumed = _last_checkpoint(folder, steps) if save_steps is not None else (None, 0)
     model.model.vision_tower.requires_grad_(False)
+    # The newer name came with a later transformers 5 than the oldest that this package takes.
+    checkpointing = next(
+        name for name in ("activation_checkpointing", "gradient_checkpointing") if hasattr(GRPOConfig, name)
+    )
     config = GRPOConfig(
         output_dir=str(folder),
         max_steps=steps,
@@ -108,7 +112,7 @@ def train_with_grpo(
         seed=seed,
         use_cpu=True,
         bf16=False,
-        activation_checkpointing=False,  # TRL's default is True, which costs time to save memory
+        **{checkpointing: False},  # TRL's default is True, which costs time to save memory
         logging_steps=1,
         disable_tqdm=True,
         report_to="none",

@@ -16,6 +16,9 @@ __all__ = ["main"]
 
 def main() -> None:
     """Runs the command of `sys.argv`; errors of this library are printed in one line, all others as usual."""
+    # Beside a busy process, the threads of a small model would spend ten times its work on spinning while they wait for
+    # each other. PyTorch reads this when it is imported.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     before = signal.getsignal(signal.SIGINT)
     pressed: list[int] = []
 

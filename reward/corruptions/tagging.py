@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from reward.errors import ConfigError
+from reward.optional import require
 from reward.sentences import END_MARKS, is_abbreviation, is_punctuation
 
 __all__ = ["PARTS", "Tagger", "Token", "join", "split_words", "tag_words"]
@@ -144,9 +145,8 @@ def _parts_of_sentence(words: tuple[str, ...]) -> list[str]:
 
 @functools.cache
 def _hanta() -> Any:
-    from HanTa import HanoverTagger
-
-    return HanoverTagger.HanoverTagger("morphmodel_en.pgz")
+    package = require("HanTa.HanoverTagger", extra="corruptions", purpose="tagging parts of speech")
+    return package.HanoverTagger("morphmodel_en.pgz")
 
 
 def _without_possessive(word: str) -> str:

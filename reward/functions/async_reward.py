@@ -44,5 +44,8 @@ class AsyncReward:
         """What the reward function gives for the same arguments."""
         return await asyncio.to_thread(self.reward, prompts=prompts, completions=completions, **arguments)
 
+    # TRL before 1.14 asks `inspect.iscoroutinefunction` about the instance. With these it passes for a function.
+    __code__, __defaults__, __kwdefaults__ = __call__.__code__, __call__.__defaults__, __call__.__kwdefaults__
+
     def __repr__(self) -> str:
         return f"AsyncReward({self.reward!r})"

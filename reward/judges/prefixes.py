@@ -162,11 +162,17 @@ class PromptReader:
         rest = dict(inputs)
         ids, mask = rest.pop("input_ids"), rest.pop("attention_mask")
         self.tokens_read += int(mask.sum())
-        positions = None
-        if self._counts:
-            # transformers' own rule for this model: plain, or in three dimensions for Qwen-like models
-            positions = self.model._prepare_position_ids_for_generation(ids, {**rest, "attention_mask": mask})
+        positions = self._first_positions(ids, {**rest, "attention_mask": mask}) if self._counts else None
         return self._forward(ids, mask, positions, None, keep_cache=keep_cache, **rest)
+
+    def _first_positions(self, ids: torch.Tensor, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
+        """Positions by transformers' own rule for this model: plain, or in three dimensions for Qwen-like models."""
+        own = getattr(self.model, "_prepare_position_ids_for_generation", None)
+        if own is not None:
+            return own(ids, inputs)
+        # transformers before 5.2 counts while it prepares the inputs of the first step
+        steps = torch.arange(ids.shape[1], device=ids.device)
+        return self.model.prepare_inputs_for_generation(ids, cache_position=steps, **inputs)["position_ids"]
 
     def _forward(
         self,

@@ -16,7 +16,7 @@ from integrations.hf_generate import BestOfN, rerank
 from integrations.trl import make_prompt_dataset
 from reward import BeitScoreReward, VelaReward, WeightedReward
 from tests.reward.metrics.beitscore.tiny_beitscore import make_scorer
-from tests.toy_captioners import llava, llava_inputs
+from tests.toy_captioners import NO_IMAGE_TOKEN, llava, llava_inputs
 
 IMAGES = [PILImage.effect_noise((32, 32), 50 + 40 * i).convert("RGB") for i in range(4)]
 
@@ -44,6 +44,7 @@ def train(rewards: list[Any], folder: Path, **options: Any) -> tuple[list[dict[s
         use_cpu=True,
         bf16=False,
         gradient_checkpointing=False,
+        generation_kwargs=NO_IMAGE_TOKEN,
         report_to="none",
         save_strategy="no",
         **options,

@@ -14,7 +14,7 @@ from trl import GRPOConfig, GRPOTrainer
 from integrations.hf_generate import BestOfN, rerank
 from integrations.trl import make_prompt_dataset
 from reward import CaptionSample, VelaReward, load_scorer
-from tests.toy_captioners import llava, llava_inputs
+from tests.toy_captioners import NO_IMAGE_TOKEN, llava, llava_inputs
 
 IMAGES = [PILImage.effect_noise((32, 32), 50 + 40 * i).convert("RGB") for i in range(4)]
 WEIGHTS = {"desc": 1, "rel": 2, "flu": 1}
@@ -36,6 +36,7 @@ def test_grpo_logs_the_reward_and_its_aspects(vela_folder, tmp_path):
         use_cpu=True,
         bf16=False,
         gradient_checkpointing=False,
+        generation_kwargs=NO_IMAGE_TOKEN,
         report_to="none",
         save_strategy="no",
     )

@@ -14,7 +14,7 @@ from integrations.trl import make_prompt_dataset
 from reward import AsyncReward, FleurReward, HarmonicReward
 from reward.judges import Answer, Question, ScriptedJudge
 from tests.rating_judges import save_rating_judge
-from tests.toy_captioners import llava
+from tests.toy_captioners import NO_IMAGE_TOKEN, llava
 
 
 def train(trainer_class, config_class, rewards, folder):
@@ -31,6 +31,7 @@ def train(trainer_class, config_class, rewards, folder):
         use_cpu=True,
         bf16=False,
         gradient_checkpointing=False,
+        generation_kwargs=NO_IMAGE_TOKEN,
         report_to="none",
         save_strategy="no",
         beta=0.0,

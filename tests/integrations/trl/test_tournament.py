@@ -14,7 +14,7 @@ from integrations.trl import make_prompt_dataset
 from reward.functions.tournament_reward import TournamentReward
 from reward.judges import ScriptedJudge
 from tests.choosing_judge import save_choosing_judge
-from tests.toy_captioners import llava
+from tests.toy_captioners import NO_IMAGE_TOKEN, llava
 
 
 def likes_letters(question):
@@ -42,6 +42,7 @@ def test_two_steps(tmp_path):
         use_cpu=True,
         bf16=False,
         gradient_checkpointing=False,
+        generation_kwargs=NO_IMAGE_TOKEN,
         report_to="none",
         save_strategy="no",
         log_completions=True,

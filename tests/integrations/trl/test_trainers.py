@@ -12,7 +12,7 @@ from trl import GRPOConfig, GRPOTrainer, RLOOConfig, RLOOTrainer
 
 from integrations.trl import make_prompt_dataset
 from reward.functions.metric_reward import MetricReward
-from tests.toy_captioners import llava
+from tests.toy_captioners import NO_IMAGE_TOKEN, llava
 from tests.toy_scorer import ToyScorer
 
 
@@ -47,6 +47,7 @@ def arguments(kind, folder, **options):
         use_cpu=True,
         bf16=False,
         gradient_checkpointing=False,
+        generation_kwargs=NO_IMAGE_TOKEN,
         report_to="none",
         save_strategy="no",
         **options,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -34,6 +35,17 @@ def test_score_writes_the_file_and_says_what_it_did(run: Run, data: Path) -> Non
     assert "columns read: candidate = caption, references = refs" in err
     assert "1 not scored (candidate); the first is row 2: candidate is empty" in err
     assert "scored 2 rows" in err
+
+
+@pytest.mark.parametrize(("own", "used"), [(None, "passive"), ("active", "active")])
+def test_threads_do_not_spin_unless_the_user_says_so(
+    run: Run, monkeypatch: pytest.MonkeyPatch, own: str | None, used: str
+) -> None:
+    monkeypatch.setenv("OMP_WAIT_POLICY", own or "")
+    if own is None:
+        monkeypatch.delenv("OMP_WAIT_POLICY")
+    assert run("--version")[0] == 0
+    assert os.environ["OMP_WAIT_POLICY"] == used
 
 
 def test_rerank_writes_the_best(run: Run, tmp_path: Path) -> None:

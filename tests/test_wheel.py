@@ -1,0 +1,69 @@
+"""The wheel holds all that the package needs, and works without the clone."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import reward
+from tests.wheel import PACKAGES, ROOT, build_wheel
+
+
+@pytest.fixture(scope="module")
+def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What pip would put into site-packages, in a path with a blank."""
+    folder = tmp_path_factory.mktemp("site packages")
+    with zipfile.ZipFile(build_wheel(tmp_path_factory.mktemp("wheel"))) as wheel:
+        wheel.extractall(folder)
+    return folder
+
+
+def run(code: str, unpacked: Path, folder: Path) -> str:
+    """What Python prints that finds the unpacked wheel before every other installation of the package."""
+    environment = {**os.environ, "PYTHONPATH": str(unpacked)}
+    found = subprocess.run([sys.executable, "-c", code], cwd=folder, env=environment, capture_output=True, text=True)
+    assert found.returncode == 0, found.stderr
+    return found.stdout
+
+
+def files(root: Path) -> set[str]:
+    paths = (path for package in PACKAGES for path in (root / package).rglob("*"))
+    return {path.relative_to(root).as_posix() for path in paths if path.is_file() and path.suffix != ".pyc"}
+
+
+def test_every_file_of_the_packages_is_in_the_wheel(unpacked: Path) -> None:
+    assert files(unpacked) == files(ROOT)
+
+
+def test_nothing_else_is_in_the_wheel(unpacked: Path) -> None:
+    assert {path.name for path in unpacked.iterdir()} == {*PACKAGES, f"capreward-{reward.__version__}.dist-info"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [(["--version"], reward.__version__), (["--help"], "demo"), (["demo", "--help"], "--quick")],
+)
+def test_the_command_runs_from_the_wheel(
+    unpacked: Path, tmp_path: Path, arguments: list[str], expected: str
+) -> None:
+    # The script that pip makes of the wheel's entry point does the same.
+    code = (
+        "import sys; from importlib.metadata import entry_points\n"
+        "(point,) = {point for point in entry_points(group='console_scripts') if point.name == 'capreward'}\n"
+        f"sys.argv = ['capreward', *{arguments!r}]; point.load()()"
+    )
+    assert expected in run(code, unpacked, tmp_path)
+
+
+def test_the_demo_loads_its_models_from_the_wheel(unpacked: Path, tmp_path: Path) -> None:
+    code = (
+        "import integrations.demo.run, reward; from integrations.demo.captioner import load_captioner\n"
+        "load_captioner(); reward.load_scorer('vela', device='cpu'); reward.load_scorer('beitscore', device='cpu')\n"
+        "print(integrations.__file__, reward.__file__)"
+    )
+    assert run(code, unpacked, tmp_path).count(str(unpacked)) == 2

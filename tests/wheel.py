@@ -1,0 +1,30 @@
+"""The wheel of this package, built without network from a copy of the sources: `python -m tests.wheel FOLDER`."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGES = ("reward", "integrations")
+
+
+def build_wheel(folder: Path) -> Path:
+    """Builds the wheel into a folder with the setuptools of this environment; the clone stays as it is."""
+    with tempfile.TemporaryDirectory(prefix="capreward-wheel-") as copy:
+        for name in ("pyproject.toml", "README.md", "LICENSE"):
+            shutil.copy(ROOT / name, copy)
+        for name in PACKAGES:
+            shutil.copytree(ROOT / name, Path(copy) / name, ignore=shutil.ignore_patterns("__pycache__"))
+        code = "import sys; from setuptools.build_meta import build_wheel; print(build_wheel(sys.argv[1]))"
+        built = subprocess.run(
+            [sys.executable, "-c", code, str(folder)], cwd=copy, check=True, capture_output=True, text=True
+        )
+    return folder / built.stdout.split()[-1]
+
+
+if __name__ == "__main__":
+    print(build_wheel(Path(sys.argv[1])))
