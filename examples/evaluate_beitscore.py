@@ -20,7 +20,8 @@ from integrations.demo.pairwise import LENGTHS, OTHER_IMAGE, PairsPart, Rate, me
 from integrations.demo.results import SEED
 from reward import load_scorer
 from reward.metaeval import Interval, PairwiseResult, markdown_table
-from reward.metaeval.agreement import MEAN, RATER
+from reward.metaeval.agreement import RATER
+from reward.metaeval.bootstrap import MEAN
 from reward.metrics.base import Scorer
 from reward.metrics.vela.scorer import VelaScorer
 from reward.scenes import ASPECTS, CATEGORIES, make_dataset

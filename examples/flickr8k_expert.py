@@ -25,11 +25,11 @@ from rich.console import Console
 from rich.table import Table
 
 from reward.metaeval.bench import Candidate, measure
-from reward.metaeval.bench_tables import percent
 from reward.metaeval.benchmarks import load_benchmark
 from reward.metaeval.benchmarks.forms import OVERALL, RatedCaption
 from reward.metaeval.correlation import kendall_tau
 from reward.metaeval.score_cache import default_cache_folder
+from reward.metaeval.tables import percent
 
 PAPER = "FLEUR: An Explainable Reference-Free Evaluation Metric for Image Captioning, 2024"
 # {metric or column: (Kendall's tau-c times 100, where in the paper)}

@@ -12,9 +12,8 @@ import numpy as np
 
 from reward.errors import DataError, MissingExtraError
 from reward.metaeval.benchmarks import Benchmark
-from reward.metaeval.evaluation import Evaluation, evaluate
+from reward.metaeval.evaluation import Evaluation, compare, evaluate, holm
 from reward.metaeval.scoring import BenchmarkScores, check_needs, score_benchmark
-from reward.metaeval.significance import compare, holm
 from reward.registry import list_metrics, load_scorer, metric_spec
 
 __all__ = [

@@ -1,99 +1,27 @@
-"""The tables of a bench as text: cells in percent with their intervals, Markdown, and plain values for JSON."""
+"""The tables, notes and JSON values of a bench."""
 
 from __future__ import annotations
 
 import math
-import platform
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from reward.metaeval.agreement import MEAN
 from reward.metaeval.bench import BenchRow, BenchTable, title_of
 from reward.metaeval.benchmarks import CaptionPair, RatedCaption
-from reward.metaeval.intervals import Interval
+from reward.metaeval.bootstrap import MEAN
+from reward.metaeval.tables import (
+    FEW_IMAGES,
+    SIGNIFICANT,
+    Grid,
+    few_images,
+    markdown_page,
+    milliseconds,
+    percent,
+    plain,
+    versions,
+)
 
-__all__ = [
-    "FEW_IMAGES",
-    "SIGNIFICANT",
-    "Grid",
-    "detail_grid",
-    "few_images",
-    "grids",
-    "markdown",
-    "notes",
-    "overview",
-    "percent",
-    "plain",
-    "table_grid",
-    "to_json",
-    "versions",
-]
-
-SIGNIFICANT = 0.05
-FEW_IMAGES = 10  # below that, resamples of images are too much alike for their spread to be trusted
-_PACKAGES = ("capreward", "numpy", "scipy", "torch", "transformers", "open_clip_torch", "pycocoevalcap")
-
-
-@dataclass(frozen=True)
-class Grid:
-    """A table of texts.
-
-    Args:
-        title: above it.
-        heads: of the columns; the first is that of the rows' names.
-        rows: one text a column.
-        best: number of the row to be set off, None for none.
-    """
-
-    title: str
-    heads: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    best: int | None = None
-
-    def markdown(self) -> str:
-        """As a Markdown table, without the title."""
-        lines = [_line(self.heads), "|---" * len(self.heads) + "|"]
-        for number, row in enumerate(self.rows):
-            lines.append(_line([f"**{cell}**" for cell in row] if number == self.best else row))
-        return "\n".join(lines)
-
-
-def percent(interval: Interval | None) -> str:
-    """An estimate times 100, as papers give it.
-
-    Example:
-        >>> percent(Interval(0.5298, 0.52, 0.541))
-        '53.0 [52.0, 54.1]'
-    """
-    if interval is None or math.isnan(interval.value):
-        return "-"
-    if math.isnan(interval.low):  # all is of one image
-        return f"{100 * interval.value:.1f}"
-    return f"{100 * interval.value:.1f} [{100 * interval.low:.1f}, {100 * interval.high:.1f}]"
-
-
-def few_images(count: int) -> str:
-    """A warning for figures of so few images.
-
-    Example:
-        >>> few_images(1)
-        'Only 1 different image: too few for intervals and p-values to be trusted.'
-    """
-    return f"Only {count} different image{'s' * (count != 1)}: too few for intervals and p-values to be trusted."
-
-
-def milliseconds(seconds: float) -> str:
-    """A time as text, three digits.
-
-    Example:
-        >>> milliseconds(0.0012345), milliseconds(1.4567)
-        ('1.23', '1,457')
-    """
-    if math.isnan(seconds):
-        return "-"
-    return f"{1000 * seconds:,.0f}" if seconds >= 0.1 else f"{1000 * seconds:.3g}"
+__all__ = ["detail_grid", "grids", "markdown", "notes", "overview", "table_grid", "to_json"]
 
 
 def table_grid(table: BenchTable) -> Grid:
@@ -222,12 +150,8 @@ def _doubts(table: BenchTable, resamples: int) -> Iterator[str]:
 
 def markdown(tables: Sequence[BenchTable], *, command: str, seed: int, resamples: int) -> str:
     """The whole bench as a Markdown page."""
-    parts = ["# Agreement with human judgments", f"`{command}`"]
-    for grid in grids(tables, details=True):
-        parts += [f"## {grid.title}", grid.markdown()]
-    parts += ["\n".join(f"- {note}" for note in notes(tables, resamples=resamples))]
-    parts.append(f"Seed {seed}; " + ", ".join(f"{name} {number}" for name, number in versions().items()) + ".")
-    return "\n\n".join(parts) + "\n"
+    told = notes(tables, resamples=resamples)
+    return markdown_page("Agreement with human judgments", command, grids(tables, details=True), told, seed)
 
 
 def to_json(
@@ -242,35 +166,6 @@ def to_json(
         "references": references,
         "benchmarks": [_table_json(table) for table in tables],
     }
-
-
-def versions() -> dict[str, str]:
-    """Of Python and the packages that figures may depend on, those that are installed."""
-    found = {"python": platform.python_version()}
-    for package in _PACKAGES:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return found
-
-
-def plain(value: Any) -> Any:
-    """With numbers that are not finite as None, since JSON knows none.
-
-    Example:
-        >>> plain({"a": [1.5, float("nan")]})
-        {'a': [1.5, None]}
-    """
-    if isinstance(value, dict):
-        return {str(name): plain(item) for name, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
-    if isinstance(value, Interval):
-        return {"value": plain(value.value), "low": plain(value.low), "high": plain(value.high)}
-    if hasattr(value, "item"):  # a numpy scalar
-        value = value.item()
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _table_json(table: BenchTable) -> dict[str, Any]:
@@ -323,10 +218,6 @@ def _row_json(row: BenchRow) -> dict[str, Any]:
         }
     result: dict[str, Any] = plain(described)
     return result
-
-
-def _line(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
 def _milliseconds(row: BenchRow) -> str:

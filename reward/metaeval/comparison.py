@@ -9,10 +9,10 @@ from typing import Any
 
 from reward.errors import DataError
 from reward.metaeval.bench import BenchRow, Candidate, score_candidate, title_of
-from reward.metaeval.bench_tables import FEW_IMAGES, SIGNIFICANT, few_images, percent, plain, versions
 from reward.metaeval.benchmarks import Benchmark
-from reward.metaeval.intervals import Interval
-from reward.metaeval.significance import Difference, compare
+from reward.metaeval.bootstrap import Interval
+from reward.metaeval.evaluation import Difference, compare
+from reward.metaeval.tables import FEW_IMAGES, SIGNIFICANT, few_images, percent, plain, versions
 
 __all__ = ["MetricComparison", "compare_candidates"]
 

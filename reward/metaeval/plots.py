@@ -11,7 +11,7 @@ import numpy as np
 
 from reward.metaeval.bench import BenchRow, BenchTable
 from reward.metaeval.benchmarks import CaptionPair, RatedCaption
-from reward.metaeval.intervals import Interval
+from reward.metaeval.bootstrap import Interval
 from reward.optional import require
 
 __all__ = ["BEST", "INK", "PLAIN", "SOFT", "bar_plot", "bare", "blank_figure", "page_svg", "score_plots"]

@@ -12,8 +12,9 @@ from typing import Any
 
 from reward.errors import OutputError
 from reward.metaeval.bench import BenchTable, title_of
-from reward.metaeval.bench_tables import Grid, grids, markdown, notes
+from reward.metaeval.bench_tables import grids, markdown, notes
 from reward.metaeval.plots import bar_plot, score_plots
+from reward.metaeval.tables import Grid
 from reward.optional import require
 from reward.scoring.writers import write_atomically
 

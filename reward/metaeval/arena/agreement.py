@@ -12,9 +12,10 @@ from reward.metaeval.arena.elo import resampled_elo
 from reward.metaeval.arena.ratings import BRADLEY_TERRY, ELO
 from reward.metaeval.arena.strengths import fit_strengths, win_tables
 from reward.metaeval.arena.table import Arena, linked_groups
-from reward.metaeval.benchmarks.forms import OVERALL
-from reward.metaeval.intervals import RESAMPLES, Interval, bootstrap_weights, percentile_interval
-from reward.metaeval.ties import tie_threshold, verdicts
+from reward.metaeval.benchmarks.items import OVERALL
+from reward.metaeval.bootstrap import RESAMPLES, Interval, bootstrap_weights, whole_first
+from reward.metaeval.classification import tie_threshold, verdicts
+from reward.metaeval.resampling import resampled_mean
 from reward.metrics.caparena.battles import HUMAN
 
 __all__ = ["ArenaAgreement", "measure_agreement", "rank_correlations", "score_points"]
@@ -114,8 +115,7 @@ def measure_agreement(
         (0.75, -0.25)
     """
     judged = ~np.isnan(human) & ~arena.has(HUMAN)
-    drawn = bootstrap_weights(len(arena), resamples=resamples, seed=seed, clusters=arena.images)
-    drawn = np.concatenate([np.ones((1, len(arena))), drawn])
+    drawn = whole_first(bootstrap_weights(len(arena), resamples=resamples, seed=seed, clusters=arena.images))
     rankings: dict[bytes, dict[str, np.ndarray]] = {}  # of people, by battles: most deciders have decided the same
     found = {}
     for name, points in deciders.items():
@@ -130,14 +130,14 @@ def measure_agreement(
                 rankings[key] = _rankings(part, people, weights, resamples, seed)
             own = _rankings(part, said, weights, resamples, seed)
             ranking = {
-                method: {kind: _interval(row) for kind, row in rank_correlations(values, own[method]).items()}
+                method: {kind: Interval.of(row) for kind, row in rank_correlations(values, own[method]).items()}
                 for method, values in rankings[key].items()
             }
         levels = np.array(part.levels)
         masks = {level: levels == level for level in part.level_names()} | {OVERALL: np.ones(len(part), dtype=bool)}
         same = (people == said).astype(np.float64)
         found[name] = ArenaAgreement(
-            levels={level: _interval(_shares(weights[:, mask], same[mask])) for level, mask in masks.items()},
+            levels={level: Interval.of(resampled_mean(same[mask], weights[:, mask])) for level, mask in masks.items()},
             battles={level: int(mask.sum()) for level, mask in masks.items()},
             without_verdict=int(judged.sum() - both.sum()),
             human_ties=float((people == 0.5).mean()),
@@ -192,16 +192,5 @@ def _bias(part: Arena, surplus: np.ndarray, weights: np.ndarray) -> dict[str, In
     found = {}
     for place, name in enumerate(part.systems):
         rows, side = np.nonzero(part.pairs == place)
-        found[name] = _interval(_shares(weights[:, rows], surplus[rows] * (1 - 2 * side)))
+        found[name] = Interval.of(resampled_mean(surplus[rows] * (1 - 2 * side), weights[:, rows]))
     return dict(sorted(found.items()))
-
-
-def _shares(weights: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Weighted means (R,) of values (N,); NaN where a resample has none of them."""
-    total = weights.sum(axis=1)
-    return np.divide(weights @ values, total, out=np.full(len(weights), np.nan), where=total > 0)
-
-
-def _interval(values: np.ndarray) -> Interval:
-    """Of the estimate and its replicates (1 + R,)."""
-    return percentile_interval(values[0], values[1:])

@@ -14,8 +14,8 @@ from reward.metaeval.arena.agreement import score_points
 from reward.metaeval.arena.table import Arena, human_points
 from reward.metaeval.bench import COLUMN, Candidate
 from reward.metaeval.benchmarks.caparena import pair_of_battle
-from reward.metaeval.benchmarks.catalogue import benchmark_spec
-from reward.metaeval.benchmarks.forms import Benchmark
+from reward.metaeval.benchmarks.items import Benchmark
+from reward.metaeval.benchmarks.registry import benchmark_spec
 from reward.metaeval.scoring import score_benchmark
 from reward.metrics.caparena.battles import Battle, choices_of, outcome
 from reward.metrics.caparena.verdicts import PositionBias, Winner, measure_position_bias

@@ -12,7 +12,7 @@ import numpy as np
 from reward.metaeval.arena.elo import BASE, SCALE, START, resampled_elo
 from reward.metaeval.arena.strengths import fit_strengths, information_matrix, win_probabilities, win_tables
 from reward.metaeval.arena.table import Arena, check_linked
-from reward.metaeval.intervals import LEVEL, RESAMPLES, Interval, percentile_interval
+from reward.metaeval.bootstrap import LEVEL, RESAMPLES, Interval, percentile_interval
 
 __all__ = [
     "BRADLEY_TERRY",

@@ -12,7 +12,7 @@ from reward.metaeval.arena.agreement import ArenaAgreement, measure_agreement
 from reward.metaeval.arena.deciders import PEOPLE, Decider
 from reward.metaeval.arena.ratings import BRADLEY_TERRY, ELO, Ratings, bradley_terry_ratings, elo_ratings
 from reward.metaeval.arena.table import Arena
-from reward.metaeval.intervals import RESAMPLES
+from reward.metaeval.bootstrap import RESAMPLES
 from reward.metrics.caparena.battles import HUMAN
 
 __all__ = ["ArenaResult", "rate_arena"]

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from reward.metaeval.arena.agreement import KENDALL, SPEARMAN, ArenaAgreement
 from reward.metaeval.arena.ratings import BRADLEY_TERRY, ELO
 from reward.metaeval.arena.result import ArenaResult
-from reward.metaeval.bench_tables import FEW_IMAGES, Grid, few_images, percent, plain, versions
-from reward.metaeval.benchmarks.forms import OVERALL
-from reward.metaeval.intervals import Interval
+from reward.metaeval.benchmarks.items import OVERALL
+from reward.metaeval.bootstrap import Interval
+from reward.metaeval.tables import FEW_IMAGES, Grid, few_images, markdown_page, percent, plain, versions
 
 __all__ = ["grids", "markdown", "notes", "to_json"]
 
@@ -72,13 +71,7 @@ def markdown(result: ArenaResult, *, command: str, plots: Mapping[str, str] | No
         command: as it was typed.
         plots: {title: file} of pictures beside the page.
     """
-    parts = ["# Arena", f"`{command}`"]
-    for grid in grids(result):
-        parts += [f"## {grid.title}", grid.markdown()]
-    parts += [f"![{title}]({file})" for title, file in (plots or {}).items()]
-    parts.append("\n".join(f"- {note}" for note in notes(result)))
-    parts.append(f"Seed {result.seed}; " + ", ".join(f"{name} {number}" for name, number in versions().items()) + ".")
-    return "\n\n".join(parts) + "\n"
+    return markdown_page("Arena", command, grids(result), notes(result), result.seed, plots=plots)
 
 
 def to_json(result: ArenaResult, *, command: str) -> dict[str, Any]:
@@ -111,18 +104,8 @@ def to_json(result: ArenaResult, *, command: str) -> dict[str, Any]:
 
 
 def _agreement_json(found: ArenaAgreement) -> dict[str, Any]:
-    described: dict[str, Any] = plain(
-        {
-            "levels": found.levels,
-            "battles": found.battles,
-            "without_verdict": found.without_verdict,
-            "ties": found.ties,
-            "human_ties": found.human_ties,
-            "ranking": found.ranking,
-            "bias": found.bias,
-            "mean_bias": found.mean_bias,
-        }
-    )
+    names = ("levels", "battles", "without_verdict", "ties", "human_ties", "ranking", "bias", "mean_bias")
+    described: dict[str, Any] = plain({name: getattr(found, name) for name in names})
     return described
 
 
@@ -151,7 +134,7 @@ def _agreement(result: ArenaResult) -> Grid:
     for name, found in result.agreement.items():
         cells = [percent(found.levels.get(level)) for level in columns]
         ties = f"{100 * found.ties:.1f} / {100 * found.human_ties:.1f}"
-        ranks = [_rank(found.ranking.get(method, {}).get(kind)) for method, kind in _RANKS]
+        ranks = [percent(found.ranking.get(method, {}).get(kind)) for method, kind in _RANKS]
         rows.append((name, *cells, ties, *ranks, f"{100 * found.mean_bias:.1f}"))
     heads = ("", *columns, "ties", "Spearman (Elo)", "Kendall (Elo)", "Spearman (B-T)", "Kendall (B-T)", "mean |bias|")
     return Grid("Agreement with people, x 100", heads, tuple(rows))
@@ -162,27 +145,9 @@ def _bias(result: ArenaResult) -> Grid:
     for name in result.order:
         cells = [found.bias.get(name) for found in result.agreement.values()]
         if any(cell is not None for cell in cells):
-            rows.append((name, *(_signed(cell) for cell in cells)))
+            rows.append((name, *(percent(cell, sign="+") for cell in cells)))
     return Grid("Bias for each model, x 100", ("", *result.agreement), tuple(rows))
 
 
 def _points(interval: Interval) -> str:
-    if math.isnan(interval.value):
-        return "-"
-    if math.isnan(interval.low):
-        return f"{interval.value:.0f}"
-    return f"{interval.value:.0f} [{interval.low:.0f}, {interval.high:.0f}]"
-
-
-def _rank(interval: Interval | None) -> str:
-    if interval is None or math.isnan(interval.value):
-        return "-"
-    if math.isnan(interval.low):
-        return f"{100 * interval.value:.1f}"
-    return percent(interval)
-
-
-def _signed(interval: Interval | None) -> str:
-    if interval is None:
-        return "-"
-    return f"{100 * interval.value:+.1f} [{100 * interval.low:+.1f}, {100 * interval.high:+.1f}]"
+    return percent(interval, scale=1, digits=0)

@@ -12,12 +12,12 @@ import pytest
 
 from reward.errors import DataError, MissingExtraError, UnknownMetricError
 from reward.metaeval.bench import BenchRow, BenchTable, Candidate, default_metrics, measure
-from reward.metaeval.bench_tables import detail_grid, grids, markdown, notes, percent, to_json
+from reward.metaeval.bench_tables import detail_grid, grids, markdown, notes, to_json
 from reward.metaeval.benchmarks import Benchmark, load_benchmark
+from reward.metaeval.bootstrap import Interval
 from reward.metaeval.comparison import compare_candidates
-from reward.metaeval.evaluation import evaluate
-from reward.metaeval.intervals import Interval
-from reward.metaeval.significance import compare, holm
+from reward.metaeval.evaluation import compare, evaluate, holm
+from reward.metaeval.tables import percent
 from reward.registry import metric_spec
 from tests.picture_scorer import SPEC as PICTURE
 from tests.reward.metaeval.small_benchmarks import use_metrics, write_pairs, write_rated

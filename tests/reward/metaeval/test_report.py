@@ -15,7 +15,7 @@ from reward.errors import MissingExtraError, OutputError
 from reward.metaeval.bench import BenchRow, BenchTable, Candidate, measure
 from reward.metaeval.bench_tables import to_json
 from reward.metaeval.benchmarks import load_benchmark
-from reward.metaeval.intervals import Interval
+from reward.metaeval.bootstrap import Interval
 from reward.metaeval.plots import bar_plot, score_plots
 from reward.metaeval.report import check_report, write_report
 from tests.reward.metaeval.small_benchmarks import write_pairs, write_rated

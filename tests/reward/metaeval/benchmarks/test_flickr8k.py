@@ -158,7 +158,7 @@ def test_bad_crowd_lines_and_missing_captions(texts: Path) -> None:
     ("name", "data", "message"),
     [
         ("flickr8k-expert", "{", "JSON"),
-        ("flickr8k-expert", "[]", r"must hold an object \{image: judgments\}, got list"),
+        ("flickr8k-expert", "[]", "must hold a JSON object, got list"),
         ("flickr8k-expert", '{"1": 2}', "image 1 must be a JSON object"),
         ("flickr8k-expert", '{"1": {}}', "image 1 has no field 'ground_truth'"),
         ("flickr8k-expert", entry("1.jpg", ["A."], ("B.", 0.5)), "3 experts rated each.*file of Flickr8k-CF"),
