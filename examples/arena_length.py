@@ -27,7 +27,7 @@ import numpy as np
 
 from reward.metaeval.arena import Arena, by_metric, by_people, measure_agreement
 from reward.metaeval.arena.agreement import ArenaAgreement
-from reward.metaeval.bench import Candidate
+from reward.metaeval.bench import MetricSource
 from reward.metrics.caparena.battles import Battle
 
 __all__: list[str] = []
@@ -118,7 +118,7 @@ def captioned(made: Made, more_words: int) -> list[Battle]:
 def measure(battles: list[Battle], resamples: int) -> ArenaAgreement:
     people = by_people(battles)
     assert people is not None
-    length = by_metric(battles, Candidate("length"), people.points, images=Path())
+    length = by_metric(battles, MetricSource("length"), people.points, images=Path())
     arena = Arena.of_battles(battles)
     return measure_agreement(arena, people.points, {"length": length.points}, resamples=resamples)["length"]
 

@@ -1,7 +1,7 @@
 """How well metrics agree with people, and whether one agrees better than another, with intervals.
 
 `load_benchmark` reads human judgments, `score_benchmark` scores their captions with a metric, `evaluate` measures how
-well the scores agree with the judgments, and `compare` tests the difference between two metrics. `measure` does all
+well the scores agree with the judgments, and `compare` tests the difference between two metrics. `run_bench` does all
 that for several metrics and benchmarks, like `capreward bench`. The other functions work on plain arrays.
 
 Example:
@@ -23,7 +23,7 @@ from reward.metaeval.agreement import (
     compare_with_raters,
     pairwise_accuracy,
 )
-from reward.metaeval.bench import BenchTable, Candidate, measure
+from reward.metaeval.bench import BenchTable, MetricSource, run_bench
 from reward.metaeval.benchmarks import Benchmark, benchmark_spec, list_benchmarks, load_benchmark
 from reward.metaeval.benchmarks.longcapvlcp import PairBuild, build_pairs, read_pairs, write_pairs
 from reward.metaeval.bootstrap import Interval, bootstrap_weights, mean_difference, mean_interval, percentile_interval
@@ -37,11 +37,11 @@ __all__ = [
     "BenchTable",
     "Benchmark",
     "BenchmarkScores",
-    "Candidate",
     "Comparison",
     "Difference",
     "Evaluation",
     "Interval",
+    "MetricSource",
     "PairBuild",
     "PairwiseResult",
     "average_precision",
@@ -60,12 +60,12 @@ __all__ = [
     "markdown_table",
     "mean_difference",
     "mean_interval",
-    "measure",
     "pairwise_accuracy",
     "pearson",
     "percentile_interval",
     "read_pairs",
     "roc_auc",
+    "run_bench",
     "score_benchmark",
     "spearman",
     "tie_threshold",

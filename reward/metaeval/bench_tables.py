@@ -23,15 +23,22 @@ from reward.metaeval.tables import (
 
 __all__ = ["detail_grid", "grids", "markdown", "notes", "overview", "table_grid", "to_json"]
 
+# What the JSON of a row has without an evaluation.
+_NO_FIGURES: dict[str, Any] = {
+    **{"estimates": {}, "details": {}, "ties": None, "tie_rule": None},
+    **{"counts": {}, "images": 0, "by_category": {}, "scored": 0},
+}
+
 
 def table_grid(table: BenchTable) -> Grid:
-    """One benchmark: its columns, how many items were scored, errors, time, and the difference from the best row."""
+    """The table of one benchmark: its columns, numbers of scored items and errors, time, and p against the best row."""
     rows = []
     for row in table.rows:
-        found = row.evaluation
-        cells = [percent(None if found is None else found.estimates.get(name)) for name in table.columns]
-        counts = [str(0 if found is None else found.scored), str(row.errors)] if not row.left_out else ["-", "-"]
-        rows.append((row.candidate.label, *cells, *counts, _milliseconds(row), _p(row, table)))
+        evaluation = row.evaluation
+        cells = [percent(None if evaluation is None else evaluation.estimates.get(name)) for name in table.columns]
+        scored = 0 if evaluation is None else evaluation.scored
+        counts = ["-", "-"] if row.left_out else [str(scored), str(row.errors)]
+        rows.append((row.metric.label, *cells, *counts, _milliseconds(row), _p(row, table)))
     statistics = [f"{row.evaluation.statistic} x 100" for row in table.rows if row.evaluation is not None]
     figures = statistics[0] if statistics else "no figures"
     title = f"{title_of(table.benchmark)}: {figures}, {len(table.benchmark.items)} items"
@@ -41,18 +48,18 @@ def table_grid(table: BenchTable) -> Grid:
 
 
 def grids(tables: Sequence[BenchTable], *, details: bool = False) -> list[Grid]:
-    """All tables: first, of several benchmarks, the one of all; with `details` also each one's other statistics."""
-    found = [overview(tables)] if len(tables) > 1 else []
+    """All tables: an overview if there are several benchmarks, then each benchmark, with all statistics if wanted."""
+    shown = [overview(tables)] if len(tables) > 1 else []
     for table in tables:
-        found.append(table_grid(table))
+        shown.append(table_grid(table))
         if details and (other := detail_grid(table)) is not None:
-            found.append(other)
-    return found
+            shown.append(other)
+    return shown
 
 
 def detail_grid(table: BenchTable) -> Grid | None:
-    """All statistics of each aspect, or of all pairs together; None where the form has one only."""
-    ranked = [(row.candidate.label, row.evaluation.details) for row in table.rows if row.evaluation is not None]
+    """All statistics of each aspect, or of all pairs together; None if there is only one statistic."""
+    ranked = [(row.metric.label, row.evaluation.details) for row in table.rows if row.evaluation is not None]
     if not ranked:
         return None
     details = ranked[0][1]
@@ -74,17 +81,17 @@ def overview(tables: Sequence[BenchTable]) -> Grid:
         cells = []
         for table in tables:
             row = table.rows[number]
-            found = None if row.evaluation is None else row.evaluation.estimates.get(table.headline)
+            headline = None if row.evaluation is None else row.evaluation.estimates.get(table.headline)
             mark = "" if table.best is None else {True: " best", False: ""}[row is table.best]
-            cells.append(percent(found) + (mark or _star(row)))
+            cells.append(percent(headline) + (mark or _star(row)))
         times = [row.run.seconds for row in (table.rows[number] for table in tables) if row.run is not None]
         known = [seconds for seconds in times if not math.isnan(seconds)]
-        rows.append((first.candidate.label, *cells, milliseconds(sum(known) / len(known) if known else math.nan)))
+        rows.append((first.metric.label, *cells, milliseconds(sum(known) / len(known) if known else math.nan)))
     return Grid("All benchmarks, x 100", tuple(heads), tuple(rows))
 
 
 def notes(tables: Sequence[BenchTable], *, resamples: int) -> Iterator[str]:
-    """What one must know to read the tables, and what went wrong."""
+    """Remarks below the tables: how to read them, and what went wrong."""
     yield (
         f"[low, high]: 95 % intervals of {resamples} bootstrap resamples of whole images. p: permutation test of the "
         f"difference from the best row, by Holm's correction for the rows; * is below {SIGNIFICANT}."
@@ -99,7 +106,7 @@ def notes(tables: Sequence[BenchTable], *, resamples: int) -> Iterator[str]:
         yield f"Time per caption: of scoring on {' and '.join(devices)}, without loading the model.{before}"
     for table in tables:
         for row in table.rows:
-            where = f"{row.candidate.label} on {title_of(table.benchmark)}"
+            where = f"{row.metric.label} on {title_of(table.benchmark)}"
             if row.left_out:
                 yield f"{where}: left out, because {row.problem}"
             elif row.errors:
@@ -109,29 +116,29 @@ def notes(tables: Sequence[BenchTable], *, resamples: int) -> Iterator[str]:
 
 
 def _rules(table: BenchTable) -> Iterator[str]:
-    """What the figures of a table are of."""
-    found = next((row.evaluation for row in table.rows if row.evaluation is not None), None)
-    if found is None:
+    """How ratings, aspects and ties count in a table."""
+    evaluation = next((row.evaluation for row in table.rows if row.evaluation is not None), None)
+    if evaluation is None:
         return
     spec = table.benchmark.spec
     several = {
-        RatedCaption: f"is the mean of {found.statistic} over the aspects; a metric with one score has it held against "
-        "each of them",
+        RatedCaption: f"is the mean of {evaluation.statistic} over the aspects; a metric with one score has it "
+        "compared with each of them",
         CaptionPair: "is the mean over the categories",
     }
     rules = []
     if spec.form is RatedCaption:
         of_one = "every rating of a caption counts by itself, with its score repeated"
         rules.append("the mean of a caption's ratings counts" if spec.judgments == "mean" else of_one)
-    if MEAN in found.estimates and spec.form in several:
+    if MEAN in evaluation.estimates and spec.form in several:
         rules.append(f"{MEAN!r} {several[spec.form]}")
-    if len(found.estimates) > 1:
-        rules.append(f"rows are ranked by {found.headline!r}")
-    yield f"{title_of(table.benchmark)}: {'; '.join([*rules, found.tie_rule])}."
+    if len(evaluation.estimates) > 1:
+        rules.append(f"rows are ranked by {evaluation.headline!r}")
+    yield f"{title_of(table.benchmark)}: {'; '.join([*rules, evaluation.tie_rule])}."
 
 
 def _doubts(table: BenchTable, resamples: int) -> Iterator[str]:
-    """Why intervals and tests of a table say less than they seem to."""
+    """Reasons to trust the intervals and tests of a table less."""
     name = title_of(table.benchmark)
     evaluations = [row.evaluation for row in table.rows if row.evaluation is not None]
     tests = sum(row.p is not None for row in table.rows)
@@ -141,9 +148,9 @@ def _doubts(table: BenchTable, resamples: int) -> Iterator[str]:
             f"{name}: with {resamples} resamples and {tests} rows tested, no p can be below {min(least, 1):.2g}: for "
             f"significance, give --resamples {math.ceil(2 * tests / SIGNIFICANT)} or more."
         )
-    if len({found.scored for found in evaluations}) > 1:
+    if len({each.scored for each in evaluations}) > 1:
         yield f"{name}: rows with another number under 'scored' are of other items; p is on the items that both scored."
-    images = min((found.images for found in evaluations), default=FEW_IMAGES)
+    images = min((each.images for each in evaluations), default=FEW_IMAGES)
     if images < FEW_IMAGES:
         yield f"{name}: {few_images(images)[0].lower()}{few_images(images)[1:]}"
 
@@ -157,7 +164,7 @@ def markdown(tables: Sequence[BenchTable], *, command: str, seed: int, resamples
 def to_json(
     tables: Sequence[BenchTable], *, command: str, seed: int, resamples: int, references: bool
 ) -> dict[str, Any]:
-    """Everything as plain JSON values; estimates are fractions, not percent, and what is no number is null."""
+    """All results as plain JSON values; estimates are fractions, not percent, and NaN is null."""
     return {
         "command": command,
         "versions": versions(),
@@ -180,25 +187,22 @@ def _table_json(table: BenchTable) -> dict[str, Any]:
         "statistic": benchmark.spec.statistic,
         "columns": list(table.columns),
         "headline": table.headline,
-        "best": None if table.best is None else table.best.candidate.label,
+        "best": None if table.best is None else table.best.metric.label,
         "rows": [_row_json(row) for row in table.rows],
     }
 
 
 def _row_json(row: BenchRow) -> dict[str, Any]:
-    found, run, candidate = row.evaluation, row.run, row.candidate
+    evaluation, run, metric = row.evaluation, row.run, row.metric
+    figures = dict(_NO_FIGURES)
+    if evaluation is not None:
+        figures = {name: getattr(evaluation, name) for name in _NO_FIGURES}
+        figures["by_category"] = {name: part.estimates for name, part in evaluation.by_category.items()}
     described: dict[str, Any] = {
-        "name": candidate.name,
-        "label": candidate.label,
-        "kind": "column" if candidate.is_column else "metric",
-        "estimates": {} if found is None else found.estimates,
-        "details": {} if found is None else found.details,
-        "ties": None if found is None else found.ties,
-        "tie_rule": None if found is None else found.tie_rule,
-        "counts": {} if found is None else found.counts,
-        "images": 0 if found is None else found.images,
-        "by_category": {} if found is None else {name: part.estimates for name, part in found.by_category.items()},
-        "scored": 0 if found is None else found.scored,
+        "name": metric.name,
+        "label": metric.label,
+        "kind": "column" if metric.is_column else "metric",
+        **figures,
         "captions": row.captions,
         "errors": row.errors,
         "first_error": row.problem or None,
@@ -208,8 +212,8 @@ def _row_json(row: BenchRow) -> dict[str, Any]:
     }
     if run is not None:
         described |= {
-            "source": candidate.source,
-            "revision": candidate.revision,
+            "source": metric.source,
+            "revision": metric.revision,
             "truncated": run.truncated,
             "seconds_per_caption": run.seconds,
             "devices": list(run.devices),

@@ -42,8 +42,8 @@ def write_report(folder: Path, tables: Sequence[BenchTable], figures: dict[str, 
 
     Args:
         folder: made if absent.
-        tables: what `measure` found.
-        figures: what `bench_tables.to_json` gave.
+        tables: of the benchmarks, from `run_bench`.
+        figures: of `bench_tables.to_json`.
 
     Returns:
         Path of the page.
@@ -117,12 +117,10 @@ def _plots(table: BenchTable) -> dict[str, Any]:
     bars = {}
     for column in table.columns:
         rows = {
-            row.candidate.label: row.evaluation.estimates[column]
+            row.metric.label: row.evaluation.estimates[column]
             for row in ranked
             if row.evaluation is not None and column in row.evaluation.estimates
         }
-        bars[column] = bar_plot(rows, best=None if table.best is None else table.best.candidate.label)
-    scatters = [
-        (row.candidate.label, aspect, plot) for row in ranked for aspect, plot in score_plots(table, row).items()
-    ]
+        bars[column] = bar_plot(rows, best=None if table.best is None else table.best.metric.label)
+    scatters = [(row.metric.label, aspect, plot) for row in ranked for aspect, plot in score_plots(table, row).items()]
     return {"title": title_of(table.benchmark), "bars": bars, "scatters": scatters}

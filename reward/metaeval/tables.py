@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-import platform
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from reward.metaeval.bootstrap import Interval
+from reward.optional import installed_versions
 
 __all__ = [
     "FEW_IMAGES",
@@ -136,13 +135,7 @@ def milliseconds(seconds: float) -> str:
 
 def versions() -> dict[str, str]:
     """Versions of Python and of the installed packages that figures may depend on."""
-    found = {"python": platform.python_version()}
-    for package in _PACKAGES:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return found
+    return installed_versions(_PACKAGES)
 
 
 def plain(value: Any) -> Any:

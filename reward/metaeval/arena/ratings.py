@@ -103,8 +103,8 @@ def bradley_terry_ratings(arena: Arena, points: np.ndarray, *, prior: float = 0.
 
     Example:
         >>> arena = Arena.of([(str(n), "x", "y", "") for n in range(40)])
-        >>> found = bradley_terry_ratings(arena, np.array([1.0] * 30 + [0.0] * 10))
-        >>> {name: round(value) for name, value in found.values.items()}  # log10(3) * 400 apart
+        >>> ratings = bradley_terry_ratings(arena, np.array([1.0] * 30 + [0.0] * 10))
+        >>> {name: round(value) for name, value in ratings.values.items()}  # log10(3) * 400 apart
         {'x': 1095, 'y': 905}
     """
     from scipy.stats import t
@@ -178,8 +178,8 @@ def elo_ratings(arena: Arena, points: np.ndarray, *, resamples: int = RESAMPLES,
         DataError: nothing is decided, or groups of models never met; the message names them.
     """
     check_linked(arena, points)
-    found = resampled_elo(arena, points, resamples=resamples, seed=seed)
-    intervals = [percentile_interval(float(np.median(column)), column) for column in found.T]
+    drawn = resampled_elo(arena, points, resamples=resamples, seed=seed)
+    intervals = [percentile_interval(float(np.median(column)), column) for column in drawn.T]
     return _ratings(ELO, arena, points, intervals)
 
 

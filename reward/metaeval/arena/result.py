@@ -20,7 +20,7 @@ __all__ = ["ArenaResult", "rate_arena"]
 
 @dataclass(frozen=True, eq=False)
 class ArenaResult:
-    """What `rate_arena` found.
+    """Ratings and agreement in an arena, as `rate_arena` gives them.
 
     Args:
         arena: the battles.

@@ -19,10 +19,10 @@ _RANKS = ((ELO, SPEARMAN), (ELO, KENDALL), (BRADLEY_TERRY, SPEARMAN), (BRADLEY_T
 
 def grids(result: ArenaResult) -> list[Grid]:
     """Ratings; agreement with people; and the bias of each decider for each model."""
-    found = [_ratings(result)]
+    shown = [_ratings(result)]
     if result.agreement:
-        found += [_agreement(result), _bias(result)]
-    return found
+        shown += [_agreement(result), _bias(result)]
+    return shown
 
 
 def notes(result: ArenaResult) -> Iterator[str]:
@@ -55,10 +55,11 @@ def notes(result: ArenaResult) -> Iterator[str]:
             yield line
         if decider.errors:
             yield f"{decider.name}: {decider.errors} without a result; the first: {decider.problem}"
-    for name, found in result.agreement.items():
-        if found.without_verdict:
-            yield f"{name}: {found.without_verdict} battles that people have decided are left out, having no verdict"
-        if not found.ranking:
+    for name, agreement in result.agreement.items():
+        if agreement.without_verdict:
+            count = agreement.without_verdict
+            yield f"{name}: {count} battles that people have decided are left out, having no verdict"
+        if not agreement.ranking:
             yield f"{name}: no ranking, since the battles decided by both do not link all models"
     yield from result.notes
 
@@ -89,7 +90,7 @@ def to_json(result: ArenaResult, *, command: str) -> dict[str, Any]:
             name: {method: ratings.to_json() for method, ratings in methods.items()}
             for name, methods in result.ratings.items()
         },
-        "agreement": {name: _agreement_json(found) for name, found in result.agreement.items()},
+        "agreement": {name: _agreement_json(agreement) for name, agreement in result.agreement.items()},
         "deciders": {
             decider.name: {
                 "threshold": decider.threshold,
@@ -103,9 +104,9 @@ def to_json(result: ArenaResult, *, command: str) -> dict[str, Any]:
     }
 
 
-def _agreement_json(found: ArenaAgreement) -> dict[str, Any]:
+def _agreement_json(agreement: ArenaAgreement) -> dict[str, Any]:
     names = ("levels", "battles", "without_verdict", "ties", "human_ties", "ranking", "bias", "mean_bias")
-    described: dict[str, Any] = plain({name: getattr(found, name) for name in names})
+    described: dict[str, Any] = plain({name: getattr(agreement, name) for name in names})
     return described
 
 
@@ -127,15 +128,15 @@ def _ratings(result: ArenaResult) -> Grid:
 
 
 def _agreement(result: ArenaResult) -> Grid:
-    levels = list(dict.fromkeys(level for found in result.agreement.values() for level in found.levels))
+    levels = list(dict.fromkeys(level for agreement in result.agreement.values() for level in agreement.levels))
     levels.remove(OVERALL)
     columns = [OVERALL, *levels]
     rows = []
-    for name, found in result.agreement.items():
-        cells = [percent(found.levels.get(level)) for level in columns]
-        ties = f"{100 * found.ties:.1f} / {100 * found.human_ties:.1f}"
-        ranks = [percent(found.ranking.get(method, {}).get(kind)) for method, kind in _RANKS]
-        rows.append((name, *cells, ties, *ranks, f"{100 * found.mean_bias:.1f}"))
+    for name, agreement in result.agreement.items():
+        cells = [percent(agreement.levels.get(level)) for level in columns]
+        ties = f"{100 * agreement.ties:.1f} / {100 * agreement.human_ties:.1f}"
+        ranks = [percent(agreement.ranking.get(method, {}).get(kind)) for method, kind in _RANKS]
+        rows.append((name, *cells, ties, *ranks, f"{100 * agreement.mean_bias:.1f}"))
     heads = ("", *columns, "ties", "Spearman (Elo)", "Kendall (Elo)", "Spearman (B-T)", "Kendall (B-T)", "mean |bias|")
     return Grid("Agreement with people, x 100", heads, tuple(rows))
 
@@ -143,7 +144,7 @@ def _agreement(result: ArenaResult) -> Grid:
 def _bias(result: ArenaResult) -> Grid:
     rows = []
     for name in result.order:
-        cells = [found.bias.get(name) for found in result.agreement.values()]
+        cells = [agreement.bias.get(name) for agreement in result.agreement.values()]
         if any(cell is not None for cell in cells):
             rows.append((name, *(percent(cell, sign="+") for cell in cells)))
     return Grid("Bias for each model, x 100", ("", *result.agreement), tuple(rows))

@@ -75,19 +75,19 @@ def _read_sheet(path: Path) -> Iterator[tuple[str, list[str], list[float]]]:
 
 def _columns(names: Any, path: Path) -> tuple[str, list[str], list[str]]:
     """The columns of the image's address, of the first captions and of their ratings."""
-    found: dict[str, dict[int, str]] = {"text": {}, "answer": {}}
+    numbered: dict[str, dict[int, str]] = {"text": {}, "answer": {}}
     address = next((name for name in names if name.startswith("Input.") and "url" in name.lower()), None)
     for name in names:
         if match := re.fullmatch(r"Input\.text(\d+)|Answer\.Q(\d+)Answer", name):
             kind, number = ("text", match[1]) if match[1] else ("answer", match[2])
-            found[kind][int(number)] = name
+            numbered[kind][int(number)] = name
     wanted = range(1, CAPTIONS + 1)
-    if address is None or any(number not in columns for columns in found.values() for number in wanted):
+    if address is None or any(number not in columns for columns in numbered.values() for number in wanted):
         raise DataError(
             f"{path} must have the columns Input.image_url, Input.text1 to Input.text{CAPTIONS} and Answer.Q1Answer to "
             f"Answer.Q{CAPTIONS}Answer between semicolons; it has: {', '.join(map(str, names))[:300] or 'none'}"
         )
-    return address, [found["text"][number] for number in wanted], [found["answer"][number] for number in wanted]
+    return address, [numbered["text"][number] for number in wanted], [numbered["answer"][number] for number in wanted]
 
 
 def _rating(text: str | None, name: str, where: str) -> float:

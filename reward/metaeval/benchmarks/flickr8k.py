@@ -167,10 +167,10 @@ def _lines(path: Path, count: int) -> Iterator[tuple[str, ...]]:
         raise DataError(f"cannot read {path}: {error}") from error
 
 
-def _looked_up(found: dict[str, Any], name: str, where: str) -> Any:
-    if name not in found:
+def _looked_up(captions: Mapping[str, Any], name: str, where: str) -> Any:
+    if name not in captions:
         raise DataError(f"{where}: Flickr8k.token.txt has no caption of {name!r:.80}")
-    return found[name]
+    return captions[name]
 
 
 def _number(text: str, low: float, high: float, where: str) -> float:

@@ -70,9 +70,8 @@ def _read_mat(path: Path, part: str, images: Path | None) -> Iterator[CaptionPai
     pairs_file, votes_file = (
         find_file(folder, name, f"pyCIDErConsensus/{name}") for name in ("pair_pascal.mat", "consensus_pascal.mat")
     )
-    found = _load_mat(pairs_file, "new_input", "category")
-    pairs, categories = found["new_input"], found["category"]
-    votes = _load_mat(votes_file, "triplets")["triplets"]
+    pairs, categories = _load_mat(pairs_file, "new_input", "category")
+    [votes] = _load_mat(votes_file, "triplets")
     if len(categories) != len(pairs) or len(votes) != VOTES * len(pairs):
         raise DataError(
             f"{pairs_file} holds {len(pairs)} pairs and {len(categories)} categories, and {votes_file} {len(votes)} "
@@ -108,18 +107,18 @@ def _read_mat(path: Path, part: str, images: Path | None) -> Iterator[CaptionPai
         )
 
 
-def _load_mat(path: Path, *names: str) -> dict[str, np.ndarray]:
+def _load_mat(path: Path, *names: str) -> list[np.ndarray]:
     """Variables of a MATLAB file, flattened."""
     from scipy.io import loadmat
 
     try:
-        found = loadmat(path, variable_names=names)
+        variables = loadmat(path, variable_names=names)
     except Exception as error:  # damaged files make scipy raise nearly any exception
         raise DataError(f"{path} cannot be read as a MATLAB file: {error}") from error
     for name in names:
-        if name not in found:
+        if name not in variables:
             raise DataError(f"{path} has no variable {name!r}")
-    return {name: found[name].reshape(-1) for name in names}
+    return [variables[name].reshape(-1) for name in names]
 
 
 def _record(record: Any, kinds: tuple[type, ...], where: str) -> list[Any]:
