@@ -101,7 +101,7 @@ def levels_of(arena: Arena) -> list[str]:
 
 def captioned(made: Made, more_words: int) -> list[Battle]:
     """The battles in CapArena's fields; each caption has as many words as it should, those of one model more."""
-    found = []
+    battles = []
     places = {name: number for number, name in enumerate(MODELS)}
     rows = zip(made.arena.pairs, made.people, made.arena.images, made.levels, strict=True)
     for pair, points, image, level in rows:
@@ -111,8 +111,8 @@ def captioned(made: Made, more_words: int) -> list[Battle]:
             words += more_words if system == LENGTHENED else 0
             entry |= {f"source{place}": system, f"caption{place}": "word " * words}
         entry["winner"] = "equal" if points == 0.5 else entry["source1" if points == 1 else "source2"]
-        found.append(Battle.from_json(entry))
-    return found
+        battles.append(Battle.from_json(entry))
+    return battles
 
 
 def measure(battles: list[Battle], resamples: int) -> ArenaAgreement:

@@ -63,7 +63,7 @@ class MetricSource:
             return cls(text[len(COLUMN) :], is_column=True)
         name, equals, source = text.partition("=")
         if not name or (equals and not source):
-            raise DataError(f"{text!r} is no metric: write NAME, or NAME=SOURCE with a folder or a Hub id")
+            raise DataError(f"{text!r} is not a metric: write NAME, or NAME=SOURCE with a folder or a Hub id")
         name = metric_spec(name).name
         revision = None
         if "@" in source and not Path(source).exists():

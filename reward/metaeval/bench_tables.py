@@ -14,14 +14,13 @@ from reward.metaeval.tables import (
     SIGNIFICANT,
     Grid,
     few_images,
-    markdown_page,
     milliseconds,
     percent,
     plain,
     versions,
 )
 
-__all__ = ["detail_grid", "grids", "markdown", "notes", "overview", "table_grid", "to_json"]
+__all__ = ["detail_grid", "grids", "notes", "overview", "table_grid", "to_json"]
 
 # What the JSON of a row has without an evaluation.
 _NO_FIGURES: dict[str, Any] = {
@@ -153,12 +152,6 @@ def _doubts(table: BenchTable, resamples: int) -> Iterator[str]:
     images = min((each.images for each in evaluations), default=FEW_IMAGES)
     if images < FEW_IMAGES:
         yield f"{name}: {few_images(images)[0].lower()}{few_images(images)[1:]}"
-
-
-def markdown(tables: Sequence[BenchTable], *, command: str, seed: int, resamples: int) -> str:
-    """The whole bench as a Markdown page."""
-    told = notes(tables, resamples=resamples)
-    return markdown_page("Agreement with human judgments", command, grids(tables, details=True), told, seed)
 
 
 def to_json(

@@ -154,7 +154,7 @@ def compare_on_benchmark(
     rows = [BenchRow(metric, captions) for metric in (first, second)]
     for row in rows:
         if row.metric.is_column:
-            score_row(row, benchmark)  # a wrong name should not cost hours of scoring the other side
+            score_row(row, benchmark)  # a wrong column name is found before hours of scoring
     for row in rows:
         if not row.metric.is_column:
             score_row(row, benchmark, say=say, cache=cache, **options)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,6 @@ __all__ = [
     "SIGNIFICANT",
     "Grid",
     "few_images",
-    "markdown_page",
     "markdown_table",
     "milliseconds",
     "percent",
@@ -71,25 +70,6 @@ def markdown_table(
     """
     cells = [(name, *(_cell(row[column], signed) for column in columns)) for name, row in rows.items()]
     return Grid("", (title, *columns), tuple(cells)).markdown()
-
-
-def markdown_page(
-    title: str,
-    command: str,
-    grids: Iterable[Grid],
-    notes: Iterable[str],
-    seed: int,
-    *,
-    plots: Mapping[str, str] | None = None,
-) -> str:
-    """A report as a Markdown page; `plots` are {title: file} of pictures beside it."""
-    parts = [f"# {title}", f"`{command}`"]
-    for grid in grids:
-        parts += [f"## {grid.title}", grid.markdown()]
-    parts += [f"![{name}]({file})" for name, file in (plots or {}).items()]
-    parts.append("\n".join(f"- {note}" for note in notes))
-    parts.append(f"Seed {seed}; " + ", ".join(f"{name} {number}" for name, number in versions().items()) + ".")
-    return "\n\n".join(parts) + "\n"
 
 
 def percent(interval: Interval | None, *, scale: int = 100, digits: int = 1, sign: str = "") -> str:

@@ -60,7 +60,7 @@ def by_people(battles: Sequence[Battle]) -> Decider | None:
 
 
 def by_judge(battles: Sequence[Battle]) -> Decider | None:
-    """The field `judge`; None if no battle has it. A text that is no verdict counts as an error.
+    """The field `judge`; None if no battle has it. A text that is not a verdict counts as an error.
 
     Raises:
         DataError: none of the texts is a verdict.

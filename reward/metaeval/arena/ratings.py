@@ -167,7 +167,7 @@ def strength_covariance(
 def elo_ratings(arena: Arena, points: np.ndarray, *, resamples: int = RESAMPLES, seed: int = 0) -> Ratings:
     """Elo ratings as CapArena reports them: medians over bootstrap resamples, with percentile intervals.
 
-    The intervals say how far the ratings depend on the draw and the order of the battles. They are no confidence
+    The intervals say how far the ratings depend on the draw and the order of the battles. They are not confidence
     intervals of a strength: with K = 4, ratings of models with few battles are still near the start.
 
     Args:

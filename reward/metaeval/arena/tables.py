@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from reward.metaeval.arena.agreement import KENDALL, SPEARMAN, ArenaAgreement
@@ -10,9 +10,9 @@ from reward.metaeval.arena.ratings import BRADLEY_TERRY, ELO
 from reward.metaeval.arena.result import ArenaResult
 from reward.metaeval.benchmarks.items import OVERALL
 from reward.metaeval.bootstrap import Interval
-from reward.metaeval.tables import FEW_IMAGES, Grid, few_images, markdown_page, percent, plain, versions
+from reward.metaeval.tables import FEW_IMAGES, Grid, few_images, percent, plain, versions
 
-__all__ = ["grids", "markdown", "notes", "to_json"]
+__all__ = ["grids", "notes", "to_json"]
 
 _RANKS = ((ELO, SPEARMAN), (ELO, KENDALL), (BRADLEY_TERRY, SPEARMAN), (BRADLEY_TERRY, KENDALL))
 
@@ -64,19 +64,8 @@ def notes(result: ArenaResult) -> Iterator[str]:
     yield from result.notes
 
 
-def markdown(result: ArenaResult, *, command: str, plots: Mapping[str, str] | None = None) -> str:
-    """The whole arena as a Markdown page.
-
-    Args:
-        result: of `rate_arena`.
-        command: as it was typed.
-        plots: {title: file} of pictures beside the page.
-    """
-    return markdown_page("Arena", command, grids(result), notes(result), result.seed, plots=plots)
-
-
 def to_json(result: ArenaResult, *, command: str) -> dict[str, Any]:
-    """Everything as plain JSON values: shares are fractions, what is no number is null, infinity "inf"."""
+    """Everything as plain JSON values: shares are fractions, NaN is null, infinity "inf"."""
     return {
         "command": command,
         "versions": versions(),

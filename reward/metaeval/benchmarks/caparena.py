@@ -85,7 +85,7 @@ def pair_of_battle(
 def _verdict(record: Record) -> tuple[float, float]:
     try:
         verdict = outcome(record, 1)
-    except DataError:  # published files have some answers that are no verdict
+    except DataError:  # published files have some answers that are not verdicts
         verdict = None
     return (math.nan, math.nan) if verdict is None else _SCORES[verdict]
 

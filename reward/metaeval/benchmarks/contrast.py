@@ -78,7 +78,7 @@ def _read(
 def _category_files(path: Path, names: Sequence[str], title: str) -> dict[str, Path]:
     """{category: its file}, of a folder with a file for each category, or of one of these files."""
     if path.is_file() and path.stem not in names:
-        raise DataError(f"{path} is no file of {title}; they are: {', '.join(f'{name}.json' for name in names)}")
+        raise DataError(f"{path} is not a file of {title}; they are: {', '.join(f'{name}.json' for name in names)}")
     return {
         name: find_file(path, f"{name}.json", f"data/{name}.json")
         for name in names
@@ -133,10 +133,10 @@ def _load_foil(path: Path, part: str, images: Path | None) -> Iterator[CaptionPa
         if take(entry, "foil", bool, where):
             foils.append((where, key, take(entry, "image_id", int, where), caption))
         elif originals.setdefault(key, caption) != caption:
-            raise DataError(f"{where}: the id {key} has two captions that are no foils")
+            raise DataError(f"{where}: the id {key} has two captions that are not foils")
     for where, key, image, foil in foils:
         if key not in originals:
-            raise DataError(f"{where}: the id {key} has no caption that is no foil")
+            raise DataError(f"{where}: the id {key} has no caption that is not a foil")
         if image not in names:
             raise DataError(f"{where}: there is no image with the id {image}")
         if image not in captions:

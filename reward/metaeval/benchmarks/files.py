@@ -90,7 +90,7 @@ def take_texts(row: Any, name: str, where: str, *, count: int | None = None) -> 
     """A field that is a list of texts; without the blank ones if their number does not matter.
 
     Raises:
-        DataError: as `take`, something in the list is no text, or there is another number than `count`.
+        DataError: as `take`, something in the list is not text, or there are more or fewer than `count`.
     """
     values = take(row, name, object, where)
     wanted = "texts" if count is None else {2: "two texts", 3: "three texts"}[count]
@@ -126,5 +126,5 @@ def finite(value: float | None, where: str) -> float:
     except OverflowError:
         number = math.inf
     if math.isinf(number):
-        raise DataError(f"{where}: {str(value)[:60]} is no finite number")
+        raise DataError(f"{where}: {str(value)[:60]} is not a finite number")
     return number

@@ -179,7 +179,7 @@ def _number(text: str, low: float, high: float, where: str) -> float:
     except ValueError:
         value = math.nan
     if not low <= value <= high or math.isinf(value):
-        raise DataError(f"{where}: {text!r:.40} is no number from {low} to {high}")
+        raise DataError(f"{where}: {text!r:.40} is not a number from {low} to {high}")
     return value
 
 

@@ -73,7 +73,7 @@ def read_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     NaN, which is not JSON but which Python writes, is read; an infinite number is refused.
 
     Raises:
-        DataError: unreadable, or a line that is no JSON object.
+        DataError: unreadable, or a line that is not a JSON object.
     """
     packed = path.suffix.lower() == ".gz"
     try:
@@ -86,7 +86,7 @@ def read_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
                 try:
                     row = json.loads(line, parse_constant=_constant)
                 except (ValueError, RecursionError) as error:
-                    raise DataError(f"{where} is no JSON: {error}") from error
+                    raise DataError(f"{where} is not valid JSON: {error}") from error
                 if not isinstance(row, dict):
                     raise DataError(f"{where} must be a JSON object, got {type(row).__name__}")
                 yield where, row
@@ -97,7 +97,7 @@ def read_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 def _constant(name: str) -> float:
     if name == "NaN":
         return math.nan
-    raise ValueError(f"{name} is no number")
+    raise ValueError(f"{name} is not a number")
 
 
 def read_common(path: Path, form: type[Item], images: Path | None = None) -> Iterator[Item]:

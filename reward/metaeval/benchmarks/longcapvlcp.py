@@ -84,7 +84,7 @@ def build_pairs(
         seed: of the generators; that of a row depends only on the seed and the row's place.
 
     Raises:
-        DataError: a row lacks a column, or caption or category is no text.
+        DataError: a row lacks a column, or caption or category is not text.
 
     Example:
         >>> from PIL import Image

@@ -34,7 +34,7 @@ def _check_criteria(items: Iterator[Item], path: Path | None, part: str) -> Iter
 def _load_triplets(path: Path, part: str, images: Path | None) -> Iterator[CaptionPair]:
     """Three texts and which of them is best: two pairs, the best with each of the others, for each rater's choice."""
     if not is_jsonl(path):
-        raise MissingFileError(f"{path} is no .jsonl file")
+        raise MissingFileError(f"{path} is not a .jsonl file")
     for where, row in read_lines(path):
         texts = take_texts(row, "candidates", where, count=3)
         if not all(text.strip() for text in texts):

@@ -112,7 +112,7 @@ def _read(spec: BenchmarkSpec, path: Path | None, part: str, images: Path | None
     elif spec.load is not None:
         items = spec.load(path, part, images)
     else:
-        raise MissingFileError(f"{path} is no .jsonl file in the common form")
+        raise MissingFileError(f"{path} is not a .jsonl file in the common form")
     return items if spec.refine is None else spec.refine(items, path, part)
 
 

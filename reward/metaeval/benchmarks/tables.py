@@ -40,7 +40,7 @@ class Split:
     parts: Sequence[Path | Source]
 
     def rows(self, columns: Sequence[str] | None = None) -> Iterator[Row]:
-        """The rows, with all columns or with those of `columns` that there are. JSONL and CSV files give all columns.
+        """The rows, with all columns, or with those of `columns` that exist. JSONL and CSV files give all columns.
 
         Raises:
             DataError: another kind of file, or one that cannot be read.
@@ -51,7 +51,7 @@ class Split:
                     yield Row(values, where, part.parent)
                 continue
             if isinstance(part, Path) and not part.name.lower().endswith(_ENDINGS):
-                raise DataError(f"{part} is no {', '.join(_ENDINGS[:-1])} or {_ENDINGS[-1]} file")
+                raise DataError(f"{part} is not a {', '.join(_ENDINGS[:-1])} or {_ENDINGS[-1]} file")
             source = open_source(part) if isinstance(part, Path) else part
             names = [name for name in source.columns if columns is None or name in columns]
             for number, record in enumerate(source.rows(names), start=1):

@@ -31,7 +31,7 @@ def _load(path: Path, part: str, images: Path | None) -> Iterator[Item]:
             yield _quadruple(example.values, example.where, shown)
         return
     if not is_jsonl(path):
-        raise DataError(f"{path} is no .jsonl and no .parquet file")
+        raise DataError(f"{path} is neither a .jsonl nor a .parquet file")
     if in_common_form(path):  # in a folder
         yield from read_common(path, Quadruple, images)
         return

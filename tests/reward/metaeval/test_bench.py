@@ -12,12 +12,10 @@ import pytest
 
 from reward.errors import DataError, MissingExtraError, UnknownMetricError
 from reward.metaeval.bench import BenchRow, BenchTable, MetricSource, default_metrics, run_bench
-from reward.metaeval.bench_tables import detail_grid, grids, markdown, notes, to_json
+from reward.metaeval.bench_tables import detail_grid, grids, notes, to_json
 from reward.metaeval.benchmarks import Benchmark, load_benchmark
-from reward.metaeval.bootstrap import Interval
 from reward.metaeval.comparison import compare_on_benchmark
 from reward.metaeval.evaluation import compare, evaluate, holm
-from reward.metaeval.tables import percent
 from reward.registry import metric_spec
 from tests.picture_scorer import SPEC as PICTURE
 from tests.reward.metaeval.small_benchmarks import use_metrics, write_pairs, write_rated
@@ -179,15 +177,6 @@ def test_candidates_that_are_none() -> None:
         MetricSource.parse("vela=")
 
 
-def test_markdown_and_percent(rated: Benchmark) -> None:
-    tables = run(rated, candidates=[GOOD, BAD])
-    text = markdown(tables, command="capreward bench x", seed=3, resamples=200)
-    assert "| **column:good** | **" in text
-    assert "Seed 3" in text
-    assert len({line.count("|") for line in text.splitlines() if line.startswith("|")}) == 2  # two tables
-    assert percent(Interval(float("nan"), float("nan"), float("nan"))) == "-"
-
-
 def test_comparison(rated: Benchmark) -> None:
     found = compare_on_benchmark(rated, BAD, GOOD, resamples=200)
     difference = found.difference.differences[found.difference.headline]
@@ -284,8 +273,9 @@ def test_reports_have_all_statistics(rated: Benchmark, pairs: Benchmark) -> None
     assert of_captions.rows[0].evaluation is not None
     details = of_captions.rows[0].evaluation.details["overall"]
     assert grid.rows == (("length", *(f"{100 * value:.1f}" for value in details.values())),)
-    grid = detail_grid(of_pairs)
+    grid = grid_of_pairs = detail_grid(of_pairs)
     assert grid is not None
+    assert grid_of_pairs is not None
     assert grid.title == "Pascal-50S (draw 1): all statistics of overall x 100"
     assert grid.heads == ("", "accuracy", "auc", "ap")
     [scenes] = run(load_benchmark("scenes", limit=20), candidates=[MetricSource("length")])
@@ -293,6 +283,5 @@ def test_reports_have_all_statistics(rated: Benchmark, pairs: Benchmark) -> None
     assert grid is not None
     assert len(grid.heads) == 1 + 3 * 4
     assert grid.heads[5] == "relevance tau-c"
-    text = markdown([of_pairs], command="", seed=0, resamples=200)
-    assert "all statistics of overall" in text
+    assert [grid.title for grid in grids([of_pairs], details=True)][1] == grid_of_pairs.title
     assert len(grids([of_pairs])) == 1

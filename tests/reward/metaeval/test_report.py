@@ -18,6 +18,7 @@ from reward.metaeval.benchmarks import load_benchmark
 from reward.metaeval.bootstrap import Interval
 from reward.metaeval.plots import bar_plot, score_plots
 from reward.metaeval.report import check_report, write_report
+from reward.metaeval.tables import percent
 from tests.reward.metaeval.small_benchmarks import write_pairs, write_rated
 
 
@@ -66,6 +67,9 @@ def test_the_folder_holds_three_whole_files(tmp_path: Path) -> None:
     assert "#010101" not in page
     text = (folder / "bench.md").read_text()
     assert text.count("## ") == 5  # all benchmarks, and each with its other statistics
+    assert "| **column:sharp" in text
+    assert text.rstrip().splitlines()[-1].startswith("Seed 0; python ")
+    assert percent(Interval(float("nan"), float("nan"), float("nan"))) == "-"
     write_report(folder, tables, figures)  # again, over the files that are there
 
 

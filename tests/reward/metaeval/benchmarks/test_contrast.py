@@ -77,8 +77,8 @@ def changed_row(**changed):
         (foils(annotations=[3]), "annotation 1 must be a JSON object, got int"),
         (changed_row(foil="True"), "annotation 3: foil must be true or false, got 'True'"),
         (changed_row(caption=None), "annotation 3: caption must be text"),
-        (changed_row(id=9), "annotation 3: the id 9 has no caption that is no foil"),
-        (changed_row(foil=False), "annotation 3: the id 7 has two captions that are no foils"),
+        (changed_row(id=9), "annotation 3: the id 9 has no caption that is not a foil"),
+        (changed_row(foil=False), "annotation 3: the id 7 has two captions that are not foils"),
         (
             foils(images=[*foils()["images"], {"id": 5, "file_name": "b"}])
             | {"annotations": [row | {"image_id": 5} for row in foils()["annotations"]]},
@@ -167,7 +167,7 @@ def test_a_category_is_a_file(benchmark, inside, tmp_path):
     alone = load_benchmark(benchmark, tmp_path / inside / f"{name}.json", images=tmp_path / "pictures").items
     assert {(item.category, item.image.parent) for item in alone} == {(name, tmp_path / "pictures")}
     (tmp_path / "mine.json").write_text("{}")
-    with pytest.raises(DataError, match=rf"mine.json is no file of \w+; they are: {name}.json"):
+    with pytest.raises(DataError, match=rf"mine.json is not a file of \w+; they are: {name}.json"):
         load_benchmark(benchmark, tmp_path / "mine.json")
     last = FILES[benchmark][-1]
     (tmp_path / inside / f"{last}.json").unlink()

@@ -125,9 +125,9 @@ def test_tables_of_the_hub_are_one_judgment_a_row(tmp_path: Path) -> None:
         ("1_a.jpg\t2_b.jpg#0\t1\t1\n", "line 1 must have 5 fields between tabs, got 4"),
         ("1_a.jpg\t2_b.jpg#9\t1\t1\t2\n", "no caption of '2_b.jpg#9'"),
         ("3.jpg\t2_b.jpg#0\t1\t1\t2\n", "no caption of '3.jpg'"),
-        ("1_a.jpg\t2_b.jpg#0\t1\t1\t5\n", "'5' is no number from 1 to 4"),
-        ("1_a.jpg\t2_b.jpg#0\t1\tx\tnan\n", "'x' is no number from 1 to 4"),
-        ("1_a.jpg\t2_b.jpg#0\t1\t1\tnan\n", "'nan' is no number from 1 to 4"),
+        ("1_a.jpg\t2_b.jpg#0\t1\t1\t5\n", "'5' is not a number from 1 to 4"),
+        ("1_a.jpg\t2_b.jpg#0\t1\tx\tnan\n", "'x' is not a number from 1 to 4"),
+        ("1_a.jpg\t2_b.jpg#0\t1\t1\tnan\n", "'nan' is not a number from 1 to 4"),
         ("", "holds nothing to score"),
     ],
 )

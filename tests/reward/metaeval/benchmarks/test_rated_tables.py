@@ -210,7 +210,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"test.parquet cannot be read as Parquet"):
         load_benchmark("polaris", tmp_path)
     (tmp_path / "test.txt").write_text("A.")
-    with pytest.raises(DataError, match=r"test.txt is no \.parquet, \.csv"):
+    with pytest.raises(DataError, match=r"test.txt is not a \.parquet, \.csv"):
         load_benchmark("polaris", tmp_path / "test.txt")
     path = tmp_path / "test.csv"
     path.write_text("imgid,mt,refs,score\n1,A.,[]\n")

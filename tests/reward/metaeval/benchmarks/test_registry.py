@@ -148,7 +148,7 @@ def test_judgments_of_ones_own(tmp_path: Path) -> None:
     [item] = load_benchmark("quadruples", tmp_path / "four.jsonl").items
     assert item.columns == {"mine": (0.9, 0.1, 0.2, 0.8)}
     with pytest.raises(
-        DataError, match=r"no \.jsonl file in the common form\. Your ratings needs a \.jsonl file with image"
+        DataError, match=r"not a \.jsonl file in the common form\. Your ratings needs a \.jsonl file with image"
     ):
         load_benchmark("ratings", tmp_path)
 
