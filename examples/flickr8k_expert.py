@@ -26,7 +26,7 @@ from rich.table import Table
 
 from reward.metaeval.bench import MetricSource, run_bench
 from reward.metaeval.benchmarks import load_benchmark
-from reward.metaeval.benchmarks.forms import OVERALL, RatedCaption
+from reward.metaeval.benchmarks.items import OVERALL, RatedCaption
 from reward.metaeval.correlation import kendall_tau
 from reward.metaeval.score_cache import default_cache_folder
 from reward.metaeval.tables import percent
