@@ -27,7 +27,7 @@ import numpy as np
 
 from reward.metaeval.arena import Arena, by_metric, by_people, measure_agreement
 from reward.metaeval.arena.agreement import ArenaAgreement
-from reward.metaeval.bench import Candidate
+from reward.metaeval.bench import MetricSource
 from reward.metrics.caparena.battles import Battle
 
 __all__: list[str] = []
@@ -101,7 +101,7 @@ def levels_of(arena: Arena) -> list[str]:
 
 def captioned(made: Made, more_words: int) -> list[Battle]:
     """The battles in CapArena's fields; each caption has as many words as it should, those of one model more."""
-    found = []
+    battles = []
     places = {name: number for number, name in enumerate(MODELS)}
     rows = zip(made.arena.pairs, made.people, made.arena.images, made.levels, strict=True)
     for pair, points, image, level in rows:
@@ -111,14 +111,14 @@ def captioned(made: Made, more_words: int) -> list[Battle]:
             words += more_words if system == LENGTHENED else 0
             entry |= {f"source{place}": system, f"caption{place}": "word " * words}
         entry["winner"] = "equal" if points == 0.5 else entry["source1" if points == 1 else "source2"]
-        found.append(Battle.from_json(entry))
-    return found
+        battles.append(Battle.from_json(entry))
+    return battles
 
 
 def measure(battles: list[Battle], resamples: int) -> ArenaAgreement:
     people = by_people(battles)
     assert people is not None
-    length = by_metric(battles, Candidate("length"), people.points, images=Path())
+    length = by_metric(battles, MetricSource("length"), people.points, images=Path())
     arena = Arena.of_battles(battles)
     return measure_agreement(arena, people.points, {"length": length.points}, resamples=resamples)["length"]
 

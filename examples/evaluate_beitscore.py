@@ -20,7 +20,9 @@ from integrations.demo.pairwise import LENGTHS, OTHER_IMAGE, PairsPart, Rate, me
 from integrations.demo.results import SEED
 from reward import load_scorer
 from reward.metaeval import Interval, PairwiseResult, markdown_table
-from reward.metaeval.agreement import MEAN, RATER
+from reward.metaeval.agreement import RATER
+from reward.metaeval.bootstrap import MEAN
+from reward.metaeval.tables import plain
 from reward.metrics.base import Scorer
 from reward.metrics.vela.scorer import VelaScorer
 from reward.scenes import ASPECTS, CATEGORIES, make_dataset
@@ -71,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         tables.append(f"No row for {WITHOUT}: --without-stage-1 names no checkpoint.")
     print("\n\n".join(tables))
     if options.json is not None:
-        figures = {"pairs": _plain_pairs(pairs), "agreement": asdict(agreement), "spoiling": _plain(spoiling)}
+        figures = plain({"pairs": _figures(pairs), "agreement": asdict(agreement), "spoiling": spoiling})
         options.json.parent.mkdir(parents=True, exist_ok=True)
         options.json.write_text(json.dumps(figures, indent=1), encoding="utf-8")
 
@@ -165,29 +167,16 @@ def _transposed(columns: Mapping[str, Mapping[str, Interval]], rows: Sequence[st
     return {row: {name: column[row] for name, column in columns.items()} for row in rows}
 
 
-def _plain(table: Mapping[str, Mapping[str, Interval]]) -> dict[str, Any]:
-    return {name: {key: asdict(interval) for key, interval in row.items()} for name, row in table.items()}
-
-
-def _plain_pairs(part: PairsPart) -> dict[str, Any]:
-    def of_result(result: PairwiseResult) -> dict[str, Any]:
+def _figures(part: PairsPart) -> dict[str, Any]:
+    def of_lengths(results: Mapping[str, Mapping[str, PairwiseResult]]) -> dict[str, Any]:
+        names = ("accuracy", "auc", "pooled_auc", "ties")
         return {
-            **_plain({"accuracy": result.accuracy, "auc": result.auc}),
-            "pooled_auc": asdict(result.pooled_auc),
-            "ties": result.ties,
+            length: {metric: {name: getattr(result, name) for name in names} for metric, result in row.items()}
+            for length, row in results.items()
         }
 
-    def of_lengths(found: Mapping[str, Mapping[str, PairwiseResult]]) -> dict[str, Any]:
-        return {length: {name: of_result(result) for name, result in row.items()} for length, row in found.items()}
-
-    changes = {length: _plain(rows) for length, rows in part.changes.items()}
-    return {
-        "pairs": part.pairs,
-        "seed": part.seed,
-        "errors": of_lengths(part.errors),
-        "words": of_lengths(part.words),
-        "changes": changes,
-    }
+    facts = {"pairs": part.pairs, "seed": part.seed, "changes": part.changes}
+    return {**facts, "errors": of_lengths(part.errors), "words": of_lengths(part.words)}
 
 
 if __name__ == "__main__":

@@ -19,7 +19,8 @@ from pathlib import Path
 from integrations.demo.agreement import AgreementPart, measure_agreement
 from integrations.demo.results import SEED
 from reward.metaeval import markdown_table
-from reward.metaeval.agreement import MEAN, RATER
+from reward.metaeval.agreement import RATER
+from reward.metaeval.bootstrap import MEAN
 from reward.metrics.vela.scorer import VelaScorer
 from reward.scenes import ASPECTS
 

@@ -24,21 +24,21 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from reward.metaeval.bench import Candidate, measure
-from reward.metaeval.bench_tables import percent
+from reward.metaeval.bench import MetricSource, run_bench
 from reward.metaeval.benchmarks import load_benchmark
-from reward.metaeval.benchmarks.forms import OVERALL, RatedCaption
+from reward.metaeval.benchmarks.items import OVERALL, RatedCaption
 from reward.metaeval.correlation import kendall_tau
 from reward.metaeval.score_cache import default_cache_folder
+from reward.metaeval.tables import percent
 
 PAPER = "FLEUR: An Explainable Reference-Free Evaluation Metric for Image Captioning, 2024"
 # {metric or column: (Kendall's tau-c times 100, where in the paper)}
 PUBLISHED = {
-    Candidate("fleur", is_column=True): (53.0, "table 1"),
-    Candidate("fleur_raw", is_column=True): (34.9, "table 3"),
-    Candidate("cider"): (43.9, "table 1"),
-    Candidate("rouge_l"): (32.3, "table 1"),
-    Candidate("bleu4"): (30.8, "table 1"),
+    MetricSource("fleur", is_column=True): (53.0, "table 1"),
+    MetricSource("fleur_raw", is_column=True): (34.9, "table 3"),
+    MetricSource("cider"): (43.9, "table 1"),
+    MetricSource("rouge_l"): (32.3, "table 1"),
+    MetricSource("bleu4"): (30.8, "table 1"),
 }
 
 LARGEST_SECOND = 0.06  # 0.01 x (9 + 8 + 7) / 4: with these digits as likely as to stop; all other ways give no more
@@ -52,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
 
     benchmark = load_benchmark("flickr8k-expert", options.data)
-    [found] = measure(
+    [found] = run_bench(
         [(benchmark, str(options.data))],
         list(PUBLISHED),
         resamples=options.resamples,
@@ -69,11 +69,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     different = []
     for row in found.rows:
-        published, place = PUBLISHED[row.candidate]
+        published, place = PUBLISHED[row.metric]
         estimate = None if row.evaluation is None else row.evaluation.estimates[found.headline]
         if estimate is None or f"{100 * estimate.value:.1f}" != f"{published:.1f}":
-            different.append(row.candidate.label)
-        table.add_row(row.candidate.label, percent(estimate), f"{published:.1f}", place)
+            different.append(row.metric.label)
+        table.add_row(row.metric.label, percent(estimate), f"{published:.1f}", place)
     Console().print(table)
     print(f"differs from its paper: {', '.join(different)}" if different else "all as published, to the first decimal")
     print_second_decimal(benchmark.items)

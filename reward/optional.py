@@ -1,13 +1,16 @@
-"""The one place that imports optional packages, and says how to install them when they are absent."""
+"""Imports optional packages and says how to install them when they are absent; versions of installed packages."""
 
 from __future__ import annotations
 
 import importlib
+import platform
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
 from types import ModuleType
 
 from reward.errors import MissingExtraError
 
-__all__ = ["require"]
+__all__ = ["installed_versions", "require"]
 
 
 def require(module: str, *, extra: str, purpose: str = "this") -> ModuleType:
@@ -31,3 +34,19 @@ def require(module: str, *, extra: str, purpose: str = "this") -> ModuleType:
         raise MissingExtraError(
             f'{purpose} needs the package {module.split(".")[0]!r}: pip install "capreward[{extra}]" ({error})'
         ) from error
+
+
+def installed_versions(packages: Sequence[str]) -> dict[str, str]:
+    """Versions of Python and of those of the packages that are installed.
+
+    Example:
+        >>> list(installed_versions(["numpy", "not-a-package"]))
+        ['python', 'numpy']
+    """
+    installed = {"python": platform.python_version()}
+    for name in packages:
+        try:
+            installed[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return installed

@@ -13,8 +13,8 @@ from __future__ import annotations
 import argparse
 import json
 import random
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from integrations.demo.agreement import CEILING, caption_samples, rate_by_clip
 from reward import CaptionSample, load_scorer
 from reward.errors import CheckpointError
 from reward.metaeval import Interval, bootstrap_weights, compare_metrics, markdown_table, mean_interval
+from reward.metaeval.tables import plain
 from reward.metrics.fleur.scorer import FleurScorer
 from reward.metrics.harmoniceval.aggregate import harmonic_weights
 from reward.metrics.harmoniceval.prompt import CRITERIA
@@ -182,11 +183,6 @@ def mean_weights(harmonic: HarmonicTable, told: np.ndarray, weights: np.ndarray)
 def distinct(scores: np.ndarray) -> int:
     """How many different numbers there are."""
     return len(np.unique(scores[np.isfinite(scores)]))
-
-
-def plain(rows: Mapping[str, Mapping[str, Interval]]) -> dict[str, Any]:
-    """For JSON."""
-    return {name: {column: asdict(interval) for column, interval in row.items()} for name, row in rows.items()}
 
 
 def main(argv: Sequence[str] | None = None) -> None:

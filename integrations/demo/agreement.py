@@ -37,7 +37,7 @@ class AgreementPart:
         seed: of the scenes.
         agreement: {metric: {aspect: tau-c}}.
         differences: {learned metric: {other metric: {aspect: paired difference}}}.
-        against_two: the same for a single rater and the learned metrics, each held against the mean of the other two
+        against_two: the same for a single rater and the learned metrics, each compared with the mean of the other two
             raters.
         differences_from_rater: {learned metric: {aspect: paired difference from a single rater}}.
     """
@@ -136,12 +136,12 @@ def rate_by_clip(scorer: VelaScorer, samples: list[CaptionSample]) -> np.ndarray
     if model.image is None:
         raise ValueError("this VELA has no image branch, so no CLIP score")
     towers = model.image.towers
-    found: list[float] = []
+    cosines: list[float] = []
     with torch.inference_mode():
         for start in range(0, len(samples), 32):
             part = samples[start : start + 32]
             pixels = torch.stack([towers.preprocess(sample.image) for sample in part]).to(model.device)
             ids, _ = towers.tokenize([sample.candidate for sample in part])
             image, text = model.encode_image(pixels), model.encode_candidate(ids.to(model.device))
-            found += torch.nn.functional.cosine_similarity(image, text).tolist()
-    return np.array(found)
+            cosines += torch.nn.functional.cosine_similarity(image, text).tolist()
+    return np.array(cosines)

@@ -76,11 +76,11 @@ def measure_pairs(
             scores[name] = _rate_pairs(rate, rows, shift=0)
             if name in controls:
                 scores[name + OTHER_IMAGE] = _rate_pairs(rate, rows, shift=1)
-        for categories, found in ((CATEGORIES, part.errors), (WORD_LEVEL, part.words)):
+        for categories, results in ((CATEGORIES, part.errors), (WORD_LEVEL, part.words)):
             own = np.array([category in categories for category in rows["category"]])
             names = [category for category in rows["category"] if category in categories]
             scenes = [scene for scene, wanted in zip(rows["scene"], own, strict=True) if wanted]
-            found[length] = {
+            results[length] = {
                 name: pairwise_accuracy(
                     correct[own], incorrect[own], names, clusters=scenes, resamples=resamples, seed=place
                 )
@@ -112,15 +112,15 @@ def measure_spoiling(
     """
     captions, images = list(rows["cand"]), list(rows["image"])
     before = {name: rate(_samples(captions, images)) for name, rate in metrics.items()}
-    found: dict[str, dict[str, Interval]] = {name: {} for name in metrics}
+    changes: dict[str, dict[str, Interval]] = {name: {} for name in metrics}
     for kind in SPOILED:
         made = [spoil(text, kind, random.Random(f"{seed} {kind} {row}")) for row, text in enumerate(captions)]
         kept = [row for row, text in enumerate(made) if text is not None]
         spoiled = _samples([text for text in made if text is not None], [images[row] for row in kept])
         weights = bootstrap_weights(len(kept), resamples=resamples)
         for name, rate in metrics.items():
-            found[name][kind] = mean_difference(rate(spoiled), before[name][kept], weights)
-    return found
+            changes[name][kind] = mean_difference(rate(spoiled), before[name][kept], weights)
+    return changes
 
 
 def spoil(caption: str, kind: str, rng: random.Random) -> str | None:

@@ -26,8 +26,8 @@ def judge_captions(captions: Sequence[str], scenes: Sequence[Scene | str]) -> Qu
     """
     oracle = Oracle()
     verdicts = [oracle.score(caption, scene) for caption, scene in zip(captions, scenes, strict=True)]
-    found = {name: np.array([getattr(verdict, name) for verdict in verdicts], dtype=float) for name in MEASURES[:-1]}
-    return found | {"words": np.array([len(caption.split()) for caption in captions], dtype=float)}
+    quality = {name: np.array([getattr(verdict, name) for verdict in verdicts], dtype=float) for name in MEASURES[:-1]}
+    return quality | {"words": np.array([len(caption.split()) for caption in captions], dtype=float)}
 
 
 def mean_quality(captions: Sequence[Sequence[str]], scenes: Sequence[Scene | str]) -> Quality:

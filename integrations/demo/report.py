@@ -18,7 +18,8 @@ from integrations.demo.charts import curves, interval_plot
 from integrations.demo.examples import Example
 from integrations.demo.results import Results
 from reward.metaeval import Interval
-from reward.metaeval.agreement import MEAN, RATER
+from reward.metaeval.agreement import RATER
+from reward.metaeval.bootstrap import MEAN
 from reward.scenes import ASPECTS
 
 __all__ = ["write_report"]

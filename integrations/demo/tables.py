@@ -13,7 +13,8 @@ from integrations.demo.choosing import ChoicePart
 from integrations.demo.grpo import GrpoPart
 from integrations.demo.offline import OfflinePart
 from reward.metaeval import Interval
-from reward.metaeval.agreement import MEAN, RATER
+from reward.metaeval.agreement import RATER
+from reward.metaeval.bootstrap import MEAN
 from reward.scenes import ASPECTS
 
 __all__ = ["agreement_table", "choice_table", "grpo_table", "offline_table"]

@@ -153,16 +153,16 @@ def _deciders(
 
     from reward.errors import DataError
     from reward.metaeval.arena import by_column, by_judge, by_metric, by_people
-    from reward.metaeval.bench import Candidate
+    from reward.metaeval.bench import MetricSource
 
     people = by_people(battles)
     found = [decider for decider in (people, by_judge(battles)) if decider is not None]
     human = np.full(len(battles), np.nan) if people is None else people.points
-    candidates = [Candidate.parse(text) for text in metrics]
-    baseline = Candidate(BASELINE)
+    candidates = [MetricSource.parse(text) for text in metrics]
+    baseline = MetricSource(BASELINE)
     if people is not None and baseline not in candidates and not all(battle.has_human for battle in battles):
         candidates.append(baseline)
-    candidates = list(dict.fromkeys([*candidates, *(Candidate(name, is_column=True) for name in columns)]))
+    candidates = list(dict.fromkeys([*candidates, *(MetricSource(name, is_column=True) for name in columns)]))
     if not (found or candidates):
         raise DataError(
             "no battle has a winner: give 'winner' (one of the two sources, or 'equal'), have `capreward battle` write "

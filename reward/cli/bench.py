@@ -10,7 +10,7 @@ import typer
 from reward.cli import bench_options, options, terminal
 
 if TYPE_CHECKING:
-    from reward.metaeval.bench import BenchTable, Candidate
+    from reward.metaeval.bench import BenchTable, MetricSource
     from reward.metaeval.benchmarks import Benchmark
 
 __all__ = ["bench"]
@@ -96,11 +96,11 @@ def bench(
             told.print(line)
 
     def run() -> list[BenchTable]:
-        from reward.metaeval.bench import measure
+        from reward.metaeval.bench import run_bench
 
         benchmarks = bench_options.read_benchmarks(benchmark or [], data, part or [], images, limit)
         candidates = _candidates(metric or [], score_column or [], [each for each, _ in benchmarks], no_references, say)
-        return measure(
+        return run_bench(
             benchmarks,
             candidates,
             references=not no_references,
@@ -119,14 +119,14 @@ def bench(
     _print(tables, json=json, quiet=quiet, output=output, seed=seed, resamples=resamples, references=not no_references)
     lost = [row for table in tables for row in table.rows if row.evaluation is None and not row.left_out]
     if lost:
-        told.print(f"error: nothing to evaluate for {lost[0].candidate.label}: {lost[0].problem}", style="red")
+        told.print(f"error: nothing to evaluate for {lost[0].metric.label}: {lost[0].problem}", style="red")
         raise typer.Exit(1)
 
 
 def _candidates(
     metrics: list[str], columns: list[str], benchmarks: list[Benchmark], no_references: bool, say: Any
-) -> list[Candidate]:
-    from reward.metaeval.bench import Candidate, default_metrics
+) -> list[MetricSource]:
+    from reward.metaeval.bench import MetricSource, default_metrics
 
     found = []
     for text in metrics or ([] if columns else [EVERY]):
@@ -136,8 +136,8 @@ def _candidates(
             for note in left_out:
                 say(note)
         else:
-            found.append(Candidate.parse(text))
-    found += [Candidate(name, is_column=True) for name in columns]
+            found.append(MetricSource.parse(text))
+    found += [MetricSource(name, is_column=True) for name in columns]
     return list(dict.fromkeys(found))
 
 

@@ -49,16 +49,16 @@ def compare(
     """
 
     def run() -> MetricComparison:
-        from reward.metaeval.bench import Candidate
-        from reward.metaeval.comparison import compare_candidates
+        from reward.metaeval.bench import MetricSource
+        from reward.metaeval.comparison import compare_on_benchmark
         from reward.metaeval.score_cache import default_cache_folder
 
         [(loaded, _)] = bench_options.read_benchmarks([benchmark], data, [part] if part else [], images, limit)
         told = terminal.console(stderr=True)
-        return compare_candidates(
+        return compare_on_benchmark(
             loaded,
-            Candidate.parse(first),
-            Candidate.parse(second),
+            MetricSource.parse(first),
+            MetricSource.parse(second),
             references=not no_references,
             resamples=resamples,
             seed=seed,

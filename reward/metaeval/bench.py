@@ -1,4 +1,4 @@
-"""Metrics and published score columns against benchmarks of human judgments: one table a benchmark."""
+"""Agreement of metrics and published scores with human judgments: one table a benchmark."""
 
 from __future__ import annotations
 
@@ -12,32 +12,31 @@ import numpy as np
 
 from reward.errors import DataError, MissingExtraError
 from reward.metaeval.benchmarks import Benchmark
-from reward.metaeval.evaluation import Evaluation, evaluate
+from reward.metaeval.evaluation import Evaluation, compare, evaluate, holm
 from reward.metaeval.scoring import BenchmarkScores, check_needs, score_benchmark
-from reward.metaeval.significance import compare, holm
 from reward.registry import list_metrics, load_scorer, metric_spec
 
 __all__ = [
     "COLUMN",
     "BenchRow",
     "BenchTable",
-    "Candidate",
+    "MetricSource",
     "column_scores",
     "default_metrics",
-    "measure",
-    "score_candidate",
+    "run_bench",
+    "score_row",
     "title_of",
 ]
 
-COLUMN = "column:"  # before the name of a score column, where a metric might stand
+COLUMN = "column:"  # prefix of a score column where a metric may be named
 
 
 @dataclass(frozen=True)
-class Candidate:
+class MetricSource:
     """A metric with its checkpoint, or a score column that came with the data.
 
     Args:
-        name: of the metric or the column.
+        name: name of the metric or the column.
         source: checkpoint of the metric: `"embedded"`, a folder, or a Hub id.
         revision: of a Hub id.
         is_column: whether it is a column.
@@ -49,7 +48,7 @@ class Candidate:
     is_column: bool = False
 
     @classmethod
-    def parse(cls, text: str) -> Candidate:
+    def parse(cls, text: str) -> MetricSource:
         """Reads NAME, NAME=SOURCE, NAME=HUB_ID@REVISION or column:NAME.
 
         Raises:
@@ -57,14 +56,14 @@ class Candidate:
             UnknownMetricError: no metric has that name.
 
         Example:
-            >>> Candidate.parse("vela=name/repo@v2")
-            Candidate(name='vela', source='name/repo', revision='v2', is_column=False)
+            >>> MetricSource.parse("vela=name/repo@v2")
+            MetricSource(name='vela', source='name/repo', revision='v2', is_column=False)
         """
         if text.startswith(COLUMN):
             return cls(text[len(COLUMN) :], is_column=True)
         name, equals, source = text.partition("=")
         if not name or (equals and not source):
-            raise DataError(f"{text!r} is no metric: write NAME, or NAME=SOURCE with a folder or a Hub id")
+            raise DataError(f"{text!r} is not a metric: write NAME, or NAME=SOURCE with a folder or a Hub id")
         name = metric_spec(name).name
         revision = None
         if "@" in source and not Path(source).exists():
@@ -73,7 +72,7 @@ class Candidate:
 
     @property
     def label(self) -> str:
-        """As it is written on the command line."""
+        """As on the command line."""
         if self.is_column:
             return COLUMN + self.name
         if self.source == "embedded":
@@ -86,19 +85,19 @@ class BenchRow:
     """A metric or a score column on one benchmark.
 
     Args:
-        candidate: which.
-        captions: captions of the benchmark.
-        scores: what was held against the judgments, (N, K) or {aspect: (N, K)}; None if nothing could be scored.
+        metric: the metric or score column.
+        captions: number of captions of the benchmark.
+        scores: (N, K) or {aspect: (N, K)}; None if nothing could be scored.
         evaluation: agreement with the judgments; None if nothing could be scored.
-        errors: captions without a score.
-        problem: why the first of them has none, or why there is no evaluation.
-        left_out: whether the benchmark has nothing for the candidate: no such column, or no references.
-        run: of a metric: time, devices, and what was known already.
-        p: of the difference from the best row in the headline column, by permutation; None for the best row.
-        p_adjusted: the same by Holm's correction for the number of rows.
+        errors: number of captions without a score.
+        problem: the first error, or why there is no evaluation.
+        left_out: whether the benchmark lacks what the metric needs: the column, or references.
+        run: time, devices, and numbers of new and cached scores; None for a score column.
+        p: of the permutation test against the best row in the headline column; None for the best row.
+        p_adjusted: p with Holm's correction for the number of rows.
     """
 
-    candidate: Candidate
+    metric: MetricSource
     captions: int
     scores: Any = None
     evaluation: Evaluation | None = None
@@ -115,12 +114,12 @@ class BenchTable:
     """All rows on one benchmark.
 
     Args:
-        benchmark: which.
+        benchmark: the benchmark.
         data: its path as it was given.
-        rows: in the order asked for.
+        rows: one a metric, in the order given.
         columns: aspects, categories, or parts of a score, and their mean.
-        headline: the column that rows are ranked by.
-        best: the row with the largest value there; None if no row has any.
+        headline: the column by which rows are ranked.
+        best: the row with the largest value in it; None if no row has one.
     """
 
     benchmark: Benchmark
@@ -131,9 +130,9 @@ class BenchTable:
     best: BenchRow | None = field(default=None)
 
 
-def measure(
+def run_bench(
     benchmarks: Sequence[tuple[Benchmark, str | None]],
-    candidates: Sequence[Candidate],
+    metrics: Sequence[MetricSource],
     *,
     references: bool = True,
     resamples: int = 1000,
@@ -145,44 +144,43 @@ def measure(
     device: str | None = None,
     dtype: str | None = None,
 ) -> list[BenchTable]:
-    """Scores and evaluates every candidate on every benchmark, and tests each against the best one.
+    """Scores and evaluates every metric on every benchmark, and tests each against the best one.
 
-    A candidate that a benchmark has nothing for (no such column, no references) has a row there that says so.
+    If a benchmark lacks what a metric needs (the column, references), its row says so.
 
     Args:
-        benchmarks: each with the path that it was read from.
-        candidates: metrics and columns.
+        benchmarks: benchmarks, each with the path that it was read from.
+        metrics: metrics and columns.
         references: False withholds the references from the metrics.
         resamples, seed: of the bootstrap and the permutations.
-        say: told what is being done.
+        say: called with a line about each run.
         cache, batch_size, progress, device, dtype: see `score_benchmark`.
 
     Raises:
-        DataError: a candidate can be had on none of the benchmarks.
+        DataError: none of the benchmarks has what a metric needs.
         ScoringInterrupted: Ctrl-C; what was scored is kept.
 
     Example:
         >>> from reward.metaeval.benchmarks import load_benchmark
-        >>> [table] = measure([(load_benchmark("scenes", limit=30), None)], [Candidate("unigram"), Candidate("length")])
-        >>> table.headline in table.columns, table.best.candidate.name in ("unigram", "length")
+        >>> metrics = [MetricSource("unigram"), MetricSource("length")]
+        >>> [table] = run_bench([(load_benchmark("scenes", limit=30), None)], metrics)
+        >>> table.headline in table.columns, table.best.metric.name in ("unigram", "length")
         (True, True)
     """
     every = [benchmark for benchmark, _ in benchmarks]
     problems = {
-        (number, candidate): problem
-        for candidate in candidates
-        for number, problem in _check(candidate, every, references).items()
+        (number, metric): problem for metric in metrics for number, problem in _check(metric, every, references).items()
     }
     tables = []
     for number, (benchmark, data) in enumerate(benchmarks):
         rows = []
-        for candidate in candidates:
-            row = BenchRow(candidate, len(benchmark.items) * benchmark.captions_per_item)
-            if (number, candidate) in problems:
-                row.problem, row.left_out = problems[number, candidate], True
+        for metric in metrics:
+            row = BenchRow(metric, len(benchmark.items) * benchmark.captions_per_item)
+            if (number, metric) in problems:
+                row.problem, row.left_out = problems[number, metric], True
             else:
                 try:
-                    score_candidate(
+                    score_row(
                         row,
                         benchmark,
                         references=references,
@@ -207,7 +205,7 @@ def column_scores(benchmark: Benchmark, name: str) -> np.ndarray:
     """Scores (N, K) that came with the data.
 
     Raises:
-        DataError: no such column, or not in every item; the message lists those there are.
+        DataError: no such column, or not in every item; the message lists the columns.
     """
     if name not in benchmark.column_names:
         known = ", ".join(benchmark.column_names) or "none"
@@ -225,13 +223,15 @@ def title_of(benchmark: Benchmark) -> str:
     return f"{benchmark.spec.title} ({benchmark.part})" if benchmark.part else benchmark.spec.title
 
 
-def default_metrics(benchmarks: Sequence[Benchmark], *, references: bool = True) -> tuple[list[Candidate], list[str]]:
-    """Metrics that need no checkpoint of yours and whose needs a benchmark meets, and why the others are left out.
+def default_metrics(
+    benchmarks: Sequence[Benchmark], *, references: bool = True
+) -> tuple[list[MetricSource], list[str]]:
+    """Metrics that run on these benchmarks without a checkpoint of yours, and why the others are left out.
 
     Raises:
         DataError: there is none.
     """
-    found: list[Candidate] = []
+    metrics: list[MetricSource] = []
     reasons: dict[str, list[str]] = {}  # metrics left out, by why
     for name in list_metrics():
         spec = metric_spec(name)
@@ -239,32 +239,32 @@ def default_metrics(benchmarks: Sequence[Benchmark], *, references: bool = True)
             reasons.setdefault("no checkpoint ships with this package; give NAME=SOURCE", []).append(name)
             continue
         try:
-            _check(Candidate(name), benchmarks, references)
+            _check(MetricSource(name), benchmarks, references)
             if spec.extra is not None:
                 load_scorer(name)  # says what is not installed
-            found.append(Candidate(name))
+            metrics.append(MetricSource(name))
         except (DataError, MissingExtraError) as error:
             reasons.setdefault(str(error).removeprefix(f"metric {name!r} "), []).append(name)
     notes = [f"left out: {', '.join(names)} ({reason})" for reason, names in reasons.items()]
-    if not found:
+    if not metrics:
         raise DataError("no metric can score these data as they are; " + "; ".join(notes))
-    return found, notes
+    return metrics, notes
 
 
-def _check(candidate: Candidate, benchmarks: Sequence[Benchmark], references: bool) -> dict[int, str]:
-    """Why a candidate cannot be had, {number of the benchmark: reason}, before anything is scored.
+def _check(metric: MetricSource, benchmarks: Sequence[Benchmark], references: bool) -> dict[int, str]:
+    """Finds benchmarks that lack what a metric needs, before anything is scored: {number of the benchmark: reason}.
 
     Raises:
-        DataError: it can be had on none.
+        DataError: all of them lack it.
     """
     problems: dict[int, str] = {}
     last: DataError | None = None
     for number, benchmark in enumerate(benchmarks):
         try:
-            if candidate.is_column:
-                column_scores(benchmark, candidate.name)
-            elif candidate.source == "embedded":  # another checkpoint may have other needs
-                check_needs(metric_spec(candidate.name), benchmark, benchmark.samples(references=references))
+            if metric.is_column:
+                column_scores(benchmark, metric.name)
+            elif metric.source == "embedded":  # another checkpoint may have other needs
+                check_needs(metric_spec(metric.name), benchmark, benchmark.samples(references=references))
         except DataError as error:
             problems[number], last = str(error), error
     if last is not None and len(problems) == len(benchmarks):
@@ -272,16 +272,16 @@ def _check(candidate: Candidate, benchmarks: Sequence[Benchmark], references: bo
     return problems
 
 
-def score_candidate(
+def score_row(
     row: BenchRow, benchmark: Benchmark, *, say: Callable[[str], None] = lambda line: None, **options: Any
 ) -> None:
     """Fills in the scores of a row; `options` are those of `score_benchmark`."""
-    candidate = row.candidate
-    if candidate.is_column:
-        row.scores = column_scores(benchmark, candidate.name)
+    metric = row.metric
+    if metric.is_column:
+        row.scores = column_scores(benchmark, metric.name)
         return
-    say(f"{candidate.label} on {title_of(benchmark)}, {row.captions} captions")
-    row.run = score_benchmark(benchmark, candidate.name, candidate.source, revision=candidate.revision, **options)
+    say(f"{metric.label} on {title_of(benchmark)}, {row.captions} captions")
+    row.run = score_benchmark(benchmark, metric.name, metric.source, revision=metric.revision, **options)
     row.errors, row.problem = len(row.run.errors), next(iter(row.run.errors.values()), "")
     if len(row.run.errors) < row.captions:
         row.scores = row.run.for_aspects(benchmark)
@@ -305,23 +305,23 @@ def _rank(table: BenchTable, permutations: int, seed: int) -> None:
     table.columns = tuple(dict.fromkeys(name for each in evaluations for name in each.estimates))
     table.headline = evaluations[0].headline
     table.best = max(ranked, key=lambda row: _value(row, table.headline))
-    others = {row.candidate.label: row for row in ranked if row is not table.best}
+    others = {row.metric.label: row for row in ranked if row is not table.best}
     p_values: dict[str, float] = {}
     for label, row in others.items():
         try:
-            found = compare(
+            compared = compare(
                 table.benchmark, table.best.scores, row.scores, resamples=1, permutations=permutations, seed=seed
             )
         except ValueError:  # no item that both have scored
             continue
-        p_values[label] = found.p_values[table.headline]
+        p_values[label] = compared.p_values[table.headline]
     adjusted = holm(p_values)
     for label, p in p_values.items():
         others[label].p, others[label].p_adjusted = p, adjusted[label]
 
 
 def _value(row: BenchRow, column: str) -> float:
-    """What a row is ranked by; a value that cannot be had is the smallest."""
+    """The value by which a row is ranked; NaN ranks last."""
     assert row.evaluation is not None
     value = row.evaluation.estimates[column].value
     return -np.inf if np.isnan(value) else value

@@ -1,109 +1,43 @@
-"""The tables of a bench as text: cells in percent with their intervals, Markdown, and plain values for JSON."""
+"""The tables, notes and JSON values of a bench."""
 
 from __future__ import annotations
 
 import math
-import platform
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from reward.metaeval.agreement import MEAN
 from reward.metaeval.bench import BenchRow, BenchTable, title_of
 from reward.metaeval.benchmarks import CaptionPair, RatedCaption
-from reward.metaeval.intervals import Interval
+from reward.metaeval.bootstrap import MEAN
+from reward.metaeval.tables import (
+    FEW_IMAGES,
+    SIGNIFICANT,
+    Grid,
+    few_images,
+    milliseconds,
+    percent,
+    plain,
+    versions,
+)
 
-__all__ = [
-    "FEW_IMAGES",
-    "SIGNIFICANT",
-    "Grid",
-    "detail_grid",
-    "few_images",
-    "grids",
-    "markdown",
-    "notes",
-    "overview",
-    "percent",
-    "plain",
-    "table_grid",
-    "to_json",
-    "versions",
-]
+__all__ = ["detail_grid", "grids", "notes", "overview", "table_grid", "to_json"]
 
-SIGNIFICANT = 0.05
-FEW_IMAGES = 10  # below that, resamples of images are too much alike for their spread to be trusted
-_PACKAGES = ("capreward", "numpy", "scipy", "torch", "transformers", "open_clip_torch", "pycocoevalcap")
-
-
-@dataclass(frozen=True)
-class Grid:
-    """A table of texts.
-
-    Args:
-        title: above it.
-        heads: of the columns; the first is that of the rows' names.
-        rows: one text a column.
-        best: number of the row to be set off, None for none.
-    """
-
-    title: str
-    heads: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    best: int | None = None
-
-    def markdown(self) -> str:
-        """As a Markdown table, without the title."""
-        lines = [_line(self.heads), "|---" * len(self.heads) + "|"]
-        for number, row in enumerate(self.rows):
-            lines.append(_line([f"**{cell}**" for cell in row] if number == self.best else row))
-        return "\n".join(lines)
-
-
-def percent(interval: Interval | None) -> str:
-    """An estimate times 100, as papers give it.
-
-    Example:
-        >>> percent(Interval(0.5298, 0.52, 0.541))
-        '53.0 [52.0, 54.1]'
-    """
-    if interval is None or math.isnan(interval.value):
-        return "-"
-    if math.isnan(interval.low):  # all is of one image
-        return f"{100 * interval.value:.1f}"
-    return f"{100 * interval.value:.1f} [{100 * interval.low:.1f}, {100 * interval.high:.1f}]"
-
-
-def few_images(count: int) -> str:
-    """A warning for figures of so few images.
-
-    Example:
-        >>> few_images(1)
-        'Only 1 different image: too few for intervals and p-values to be trusted.'
-    """
-    return f"Only {count} different image{'s' * (count != 1)}: too few for intervals and p-values to be trusted."
-
-
-def milliseconds(seconds: float) -> str:
-    """A time as text, three digits.
-
-    Example:
-        >>> milliseconds(0.0012345), milliseconds(1.4567)
-        ('1.23', '1,457')
-    """
-    if math.isnan(seconds):
-        return "-"
-    return f"{1000 * seconds:,.0f}" if seconds >= 0.1 else f"{1000 * seconds:.3g}"
+# What the JSON of a row has without an evaluation.
+_NO_FIGURES: dict[str, Any] = {
+    **{"estimates": {}, "details": {}, "ties": None, "tie_rule": None},
+    **{"counts": {}, "images": 0, "by_category": {}, "scored": 0},
+}
 
 
 def table_grid(table: BenchTable) -> Grid:
-    """One benchmark: its columns, how many items were scored, errors, time, and the difference from the best row."""
+    """The table of one benchmark: its columns, numbers of scored items and errors, time, and p against the best row."""
     rows = []
     for row in table.rows:
-        found = row.evaluation
-        cells = [percent(None if found is None else found.estimates.get(name)) for name in table.columns]
-        counts = [str(0 if found is None else found.scored), str(row.errors)] if not row.left_out else ["-", "-"]
-        rows.append((row.candidate.label, *cells, *counts, _milliseconds(row), _p(row, table)))
+        evaluation = row.evaluation
+        cells = [percent(None if evaluation is None else evaluation.estimates.get(name)) for name in table.columns]
+        scored = 0 if evaluation is None else evaluation.scored
+        counts = ["-", "-"] if row.left_out else [str(scored), str(row.errors)]
+        rows.append((row.metric.label, *cells, *counts, _milliseconds(row), _p(row, table)))
     statistics = [f"{row.evaluation.statistic} x 100" for row in table.rows if row.evaluation is not None]
     figures = statistics[0] if statistics else "no figures"
     title = f"{title_of(table.benchmark)}: {figures}, {len(table.benchmark.items)} items"
@@ -113,18 +47,18 @@ def table_grid(table: BenchTable) -> Grid:
 
 
 def grids(tables: Sequence[BenchTable], *, details: bool = False) -> list[Grid]:
-    """All tables: first, of several benchmarks, the one of all; with `details` also each one's other statistics."""
-    found = [overview(tables)] if len(tables) > 1 else []
+    """All tables: an overview if there are several benchmarks, then each benchmark, with all statistics if wanted."""
+    shown = [overview(tables)] if len(tables) > 1 else []
     for table in tables:
-        found.append(table_grid(table))
+        shown.append(table_grid(table))
         if details and (other := detail_grid(table)) is not None:
-            found.append(other)
-    return found
+            shown.append(other)
+    return shown
 
 
 def detail_grid(table: BenchTable) -> Grid | None:
-    """All statistics of each aspect, or of all pairs together; None where the form has one only."""
-    ranked = [(row.candidate.label, row.evaluation.details) for row in table.rows if row.evaluation is not None]
+    """All statistics of each aspect, or of all pairs together; None if there is only one statistic."""
+    ranked = [(row.metric.label, row.evaluation.details) for row in table.rows if row.evaluation is not None]
     if not ranked:
         return None
     details = ranked[0][1]
@@ -146,17 +80,17 @@ def overview(tables: Sequence[BenchTable]) -> Grid:
         cells = []
         for table in tables:
             row = table.rows[number]
-            found = None if row.evaluation is None else row.evaluation.estimates.get(table.headline)
+            headline = None if row.evaluation is None else row.evaluation.estimates.get(table.headline)
             mark = "" if table.best is None else {True: " best", False: ""}[row is table.best]
-            cells.append(percent(found) + (mark or _star(row)))
+            cells.append(percent(headline) + (mark or _star(row)))
         times = [row.run.seconds for row in (table.rows[number] for table in tables) if row.run is not None]
         known = [seconds for seconds in times if not math.isnan(seconds)]
-        rows.append((first.candidate.label, *cells, milliseconds(sum(known) / len(known) if known else math.nan)))
+        rows.append((first.metric.label, *cells, milliseconds(sum(known) / len(known) if known else math.nan)))
     return Grid("All benchmarks, x 100", tuple(heads), tuple(rows))
 
 
 def notes(tables: Sequence[BenchTable], *, resamples: int) -> Iterator[str]:
-    """What one must know to read the tables, and what went wrong."""
+    """Remarks below the tables: how to read them, and what went wrong."""
     yield (
         f"[low, high]: 95 % intervals of {resamples} bootstrap resamples of whole images. p: permutation test of the "
         f"difference from the best row, by Holm's correction for the rows; * is below {SIGNIFICANT}."
@@ -171,7 +105,7 @@ def notes(tables: Sequence[BenchTable], *, resamples: int) -> Iterator[str]:
         yield f"Time per caption: of scoring on {' and '.join(devices)}, without loading the model.{before}"
     for table in tables:
         for row in table.rows:
-            where = f"{row.candidate.label} on {title_of(table.benchmark)}"
+            where = f"{row.metric.label} on {title_of(table.benchmark)}"
             if row.left_out:
                 yield f"{where}: left out, because {row.problem}"
             elif row.errors:
@@ -181,29 +115,29 @@ def notes(tables: Sequence[BenchTable], *, resamples: int) -> Iterator[str]:
 
 
 def _rules(table: BenchTable) -> Iterator[str]:
-    """What the figures of a table are of."""
-    found = next((row.evaluation for row in table.rows if row.evaluation is not None), None)
-    if found is None:
+    """How ratings, aspects and ties count in a table."""
+    evaluation = next((row.evaluation for row in table.rows if row.evaluation is not None), None)
+    if evaluation is None:
         return
     spec = table.benchmark.spec
     several = {
-        RatedCaption: f"is the mean of {found.statistic} over the aspects; a metric with one score has it held against "
-        "each of them",
+        RatedCaption: f"is the mean of {evaluation.statistic} over the aspects; a metric with one score has it "
+        "compared with each of them",
         CaptionPair: "is the mean over the categories",
     }
     rules = []
     if spec.form is RatedCaption:
         of_one = "every rating of a caption counts by itself, with its score repeated"
         rules.append("the mean of a caption's ratings counts" if spec.judgments == "mean" else of_one)
-    if MEAN in found.estimates and spec.form in several:
+    if MEAN in evaluation.estimates and spec.form in several:
         rules.append(f"{MEAN!r} {several[spec.form]}")
-    if len(found.estimates) > 1:
-        rules.append(f"rows are ranked by {found.headline!r}")
-    yield f"{title_of(table.benchmark)}: {'; '.join([*rules, found.tie_rule])}."
+    if len(evaluation.estimates) > 1:
+        rules.append(f"rows are ranked by {evaluation.headline!r}")
+    yield f"{title_of(table.benchmark)}: {'; '.join([*rules, evaluation.tie_rule])}."
 
 
 def _doubts(table: BenchTable, resamples: int) -> Iterator[str]:
-    """Why intervals and tests of a table say less than they seem to."""
+    """Reasons to trust the intervals and tests of a table less."""
     name = title_of(table.benchmark)
     evaluations = [row.evaluation for row in table.rows if row.evaluation is not None]
     tests = sum(row.p is not None for row in table.rows)
@@ -213,27 +147,17 @@ def _doubts(table: BenchTable, resamples: int) -> Iterator[str]:
             f"{name}: with {resamples} resamples and {tests} rows tested, no p can be below {min(least, 1):.2g}: for "
             f"significance, give --resamples {math.ceil(2 * tests / SIGNIFICANT)} or more."
         )
-    if len({found.scored for found in evaluations}) > 1:
+    if len({each.scored for each in evaluations}) > 1:
         yield f"{name}: rows with another number under 'scored' are of other items; p is on the items that both scored."
-    images = min((found.images for found in evaluations), default=FEW_IMAGES)
+    images = min((each.images for each in evaluations), default=FEW_IMAGES)
     if images < FEW_IMAGES:
         yield f"{name}: {few_images(images)[0].lower()}{few_images(images)[1:]}"
-
-
-def markdown(tables: Sequence[BenchTable], *, command: str, seed: int, resamples: int) -> str:
-    """The whole bench as a Markdown page."""
-    parts = ["# Agreement with human judgments", f"`{command}`"]
-    for grid in grids(tables, details=True):
-        parts += [f"## {grid.title}", grid.markdown()]
-    parts += ["\n".join(f"- {note}" for note in notes(tables, resamples=resamples))]
-    parts.append(f"Seed {seed}; " + ", ".join(f"{name} {number}" for name, number in versions().items()) + ".")
-    return "\n\n".join(parts) + "\n"
 
 
 def to_json(
     tables: Sequence[BenchTable], *, command: str, seed: int, resamples: int, references: bool
 ) -> dict[str, Any]:
-    """Everything as plain JSON values; estimates are fractions, not percent, and what is no number is null."""
+    """All results as plain JSON values; estimates are fractions, not percent, and NaN is null."""
     return {
         "command": command,
         "versions": versions(),
@@ -242,35 +166,6 @@ def to_json(
         "references": references,
         "benchmarks": [_table_json(table) for table in tables],
     }
-
-
-def versions() -> dict[str, str]:
-    """Of Python and the packages that figures may depend on, those that are installed."""
-    found = {"python": platform.python_version()}
-    for package in _PACKAGES:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return found
-
-
-def plain(value: Any) -> Any:
-    """With numbers that are not finite as None, since JSON knows none.
-
-    Example:
-        >>> plain({"a": [1.5, float("nan")]})
-        {'a': [1.5, None]}
-    """
-    if isinstance(value, dict):
-        return {str(name): plain(item) for name, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
-    if isinstance(value, Interval):
-        return {"value": plain(value.value), "low": plain(value.low), "high": plain(value.high)}
-    if hasattr(value, "item"):  # a numpy scalar
-        value = value.item()
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _table_json(table: BenchTable) -> dict[str, Any]:
@@ -285,25 +180,22 @@ def _table_json(table: BenchTable) -> dict[str, Any]:
         "statistic": benchmark.spec.statistic,
         "columns": list(table.columns),
         "headline": table.headline,
-        "best": None if table.best is None else table.best.candidate.label,
+        "best": None if table.best is None else table.best.metric.label,
         "rows": [_row_json(row) for row in table.rows],
     }
 
 
 def _row_json(row: BenchRow) -> dict[str, Any]:
-    found, run, candidate = row.evaluation, row.run, row.candidate
+    evaluation, run, metric = row.evaluation, row.run, row.metric
+    figures = dict(_NO_FIGURES)
+    if evaluation is not None:
+        figures = {name: getattr(evaluation, name) for name in _NO_FIGURES}
+        figures["by_category"] = {name: part.estimates for name, part in evaluation.by_category.items()}
     described: dict[str, Any] = {
-        "name": candidate.name,
-        "label": candidate.label,
-        "kind": "column" if candidate.is_column else "metric",
-        "estimates": {} if found is None else found.estimates,
-        "details": {} if found is None else found.details,
-        "ties": None if found is None else found.ties,
-        "tie_rule": None if found is None else found.tie_rule,
-        "counts": {} if found is None else found.counts,
-        "images": 0 if found is None else found.images,
-        "by_category": {} if found is None else {name: part.estimates for name, part in found.by_category.items()},
-        "scored": 0 if found is None else found.scored,
+        "name": metric.name,
+        "label": metric.label,
+        "kind": "column" if metric.is_column else "metric",
+        **figures,
         "captions": row.captions,
         "errors": row.errors,
         "first_error": row.problem or None,
@@ -313,8 +205,8 @@ def _row_json(row: BenchRow) -> dict[str, Any]:
     }
     if run is not None:
         described |= {
-            "source": candidate.source,
-            "revision": candidate.revision,
+            "source": metric.source,
+            "revision": metric.revision,
             "truncated": run.truncated,
             "seconds_per_caption": run.seconds,
             "devices": list(run.devices),
@@ -323,10 +215,6 @@ def _row_json(row: BenchRow) -> dict[str, Any]:
         }
     result: dict[str, Any] = plain(described)
     return result
-
-
-def _line(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
 def _milliseconds(row: BenchRow) -> str:

@@ -1,13 +1,21 @@
-"""ROC AUC and average precision: how well a score tells correct captions from incorrect ones, on many resamples."""
+"""Telling captions apart: ROC AUC, average precision, verdicts with ties, and Winoground's three scores."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from reward.metaeval.correlation import checked_pair
+from reward.metaeval.bootstrap import checked_pair
 from reward.metaeval.resampling import Classes, Concordance, Rows
 
-__all__ = ["average_precision", "resampled_auc", "resampled_precision", "roc_auc"]
+__all__ = [
+    "average_precision",
+    "resampled_auc",
+    "resampled_precision",
+    "roc_auc",
+    "tie_threshold",
+    "verdicts",
+    "winoground_scores",
+]
 
 
 def roc_auc(scores: np.ndarray, labels: np.ndarray) -> float:
@@ -28,10 +36,10 @@ def roc_auc(scores: np.ndarray, labels: np.ndarray) -> float:
 
 
 def average_precision(scores: np.ndarray, labels: np.ndarray) -> float:
-    """Average precision of correct captions: precision at each threshold, weighed by the recall it adds.
+    """Average precision of correct captions: precision at each threshold, weighted by the recall that it adds.
 
-    Captions of equal scores stand above or below a threshold together, and nothing is interpolated. The positive class
-    is that of correct captions, which score high; with as many incorrect ones, chance is 1/2.
+    Captions with equal scores pass a threshold together, and nothing is interpolated. Correct captions are the positive
+    class; with as many incorrect ones, chance is 1/2.
 
     Args, Raises: as for `roc_auc`.
 
@@ -60,11 +68,11 @@ def resampled_auc(
     """
     rows = _checked_rows(scores, labels, weights, clusters)
     pairs, kinds = Concordance(rows.first, rows.second), Classes(rows.second)
-    found = np.full(len(rows.weights), np.nan)
+    areas = np.full(len(rows.weights), np.nan)
     for part, block in rows.blocks():
-        crossed = kinds.counts(block).prod(axis=0)  # incorrect times correct captions
-        np.divide(pairs.balance(block) / 2 + crossed, 2 * crossed, out=found[part], where=crossed > 0)
-    return found
+        crossed = kinds.counts(block).prod(axis=0)  # pairs of an incorrect and a correct caption
+        np.divide(pairs.balance(block) / 2 + crossed, 2 * crossed, out=areas[part], where=crossed > 0)
+    return areas
 
 
 def resampled_precision(
@@ -72,9 +80,7 @@ def resampled_precision(
 ) -> np.ndarray:
     """`average_precision` of R resamples, (R,); NaN for a resample without correct captions.
 
-    Args:
-        scores, labels: as for `roc_auc`.
-        weights, clusters: as for `resampled_tau`.
+    Args: as for `resampled_auc`.
 
     Example:
         >>> resampled_precision(np.array([3, 2, 1]), np.array([1, 0, 1]), np.array([[1, 1, 1], [1, 2, 0]])).round(3)
@@ -83,13 +89,108 @@ def resampled_precision(
     rows = _checked_rows(scores, labels, weights, clusters)
     downwards = Classes(rows.first.max() - rows.first)
     is_correct = rows.second[:, None] == 1
-    found = np.full(len(rows.weights), np.nan)
+    averages = np.full(len(rows.weights), np.nan)
     for part, block in rows.blocks():
         added = downwards.counts(block * is_correct)
         precision = np.cumsum(added, axis=0) / np.maximum(np.cumsum(downwards.counts(block), axis=0), 1)
         total = added.sum(axis=0)
-        np.divide((added * precision).sum(axis=0), total, out=found[part], where=total > 0)
-    return found
+        np.divide((added * precision).sum(axis=0), total, out=averages[part], where=total > 0)
+    return averages
+
+
+def tie_threshold(differences: np.ndarray, ties: int) -> float:
+    """The threshold at which a metric gives as many ties as people gave.
+
+    Differences of equal size become ties together, so the exact number may not be possible. The threshold then gives
+    the nearest possible number, and is the smaller one if two are equally near. Equal scores are always ties.
+
+    Args:
+        differences: score of the first caption minus score of the second, finite numbers (N,).
+        ties: how many ties people gave, 0 to N.
+
+    Returns:
+        A number of at least 0. A battle is a tie if its difference is at most that large.
+
+    Raises:
+        ValueError: another shape, a number that is not finite, or an impossible number of ties.
+
+    Source: Cheng et al., "CapArena", 2025, section 4.1: ties as often as in the human annotations.
+
+    Example:
+        >>> tie_threshold(np.array([0.5, -0.1, 0.2, -0.9]), ties=2)
+        0.2
+    """
+    sizes = np.sort(np.abs(_finite(differences, "differences", ())))
+    if not 0 <= ties <= len(sizes):
+        raise ValueError(f"ties must be between 0 and the {len(sizes)} battles, got {ties}")
+    thresholds = np.unique(np.append(sizes, 0.0))
+    ties_at = np.searchsorted(sizes, thresholds, side="right")
+    return float(thresholds[np.argmin(np.abs(ties_at - ties))])  # the first, so the smaller, of two equally near ones
+
+
+def verdicts(differences: np.ndarray, threshold: float) -> np.ndarray:
+    """What a metric says of each battle.
+
+    Args:
+        differences: score of the first caption minus score of the second, finite numbers (N,).
+        threshold: see `tie_threshold`.
+
+    Returns:
+        Whole numbers (N,): 1 where the first caption is better, -1 where the second is, 0 for a tie.
+
+    Raises:
+        ValueError: another shape, a number that is not finite, or a negative threshold.
+
+    Example:
+        >>> verdicts(np.array([0.5, -0.1, 0.2, -0.9]), 0.2)
+        array([ 1,  0,  0, -1])
+    """
+    differences = _finite(differences, "differences", ())
+    if not threshold >= 0:
+        raise ValueError(f"the threshold must be at least 0, got {threshold}")
+    return np.where(np.abs(differences) <= threshold, 0, np.sign(differences)).astype(np.int64)
+
+
+def winoground_scores(scores: np.ndarray) -> dict[str, np.ndarray]:
+    """Whether a metric gets each quadruple right, in Winoground's three senses. Equal scores are wrong.
+
+    Text: each image scores higher with its own caption. Image: each caption scores higher with its own image. Group:
+    both. Chance is 1/4, 1/4 and 1/6.
+
+    Args:
+        scores: finite numbers (N, 4): caption 0 with image 0, caption 1 with image 0, caption 0 with image 1,
+            caption 1 with image 1.
+
+    Returns:
+        {"text": (N,), "image": (N,), "group": (N,)}, booleans; their means are the benchmark's scores.
+
+    Raises:
+        ValueError: another shape, or a number that is not finite.
+
+    Source: Thrush et al., "Winoground", 2022, section 3.
+
+    Example:
+        >>> {name: right.tolist() for name, right in winoground_scores(np.array([[0.9, 0.2, 0.3, 0.1]])).items()}
+        {'text': [False], 'image': [False], 'group': [False]}
+        >>> winoground_scores(np.array([[0.9, 0.2, 0.95, 0.97]]))["text"]
+        array([ True])
+    """
+    own0, other0, other1, own1 = _finite(scores, "quadruples", (4,)).T  # by image: its own caption, the other's
+    text = (own0 > other0) & (own1 > other1)
+    image = (own0 > other1) & (own1 > other0)
+    return {"text": text, "image": image, "group": text & image}
+
+
+def _finite(values: np.ndarray, what: str, of_each: tuple[int, ...]) -> np.ndarray:
+    """Floats (N, *of_each), N at least 1, all finite."""
+    values = np.asarray(values, dtype=np.float64)
+    if values.ndim != 1 + len(of_each) or values.shape[1:] != of_each or not len(values):
+        wanted = ", ".join(["N", *map(str, of_each)]) + ("" if of_each else ",")
+        raise ValueError(f"{what} must have shape ({wanted}) with N >= 1, got {values.shape}")
+    lost = int((~np.isfinite(values)).reshape(len(values), -1).any(axis=1).sum())
+    if lost:
+        raise ValueError(f"{lost} of {len(values)} {what} are not finite: leave out what could not be scored")
+    return values
 
 
 def _checked_rows(scores: np.ndarray, labels: np.ndarray, weights: np.ndarray, clusters: np.ndarray | None) -> Rows:

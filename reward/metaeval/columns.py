@@ -1,4 +1,4 @@
-"""From the scores of a benchmark's captions to the columns of a table: which rows each column counts, and how."""
+"""From the scores of a benchmark's captions to the columns of a table: the rows that each column counts."""
 
 from __future__ import annotations
 
@@ -10,14 +10,17 @@ from typing import TypeAlias
 
 import numpy as np
 
-from reward.metaeval.agreement import MEAN
-from reward.metaeval.benchmarks.forms import OVERALL, Benchmark, CaptionPair, Item, Quadruple, RatedCaption
-from reward.metaeval.classification import resampled_auc, resampled_precision
+from reward.metaeval.benchmarks.items import OVERALL, Benchmark, CaptionPair, Item, Quadruple, RatedCaption
+from reward.metaeval.bootstrap import MEAN, Interval, number_clusters, percentile_interval, with_mean
+from reward.metaeval.classification import (
+    resampled_auc,
+    resampled_precision,
+    tie_threshold,
+    verdicts,
+    winoground_scores,
+)
 from reward.metaeval.correlation import resampled_pearson, resampled_spearman, resampled_tau
-from reward.metaeval.intervals import Interval, percentile_interval
-from reward.metaeval.resampling import column_mean, number_clusters, resampled_sums
-from reward.metaeval.ties import tie_threshold, verdicts
-from reward.metaeval.winoground import winoground_scores
+from reward.metaeval.resampling import resampled_mean
 from reward.metrics.caparena.battles import HUMAN
 
 __all__ = [
@@ -26,10 +29,11 @@ __all__ = [
     "Table",
     "check_scores",
     "check_statistic",
+    "cluster_strata",
     "judged_rows",
     "make_table",
+    "pair_columns",
     "tie_rule",
-    "with_mean",
 ]
 
 Scores: TypeAlias = "np.ndarray | Mapping[str, np.ndarray]"
@@ -40,7 +44,7 @@ _STATISTICS = {
     CaptionPair: ("accuracy", "auc", "ap", "agreement"),
     Quadruple: ("group", "text", "image"),
 }
-_RULES = {
+_TIE_RULES = {
     "tau-b": "tied pairs are neither concordant nor discordant, and tau-b leaves them out of the denominator",
     "tau-c": "tied pairs are neither concordant nor discordant, and stay in the denominator of tau-c",
     "spearman": "equal values share the mean of their ranks",
@@ -49,18 +53,7 @@ _RULES = {
     "ap": "equal scores stand above or below a threshold together",
     "agreement": "scores at most a threshold apart are a tie; the threshold gives as many ties as people gave",
 }
-
-
-def _resampled_mean(
-    values: np.ndarray, targets: np.ndarray, weights: np.ndarray, *, clusters: np.ndarray
-) -> np.ndarray:
-    """Mean of the values over each resample, (R,), NaN of an empty one; there are no targets to a mean."""
-    sums, counts = resampled_sums(np.stack([values, np.ones(len(values))], axis=1), weights, clusters).T
-    return np.divide(sums, counts, out=np.full(len(counts), np.nan), where=counts > 0)
-
-
 _RESAMPLED: dict[str, Callable[..., np.ndarray]] = {
-    "mean": _resampled_mean,
     "tau-b": partial(resampled_tau, variant="b"),
     "tau-c": partial(resampled_tau, variant="c"),
     "spearman": resampled_spearman,
@@ -75,29 +68,28 @@ class Column:
     """Rows that one statistic is computed of.
 
     Args:
-        statistic: key of a statistic, or `"mean"` of the values.
-        values: scores, or what each item counts, (n,).
-        targets: ratings or labels, (n,); of a mean, the values again.
+        statistic: name of a correlation, `"auc"` or `"ap"`; or `"mean"` of the values.
+        values: scores, or for a mean what each item counts, (n,).
+        targets: ratings or labels, (n,); None for a mean.
         clusters: number of each row's cluster, (n,).
     """
 
     statistic: str
     values: np.ndarray
-    targets: np.ndarray
+    targets: np.ndarray | None
     clusters: np.ndarray
 
     def resampled(self, weights: np.ndarray) -> np.ndarray:
         """The statistic on resamples (R, K) of clusters, (R,)."""
+        if self.targets is None:
+            return resampled_mean(self.values, weights, self.clusters)
         return _RESAMPLED[self.statistic](self.values, self.targets, weights, clusters=self.clusters)
 
     def joined(self, other: Column, clusters: int) -> Column:
-        """Rows of this and of the other column; those of the other are in clusters K, K + 1, ... of their own."""
-        return Column(
-            self.statistic,
-            np.concatenate([self.values, other.values]),
-            np.concatenate([self.targets, other.targets]),
-            np.concatenate([self.clusters, other.clusters + clusters]),
-        )
+        """The rows of both columns; those of the other are in clusters of their own, K, K + 1, ..."""
+        targets = None if self.targets is None else np.concatenate([self.targets, other.targets])
+        values = np.concatenate([self.values, other.values])
+        return Column(self.statistic, values, targets, np.concatenate([self.clusters, other.clusters + clusters]))
 
 
 @dataclass(frozen=True)
@@ -108,7 +100,7 @@ class Table:
         columns: {name: its rows}.
         averaged: names of the columns whose mean is the column "mean"; empty where there is none.
         headline: name of the column to rank by.
-        strata: of each cluster, the columns that it occurs in; K of them.
+        strata: of each of the K clusters, the columns that it occurs in.
         scored: number of items that count.
         counts: {column: judgments, pairs or quadruples}.
         ties: {column: share of ties}.
@@ -129,22 +121,14 @@ class Table:
         return with_mean({name: column.resampled(weights) for name, column in self.columns.items()}, self.averaged)
 
     def intervals(self, values: Mapping[str, np.ndarray]) -> dict[str, Interval]:
-        """Of each column's estimate and replicates (1 + R,); what is known of one image only has no interval."""
-        few = {name for name, column in self.columns.items() if len(np.unique(column.clusters)) == 1}
+        """From each column's estimate and replicates (1 + R,); a column of a single image has no interval (NaN)."""
+        single = {name for name, column in self.columns.items() if len(np.unique(column.clusters)) == 1}
         if len(self.strata) == 1:
-            few.add(MEAN)
+            single.add(MEAN)
         return {
-            name: percentile_interval(found[0], found[1:] if name not in few else found[:0])
-            for name, found in values.items()
+            name: percentile_interval(column[0], column[1:] if name not in single else column[:0])
+            for name, column in values.items()
         }
-
-
-def with_mean(values: dict[str, np.ndarray], averaged: Sequence[str]) -> dict[str, np.ndarray]:
-    """The values with, after those it is the mean of, the column "mean"."""
-    if not averaged:
-        return values
-    mean = column_mean([values[name] for name in averaged])
-    return {**{name: values[name] for name in averaged}, MEAN: mean, **values}
 
 
 def tie_rule(benchmark: Benchmark, statistic: str) -> str:
@@ -153,7 +137,7 @@ def tie_rule(benchmark: Benchmark, statistic: str) -> str:
         return "comparisons are strict: equal scores are wrong"
     if statistic == "accuracy":
         return "equal scores count half" if benchmark.spec.ties == "half" else "equal scores are wrong"
-    return _RULES[statistic]
+    return _TIE_RULES[statistic]
 
 
 def check_statistic(benchmark: Benchmark, statistic: str | None) -> str:
@@ -181,7 +165,7 @@ def check_scores(benchmark: Benchmark, scores: Scores, what: str = "scores") -> 
     if missing:
         raise ValueError(f"{what} lack the aspect {missing[0]!r}; they have: {', '.join(given) or 'none'}")
     shape = (len(benchmark.items), benchmark.captions_per_item)
-    found = {}
+    arrays = {}
     for name in aspects:
         array = np.asarray(given[name], dtype=np.float64)
         if array.shape == (shape[0],) and shape[1] == 1:
@@ -190,8 +174,8 @@ def check_scores(benchmark: Benchmark, scores: Scores, what: str = "scores") -> 
             raise ValueError(f"{what} must have shape {shape}: a row an item, a column a caption; got {array.shape}")
         if np.isinf(array).any():
             raise ValueError(f"{what} hold {int(np.isinf(array).sum())} infinite numbers; what has no score is NaN")
-        found[name] = array
-    return found
+        arrays[name] = array
+    return arrays
 
 
 def judged_rows(benchmark: Benchmark, scores: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -249,7 +233,7 @@ def _of_ratings(benchmark: Benchmark, scores: Mapping[str, np.ndarray], statisti
         columns=columns,
         averaged=averaged,
         headline=MEAN if averaged else next(iter(columns)),
-        strata=_strata(columns, int(clusters.max()) + 1),
+        strata=cluster_strata(columns, int(clusters.max()) + 1),
         scored=int(kept.sum()),
         counts=counts,
         ties=ties,
@@ -273,33 +257,27 @@ def _of_pairs(benchmark: Benchmark, scores: Mapping[str, np.ndarray], statistic:
     if reserved := {MEAN, OVERALL}.intersection(categories):
         raise ValueError(f"no category may be named {min(reserved)!r}: another column has that name")
     clusters, both = _clusters(items), scores[OVERALL][kept]
-    differences = both[:, 0] - both[:, 1]
-    human = np.array([0 if item.label is None else 1 - 2 * item.label for item in items])
-    if arena:
-        said = verdicts(differences, tie_threshold(differences, int((human == 0).sum())))
-        tied, right = said == 0, (said == human).astype(np.float64)
-    else:
-        tied = differences == 0
-        right = np.where(tied, 0.5 if benchmark.spec.ties == "half" else 0.0, np.sign(differences) == human)
+    better = np.array([0 if item.label is None else 1 - 2 * item.label for item in items])
     groups = {name: np.flatnonzero([item.category == name for item in items]) for name in categories}
     # Which columns there are is the same for all metrics, whatever they have scored.
     parts = groups if len(every) == 1 and categories else {**groups, OVERALL: np.arange(len(items))}
-    columns, details = {}, {}
-    for name, rows in parts.items():
-        mean = Column("mean", right[rows], right[rows], clusters[rows])
-        if arena:
-            details[name] = {"agreement": mean}
-        else:
-            labels = np.stack([human[rows] == 1, human[rows] == -1], axis=1).astype(np.float64)
-            auc = Column("auc", both[rows].ravel(), labels.ravel(), np.repeat(clusters[rows], 2))
-            details[name] = {"accuracy": mean, "auc": auc, "ap": replace(auc, statistic="ap")}
-        columns[name] = details[name][statistic]
+    if arena:
+        differences = both[:, 0] - both[:, 1]
+        said = verdicts(differences, tie_threshold(differences, int((better == 0).sum())))
+        tied, agrees = said == 0, (said == better).astype(np.float64)
+        details = {
+            name: {"agreement": Column("mean", agrees[rows], None, clusters[rows])} for name, rows in parts.items()
+        }
+    else:
+        tied = both[:, 0] == both[:, 1]
+        details = pair_columns(both, better, parts, clusters, ties=benchmark.spec.ties)
+    columns = {name: kinds[statistic] for name, kinds in details.items()}
     averaged = tuple(groups) if len(groups) > 1 and not arena else ()
     return Table(
         columns=columns,
         averaged=averaged,
         headline=benchmark.spec.headline if averaged else list(columns)[-1],
-        strata=_strata({name: columns[name] for name in groups}, int(clusters.max()) + 1),
+        strata=cluster_strata({name: columns[name] for name in groups}, int(clusters.max()) + 1),
         scored=len(items),
         counts={name: len(rows) for name, rows in parts.items()},
         ties={name: float(tied[rows].mean()) for name, rows in parts.items()},
@@ -313,7 +291,7 @@ def _of_quadruples(benchmark: Benchmark, scores: Mapping[str, np.ndarray], stati
         raise ValueError(f"no quadruple of {benchmark.spec.title} has all four scores")
     clusters, four = _clusters(list(compress(benchmark.items, kept))), scores[OVERALL][kept]
     columns = {
-        name: Column("mean", right.astype(np.float64), right.astype(np.float64), clusters)
+        name: Column("mean", right.astype(np.float64), None, clusters)
         for name, right in winoground_scores(four).items()
     }
     text = (four[:, 0] == four[:, 1]) | (four[:, 2] == four[:, 3])
@@ -323,7 +301,7 @@ def _of_quadruples(benchmark: Benchmark, scores: Mapping[str, np.ndarray], stati
         columns=columns,
         averaged=(),
         headline=statistic,
-        strata=_strata(columns, int(clusters.max()) + 1),
+        strata=cluster_strata(columns, int(clusters.max()) + 1),
         scored=len(four),
         counts=dict.fromkeys(columns, len(four)),
         ties={name: float(tied.mean()) for name, tied in ties.items()},
@@ -331,17 +309,44 @@ def _of_quadruples(benchmark: Benchmark, scores: Mapping[str, np.ndarray], stati
     )
 
 
+def pair_columns(
+    scores: np.ndarray, better: np.ndarray, groups: Mapping[str, np.ndarray], clusters: np.ndarray, *, ties: str
+) -> dict[str, dict[str, Column]]:
+    """Columns of pairs of captions.
+
+    Args:
+        scores: of the two captions, (N, 2).
+        better: 1 where the first caption is the correct one, -1 where the second is, (N,).
+        groups: {name of a column: its pairs, as places in 0..N-1}.
+        clusters: number of each pair's cluster, (N,).
+        ties: what equal scores count in the accuracy, `"half"` or `"wrong"`.
+
+    Returns:
+        {name of a column: {"accuracy", "auc" or "ap": its rows}}.
+    """
+    signs = np.sign(scores[:, 0] - scores[:, 1])
+    right = np.where(signs == 0, 0.5 if ties == "half" else 0.0, signs == better)
+    labels = np.stack([better == 1, better == -1], axis=1).astype(np.float64)
+    columns = {}
+    for name, rows in groups.items():
+        auc = Column("auc", scores[rows].ravel(), labels[rows].ravel(), np.repeat(clusters[rows], 2))
+        accuracy = Column("mean", right[rows], None, clusters[rows])
+        columns[name] = {"accuracy": accuracy, "auc": auc, "ap": replace(auc, statistic="ap")}
+    return columns
+
+
 def _clusters(items: Sequence[Item]) -> np.ndarray:
     """Number of each item's image, or one of its own where no image is named."""
     return number_clusters([item.image_id or (place,) for place, item in enumerate(items)])
 
 
-def _strata(columns: Mapping[str, Column], clusters: int) -> tuple[tuple[str, ...], ...]:
-    found: list[list[str]] = [[] for _ in range(clusters)]
+def cluster_strata(columns: Mapping[str, Column], clusters: int) -> tuple[tuple[str, ...], ...]:
+    """Of each of so many clusters, the names of the columns that it occurs in."""
+    names: list[list[str]] = [[] for _ in range(clusters)]
     for name, column in columns.items():
         for cluster in np.unique(column.clusters):
-            found[cluster].append(name)
-    return tuple(map(tuple, found))
+            names[cluster].append(name)
+    return tuple(map(tuple, names))
 
 
 def _share_of_equal(values: np.ndarray) -> float:

@@ -1,4 +1,4 @@
-"""Two metrics on one benchmark: the difference in every column, and what it comes to in a sentence."""
+"""Two metrics on one benchmark: their difference in every column, and the result in a sentence."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from reward.errors import DataError
-from reward.metaeval.bench import BenchRow, Candidate, score_candidate, title_of
-from reward.metaeval.bench_tables import FEW_IMAGES, SIGNIFICANT, few_images, percent, plain, versions
+from reward.metaeval.bench import BenchRow, MetricSource, score_row, title_of
 from reward.metaeval.benchmarks import Benchmark
-from reward.metaeval.intervals import Interval
-from reward.metaeval.significance import Difference, compare
+from reward.metaeval.bootstrap import Interval
+from reward.metaeval.evaluation import Difference, compare
+from reward.metaeval.tables import FEW_IMAGES, SIGNIFICANT, few_images, percent, plain, versions
 
-__all__ = ["MetricComparison", "compare_candidates"]
+__all__ = ["MetricComparison", "compare_on_benchmark"]
 
 
 @dataclass(frozen=True, eq=False)
 class MetricComparison:
-    """What `compare_candidates` found.
+    """Two metrics on a benchmark and the test of their difference, as `compare_on_benchmark` gives it.
 
     Args:
         benchmark: on which.
@@ -42,23 +42,23 @@ class MetricComparison:
     @property
     def sentence(self) -> str:
         """The result in the headline column, in words."""
-        found, column = self.difference, self.difference.headline
-        difference, p = found.differences[column], found.p_values[column]
-        ahead, behind = self.first.candidate.label, self.second.candidate.label
+        compared, column = self.difference, self.difference.headline
+        difference, p = compared.differences[column], compared.p_values[column]
+        ahead, behind = self.first.metric.label, self.second.metric.label
         where = f"{title_of(self.benchmark)} ({column})"
         if p < SIGNIFICANT and difference.value < 0:
             ahead, behind = behind, ahead
             difference = Interval(-difference.value, -difference.high, -difference.low)
-        figures = f"{percent(difference)} points of {found.statistic}, p = {p:.2g}, {found.scored} items"
+        figures = f"{percent(difference)} points of {compared.statistic}, p = {p:.2g}, {compared.scored} items"
         if p >= SIGNIFICANT:
             return f"No difference between {ahead} and {behind} can be shown on {where}: {figures}."
         return f"{ahead} agrees better with people than {behind} on {where}: {figures}."
 
     @property
     def notes(self) -> list[str]:
-        """What could not be scored, and what makes the test say little."""
+        """What could not be scored, and reasons to trust the test less."""
         lines = [
-            f"{row.candidate.label}: {row.errors} of {row.captions} captions not scored; the first: {row.problem}"
+            f"{row.metric.label}: {row.errors} of {row.captions} captions not scored; the first: {row.problem}"
             for row in (self.first, self.second)
             if row.errors
         ]
@@ -70,45 +70,45 @@ class MetricComparison:
 
     def table(self) -> tuple[list[str], list[list[str]]]:
         """Heads and rows, one row a column of the benchmark."""
-        found = self.difference
-        heads = ["", self.first.candidate.label, self.second.candidate.label, "difference", "p", "items"]
+        compared = self.difference
+        heads = ["", self.first.metric.label, self.second.metric.label, "difference", "p", "items"]
         rows = [
             [
                 column,
-                f"{100 * found.first[column]:.1f}",
-                f"{100 * found.second[column]:.1f}",
+                f"{100 * compared.first[column]:.1f}",
+                f"{100 * compared.second[column]:.1f}",
                 percent(difference),
-                f"{found.p_values[column]:.2g}" + (" *" if found.p_values[column] < SIGNIFICANT else ""),
-                str(found.scored),
+                f"{compared.p_values[column]:.2g}" + (" *" if compared.p_values[column] < SIGNIFICANT else ""),
+                str(compared.scored),
             ]
-            for column, difference in found.differences.items()
+            for column, difference in compared.differences.items()
         ]
         return heads, rows
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; estimates are fractions, not percent."""
-        found = self.difference
+        compared = self.difference
         columns = {
             column: {
-                "first": found.first[column],
-                "second": found.second[column],
+                "first": compared.first[column],
+                "second": compared.second[column],
                 "difference": difference,
-                "p": found.p_values[column],
+                "p": compared.p_values[column],
             }
-            for column, difference in found.differences.items()
+            for column, difference in compared.differences.items()
         }
         result: dict[str, Any] = plain(
             {
                 "benchmark": self.benchmark.spec.name,
                 "part": self.benchmark.part,
-                "first": self.first.candidate.label,
-                "second": self.second.candidate.label,
-                "statistic": found.statistic,
-                "headline": found.headline,
+                "first": self.first.metric.label,
+                "second": self.second.metric.label,
+                "statistic": compared.statistic,
+                "headline": compared.headline,
                 "columns": columns,
-                "scored": found.scored,
-                "items": found.items,
-                "errors": {row.candidate.label: row.errors for row in (self.first, self.second)},
+                "scored": compared.scored,
+                "items": compared.items,
+                "errors": {row.metric.label: row.errors for row in (self.first, self.second)},
                 "sentence": self.sentence,
                 "resamples": self.resamples,
                 "versions": versions(),
@@ -117,10 +117,10 @@ class MetricComparison:
         return result
 
 
-def compare_candidates(
+def compare_on_benchmark(
     benchmark: Benchmark,
-    first: Candidate,
-    second: Candidate,
+    first: MetricSource,
+    second: MetricSource,
     *,
     resamples: int = 1000,
     seed: int = 0,
@@ -134,7 +134,7 @@ def compare_candidates(
         benchmark: from `load_benchmark`.
         first, second: the two.
         resamples, seed: of the bootstrap and the permutations.
-        say: told what is being done.
+        say: called with a line about each run.
         cache, options: see `score_benchmark`.
 
     Raises:
@@ -144,22 +144,22 @@ def compare_candidates(
     Example:
         >>> from reward.metaeval.benchmarks import load_benchmark
         >>> scenes = load_benchmark("scenes", limit=40)
-        >>> found = compare_candidates(scenes, Candidate("unigram"), Candidate("length"), resamples=99)
-        >>> list(found.difference.differences)
+        >>> comparison = compare_on_benchmark(scenes, MetricSource("unigram"), MetricSource("length"), resamples=99)
+        >>> list(comparison.difference.differences)
         ['descriptiveness', 'relevance', 'fluency', 'mean']
     """
     if first == second:
         raise DataError(f"both sides are {first.label}: there is no difference to test")
     captions = len(benchmark.items) * benchmark.captions_per_item
-    rows = [BenchRow(candidate, captions) for candidate in (first, second)]
+    rows = [BenchRow(metric, captions) for metric in (first, second)]
     for row in rows:
-        if row.candidate.is_column:
-            score_candidate(row, benchmark)  # a wrong name should not cost hours of scoring the other side
+        if row.metric.is_column:
+            score_row(row, benchmark)  # a wrong column name is found before hours of scoring
     for row in rows:
-        if not row.candidate.is_column:
-            score_candidate(row, benchmark, say=say, cache=cache, **options)
+        if not row.metric.is_column:
+            score_row(row, benchmark, say=say, cache=cache, **options)
         if row.scores is None:
-            raise DataError(f"{row.candidate.label} could score no caption; the first: {row.problem}")
+            raise DataError(f"{row.metric.label} could score no caption; the first: {row.problem}")
     try:
         difference = compare(
             benchmark, rows[0].scores, rows[1].scores, resamples=resamples, permutations=resamples, seed=seed

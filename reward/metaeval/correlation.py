@@ -1,4 +1,4 @@
-"""Kendall's tau-b and tau-c, Spearman's and Pearson's correlation, and their values on many resamples at once."""
+"""Kendall's tau-b and tau-c, Spearman's and Pearson's correlation, of one sample and of many resamples at once."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Literal
 
 import numpy as np
 
+from reward.metaeval.bootstrap import checked_pair
 from reward.metaeval.resampling import Classes, Concordance, Rows, resampled_sums
 
 __all__ = [
@@ -19,21 +20,21 @@ __all__ = [
 ]
 
 Variant = Literal["b", "c"]
-_ROUNDING = 1e-12  # a spread of that size, against the squares, is that of a constant
+_ROUNDING = 1e-12  # values whose spread is smaller than this share of their squares are constant
 
 
 def kendall_tau(scores: np.ndarray, ratings: np.ndarray, *, variant: Variant = "c") -> float:
     """Kendall's rank correlation.
 
-    tau-c divides by the largest value that the number of distinct ratings allows, tau-b by the pairs that are tied on
-    neither side. LongCap-Arena and the papers on long captions report tau-c.
+    tau-c divides by the largest value that the number of distinct scores or ratings allows, tau-b by the pairs that are
+    tied on neither side. LongCap-Arena and the papers on long captions report tau-c.
 
     Args:
         scores, ratings: finite numbers (N,), N at least 2.
         variant: "b" or "c".
 
     Returns:
-        A float in [-1, 1]; 0 where either side is constant, since no order can then agree.
+        A float in [-1, 1]; 0 if the scores or the ratings are constant, because no order can then agree.
 
     Raises:
         ValueError: other shapes, or a number that is not finite.
@@ -42,11 +43,7 @@ def kendall_tau(scores: np.ndarray, ratings: np.ndarray, *, variant: Variant = "
         >>> kendall_tau(np.array([0.1, 0.2, 0.9]), np.array([0.0, 0.5, 1.0]))
         1.0
     """
-    from scipy.stats import kendalltau
-
-    scores, ratings = checked_pair(scores, ratings)
-    tau = float(kendalltau(scores, ratings, variant=variant).statistic)
-    return 0.0 if np.isnan(tau) else tau
+    return float(resampled_tau(scores, ratings, _each_once(scores), variant=variant)[0])
 
 
 def resampled_tau(
@@ -59,17 +56,17 @@ def resampled_tau(
 ) -> np.ndarray:
     """Kendall's tau of R resamples; each value is what `kendall_tau` gives for the samples drawn.
 
-    All resamples are counted at once, in time that grows with R N log N, see `Concordance`.
+    All resamples are counted at once; the time grows with R N log N, see `Concordance`.
 
     Args:
         scores, ratings: finite numbers (N,).
         weights: how often each resample holds each sample, whole numbers (R, N); see `bootstrap_weights`. With
             `clusters`, how often it holds each cluster, (R, K).
         variant: "b" or "c".
-        clusters: number of each sample's cluster, (N,) in 0..K-1; equal samples of a cluster are then counted together.
+        clusters: number of each sample's cluster, (N,) in 0..K-1.
 
     Returns:
-        Floats (R,); 0 for a resample that is constant on either side, NaN for an empty one.
+        Floats (R,); 0 for a resample with constant scores or ratings, NaN for an empty one.
 
     Raises:
         ValueError: other shapes, or a number that is not finite.
@@ -82,7 +79,7 @@ def resampled_tau(
     rows = Rows.of(scores, ratings, weights, clusters)
     pairs = Concordance(rows.first, rows.second)
     sides = Classes(rows.first), Classes(rows.second)
-    found = np.zeros(len(rows.weights))
+    taus = np.zeros(len(rows.weights))
     for part, block in rows.blocks():
         total = block.sum(axis=0)
         held = [side.counts(block) for side in sides]
@@ -92,24 +89,9 @@ def resampled_tau(
         else:
             untied = [total**2 - (counts**2).sum(axis=0) for counts in held]
             largest = np.sqrt(untied[0] * untied[1])
-        np.divide(pairs.balance(block), largest, out=found[part], where=largest > 0)
-        found[part][total == 0] = np.nan
-    return found
-
-
-def checked_pair(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Both as float arrays (N,) of the same length, N at least 2, all finite.
-
-    Raises:
-        ValueError: anything else.
-    """
-    first, second = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)
-    if first.ndim != 1 or first.shape != second.shape or len(first) < 2:
-        raise ValueError(f"need two arrays of one shape (N,) with N >= 2, got {first.shape} and {second.shape}")
-    lost = int((~np.isfinite(first) | ~np.isfinite(second)).sum())
-    if lost:
-        raise ValueError(f"{lost} of {len(first)} pairs are not finite numbers: leave out what could not be scored")
-    return first, second
+        np.divide(pairs.balance(block), largest, out=taus[part], where=largest > 0)
+        taus[part][total == 0] = np.nan
+    return taus
 
 
 def spearman(scores: np.ndarray, ratings: np.ndarray) -> float:
@@ -121,10 +103,7 @@ def spearman(scores: np.ndarray, ratings: np.ndarray) -> float:
         >>> round(spearman(np.array([0.1, 0.2, 0.9]), np.array([0.0, 1.0, 0.5])), 3)
         0.5
     """
-    from scipy.stats import rankdata
-
-    scores, ratings = checked_pair(scores, ratings)
-    return pearson(rankdata(scores), rankdata(ratings))
+    return float(resampled_spearman(scores, ratings, _each_once(scores))[0])
 
 
 def pearson(scores: np.ndarray, ratings: np.ndarray) -> float:
@@ -136,12 +115,12 @@ def pearson(scores: np.ndarray, ratings: np.ndarray) -> float:
         >>> round(pearson(np.array([1, 2, 4]), np.array([1, 3, 3])), 3)
         0.756
     """
-    from scipy.stats import pearsonr
+    return float(resampled_pearson(scores, ratings, _each_once(scores))[0])
 
-    scores, ratings = checked_pair(scores, ratings)
-    if np.ptp(scores) == 0 or np.ptp(ratings) == 0:
-        return 0.0
-    return float(pearsonr(scores, ratings).statistic)
+
+def _each_once(values: np.ndarray) -> np.ndarray:
+    """Weights (1, N) of the sample itself."""
+    return np.ones((1, np.size(values)))
 
 
 def resampled_spearman(
@@ -156,7 +135,7 @@ def resampled_spearman(
     scores, ratings = checked_pair(scores, ratings)
     rows = Rows.of(scores, ratings, weights, clusters)
     sides = [(Classes(ranks), ranks) for ranks in (rows.first, rows.second)]
-    found = np.zeros(len(rows.weights))
+    correlations = np.zeros(len(rows.weights))
     for part, block in rows.blocks():
         total = block.sum(axis=0)
         deviations = []
@@ -168,9 +147,9 @@ def resampled_spearman(
             np.einsum("ur,ur,ur->r", block, deviations[i], deviations[j]) for i, j in ((0, 1), (0, 0), (1, 1))
         )
         largest = np.sqrt(squares[0] * squares[1])
-        np.divide(product, largest, out=found[part], where=largest > 0)
-        found[part][total == 0] = np.nan
-    return found
+        np.divide(product, largest, out=correlations[part], where=largest > 0)
+        correlations[part][total == 0] = np.nan
+    return correlations
 
 
 def resampled_pearson(

@@ -11,7 +11,7 @@ import numpy as np
 
 from reward.metaeval.bench import BenchRow, BenchTable
 from reward.metaeval.benchmarks import CaptionPair, RatedCaption
-from reward.metaeval.intervals import Interval
+from reward.metaeval.bootstrap import Interval
 from reward.optional import require
 
 __all__ = ["BEST", "INK", "PLAIN", "SOFT", "bar_plot", "bare", "blank_figure", "page_svg", "score_plots"]
@@ -68,14 +68,14 @@ def score_plots(table: BenchTable, row: BenchRow) -> dict[str, str]:
     random = np.random.default_rng(0)
     places = np.sort(random.permutation(len(items))[:_MOST_POINTS])
     chosen = [items[place] for place in places]
-    found: dict[str, str] = {}
+    plots: dict[str, str] = {}
     rated = [item for item in chosen if isinstance(item, RatedCaption)]
     pairs = [item for item in chosen if isinstance(item, CaptionPair)]
     if rated:
         for aspect in table.benchmark.aspects:
             scores = np.asarray(row.scores[aspect] if isinstance(row.scores, dict) else row.scores)[places, 0]
             means = np.array([np.mean(item.ratings.get(aspect, [np.nan])) for item in rated])
-            found[aspect] = _scatter(means, scores, random, x="mean rating", y="score")
+            plots[aspect] = _scatter(means, scores, random, x="mean rating", y="score")
     elif pairs:
         scores = np.asarray(row.scores)[places]
         labels = np.array([np.nan if item.label is None else item.label for item in pairs])
@@ -83,10 +83,10 @@ def score_plots(table: BenchTable, row: BenchRow) -> dict[str, str]:
         better = labels[decided].astype(int)
         lines = np.arange(len(better))
         both = scores[decided]
-        found["pairs"] = _scatter(
+        plots["pairs"] = _scatter(
             both[lines, 1 - better], both[lines, better], None, x="worse caption", y="better caption"
         )
-    return found
+    return plots
 
 
 def _scatter(x_values: np.ndarray, y_values: np.ndarray, random: np.random.Generator | None, *, x: str, y: str) -> str:

@@ -12,16 +12,17 @@ from typing import Any
 
 from reward.errors import OutputError
 from reward.metaeval.bench import BenchTable, title_of
-from reward.metaeval.bench_tables import Grid, grids, markdown, notes
+from reward.metaeval.bench_tables import grids, notes
 from reward.metaeval.plots import bar_plot, score_plots
+from reward.metaeval.tables import Grid
 from reward.optional import require
 from reward.scoring.writers import refuse_address, write_atomically
 
-__all__ = ["check_report", "render_page", "write_report", "write_texts"]
+__all__ = ["check_report", "write_pages", "write_report"]
 
 
 def check_report(folder: Path) -> None:
-    """Refuses what would make `write_report` fail, before anything is scored.
+    """Checks, before anything is scored, that a report can be written.
 
     Raises:
         MissingExtraError: matplotlib is not installed.
@@ -38,12 +39,12 @@ def check_report(folder: Path) -> None:
 
 
 def write_report(folder: Path, tables: Sequence[BenchTable], figures: dict[str, Any]) -> Path:
-    """Writes bench.json, bench.md and bench.html, each whole or not at all; the page needs nothing else.
+    """Writes bench.json, bench.md and bench.html into a folder.
 
     Args:
         folder: made if absent.
-        tables: what `measure` found.
-        figures: what `bench_tables.to_json` gave.
+        tables: of the benchmarks, from `run_bench`.
+        figures: of `bench_tables.to_json`.
 
     Returns:
         Path of the page.
@@ -53,58 +54,68 @@ def write_report(folder: Path, tables: Sequence[BenchTable], figures: dict[str, 
         OutputError: a file cannot be written.
     """
     check_report(folder)
-    command, seed, resamples = figures["command"], figures["seed"], figures["resamples"]
-    page = render_page(
-        "bench",
-        "Agreement with human judgments",
-        figures,
-        grids(tables, details=True),
-        list(notes(tables, resamples=resamples)),
-        [_plots(table) for table in tables],
-    )
-    text = markdown(tables, command=command, seed=seed, resamples=resamples)
-    return write_texts(folder, "bench", figures, text, page)
+    shown, remarks = grids(tables, details=True), list(notes(tables, resamples=figures["resamples"]))
+    sections = [_plots(table) for table in tables]
+    return write_pages(folder, "bench", "Agreement with human judgments", figures, shown, remarks, sections)
 
 
-def render_page(
+def write_pages(
+    folder: Path,
     name: str,
     heading: str,
     figures: Mapping[str, Any],
     tables: Sequence[Grid],
     remarks: Sequence[str],
     sections: Sequence[Mapping[str, Any]],
-) -> str:
-    """An HTML page that needs no other file.
+    *,
+    pictures: Mapping[str, str] | None = None,
+) -> Path:
+    """Writes NAME.json, NAME.md and NAME.html, each whole or not at all; gives the path of the HTML page.
 
     Args:
+        folder: of the files.
         name: of the command.
-        heading: of the page.
-        figures: of which the page shows command, versions, seed and resamples.
+        heading: of the pages.
+        figures: for NAME.json; the pages show their command, versions and seed.
         tables: from top to bottom.
         remarks: below the tables.
-        sections: of plots: {title, bars {heading: SVG}, scatters [(row, aspect, SVG)]}.
+        sections: plots of the HTML page, which needs no other file; each section is {title, bars {heading: SVG},
+            scatters [(row, aspect, SVG)]}.
+        pictures: {title: file} of pictures beside the Markdown page.
+
+    Raises:
+        OutputError: a file cannot be written.
     """
     from jinja2 import Environment, StrictUndefined
 
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     template = environment.from_string(files("reward.metaeval").joinpath("report.html.jinja").read_text("utf-8"))
-    return template.render(name=name, heading=heading, figures=figures, grids=tables, notes=remarks, sections=sections)
-
-
-def write_texts(folder: Path, name: str, figures: Mapping[str, Any], text: str, page: str) -> Path:
-    """Writes NAME.json, NAME.md and NAME.html, each whole or not at all; gives the path of the page.
-
-    Raises:
-        OutputError: a file cannot be written.
-    """
     texts = {
-        folder / f"{name}.json": json.dumps(figures, indent=2, ensure_ascii=False, allow_nan=False) + "\n",
-        folder / f"{name}.md": text,
-        folder / f"{name}.html": page,
+        "json": json.dumps(figures, indent=2, ensure_ascii=False, allow_nan=False) + "\n",
+        "md": _markdown(heading, figures, tables, remarks, pictures or {}),
+        "html": template.render(
+            name=name, heading=heading, figures=figures, grids=tables, notes=remarks, sections=sections
+        ),
     }
-    for path, content in texts.items():
-        write_atomically(path, partial(_write, text=content))
+    for ending, text in texts.items():
+        write_atomically(folder / f"{name}.{ending}", partial(_write, text=text))
     return folder / f"{name}.html"
+
+
+def _markdown(
+    heading: str,
+    figures: Mapping[str, Any],
+    tables: Sequence[Grid],
+    remarks: Sequence[str],
+    pictures: Mapping[str, str],
+) -> str:
+    parts = [f"# {heading}", f"`{figures['command']}`"]
+    for grid in tables:
+        parts += [f"## {grid.title}", grid.markdown()]
+    parts += [f"![{title}]({file})" for title, file in pictures.items()]
+    parts.append("\n".join(f"- {remark}" for remark in remarks))
+    versions = ", ".join(f"{package} {number}" for package, number in figures["versions"].items())
+    return "\n\n".join([*parts, f"Seed {figures['seed']}; {versions}."]) + "\n"
 
 
 def _write(path: Path, text: str) -> None:
@@ -117,12 +128,10 @@ def _plots(table: BenchTable) -> dict[str, Any]:
     bars = {}
     for column in table.columns:
         rows = {
-            row.candidate.label: row.evaluation.estimates[column]
+            row.metric.label: row.evaluation.estimates[column]
             for row in ranked
             if row.evaluation is not None and column in row.evaluation.estimates
         }
-        bars[column] = bar_plot(rows, best=None if table.best is None else table.best.candidate.label)
-    scatters = [
-        (row.candidate.label, aspect, plot) for row in ranked for aspect, plot in score_plots(table, row).items()
-    ]
+        bars[column] = bar_plot(rows, best=None if table.best is None else table.best.metric.label)
+    scatters = [(row.metric.label, aspect, plot) for row in ranked for aspect, plot in score_plots(table, row).items()]
     return {"title": title_of(table.benchmark), "bars": bars, "scatters": scatters}

@@ -55,9 +55,9 @@ class BenchmarkScores:
     new: int = 0
 
     def for_aspects(self, benchmark: Benchmark) -> np.ndarray | dict[str, np.ndarray]:
-        """What is to be held against the judgments: (N, K), or {rated aspect: (N, K)}.
+        """The scores to compare with the judgments: (N, K), or {rated aspect: (N, K)}.
 
-        A rated aspect is held against the metric's aspect of that name; where there is none, against the weighted mean.
+        A rated aspect is compared with the metric's aspect of that name or, if there is none, with the weighted mean.
         """
         shape = (len(benchmark.items), benchmark.captions_per_item)
         used = self.weights != 0  # an aspect without weight must not spread its NaN

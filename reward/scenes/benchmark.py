@@ -6,8 +6,8 @@ import random
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from reward.backbones.clip_tokens import CLIP_TOKENS, clip_length, first_different_token
 from reward.corruptions.words import repeat_words, shuffle_sentences, shuffle_words
-from reward.metaeval.pair_data import CLIP_TOKENS, clip_length, first_different_token
 from reward.scenes.describe import Caption
 from reward.scenes.graph import Scene, sample_scene
 from reward.scenes.pairs import CATEGORIES, make_pair

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import platform
 from collections.abc import Mapping
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from reward.metrics.base import MetricSpec
+from reward.optional import installed_versions
 
 __all__ = ["figure_table", "make_card", "make_staged_card", "package_versions"]
 
@@ -22,13 +21,7 @@ def package_versions() -> dict[str, str]:
         >>> "torch" in package_versions()
         True
     """
-    found = {"python": platform.python_version()}
-    for name in _PACKAGES:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return found
+    return installed_versions(_PACKAGES)
 
 
 def make_card(spec: MetricSpec, facts: Mapping[str, Any]) -> str:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
 
 from reward.errors import TrainingError
+from reward.metaeval.classification import roc_auc
+from reward.metaeval.correlation import kendall_tau
 
 __all__ = ["agreement", "kendall_tau_c", "pair_accuracy"]
 
 
 def kendall_tau_c(scores: np.ndarray, targets: np.ndarray) -> float:
-    """Kendall's tau-c; 0 where either side is constant, since no order can then agree.
+    """Kendall's tau-c; 0 for a single row, or if the scores or the targets are constant.
 
     Args:
         scores, targets: floats (N,).
@@ -27,10 +28,7 @@ def kendall_tau_c(scores: np.ndarray, targets: np.ndarray) -> float:
         >>> kendall_tau_c(np.zeros(3), np.array([0.0, 0.5, 1.0]))
         0.0
     """
-    from scipy.stats import kendalltau
-
-    tau = float(kendalltau(scores, targets, variant="c").statistic)
-    return 0.0 if math.isnan(tau) else tau
+    return kendall_tau(scores, targets) if len(scores) > 1 else 0.0
 
 
 def agreement(
@@ -47,7 +45,7 @@ def agreement(
         {"tau_c": mean, "tau_c_<aspect>": ..., "mse": mean squared error}.
 
     Raises:
-        TrainingError: a score is NaN, so the training has diverged.
+        TrainingError: a score is not finite, so the training has diverged.
 
     Example:
         >>> agreement(np.array([0.1, 0.9]), np.array([0.0, 1.0]), np.array([0, 0]), ["relevance"])["tau_c"]
@@ -81,14 +79,12 @@ def pair_accuracy(
         {"accuracy": mean over the kinds, "accuracy_<category>": ..., "auc": area under the ROC curve of all captions}.
 
     Raises:
-        TrainingError: a score is NaN, so the training has diverged.
+        TrainingError: a score is not finite, so the training has diverged.
 
     Example:
         >>> pair_accuracy(np.array([0.9, 0.1]), np.array([1, 0]), np.array([0, 0]), np.array([7, 7]), ["noun"])
         {'accuracy': 1.0, 'accuracy_noun': 1.0, 'auc': 1.0}
     """
-    from scipy.stats import rankdata
-
     scores, correct = _checked(scores), np.asarray(targets) > 0.5
     order = np.lexsort((~correct, np.asarray(pairs)))  # pair by pair, the correct caption first
     first, second = scores[order][::2], scores[order][1::2]
@@ -98,17 +94,14 @@ def pair_accuracy(
         for place, name in enumerate(categories)
         if (kinds == place).any()
     }
-    count = int(correct.sum())
-    above = rankdata(scores)[correct].sum() - count * (count + 1) / 2
-    auc = float(above / (count * (len(scores) - count)))
-    return {"accuracy": sum(found.values()) / len(found), **found, "auc": auc}
+    return {"accuracy": sum(found.values()) / len(found), **found, "auc": roc_auc(scores, correct)}
 
 
 def _checked(scores: np.ndarray) -> np.ndarray:
     scores = np.asarray(scores, dtype=np.float64)
-    lost = int(np.isnan(scores).sum())
+    lost = int((~np.isfinite(scores)).sum())
     if lost:
         raise TrainingError(
-            f"{lost} of {len(scores)} scores are NaN: lower learning_rate, or use precision bf16 or fp32"
+            f"{lost} of {len(scores)} scores are not finite: lower learning_rate, or use precision bf16 or fp32"
         )
     return scores

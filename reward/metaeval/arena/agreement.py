@@ -12,9 +12,10 @@ from reward.metaeval.arena.elo import resampled_elo
 from reward.metaeval.arena.ratings import BRADLEY_TERRY, ELO
 from reward.metaeval.arena.strengths import fit_strengths, win_tables
 from reward.metaeval.arena.table import Arena, linked_groups
-from reward.metaeval.benchmarks.forms import OVERALL
-from reward.metaeval.intervals import RESAMPLES, Interval, bootstrap_weights, percentile_interval
-from reward.metaeval.ties import tie_threshold, verdicts
+from reward.metaeval.benchmarks.items import OVERALL
+from reward.metaeval.bootstrap import RESAMPLES, Interval, bootstrap_weights, whole_first
+from reward.metaeval.classification import tie_threshold, verdicts
+from reward.metaeval.resampling import resampled_mean
 from reward.metrics.caparena.battles import HUMAN
 
 __all__ = ["ArenaAgreement", "measure_agreement", "rank_correlations", "score_points"]
@@ -24,7 +25,7 @@ SPEARMAN, KENDALL = "spearman", "kendall"
 
 @dataclass(frozen=True)
 class ArenaAgreement:
-    """What `measure_agreement` found, on the battles that both people and the metric have decided.
+    """Agreement on the battles that both people and the metric have decided, as `measure_agreement` gives it.
 
     Args:
         levels: {level or "overall": share of the battles in which the verdict is the people's, ties counted}.
@@ -109,15 +110,14 @@ def measure_agreement(
     Example:
         >>> arena = Arena.of([(str(n), "x", "y", "level 1") for n in range(20)])
         >>> human = np.array([1.0] * 15 + [0.0] * 5)
-        >>> found = measure_agreement(arena, human, {"first": np.ones(20)}, resamples=100)["first"]
-        >>> found.levels["overall"].value, found.bias["y"].value
+        >>> agreement = measure_agreement(arena, human, {"first": np.ones(20)}, resamples=100)["first"]
+        >>> agreement.levels["overall"].value, agreement.bias["y"].value
         (0.75, -0.25)
     """
     judged = ~np.isnan(human) & ~arena.has(HUMAN)
-    drawn = bootstrap_weights(len(arena), resamples=resamples, seed=seed, clusters=arena.images)
-    drawn = np.concatenate([np.ones((1, len(arena))), drawn])
+    drawn = whole_first(bootstrap_weights(len(arena), resamples=resamples, seed=seed, clusters=arena.images))
     rankings: dict[bytes, dict[str, np.ndarray]] = {}  # of people, by battles: most deciders have decided the same
-    found = {}
+    agreement = {}
     for name, points in deciders.items():
         both = judged & ~np.isnan(points)
         if not both.any():
@@ -130,14 +130,14 @@ def measure_agreement(
                 rankings[key] = _rankings(part, people, weights, resamples, seed)
             own = _rankings(part, said, weights, resamples, seed)
             ranking = {
-                method: {kind: _interval(row) for kind, row in rank_correlations(values, own[method]).items()}
+                method: {kind: Interval.of(row) for kind, row in rank_correlations(values, own[method]).items()}
                 for method, values in rankings[key].items()
             }
         levels = np.array(part.levels)
         masks = {level: levels == level for level in part.level_names()} | {OVERALL: np.ones(len(part), dtype=bool)}
         same = (people == said).astype(np.float64)
-        found[name] = ArenaAgreement(
-            levels={level: _interval(_shares(weights[:, mask], same[mask])) for level, mask in masks.items()},
+        agreement[name] = ArenaAgreement(
+            levels={level: Interval.of(resampled_mean(same[mask], weights[:, mask])) for level, mask in masks.items()},
             battles={level: int(mask.sum()) for level, mask in masks.items()},
             without_verdict=int(judged.sum() - both.sum()),
             human_ties=float((people == 0.5).mean()),
@@ -145,7 +145,7 @@ def measure_agreement(
             ranking=ranking,
             bias=_bias(part, said - people, weights),
         )
-    return found
+    return agreement
 
 
 def rank_correlations(first: np.ndarray, second: np.ndarray) -> dict[str, np.ndarray]:
@@ -158,8 +158,8 @@ def rank_correlations(first: np.ndarray, second: np.ndarray) -> dict[str, np.nda
         {"spearman": (R,), "kendall": (R,)}; NaN where a row has fewer than two models, or one rating for all.
 
     Example:
-        >>> found = rank_correlations(np.array([[1.0, 2.0, 3.0]]), np.array([[1.0, 3.0, 2.0]]))
-        >>> found["spearman"].round(3).tolist(), found["kendall"].round(3).tolist()
+        >>> correlations = rank_correlations(np.array([[1.0, 2.0, 3.0]]), np.array([[1.0, 3.0, 2.0]]))
+        >>> correlations["spearman"].round(3).tolist(), correlations["kendall"].round(3).tolist()
         ([0.5], [0.333])
     """
     from scipy.stats import rankdata
@@ -189,19 +189,8 @@ def _rankings(part: Arena, points: np.ndarray, weights: np.ndarray, resamples: i
 
 def _bias(part: Arena, surplus: np.ndarray, weights: np.ndarray) -> dict[str, Interval]:
     """Of what the first models won more by the metric than by people; the second ones won as much less."""
-    found = {}
+    biases = {}
     for place, name in enumerate(part.systems):
         rows, side = np.nonzero(part.pairs == place)
-        found[name] = _interval(_shares(weights[:, rows], surplus[rows] * (1 - 2 * side)))
-    return dict(sorted(found.items()))
-
-
-def _shares(weights: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Weighted means (R,) of values (N,); NaN where a resample has none of them."""
-    total = weights.sum(axis=1)
-    return np.divide(weights @ values, total, out=np.full(len(weights), np.nan), where=total > 0)
-
-
-def _interval(values: np.ndarray) -> Interval:
-    """Of the estimate and its replicates (1 + R,)."""
-    return percentile_interval(values[0], values[1:])
+        biases[name] = Interval.of(resampled_mean(surplus[rows] * (1 - 2 * side), weights[:, rows]))
+    return dict(sorted(biases.items()))

@@ -12,10 +12,10 @@ import numpy as np
 from reward.errors import DataError
 from reward.metaeval.arena.agreement import score_points
 from reward.metaeval.arena.table import Arena, human_points
-from reward.metaeval.bench import COLUMN, Candidate
+from reward.metaeval.bench import COLUMN, MetricSource
 from reward.metaeval.benchmarks.caparena import pair_of_battle
-from reward.metaeval.benchmarks.catalogue import benchmark_spec
-from reward.metaeval.benchmarks.forms import Benchmark
+from reward.metaeval.benchmarks.items import Benchmark
+from reward.metaeval.benchmarks.registry import benchmark_spec
 from reward.metaeval.scoring import score_benchmark
 from reward.metrics.caparena.battles import Battle, choices_of, outcome
 from reward.metrics.caparena.verdicts import PositionBias, Winner, measure_position_bias
@@ -60,7 +60,7 @@ def by_people(battles: Sequence[Battle]) -> Decider | None:
 
 
 def by_judge(battles: Sequence[Battle]) -> Decider | None:
-    """The field `judge`; None if no battle has it. A text that is no verdict counts as an error.
+    """The field `judge`; None if no battle has it. A text that is not a verdict counts as an error.
 
     Raises:
         DataError: none of the texts is a verdict.
@@ -122,13 +122,13 @@ def by_column(battles: Sequence[Battle], name: str, human: np.ndarray) -> Decide
 
 
 def by_metric(
-    battles: Sequence[Battle], candidate: Candidate, human: np.ndarray, *, images: Path, **scoring: Any
+    battles: Sequence[Battle], metric: MetricSource, human: np.ndarray, *, images: Path, **scoring: Any
 ) -> Decider:
     """The scores of a metric for the captions; battles of the source `human` are not scored.
 
     Args:
         battles: N battles; `ref` is the reference of both captions.
-        candidate: metric and checkpoint.
+        metric: metric and checkpoint.
         human: points (N,) by people, for the number of ties.
         images: folder of the images.
         scoring: passed to `score_benchmark` (cache, references, batch_size, progress, device, dtype).
@@ -140,9 +140,9 @@ def by_metric(
     if not rows:
         raise DataError("all battles are of the source 'human', which metrics are not compared on")
     pairs = Benchmark(benchmark_spec("caparena"), tuple(pair_of_battle(battles[row], images) for row in rows))
-    run = score_benchmark(pairs, candidate.name, candidate.source, revision=candidate.revision, **scoring)
+    run = score_benchmark(pairs, metric.name, metric.source, revision=metric.revision, **scoring)
     scores = np.full((len(battles), 2), np.nan)
     scores[rows] = run.for_aspects(pairs)  # pairs have no aspects: the weighted mean
     points, threshold = score_points(Arena.of_battles(battles), human, scores)
     problem = next(iter(run.errors.values()), "")
-    return Decider(candidate.label, points, threshold, errors=len(run.errors), problem=problem)
+    return Decider(metric.label, points, threshold, errors=len(run.errors), problem=problem)

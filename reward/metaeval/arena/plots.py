@@ -69,14 +69,14 @@ def bias_plot(result: ArenaResult, colours: dict[str, str] | None = None) -> Any
     Args, Raises: as for `rating_plot`. There must be agreement with people.
     """
     colour = {name: (colours or {}).get(name, name) for name in COLOURS}
-    order = [name for name in result.order if any(name in found.bias for found in result.agreement.values())]
+    order = [name for name in result.order if any(name in agreement.bias for agreement in result.agreement.values())]
     count = len(result.agreement)
     figure, axes = blank_figure(0.8 + 0.3 * len(order), width=1.8 + 2.3 * count)
     axes.remove()
     panels = np.atleast_1d(figure.subplots(1, count, sharey=True, sharex=True))
-    for panel, (name, found) in zip(panels, result.agreement.items(), strict=True):
-        rows = [row for row, model in enumerate(order) if model in found.bias]
-        biases = [found.bias[order[row]] for row in rows]
+    for panel, (name, agreement) in zip(panels, result.agreement.items(), strict=True):
+        rows = [row for row, model in enumerate(order) if model in agreement.bias]
+        biases = [agreement.bias[order[row]] for row in rows]
         value, low, high = 100 * np.array([[bias.value, bias.low, bias.high] for bias in biases]).T
         tones = [_OVER if each > 0 else _UNDER for each in value]
         errors = np.stack([np.maximum(value - low, 0), np.maximum(high - value, 0)])

@@ -12,7 +12,7 @@ import numpy as np
 from reward.metaeval.arena.elo import BASE, SCALE, START, resampled_elo
 from reward.metaeval.arena.strengths import fit_strengths, information_matrix, win_probabilities, win_tables
 from reward.metaeval.arena.table import Arena, check_linked
-from reward.metaeval.intervals import LEVEL, RESAMPLES, Interval, percentile_interval
+from reward.metaeval.bootstrap import LEVEL, RESAMPLES, Interval, percentile_interval
 
 __all__ = [
     "BRADLEY_TERRY",
@@ -103,8 +103,8 @@ def bradley_terry_ratings(arena: Arena, points: np.ndarray, *, prior: float = 0.
 
     Example:
         >>> arena = Arena.of([(str(n), "x", "y", "") for n in range(40)])
-        >>> found = bradley_terry_ratings(arena, np.array([1.0] * 30 + [0.0] * 10))
-        >>> {name: round(value) for name, value in found.values.items()}  # log10(3) * 400 apart
+        >>> ratings = bradley_terry_ratings(arena, np.array([1.0] * 30 + [0.0] * 10))
+        >>> {name: round(value) for name, value in ratings.values.items()}  # log10(3) * 400 apart
         {'x': 1095, 'y': 905}
     """
     from scipy.stats import t
@@ -167,7 +167,7 @@ def strength_covariance(
 def elo_ratings(arena: Arena, points: np.ndarray, *, resamples: int = RESAMPLES, seed: int = 0) -> Ratings:
     """Elo ratings as CapArena reports them: medians over bootstrap resamples, with percentile intervals.
 
-    The intervals say how far the ratings depend on the draw and the order of the battles. They are no confidence
+    The intervals say how far the ratings depend on the draw and the order of the battles. They are not confidence
     intervals of a strength: with K = 4, ratings of models with few battles are still near the start.
 
     Args:
@@ -178,8 +178,8 @@ def elo_ratings(arena: Arena, points: np.ndarray, *, resamples: int = RESAMPLES,
         DataError: nothing is decided, or groups of models never met; the message names them.
     """
     check_linked(arena, points)
-    found = resampled_elo(arena, points, resamples=resamples, seed=seed)
-    intervals = [percentile_interval(float(np.median(column)), column) for column in found.T]
+    drawn = resampled_elo(arena, points, resamples=resamples, seed=seed)
+    intervals = [percentile_interval(float(np.median(column)), column) for column in drawn.T]
     return _ratings(ELO, arena, points, intervals)
 
 

@@ -1,4 +1,4 @@
-"""Writes an arena into a folder: figures as JSON, tables as Markdown, plots as pictures, and all of it as one page."""
+"""The report of an arena: results as JSON, tables as Markdown, plots as pictures, and everything on one HTML page."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 
 from reward.metaeval.arena.plots import COLOURS, bias_plot, rating_plot, save_plot
 from reward.metaeval.arena.result import ArenaResult
-from reward.metaeval.arena.tables import grids, markdown, notes, to_json
+from reward.metaeval.arena.tables import grids, notes, to_json
 from reward.metaeval.plots import page_svg
-from reward.metaeval.report import check_report, render_page, write_texts
+from reward.metaeval.report import check_report, write_pages
 
 __all__ = ["write_arena"]
 
@@ -37,6 +37,7 @@ def write_arena(folder: Path, result: ArenaResult, *, command: str) -> Path:
         save_plot(plot(result, COLOURS), folder / name)
     figures = to_json(result, command=command)
     section = {"title": "Plots", "bars": {name: page_svg(plot(result)) for name, plot in draw.items()}, "scatters": []}
-    page = render_page("arena", "Arena", figures, grids(result), list(notes(result)), [section])
-    text = markdown(result, command=command, plots={name: f"{name}.png" for name in draw})
-    return write_texts(folder, "arena", figures, text, page)
+    pictures = {name: f"{name}.png" for name in draw}
+    return write_pages(
+        folder, "arena", "Arena", figures, grids(result), list(notes(result)), [section], pictures=pictures
+    )

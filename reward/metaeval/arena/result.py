@@ -12,7 +12,7 @@ from reward.metaeval.arena.agreement import ArenaAgreement, measure_agreement
 from reward.metaeval.arena.deciders import PEOPLE, Decider
 from reward.metaeval.arena.ratings import BRADLEY_TERRY, ELO, Ratings, bradley_terry_ratings, elo_ratings
 from reward.metaeval.arena.table import Arena
-from reward.metaeval.intervals import RESAMPLES
+from reward.metaeval.bootstrap import RESAMPLES
 from reward.metrics.caparena.battles import HUMAN
 
 __all__ = ["ArenaResult", "rate_arena"]
@@ -20,7 +20,7 @@ __all__ = ["ArenaResult", "rate_arena"]
 
 @dataclass(frozen=True, eq=False)
 class ArenaResult:
-    """What `rate_arena` found.
+    """Ratings and agreement in an arena, as `rate_arena` gives them.
 
     Args:
         arena: the battles.

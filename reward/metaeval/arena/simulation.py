@@ -67,9 +67,9 @@ def draw_arena(
     turned = rng.random(battles) < 0.5
     sides[turned] = sides[turned, ::-1]
     expected = truth + (np.zeros((images, len(truth))) if worth is None else worth)
-    found = expected + rng.gumbel(size=expected.shape)
+    quality = expected + rng.gumbel(size=expected.shape)
     rows = (image[:, None], sides)
-    won = found[rows][:, 0] > found[rows][:, 1]
+    won = quality[rows][:, 0] > quality[rows][:, 1]
     chance = 1 / (1 + np.exp(expected[rows][:, 1] - expected[rows][:, 0]))
     own = np.where(won, chance, 1 - chance)  # of the result that came
     tied = rng.random(battles) < ties * np.minimum(1, (1 - own) / own)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from reward.errors import DataError
-from reward.metaeval.benchmarks.forms import CaptionPair
+from reward.metaeval.benchmarks.items import CaptionPair
 from reward.metrics.caparena.battles import Battle, human_outcome
 
 __all__ = ["Arena", "check_linked", "human_points", "label_points", "linked_groups"]

@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from reward.metaeval.arena.agreement import KENDALL, SPEARMAN, ArenaAgreement
 from reward.metaeval.arena.ratings import BRADLEY_TERRY, ELO
 from reward.metaeval.arena.result import ArenaResult
-from reward.metaeval.bench_tables import FEW_IMAGES, Grid, few_images, percent, plain, versions
-from reward.metaeval.benchmarks.forms import OVERALL
-from reward.metaeval.intervals import Interval
+from reward.metaeval.benchmarks.items import OVERALL
+from reward.metaeval.bootstrap import Interval
+from reward.metaeval.tables import FEW_IMAGES, Grid, few_images, percent, plain, versions
 
-__all__ = ["grids", "markdown", "notes", "to_json"]
+__all__ = ["grids", "notes", "to_json"]
 
 _RANKS = ((ELO, SPEARMAN), (ELO, KENDALL), (BRADLEY_TERRY, SPEARMAN), (BRADLEY_TERRY, KENDALL))
 
 
 def grids(result: ArenaResult) -> list[Grid]:
     """Ratings; agreement with people; and the bias of each decider for each model."""
-    found = [_ratings(result)]
+    shown = [_ratings(result)]
     if result.agreement:
-        found += [_agreement(result), _bias(result)]
-    return found
+        shown += [_agreement(result), _bias(result)]
+    return shown
 
 
 def notes(result: ArenaResult) -> Iterator[str]:
@@ -56,33 +55,17 @@ def notes(result: ArenaResult) -> Iterator[str]:
             yield line
         if decider.errors:
             yield f"{decider.name}: {decider.errors} without a result; the first: {decider.problem}"
-    for name, found in result.agreement.items():
-        if found.without_verdict:
-            yield f"{name}: {found.without_verdict} battles that people have decided are left out, having no verdict"
-        if not found.ranking:
+    for name, agreement in result.agreement.items():
+        if agreement.without_verdict:
+            count = agreement.without_verdict
+            yield f"{name}: {count} battles that people have decided are left out, having no verdict"
+        if not agreement.ranking:
             yield f"{name}: no ranking, since the battles decided by both do not link all models"
     yield from result.notes
 
 
-def markdown(result: ArenaResult, *, command: str, plots: Mapping[str, str] | None = None) -> str:
-    """The whole arena as a Markdown page.
-
-    Args:
-        result: of `rate_arena`.
-        command: as it was typed.
-        plots: {title: file} of pictures beside the page.
-    """
-    parts = ["# Arena", f"`{command}`"]
-    for grid in grids(result):
-        parts += [f"## {grid.title}", grid.markdown()]
-    parts += [f"![{title}]({file})" for title, file in (plots or {}).items()]
-    parts.append("\n".join(f"- {note}" for note in notes(result)))
-    parts.append(f"Seed {result.seed}; " + ", ".join(f"{name} {number}" for name, number in versions().items()) + ".")
-    return "\n\n".join(parts) + "\n"
-
-
 def to_json(result: ArenaResult, *, command: str) -> dict[str, Any]:
-    """Everything as plain JSON values: shares are fractions, what is no number is null, infinity "inf"."""
+    """Everything as plain JSON values: shares are fractions, NaN is null, infinity "inf"."""
     return {
         "command": command,
         "versions": versions(),
@@ -96,7 +79,7 @@ def to_json(result: ArenaResult, *, command: str) -> dict[str, Any]:
             name: {method: ratings.to_json() for method, ratings in methods.items()}
             for name, methods in result.ratings.items()
         },
-        "agreement": {name: _agreement_json(found) for name, found in result.agreement.items()},
+        "agreement": {name: _agreement_json(agreement) for name, agreement in result.agreement.items()},
         "deciders": {
             decider.name: {
                 "threshold": decider.threshold,
@@ -110,19 +93,9 @@ def to_json(result: ArenaResult, *, command: str) -> dict[str, Any]:
     }
 
 
-def _agreement_json(found: ArenaAgreement) -> dict[str, Any]:
-    described: dict[str, Any] = plain(
-        {
-            "levels": found.levels,
-            "battles": found.battles,
-            "without_verdict": found.without_verdict,
-            "ties": found.ties,
-            "human_ties": found.human_ties,
-            "ranking": found.ranking,
-            "bias": found.bias,
-            "mean_bias": found.mean_bias,
-        }
-    )
+def _agreement_json(agreement: ArenaAgreement) -> dict[str, Any]:
+    names = ("levels", "battles", "without_verdict", "ties", "human_ties", "ranking", "bias", "mean_bias")
+    described: dict[str, Any] = plain({name: getattr(agreement, name) for name in names})
     return described
 
 
@@ -144,15 +117,15 @@ def _ratings(result: ArenaResult) -> Grid:
 
 
 def _agreement(result: ArenaResult) -> Grid:
-    levels = list(dict.fromkeys(level for found in result.agreement.values() for level in found.levels))
+    levels = list(dict.fromkeys(level for agreement in result.agreement.values() for level in agreement.levels))
     levels.remove(OVERALL)
     columns = [OVERALL, *levels]
     rows = []
-    for name, found in result.agreement.items():
-        cells = [percent(found.levels.get(level)) for level in columns]
-        ties = f"{100 * found.ties:.1f} / {100 * found.human_ties:.1f}"
-        ranks = [_rank(found.ranking.get(method, {}).get(kind)) for method, kind in _RANKS]
-        rows.append((name, *cells, ties, *ranks, f"{100 * found.mean_bias:.1f}"))
+    for name, agreement in result.agreement.items():
+        cells = [percent(agreement.levels.get(level)) for level in columns]
+        ties = f"{100 * agreement.ties:.1f} / {100 * agreement.human_ties:.1f}"
+        ranks = [percent(agreement.ranking.get(method, {}).get(kind)) for method, kind in _RANKS]
+        rows.append((name, *cells, ties, *ranks, f"{100 * agreement.mean_bias:.1f}"))
     heads = ("", *columns, "ties", "Spearman (Elo)", "Kendall (Elo)", "Spearman (B-T)", "Kendall (B-T)", "mean |bias|")
     return Grid("Agreement with people, x 100", heads, tuple(rows))
 
@@ -160,29 +133,11 @@ def _agreement(result: ArenaResult) -> Grid:
 def _bias(result: ArenaResult) -> Grid:
     rows = []
     for name in result.order:
-        cells = [found.bias.get(name) for found in result.agreement.values()]
+        cells = [agreement.bias.get(name) for agreement in result.agreement.values()]
         if any(cell is not None for cell in cells):
-            rows.append((name, *(_signed(cell) for cell in cells)))
+            rows.append((name, *(percent(cell, sign="+") for cell in cells)))
     return Grid("Bias for each model, x 100", ("", *result.agreement), tuple(rows))
 
 
 def _points(interval: Interval) -> str:
-    if math.isnan(interval.value):
-        return "-"
-    if math.isnan(interval.low):
-        return f"{interval.value:.0f}"
-    return f"{interval.value:.0f} [{interval.low:.0f}, {interval.high:.0f}]"
-
-
-def _rank(interval: Interval | None) -> str:
-    if interval is None or math.isnan(interval.value):
-        return "-"
-    if math.isnan(interval.low):
-        return f"{100 * interval.value:.1f}"
-    return percent(interval)
-
-
-def _signed(interval: Interval | None) -> str:
-    if interval is None:
-        return "-"
-    return f"{100 * interval.value:+.1f} [{100 * interval.low:+.1f}, {100 * interval.high:+.1f}]"
+    return percent(interval, scale=1, digits=0)

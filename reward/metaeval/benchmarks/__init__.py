@@ -1,7 +1,6 @@
-"""Benchmarks of human judgments, each read from its published files into one of three forms."""
+"""Benchmarks of human judgments, each read into rated captions, pairs or quadruples."""
 
-from reward.metaeval.benchmarks.catalogue import benchmark_spec, benchmark_table, list_benchmarks, load_benchmark
-from reward.metaeval.benchmarks.forms import (
+from reward.metaeval.benchmarks.items import (
     OVERALL,
     Benchmark,
     BenchmarkSpec,
@@ -10,6 +9,7 @@ from reward.metaeval.benchmarks.forms import (
     Quadruple,
     RatedCaption,
 )
+from reward.metaeval.benchmarks.registry import benchmark_spec, benchmark_table, list_benchmarks, load_benchmark
 
 __all__ = [
     "OVERALL",

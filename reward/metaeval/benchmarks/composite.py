@@ -9,51 +9,27 @@ from pathlib import Path
 from typing import Any
 
 from reward.errors import DataError
-from reward.metaeval.benchmarks.files import MissingFileError, take
-from reward.metaeval.benchmarks.forms import OVERALL, BenchmarkSpec, RatedCaption
-from reward.metaeval.benchmarks.jsonl import read_rated
-from reward.metaeval.benchmarks.rated_tables import is_common, rated_split
-from reward.metrics.caparena.files import read_json
+from reward.metaeval.benchmarks.contrast import coco_captions
+from reward.metaeval.benchmarks.files import MissingFileError
+from reward.metaeval.benchmarks.flickr8k import captions_by_image, read_token_file
+from reward.metaeval.benchmarks.items import OVERALL, BenchmarkSpec, RatedCaption
+from reward.metaeval.benchmarks.rated_tables import rated_split
 
-__all__ = ["CAPTIONS", "SPECS", "load_composite"]
+__all__ = ["SPECS"]
 
 CAPTIONS = 3  # of an image that the literature uses; Flickr30k and COCO have a fourth
 _SHEETS = {"8k": "flickr8k", "30k": "flickr30k", "coco": "coco"}
 _CAPTIONS_OF = {"8k": "Flickr8k.token.txt", "30k": "results_20130124.token", "coco": "captions_val2014.json"}
 _IMAGES = ("images", "Flicker8k_Dataset", "Flickr8k_Dataset", "flickr30k-images", "flickr30k_images", "val2014")
 
-SPECS = (
-    BenchmarkSpec(
-        name="composite",
-        title="Composite",
-        form=RatedCaption,
-        loader="reward.metaeval.benchmarks.composite:load_composite",
-        statistic="tau-c",
-        files="a folder with 8k_correctness.csv, 30k_correctness.csv and coco_correctness.csv, and for references the "
-        "captions of the three corpora (Flickr8k.token.txt, results_20130124.token, captions_val2014.json); or a .csv "
-        "file with imgid, mt, refs and score; or the Parquet files of the Hub; or a .jsonl file with image, candidate, "
-        "references and ratings a line; and the images in folders beside them named as in their archives, or all in "
-        "one folder (--images, images=)",
-        origin="the authors (Aditya, Yang, Baral, Fermuller, Aloimonos 2015) publish the sheets on the page of their "
-        "scene description graphs",
-        hub="yuwd/Composite",
-        hub_files=("README.md", "*.parquet"),
-    ),
-)
 
-
-def load_composite(path: Path, part: str, images: Path | None) -> Iterator[RatedCaption]:
+def _load(path: Path, part: str, images: Path | None) -> Iterator[RatedCaption]:
     """Reads 3,995 images with three captions each, every caption rated once, from 1 to 5.
 
     As in the literature, the first three captions of an image count, and how correct they are, not how thorough. The
     first is by people, one of the image's references; it is taken out of the references of the image. The sheets hold
     no references: these come from the captions of the three corpora where their files are in the folder.
-
-    Raises:
-        DataError: files that are missing or not as they should be.
     """
-    if is_common(path):
-        return read_rated(path, images)
     if path.is_dir():
         sheets = {name: path / f"{name}_correctness.csv" for name in _SHEETS}
         if any(sheet.is_file() for sheet in sheets.values()):
@@ -99,19 +75,19 @@ def _read_sheet(path: Path) -> Iterator[tuple[str, list[str], list[float]]]:
 
 def _columns(names: Any, path: Path) -> tuple[str, list[str], list[str]]:
     """The columns of the image's address, of the first captions and of their ratings."""
-    found: dict[str, dict[int, str]] = {"text": {}, "answer": {}}
+    numbered: dict[str, dict[int, str]] = {"text": {}, "answer": {}}
     address = next((name for name in names if name.startswith("Input.") and "url" in name.lower()), None)
     for name in names:
         if match := re.fullmatch(r"Input\.text(\d+)|Answer\.Q(\d+)Answer", name):
             kind, number = ("text", match[1]) if match[1] else ("answer", match[2])
-            found[kind][int(number)] = name
+            numbered[kind][int(number)] = name
     wanted = range(1, CAPTIONS + 1)
-    if address is None or any(number not in columns for columns in found.values() for number in wanted):
+    if address is None or any(number not in columns for columns in numbered.values() for number in wanted):
         raise DataError(
             f"{path} must have the columns Input.image_url, Input.text1 to Input.text{CAPTIONS} and Answer.Q1Answer to "
             f"Answer.Q{CAPTIONS}Answer between semicolons; it has: {', '.join(map(str, names))[:300] or 'none'}"
         )
-    return address, [found["text"][number] for number in wanted], [found["answer"][number] for number in wanted]
+    return address, [numbered["text"][number] for number in wanted], [numbered["answer"][number] for number in wanted]
 
 
 def _rating(text: str | None, name: str, where: str) -> float:
@@ -121,25 +97,13 @@ def _rating(text: str | None, name: str, where: str) -> float:
 
 
 def _references(path: Path) -> dict[str, list[str]]:
-    """{file name of an image: its captions}; empty where the file is not there."""
-    found: dict[str, list[str]] = {}
+    """{file name of an image: its captions}; empty if there is no such file."""
     if not path.is_file():
-        return found
+        return {}
     if path.suffix == ".json":
-        data = read_json(path)
-        for entry in take(data, "annotations", list, str(path)):
-            name = f"COCO_val2014_{take(entry, 'image_id', int, str(path)):012d}.jpg"
-            found.setdefault(name, []).append(" ".join(take(entry, "caption", str, str(path)).split()))
-        return found
-    try:
-        with path.open(encoding="utf-8-sig") as file:
-            for line in file:
-                caption_id, tab, caption = line.partition("\t")
-                if tab:
-                    found.setdefault(caption_id.rpartition("#")[0], []).append(" ".join(caption.split()))
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"cannot read {path}: {error}") from error
-    return found
+        by_number = coco_captions(path).items()
+        return {f"COCO_val2014_{image:012d}.jpg": [" ".join(text.split()) for text in own] for image, own in by_number}
+    return captions_by_image(read_token_file(path))
 
 
 def _words(text: str) -> list[str]:
@@ -149,3 +113,23 @@ def _words(text: str) -> list[str]:
 
 def _find_image(name: str, root: Path) -> Path:
     return next((root / folder / name for folder in _IMAGES if (root / folder / name).is_file()), root / name)
+
+
+SPECS = (
+    BenchmarkSpec(
+        name="composite",
+        title="Composite",
+        form=RatedCaption,
+        statistic="tau-c",
+        load=_load,
+        files="a folder with 8k_correctness.csv, 30k_correctness.csv and coco_correctness.csv, and for references the "
+        "captions of the three corpora (Flickr8k.token.txt, results_20130124.token, captions_val2014.json); or a .csv "
+        "file with imgid, mt, refs and score; or the Parquet files of the Hub; or a .jsonl file with image, candidate, "
+        "references and ratings a line; and the images in folders beside them named as in their archives, or all in "
+        "one folder (--images, images=)",
+        origin="the authors (Aditya, Yang, Baral, Fermuller, Aloimonos 2015) publish the sheets on the page of their "
+        "scene description graphs",
+        hub="yuwd/Composite",
+        hub_files=("README.md", "*.parquet"),
+    ),
+)

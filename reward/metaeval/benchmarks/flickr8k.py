@@ -3,134 +3,64 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from reward.errors import DataError
-from reward.metaeval.benchmarks.files import MissingFileError, find_file, take, take_texts
-from reward.metaeval.benchmarks.forms import OVERALL, BenchmarkSpec, RatedCaption
-from reward.metaeval.benchmarks.jsonl import read_rated
-from reward.metaeval.benchmarks.rated_tables import is_common, rated_split
+from reward.metaeval.benchmarks.files import MissingFileError, find_file, read_entries, take, take_texts
+from reward.metaeval.benchmarks.items import OVERALL, BenchmarkSpec, RatedCaption
+from reward.metaeval.benchmarks.rated_tables import rated_split
 from reward.metaeval.benchmarks.tables import image_folder
-from reward.metrics.caparena.files import read_json
 
-__all__ = ["EXPERTS", "SPECS", "load_flickr8k_cf", "load_flickr8k_expert"]
+__all__ = ["SPECS", "captions_by_image", "read_token_file"]
 
 EXPERTS = 3  # who rated each pair of Flickr8k-Expert, from 1 to 4
 _TEXTS = "Flickr8k_text"
 _IMAGES = ("Flicker8k_Dataset", "Flickr8k_Dataset", "images")  # the first is how the archive spells it
-_ORIGIN = (
-    "the text and image archives of Flickr8k (Hodosh, Young, Hockenmaier 2013), sent on request; the JSON file is "
-    "what download.py of CLIPScore makes of them (jmhessel/clipscore, flickr8k_example/)"
-)
-_LICENCE = "none stated in its readme, which asks for a citation; the images belong to those who put them on Flickr"
-_FILES = (
-    "a folder with {name} and Flickr8k.token.txt (also in its folder Flickr8k_text); or {json}; or the Parquet files "
-    "of the Hub (configuration {config}); or a .jsonl file with image, candidate, references and ratings ({ratings}) "
-    "a line; and the images in a folder Flicker8k_Dataset beside them (or --images, images=)"
-)
-
-SPECS = (
-    BenchmarkSpec(
-        name="flickr8k-expert",
-        title="Flickr8k-Expert",
-        form=RatedCaption,
-        loader="reward.metaeval.benchmarks.flickr8k:load_flickr8k_expert",
-        statistic="tau-c",
-        files=_FILES.format(
-            name="ExpertAnnotations.txt", json="flickr8k.json", config="expert", ratings="three numbers"
-        ),
-        origin=_ORIGIN,
-        licence=_LICENCE,
-        hub="yuwd/Flickr8k-HumanEval",
-        hub_files=("README.md", "*expert*"),
-        checked="published",
-    ),
-    BenchmarkSpec(
-        name="flickr8k-cf",
-        title="Flickr8k-CF",
-        form=RatedCaption,
-        loader="reward.metaeval.benchmarks.flickr8k:load_flickr8k_cf",
-        statistic="tau-b",
-        judgments="mean",
-        files=_FILES.format(
-            name="CrowdFlowerAnnotations.txt",
-            json="crowdflower_flickr8k.json",
-            config="crowdflower",
-            ratings="0 or 1 a rater, or the share of yes",
-        ),
-        origin=_ORIGIN,
-        licence=_LICENCE,
-        hub="yuwd/Flickr8k-HumanEval",
-        hub_files=("README.md", "*crowdflower*"),
-    ),
-)
 
 
-def load_flickr8k_expert(path: Path, part: str, images: Path | None) -> Iterator[RatedCaption]:
+def _load_expert(path: Path, part: str, images: Path | None) -> Iterator[RatedCaption]:
     """Reads 5,664 captions, each rated by three experts from 1 (does not describe the image) to 4 (describes it).
 
-    The annotations have 5,822 pairs, and candidates are captions of other images, but for 158. As in the evaluations
-    of SPICE and CLIPScore, these, which are references of their own image, are left out; the references, five an
-    image, stay as they are.
-
-    Raises:
-        DataError: files that are missing or not as they should be.
+    The annotations have 5,822 pairs of an image and a candidate, most of them with the caption of another image. As in
+    the evaluations of SPICE and CLIPScore, the 158 candidates that are references of their own image are left out, and
+    all five references of an image stay.
     """
-    if is_common(path):
-        return read_rated(path, images)
-    if file := _json_file(path, "flickr8k.json"):
-        return _expert_json(file, images)
-    if _has_text(path, "ExpertAnnotations.txt"):
-        return _expert_text(find_file(path, *_places("ExpertAnnotations.txt")), images)
-    return _table(path, images, "expert", "ExpertAnnotations.txt", "flickr8k.json")
+    return _load(path, images, _EXPERT)
 
 
-def load_flickr8k_cf(path: Path, part: str, images: Path | None) -> Iterator[RatedCaption]:
+def _load_cf(path: Path, part: str, images: Path | None) -> Iterator[RatedCaption]:
     """Reads 47,830 captions with the share of a crowd, three people or more, that says they describe the image.
 
-    As in CLIPScore's evaluation every pair counts; a candidate that is a reference of its own image is taken out of
+    As in CLIPScore's evaluation every pair counts. If a candidate is a reference of its own image, it is taken out of
     the references of that image instead, for all its candidates.
-
-    Raises:
-        DataError: files that are missing or not as they should be.
     """
-    if is_common(path):
-        return read_rated(path, images)
-    if file := _json_file(path, "crowdflower_flickr8k.json"):
-        return _crowd_json(file, images)
-    if _has_text(path, "CrowdFlowerAnnotations.txt"):
-        return _crowd_text(find_file(path, *_places("CrowdFlowerAnnotations.txt")), images)
-    return _table(path, images, "crowdflower", "CrowdFlowerAnnotations.txt", "crowdflower_flickr8k.json")
+    return _load(path, images, _CROWD)
 
 
-def _places(name: str) -> tuple[str, str]:
-    return name, f"{_TEXTS}/{name}"
-
-
-def _json_file(path: Path, name: str) -> Path | None:
-    if path.is_file():
-        return path if path.suffix.lower() == ".json" else None
-    return path / name if (path / name).is_file() else None
-
-
-def _has_text(path: Path, name: str) -> bool:
-    return path.suffix == ".txt" if path.is_file() else any((path / place).is_file() for place in _places(name))
+def _load(path: Path, images: Path | None, form: _Form) -> Iterator[RatedCaption]:
+    """Reads CLIPScore's JSON file, the text files of the archive, or the tables of the Hub."""
+    file = path / form.json if path.is_dir() else path
+    if file.suffix.lower() == ".json" and file.is_file():
+        return form.read_json(file, images)
+    places = form.text, f"{_TEXTS}/{form.text}"
+    if path.suffix == ".txt" if path.is_file() else any((path / place).is_file() for place in places):
+        return form.read_text(find_file(path, *places), images)
+    try:
+        return rated_split(path, images, ("test",), form.config)
+    except MissingFileError:
+        raise MissingFileError(
+            f"{path} holds neither {form.text} nor {form.json}, nor Parquet files of {form.config}"
+        ) from None
 
 
 def _image_root(folder: Path, images: Path | None) -> Path:
     if images is None and folder.name == _TEXTS:  # as the archives are unpacked
         return image_folder(folder.parent, None, *_IMAGES)
     return image_folder(folder, images, *_IMAGES)
-
-
-def _table(path: Path, images: Path | None, config: str, *names: str) -> Iterator[RatedCaption]:
-    try:
-        return rated_split(path, images, ("test",), config)
-    except MissingFileError:
-        raise MissingFileError(f"{path} holds neither {' nor '.join(names)}, nor Parquet files of {config}") from None
 
 
 def _expert_json(path: Path, images: Path | None) -> Iterator[RatedCaption]:
@@ -159,12 +89,8 @@ def _crowd_json(path: Path, images: Path | None) -> Iterator[RatedCaption]:
 
 def _judged(path: Path, images: Path | None) -> Iterator[tuple[str, list[float], dict[str, Any]]]:
     """Each caption with the ratings that follow each other, and what all captions of its image have."""
-    data = read_json(path)
-    if not isinstance(data, dict):
-        raise DataError(f"{path} must hold an object {{image: judgments}}, got {type(data).__name__}")
     root = _image_root(path.parent, images)
-    for image_id, entry in data.items():
-        where = f"{path}, image {image_id}"
+    for _, where, entry in read_entries(path, noun="image"):
         references = tuple(_plain(text) for text in take_texts(entry, "ground_truth", where))
         name = take(entry, "image_path", str, where).replace("\\", "/").rpartition("/")[2]
         item = {"image": root / name, "references": references, "image_id": name}
@@ -183,7 +109,8 @@ def _rating(row: dict[str, Any], where: str) -> float:
 
 
 def _expert_text(path: Path, images: Path | None) -> Iterator[RatedCaption]:
-    captions, references = _captions(path)
+    captions = read_token_file(find_file(path.parent, "Flickr8k.token.txt"))
+    references = captions_by_image(captions)
     root = _image_root(path.parent, images)
     for where, image, caption_id, *numbers in _lines(path, 2 + EXPERTS):
         candidate = _looked_up(captions, caption_id, where)
@@ -194,7 +121,8 @@ def _expert_text(path: Path, images: Path | None) -> Iterator[RatedCaption]:
 
 
 def _crowd_text(path: Path, images: Path | None) -> Iterator[RatedCaption]:
-    captions, references = _captions(path)
+    captions = read_token_file(find_file(path.parent, "Flickr8k.token.txt"))
+    references = captions_by_image(captions)
     root = _image_root(path.parent, images)
     rated: dict[str, list[tuple[str, float]]] = {}
     for where, image, caption_id, share, yes, no in _lines(path, 5):
@@ -211,14 +139,17 @@ def _crowd_text(path: Path, images: Path | None) -> Iterator[RatedCaption]:
             yield RatedCaption(candidate, {OVERALL: (rating,)}, root / image, tuple(references[image]), image)
 
 
-def _captions(annotations: Path) -> tuple[dict[str, str], dict[str, list[str]]]:
-    """{caption id: caption} and {image: its captions}, from the file beside the annotations."""
-    captions: dict[str, str] = {}
-    of_image: dict[str, list[str]] = {}
-    for _, caption_id, caption in _lines(find_file(annotations.parent, "Flickr8k.token.txt"), 2):
-        captions[caption_id] = _plain(caption)
-        of_image.setdefault(caption_id.rpartition("#")[0], []).append(_plain(caption))
-    return captions, of_image
+def read_token_file(path: Path) -> dict[str, str]:
+    """{caption id: caption} from a file with `<image>#<number>`, a tab and a caption a line."""
+    return {caption_id: _plain(caption) for _, caption_id, caption in _lines(path, 2)}
+
+
+def captions_by_image(captions: Mapping[str, str]) -> dict[str, list[str]]:
+    """{image: its captions} from `read_token_file`."""
+    by_image: dict[str, list[str]] = {}
+    for caption_id, caption in captions.items():
+        by_image.setdefault(caption_id.rpartition("#")[0], []).append(caption)
+    return by_image
 
 
 def _lines(path: Path, count: int) -> Iterator[tuple[str, ...]]:
@@ -228,7 +159,7 @@ def _lines(path: Path, count: int) -> Iterator[tuple[str, ...]]:
             for number, line in enumerate(file, start=1):
                 if not line.strip():
                     continue
-                fields = line.strip().split("\t")
+                fields = line.strip().split("\t", count - 1)
                 if len(fields) != count:
                     raise DataError(f"{path}, line {number} must have {count} fields between tabs, got {len(fields)}")
                 yield f"{path}, line {number}", *fields
@@ -236,10 +167,10 @@ def _lines(path: Path, count: int) -> Iterator[tuple[str, ...]]:
         raise DataError(f"cannot read {path}: {error}") from error
 
 
-def _looked_up(found: dict[str, Any], name: str, where: str) -> Any:
-    if name not in found:
+def _looked_up(captions: Mapping[str, Any], name: str, where: str) -> Any:
+    if name not in captions:
         raise DataError(f"{where}: Flickr8k.token.txt has no caption of {name!r:.80}")
-    return found[name]
+    return captions[name]
 
 
 def _number(text: str, low: float, high: float, where: str) -> float:
@@ -248,9 +179,68 @@ def _number(text: str, low: float, high: float, where: str) -> float:
     except ValueError:
         value = math.nan
     if not low <= value <= high or math.isinf(value):
-        raise DataError(f"{where}: {text!r:.40} is no number from {low} to {high}")
+        raise DataError(f"{where}: {text!r:.40} is not a number from {low} to {high}")
     return value
 
 
 def _plain(text: str) -> str:
     return " ".join(text.split())
+
+
+@dataclass(frozen=True)
+class _Form:
+    """The files of a benchmark, and what reads them."""
+
+    text: str
+    json: str
+    config: str
+    read_text: Callable[[Path, Path | None], Iterator[RatedCaption]]
+    read_json: Callable[[Path, Path | None], Iterator[RatedCaption]]
+
+
+_EXPERT = _Form("ExpertAnnotations.txt", "flickr8k.json", "expert", _expert_text, _expert_json)
+_CROWD = _Form("CrowdFlowerAnnotations.txt", "crowdflower_flickr8k.json", "crowdflower", _crowd_text, _crowd_json)
+
+_ORIGIN = (
+    "the text and image archives of Flickr8k (Hodosh, Young, Hockenmaier 2013), sent on request; the JSON file is "
+    "what download.py of CLIPScore makes of them (jmhessel/clipscore, flickr8k_example/)"
+)
+_LICENCE = "none stated in its readme, which asks for a citation; the images belong to those who put them on Flickr"
+_FILES = (
+    "a folder with {name} and Flickr8k.token.txt (also in its folder Flickr8k_text); or {json}; or the Parquet files "
+    "of the Hub (configuration {config}); or a .jsonl file with image, candidate, references and ratings ({ratings}) "
+    "a line; and the images in a folder Flicker8k_Dataset beside them (or --images, images=)"
+)
+SPECS = (
+    BenchmarkSpec(
+        name="flickr8k-expert",
+        title="Flickr8k-Expert",
+        form=RatedCaption,
+        statistic="tau-c",
+        load=_load_expert,
+        files=_FILES.format(name=_EXPERT.text, json=_EXPERT.json, config=_EXPERT.config, ratings="three numbers"),
+        origin=_ORIGIN,
+        licence=_LICENCE,
+        hub="yuwd/Flickr8k-HumanEval",
+        hub_files=("README.md", "*expert*"),
+        checked="published",
+    ),
+    BenchmarkSpec(
+        name="flickr8k-cf",
+        title="Flickr8k-CF",
+        form=RatedCaption,
+        statistic="tau-b",
+        load=_load_cf,
+        judgments="mean",
+        files=_FILES.format(
+            name=_CROWD.text,
+            json=_CROWD.json,
+            config=_CROWD.config,
+            ratings="0 or 1 a rater, or the share of yes",
+        ),
+        origin=_ORIGIN,
+        licence=_LICENCE,
+        hub="yuwd/Flickr8k-HumanEval",
+        hub_files=("README.md", "*crowdflower*"),
+    ),
+)

@@ -7,53 +7,24 @@ from pathlib import Path
 from typing import Any
 
 from reward.errors import DataError
-from reward.metaeval.benchmarks.files import find_file, take
-from reward.metaeval.benchmarks.forms import OVERALL, BenchmarkSpec, RatedCaption
-from reward.metaeval.benchmarks.jsonl import is_jsonl, read_rated
+from reward.metaeval.benchmarks.files import find_file, read_entries, take
+from reward.metaeval.benchmarks.items import OVERALL, BenchmarkSpec, RatedCaption
 from reward.metaeval.benchmarks.tables import image_folder
-from reward.metrics.caparena.files import read_json
 
-__all__ = ["SPECS", "load_genai_bench"]
+__all__ = ["SPECS"]
 
 _SUFFIXES = (".jpeg", ".jpg", ".png", ".webp")
 
-SPECS = (
-    BenchmarkSpec(
-        name="genai-bench",
-        title="GenAI-Bench",
-        form=RatedCaption,
-        loader="reward.metaeval.benchmarks.genai_bench:load_genai_bench",
-        statistic="tau-c",
-        judgments="mean",
-        files="a folder with genai_image.json, {prompt id: {prompt, models: {generator: ratings}}}, and a folder for "
-        "each generator with the images <prompt id>.jpeg; or a .jsonl file with image, candidate (the prompt) and "
-        "ratings a line",
-        origin="the authors (Li, Lin, Pathak, Li and others 2024), on the Hub as BaiqiL/GenAI-Bench-1600 and "
-        "zhiqiulin/GenAI-Bench-527, with the images of a generator in an archive each",
-        licence="Apache-2.0, says the card of BaiqiL/GenAI-Bench",
-    ),
-)
 
-
-def load_genai_bench(path: Path, part: str, images: Path | None) -> Iterator[RatedCaption]:
+def _load(path: Path, part: str, images: Path | None) -> Iterator[RatedCaption]:
     """Reads each image with its prompt as the caption; three people rated from 1 to 5, and their mean counts.
 
-    The category of an image is its generator. There are no references. As BEiTScore's paper does, the bench gives tau-c
-    first; the pairwise accuracy with a threshold for ties of the benchmark's authors is not computed.
-
-    Raises:
-        DataError: files that are missing or not as they should be.
+    The category of an image is its generator. There are no references. As in BEiTScore's paper, tau-c is the statistic
+    of the benchmark; the pairwise accuracy of the benchmark's authors, with a threshold for ties, is not computed.
     """
-    if is_jsonl(path):
-        yield from read_rated(path, images)
-        return
     file = find_file(path, "genai_image.json")
-    data = read_json(file)
-    if not isinstance(data, dict):
-        raise DataError(f"{file} must hold an object {{prompt id: prompt}}, got {type(data).__name__}")
     root = image_folder(file.parent, images)
-    for number, entry in data.items():
-        where = f"{file}, prompt {number}"
+    for number, where, entry in read_entries(file, noun="prompt"):
         prompt = take(entry, "prompt", str, where)
         generators: dict[str, Any] = take(entry, "models", dict, where)
         for generator in generators:
@@ -76,3 +47,21 @@ def load_genai_bench(path: Path, part: str, images: Path | None) -> Iterator[Rat
 def _find_image(folder: Path, number: str) -> Path:
     paths = [folder / f"{number}{suffix}" for suffix in _SUFFIXES]
     return next((path for path in paths if path.is_file()), paths[0])
+
+
+SPECS = (
+    BenchmarkSpec(
+        name="genai-bench",
+        title="GenAI-Bench",
+        form=RatedCaption,
+        statistic="tau-c",
+        load=_load,
+        judgments="mean",
+        files="a folder with genai_image.json, {prompt id: {prompt, models: {generator: ratings}}}, and a folder for "
+        "each generator with the images <prompt id>.jpeg; or a .jsonl file with image, candidate (the prompt) and "
+        "ratings a line",
+        origin="the authors (Li, Lin, Pathak, Li and others 2024), on the Hub as BaiqiL/GenAI-Bench-1600 and "
+        "zhiqiulin/GenAI-Bench-527, with the images of a generator in an archive each",
+        licence="Apache-2.0, says the card of BaiqiL/GenAI-Bench",
+    ),
+)

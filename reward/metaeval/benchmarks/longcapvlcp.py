@@ -1,53 +1,271 @@
-"""LongCapVLCP's form: long captions beside ones with a single error, mostly beyond what a CLIP reads."""
+"""Pairs in LongCapVLCP's form, built, written and read: long captions with a single error, mostly past a CLIP's end."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import os
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from reward.images import image_key
-from reward.metaeval import pair_data
+from reward.backbones.clip_tokens import CLIP_TOKENS, clip_length, first_different_token
+from reward.errors import DataError, ImageError, OutputError
+from reward.images import image_key, load_image
 from reward.metaeval.benchmarks.files import find_file
-from reward.metaeval.benchmarks.forms import OVERALL, BenchmarkSpec, CaptionPair
-from reward.metaeval.benchmarks.jsonl import is_jsonl, read_lines, read_pairs
+from reward.metaeval.benchmarks.items import OVERALL, BenchmarkSpec, CaptionPair
+from reward.samples import is_blank
+from reward.scoring.readers import BadRow, open_source
 
 if TYPE_CHECKING:
     from datasets import Dataset
 
-__all__ = ["SPECS", "load_longcapvlcp"]
+__all__ = [
+    "LONGCAPVLCP_CATEGORIES",
+    "SPECS",
+    "MakeIncorrect",
+    "PairBuild",
+    "build_pairs",
+    "read_pairs",
+    "write_pairs",
+]
 
-SPECS = (
-    BenchmarkSpec(
-        name="longcapvlcp",
-        title="LongCapVLCP",
-        form=CaptionPair,
-        loader="reward.metaeval.benchmarks.longcapvlcp:load_longcapvlcp",
-        statistic="accuracy",
-        ties="wrong",  # the paper gives CLIPScore, for which most of its pairs are equal, an accuracy of 0
-        headline=OVERALL,  # its "micro avg."
-        files="a .jsonl, .csv or .parquet file with image, correct, incorrect and category a row, a folder with "
-        "pairs.jsonl, or one written by Dataset.save_to_disk; or a .jsonl file with category, image, captions and "
-        "label a line",
-        origin="the authors of BEiTScore; pairs of one's own in this form are made by reward.metaeval.pair_data",
-    ),
-)
+# The categories of LongCapVLCP in the BEiTScore paper. Pairs built here share its form, not its sources or size.
+LONGCAPVLCP_CATEGORIES = ("actant swap", "action", "counting", "noun/adjective", "spatial relation", "scene text")
+PAIRS_FILE = "pairs.jsonl"
+_COLUMNS = ("image", "correct", "incorrect", "category")
+
+# Called with a correct caption, the category of the wanted error and a generator; None if it finds no such error.
+MakeIncorrect: TypeAlias = Callable[[str, str, random.Random], str | None]
 
 
-def load_longcapvlcp(path: Path, part: str, images: Path | None) -> Iterator[CaptionPair]:
-    """Reads pairs as `reward.metaeval.pair_data.read_pairs` does; the correct caption comes first.
+@dataclass(frozen=True)
+class PairBuild:
+    """Pairs that `build_pairs` built.
+
+    Args:
+        pairs: a data set with the columns image, correct, incorrect, category and error_token.
+        kept: {category: number of pairs}.
+        dropped: {reason: number of rows}, by the result of the last attempt.
+    """
+
+    pairs: Dataset
+    kept: dict[str, int]
+    dropped: dict[str, int]
+
+
+def build_pairs(
+    rows: Iterable[Mapping[str, Any]],
+    make_incorrect: MakeIncorrect,
+    *,
+    beyond: int = CLIP_TOKENS,
+    exempt: Iterable[str] = ("scene text", "scene_text"),
+    attempts: int = 3,
+    seed: int = 0,
+) -> PairBuild:
+    """Builds pairs in LongCapVLCP's form, with one error each, past the text that a CLIP reads.
+
+    A pair is kept only if its captions do not differ before token `beyond` of open_clip's tokenizer, where the start
+    token is number 0. If an attempt does not give such a pair, `make_incorrect` is called again with another generator.
+
+    Source: the BEiTScore paper, whose pairs all differ after CLIP token 77, except those of scene text.
+
+    Args:
+        rows: mappings with image (as for `load_image`), caption (a correct one) and category (of the wanted error).
+            The same image and caption may come in several rows, one for each category.
+        make_incorrect: makes the incorrect caption. It may look up rewrites that a language model made beforehand, see
+            `reward.corruptions.rewrites.rewrite_captions`.
+        beyond: first token at which captions may differ; 0 keeps every pair.
+        exempt: categories whose errors may be anywhere.
+        attempts: calls of `make_incorrect` for a row, at least 1.
+        seed: of the generators; that of a row depends only on the seed and the row's place.
 
     Raises:
-        DataError: files that are missing or not as they should be.
+        DataError: a row lacks a column, or caption or category is not text.
+
+    Example:
+        >>> from PIL import Image
+        >>> row = {"image": Image.new("RGB", (8, 8)), "caption": "A red star lies on a beach.", "category": "action"}
+        >>> built = build_pairs([row, row], lambda caption, *_: caption.replace("lies", "rolls"), beyond=4)
+        >>> built.kept, built.pairs[0]["incorrect"], built.pairs[0]["error_token"]
+        ({'action': 2}, 'A red star rolls on a beach.', 4)
     """
-    if is_jsonl(path) and "captions" in next(read_lines(path), ("", {"captions": None}))[1]:
-        yield from read_pairs(path, images)
-        return
-    if path.is_dir() and not (path / "state.json").is_file():
-        path = find_file(path, "pairs.jsonl")
+    from datasets import Dataset, Features, Image, Value
+
+    if attempts < 1:
+        raise ValueError(f"attempts must be at least 1, got {attempts}")
+    text = Value("string")
+    features = Features({"image": Image(), "correct": text, "incorrect": text, "category": text})
+    features["error_token"] = Value("int64")
+    columns: dict[str, list[Any]] = {name: [] for name in features}
+    dropped: Counter[str] = Counter()
+    free = frozenset(exempt)
+    for place, row in enumerate(rows):
+        image, caption, category = _checked_row(row, place)
+        least = 0 if category in free else beyond
+        try:
+            load_image(image)
+        except ImageError:
+            dropped["image cannot be read"] += 1
+            continue
+        if clip_length(caption) <= least:
+            dropped[f"caption ends before token {least}"] += 1
+            continue
+        for attempt in range(attempts):
+            rng = random.Random(f"capreward pair {seed} {place} {attempt}")
+            incorrect = make_incorrect(caption, category, rng)
+            token, problem = _first_error(caption, incorrect, least)
+            if problem is None:
+                values = (_stored(image), caption, incorrect, category, token)
+                for name, value in zip(features, values, strict=True):
+                    columns[name].append(value)
+                break
+        else:
+            dropped[str(problem)] += 1
+    pairs = Dataset.from_dict(columns, features=features)
+    return PairBuild(pairs, dict(Counter(columns["category"])), dict(dropped))
+
+
+def write_pairs(pairs: Dataset, folder: str | os.PathLike[str]) -> Path:
+    """Writes `pairs.jsonl`, one pair a line, and the images that it names, each once, into a folder.
+
+    Encoded images are copied byte for byte.
+
+    Args:
+        pairs: from `build_pairs` or `reward.scenes.make_pair_dataset`: the column image, and columns of plain values.
+        folder: made if absent.
+
+    Returns:
+        Path of `pairs.jsonl`, which `read_pairs` reads.
+
+    Raises:
+        OutputError: the folder cannot be written, or holds a `pairs.jsonl` already.
+    """
+    from datasets import Image
+    from PIL import Image as PilImage
+
+    folder = Path(folder)
+    path = folder / PAIRS_FILE
+    if path.exists():
+        raise OutputError(f"{path} exists already; name another folder")
+    try:
+        (folder / "images").mkdir(parents=True, exist_ok=True)
+        lines = []
+        for row in pairs.cast_column("image", Image(decode=False)):
+            data = row["image"]["bytes"] or Path(row["image"]["path"]).read_bytes()
+            with PilImage.open(BytesIO(data)) as opened:
+                name = f"images/{image_key(data)[:16]}.{str(opened.format).lower()}"
+            if not (folder / name).exists():
+                (folder / name).write_bytes(data)
+            lines.append(json.dumps({**row, "image": name}, ensure_ascii=False))
+        unfinished = path.with_name(path.name + ".partial")
+        unfinished.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+        os.replace(unfinished, path)
+    except OSError as error:
+        raise OutputError(f"pairs cannot be written to {str(folder)!r}: {error.strerror or error}") from error
+    return path
+
+
+def read_pairs(data: Any, *, images: str | os.PathLike[str] | None = None) -> Dataset:
+    """Reads pairs of captions.
+
+    Args:
+        data: path of a `.jsonl`, `.csv` or `.parquet` file, of a folder that holds `pairs.jsonl`, or of one written by
+            `Dataset.save_to_disk`; or a `datasets.Dataset`. Its columns are image (path from the file's folder, or
+            encoded), correct, incorrect and category; further ones are left out.
+        images: folder in which image paths start; None is the folder of the file.
+
+    Returns:
+        A data set with these columns, whose images are decoded when a row is asked for.
+
+    Raises:
+        DataError: a missing or empty file, a missing column, or a row with equal captions, without a value, or whose
+            image file does not exist.
+    """
+    from datasets import Dataset, Features, Image, Value
+
+    if isinstance(data, (str, os.PathLike)) and (Path(data) / PAIRS_FILE).is_file():
+        data = Path(data) / PAIRS_FILE
+    source = open_source(data)
+    missing = [name for name in _COLUMNS if name not in source.columns]
+    if missing:
+        raise DataError(
+            f"{source.name} lacks the column {missing[0]!r}; pairs need {', '.join(_COLUMNS)}, and it has "
+            f"{', '.join(source.columns)}"
+        )
+    folder = source.folder if images is None else Path(images)
+    columns: dict[str, list[Any]] = {name: [] for name in _COLUMNS}
+    for number, row in enumerate(source.rows(_COLUMNS)):
+        where = f"{source.name}, row {number}"
+        if isinstance(row, BadRow):
+            raise DataError(f"{where}: {row.message}")
+        for name in _COLUMNS[1:]:
+            if not isinstance(row.get(name), str) or is_blank(row[name]):
+                raise DataError(f"{where}: {name} must be a text, got {row.get(name)!r:.80}")
+            columns[name].append(row[name])
+        if row["correct"] == row["incorrect"]:
+            raise DataError(f"{where}: correct and incorrect caption are the same")
+        columns["image"].append(_found_image(row.get("image"), folder, where))
+    text = Value("string")
+    return Dataset.from_dict(
+        columns, features=Features({"image": Image(), "correct": text, "incorrect": text, "category": text})
+    )
+
+
+def _first_error(caption: str, incorrect: str | None, least: int) -> tuple[int | None, str | None]:
+    """First token in which an incorrect caption differs, and why the pair cannot be kept."""
+    if incorrect is None or is_blank(incorrect):
+        return None, "no incorrect caption"
+    token = first_different_token(caption, incorrect)
+    if token is None:
+        return None, "caption left unchanged"
+    return token, f"error before token {least}" if token < least else None
+
+
+def _checked_row(row: Mapping[str, Any], place: int) -> tuple[Any, str, str]:
+    for name in ("image", "caption", "category"):
+        if name not in row:
+            raise DataError(f"row {place} lacks {name!r}; a row needs image, caption and category, got {sorted(row)}")
+    for name in ("caption", "category"):
+        if not isinstance(row[name], str) or is_blank(row[name]):
+            raise DataError(f"row {place}: {name} must be a text, got {row[name]!r:.80}")
+    return row["image"], row["caption"], row["category"]
+
+
+def _stored(image: Any) -> Any:
+    """A readable image as a `datasets.Image` column takes it; an encoded one stays encoded."""
+    if isinstance(image, (str, os.PathLike)):
+        return os.path.abspath(os.fsdecode(image))
+    if isinstance(image, (bytes, bytearray, memoryview)):
+        return {"bytes": bytes(image), "path": None}
+    if isinstance(image, dict):
+        return {"bytes": image.get("bytes"), "path": image.get("path")}
+    return load_image(image)
+
+
+def _found_image(image: Any, folder: Path, where: str) -> Any:
+    """The image of a row; a path must name a file."""
+    if isinstance(image, dict):
+        if image.get("bytes") is not None:
+            return image
+        image = image.get("path")
+    if not isinstance(image, str) or not image:
+        raise DataError(f"{where}: image must be a path or an encoded image, got {image!r:.80}")
+    path = folder / image
+    if not path.is_file():
+        raise DataError(f"{where}: there is no image file {str(path)!r}")
+    return str(path.absolute())
+
+
+def _load(path: Path, part: str, images: Path | None) -> Iterator[CaptionPair]:
     from datasets import Image
 
-    pairs: Dataset = pair_data.read_pairs(path, images=images).cast_column("image", Image(decode=False))
+    if path.is_dir() and not (path / "state.json").is_file():
+        path = find_file(path, PAIRS_FILE)
+    pairs: Dataset = read_pairs(path, images=images).cast_column("image", Image(decode=False))
     for row in pairs:
         image = row["image"] if row["image"]["bytes"] is not None else row["image"]["path"]
         yield CaptionPair(
@@ -57,3 +275,20 @@ def load_longcapvlcp(path: Path, part: str, images: Path | None) -> Iterator[Cap
             image_id=image if isinstance(image, str) else image_key(image),
             category=row["category"],
         )
+
+
+SPECS = (
+    BenchmarkSpec(
+        name="longcapvlcp",
+        title="LongCapVLCP",
+        form=CaptionPair,
+        statistic="accuracy",
+        load=_load,
+        ties="wrong",  # the paper gives CLIPScore, for which most of its pairs are equal, an accuracy of 0
+        headline=OVERALL,  # its "micro avg."
+        files="a .jsonl, .csv or .parquet file with image, correct, incorrect and category a row, a folder with "
+        "pairs.jsonl, or one written by Dataset.save_to_disk; or a .jsonl file with category, image, captions and "
+        "label a line",
+        origin="the authors of BEiTScore; reward.metaeval.build_pairs makes your own pairs in this form",
+    ),
+)

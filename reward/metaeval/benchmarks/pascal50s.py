@@ -11,12 +11,11 @@ from typing import Any
 import numpy as np
 
 from reward.errors import DataError
-from reward.metaeval.benchmarks.files import find_file, take, take_texts
-from reward.metaeval.benchmarks.forms import BenchmarkSpec, CaptionPair
-from reward.metaeval.benchmarks.jsonl import is_jsonl, read_pairs
-from reward.metrics.caparena.files import read_json
+from reward.metaeval.benchmarks.files import find_file, read_entries
+from reward.metaeval.benchmarks.items import BenchmarkSpec, CaptionPair, Item
+from reward.metaeval.benchmarks.jsonl import read_pair
 
-__all__ = ["CATEGORIES", "SPECS", "load_pascal50s"]
+__all__ = ["SPECS"]
 
 # Two correct captions by people; one by people of this image and one of another; one by people and one by a machine;
 # two by machines. In the order of the numbers 1 to 4 of the published files.
@@ -26,46 +25,28 @@ VOTES = 48  # of people on a pair, each of whom saw another reference
 ALL = "all references"
 DRAWS = tuple(f"draw {number}" for number in range(1, 6))
 
-SPECS = (
-    BenchmarkSpec(
-        name="pascal-50s",
-        title="Pascal-50S",
-        form=CaptionPair,
-        loader="reward.metaeval.benchmarks.pascal50s:load_pascal50s",
-        statistic="accuracy",
-        ties="wrong",
-        files="a folder with pair_pascal.mat and consensus_pascal.mat (also in pyCIDErConsensus/); or pascal_50s.json, "
-        "{category: list of {image, captions, label, references}}; or a .jsonl file with category, image, captions, "
-        "label and references a line; and a folder of the images of the PASCAL VOC challenge (--images, images=)",
-        origin="the authors of CIDEr (Vedantam, Zitnick, Parikh 2015) publish the .mat files with the data of their "
-        "consensus study; pascal_50s.json is in the repository of FLEUR (Yebin46/FLEUR, annotations/)",
-        parts=(*DRAWS, ALL),
-    ),
-)
+
+def _load(path: Path, part: str, images: Path | None) -> Iterator[Item]:
+    """Reads the JSON file or the .mat files.
+
+    Where as many people voted for one caption as for the other, a seeded generator says which is labelled better, as
+    the literature does; so all 4,000 pairs count.
+    """
+    if path.suffix == ".json" or (path / "pascal_50s.json").is_file():
+        return _read_json(find_file(path, "pascal_50s.json"), images)
+    return _read_mat(path, part, images)
 
 
-def load_pascal50s(path: Path, part: str, images: Path | None) -> Iterator[CaptionPair]:
-    """Reads the .mat files, the JSON file or the common JSONL form.
+def _draw_references(items: Iterator[Item], path: Path | None, part: str) -> Iterator[Item]:
+    """Draws 5 references of each pair, unless the part is "all references" or the pair has no more.
 
     The literature scores with 5 of the 48 references drawn at random, and gives the mean over 5 draws. Each part
-    `"draw 1"` to `"draw 5"` is one such draw: reproducible, by a generator seeded with the draw and the pair's place.
-    A file that holds 5 references a pair, or fewer, is used as it is. Where as many people voted for one
-    caption as for the other, the same generator says which is labelled better, as the literature does; so all
-    4,000 pairs count.
-
-    Raises:
-        DataError: files that are missing or not as they should be.
+    `"draw 1"` to `"draw 5"` is one such draw, by a generator that is seeded with the draw and the pair's place.
     """
-    if is_jsonl(path):
-        pairs = read_pairs(path, images)
-    elif path.suffix == ".json" or (path / "pascal_50s.json").is_file():
-        pairs = _read_json(find_file(path, "pascal_50s.json"), images)
-    else:
-        pairs = _read_mat(path, part, images)
-    for place, pair in enumerate(pairs):
+    for place, pair in enumerate(items):
         if pair.category not in CATEGORIES:
             raise DataError(f"{path}: category must be {', '.join(CATEGORIES)}, got {pair.category!r:.60}")
-        if part != ALL and len(pair.references) > DRAWN:
+        if isinstance(pair, CaptionPair) and part != ALL and len(pair.references) > DRAWN:
             drawn = tuple(_generator(part, place, "references").sample(pair.references, DRAWN))
             pair = replace(pair, references=drawn)
         yield pair
@@ -76,27 +57,12 @@ def _generator(part: str, place: int, purpose: str) -> random.Random:
 
 
 def _read_json(path: Path, images: Path | None) -> Iterator[CaptionPair]:
-    data = read_json(path)
-    if not isinstance(data, dict):
-        raise DataError(f"{path} must hold an object {{category: list of pairs}}, got {type(data).__name__}")
-    for category in data:
-        for number, entry in enumerate(take(data, category, list, str(path)), start=1):
-            where = f"{path}, {category}, pair {number}"
-            captions: list[Any] = take(entry, "captions", list, where)
-            if len(captions) != 2 or not all(isinstance(caption, str) for caption in captions):
-                raise DataError(f"{where}: captions must be two texts, got {captions!r:.60}")
-            label = take(entry, "label", int, where)
-            if label not in (0, 1):
-                raise DataError(f"{where}: label must be 0 or 1, got {label}")
-            image = take(entry, "image", str, where)
-            yield CaptionPair(
-                captions=(captions[0], captions[1]),
-                label=label,
-                image=(images or path.parent) / image,
-                references=take_texts(entry, "references", where),
-                image_id=image,
-                category=category,
-            )
+    """`{category: list of {image, captions, label, references}}`."""
+    for category, where, entries in read_entries(path):
+        if not isinstance(entries, list):
+            raise DataError(f"{where} must be a list of pairs, got {type(entries).__name__}")
+        for number, entry in enumerate(entries, start=1):
+            yield replace(read_pair(entry, f"{where}, pair {number}", images or path.parent), category=category)
 
 
 def _read_mat(path: Path, part: str, images: Path | None) -> Iterator[CaptionPair]:
@@ -104,9 +70,8 @@ def _read_mat(path: Path, part: str, images: Path | None) -> Iterator[CaptionPai
     pairs_file, votes_file = (
         find_file(folder, name, f"pyCIDErConsensus/{name}") for name in ("pair_pascal.mat", "consensus_pascal.mat")
     )
-    found = _load_mat(pairs_file, "new_input", "category")
-    pairs, categories = found["new_input"], found["category"]
-    votes = _load_mat(votes_file, "triplets")["triplets"]
+    pairs, categories = _load_mat(pairs_file, "new_input", "category")
+    [votes] = _load_mat(votes_file, "triplets")
     if len(categories) != len(pairs) or len(votes) != VOTES * len(pairs):
         raise DataError(
             f"{pairs_file} holds {len(pairs)} pairs and {len(categories)} categories, and {votes_file} {len(votes)} "
@@ -142,18 +107,18 @@ def _read_mat(path: Path, part: str, images: Path | None) -> Iterator[CaptionPai
         )
 
 
-def _load_mat(path: Path, *names: str) -> dict[str, np.ndarray]:
+def _load_mat(path: Path, *names: str) -> list[np.ndarray]:
     """Variables of a MATLAB file, flattened."""
     from scipy.io import loadmat
 
     try:
-        found = loadmat(path, variable_names=names)
+        variables = loadmat(path, variable_names=names)
     except Exception as error:  # damaged files make scipy raise nearly any exception
         raise DataError(f"{path} cannot be read as a MATLAB file: {error}") from error
     for name in names:
-        if name not in found:
+        if name not in variables:
             raise DataError(f"{path} has no variable {name!r}")
-    return {name: found[name].reshape(-1) for name in names}
+    return [variables[name].reshape(-1) for name in names]
 
 
 def _record(record: Any, kinds: tuple[type, ...], where: str) -> list[Any]:
@@ -174,3 +139,22 @@ def _plain(value: Any) -> Any:
     if isinstance(value, np.ndarray) and value.size == 0:
         return ""  # MATLAB's empty text
     return value.item() if isinstance(value, np.generic) else value
+
+
+SPECS = (
+    BenchmarkSpec(
+        name="pascal-50s",
+        title="Pascal-50S",
+        form=CaptionPair,
+        statistic="accuracy",
+        load=_load,
+        refine=_draw_references,
+        ties="wrong",
+        files="a folder with pair_pascal.mat and consensus_pascal.mat (also in pyCIDErConsensus/); or pascal_50s.json, "
+        "{category: list of {image, captions, label, references}}; or a .jsonl file with category, image, captions, "
+        "label and references a line; and a folder of the images of the PASCAL VOC challenge (--images, images=)",
+        origin="the authors of CIDEr (Vedantam, Zitnick, Parikh 2015) publish the .mat files with the data of their "
+        "consensus study; pascal_50s.json is in the repository of FLEUR (Yebin46/FLEUR, annotations/)",
+        parts=(*DRAWS, ALL),
+    ),
+)

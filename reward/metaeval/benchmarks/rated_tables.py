@@ -1,4 +1,4 @@
-"""Rows with an image, a candidate, references and a score each become rated captions."""
+"""Tables with an image, a caption and a rating a row: Polaris, Nebula, LongCap-Arena, VICR, and others of this kind."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ import json
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from reward.errors import DataError
-from reward.metaeval.benchmarks.files import MissingFileError
-from reward.metaeval.benchmarks.forms import OVERALL, RatedCaption
-from reward.metaeval.benchmarks.jsonl import is_jsonl, read_lines
-from reward.metaeval.benchmarks.tables import ReadRows, Row, find_splits, image_folder, read_file
+from reward.metaeval.benchmarks.files import MissingFileError, find_file, take
+from reward.metaeval.benchmarks.items import OVERALL, BenchmarkSpec, RatedCaption
+from reward.metaeval.benchmarks.tables import Row, Split, find_splits, image_folder, read_file
 from reward.samples import ImageLike
 
-__all__ = ["is_common", "merge_rows", "rated_split"]
+__all__ = ["SPECS", "rated_split"]
 
-# Names that the published data sets give their columns.
+# The names that published data sets give their columns.
 _IMAGE = ("image", "img")
 _NAME = ("file_name", "imgid")
 _CANDIDATE = ("cand", "mt", "caption")
@@ -29,14 +29,13 @@ _SCORE = ("score", "human_score")
 _TEXTS = (*_NAME, *_CANDIDATE, *_REFERENCES, *_SCORE)
 _SUFFIXES = (".jpg", ".jpeg", ".png", ".webp")
 
-
-def is_common(path: Path) -> bool:
-    """Whether a path is a file in the common JSONL form, rather than a table in the columns read here."""
-    return is_jsonl(path) and not any(name in next((row for _, row in read_lines(path)), {}) for name in _CANDIDATE)
+# LongCap-Arena has a split for each part and aspect, such as dci_val.desc; the paper's TestA is dci_val.
+ASPECTS = {"desc": "descriptiveness", "rel": "relevance", "flu": "fluency"}
+_ARENA_PARTS = {"TestA": "dci_val", "TestB": "dci_test"}
 
 
 def rated_split(path: Path, images: Path | None, names: Sequence[str], config: str = "") -> Iterator[RatedCaption]:
-    """Rated captions of one split of a data set on disk, of one rating a row.
+    """Rated captions of one split of a data set on disk, with one rating a row.
 
     Args:
         path: a file, which is the split, or a folder as for `find_splits`.
@@ -46,24 +45,75 @@ def rated_split(path: Path, images: Path | None, names: Sequence[str], config: s
 
     Raises:
         MissingFileError: no such split.
-        DataError: as for `merge_rows`.
+        DataError: as for `_merged`.
     """
     if path.is_file():
-        return merge_rows({OVERALL: lambda columns=None: read_file(path, columns)}, images)
+        return _merged({OVERALL: Split([path])}, images)
     splits = find_splits(path, config)
     for name in (*names, *([""] if len(splits) == 1 else [])):
         if name in splits:
-            return merge_rows({OVERALL: splits[name]}, images)
+            return _merged({OVERALL: splits[name]}, images)
     raise MissingFileError(
         f"{path} holds no split {' or '.join(names)}, only {', '.join(sorted(splits)[:12]) or 'nothing of the kind'}"
     )
 
 
-def merge_rows(splits: Mapping[str, ReadRows], images: Path | None) -> Iterator[RatedCaption]:
+def _load_split(name: str, path: Path, part: str, images: Path | None) -> Iterator[RatedCaption]:
+    """A split of Polaris or Nebula, whose CSV files are called polaris_val.csv for the part validation, and so on."""
+    short = "val" if part.startswith("val") else part
+    return rated_split(path, images, tuple(dict.fromkeys([part, f"{name}_{part}", f"{name}_{short}"])))
+
+
+def _load_longcap_arena(path: Path, part: str, images: Path | None) -> Iterator[RatedCaption]:
+    """Merges the rows of the part's three splits, one for each aspect, by image and candidate.
+
+    Source: the VELA paper, which calls the split dci_val TestA and dci_test TestB.
+    """
+    splits = find_splits(path)
+    names = {aspect: f"{_ARENA_PARTS.get(part, part)}.{short}" for short, aspect in ASPECTS.items()}
+    chosen = {aspect: splits[name] for aspect, name in names.items() if name in splits}
+    if not chosen:
+        there = ", ".join(sorted(splits)[:15]) or "no splits"
+        raise MissingFileError(f"{path} holds none of the splits {', '.join(names.values())}, but {there}")
+    return _merged(chosen, images)
+
+
+def _load_vicr(path: Path, part: str, images: Path | None) -> Iterator[RatedCaption]:
+    """A table with a column a rater, from 1 to 5, four or five of them a caption. There are no references."""
+    for row in read_file(find_file(path, "vicr.csv", "VICR.csv")):
+        missing = [name for name in ("image", "caption", "ratings") if name not in row.values]
+        if missing:
+            raise DataError(f"{row.where} has no column {missing[0]}; it has: {', '.join(row.values)}")
+        if row.values.get("subset", part) != part:
+            continue
+        name = str(row.values["image"]).replace("\\", "/").rpartition("/")[2]
+        if not name:
+            raise DataError(f"{row.where}: image must name a file, got {row.values['image']!r:.60}")
+        if ratings := _columns_of_raters(row):
+            caption = take(row.values, "caption", str, row.where)
+            folder = image_folder(row.folder, images, *(() if images else ("images",)))
+            yield RatedCaption(caption, {OVERALL: ratings}, image=folder / name, image_id=name)
+
+
+def _columns_of_raters(row: Row) -> tuple[float, ...]:
+    ratings = []
+    for name, given in row.values.items():
+        if (name == "ratings" or name.startswith("rating_")) and given is not None and str(given).strip():
+            try:
+                value = math.nan if isinstance(given, bool) else float(given)
+            except (TypeError, ValueError):
+                value = math.nan
+            if not 1 <= value <= 5:
+                raise DataError(f"{row.where}: {name} must be a rating from 1 to 5, got {given!r:.40}")
+            ratings.append(value)
+    return tuple(ratings)
+
+
+def _merged(splits: Mapping[str, Split], images: Path | None) -> Iterator[RatedCaption]:
     """One rated caption for all rows of the same image and candidate, in the order of their first rows.
 
-    An image is told by its file name; without one, by its references, which no other image has. A score of null or
-    NaN was not given; a caption that has none is left out. Every row counts as one judgment.
+    Images are identified by file name or, without one, by their references. A score of null or NaN was not given; a
+    caption without scores is left out. Every row counts as one judgment.
 
     Args:
         splits: {aspect: rows that rate it}.
@@ -74,9 +124,9 @@ def merge_rows(splits: Mapping[str, ReadRows], images: Path | None) -> Iterator[
     """
     ratings: dict[tuple[str, str], dict[str, list[float]]] = defaultdict(dict)
     rows_of: dict[str, set[tuple[str, str]]] = {}
-    for aspect, read in splits.items():
+    for aspect, split in splits.items():
         rows_of[aspect] = set()
-        for row in read(_needed(read)):
+        for row in split.rows(_key_columns(split)):
             key = _key(row)
             rows_of[aspect].add(key)
             score = _score(row)
@@ -84,10 +134,10 @@ def merge_rows(splits: Mapping[str, ReadRows], images: Path | None) -> Iterator[
                 ratings[key].setdefault(aspect, []).append(score)
     done: set[tuple[str, str]] = set()
     shown: dict[str, ImageLike | None] = {}
-    for aspect, read in splits.items():
-        if rows_of[aspect] <= done:  # the images of the other aspects are the same, and need not be read again
+    for aspect, split in splits.items():
+        if rows_of[aspect] <= done:  # its captions and images were read with another aspect
             continue
-        for row in read():
+        for row in split.rows():
             key = _key(row)
             if key in done:
                 continue
@@ -105,9 +155,9 @@ def merge_rows(splits: Mapping[str, ReadRows], images: Path | None) -> Iterator[
             )
 
 
-def _needed(read: ReadRows) -> tuple[str, ...]:
-    """Columns that tell images and candidates apart; not the images themselves, which are large, if that can be."""
-    first = next(iter(read()), None)
+def _key_columns(split: Split) -> tuple[str, ...]:
+    """The columns that identify images and candidates, without the images themselves where possible: they are large."""
+    first = next(split.rows(), None)
     if first is None or not isinstance(_column(first, _IMAGE, needed=False)[1], dict):
         return (*_TEXTS, *_IMAGE)
     named = _column(first, _NAME, needed=False)[1] is not None
@@ -164,7 +214,7 @@ def _score(row: Row) -> float:
 
 
 def _references(row: Row) -> tuple[str, ...]:
-    """A list; in CSV files its text, as Python or JSON writes lists."""
+    """A list; in CSV files the text of a list, as Python or JSON writes it."""
     name, value = _column(row, _REFERENCES)
     given = value
     if isinstance(value, str):
@@ -195,7 +245,71 @@ def _image(row: Row, images: Path | None) -> ImageLike | None:
 
 
 def _existing(path: Path) -> Path:
-    """The path, with an ending if it has none and such a file is there."""
+    """The path; if it has no image suffix, with that of a file which exists."""
     if path.suffix.lower() in _SUFFIXES:
         return path
     return next((file for suffix in _SUFFIXES if (file := Path(f"{path}{suffix}")).exists()), path)
+
+
+_COMMON = "or a .jsonl file with image, candidate, references and ratings a line"
+SPECS = (
+    BenchmarkSpec(
+        name="longcap-arena",
+        title="LongCap-Arena",
+        form=RatedCaption,
+        statistic="tau-c",
+        load=_load_longcap_arena,
+        files="a folder that save_to_disk wrote, or one with Parquet or JSONL files of the splits <part>.<aspect> "
+        "(parts dci_val = TestA, dci_test = TestB, val, test, train; aspects desc, rel, flu), with the columns "
+        "file_name, image, refs, cand and score; or a .jsonl file with image, candidate, references and "
+        "ratings {aspect: list} a line",
+        origin="the authors of VELA (Matsuda, Wada, Hirano, Otsuki, Sugiura 2025), on the Hub",
+        licence="BSD 3-Clause Clear, say its paper and its card; its images are of SA-1B, which has its own terms",
+        hub="Ka2ukiMatsuda/LongCap-Arena",
+        hub_files=("README.md", "{split}.*", "*/{split}.*"),
+        parts=("TestA", "TestB", "val", "test", "train"),
+        splits=_ARENA_PARTS,
+    ),
+    BenchmarkSpec(
+        name="polaris",
+        title="Polaris",
+        form=RatedCaption,
+        statistic="tau-c",
+        load=partial(_load_split, "polaris"),
+        files="polaris_test.csv with the columns imgid, mt, refs and score, beside the folder images; or the Parquet "
+        f"files of the Hub, with refs, cand, img and human_score; {_COMMON}",
+        origin="the authors of Polos (Wada, Kaneda, Saito, Sugiura 2024), on the Hub and as polaris.zip (see "
+        "keio-smilab24/Polos)",
+        licence="BSD 3-Clause Clear, says the script of its authors; the card on the Hub says bsd",
+        hub="yuwd/Polaris",
+        hub_files=("README.md", "data/{split}-*"),
+        parts=("test", "validation", "train"),
+    ),
+    BenchmarkSpec(  # with the scores as they were published; later corrections by others are not applied
+        name="nebula",
+        title="Nebula",
+        form=RatedCaption,
+        statistic="tau-c",
+        load=partial(_load_split, "nebula"),
+        files="the Parquet files of the Hub, with the columns file_name, image, refs, mt and human_score; or "
+        f"nebula_test.csv with imgid, mt, refs and score, beside the folder images; {_COMMON}",
+        origin="the authors of DENEB (Matsuda, Wada, Sugiura 2024), on the Hub",
+        hub="Ka2ukiMatsuda/Nebula",
+        hub_files=("README.md", "data/{split}-*"),
+        parts=("test", "valid", "train"),
+    ),
+    BenchmarkSpec(
+        name="vicr",
+        title="VICR",
+        form=RatedCaption,
+        statistic="tau-c",
+        load=_load_vicr,
+        files="vicr.csv with the columns image (its address or file name), caption, subset (train, val or test; a file "
+        "without it is one part), ratings and rating_2, rating_3 ... (one rater each, empty where there are fewer); or "
+        "a .jsonl file with image, candidate, references and ratings a line; and a folder with the images of COCO "
+        "val2014 and Flickr8k (images beside it, or --images, images=)",
+        origin="the authors (Narins, Scott, Gautam, Kulkarni and others, NeurIPS Datasets and Benchmarks 2023); the "
+        "layout of these columns is that of a sample in hil-se/comparative_image_caption, data/VICR_Sample250.csv",
+        parts=("test", "val", "train"),
+    ),
+)

@@ -9,43 +9,19 @@ from typing import Any
 
 from reward.errors import DataError
 from reward.metaeval.benchmarks.files import MissingFileError, find_file, take
-from reward.metaeval.benchmarks.forms import BenchmarkSpec, Quadruple
-from reward.metaeval.benchmarks.jsonl import is_jsonl, read_lines, read_quadruples
+from reward.metaeval.benchmarks.items import BenchmarkSpec, Item, Quadruple
+from reward.metaeval.benchmarks.jsonl import in_common_form, is_jsonl, read_common, read_lines
 from reward.metaeval.benchmarks.tables import read_file
 from reward.samples import ImageLike
 
-__all__ = ["SPECS", "load_winoground"]
+__all__ = ["SPECS"]
 
 EXAMPLES = "examples.jsonl"
 SUFFIX = ".png"  # of the images, which the published file names without it
 
-SPECS = (
-    BenchmarkSpec(
-        name="winoground",
-        title="Winoground",
-        form=Quadruple,
-        loader="reward.metaeval.benchmarks.winoground:load_winoground",
-        statistic="group",
-        ties="wrong",
-        files=f"{EXAMPLES} with image_0, image_1, caption_0, caption_1 and tag a line, or a folder that holds it (also "
-        "in data/), and beside it images.zip or the folder images, unless --images (images=) names another; or a "
-        ".parquet file with these columns and encoded images; or a .jsonl file with images and captions, two each, a "
-        "line",
-        origin="facebook/winoground on the Hub, whose terms have to be accepted there first (Thrush and others 2022)",
-        licence="Meta Images Research License, say those who hold it: for evaluation only, not to be passed on; its "
-        "text is license_agreement.txt in the repository",
-        hub="facebook/winoground",
-        hub_files=("data/*",),
-    ),
-)
 
-
-def load_winoground(path: Path, part: str, images: Path | None) -> Iterator[Quadruple]:
-    """Reads the published examples; the category is the collapsed tag (Object, Relation, Both) where there is one.
-
-    Raises:
-        DataError: files that are missing or not as they should be.
-    """
+def _load(path: Path, part: str, images: Path | None) -> Iterator[Item]:
+    """Reads the published examples; the category is the collapsed tag (Object, Relation, Both) if there is one."""
     if path.is_dir():
         tables = sorted([*path.glob("*.parquet"), *path.glob("data/*.parquet")])
         path = tables[0] if len(tables) == 1 else find_file(path, EXAMPLES, f"data/{EXAMPLES}")
@@ -55,9 +31,9 @@ def load_winoground(path: Path, part: str, images: Path | None) -> Iterator[Quad
             yield _quadruple(example.values, example.where, shown)
         return
     if not is_jsonl(path):
-        raise DataError(f"{path} is no .jsonl and no .parquet file")
-    if "images" in next(read_lines(path), ("", {}))[1]:
-        yield from read_quadruples(path, images)
+        raise DataError(f"{path} is neither a .jsonl nor a .parquet file")
+    if in_common_form(path):  # in a folder
+        yield from read_common(path, Quadruple, images)
         return
     image: Callable[[str], ImageLike] | None = None
     for where, row in read_lines(path):
@@ -103,3 +79,24 @@ def _images_of(path: Path, images: Path | None) -> Callable[[str], ImageLike]:
             raise DataError(f"{packed}: {member} cannot be read: {error}") from error
 
     return unpacked
+
+
+SPECS = (
+    BenchmarkSpec(
+        name="winoground",
+        title="Winoground",
+        form=Quadruple,
+        statistic="group",
+        load=_load,
+        ties="wrong",
+        files=f"{EXAMPLES} with image_0, image_1, caption_0, caption_1 and tag a line, or a folder that holds it (also "
+        "in data/), and beside it images.zip or the folder images, unless --images (images=) names another; or a "
+        ".parquet file with these columns and encoded images; or a .jsonl file with images and captions, two each, a "
+        "line",
+        origin="facebook/winoground on the Hub, whose terms have to be accepted there first (Thrush and others 2022)",
+        licence="Meta Images Research License, say those who hold it: for evaluation only, not to be passed on; its "
+        "text is license_agreement.txt in the repository",
+        hub="facebook/winoground",
+        hub_files=("data/*",),
+    ),
+)

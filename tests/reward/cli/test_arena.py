@@ -184,7 +184,7 @@ def test_proposals_are_a_file_of_battles(run: Run, entries: list[dict[str, Any]]
         ({"winner": "nobody"}, (), "'winner' must be one of the two, or 'equal', got 'nobody'"),
         ({"source2": "model 1", "source1": "model 1"}, (), "battle 1 is one of 'model 1' against itself"),
         ({}, ("--metric", "clap"), "no metric is named 'clap'"),
-        ({}, ("--metric", "length="), "'length=' is no metric"),
+        ({}, ("--metric", "length="), "'length=' is not a metric"),
         ({}, ("--score-column", "bad"), "no battle has scores 'bad'"),
         ({"good": "high"}, ("--score-column", "good"), "'good' must hold two numbers"),
         ({}, ("--metric", "vela"), "looks at the images"),

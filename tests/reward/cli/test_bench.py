@@ -163,7 +163,7 @@ def test_images_from_another_folder(run: Run, data: Path, tmp_path: Path) -> Non
         (["-b", "flickr8k-expert", "-d", "absent.jsonl"], 1, "absent.jsonl does not exist. Flickr8k-Expert needs"),
         (["-b", "flickr8k-expert=DATA", "-s", "fleur"], 1, "has no score column 'fleur'; its score columns: good, bad"),
         (["-b", "flickr8k-expert=DATA", "-m", "bleuu"], 1, "error: no metric is named 'bleuu'; installed: "),
-        (["-b", "flickr8k-expert=DATA", "-m", "length="], 1, "'length=' is no metric: write NAME, or NAME=SOURCE"),
+        (["-b", "flickr8k-expert=DATA", "-m", "length="], 1, "'length=' is not a metric: write NAME, or NAME=SOURCE"),
         (["-b", "flickr8k-expert=DATA", "-m", "unigram", "--no-references"], 1, "(--no-references withholds them)"),
         (["-b", "flickr8k-expert=DATA", "-b", "scenes", "-d", "DATA"], 2, "goes with one --benchmark; write NAME=PATH"),
         (["-b", "flickr8k-expert=DATA", "-d", "DATA"], 2, "gives a path twice"),

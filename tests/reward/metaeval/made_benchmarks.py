@@ -9,7 +9,7 @@ from reward.metaeval.benchmarks import Benchmark, BenchmarkSpec, CaptionPair, It
 
 def make_benchmark(items: list[Item], statistic: str, **facts: Any) -> Benchmark:
     """Of items of one form."""
-    spec = BenchmarkSpec("made", "Made", type(items[0]), loader="", statistic=statistic, **facts)
+    spec = BenchmarkSpec("made", "Made", type(items[0]), statistic=statistic, **facts)
     return Benchmark(spec, items)
 
 

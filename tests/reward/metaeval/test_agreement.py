@@ -1,14 +1,17 @@
-"""Tables of several metrics against ratings and raters."""
+"""Several metrics against ratings, raters and pairs: values, intervals, paired and independent differences."""
 
 from __future__ import annotations
 
-import json
 import time
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import mannwhitneyu, norm
 
-from reward.metaeval import bootstrap_weights, compare_metrics, compare_with_raters, kendall_tau, tau_difference
+from reward.metaeval import bootstrap_weights, compare_metrics, compare_with_raters, kendall_tau, pairwise_accuracy
+from reward.metaeval.correlation import resampled_tau
 
 
 @pytest.fixture(scope="module")
@@ -27,9 +30,12 @@ def test_each_cell_is_the_tau_of_its_metric_and_aspect(world):
     found = compare_metrics({"truth": truth, "noisy": noisy}, ratings, weights, subjects=["truth"])
     for aspect in ("desc", "rel"):
         assert found.agreement["noisy"][aspect].value == pytest.approx(kendall_tau(noisy[aspect], ratings[aspect]))
-        alone = tau_difference(truth[aspect], noisy[aspect], ratings[aspect], weights)
+        taus = [resampled_tau(each[aspect], ratings[aspect], weights) for each in (truth, noisy)]
         cell = found.differences["truth"]["noisy"][aspect]
-        assert (cell.value, cell.low, cell.high) == pytest.approx((alone.value, alone.low, alone.high))
+        assert (cell.low, cell.high) == pytest.approx(np.quantile(taus[0] - taus[1], [0.025, 0.975]))
+        assert cell.value == pytest.approx(
+            found.agreement["truth"][aspect].value - found.agreement["noisy"][aspect].value
+        )
     mean = found.agreement["truth"]["mean"]
     assert mean.value == pytest.approx(np.mean([found.agreement["truth"][a].value for a in ("desc", "rel")]))
     # the mean of two aspects is known better than each of them
@@ -52,17 +58,6 @@ def test_a_rater_is_averaged_over_raters_and_metrics_are_held_against_the_same_t
     assert found.differences["noisy"]["single rater"]["mean"].high < 0
 
 
-def test_tables_are_json(world):
-    truth, _, ratings, noisy = world
-    found = compare_metrics(
-        {"truth": truth, "noisy": noisy}, ratings, bootstrap_weights(200, resamples=20), subjects=["noisy"]
-    )
-    plain = json.loads(json.dumps(found.to_json()))
-    cell = found.agreement["truth"]["rel"]
-    assert plain["agreement"]["truth"]["rel"] == [cell.value, cell.low, cell.high]
-    assert set(plain["differences"]["noisy"]) == {"truth"}
-
-
 def test_unfit_input_is_refused(world):
     truth, raters, ratings, _ = world
     weights = bootstrap_weights(200, resamples=5)
@@ -81,3 +76,119 @@ def test_eight_metrics_on_three_aspects_take_seconds():
     start = time.process_time()
     compare_metrics(scores, ratings, bootstrap_weights(400), subjects=list(scores))
     assert time.process_time() - start < 20  # about 1.5 s on one core
+
+
+def draw_pairs(count, gap, seed):
+    rng = np.random.default_rng(seed)
+    return rng.normal(gap, 1, count), rng.normal(0, 1, count)
+
+
+numbers = st.integers(-3, 3)  # few values, so that there are ties
+
+
+@settings(max_examples=60, deadline=None)
+@given(rows=st.lists(st.tuples(numbers, numbers, st.sampled_from("ab")), min_size=2, max_size=25))
+def test_pairwise_values_are_those_of_their_definitions(rows):
+    correct, incorrect, categories = (list(column) for column in zip(*rows, strict=True))
+    found = pairwise_accuracy(np.array(correct), np.array(incorrect), categories, resamples=3)
+    for name in set(categories):
+        own = [(c, i) for c, i, category in rows if category == name]
+        wins = [1.0 if c > i else 0.5 if c == i else 0.0 for c, i in own]
+        assert found.accuracy[name].value == pytest.approx(np.mean(wins))
+        cross = [1.0 if c > i else 0.5 if c == i else 0.0 for c, _ in own for _, i in own]
+        assert found.auc[name].value == pytest.approx(np.mean(cross))
+        assert (found.pairs[name], found.ties[name]) == (len(own), sum(c == i for c, i in own))
+    parts = [found.accuracy[name].value for name in set(categories)]
+    assert found.accuracy["mean"].value == pytest.approx(np.mean(parts))
+
+
+def test_equal_scores_count_half_or_are_wrong_and_are_counted():
+    scores, categories = (np.array([0.9, 0.5, 0.5, 0.1]), np.array([0.1, 0.5, 0.5, 0.3])), ["a"] * 4
+    half = pairwise_accuracy(*scores, categories, resamples=5)
+    wrong = pairwise_accuracy(*scores, categories, ties="wrong", resamples=5)
+    assert (half.accuracy["a"].value, wrong.accuracy["a"].value) == (0.5, 0.25)
+    assert half.ties == wrong.ties == {"a": 2}
+    assert half.auc == wrong.auc
+    with pytest.raises(ValueError, match='ties must be "half" or "wrong", got \'right\''):
+        pairwise_accuracy(*scores, categories, ties="right")
+
+
+def test_auc_is_that_of_scikit_learns_definition_by_ranks():
+    correct, incorrect = draw_pairs(1500, 0.4, 0)  # more than one block of columns
+    found = pairwise_accuracy(correct, incorrect, ["a"] * 700 + ["b"] * 800, resamples=2)
+    assert found.pooled_auc.value == pytest.approx(mannwhitneyu(correct, incorrect).statistic / 1500**2)
+    assert found.pooled_auc.value != pytest.approx(found.auc["a"].value)
+
+
+def test_pairwise_intervals_cover_the_truth_about_as_often_as_it_says():
+    truth = norm.cdf(0.8 / np.sqrt(2))
+    covered = {"accuracy": 0, "auc": 0}
+    for trial in range(200):
+        correct, incorrect = draw_pairs(80, 0.8, trial)
+        found = pairwise_accuracy(correct, incorrect, ["a", "b"] * 40, resamples=300, seed=trial)
+        for kind in covered:
+            interval = getattr(found, kind)["mean"]
+            covered[kind] += interval.low <= truth <= interval.high
+    assert all(0.89 <= count / 200 <= 0.99 for count in covered.values()), covered
+
+
+def test_pairs_of_one_image_are_drawn_together():
+    wins = np.repeat(np.random.default_rng(0).integers(0, 2, 40), 10).astype(float)
+    images = np.repeat(np.arange(40), 10).tolist()
+    categories = ["a"] * 400
+    apart = pairwise_accuracy(wins, np.full(400, 0.5), categories).accuracy["a"]
+    together = pairwise_accuracy(wins, np.full(400, 0.5), categories, clusters=images).accuracy["a"]
+    assert together.value == apart.value
+    assert 2.5 < (together.high - together.low) / (apart.high - apart.low) < 4  # sqrt(10)
+
+
+def test_categories_of_one_pair_each_have_a_mean_with_an_interval():
+    found = pairwise_accuracy(np.arange(12.0), np.full(12, 5.5), [f"kind {k}" for k in range(12)], resamples=500)
+    assert found.accuracy["kind 11"].low == found.accuracy["kind 11"].high == 1.0
+    assert np.isnan(found.replicates["kind 11"]).mean() == pytest.approx((11 / 12) ** 12, abs=0.06)
+    assert found.accuracy["mean"].low < 0.3 < 0.7 < found.accuracy["mean"].high
+
+
+def test_the_same_pairs_are_compared_pair_by_pair():
+    rng = np.random.default_rng(0)
+    categories = ["a", "b"] * 150
+    easy = rng.normal(size=300)  # for both metrics the same
+    better = pairwise_accuracy(easy + 0.15, np.zeros(300), categories)
+    worse = pairwise_accuracy(easy, np.zeros(300), categories)
+    assert better.accuracy["mean"].low < worse.accuracy["mean"].high
+    gain = better.minus(worse)
+    assert gain["mean"].low > 0
+    assert gain["a"].value == pytest.approx(better.accuracy["a"].value - worse.accuracy["a"].value)
+    nothing = better.minus(better)["mean"]
+    assert (nothing.value, nothing.low, nothing.high) == (0, 0, 0)
+
+
+def test_different_pairs_are_compared_as_independent_samples():
+    short = pairwise_accuracy(*draw_pairs(400, 1.0, 1), ["a"] * 400, clusters=[f"s{k}" for k in range(400)], seed=0)
+    long = pairwise_accuracy(*draw_pairs(400, 1.0, 2), ["a"] * 300 + ["b"] * 100, seed=1)
+    gap = short.minus(long)
+    assert set(gap) == {"a", "mean"}
+    assert not gap["mean"].excludes_zero
+    p = short.accuracy["a"].value
+    assert gap["a"].high - gap["a"].low == pytest.approx(3.92 * np.sqrt(p * (1 - p) * (1 / 400 + 1 / 300)), rel=0.12)
+
+
+def test_seeds_that_do_not_fit_the_comparison_are_refused():
+    scores = draw_pairs(30, 1.0, 0)
+    first = pairwise_accuracy(*scores, ["a"] * 30)
+    with pytest.raises(ValueError, match="same pairs must come from the same seed"):
+        first.minus(pairwise_accuracy(*scores, ["a"] * 30, seed=1))
+    with pytest.raises(ValueError, match="different pairs must come from different seeds"):
+        first.minus(pairwise_accuracy(*scores, ["b"] * 30))
+    with pytest.raises(ValueError, match="numbers of resamples"):
+        first.minus(pairwise_accuracy(*scores, ["a"] * 30, resamples=10))
+
+
+def test_scores_that_cannot_be_compared_are_refused():
+    good = np.array([0.1, 0.2])
+    with pytest.raises(ValueError, match="1 of 2 pairs are not finite"):
+        pairwise_accuracy(good, np.array([0.1, np.nan]), ["a", "a"])
+    with pytest.raises(ValueError, match="1 categories and 2 clusters for 2 pairs"):
+        pairwise_accuracy(good, good, ["a"])
+    with pytest.raises(ValueError, match="no category may be named 'mean'"):
+        pairwise_accuracy(good, good, ["a", "mean"])

@@ -11,18 +11,16 @@ import numpy as np
 import pytest
 
 from reward.errors import DataError, MissingExtraError, UnknownMetricError
-from reward.metaeval.bench import BenchRow, BenchTable, Candidate, default_metrics, measure
-from reward.metaeval.bench_tables import detail_grid, grids, markdown, notes, percent, to_json
+from reward.metaeval.bench import BenchRow, BenchTable, MetricSource, default_metrics, run_bench
+from reward.metaeval.bench_tables import detail_grid, grids, notes, to_json
 from reward.metaeval.benchmarks import Benchmark, load_benchmark
-from reward.metaeval.comparison import compare_candidates
-from reward.metaeval.evaluation import evaluate
-from reward.metaeval.intervals import Interval
-from reward.metaeval.significance import compare, holm
+from reward.metaeval.comparison import compare_on_benchmark
+from reward.metaeval.evaluation import compare, evaluate, holm
 from reward.registry import metric_spec
 from tests.picture_scorer import SPEC as PICTURE
 from tests.reward.metaeval.small_benchmarks import use_metrics, write_pairs, write_rated
 
-GOOD, BAD = Candidate("good", is_column=True), Candidate("bad", is_column=True)
+GOOD, BAD = MetricSource("good", is_column=True), MetricSource("bad", is_column=True)
 
 
 @pytest.fixture
@@ -35,12 +33,12 @@ def pairs(tmp_path: Path) -> Benchmark:
     return load_benchmark("pascal-50s", write_pairs(tmp_path / "pairs", 30))
 
 
-def run(*benchmarks: Benchmark, candidates: list[Candidate], **options: Any) -> list[BenchTable]:
-    return measure([(each, "path") for each in benchmarks], candidates, resamples=200, **options)
+def run(*benchmarks: Benchmark, candidates: list[MetricSource], **options: Any) -> list[BenchTable]:
+    return run_bench([(each, "path") for each in benchmarks], candidates, resamples=200, **options)
 
 
 def test_rows_hold_what_the_statistics_give(rated: Benchmark) -> None:
-    [table] = run(rated, candidates=[BAD, Candidate("length"), GOOD])
+    [table] = run(rated, candidates=[BAD, MetricSource("length"), GOOD])
     scores = np.array([[item.columns["good"]] for item in rated.items])  # type: ignore[union-attr]
     expected = evaluate(rated, scores, resamples=200)
     assert table.rows[2].evaluation is not None
@@ -58,7 +56,7 @@ def test_rows_hold_what_the_statistics_give(rated: Benchmark) -> None:
 
 
 def test_pairs_have_a_column_a_category(pairs: Benchmark) -> None:
-    [table] = run(pairs, candidates=[Candidate("length"), Candidate("given", is_column=True)])
+    [table] = run(pairs, candidates=[MetricSource("length"), MetricSource("given", is_column=True)])
     assert set(table.columns) >= {"HC", "MM", "mean"}
     assert table.headline == "mean"
     [grid] = grids([table])
@@ -66,7 +64,7 @@ def test_pairs_have_a_column_a_category(pairs: Benchmark) -> None:
 
 
 def test_several_benchmarks_side_by_side(rated: Benchmark, pairs: Benchmark) -> None:
-    tables = run(rated, pairs, candidates=[Candidate("length"), GOOD])
+    tables = run(rated, pairs, candidates=[MetricSource("length"), GOOD])
     first, *each = grids(tables)
     assert [row[0] for row in first.rows] == ["length", "column:good"]
     assert len(each) == 2
@@ -79,20 +77,20 @@ def test_several_benchmarks_side_by_side(rated: Benchmark, pairs: Benchmark) -> 
 
 def test_the_same_benchmark_twice_keeps_them_apart(tmp_path: Path, rated: Benchmark) -> None:
     other = load_benchmark("flickr8k-expert", write_rated(tmp_path / "b", 20, change=lambda row: row.pop("good")))
-    tables = run(rated, other, candidates=[GOOD, Candidate("length")])
+    tables = run(rated, other, candidates=[GOOD, MetricSource("length")])
     assert [table.rows[0].left_out for table in tables] == [False, True]
 
 
 @pytest.mark.parametrize(
     ("candidate", "message"),
     [
-        (Candidate("fleur", is_column=True), r"no score column 'fleur'; its score columns: good, bad$"),
-        (Candidate("some", is_column=True), r"no score column 'some' \(1 of 40 rows have it, and all must\)"),
-        (Candidate("picture"), r"give their folder with --images"),
+        (MetricSource("fleur", is_column=True), r"no score column 'fleur'; its score columns: good, bad$"),
+        (MetricSource("some", is_column=True), r"no score column 'some' \(1 of 40 rows have it, and all must\)"),
+        (MetricSource("picture"), r"give their folder with --images"),
     ],
 )
 def test_what_no_benchmark_has_is_refused_before_anything_is_scored(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, candidate: Candidate, message: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, candidate: MetricSource, message: str
 ) -> None:
     use_metrics(monkeypatch)
     data = write_rated(
@@ -104,7 +102,7 @@ def test_what_no_benchmark_has_is_refused_before_anything_is_scored(
         image.unlink()
     said: list[str] = []
     with pytest.raises(DataError, match=message):
-        run(load_benchmark("flickr8k-expert", data), candidates=[Candidate("length"), candidate], say=said.append)
+        run(load_benchmark("flickr8k-expert", data), candidates=[MetricSource("length"), candidate], say=said.append)
     assert said == []
 
 
@@ -113,7 +111,7 @@ def test_a_metric_that_fails_on_every_caption_does_not_take_the_others_along(
 ) -> None:
     use_metrics(monkeypatch)
     data = write_rated(tmp_path, 20, change=lambda row: row.update(candidate="fail " + row["candidate"]))
-    [table] = run(load_benchmark("flickr8k-expert", data), candidates=[Candidate("picture"), Candidate("length")])
+    [table] = run(load_benchmark("flickr8k-expert", data), candidates=[MetricSource("picture"), MetricSource("length")])
     failed, other = table.rows
     assert (failed.evaluation, failed.errors, failed.problem) == (None, 20, "the caption says fail")
     assert other.evaluation is not None
@@ -155,48 +153,39 @@ def test_metrics_that_work_out_of_the_box(monkeypatch: pytest.MonkeyPatch, rated
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("vela", Candidate("vela")),
-        ("vela=name/repo", Candidate("vela", "name/repo")),
-        ("vela=name/repo@v1.0", Candidate("vela", "name/repo", "v1.0")),
-        ("column:a=b", Candidate("a=b", is_column=True)),
+        ("vela", MetricSource("vela")),
+        ("vela=name/repo", MetricSource("vela", "name/repo")),
+        ("vela=name/repo@v1.0", MetricSource("vela", "name/repo", "v1.0")),
+        ("column:a=b", MetricSource("a=b", is_column=True)),
     ],
 )
-def test_candidates_are_read_and_written_alike(text: str, expected: Candidate) -> None:
-    assert Candidate.parse(text) == expected
+def test_candidates_are_read_and_written_alike(text: str, expected: MetricSource) -> None:
+    assert MetricSource.parse(text) == expected
     assert expected.label == text
 
 
 def test_a_folder_may_have_an_at_sign(tmp_path: Path) -> None:
     folder = tmp_path / "run@3=x"
     folder.mkdir()
-    assert Candidate.parse(f"vela={folder}") == Candidate("vela", str(folder))
+    assert MetricSource.parse(f"vela={folder}") == MetricSource("vela", str(folder))
 
 
 def test_candidates_that_are_none() -> None:
     with pytest.raises(UnknownMetricError, match="no metric is named 'nope'"):
-        Candidate.parse("nope=folder")
+        MetricSource.parse("nope=folder")
     with pytest.raises(DataError, match="write NAME, or NAME=SOURCE"):
-        Candidate.parse("vela=")
-
-
-def test_markdown_and_percent(rated: Benchmark) -> None:
-    tables = run(rated, candidates=[GOOD, BAD])
-    text = markdown(tables, command="capreward bench x", seed=3, resamples=200)
-    assert "| **column:good** | **" in text
-    assert "Seed 3" in text
-    assert len({line.count("|") for line in text.splitlines() if line.startswith("|")}) == 2  # two tables
-    assert percent(Interval(float("nan"), float("nan"), float("nan"))) == "-"
+        MetricSource.parse("vela=")
 
 
 def test_comparison(rated: Benchmark) -> None:
-    found = compare_candidates(rated, BAD, GOOD, resamples=200)
+    found = compare_on_benchmark(rated, BAD, GOOD, resamples=200)
     difference = found.difference.differences[found.difference.headline]
     assert difference.value < 0
     assert found.sentence.startswith("column:good agrees better with people than column:bad on Flickr8k-Expert")
     assert f"{-100 * difference.value:.1f} [" in found.sentence
     assert found.to_json()["columns"]["overall"]["p"] == found.difference.p_values["overall"]
     with pytest.raises(DataError, match="both sides are column:good"):
-        compare_candidates(rated, GOOD, GOOD)
+        compare_on_benchmark(rated, GOOD, GOOD)
 
 
 def test_no_difference_is_not_called_one(tmp_path: Path) -> None:
@@ -205,8 +194,8 @@ def test_no_difference_is_not_called_one(tmp_path: Path) -> None:
         row["one"], row["two"] = row["good"] + number * 37 % 11 / 3, row["good"] + number * 53 % 11 / 3
 
     benchmark = load_benchmark("flickr8k-expert", write_rated(tmp_path, 40, change=noise))
-    one, two = Candidate("one", is_column=True), Candidate("two", is_column=True)
-    assert compare_candidates(benchmark, one, two, resamples=200).sentence.startswith(
+    one, two = MetricSource("one", is_column=True), MetricSource("two", is_column=True)
+    assert compare_on_benchmark(benchmark, one, two, resamples=200).sentence.startswith(
         "No difference between column:one"
     )
 
@@ -214,7 +203,7 @@ def test_no_difference_is_not_called_one(tmp_path: Path) -> None:
 def test_references_that_cider_cannot_be_fitted_on_do_not_take_the_others_along(tmp_path: Path) -> None:
     pytest.importorskip("pycocoevalcap")
     data = write_rated(tmp_path, 8, change=lambda row: row.update(references=["a dog"]))
-    [table] = run(load_benchmark("flickr8k-expert", data), candidates=[Candidate("cider"), GOOD])
+    [table] = run(load_benchmark("flickr8k-expert", data), candidates=[MetricSource("cider"), GOOD])
     lost, other = table.rows
     assert (lost.evaluation, lost.errors, lost.left_out) == (None, 8, False)
     assert "flickr8k-expert: a corpus of" in lost.problem
@@ -227,15 +216,15 @@ def doubts(table: BenchTable, resamples: int) -> list[str]:
 
 
 def test_resamples_too_few_for_significance_are_told(rated: Benchmark) -> None:
-    others = [Candidate("length"), Candidate("unigram"), BAD]
-    [table] = measure([(rated, None)], [GOOD, *others], resamples=50)
+    others = [MetricSource("length"), MetricSource("unigram"), BAD]
+    [table] = run_bench([(rated, None)], [GOOD, *others], resamples=50)
     assert all(row.p_adjusted is None or row.p_adjusted >= 0.05 for row in table.rows)
     told = "Flickr8k-Expert: with 50 resamples and 3 rows tested, no p can be below 0.059: for significance, give"
     assert any(note.startswith(f"{told} --resamples 120 or more") for note in doubts(table, 50))
-    [table] = measure([(rated, None)], [GOOD, *others], resamples=120)
+    [table] = run_bench([(rated, None)], [GOOD, *others], resamples=120)
     assert any(row.p_adjusted is not None and row.p_adjusted < 0.05 for row in table.rows)
     assert not any("no p can be" in note for note in doubts(table, 120))
-    found = compare_candidates(rated, GOOD, BAD, resamples=10)
+    found = compare_on_benchmark(rated, GOOD, BAD, resamples=10)
     assert "with 10 resamples, no p can be below 0.091" in found.notes
 
 
@@ -249,16 +238,16 @@ def test_rows_of_other_items_and_too_few_images_are_told(tmp_path: Path) -> None
     table = BenchTable(benchmark, None, rows, ("overall",), "overall")
     assert any("rows with another number under 'scored' are of other items" in note for note in doubts(table, 20))
     assert any(note.startswith("Flickr8k-Expert: only 5 different images: too few") for note in doubts(table, 20))
-    found = compare_candidates(benchmark, GOOD, BAD, resamples=50)
+    found = compare_on_benchmark(benchmark, GOOD, BAD, resamples=50)
     assert found.notes == ["Only 5 different images: too few for intervals and p-values to be trusted."]
 
 
 def test_notes_and_json_say_what_figures_are_of_and_what_ties_count(tmp_path: Path) -> None:
     scenes, pairs = load_benchmark("scenes", limit=30), load_benchmark("pascal-50s", write_pairs(tmp_path, 40))
-    tables = measure([(scenes, None), (pairs, None)], [Candidate("length")], resamples=20)
+    tables = run_bench([(scenes, None), (pairs, None)], [MetricSource("length")], resamples=20)
     several, of_pairs = (note for note in notes(tables, resamples=20) if "ranked by" in note)
     assert "the mean of a caption's ratings counts" in several
-    assert "'mean' is the mean of tau-c over the aspects; a metric with one score has it held against each" in several
+    assert "'mean' is the mean of tau-c over the aspects; a metric with one score has it compared with each" in several
     assert several.endswith("tied pairs are neither concordant nor discordant, and stay in the denominator of tau-c.")
     assert "(draw 1): 'mean' is the mean over the categories; rows are ranked by 'mean'; equal sc" in of_pairs
     found = to_json(tables, command="", seed=0, resamples=20, references=True)["benchmarks"]
@@ -270,29 +259,29 @@ def test_notes_and_json_say_what_figures_are_of_and_what_ties_count(tmp_path: Pa
 def test_categories_of_rated_captions_are_in_the_json(tmp_path: Path) -> None:
     data = write_rated(tmp_path, 40, change=lambda row: row.update(category=row["image"]))
     benchmark = load_benchmark("flickr8k-expert", data)
-    found = to_json(measure([(benchmark, None)], [GOOD], resamples=20), command="", seed=0, resamples=20,
+    found = to_json(run_bench([(benchmark, None)], [GOOD], resamples=20), command="", seed=0, resamples=20,
                     references=True)["benchmarks"][0]["rows"][0]  # fmt: skip
     assert list(found["by_category"]) == sorted({f"{number}.png" for number in range(10)})
     assert found["by_category"]["0.png"]["overall"]["low"] is None  # of one image
 
 
 def test_reports_have_all_statistics(rated: Benchmark, pairs: Benchmark) -> None:
-    [of_captions, of_pairs] = run(rated, pairs, candidates=[Candidate("length")])
+    [of_captions, of_pairs] = run(rated, pairs, candidates=[MetricSource("length")])
     grid = detail_grid(of_captions)
     assert grid is not None
     assert grid.heads == ("", "tau-c", "tau-b", "spearman", "pearson")
     assert of_captions.rows[0].evaluation is not None
     details = of_captions.rows[0].evaluation.details["overall"]
     assert grid.rows == (("length", *(f"{100 * value:.1f}" for value in details.values())),)
-    grid = detail_grid(of_pairs)
+    grid = grid_of_pairs = detail_grid(of_pairs)
     assert grid is not None
+    assert grid_of_pairs is not None
     assert grid.title == "Pascal-50S (draw 1): all statistics of overall x 100"
     assert grid.heads == ("", "accuracy", "auc", "ap")
-    [scenes] = run(load_benchmark("scenes", limit=20), candidates=[Candidate("length")])
+    [scenes] = run(load_benchmark("scenes", limit=20), candidates=[MetricSource("length")])
     grid = detail_grid(scenes)
     assert grid is not None
     assert len(grid.heads) == 1 + 3 * 4
     assert grid.heads[5] == "relevance tau-c"
-    text = markdown([of_pairs], command="", seed=0, resamples=200)
-    assert "all statistics of overall" in text
+    assert [grid.title for grid in grids([of_pairs], details=True)][1] == grid_of_pairs.title
     assert len(grids([of_pairs])) == 1

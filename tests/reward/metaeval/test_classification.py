@@ -1,4 +1,4 @@
-"""ROC AUC and average precision against their definitions, alone and over resamples."""
+"""AUC, average precision, tie thresholds and Winoground's scores against their definitions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reward.metaeval import average_precision, roc_auc
+from reward.metaeval import average_precision, roc_auc, tie_threshold, verdicts, winoground_scores
 from reward.metaeval.classification import resampled_auc, resampled_precision
 
 # few different scores, so that there are ties; at least one caption of each kind
@@ -72,6 +72,45 @@ def test_perfect_chance_and_reversed_orders():
     assert average_precision(np.array([0.9, 0.1]), np.array([0, 1])) == 0.5  # the correct caption comes second
 
 
+@settings(max_examples=80, deadline=None)
+@given(differences=st.lists(st.integers(-4, 4), min_size=1, max_size=12), share=st.floats(0, 1))
+def test_no_threshold_comes_nearer_to_the_number(differences, share):
+    ties = round(share * len(differences))
+    threshold = tie_threshold(np.array(differences), ties)
+    said = verdicts(np.array(differences), threshold)
+    assert said.tolist() == [0 if abs(d) <= threshold else 1 if d > 0 else -1 for d in differences]
+    missed = abs((said == 0).sum() - ties)
+    others = [abs(sum(abs(d) <= other for d in differences) - ties) for other in (0, 1, 2, 3, 4)]
+    assert missed == min(others)
+    assert threshold == min(o for o, m in zip((0, 1, 2, 3, 4), others, strict=True) if m == missed)
+
+
+def test_without_equal_differences_the_number_is_met():
+    differences = np.random.default_rng(0).normal(size=400)
+    for ties in (0, 1, 137, 400):
+        assert (verdicts(differences, tie_threshold(differences, ties)) == 0).sum() == ties
+
+
+def test_equal_scores_are_ties_even_where_people_gave_none():
+    assert tie_threshold(np.array([0.0, 0.5, -0.2]), 0) == 0
+    assert verdicts(np.array([0.0, 0.5, -0.2]), 0).tolist() == [0, 1, -1]
+
+
+@settings(max_examples=80, deadline=None)
+@given(rows=st.lists(st.tuples(*[st.integers(0, 2)] * 4), min_size=1, max_size=6))
+def test_winogrounds_scores_are_those_of_their_definition(rows):
+    found = winoground_scores(np.array(rows))
+    for number, (c0_i0, c1_i0, c0_i1, c1_i1) in enumerate(rows):
+        text = c0_i0 > c1_i0 and c1_i1 > c0_i1
+        image = c0_i0 > c0_i1 and c1_i1 > c1_i0
+        assert [bool(found[name][number]) for name in ("text", "image", "group")] == [text, image, text and image]
+
+
+def test_winogrounds_chance_is_a_quarter_a_quarter_and_a_sixth():
+    found = winoground_scores(np.random.default_rng(0).normal(size=(40_000, 4)))
+    assert [found[name].mean() for name in found] == pytest.approx([1 / 4, 1 / 4, 1 / 6], abs=0.01)
+
+
 @pytest.mark.parametrize(
     ("scores", "labels", "message"),
     [
@@ -85,3 +124,22 @@ def test_unfit_captions_are_refused(scores, labels, message):
     for value in (roc_auc, average_precision):
         with pytest.raises(ValueError, match=message):
             value(np.array(scores), np.array(labels))
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: tie_threshold(np.ones(3), 4), "between 0 and the 3 battles, got 4"),
+        (lambda: tie_threshold(np.ones(3), -1), "got -1"),
+        (lambda: tie_threshold(np.array([1.0, np.nan]), 1), "1 of 2 differences are not finite"),
+        (lambda: tie_threshold(np.ones((2, 2)), 1), r"shape \(N,\)"),
+        (lambda: verdicts(np.ones(3), -0.1), "at least 0, got -0.1"),
+        (lambda: verdicts(np.ones(3), np.nan), "at least 0, got nan"),
+        (lambda: verdicts(np.array([]), 0.1), "N >= 1"),
+        (lambda: winoground_scores(np.ones((2, 3))), r"shape \(N, 4\) with N >= 1, got \(2, 3\)"),
+        (lambda: winoground_scores(np.full((2, 4), np.nan)), "2 of 2 quadruples are not finite"),
+    ],
+)
+def test_impossible_numbers_are_refused(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

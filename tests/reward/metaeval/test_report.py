@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 
 from reward.errors import MissingExtraError, OutputError
-from reward.metaeval.bench import BenchRow, BenchTable, Candidate, measure
+from reward.metaeval.bench import BenchRow, BenchTable, MetricSource, run_bench
 from reward.metaeval.bench_tables import to_json
 from reward.metaeval.benchmarks import load_benchmark
-from reward.metaeval.intervals import Interval
+from reward.metaeval.bootstrap import Interval
 from reward.metaeval.plots import bar_plot, score_plots
 from reward.metaeval.report import check_report, write_report
+from reward.metaeval.tables import percent
 from tests.reward.metaeval.small_benchmarks import write_pairs, write_rated
 
 
@@ -39,8 +40,8 @@ def tables_of(folder: Path) -> list[BenchTable]:
     rated = write_rated(folder, 20, change=lambda row: row.update({column: row["good"]}))
     pairs = write_pairs(folder / "pairs", 12)
     benchmarks = [load_benchmark("flickr8k-expert", rated), load_benchmark("pascal-50s", pairs)]
-    candidates = [Candidate("length"), Candidate(column, is_column=True), Candidate("given", is_column=True)]
-    return measure([(each, "path") for each in benchmarks], candidates, resamples=50)
+    candidates = [MetricSource("length"), MetricSource(column, is_column=True), MetricSource("given", is_column=True)]
+    return run_bench([(each, "path") for each in benchmarks], candidates, resamples=50)
 
 
 def test_the_folder_holds_three_whole_files(tmp_path: Path) -> None:
@@ -66,6 +67,9 @@ def test_the_folder_holds_three_whole_files(tmp_path: Path) -> None:
     assert "#010101" not in page
     text = (folder / "bench.md").read_text()
     assert text.count("## ") == 5  # all benchmarks, and each with its other statistics
+    assert "| **column:sharp" in text
+    assert text.rstrip().splitlines()[-1].startswith("Seed 0; python ")
+    assert percent(Interval(float("nan"), float("nan"), float("nan"))) == "-"
     write_report(folder, tables, figures)  # again, over the files that are there
 
 
@@ -77,9 +81,9 @@ def test_plots_of_odd_figures(tmp_path: Path) -> None:
     benchmark = load_benchmark("flickr8k-expert", write_rated(tmp_path, 5))
     table = BenchTable(benchmark, None, [])
     scores = np.array([[1.0], [np.nan], [2.0], [2.0], [2.0]])
-    assert list(score_plots(table, BenchRow(Candidate("x"), 5, scores=scores))) == ["overall"]
-    assert list(score_plots(table, BenchRow(Candidate("x"), 5, scores=scores * np.nan))) == ["overall"]
-    assert score_plots(table, BenchRow(Candidate("x"), 5)) == {}
+    assert list(score_plots(table, BenchRow(MetricSource("x"), 5, scores=scores))) == ["overall"]
+    assert list(score_plots(table, BenchRow(MetricSource("x"), 5, scores=scores * np.nan))) == ["overall"]
+    assert score_plots(table, BenchRow(MetricSource("x"), 5)) == {}
 
 
 def test_matplotlib_is_asked_for_before_anything_is_scored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Drawn clusters, sums over resamples, and the count of concordant pairs."""
+"""Sums over resamples, and the count of concordant pairs."""
 
 from __future__ import annotations
 
@@ -9,31 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from reward.metaeval.bootstrap import draw_clusters
 from reward.metaeval.correlation import resampled_tau
-from reward.metaeval.resampling import Concordance, draw_clusters, number_clusters, resampled_sums
-
-
-def test_large_strata_keep_their_numbers_of_clusters_and_small_ones_are_drawn_together():
-    strata = [("a",)] * 25 + [("a", "b")] + [("b",)] * 20 + [("c",)] * 5
-    draws = draw_clusters(strata, resamples=4000, seed=0)
-    for stratum in set(strata):
-        members = [place for place, other in enumerate(strata) if other == stratum]
-        numbers = draws[:, members].sum(axis=1)
-        assert (numbers == len(members)).all() == (stratum in (("a",), ("b",)))
-    assert draws.mean(axis=0) == pytest.approx(np.ones(51), abs=0.1)
-    assert draws[:, 25].var() == pytest.approx(1 - 1 / 6, abs=0.1)
-    assert np.array_equal(draws, draw_clusters(strata, resamples=4000, seed=0))
-    assert not np.array_equal(draws, draw_clusters(strata, resamples=4000, seed=1))
-
-
-@pytest.mark.parametrize(("strata", "resamples"), [([], 5), ([("a",)], 0)])
-def test_impossible_draws_are_refused(strata, resamples):
-    with pytest.raises(ValueError, match="at least one cluster and one resample"):
-        draw_clusters(strata, resamples=resamples, seed=0)
-
-
-def test_clusters_are_numbered_as_they_appear():
-    assert number_clusters(["x", ("y",), "x", "z"]).tolist() == [0, 1, 0, 2]
+from reward.metaeval.resampling import Concordance, resampled_mean, resampled_sums
 
 
 def test_sums_are_those_of_the_rows_that_are_drawn():
@@ -42,6 +20,9 @@ def test_sums_are_those_of_the_rows_that_are_drawn():
     weights = rng.multinomial(7, [1 / 7] * 7, size=20)  # no row is in the last cluster
     expected = [values[np.repeat(np.arange(50), times[clusters])].sum(axis=0) for times in weights]
     assert resampled_sums(values, weights, clusters) == pytest.approx(np.array(expected))
+    means = [column.mean() if len(column := values[np.repeat(np.arange(50), times[clusters]), 0]) else np.nan
+             for times in weights]  # fmt: skip
+    assert resampled_mean(values[:, 0], weights, clusters) == pytest.approx(np.array(means), nan_ok=True)
 
 
 @settings(max_examples=80, deadline=None)

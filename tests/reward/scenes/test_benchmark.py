@@ -10,8 +10,8 @@ from collections import Counter
 
 import pytest
 
+from reward.backbones.clip_tokens import CLIP_TOKENS, clip_length, first_different_token
 from reward.corruptions.tagging import split_words
-from reward.metaeval.pair_data import CLIP_TOKENS, clip_length, first_different_token
 from reward.scenes import CATEGORIES, Oracle, Scene, make_pair_dataset, render, sample_scene
 from reward.scenes.benchmark import SHORT_TOKENS, WORD_LEVEL
 

@@ -53,7 +53,7 @@ def test_agreement_is_the_mean_over_the_aspects_that_occur() -> None:
     assert (found["tau_c"], found["tau_c_a"], found["tau_c_c"]) == (0, 1, -1)
     assert "tau_c_b" not in found
     assert found["mse"] == pytest.approx(np.mean((scores - targets) ** 2))
-    with pytest.raises(ValueError, match="1 of 2 scores are NaN"):
+    with pytest.raises(ValueError, match="1 of 2 scores are not finite"):
         agreement(np.array([np.nan, 1]), np.ones(2), np.zeros(2), ["a"])
 
 
@@ -83,7 +83,7 @@ def test_pair_accuracy_and_auc_match_their_definitions() -> None:
     against = right[:, None] - wrong
     assert found["auc"] == pytest.approx(np.mean((against > 0) + 0.5 * (against == 0)))
     assert set(found) == {"accuracy", "accuracy_count", "accuracy_noun", "auc"}
-    with pytest.raises(ValueError, match="1 of 2 scores are NaN"):
+    with pytest.raises(ValueError, match="1 of 2 scores are not finite"):
         pair_accuracy(np.array([np.nan, 1]), np.array([1, 0]), np.zeros(2), np.zeros(2), ["a"])
 
 

@@ -10,7 +10,7 @@ from PIL import Image
 
 from reward.errors import DataError
 from reward.metaeval.arena import by_column, by_judge, by_metric, by_people
-from reward.metaeval.bench import Candidate
+from reward.metaeval.bench import MetricSource
 from reward.metrics.caparena.battles import Battle
 
 ENTRY = {"img": "1.png", "source1": "x", "source2": "y", "caption1": "A dog runs.", "caption2": "A cat."}
@@ -79,23 +79,23 @@ def test_a_metric_scores_the_captions_and_not_those_by_people(tmp_path: Path) ->
     read = battles(
         {}, {"source2": "human"}, {"caption2": "A cat sleeps here.", "caption1": " "}, {"caption1": "A cat."}
     )
-    found = by_metric(read, Candidate("length"), np.array([1, 1, 1, 0.5]), images=tmp_path)
+    found = by_metric(read, MetricSource("length"), np.array([1, 1, 1, 0.5]), images=tmp_path)
     np.testing.assert_array_equal(found.points, [1, np.nan, np.nan, 0.5])
     assert found.name == "length"
     assert found.errors == 1
     assert "empty" in found.problem
     with pytest.raises(DataError, match="all battles are of the source 'human'"):
-        by_metric(read[1:2], Candidate("length"), UNKNOWN, images=tmp_path)
+        by_metric(read[1:2], MetricSource("length"), UNKNOWN, images=tmp_path)
 
 
 def test_a_metric_that_looks_needs_the_folder_of_the_images(tmp_path: Path) -> None:
     read = battles({"ref": "A dog is running."}, {"img": "2.png"})
     with pytest.raises(DataError, match="give their folder with --images"):
-        by_metric(read, Candidate("vela"), np.ones(2), images=tmp_path)
+        by_metric(read, MetricSource("vela"), np.ones(2), images=tmp_path)
     for name in ("1.png", "2.png"):
         Image.new("RGB", (32, 32), (200, 30, 30)).save(tmp_path / name)
     with pytest.raises(DataError, match="metric 'unigram' needs references"):
-        by_metric(read[1:], Candidate("unigram"), UNKNOWN, images=tmp_path)
-    found = by_metric(read, Candidate("unigram"), np.array([1, np.nan]), images=tmp_path)
+        by_metric(read[1:], MetricSource("unigram"), UNKNOWN, images=tmp_path)
+    found = by_metric(read, MetricSource("unigram"), np.array([1, np.nan]), images=tmp_path)
     np.testing.assert_array_equal(found.points, [1, np.nan])  # one battle has no reference
     assert found.errors == 2

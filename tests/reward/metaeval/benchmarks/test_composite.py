@@ -60,7 +60,7 @@ def test_references_of_the_corpora_without_the_candidate(sheets: Path) -> None:
     expected = ("The dog is out .",), ("Other caption.",), ("Two dogs.",)
     assert [item.references for item in found] == [texts for texts in expected for _ in range(3)]
     (sheets / "captions_val2014.json").write_text(json.dumps({"annotations": [{"caption": "A."}]}))
-    with pytest.raises(DataError, match=r"captions_val2014.json has no field 'image_id'"):
+    with pytest.raises(DataError, match=r"captions_val2014.json, annotation 1 has no field 'image_id'"):
         items(sheets)
 
 

@@ -125,9 +125,9 @@ def test_tables_of_the_hub_are_one_judgment_a_row(tmp_path: Path) -> None:
         ("1_a.jpg\t2_b.jpg#0\t1\t1\n", "line 1 must have 5 fields between tabs, got 4"),
         ("1_a.jpg\t2_b.jpg#9\t1\t1\t2\n", "no caption of '2_b.jpg#9'"),
         ("3.jpg\t2_b.jpg#0\t1\t1\t2\n", "no caption of '3.jpg'"),
-        ("1_a.jpg\t2_b.jpg#0\t1\t1\t5\n", "'5' is no number from 1 to 4"),
-        ("1_a.jpg\t2_b.jpg#0\t1\tx\tnan\n", "'x' is no number from 1 to 4"),
-        ("1_a.jpg\t2_b.jpg#0\t1\t1\tnan\n", "'nan' is no number from 1 to 4"),
+        ("1_a.jpg\t2_b.jpg#0\t1\t1\t5\n", "'5' is not a number from 1 to 4"),
+        ("1_a.jpg\t2_b.jpg#0\t1\tx\tnan\n", "'x' is not a number from 1 to 4"),
+        ("1_a.jpg\t2_b.jpg#0\t1\t1\tnan\n", "'nan' is not a number from 1 to 4"),
         ("", "holds nothing to score"),
     ],
 )
@@ -158,7 +158,7 @@ def test_bad_crowd_lines_and_missing_captions(texts: Path) -> None:
     ("name", "data", "message"),
     [
         ("flickr8k-expert", "{", "JSON"),
-        ("flickr8k-expert", "[]", r"must hold an object \{image: judgments\}, got list"),
+        ("flickr8k-expert", "[]", "must hold a JSON object, got list"),
         ("flickr8k-expert", '{"1": 2}', "image 1 must be a JSON object"),
         ("flickr8k-expert", '{"1": {}}', "image 1 has no field 'ground_truth'"),
         ("flickr8k-expert", entry("1.jpg", ["A."], ("B.", 0.5)), "3 experts rated each.*file of Flickr8k-CF"),

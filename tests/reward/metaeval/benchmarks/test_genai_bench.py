@@ -43,7 +43,7 @@ def test_images_of_generators(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        ([], r"must hold an object \{prompt id: prompt\}, got list"),
+        ([], "must hold a JSON object, got list"),
         ({"1": {}}, "prompt 1 has no field 'prompt'"),
         ({"1": {"prompt": 3}}, "prompt 1: prompt must be text, got 3"),
         ({"1": {"prompt": "A.", "models": {"x": 3}}}, "prompt 1: x must be a list, got 3"),

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from reward.errors import DataError
-from reward.metaeval.benchmarks.jsonl import is_jsonl, read_lines, read_pairs, read_quadruples, read_rated
+from reward.metaeval.benchmarks import CaptionPair, Quadruple, RatedCaption
+from reward.metaeval.benchmarks.jsonl import in_common_form, is_jsonl, read_common, read_lines
 
 RATED = {"image": "a.jpg", "candidate": "A dog.", "references": ["A cat.", " "], "ratings": [1, 2.5], "metric": 0.25}
 PAIR = {"image": "a.jpg", "captions": ["A dog.", "A cat."], "label": 1, "category": "HC", "metric": [0.5, 1]}
@@ -25,14 +26,14 @@ def write(path: Path, *rows: Any) -> Path:
 
 def test_rated_captions(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", RATED, "", {**RATED, "ratings": {"fluency": 3}, "category": 2, "image": None})
-    one, two = read_rated(path)
+    one, two = read_common(path, RatedCaption)
     assert (one.candidate, one.references, one.ratings) == ("A dog.", ("A cat.",), {"overall": (1.0, 2.5)})
     assert (one.image, one.image_id, one.columns) == (tmp_path / "a.jpg", "a.jpg", {"metric": 0.25})
     assert (two.ratings, two.category, two.image) == ({"fluency": (3.0,)}, "2", None)
     assert two.image_id.endswith("line 3")
-    assert next(read_rated(path, tmp_path / "images")).image == tmp_path / "images" / "a.jpg"
+    assert next(read_common(path, RatedCaption, tmp_path / "images")).image == tmp_path / "images" / "a.jpg"
     absolute = write(tmp_path / "b.jsonl", {**RATED, "image": "/elsewhere/a.jpg"})
-    assert next(read_rated(absolute, tmp_path)).image == Path("/elsewhere/a.jpg")
+    assert next(read_common(absolute, RatedCaption, tmp_path)).image == Path("/elsewhere/a.jpg")
 
 
 def test_ratings_and_scores_that_were_not_given(tmp_path: Path) -> None:
@@ -42,7 +43,7 @@ def test_ratings_and_scores_that_were_not_given(tmp_path: Path) -> None:
         {**RATED, "ratings": [None, None]},  # nobody rated it
         {**RATED, "ratings": {}},
     ]
-    one, two = read_rated(write(tmp_path / "a.jsonl", *rows))
+    one, two = read_common(write(tmp_path / "a.jsonl", *rows), RatedCaption)
     assert one.ratings == {"overall": (2.0,)}
     assert two.ratings == {"clarity": (1.0,)}
     assert math.isnan(one.columns["metric"])
@@ -51,11 +52,11 @@ def test_ratings_and_scores_that_were_not_given(tmp_path: Path) -> None:
 
 def test_pairs_and_quadruples(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", PAIR, {**PAIR, "label": None, "systems": ["x", "y"], "metric": [None, 1]})
-    one, two = read_pairs(path)
+    one, two = read_common(path, CaptionPair)
     assert (one.captions, one.label, one.columns) == (("A dog.", "A cat."), 1, {"metric": (0.5, 1.0)})
     assert (two.label, two.systems) == (None, ("x", "y"))
     assert math.isnan(two.columns["metric"][0])
-    (four,) = read_quadruples(write(tmp_path / "b.jsonl", QUADRUPLE))
+    (four,) = read_common(write(tmp_path / "b.jsonl", QUADRUPLE), Quadruple)
     assert four.images == (tmp_path / "a.jpg", None)
     assert four.columns["metric"][:3] == (1.0, 2.0, 3.0)
 
@@ -66,7 +67,10 @@ def test_packed_files_and_marks_in_front(tmp_path: Path) -> None:
         file.write(json.dumps(RATED))
     plain = tmp_path / "b.jsonl"
     plain.write_text(json.dumps(RATED), encoding="utf-8-sig")
-    assert [item.candidate for path in (packed, plain) for item in read_rated(path)] == ["A dog.", "A dog."]
+    assert [item.candidate for path in (packed, plain) for item in read_common(path, RatedCaption)] == [
+        "A dog.",
+        "A dog.",
+    ]
     assert is_jsonl(packed)
     assert not is_jsonl(tmp_path)
     assert not is_jsonl(None)
@@ -83,25 +87,42 @@ def test_packed_files_and_marks_in_front(tmp_path: Path) -> None:
 
 def test_a_category_may_be_a_number_or_absent(tmp_path: Path) -> None:
     rows = [{**RATED, "category": value} for value in (0, 1, " IC ", None)]
-    assert [item.category for item in read_rated(write(tmp_path / "a.jsonl", *rows))] == ["0", "1", "IC", ""]
+    assert [item.category for item in read_common(write(tmp_path / "a.jsonl", *rows), RatedCaption)] == [
+        "0",
+        "1",
+        "IC",
+        "",
+    ]
+
+
+def test_a_file_in_a_published_form_is_not_in_the_common_one(tmp_path: Path) -> None:
+    for row in (RATED, PAIR, QUADRUPLE, {"anything": 1}):
+        assert in_common_form(write(tmp_path / "a.jsonl", row))
+    assert in_common_form(write(tmp_path / "empty.jsonl"))
+    for name in ("cand", "mt", "caption", "correct", "candidates", "caption_0"):
+        assert not in_common_form(write(tmp_path / "a.jsonl", {"image": "a.jpg", name: "A dog."}))
+    assert not in_common_form(tmp_path)
 
 
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ("{", "line 2 is no JSON"),
-        ("[" * 100_000, "line 2 is no JSON"),
+        ("{", "line 2 is not valid JSON"),
+        ("[" * 100_000, "line 2 is not valid JSON"),
         ("[1]", "line 2 must be a JSON object, got list"),
-        ('{"ratings": [Infinity]}', "line 2 is no JSON: Infinity is no number"),
-        ('{"ratings": [-Infinity]}', "-Infinity is no number"),
+        ('{"ratings": [Infinity]}', "line 2 is not valid JSON: Infinity is not a number"),
+        ('{"ratings": [-Infinity]}', "-Infinity is not a number"),
         ({"candidate": "A."}, "has no field 'ratings'; it has: candidate"),
         ({"ratings": [1]}, "has no field 'candidate'"),
         ({**RATED, "ratings": []}, r"ratings must be numbers, one a rater, got \[\]"),
         ({**RATED, "ratings": "3"}, "ratings must be numbers, one a rater, got '3'"),
         ({**RATED, "ratings": [True]}, "ratings must be numbers"),
         ({**RATED, "ratings": {"fluency": ["3"]}}, "ratings must be numbers"),
-        ('{"candidate": "A.", "ratings": [1e999]}', "ratings: inf is no finite number"),
-        ('{"candidate": "A.", "ratings": [1], "metric": 1%s}' % ("0" * 400), "metric: 1000000.* is no finite number"),
+        ('{"candidate": "A.", "ratings": [1e999]}', "ratings: inf is not a finite number"),
+        (
+            '{"candidate": "A.", "ratings": [1], "metric": 1%s}' % ("0" * 400),
+            "metric: 1000.* is not a finite number",
+        ),
         ({**RATED, "candidate": None}, "candidate must be text, got None"),
         ({**RATED, "references": "A cat."}, "references must be a list of texts, got 'A cat.'"),
         ({**RATED, "references": {}}, "references must be a list of texts"),
@@ -115,7 +136,7 @@ def test_a_category_may_be_a_number_or_absent(tmp_path: Path) -> None:
 def test_bad_rated_lines(tmp_path: Path, row: Any, message: str) -> None:
     path = write(tmp_path / "a.jsonl", RATED, row)
     with pytest.raises(DataError, match=message) as caught:
-        list(read_rated(path))
+        list(read_common(path, RatedCaption))
     assert str(path) in str(caught.value)
 
 
@@ -132,10 +153,10 @@ def test_bad_rated_lines(tmp_path: Path, row: Any, message: str) -> None:
 )
 def test_bad_pairs(tmp_path: Path, change: dict[str, Any], message: str) -> None:
     with pytest.raises(DataError, match=message):
-        list(read_pairs(write(tmp_path / "a.jsonl", {**PAIR, **change})))
+        list(read_common(write(tmp_path / "a.jsonl", {**PAIR, **change}), CaptionPair))
 
 
 def test_bad_quadruples(tmp_path: Path) -> None:
     for images in (["a.jpg"], "ab", None):
         with pytest.raises(DataError, match="images must be a list of two"):
-            list(read_quadruples(write(tmp_path / "a.jsonl", {**QUADRUPLE, "images": images})))
+            list(read_common(write(tmp_path / "a.jsonl", {**QUADRUPLE, "images": images}), Quadruple))

@@ -1,31 +1,218 @@
-"""Pairs in LongCapVLCP's form as a benchmark, and the pairs of the scenes, which have the same form."""
+"""LongCapVLCP's form: pairs that are built, written, read back and scored; and the pairs of the scenes."""
 
 from __future__ import annotations
 
 import json
+from io import BytesIO
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from reward.errors import DataError
+from reward.backbones.clip_tokens import CLIP_TOKENS, clip_length
+from reward.errors import DataError, OutputError
 from reward.images import load_image
-from reward.metaeval import evaluate
-from reward.metaeval.benchmarks import load_benchmark
-from reward.metaeval.pair_data import build_pairs, clip_length, first_different_token, read_pairs, write_pairs
+from reward.metaeval import build_pairs, evaluate, first_different_token, load_benchmark, read_pairs, write_pairs
+from reward.metaeval.benchmarks.longcapvlcp import LONGCAPVLCP_CATEGORIES
 from reward.scenes import CATEGORIES, make_pair_dataset
+from reward.scenes.benchmark import LONGCAPVLCP_NAMES
+
+RED, BLUE = Image.new("RGB", (6, 5), "red"), Image.new("RGB", (6, 5), "blue")
+LONG = "There is a dog on the sand beside one boat. " * 10 + "Two men carry a net, and a sign says OPEN."
 
 
-def write_pictures(folder, *names):
-    folder.mkdir(exist_ok=True)
-    for name in names:
-        Image.new("RGB", (4, 3), name).save(folder / f"{name}.png")
-    return folder
+def row(category="counting", caption=LONG, image=RED):
+    return {"image": image, "caption": caption, "category": category}
 
 
-def pair(**changed):
-    row = {"image": "red.png", "correct": "Two dogs.", "incorrect": "Three dogs.", "category": "counting"}
-    return row | changed
+def late(caption, category, rng):
+    return caption.replace("Two men", "Six men")
+
+
+def early(caption, category, rng):
+    return caption.replace("There is a dog", "There is a cat", 1)
+
+
+def test_tokens_are_counted_as_open_clip_writes_them():
+    from open_clip import SimpleTokenizer
+
+    tokenizer = SimpleTokenizer()
+    for correct, incorrect in (("A red star.", "A red stars."), ("One.", "One. Two."), (LONG, late(LONG, "", None))):
+        place = first_different_token(correct, incorrect)
+        first, second = (tokenizer([text], context_length=200)[0].tolist() for text in (correct, incorrect))
+        assert first[:place] == second[:place]
+        assert first[place] != second[place]
+    assert clip_length(LONG) == tokenizer([LONG], context_length=200)[0].tolist().index(tokenizer.eot_token_id)
+
+
+def test_an_end_that_is_missing_is_where_the_captions_differ():
+    assert first_different_token("A red star.", "A red star") == first_different_token("A red star", "A red star.") == 4
+
+
+def test_a_clip_cannot_tell_the_captions_of_a_built_pair_apart():
+    from open_clip import SimpleTokenizer
+
+    tokens = SimpleTokenizer()
+    built = build_pairs([row()], late)
+    pair = built.pairs[0]
+    assert pair["error_token"] >= CLIP_TOKENS
+    assert tokens([pair["correct"]]).tolist() == tokens([pair["incorrect"]]).tolist()
+    assert (pair["category"], pair["image"].getpixel((0, 0))) == ("counting", (255, 0, 0))
+    assert (built.kept, built.dropped) == ({"counting": 1}, {})
+
+
+def test_what_is_dropped_is_counted_by_reason():
+    def make(caption, category, rng):
+        return {"action": early(caption, category, rng), "counting": None, "spatial relation": caption.upper()}[
+            category
+        ]
+
+    rows = [row("action"), row("counting"), row("counting"), row("spatial relation"), row(caption="A dog.")]
+    built = build_pairs([*rows, row(image="nowhere.png"), row(image=None)], make)
+    assert len(built.pairs) == 0
+    assert built.dropped == {
+        "error before token 77": 1,
+        "no incorrect caption": 2,
+        "caption left unchanged": 1,  # for the tokenizer, which ignores case
+        "caption ends before token 77": 1,
+        "image cannot be read": 2,
+    }
+
+
+def test_errors_of_scene_text_may_lie_anywhere_and_the_threshold_is_a_parameter():
+    rows = [row("scene text"), row("action"), row("scene text", caption="A dog there.")]
+
+    def make(caption, category, rng):
+        return caption.replace("dog", "cat", 1)
+
+    assert build_pairs(rows, make).kept == {"scene text": 2}
+    assert build_pairs(rows, make, exempt=()).kept == {}
+    assert build_pairs(rows, make, beyond=4).kept == {"scene text": 2, "action": 1}
+    assert build_pairs(rows, make, beyond=5).kept == {"scene text": 2}
+
+
+def test_the_maker_is_asked_again_with_other_chance_and_seeds_repeat():
+    drawn = []
+
+    def make(caption, category, rng):
+        drawn.append(rng.random())
+        return late(caption, category, rng) if drawn[-1] < 0.4 else early(caption, category, rng)
+
+    built = build_pairs([row()] * 20, make, attempts=4)
+    first, count = list(drawn), len(drawn)
+    assert 20 < count < 80
+    assert len(set(first)) == count
+    assert 10 < built.kept["counting"] <= 20
+    drawn.clear()
+    assert build_pairs([row()] * 20, make, attempts=4).pairs["incorrect"][:] == built.pairs["incorrect"][:]
+    assert drawn == first
+    drawn.clear()
+    build_pairs([row()] * 20, make, attempts=4, seed=1)
+    assert drawn != first
+    assert len(build_pairs([row()] * 20, make, attempts=1).pairs) < built.kept["counting"]
+
+
+def test_rewrites_by_a_language_model_become_pairs(tmp_path):
+    from reward.corruptions.rewrites import rewrite_captions
+    from reward.judges import ScriptedJudge
+
+    other = LONG.replace("OPEN", "SALE")
+    judge = ScriptedJudge(lambda question: json.dumps(late(LONG if "OPEN" in question.text else other, "", None)))
+    rewrites = rewrite_captions([LONG, other], judge, tmp_path / "answers.jsonl", categories=["count"])
+    made = {
+        (caption, negative.category): negative.text
+        for caption, negatives in zip([LONG, other], rewrites, strict=True)
+        for negative in negatives
+    }
+    rows = [row("count"), row("count", caption=other), row("action")]
+    built = build_pairs(rows, lambda caption, category, rng: made.get((caption, category)))
+    assert built.pairs["incorrect"][:] == [late(LONG, "", None), late(other, "", None)]
+    assert built.dropped == {"no incorrect caption": 1}
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        ({"image": RED, "caption": LONG}, "row 1 lacks 'category'; a row needs image, caption and category"),
+        (row(caption=" "), "row 1: caption must be a text, got ' '"),
+        (row(category=3), "row 1: category must be a text, got 3"),
+    ],
+)
+def test_rows_that_are_no_captions_are_refused(bad, message):
+    with pytest.raises(DataError, match=message):
+        build_pairs([row(), bad], late)
+    with pytest.raises(ValueError, match="attempts must be at least 1, got 0"):
+        build_pairs([row()], late, attempts=0)
+
+
+def test_written_pairs_are_read_back(tmp_path):
+    jpeg = BytesIO()
+    BLUE.save(jpeg, "JPEG")
+    BLUE.save(tmp_path / "blue.png")
+    images = [RED, RED.copy(), jpeg.getvalue(), tmp_path / "blue.png", {"bytes": jpeg.getvalue(), "path": None}]
+    built = build_pairs([row(image=image) for image in images], late)
+    path = write_pairs(built.pairs, tmp_path / "pairs")
+    files = sorted((tmp_path / "pairs" / "images").iterdir())
+    assert sorted(file.suffix for file in files) == [".jpeg", ".png", ".png"]  # each image once
+    assert jpeg.getvalue() in [file.read_bytes() for file in files]  # as it came
+    (tmp_path / "pairs").rename(tmp_path / "moved")
+    for source in (tmp_path / "moved", tmp_path / "moved" / path.name):
+        pairs = read_pairs(source)
+        assert pairs.column_names == ["image", "correct", "incorrect", "category"]
+        assert pairs["incorrect"][:] == [late(LONG, "", None)] * 5
+        assert [pairs[k]["image"].getpixel((0, 0))[0] > 128 for k in range(5)] == [True, True, False, False, False]
+    line = json.loads((tmp_path / "moved" / path.name).read_text().splitlines()[0])
+    assert line["error_token"] == first_different_token(LONG, late(LONG, "", None))
+    with pytest.raises(OutputError, match="exists already"):
+        write_pairs(built.pairs, tmp_path / "moved")
+
+
+def test_pairs_on_disk_and_in_memory_are_read_too(tmp_path):
+    built = build_pairs([row(), row("action", image=BLUE)], late)
+    built.pairs.save_to_disk(tmp_path / "saved")
+    built.pairs.to_parquet(tmp_path / "pairs.parquet")
+    for source in (built.pairs, tmp_path / "saved", tmp_path / "pairs.parquet"):
+        found = read_pairs(source)
+        assert found["category"][:] == ["counting", "action"]
+        assert found[1]["image"].getpixel((0, 0)) == (0, 0, 255)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"incorrect": None}, "row 1: incorrect must be a text, got None"),
+        ({"category": ""}, "row 1: category must be a text, got ''"),
+        ({"incorrect": LONG}, "row 1: correct and incorrect caption are the same"),
+        ({"image": "lost.png"}, "row 1: there is no image file .*lost.png"),
+        ({"image": 7}, "row 1: image must be a path or an encoded image, got 7"),
+    ],
+)
+def test_files_that_hold_no_pairs_are_refused(tmp_path, changes, message):
+    RED.save(tmp_path / "red.png")
+    good = {"image": "red.png", "correct": LONG, "incorrect": late(LONG, "", None), "category": "action"}
+    path = tmp_path / "mine.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in (good, good | changes)))
+    with pytest.raises(DataError, match=f"mine.jsonl, {message}"):
+        read_pairs(path)
+
+
+def test_a_missing_file_or_column_or_broken_line_is_named(tmp_path):
+    with pytest.raises(DataError, match="there is no file"):
+        read_pairs(tmp_path / "none.jsonl")
+    path = tmp_path / "mine.jsonl"
+    path.write_text('{"image": "red.png", "caption": "A dog."}\n')
+    with pytest.raises(DataError, match=r"mine\.jsonl lacks the column 'correct'; pairs need image, "):
+        read_pairs(path)
+    RED.save(tmp_path / "red.png")
+    good = {"image": "red.png", "correct": "A dog.", "incorrect": "A cat.", "category": "action"}
+    path.write_text(json.dumps(good) + "\n{broken\n")
+    with pytest.raises(DataError, match="row 1: line 2 is not valid JSON"):
+        read_pairs(path)
+
+
+def test_our_categories_of_scenes_have_names_in_longcapvlcp():
+    assert set(LONGCAPVLCP_NAMES) == set(CATEGORIES)
+    assert set(LONGCAPVLCP_NAMES.values()) == set(LONGCAPVLCP_CATEGORIES)
 
 
 def write_lines(path, *rows):
@@ -33,78 +220,41 @@ def write_lines(path, *rows):
     return path
 
 
-def test_pairs_with_image_files(tmp_path):
-    write_pictures(tmp_path, "red", "blue")
-    path = write_lines(tmp_path / "pairs.jsonl", pair(), pair(image="blue.png", category="action"))
+def test_pairs_as_a_benchmark(tmp_path):
+    (tmp_path / "pictures").mkdir()
+    for name, image in (("red", RED), ("blue", BLUE)):
+        image.save(tmp_path / "pictures" / f"{name}.png")
+    rows = [{"image": f"{name}.png", "correct": "Two dogs.", "incorrect": "Three dogs.", "category": "counting"}
+            for name in ("red", "blue")]  # fmt: skip
+    path = write_lines(tmp_path / "pairs.jsonl", *rows)
     for data in (path, tmp_path):
-        found = load_benchmark("longcapvlcp", data)
-        assert [item.category for item in found.items] == ["counting", "action"]
-        assert found.items[0].captions == ("Two dogs.", "Three dogs.")
-        assert {item.label for item in found.items} == {0}
-        assert [load_image(item.image).getpixel((0, 0)) for item in found.items] == [(255, 0, 0), (0, 0, 255)]
-
-
-def test_images_elsewhere(tmp_path):
-    write_pictures(tmp_path / "pictures", "red")
-    path = write_lines(tmp_path / "pairs.jsonl", pair())
-    (item,) = load_benchmark("longcapvlcp", path, images=tmp_path / "pictures").items
-    assert load_image(item.image).size == (4, 3)
+        items = load_benchmark("longcapvlcp", data, images=tmp_path / "pictures").items
+        assert {(item.captions, item.label, item.category) for item in items} == {
+            (("Two dogs.", "Three dogs."), 0, "counting")
+        }
+        assert items[0].image == str(tmp_path / "pictures" / "red.png")  # not held decoded
+        assert [load_image(item.image).getpixel((0, 0)) for item in items] == [(255, 0, 0), (0, 0, 255)]
     with pytest.raises(DataError, match=r"row 0: there is no image file .*red.png"):
         load_benchmark("longcapvlcp", path)
-
-
-def test_what_the_builder_of_pairs_writes_is_read(tmp_path):
-    pictures = [Image.new("RGB", (4, 3), colour) for colour in ("red", "blue")]
-    rows = [{"image": picture, "caption": "Two dogs.", "category": "counting"} for picture in pictures]
-    made = build_pairs(rows, lambda caption, *_: caption.replace("Two", "Three"), beyond=0).pairs
+    made = build_pairs([row(), row(image=BLUE)], late).pairs
     write_pairs(made, tmp_path / "written")
     made.save_to_disk(str(tmp_path / "saved"))
     for folder in ("written", "saved"):
-        found = load_benchmark("longcapvlcp", tmp_path / folder)
-        assert {item.captions for item in found.items} == {("Two dogs.", "Three dogs.")}
-        assert len({item.image_id for item in found.items}) == 2
-        assert [load_image(item.image).tobytes() for item in found.items] == [
-            load_image(picture).tobytes() for picture in made["image"]
-        ]
+        items = load_benchmark("longcapvlcp", tmp_path / folder).items
+        assert {item.captions for item in items} == {(LONG, late(LONG, "", None))}
+        assert len({item.image_id for item in items}) == 2
+        assert [load_image(item.image).tobytes() for item in items] == [RED.tobytes(), BLUE.tobytes()]
 
 
-def test_images_are_not_held_decoded(tmp_path):
-    write_pictures(tmp_path, "red")
-    (item,) = load_benchmark("longcapvlcp", write_lines(tmp_path / "pairs.jsonl", pair())).items
-    assert item.image == str(tmp_path / "red.png")
-
-
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({"correct": None}, "row 0: correct must be a text"),
-        ({"incorrect": "Two dogs."}, "correct and incorrect caption are the same"),
-        ({"category": ""}, "row 0: category must be a text"),
-        ({"image": "green.png"}, "there is no image file"),
-    ],
-)
-def test_bad_pairs_are_refused(changed, message, tmp_path):
-    write_pictures(tmp_path, "red")
-    with pytest.raises(DataError, match=message):
-        load_benchmark("longcapvlcp", write_lines(tmp_path / "pairs.jsonl", pair(**changed)))
-
-
-def test_a_missing_column_is_named(tmp_path):
-    path = write_lines(tmp_path / "pairs.jsonl", {"image": "red.png", "correct": "x", "category": "y"})
-    with pytest.raises(DataError, match="lacks the column 'incorrect'"):
-        load_benchmark("longcapvlcp", path)
-
-
-def test_images_of_a_data_set_in_memory_start_where_told(tmp_path):
-    write_pictures(tmp_path, "red")
-    path = write_lines(tmp_path / "pairs.csv")
-    path.write_text("image,correct,incorrect,category\nred.png,Two dogs.,Three dogs.,counting\n")
-    assert read_pairs(path, images=tmp_path)[0]["image"].size == (4, 3)
+def test_a_csv_file_of_pairs(tmp_path):
+    RED.save(tmp_path / "red.png")
+    (tmp_path / "pairs.csv").write_text("image,correct,incorrect,category\nred.png,Two dogs.,Three dogs.,counting\n")
+    assert read_pairs(tmp_path / "pairs.csv", images=tmp_path)[0]["image"].size == RED.size
 
 
 @pytest.mark.parametrize("part", ["short", "long"])
 def test_scenes_as_pairs(part, monkeypatch):
-    monkeypatch.setattr("reward.metaeval.benchmarks.scenes_pairs.SIZE", 2)  # the whole takes long
+    monkeypatch.setattr("reward.metaeval.benchmarks.scenes.PAIRS", 2)  # the whole takes long
     found = load_benchmark("scenes-pairs", part=part)
     assert found.spec.checked == "own"
     for item in found.items:

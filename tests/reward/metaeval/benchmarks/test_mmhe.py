@@ -66,9 +66,9 @@ def test_pairs_that_are_made_already(tmp_path: Path) -> None:
         ({"best": []}, "best must be 0, 1 or 2"),
         ({"best": 1.0}, "best must be 0, 1 or 2"),
         ({"best": [0, True]}, "best must be 0, 1 or 2"),
-        ({"candidates": ["One.", "Two."]}, "candidates must be three texts, got 2"),
-        ({"candidates": ["One.", "Two.", " "]}, "candidates must be three texts, got 2"),
-        ({"candidates": ["One.", "Two.", 3]}, "candidates must hold texts only, got 3"),
+        ({"candidates": ["One.", "Two."]}, "candidates must be a list of three texts"),
+        ({"candidates": ["One.", "Two.", " "]}, "candidates must be three texts, none of them blank"),
+        ({"candidates": ["One.", "Two.", 3]}, "candidates must be a list of three texts"),
         ({"image": None}, "image must be text, got None"),
     ],
 )

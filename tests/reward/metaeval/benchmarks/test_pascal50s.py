@@ -101,14 +101,13 @@ def test_json_by_category(tmp_path):
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"captions": ["x"]}, "captions must be two texts"),
-        ({"captions": ["x", 3]}, "captions must be two texts"),
-        ({"label": 2}, "label must be 0 or 1, got 2"),
-        ({"label": True}, "label must be a whole number"),
-        ({"label": None}, "label must be a whole number"),
-        ({"image": 4}, "image must be text"),
+        ({"captions": ["x"]}, "captions must be a list of two texts"),
+        ({"captions": ["x", 3]}, "captions must be a list of two texts"),
+        ({"label": 2}, "label must be 0, 1 or null"),
+        ({"label": True}, "label must be 0, 1 or null"),
+        ({"image": 4}, "image must be a path"),
         ({"references": "r"}, "references must be a list"),
-        ({"references": [None]}, "references must hold texts only"),
+        ({"references": [None]}, "references must be a list of texts"),
     ],
 )
 def test_bad_json_is_refused_by_pair_and_field(changed, message, tmp_path):

@@ -207,20 +207,17 @@ def test_bad_rows(tmp_path: Path, row: dict[str, Any], message: str) -> None:
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "test.parquet").write_bytes(b"PAR1")
-    with pytest.raises(DataError, match=r"cannot read .*test.parquet"):
+    with pytest.raises(DataError, match=r"test.parquet cannot be read as Parquet"):
         load_benchmark("polaris", tmp_path)
     (tmp_path / "test.txt").write_text("A.")
-    with pytest.raises(DataError, match=r"test.txt is no \.parquet, \.csv"):
+    with pytest.raises(DataError, match=r"test.txt is not a \.parquet, \.csv"):
         load_benchmark("polaris", tmp_path / "test.txt")
     path = tmp_path / "test.csv"
     path.write_text("imgid,mt,refs,score\n1,A.,[]\n")
-    with pytest.raises(DataError, match="row 1 has another number of fields than the 4 names above"):
-        load_benchmark("polaris", path)
-    path.write_text("imgid,mt,refs,score\n1,A.,[],1,2\n")
-    with pytest.raises(DataError, match="row 1 has another number of fields"):
+    with pytest.raises(DataError, match="row 1: the row that ends in line 2 has 3 fields, but the header has 4"):
         load_benchmark("polaris", path)
     path.write_bytes(b"imgid\n\xff\n")
-    with pytest.raises(DataError, match=r"cannot read .*test.csv"):
+    with pytest.raises(DataError, match=r"test.csv, row 1: the row that ends in line 2 is not UTF-8"):
         load_benchmark("polaris", path)
     path.write_text(f"imgid,mt,refs,score\n1,A.,{'[' * 5000},1\n")
     with pytest.raises(DataError, match="refs must be a list of texts"):
@@ -231,7 +228,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         load_benchmark("polaris", tmp_path / "saved")
     empty = Dataset.from_dict({name: [] for name in polaris()}, features=table(polaris(), "img").features)
     empty.to_parquet(tmp_path / "empty.parquet")
-    with pytest.raises(DataError, match="holds nothing to score"):
+    with pytest.raises(DataError, match=r"empty\.parquet holds no rows"):
         load_benchmark("polaris", tmp_path / "empty.parquet")
 
 

@@ -52,7 +52,7 @@ def test_without_parts_every_row_counts(tmp_path: Path) -> None:
         ("image,caption,ratings,rating_2\n1.jpg,a dog,5,x\n", "rating_2 must be a rating from 1 to 5, got 'x'"),
         ("image,caption,ratings\n1.jpg,a dog,nan\n", "got 'nan'"),
         ("image,caption,ratings\nhttp://x/,a dog,4\n", "image must name a file, got 'http://x/'"),
-        ("image,caption,ratings\n1.jpg,a dog\n", "another number of fields"),
+        ("image,caption,ratings\n1.jpg,a dog\n", "has 2 fields, but the header has 3"),
     ],
 )
 def test_bad_rows(tmp_path: Path, text: str, message: str) -> None:

@@ -1,4 +1,4 @@
-"""FOIL with COCO's captions, and nocaps-FOIL: originals before foils, references without the original."""
+"""FOIL, nocaps-FOIL, SugarCrepe and VALSE: the correct caption comes first, and bad entries are named."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 
 from reward.errors import DataError
 from reward.metaeval.benchmarks import load_benchmark
+from reward.metaeval.benchmarks.contrast import SUGARCREPE, VALSE
 
 
 def foils(**changed):
@@ -76,8 +77,8 @@ def changed_row(**changed):
         (foils(annotations=[3]), "annotation 1 must be a JSON object, got int"),
         (changed_row(foil="True"), "annotation 3: foil must be true or false, got 'True'"),
         (changed_row(caption=None), "annotation 3: caption must be text"),
-        (changed_row(id=9), "annotation 3: the id 9 has no caption that is no foil"),
-        (changed_row(foil=False), "annotation 3: the id 7 has two captions that are no foils"),
+        (changed_row(id=9), "annotation 3: the id 9 has no caption that is not a foil"),
+        (changed_row(foil=False), "annotation 3: the id 7 has two captions that are not foils"),
         (
             foils(images=[*foils()["images"], {"id": 5, "file_name": "b"}])
             | {"annotations": [row | {"image_id": 5} for row in foils()["annotations"]]},
@@ -127,11 +128,95 @@ def test_nocaps_foil(tmp_path):
         assert found[0].image == Path(tmp_path / "0013.jpg")
 
 
-@pytest.mark.parametrize("field", ["image_path", "references", "baseline", "foil", "domain"])
-@pytest.mark.parametrize("value", [None, 4, "absent"])
-def test_bad_nocaps_foil_is_refused_by_entry_and_field(field, value, tmp_path):
-    row = nocaps(**{field: value})
+def sugarcrepe(**changed):
+    return {"filename": "0042.jpg", "caption": "A dog on grass.", "negative_caption": "Grass on a dog."} | changed
+
+
+def valse(votes=3, **changed):
+    row = {"dataset": "SWiG", "image_file": "run.jpg", "linguistic_phenomena": "actions"}
+    row |= {"caption": "A man runs.", "foil": "A man sits.", "mturk": {"caption": votes, "foil": 3 - votes, "other": 0}}
+    return row | changed
+
+
+FILES = {"sugarcrepe": SUGARCREPE, "valse": VALSE}
+ENTRIES = {
+    "sugarcrepe": lambda name: [sugarcrepe(caption=name), sugarcrepe()],
+    "valse": lambda name: [valse(3, caption=name), valse(2), valse(1), valse(0)],  # the last two foils are not valid
+}
+
+
+def write_all(benchmark, folder, names=None):
+    folder.mkdir(exist_ok=True)
+    for name in FILES[benchmark] if names is None else names:
+        rows = {f"{name}_{k}": row for k, row in enumerate(ENTRIES[benchmark](name))}
+        (folder / f"{name}.json").write_text(json.dumps(rows))
+    return folder
+
+
+@pytest.mark.parametrize("inside", ["", "data"])
+@pytest.mark.parametrize("benchmark", FILES)
+def test_a_category_is_a_file(benchmark, inside, tmp_path):
+    write_all(benchmark, tmp_path / inside)
+    items = load_benchmark(benchmark, tmp_path).items
+    assert [item.category for item in items] == [name for name in FILES[benchmark] for _ in range(2)]
+    assert [item.captions[0] for item in items[::2]] == list(FILES[benchmark])
+    assert {item.label for item in items} == {0}
+    assert {item.image for item in items} == {tmp_path / ("0042.jpg" if benchmark == "sugarcrepe" else "run.jpg")}
+    name = FILES[benchmark][0]
+    (tmp_path / "pictures").mkdir()
+    alone = load_benchmark(benchmark, tmp_path / inside / f"{name}.json", images=tmp_path / "pictures").items
+    assert {(item.category, item.image.parent) for item in alone} == {(name, tmp_path / "pictures")}
+    (tmp_path / "mine.json").write_text("{}")
+    with pytest.raises(DataError, match=rf"mine.json is not a file of \w+; they are: {name}.json"):
+        load_benchmark(benchmark, tmp_path / "mine.json")
+    last = FILES[benchmark][-1]
+    (tmp_path / inside / f"{last}.json").unlink()
+    with pytest.raises(DataError, match=rf"holds no {last}.json or data/{last}.json.*From: .*Licence: "):
+        load_benchmark(benchmark, tmp_path)
+
+
+def test_coreference_can_be_left_out(tmp_path):
+    write_all("valse", tmp_path, [name for name in VALSE if not name.startswith("coref")])
+    assert len(VALSE) == 11
+    assert len({item.category for item in load_benchmark("valse", tmp_path, part="without coreference").items}) == 9
+    with pytest.raises(DataError, match=r"holds no coreference-standard.json"):
+        load_benchmark("valse", tmp_path)
+    lines = [{"category": name, "image": "a", "captions": ["x", "y"], "label": 0} for name in VALSE]
+    (tmp_path / "all.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert len(load_benchmark("valse", tmp_path / "all.jsonl", part="without coreference").items) == 9
+
+
+def test_images_of_valse_lie_together_or_in_one_folder_a_data_set(tmp_path):
+    path = write_all("valse", tmp_path / "data", ["plurals"]) / "plurals.json"
+    (tmp_path / "images" / "SWiG").mkdir(parents=True)
+    (item, _) = load_benchmark("valse", path, images=tmp_path / "images").items
+    assert (item.image, item.image_id) == (tmp_path / "images" / "SWiG" / "run.jpg", "SWiG/run.jpg")
+    (tmp_path / "images" / "SWiG").rmdir()
+    (item, _) = load_benchmark("valse", path, images=tmp_path / "images").items
+    assert item.image == tmp_path / "images" / "run.jpg"
+
+
+@pytest.mark.parametrize("value", [None, ["x"], "absent"])
+@pytest.mark.parametrize(
+    ("benchmark", "file", "make", "field"),
+    [
+        *[("nocaps-foil", "nocaps-val-foil", nocaps, field)
+          for field in ("image_path", "references", "baseline", "foil", "domain")],
+        *[("sugarcrepe", "swap_obj", sugarcrepe, field) for field in ("filename", "caption", "negative_caption")],
+        *[("valse", "relations", valse, field) for field in ("dataset", "image_file", "caption", "foil", "mturk")],
+    ],
+)  # fmt: skip
+def test_bad_entries_are_refused_by_file_entry_and_field(benchmark, file, make, field, value, tmp_path):
+    row = make(**{field: [4] if (field, value) == ("references", ["x"]) else value})
     if value == "absent":
         del row[field]
-    with pytest.raises(DataError, match=f"entry 2.*{field}"):
-        load_benchmark("nocaps-foil", write_nocaps(tmp_path, nocaps(), row))
+    path = tmp_path / f"{file}.json"
+    path.write_text(json.dumps([make(), row] if benchmark == "nocaps-foil" else {"1": make(), "2": row}))
+    with pytest.raises(DataError, match=rf"{file}.json, entry 2.*{field}"):
+        load_benchmark(benchmark, path)
+
+
+def test_votes_must_be_counted(tmp_path):
+    (tmp_path / "relations.json").write_text(json.dumps({"rel_0": valse(mturk={"foil": 1})}))
+    with pytest.raises(DataError, match="rel_0, mturk has no field 'caption'; it has: foil"):
+        load_benchmark("valse", tmp_path / "relations.json")

@@ -1,18 +1,12 @@
-"""Bootstrap intervals: coverage, pairing, clusters."""
+"""The bootstrap: what is drawn, coverage of the intervals, pairing."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from reward.metaeval import (
-    Interval,
-    bootstrap_weights,
-    mean_difference,
-    mean_interval,
-    tau_difference,
-    tau_interval,
-)
+from reward.metaeval import Interval, bootstrap_weights, mean_difference, mean_interval
+from reward.metaeval.bootstrap import draw_clusters
 
 
 def test_the_interval_of_a_mean_covers_the_truth_about_as_often_as_it_says():
@@ -41,19 +35,6 @@ def test_pairing_sees_a_difference_that_two_intervals_hide():
     assert mean_difference(first, second, weights).low > 0
 
 
-def test_the_difference_of_taus_tells_better_from_equal():
-    rng = np.random.default_rng(0)
-    ratings = rng.normal(size=300)
-    good, poor = ratings + rng.normal(size=300), ratings + 3 * rng.normal(size=300)
-    equal = ratings + rng.normal(size=300)
-    weights = bootstrap_weights(300)
-    assert tau_difference(good, poor, ratings, weights).low > 0
-    assert not tau_difference(good, equal, ratings, weights).excludes_zero
-    same = tau_difference(good, good, ratings, weights)
-    assert (same.value, same.low, same.high) == (0, 0, 0)
-    assert tau_interval(good, ratings, weights).low > tau_interval(poor, ratings, weights).high
-
-
 def test_samples_of_one_image_are_drawn_together_and_widen_the_interval():
     images = np.repeat(np.arange(40), 10)
     weights = bootstrap_weights(400, clusters=images.tolist())
@@ -74,13 +55,31 @@ def test_equal_seeds_give_equal_resamples():
     assert not np.array_equal(bootstrap_weights(9, seed=3), bootstrap_weights(9, seed=4))
 
 
+def test_large_strata_keep_their_numbers_of_clusters_and_small_ones_are_drawn_together():
+    strata = [("a",)] * 25 + [("a", "b")] + [("b",)] * 20 + [("c",)] * 5
+    draws = draw_clusters(strata, resamples=4000, seed=0)
+    for stratum in set(strata):
+        members = [place for place, other in enumerate(strata) if other == stratum]
+        numbers = draws[:, members].sum(axis=1)
+        assert (numbers == len(members)).all() == (stratum in (("a",), ("b",)))
+    assert draws.mean(axis=0) == pytest.approx(np.ones(51), abs=0.1)
+    assert draws[:, 25].var() == pytest.approx(1 - 1 / 6, abs=0.1)
+    assert np.array_equal(draws, draw_clusters(strata, resamples=4000, seed=0))
+    assert not np.array_equal(draws, draw_clusters(strata, resamples=4000, seed=1))
+
+
 @pytest.mark.parametrize(
-    ("arguments", "message"),
-    [({"n": 0}, "at least one sample"), ({"n": 3, "clusters": ["a"]}, "1 clusters for 3 samples")],
+    ("draw", "message"),
+    [
+        (lambda: bootstrap_weights(0), "at least one sample"),
+        (lambda: bootstrap_weights(3, clusters=["a"]), "1 clusters for 3 samples"),
+        (lambda: draw_clusters([], resamples=5, seed=0), "at least one cluster and one resample"),
+        (lambda: draw_clusters([("a",)], resamples=0, seed=0), "at least one cluster and one resample"),
+    ],
 )
-def test_impossible_resamples_are_refused(arguments, message):
+def test_impossible_resamples_are_refused(draw, message):
     with pytest.raises(ValueError, match=message):
-        bootstrap_weights(**arguments)
+        draw()
 
 
 def test_an_interval_that_touches_zero_does_not_exclude_it():

@@ -1,25 +1,25 @@
-"""Finds benchmarks by name and loads them: from a path, from the Hub, or made on the spot."""
+"""Finds benchmarks by name and loads them: from a path, from the Hub, or generated."""
 
 from __future__ import annotations
 
 import importlib
 import os
 import re
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 from reward.errors import DataError
 from reward.metaeval.benchmarks.files import MissingFileError
-from reward.metaeval.benchmarks.forms import Benchmark, BenchmarkSpec, CaptionPair, Quadruple, RatedCaption
+from reward.metaeval.benchmarks.items import Benchmark, BenchmarkSpec, CaptionPair, Item, Quadruple, RatedCaption
+from reward.metaeval.benchmarks.jsonl import in_common_form, read_common
 
 __all__ = ["benchmark_spec", "benchmark_table", "list_benchmarks", "load_benchmark"]
 
-# Modules of this package with a tuple SPECS.
+# Modules of this package with a tuple SPECS. Tables and lists show the benchmarks in this order.
 _MODULES = (
-    *("scenes", "longcap_arena", "flickr8k", "composite", "polaris", "vicr", "mmhe", "genai_bench"),
-    *("scenes_pairs", "pascal50s", "foil", "sugarcrepe", "valse", "winoground", "longcapvlcp", "caparena"),
-    "yours",
+    *("scenes", "rated_tables", "flickr8k", "composite", "mmhe", "genai_bench", "pascal50s", "contrast"),
+    *("winoground", "longcapvlcp", "caparena", "jsonl"),
 )
 
 
@@ -42,10 +42,10 @@ def benchmark_spec(name: str) -> BenchmarkSpec:
     """Facts of a benchmark.
 
     Args:
-        name: as `list_benchmarks` gives it; capitals, dashes and underscores do not matter.
+        name: as `list_benchmarks` gives it; case, dashes and underscores do not matter.
 
     Raises:
-        DataError: no such benchmark; the message lists those there are.
+        DataError: no such benchmark; the message lists the known ones.
 
     Example:
         >>> benchmark_spec("Pascal50S").name
@@ -73,14 +73,15 @@ def load_benchmark(
 
     Args:
         name: such as `"flickr8k-expert"`; see `list_benchmarks`.
-        data: the file or folder that holds it; None takes it from the Hub where it is known to be there.
-        part: which part of it; None takes the first of `BenchmarkSpec.parts`.
+        data: the file or folder that holds it, in its published form or in the common JSONL form of its items (see
+            `reward.metaeval.benchmarks.jsonl.read_common`). None downloads it from the Hub, if it has a data set there.
+        part: name of the part to load; None takes the first of `BenchmarkSpec.parts`.
         images: folder in which relative image paths start; None is the folder of the data.
-        limit: only the first so many items, at least 1.
+        limit: loads only this many items, at least 1.
 
     Raises:
-        DataError: no such benchmark or part, or its files are not there or not as they should be; the message says
-            which files are needed, where they come from and under which licence.
+        DataError: no such benchmark or part, or its files are missing or malformed; the message says which files are
+            needed, where they come from and under which licence.
     """
     spec = benchmark_spec(name)
     if limit is not None and limit < 1:
@@ -96,10 +97,8 @@ def load_benchmark(
         raise DataError(f"{path} does not exist. {_needs(spec)}")
     if images is not None and not Path(images).is_dir():
         raise DataError(f"there is no folder {images} of images")
-    module, _, function = spec.loader.partition(":")
-    load: Any = getattr(importlib.import_module(module), function)
     try:
-        items = tuple(islice(load(path, part, None if images is None else Path(images)), limit))
+        items = tuple(islice(_read(spec, path, part, None if images is None else Path(images)), limit))
     except MissingFileError as error:
         raise DataError(f"{error}. {_needs(spec)}") from error
     if not items:
@@ -107,8 +106,18 @@ def load_benchmark(
     return Benchmark(spec, items, part)
 
 
+def _read(spec: BenchmarkSpec, path: Path | None, part: str, images: Path | None) -> Iterator[Item]:
+    if path is not None and spec.checked != "own" and in_common_form(path):
+        items = read_common(path, spec.form, images)
+    elif spec.load is not None:
+        items = spec.load(path, part, images)
+    else:
+        raise MissingFileError(f"{path} is not a .jsonl file in the common form")
+    return items if spec.refine is None else spec.refine(items, path, part)
+
+
 def benchmark_table() -> str:
-    """The benchmarks as a Markdown table: form, statistic, parts, source, licence, and what the loader was checked on.
+    """A Markdown table of the benchmarks: form, statistic, parts, source, licence, and what the loader was checked on.
 
     Example:
         >>> print(benchmark_table().splitlines()[0])
@@ -134,7 +143,7 @@ def _needs(spec: BenchmarkSpec) -> str:
 
 
 def _from_hub(spec: BenchmarkSpec, part: str) -> Path:
-    """Folder of the files of a part, downloaded or from the cache."""
+    """Folder with the files of a part, downloaded or cached."""
     if spec.hub is None:
         raise DataError(f"{spec.name} needs a path to its files. {_needs(spec)}")
     from huggingface_hub import snapshot_download

@@ -1,10 +1,11 @@
-"""The three forms that every benchmark of human judgments is read into: rated captions, pairs, and quadruples."""
+"""What benchmarks of human judgments consist of: rated captions, pairs of captions, and quadruples."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from pathlib import Path
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from reward.samples import CaptionSample, ImageLike, is_blank
 
 __all__ = ["OVERALL", "Benchmark", "BenchmarkSpec", "CaptionPair", "Item", "Quadruple", "RatedCaption"]
 
-OVERALL = "overall"  # the aspect of benchmarks that rate a caption as a whole
+OVERALL = "overall"  # the aspect of captions rated as a whole, and the column of all pairs together
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,13 +23,13 @@ class RatedCaption:
 
     Args:
         candidate: the caption.
-        ratings: {aspect: one number a rater}; on any scale, larger is better. Benchmarks of one rating use `"overall"`.
-            An aspect that nobody rated is left out.
+        ratings: {aspect: one number a rater}, on any scale on which larger is better. Benchmarks of a single rating use
+            `"overall"`. An aspect that nobody rated is left out.
         image: as for `CaptionSample`, or None.
         references: zero or more captions by people.
-        image_id: which image it is; intervals draw whole images.
-        category: task, level or system, where the benchmark has such parts; else empty.
-        columns: {name: score} that came with the data, NaN where one has none.
+        image_id: name of the image; the bootstrap draws whole images.
+        category: task, level or system, if the benchmark has any; else empty.
+        columns: {name: score} of scores that came with the data; NaN is no score.
     """
 
     candidate: str
@@ -42,13 +43,13 @@ class RatedCaption:
 
 @dataclass(frozen=True, eq=False)
 class CaptionPair:
-    """Two captions of one image, one of which is right, or is preferred by people.
+    """Two captions of one image, one of which is correct or preferred by people.
 
     Args:
-        captions: the two.
+        captions: the two captions.
         label: place of the better one, 0 or 1; None for a tie.
         image, references, image_id, category: as for `RatedCaption`.
-        systems: who wrote them, in an arena; else None.
+        systems: names of the models that wrote the captions, in an arena; else None.
         columns: {name: scores of the two captions} that came with the data.
     """
 
@@ -67,12 +68,12 @@ class Quadruple:
     """Two images and two captions, caption k of image k (Winoground).
 
     Args:
-        images: the two.
-        captions: the two.
-        image_id: of the quadruple.
+        images: the two images.
+        captions: the two captions.
+        image_id: name of the quadruple.
         category: its tag, or empty.
-        columns: {name: four scores} that came with the data, in the order of `samples`: caption 0 with image 0,
-            caption 1 with image 0, caption 0 with image 1, caption 1 with image 1.
+        columns: {name: four scores} that came with the data: caption 0 with image 0, caption 1 with image 0, caption 0
+            with image 1, caption 1 with image 1.
     """
 
     images: tuple[ImageLike | None, ImageLike | None]
@@ -83,6 +84,8 @@ class Quadruple:
 
 
 Item: TypeAlias = "RatedCaption | CaptionPair | Quadruple"
+Load: TypeAlias = "Callable[[Any, str, Path | None], Iterator[Item]]"
+Refine: TypeAlias = "Callable[[Iterator[Item], Path | None, str], Iterator[Item]]"
 
 
 @dataclass(frozen=True)
@@ -93,30 +96,32 @@ class BenchmarkSpec:
         name: registry name, lower case with dashes.
         title: as its paper writes it.
         form: class of its items.
-        loader: `"package.module:function"`, called with (path, part, images) of `load_benchmark`; gives an iterable
-            of the items.
         statistic: what papers on it report first: `"tau-b"`, `"tau-c"`, `"accuracy"`, `"group"` or `"agreement"`.
-        judgments: of several ratings of a caption, whether each counts by itself (`"single"`, the score is repeated) or
-            their `"mean"`.
-        ties: what equal scores count in pairwise accuracy: `"half"` or `"wrong"`.
-        headline: of pairs of several categories, what its papers give as the one figure: `"mean"` over the categories,
-            or `"overall"`, all pairs together.
-        files: what to put where, for people.
+        load: reads the published files, called with (path, part, images) of `load_benchmark`. None if the benchmark is
+            read from the common JSONL form only, which `load_benchmark` reads for every benchmark.
+        refine: called with (items, path, part) on what was read in either form; checks or changes the items.
+        judgments: `"single"` if each of several ratings of a caption counts by itself, with the score repeated, or
+            `"mean"` if their mean counts.
+        ties: whether equal scores count `"half"` or as `"wrong"` in the pairwise accuracy.
+        headline: for pairs of several categories, the figure that papers give: `"mean"` over the categories, or
+            `"overall"`, all pairs together.
+        files: which files it needs, for people.
         origin: where its files come from.
-        licence: under which terms, or that none is stated.
-        hub: id of its data set on the Hub, read when no path is given; None where there is none that we know.
-        hub_files: which of its files are downloaded; `{split}` stands for the name of the part there.
-        parts: its parts, the default one first; empty where it has one.
-        splits: {part: its name in the files}, of parts that have another name there.
-        checked: `"published"` if the loader ran on files its authors published, `"schema"` if only on small files that
-            we wrote in the documented form, `"own"` for data of this project.
+        licence: their terms, or that none are stated.
+        hub: id of its data set on the Hub, read when no path is given; None if we know of none.
+        hub_files: patterns of the files to download; `{split}` stands for the name of the part there.
+        parts: names of its parts, the default one first; empty if it has only one.
+        splits: {part: its name in the files}, for parts that have another name there.
+        checked: `"published"` if the loader ran on files that the authors published, `"schema"` if only on small files
+            that we wrote in the documented form, `"own"` for data of this project.
     """
 
     name: str
     title: str
     form: type[RatedCaption] | type[CaptionPair] | type[Quadruple]
-    loader: str
     statistic: str
+    load: Load | None = None
+    refine: Refine | None = None
     judgments: str = "single"
     ties: str = "half"
     headline: str = "mean"
@@ -154,12 +159,12 @@ class Benchmark:
 
     @property
     def captions_per_item(self) -> int:
-        """K: how many scores belong to an item: 1, 2 or 4."""
+        """Number K of scores of an item: 1, 2 or 4."""
         return {RatedCaption: 1, CaptionPair: 2, Quadruple: 4}[self.spec.form]
 
     @property
     def column_names(self) -> tuple[str, ...]:
-        """Names of scores that came with the data: columns of every item, with a number in one at least."""
+        """Names of scores that came with the data: those that every item has, and that are not NaN throughout."""
         columns = [item.columns for item in self.items]
         return tuple(
             name
@@ -168,12 +173,12 @@ class Benchmark:
         )
 
     def samples(self, *, references: bool = True) -> list[CaptionSample | None]:
-        """What is to be scored, K samples an item, item by item; None for a caption that no metric can score.
+        """The samples to score, K for each item, in order; None for a caption that no metric can score.
 
         Args:
-            references: False leaves them out, for metrics that can do without.
+            references: False leaves out the references.
         """
-        found: list[CaptionSample | None] = []
+        samples: list[CaptionSample | None] = []
         for item in self.items:
             if isinstance(item, Quadruple):
                 pairs = [(caption, image) for image in item.images for caption in item.captions]
@@ -184,7 +189,7 @@ class Benchmark:
             given = tuple(text for text in given if not is_blank(text))
             for caption, image in pairs:
                 try:
-                    found.append(CaptionSample(caption, image=image, references=given))
-                except InvalidSampleError:  # an empty caption, say: published data have some
-                    found.append(None)
-        return found
+                    samples.append(CaptionSample(caption, image=image, references=given))
+                except InvalidSampleError:  # such as an empty caption: published data have some
+                    samples.append(None)
+        return samples

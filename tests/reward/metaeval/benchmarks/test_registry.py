@@ -1,4 +1,4 @@
-"""The catalogue: every benchmark says what it needs, and says it when it is not there."""
+"""Every benchmark says what files it needs, and reads the common JSONL form of its items."""
 
 from __future__ import annotations
 
@@ -26,11 +26,25 @@ EXTERNAL = [name for name in list_benchmarks() if benchmark_spec(name).checked !
 RATED = [name for name in EXTERNAL if benchmark_spec(name).form is RatedCaption]
 
 
-def test_all_rated_benchmarks_are_there() -> None:
-    assert {
-        *("longcap-arena", "flickr8k-expert", "flickr8k-cf", "composite", "polaris", "nebula", "vicr"),
-        *("mmhe", "mmhe-pairs", "genai-bench", "scenes"),
-    } <= set(list_benchmarks())
+PAIRS = ["caparena", "foil", "longcapvlcp", "nocaps-foil", "pascal-50s", "sugarcrepe", "valse"]
+# A file that each of these needs.
+NEEDED = {
+    "caparena": "caparena_annots_eval.json",
+    "foil": "foilv1.0_test_2017.json",
+    "longcapvlcp": "pairs.jsonl",
+    "nocaps-foil": "nocaps-val-foil.json",
+    "pascal-50s": "pascal_50s.json",
+    "sugarcrepe": "replace_obj.json",
+    "valse": "existence.json",
+    "winoground": "examples.jsonl",
+}
+
+
+def test_all_benchmarks_are_there() -> None:
+    assert set(list_benchmarks()) == {
+        *("longcap-arena", "flickr8k-expert", "flickr8k-cf", "composite", "polaris", "nebula", "vicr", "scenes"),
+        *("mmhe", "mmhe-pairs", "genai-bench", "scenes-pairs", "ratings", "pairs", "quadruples", *NEEDED),
+    }
 
 
 @pytest.mark.parametrize("name", EXTERNAL)
@@ -45,7 +59,9 @@ def test_every_benchmark_says_what_it_needs(name: str, tmp_path: Path, monkeypat
     (tmp_path / "empty").mkdir()
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "notes.md").write_text("Nothing here.")
-    for data in (tmp_path / "absent", tmp_path / "empty", tmp_path / "other", None):
+    (tmp_path / "empty.jsonl").touch()
+    assert NEEDED.get(name, "") in spec.files
+    for data in (tmp_path / "absent", tmp_path / "empty", tmp_path / "other", tmp_path / "empty.jsonl", None):
         for part in (None, *spec.parts):
             with pytest.raises(DataError, match=needs):
                 load_benchmark(name, data, part=part)
@@ -72,6 +88,55 @@ def test_every_rated_benchmark_reads_the_common_form(name: str, tmp_path: Path) 
     assert len(load_benchmark(name, path, limit=1).items) == 1  # what comes after is not read
 
 
+def pair_row(**changed):
+    row = {"category": "HC", "image": "a.jpg", "captions": ["A dog.", "A cat."], "label": 1}
+    return {**row, "references": ["One dog.", " "], "systems": None, "mine": [0.5, 0.25], **changed}
+
+
+def write_lines(path, *rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_pairs_are_read_from_the_common_form(name, tmp_path):
+    path = write_lines(tmp_path / "pairs.jsonl", pair_row(), pair_row(label=0, mine=[1, 2]))
+    first, second = load_benchmark(name, path).items
+    assert isinstance(first, CaptionPair)
+    assert (first.captions, first.label, first.category) == (("A dog.", "A cat."), 1, "HC")
+    assert (first.image, first.references) == (tmp_path / "a.jpg", ("One dog.",))
+    assert (second.label, second.columns) == (0, {"mine": (1.0, 2.0)})
+    (tmp_path / "pictures").mkdir()
+    assert load_benchmark(name, path, images=tmp_path / "pictures", limit=1).items[0].image == (
+        tmp_path / "pictures" / "a.jpg"
+    )
+
+
+def test_quadruples_are_read_from_the_common_form(tmp_path):
+    row = {"images": ["a.jpg", "b.jpg"], "captions": ["x y", "y x"], "category": "Object", "mine": [1, 2, 3, 4]}
+    (item,) = load_benchmark("winoground", write_lines(tmp_path / "q.jsonl", row)).items
+    assert isinstance(item, Quadruple)
+    assert (item.images, item.captions) == ((tmp_path / "a.jpg", tmp_path / "b.jpg"), ("x y", "y x"))
+    assert (item.category, item.columns) == ("Object", {"mine": (1.0, 2.0, 3.0, 4.0)})
+
+
+@pytest.mark.parametrize("name", [name for name in PAIRS if name != "longcapvlcp"])
+@pytest.mark.parametrize("text", ["", "{", '{"a": 1, "a": 2}', "[1]", "3", '{"images": 1, "HC": [[]], "0": []}'])
+def test_json_of_another_kind_is_refused_by_name(name, text, tmp_path):
+    path = tmp_path / NEEDED[name]
+    path.write_text(text, encoding="utf-8")
+    (tmp_path / "captions_val2014.json").write_text('{"annotations": []}', encoding="utf-8")
+    with pytest.raises(DataError, match=path.name):
+        load_benchmark(name, path)
+
+
+@pytest.mark.parametrize("name", NEEDED)
+def test_what_was_checked_is_said(name):
+    spec = benchmark_spec(name)
+    assert spec.checked == "schema"  # no published files are here
+    assert spec.ties == ("half" if name == "caparena" else "wrong")
+
+
 def test_judgments_of_ones_own(tmp_path: Path) -> None:
     pair = {"image": "a.jpg", "captions": ["A dog.", "A cat."], "label": 0, "mine": [0.9, 0.1]}
     (tmp_path / "pairs.jsonl").write_text(f"{json.dumps(pair)}\n{json.dumps({**pair, 'mine': [0.2, 0.2]})}\n")
@@ -82,7 +147,9 @@ def test_judgments_of_ones_own(tmp_path: Path) -> None:
     (tmp_path / "four.jsonl").write_text(json.dumps(four))
     [item] = load_benchmark("quadruples", tmp_path / "four.jsonl").items
     assert item.columns == {"mine": (0.9, 0.1, 0.2, 0.8)}
-    with pytest.raises(DataError, match=r"no \.jsonl file\. Your ratings needs a \.jsonl file with image, candidate"):
+    with pytest.raises(
+        DataError, match=r"not a \.jsonl file in the common form\. Your ratings needs a \.jsonl file with image"
+    ):
         load_benchmark("ratings", tmp_path)
 
 

@@ -1,0 +1,52 @@
+"""Where two captions first differ for a CLIP: lengths and places in tokens of open_clip's tokenizer."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from reward.backbones.clip_text import ClipTokenizer
+
+__all__ = ["CLIP_TOKENS", "clip_length", "first_different_token"]
+
+CLIP_TOKENS = 77  # positions of OpenAI's CLIP; with the start token as number 0, it never sees token 77 or later ones
+
+
+def first_different_token(correct: str, incorrect: str) -> int | None:
+    """Number of the first token of open_clip's tokenizer in which two captions differ; the start token is number 0.
+
+    None if they have the same tokens: the tokenizer ignores case and repeated blanks.
+
+    Example:
+        >>> first_different_token("A red star.", "a blue star."), first_different_token("A star.", "a  star.")
+        (2, None)
+    """
+    first, second = _clip_ids(correct), _clip_ids(incorrect)
+    if first == second:
+        return None
+    same = next((place for place, pair in enumerate(zip(first, second, strict=False)) if pair[0] != pair[1]), None)
+    return 1 + (min(len(first), len(second)) if same is None else same)
+
+
+def clip_length(caption: str) -> int:
+    """Number of tokens of a caption by open_clip's tokenizer, start token included and end token not.
+
+    Example:
+        >>> clip_length("A red star.")
+        5
+    """
+    return 1 + len(_clip_ids(caption))
+
+
+def _clip_ids(caption: str) -> list[int]:
+    return _clip_tokenizer().encode(caption)
+
+
+@functools.cache
+def _clip_tokenizer() -> ClipTokenizer:
+    from open_clip.tokenizer import SimpleTokenizer
+
+    from reward.backbones.clip_text import make_bpe_tokenizer
+
+    return make_bpe_tokenizer(SimpleTokenizer())
