@@ -71,6 +71,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--max-new-tokens", type=int, default=MAX_NEW_TOKENS, help="default: %(default)s")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0], help="of the trainings; default: 0")
+    parser.add_argument("--without-control", action="store_true", help="leave out GRPO with shuffled rewards")
     parser.add_argument("--output", type=Path, required=True, help="folder for all pieces, grpo.md and grpo.json")
     options = parser.parse_args(argv)
     options.output.mkdir(parents=True, exist_ok=True)
@@ -81,7 +82,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     written = _captions("base", options.output, 0, rows, options)
     trained = f"GRPO with {METRICS[options.reward]}"
     resumed: dict[str, int] = {}
-    for run in (trained, SHUFFLED):
+    controls = ["base"] if options.without_control else ["base", SHUFFLED]
+    for run in (trained, *controls[1:]):
         of_seeds = []
         for seed in seeds:
             folder = options.output / f"seed_{seed}"
@@ -94,7 +96,7 @@ def main(argv: Sequence[str] | None = None) -> None:
                 written |= {f"{name}, seed {seed}": captions for name, captions in of_seed.items()}
 
     quality = {name: mean_quality(captions, list(rows["scene"])) for name, captions in written.items()}
-    pairs = [(f"{trained}, {way}", f"{other}, {way}") for way in DECODING for other in ("base", SHUFFLED)]
+    pairs = [(f"{trained}, {way}", f"{other}, {way}") for way in DECODING for other in controls]
     pairs += [(f"{trained}, {way}", "base, sampled at 0.5") for way in ("greedy", "sampled")]
     means, differences = compare_systems(quality, pairs, bootstrap_weights(len(rows)))
     stops = [f"{run} went on at step {step}" for run, step in resumed.items() if step]
@@ -121,7 +123,8 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def _check_options(options: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
     """Refuses to go on in a folder whose pieces were made with other options."""
-    asked = {name: str(value) for name, value in vars(options).items() if name not in ("output", "seeds")}
+    free = ("output", "seeds", "without_control")  # they add pieces, and change none
+    asked = {name: str(value) for name, value in vars(options).items() if name not in free}
     file = options.output / "options.json"
     if file.is_file():
         earlier = json.loads(file.read_text(encoding="utf-8"))
