@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from reward.errors import DataError
 from reward.metaeval.benchmarks.jsonl import is_jsonl, read_lines
+from reward.scoring.sources import check_names
 
 __all__ = ["ReadRows", "Row", "find_splits", "image_folder", "read_file"]
 
@@ -113,9 +114,11 @@ def _read_files(paths: Sequence[Path], columns: Sequence[str] | None = None) -> 
 
 
 def _read_csv(path: Path) -> Iterator[Row]:
+    line = 0
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             reader = csv.DictReader(file, strict=True)
+            check_names(reader.fieldnames or (), path)
             for number, values in enumerate(reader, start=1):
                 where = f"{path}, row {number}"
                 if None in values or None in values.values():
@@ -123,8 +126,11 @@ def _read_csv(path: Path) -> Iterator[Row]:
                         f"{where} has another number of fields than the {len(reader.fieldnames or ())} names above"
                     )
                 yield Row(dict(values), where, path.parent)
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+                line = reader.line_num
+    except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"cannot read {path}: {error}") from error
+    except csv.Error as error:
+        raise DataError(f"cannot read {path} from line {line + 1} on: {error}; a quote may be left open") from error
 
 
 def _read_parquet(path: Path, columns: Sequence[str] | None) -> Iterator[Row]:
@@ -133,6 +139,7 @@ def _read_parquet(path: Path, columns: Sequence[str] | None) -> Iterator[Row]:
 
     try:
         with pq.ParquetFile(path) as file:
+            check_names(file.schema_arrow.names, path)
             names = [name for name in file.schema_arrow.names if columns is None or name in columns]
             number = 0
             for batch in file.iter_batches(batch_size=_BATCH, columns=names):
