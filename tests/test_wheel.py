@@ -48,9 +48,7 @@ def test_nothing_else_is_in_the_wheel(unpacked: Path) -> None:
     ("arguments", "expected"),
     [(["--version"], reward.__version__), (["--help"], "demo"), (["demo", "--help"], "--quick")],
 )
-def test_the_command_runs_from_the_wheel(
-    unpacked: Path, tmp_path: Path, arguments: list[str], expected: str
-) -> None:
+def test_the_command_runs_from_the_wheel(unpacked: Path, tmp_path: Path, arguments: list[str], expected: str) -> None:
     # The script that pip makes of the wheel's entry point does the same.
     code = (
         "import sys; from importlib.metadata import entry_points\n"

@@ -10,7 +10,9 @@ from typing import Any
 
 from reward.errors import DataError
 from reward.metaeval.benchmarks.jsonl import JSONL_ENDINGS, is_jsonl, read_lines
-from reward.scoring.readers import BadRow, DatasetSource, Source, open_source
+from reward.scoring.arrow_sources import DatasetSource
+from reward.scoring.readers import open_source
+from reward.scoring.sources import BadRow, Source
 
 __all__ = ["Row", "Split", "find_splits", "image_folder", "read_file"]
 
