@@ -214,7 +214,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         load_benchmark("polaris", tmp_path / "test.txt")
     path = tmp_path / "test.csv"
     path.write_text("imgid,mt,refs,score\n1,A.,[]\n")
-    with pytest.raises(DataError, match="row 1: .*line 2 has 3 fields, but the header has 4"):
+    with pytest.raises(DataError, match=r"row 1: .*line 2 has 3 fields, but the header has 4"):
         load_benchmark("polaris", path)
     path.write_bytes(b"imgid\n\xff\n")
     with pytest.raises(DataError, match=r"test.csv, row 1: .*line 2 is not UTF-8"):
