@@ -9,7 +9,7 @@ from reward.metaeval.benchmarks.items import (
     Quadruple,
     RatedCaption,
 )
-from reward.metaeval.benchmarks.registry import benchmark_spec, benchmark_table, list_benchmarks, load_benchmark
+from reward.metaeval.benchmarks.registry import benchmark_spec, list_benchmarks, load_benchmark
 
 __all__ = [
     "OVERALL",
@@ -20,7 +20,6 @@ __all__ = [
     "Quadruple",
     "RatedCaption",
     "benchmark_spec",
-    "benchmark_table",
     "list_benchmarks",
     "load_benchmark",
 ]

@@ -11,12 +11,12 @@ from pathlib import Path
 
 from reward.errors import DataError
 from reward.metaeval.benchmarks.files import MissingFileError
-from reward.metaeval.benchmarks.items import Benchmark, BenchmarkSpec, CaptionPair, Item, Quadruple, RatedCaption
+from reward.metaeval.benchmarks.items import Benchmark, BenchmarkSpec, Item
 from reward.metaeval.benchmarks.jsonl import in_common_form, read_common
 
-__all__ = ["benchmark_spec", "benchmark_table", "list_benchmarks", "load_benchmark"]
+__all__ = ["benchmark_spec", "list_benchmarks", "load_benchmark"]
 
-# Modules of this package with a tuple SPECS. Tables and lists show the benchmarks in this order.
+# Modules of this package with a tuple SPECS.
 _MODULES = (
     *("scenes", "rated_tables", "flickr8k", "composite", "mmhe", "genai_bench", "pascal50s", "contrast"),
     *("winoground", "longcapvlcp", "caparena", "jsonl"),
@@ -114,25 +114,6 @@ def _read(spec: BenchmarkSpec, path: Path | None, part: str, images: Path | None
     else:
         raise MissingFileError(f"{path} is not a .jsonl file in the common form")
     return items if spec.refine is None else spec.refine(items, path, part)
-
-
-def benchmark_table() -> str:
-    """A Markdown table of the benchmarks: form, statistic, parts, source, licence, and what the loader was checked on.
-
-    Example:
-        >>> print(benchmark_table().splitlines()[0])
-        | name | benchmark | form | statistic | parts | from | licence | loader checked on |
-    """
-    forms = {RatedCaption: "rated captions", CaptionPair: "pairs", Quadruple: "quadruples"}
-    checked = {"published": "published data", "schema": "small files in its schema", "own": "its own data"}
-    rows = [["name", "benchmark", "form", "statistic", "parts", "from", "licence", "loader checked on"], ["---"] * 8]
-    for spec in _specs().values():
-        origin = f"{spec.origin} (`{spec.hub}`)" if spec.hub else spec.origin
-        licence = spec.licence or "not known to us"
-        parts = ", ".join(spec.parts)
-        kind = [f"`{spec.name}`", spec.title, forms[spec.form], spec.statistic]
-        rows.append([*kind, parts, origin, licence, checked[spec.checked]])
-    return "\n".join(f"| {' | '.join(cell.replace('|', '/') for cell in row)} |" for row in rows)
 
 
 def _needs(spec: BenchmarkSpec) -> str:

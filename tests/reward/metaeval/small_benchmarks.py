@@ -37,7 +37,7 @@ def write_rated(
         if change is not None:
             change(row)
         rows.append(row)
-    return _write(folder / "rated.jsonl", rows)
+    return write_lines(folder / "rated.jsonl", *rows)
 
 
 def write_pairs(folder: Path, count: int) -> Path:
@@ -55,7 +55,7 @@ def write_pairs(folder: Path, count: int) -> Path:
             "given": [0.2, 0.4],
         }
         rows.append(row)
-    return _write(folder / "pairs.jsonl", rows)
+    return write_lines(folder / "pairs.jsonl", *rows)
 
 
 def use_metrics(patch: pytest.MonkeyPatch, *specs: MetricSpec) -> None:
@@ -71,6 +71,7 @@ def _draw(folder: Path, images: int) -> None:
         Image.new("RGB", (4, 4), (40 * number, 5, 9)).save(folder / f"{number}.png")
 
 
-def _write(path: Path, rows: list[dict[str, Any]]) -> Path:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+def write_lines(path: Path, *rows: Any) -> Path:
+    """Rows as JSON lines; a text is a line as it is."""
+    path.write_text("".join(f"{row if isinstance(row, str) else json.dumps(row)}\n" for row in rows))
     return path

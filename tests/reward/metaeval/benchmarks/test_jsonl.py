@@ -13,26 +13,24 @@ import pytest
 from reward.errors import DataError
 from reward.metaeval.benchmarks import CaptionPair, Quadruple, RatedCaption
 from reward.metaeval.benchmarks.jsonl import in_common_form, is_jsonl, read_common, read_lines
+from tests.reward.metaeval.small_benchmarks import write_lines
 
 RATED = {"image": "a.jpg", "candidate": "A dog.", "references": ["A cat.", " "], "ratings": [1, 2.5], "metric": 0.25}
 PAIR = {"image": "a.jpg", "captions": ["A dog.", "A cat."], "label": 1, "category": "HC", "metric": [0.5, 1]}
 QUADRUPLE = {"images": ["a.jpg", None], "captions": ["A dog.", "A cat."], "metric": [1, 2, 3, None]}
 
 
-def write(path: Path, *rows: Any) -> Path:
-    path.write_text("".join(f"{row if isinstance(row, str) else json.dumps(row)}\n" for row in rows))
-    return path
-
-
 def test_rated_captions(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.jsonl", RATED, "", {**RATED, "ratings": {"fluency": 3}, "category": 2, "image": None})
+    path = write_lines(
+        tmp_path / "a.jsonl", RATED, "", {**RATED, "ratings": {"fluency": 3}, "category": 2, "image": None}
+    )
     one, two = read_common(path, RatedCaption)
     assert (one.candidate, one.references, one.ratings) == ("A dog.", ("A cat.",), {"overall": (1.0, 2.5)})
     assert (one.image, one.image_id, one.columns) == (tmp_path / "a.jpg", "a.jpg", {"metric": 0.25})
     assert (two.ratings, two.category, two.image) == ({"fluency": (3.0,)}, "2", None)
     assert two.image_id.endswith("line 3")
     assert next(read_common(path, RatedCaption, tmp_path / "images")).image == tmp_path / "images" / "a.jpg"
-    absolute = write(tmp_path / "b.jsonl", {**RATED, "image": "/elsewhere/a.jpg"})
+    absolute = write_lines(tmp_path / "b.jsonl", {**RATED, "image": "/elsewhere/a.jpg"})
     assert next(read_common(absolute, RatedCaption, tmp_path)).image == Path("/elsewhere/a.jpg")
 
 
@@ -43,7 +41,7 @@ def test_ratings_and_scores_that_were_not_given(tmp_path: Path) -> None:
         {**RATED, "ratings": [None, None]},  # nobody rated it
         {**RATED, "ratings": {}},
     ]
-    one, two = read_common(write(tmp_path / "a.jsonl", *rows), RatedCaption)
+    one, two = read_common(write_lines(tmp_path / "a.jsonl", *rows), RatedCaption)
     assert one.ratings == {"overall": (2.0,)}
     assert two.ratings == {"clarity": (1.0,)}
     assert math.isnan(one.columns["metric"])
@@ -51,12 +49,12 @@ def test_ratings_and_scores_that_were_not_given(tmp_path: Path) -> None:
 
 
 def test_pairs_and_quadruples(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.jsonl", PAIR, {**PAIR, "label": None, "systems": ["x", "y"], "metric": [None, 1]})
+    path = write_lines(tmp_path / "a.jsonl", PAIR, {**PAIR, "label": None, "systems": ["x", "y"], "metric": [None, 1]})
     one, two = read_common(path, CaptionPair)
     assert (one.captions, one.label, one.columns) == (("A dog.", "A cat."), 1, {"metric": (0.5, 1.0)})
     assert (two.label, two.systems) == (None, ("x", "y"))
     assert math.isnan(two.columns["metric"][0])
-    (four,) = read_common(write(tmp_path / "b.jsonl", QUADRUPLE), Quadruple)
+    (four,) = read_common(write_lines(tmp_path / "b.jsonl", QUADRUPLE), Quadruple)
     assert four.images == (tmp_path / "a.jpg", None)
     assert four.columns["metric"][:3] == (1.0, 2.0, 3.0)
 
@@ -87,7 +85,7 @@ def test_packed_files_and_marks_in_front(tmp_path: Path) -> None:
 
 def test_a_category_may_be_a_number_or_absent(tmp_path: Path) -> None:
     rows = [{**RATED, "category": value} for value in (0, 1, " IC ", None)]
-    assert [item.category for item in read_common(write(tmp_path / "a.jsonl", *rows), RatedCaption)] == [
+    assert [item.category for item in read_common(write_lines(tmp_path / "a.jsonl", *rows), RatedCaption)] == [
         "0",
         "1",
         "IC",
@@ -97,10 +95,10 @@ def test_a_category_may_be_a_number_or_absent(tmp_path: Path) -> None:
 
 def test_a_file_in_a_published_form_is_not_in_the_common_one(tmp_path: Path) -> None:
     for row in (RATED, PAIR, QUADRUPLE, {"anything": 1}):
-        assert in_common_form(write(tmp_path / "a.jsonl", row))
-    assert in_common_form(write(tmp_path / "empty.jsonl"))
+        assert in_common_form(write_lines(tmp_path / "a.jsonl", row))
+    assert in_common_form(write_lines(tmp_path / "empty.jsonl"))
     for name in ("cand", "mt", "caption", "correct", "candidates", "caption_0"):
-        assert not in_common_form(write(tmp_path / "a.jsonl", {"image": "a.jpg", name: "A dog."}))
+        assert not in_common_form(write_lines(tmp_path / "a.jsonl", {"image": "a.jpg", name: "A dog."}))
     assert not in_common_form(tmp_path)
 
 
@@ -134,7 +132,7 @@ def test_a_file_in_a_published_form_is_not_in_the_common_one(tmp_path: Path) -> 
     ],
 )
 def test_bad_rated_lines(tmp_path: Path, row: Any, message: str) -> None:
-    path = write(tmp_path / "a.jsonl", RATED, row)
+    path = write_lines(tmp_path / "a.jsonl", RATED, row)
     with pytest.raises(DataError, match=message) as caught:
         list(read_common(path, RatedCaption))
     assert str(path) in str(caught.value)
@@ -153,10 +151,10 @@ def test_bad_rated_lines(tmp_path: Path, row: Any, message: str) -> None:
 )
 def test_bad_pairs(tmp_path: Path, change: dict[str, Any], message: str) -> None:
     with pytest.raises(DataError, match=message):
-        list(read_common(write(tmp_path / "a.jsonl", {**PAIR, **change}), CaptionPair))
+        list(read_common(write_lines(tmp_path / "a.jsonl", {**PAIR, **change}), CaptionPair))
 
 
 def test_bad_quadruples(tmp_path: Path) -> None:
     for images in (["a.jpg"], "ab", None):
         with pytest.raises(DataError, match="images must be a list of two"):
-            list(read_common(write(tmp_path / "a.jsonl", {**QUADRUPLE, "images": images}), Quadruple))
+            list(read_common(write_lines(tmp_path / "a.jsonl", {**QUADRUPLE, "images": images}), Quadruple))

@@ -16,6 +16,7 @@ from reward.metaeval import build_pairs, evaluate, first_different_token, load_b
 from reward.metaeval.benchmarks.longcapvlcp import LONGCAPVLCP_CATEGORIES
 from reward.scenes import CATEGORIES, make_pair_dataset
 from reward.scenes.benchmark import LONGCAPVLCP_NAMES
+from tests.reward.metaeval.small_benchmarks import write_lines
 
 RED, BLUE = Image.new("RGB", (6, 5), "red"), Image.new("RGB", (6, 5), "blue")
 LONG = "There is a dog on the sand beside one boat. " * 10 + "Two men carry a net, and a sign says OPEN."
@@ -213,11 +214,6 @@ def test_a_missing_file_or_column_or_broken_line_is_named(tmp_path):
 def test_our_categories_of_scenes_have_names_in_longcapvlcp():
     assert set(LONGCAPVLCP_NAMES) == set(CATEGORIES)
     assert set(LONGCAPVLCP_NAMES.values()) == set(LONGCAPVLCP_CATEGORIES)
-
-
-def write_lines(path, *rows):
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return path
 
 
 def test_pairs_as_a_benchmark(tmp_path):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -11,18 +10,14 @@ import pytest
 from reward.errors import DataError
 from reward.metaeval.benchmarks import CaptionPair, RatedCaption, load_benchmark
 from reward.metaeval.benchmarks.mmhe import CRITERIA
+from tests.reward.metaeval.small_benchmarks import write_lines
 
 TRIPLET = {"image": "a.jpg", "candidates": ["One.", "Two.", "Three."], "best": 1, "category": "VQA"}
 
 
-def write(path: Path, *rows: Any) -> Path:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
-
-
 def test_criteria(tmp_path: Path) -> None:
     row = {"image": "a.jpg", "candidate": "One.", "ratings": {name: [1, 2, 5] for name in CRITERIA}, "category": "IC"}
-    path = write(tmp_path / "a.jsonl", row)
+    path = write_lines(tmp_path / "a.jsonl", row)
     benchmark = load_benchmark("mmhe", path)
     assert benchmark.aspects == CRITERIA
     (item,) = benchmark.items
@@ -34,11 +29,11 @@ def test_criteria(tmp_path: Path) -> None:
         ({"Clarity": [1]}, "Clarity"),
     ):
         with pytest.raises(DataError, match=f"text 2: the criteria are correctness, .*, got '{name}'"):
-            load_benchmark("mmhe", write(path, row, {**row, "ratings": ratings}))
+            load_benchmark("mmhe", write_lines(path, row, {**row, "ratings": ratings}))
 
 
 def test_best_of_three_becomes_pairs(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.jsonl", TRIPLET, {**TRIPLET, "best": [0, 2, 2], "category": None})
+    path = write_lines(tmp_path / "a.jsonl", TRIPLET, {**TRIPLET, "best": [0, 2, 2], "category": None})
     found = [item for item in load_benchmark("mmhe-pairs", path).items if isinstance(item, CaptionPair)]
     better = [(item.captions[item.label or 0], item.captions[1 - (item.label or 0)]) for item in found]
     assert better == [
@@ -54,7 +49,7 @@ def test_best_of_three_becomes_pairs(tmp_path: Path) -> None:
 
 def test_pairs_that_are_made_already(tmp_path: Path) -> None:
     row = {"image": "a.jpg", "captions": ["One.", "Two."], "label": 1, "metric": [0.5, 1]}
-    benchmark = load_benchmark("mmhe-pairs", write(tmp_path / "a.jsonl", row))
+    benchmark = load_benchmark("mmhe-pairs", write_lines(tmp_path / "a.jsonl", row))
     assert benchmark.column_names == ("metric",)
 
 
@@ -74,5 +69,5 @@ def test_pairs_that_are_made_already(tmp_path: Path) -> None:
 )
 def test_bad_triplets(tmp_path: Path, change: dict[str, Any], message: str) -> None:
     with pytest.raises(DataError, match=message) as caught:
-        load_benchmark("mmhe-pairs", write(tmp_path / "a.jsonl", TRIPLET, {**TRIPLET, **change}))
+        load_benchmark("mmhe-pairs", write_lines(tmp_path / "a.jsonl", TRIPLET, {**TRIPLET, **change}))
     assert "line 2" in str(caught.value)

@@ -17,10 +17,10 @@ from reward.metaeval.benchmarks import (
     Quadruple,
     RatedCaption,
     benchmark_spec,
-    benchmark_table,
     list_benchmarks,
     load_benchmark,
 )
+from tests.reward.metaeval.small_benchmarks import write_lines
 
 EXTERNAL = [name for name in list_benchmarks() if benchmark_spec(name).checked != "own"]
 RATED = [name for name in EXTERNAL if benchmark_spec(name).form is RatedCaption]
@@ -93,11 +93,6 @@ def pair_row(**changed):
     return {**row, "references": ["One dog.", " "], "systems": None, "mine": [0.5, 0.25], **changed}
 
 
-def write_lines(path, *rows):
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return path
-
-
 @pytest.mark.parametrize("name", PAIRS)
 def test_pairs_are_read_from_the_common_form(name, tmp_path):
     path = write_lines(tmp_path / "pairs.jsonl", pair_row(), pair_row(label=0, mine=[1, 2]))
@@ -164,18 +159,6 @@ def test_unknown_names_parts_and_folders(tmp_path: Path) -> None:
         load_benchmark("composite", tmp_path, images=tmp_path / "absent")
     with pytest.raises(DataError, match="limit must be at least 1, got 0"):
         load_benchmark("scenes", limit=0)
-
-
-def test_table_has_a_row_for_each() -> None:
-    lines = benchmark_table().splitlines()
-    assert len(lines) == 2 + len(list_benchmarks())
-    assert {line.count(" | ") for line in lines} == {7}
-    by_name = {line.split("`")[1]: line for line in lines[2:]}
-    assert set(by_name) == set(list_benchmarks())
-    assert "| published data |" in by_name["flickr8k-expert"]
-    assert "| rated captions | tau-b |" in by_name["flickr8k-cf"]
-    assert "| not known to us | small files in its schema |" in by_name["vicr"]
-    assert "`yuwd/Polaris`" in by_name["polaris"]
 
 
 def test_columns_are_those_that_every_item_has_a_place_for() -> None:
