@@ -1,7 +1,8 @@
 """The private names of transformers that BestOfN uses, all in this file.
 
 They are the same in transformers 4.57 to 5.23, apart from what is said below. The tests of BestOfN pass with 5.0.0 and
-5.23.0; of 4.57.6, 5.2, 5.5, 5.7, 5.10, 5.15, 5.17, 5.18 and 5.20 the source was compared.
+5.23.0; in 4.57.6, 5.2, 5.5, 5.10, 5.15 and 5.20 the names were looked up in the source, and in 5.7, 5.17 and 5.18 what
+the last column dates.
 
 | name | what it does here | changed |
 |---|---|---|
