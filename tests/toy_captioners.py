@@ -59,6 +59,10 @@ def tokenizer(*special: str) -> PreTrainedTokenizerFast:
     )
 
 
+# For GRPO's `generation_kwargs`: in the forward pass, a sampled <image> would ask for one image more.
+NO_IMAGE_TOKEN = {"suppress_tokens": tokenizer("<image>").convert_tokens_to_ids(["<image>"])}
+
+
 def _ready(model: Any, tokens: PreTrainedTokenizerFast) -> Any:
     torch.manual_seed(0)
     for parameter in model.parameters():  # wide enough that captions differ from image to image

@@ -41,7 +41,8 @@ def load_policy(
     reference of its KL term (`beta` above 0) from where the policy was loaded.
 
     Args:
-        checkpoint: folder such as `out/checkpoint-500`, or a Hub id.
+        checkpoint: folder such as `out/checkpoint-500`, a Hub id, or `"embedded"`: a small LLaVA that ships with this
+            package and knows synthetic scenes only.
         base: what an adapter was trained on: a folder, a Hub id or the model itself. None takes what the adapter names.
         dtype: of the weights; "auto" takes that of the checkpoint.
         options: further arguments of `from_pretrained`, such as `attn_implementation`. Code in a checkpoint runs only
@@ -54,12 +55,11 @@ def load_policy(
         CheckpointError: nothing there, files that do not fit, or weights missing or left over.
 
     Example:
-        >>> from importlib.resources import files
-        >>> model, processor = load_policy(files("reward") / "assets" / "captioner")
+        >>> model, processor = load_policy("embedded")
         >>> type(model).__name__
         'LlavaForConditionalGeneration'
     """
-    folder = resolve_checkpoint(checkpoint, metric="policy")
+    folder = resolve_checkpoint(checkpoint, metric="captioner" if checkpoint == "embedded" else "policy")
     options["dtype"] = dtype
     if (folder / _ADAPTER_FILE).is_file():
         model = _adapted(folder, base, options)

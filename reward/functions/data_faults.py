@@ -15,13 +15,14 @@ __all__ = ["check_first_call", "row_for"]
 def row_for(spec: MetricSpec, row: CaptionRow) -> CaptionRow:
     """The row, with a problem if it lacks an image or references that the metric needs."""
     if row.problem is None and spec.needs_image and row.image is None:
-        message = f"metric {spec.name!r} needs an image, but {row.image_from}. Name its column with image_column="
+        message = f"metric {spec.name!r} needs an image, but {row.image_from}"
+        if row.image_from != CaptionRow.image_from:  # a trainer's row, not a sample
+            message += ". Name its column with image_column="
         return CaptionRow(problem=Problem("no image", message))
     if row.problem is None and spec.needs_references and not row.references:
-        message = (
-            f"metric {spec.name!r} needs references, but {row.references_from}. Name their column with "
-            "references_column="
-        )
+        message = f"metric {spec.name!r} needs references, but {row.references_from}"
+        if row.references_from != CaptionRow.references_from:
+            message += ". Name their column with references_column="
         return CaptionRow(problem=Problem("no references", message))
     return row
 

@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from typer.testing import CliRunner
 
 from reward import CaptionSample, load_scorer
-from reward.cli.main import app
+from reward.cli.app import app
 from reward.metrics.vela.training import PRESETS
 from reward.registry import metric_spec
 from reward.scenes import make_dataset
