@@ -141,7 +141,7 @@ def test_bad_crowd_lines_and_missing_captions(texts: Path) -> None:
     for line, message in (
         ("1_a.jpg\t2_b.jpg#0\t0.9\t1\t2\n", "1 yes and 2 no do not make a share of 0.9"),
         ("1_a.jpg\t2_b.jpg#0\t0\t0\t0\n", "0 yes and 0 no"),
-        ("1_a.jpg\t2_b.jpg#0\t1\tinf\t0\n", "'inf' is no number"),
+        ("1_a.jpg\t2_b.jpg#0\t1\tinf\t0\n", "'inf' is not a number"),
     ):
         (texts / "CrowdFlowerAnnotations.txt").write_text(line)
         with pytest.raises(DataError, match=message):

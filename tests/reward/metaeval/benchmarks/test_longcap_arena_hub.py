@@ -27,7 +27,7 @@ for name, part in (("longcap-arena", None), ("longcap-arena", "test"), ("nebula"
     item = benchmark.items[0]
     found[f"{name} {benchmark.part}"] = [len(benchmark.items), benchmark.aspects, item.candidate, list(item.references),
                                          {name: list(values) for name, values in item.ratings.items()},
-                                         item.image["bytes"][:4].hex(), benchmark.samples()[0].metric]
+                                         item.image["bytes"][:4].hex(), benchmark.samples()[0].candidate]
 for name in ("longcap-arena", "polaris"):
     try:
         load_benchmark(name, part="train")
