@@ -38,6 +38,7 @@ TESTED = {
     "arena_length",
     "arena_selection",
     "best_of_n",
+    "draw_pictures",  # in tests/test_docs.py
     "evaluate_beitscore",
     "evaluate_vela",
     "flickr8k_expert",

@@ -1,0 +1,130 @@
+"""Draws the pictures of README and docs from the results that are stored in docs/results, as SVG, light and dark.
+
+    python examples/draw_pictures.py
+    python examples/draw_pictures.py --run runs/grpo  # store the results of this run first
+
+Nothing is measured here: a run is what `examples/grpo_captioner.py` wrote. docs/RESULTS.md gives the command.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import textwrap
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib.figure import Figure
+
+from integrations.demo.quality import judge_captions
+from integrations.demo.results import SEED
+from reward.scenes import make_dataset
+
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+
+
+@dataclass(frozen=True)
+class Theme:
+    """Colours of one version of a picture."""
+
+    paper: str
+    ink: str
+    soft: str
+    reward: str
+    truth: str
+
+
+THEMES = {
+    "light": Theme(paper="#ffffff", ink="#1f2328", soft="#9aa4af", reward="#c2560c", truth="#1f6feb"),
+    "dark": Theme(paper="#0d1117", ink="#e6edf3", soft="#6e7681", reward="#f0883e", truth="#58a6ff"),
+}
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--results", type=Path, default=DOCS / "results", help="default: docs/results")
+    parser.add_argument("--output", type=Path, default=DOCS / "images", help="default: docs/images")
+    parser.add_argument("--run", type=Path, help="output folder of examples/grpo_captioner.py with VELA")
+    options = parser.parse_args(argv)
+    if options.run is not None:
+        store_run(options.run, options.results)
+    curves = read_curves(options.results / "grpo_curve.csv")
+    example = json.loads((options.results / "grpo_captions.json").read_text(encoding="utf-8"))
+    options.output.mkdir(parents=True, exist_ok=True)
+    matplotlib.rcParams["svg.hashsalt"] = "capreward"  # the same file for the same results
+    for name, theme in THEMES.items():
+        file = options.output / f"grpo_{name}.svg"
+        training_picture(curves, example, theme).savefig(file, metadata={"Date": None}, facecolor=theme.paper)
+        print(file)
+
+
+def store_run(run: Path, results: Path) -> None:
+    """Stores the curves of all seeds, and the first held-out drawing with its caption before and after."""
+    folders = sorted(run.glob("seed_*/GRPO_with_VELA"))
+    if not folders:
+        raise SystemExit(f"{run} holds no seed_*/GRPO_with_VELA: give the output folder of examples/grpo_captioner.py")
+    results.mkdir(parents=True, exist_ok=True)
+    with (results / "grpo_curve.csv").open("w", encoding="utf-8", newline="") as stream:
+        writer = csv.DictWriter(stream, ["seed", "step", "reward", "oracle_f1"], extrasaction="ignore")
+        writer.writeheader()
+        for folder in folders:
+            for line in (folder / "curve.jsonl").read_text(encoding="utf-8").splitlines():
+                entry = json.loads(line)
+                numbers = {name: round(entry[name], 4) for name in ("reward", "oracle_f1")}
+                writer.writerow({"seed": folder.parent.name[5:], "step": int(entry["step"]), **numbers})
+    example: dict[str, Any] = {"dataset_seed": SEED, "index": 0}
+    scene = make_dataset(1, SEED)[0]["scene"]
+    for name, folder in (("before", run / "base"), ("after", folders[0])):
+        caption = json.loads((folder / "captions_greedy.json").read_text(encoding="utf-8"))[0][0]
+        example |= {name: caption, f"{name}_f1": float(judge_captions([caption], [scene])["f1"][0])}
+    (results / "grpo_captions.json").write_text(json.dumps(example, indent=1), encoding="utf-8")
+
+
+def read_curves(file: Path) -> dict[str, np.ndarray]:
+    """{measure: array (seeds, steps)} for the reward and the oracle's F1."""
+    values: dict[str, dict[str, list[float]]] = {"reward": defaultdict(list), "oracle_f1": defaultdict(list)}
+    with file.open(encoding="utf-8", newline="") as stream:
+        for row in csv.DictReader(stream):
+            for measure, seeds in values.items():
+                seeds[row["seed"]].append(float(row[measure]))
+    return {measure: np.array(list(seeds.values())) for measure, seeds in values.items()}
+
+
+def training_picture(curves: dict[str, np.ndarray], example: dict[str, Any], theme: Theme) -> Figure:
+    """Reward and truth over the steps of a GRPO run, and one picture with its caption before and after."""
+    figure = Figure(figsize=(10, 3.6))
+    axes = figure.add_axes((0.06, 0.15, 0.36, 0.72))
+    axes.set_facecolor(theme.paper)
+    lines = {"reward": ("reward (VELA)", theme.reward), "oracle_f1": ("truth (oracle F1, not trained on)", theme.truth)}
+    for measure, (label, colour) in lines.items():
+        steps = np.arange(1, curves[measure].shape[1] + 1)
+        for seed in curves[measure]:
+            axes.plot(steps, seed, color=colour, alpha=0.25, lw=0.8)
+        axes.plot(steps, curves[measure].mean(axis=0), color=colour, lw=2, label=label)
+    axes.set_xlabel("GRPO step", color=theme.ink)
+    axes.tick_params(colors=theme.ink)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color(theme.soft)
+    axes.legend(frameon=False, labelcolor=theme.ink, loc="lower right")
+    axes.set_title(f"80 steps on two CPU cores, {len(curves['reward'])} seeds", color=theme.ink, fontsize=11)
+
+    scene = figure.add_axes((0.46, 0.2, 0.2, 0.6))
+    scene.imshow(make_dataset(example["index"] + 1, example["dataset_seed"])[example["index"]]["image"])
+    scene.set_axis_off()
+    place = 0.86
+    for title, name, colour in (("before", "before", theme.soft), ("after", "after", theme.truth)):
+        caption = textwrap.fill(example[name], 46)
+        figure.text(0.68, place, f"{title} (F1 {example[name + '_f1']:.2f})", color=colour, fontsize=10, weight="bold")
+        figure.text(0.68, place - 0.04, caption, color=theme.ink, fontsize=8.5, va="top", linespacing=1.35)
+        place -= 0.14 + 0.055 * (caption.count("\n") + 1)
+    return figure
+
+
+if __name__ == "__main__":
+    main()

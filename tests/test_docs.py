@@ -1,0 +1,109 @@
+"""Every code block of README.md and docs/ runs as it stands, and prints what stands below it.
+
+Blocks of one page run in order, in one folder: `python` blocks share their names, `bash` blocks are commands. A `text`
+block right below shows their output, in which `...` stands for anything. A comment `<!-- not run: REASON -->` above a
+block leaves it out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import doctest
+import io
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from examples import draw_pictures
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
+_BLOCK = re.compile(
+    r"(?P<skip><!-- not run: [^\n]+ -->\n)?^```(?P<language>python|bash)\n(?P<code>.*?)^```\n"
+    r"(?:\n?```text\n(?P<output>.*?)^```\n)?",
+    re.MULTILINE | re.DOTALL,
+)
+
+
+@dataclass(frozen=True)
+class Block:
+    """A block of code that is run, and the output that the page shows; None where it shows none."""
+
+    line: int
+    language: str
+    code: str
+    output: str | None
+
+
+def blocks_of(page: Path) -> Iterator[Block]:
+    text = page.read_text(encoding="utf-8")
+    for match in _BLOCK.finditer(text):
+        if match["skip"] is None:
+            line = text.count("\n", 0, match.start("code")) + 1
+            yield Block(line, match["language"], match["code"], match["output"])
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(ROOT)) for page in PAGES])
+def test_code_blocks_print_what_the_page_shows(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    namespace: dict[str, object] = {"__name__": "__main__"}
+    for block in blocks_of(page):
+        printed = run_python(block, page, namespace) if block.language == "python" else run_bash(block, page)
+        if block.output is not None:
+            same = doctest.OutputChecker().check_output(block.output, printed, doctest.ELLIPSIS)
+            assert same, f"{page.name}:{block.line} shows\n{block.output}\nbut prints\n{printed}"
+
+
+def run_python(block: Block, page: Path, namespace: dict[str, object]) -> str:
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        # the empty lines make tracebacks name the line of the page
+        exec(compile("\n" * (block.line - 1) + block.code, str(page), "exec"), namespace)
+    return printed.getvalue()
+
+
+def run_bash(block: Block, page: Path) -> str:
+    environment = {
+        **os.environ,
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
+        "PYTHONPATH": str(ROOT),
+        "COLUMNS": "100",
+    }
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", block.code], env=environment, capture_output=True, text=True, timeout=250
+    )
+    assert done.returncode == 0, f"{page.name}:{block.line} ended with {done.returncode}:\n{done.stdout}{done.stderr}"
+    return done.stdout
+
+
+def test_pictures_are_drawn_from_the_stored_results(tmp_path: Path) -> None:
+    draw_pictures.main(["--output", str(tmp_path)])
+    stored = ROOT / "docs" / "images"
+    assert sorted(file.name for file in tmp_path.iterdir()) == sorted(file.name for file in stored.iterdir())
+    for file in tmp_path.iterdir():
+        assert labels(file) == labels(stored / file.name)  # outlines may differ between releases of matplotlib
+
+
+def labels(file: Path) -> list[str]:
+    """The texts of a picture, which matplotlib keeps as comments."""
+    return re.findall(r"<!-- (.*?) -->", file.read_text(encoding="utf-8"))
+
+
+def test_links_within_the_docs_lead_somewhere() -> None:
+    missing = []
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        targets = re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", text) + re.findall(r'(?:src|srcset)="([^":]+)"', text)
+        missing += [f"{page.name}: {target}" for target in targets if not (page.parent / target).exists()]
+    assert not missing
+
+
+def test_readme_is_short() -> None:
+    words = len((ROOT / "README.md").read_text(encoding="utf-8").split())
+    assert words <= 1200
