@@ -25,7 +25,7 @@ from reward.scoring.prefetch import prefetch
 from reward.scoring.progress import progress_bar
 from reward.scoring.readers import Source, open_source
 from reward.scoring.results import RankColumns, RowRankColumns, ScoreColumns
-from reward.scoring.saved import SavedRows, append_rows
+from reward.scoring.saved import SavedRows
 from reward.scoring.summary import ScoringSummary, SummaryBuilder
 from reward.scoring.writers import (
     check_output,
@@ -269,7 +269,6 @@ class _Run:
             try:
                 if resumed < self.source.num_rows:
                     start = self._score(journal, saved, batch_size, chunk_rows, progress)
-                    saved = SavedRows(journal)
                 else:
                     self.spec = replace(self.spec, aspects=tuple(journal.header["aspects"]))
             except KeyboardInterrupt:
@@ -326,7 +325,7 @@ class _Run:
             for chunk in prefetch(tasks, decode, lambda: self.limit):
                 chunk_start = time.perf_counter()
                 results = score_chunk(chunk, scorer, batch_size)
-                append_rows(journal, chunk, results)
+                saved.append(chunk, results)
                 advance(len(chunk), sum(isinstance(row, dict) or any(len(item) > 2 for item in row) for row in results))
                 if time.perf_counter() - chunk_start < CHUNK_SECONDS:
                     self.limit = min(2 * self.limit, chunk_rows)

@@ -7,6 +7,7 @@ import os
 import warnings
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -15,7 +16,9 @@ from reward.errors import OutputError
 
 __all__ = ["Journal"]
 
-_DAMAGED = object()
+_START = 12  # of the value in a line
+_HEADER = b'{"run":'
+_encode = json.JSONEncoder(separators=(",", ":")).encode  # json.dumps would make one for each line
 
 
 class Journal:
@@ -42,6 +45,7 @@ class Journal:
     def __init__(self, path: Path, run: dict[str, Any], *, overwrite: bool = False) -> None:
         self.path = path
         self.rows = self.damaged = 0
+        self._end = 0  # of the file
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file = open(path, "a+b")  # noqa: SIM115 - open as long as the journal
@@ -82,19 +86,21 @@ class Journal:
         else:
             self._start({**self.header, name: value})
 
-    def append(self, results: Sequence[Any]) -> None:
-        """Adds results, one JSON value each, and waits until they are on the disk."""
-        self._write(b"".join(map(_line, results)))
+    def append(self, results: Sequence[Any]) -> list[int]:
+        """Adds results, one JSON value each, waits until they are on the disk, and gives where their lines start."""
+        lines = list(map(_line, results))
+        places = list(accumulate(map(len, lines), initial=self._end))
+        self._write(b"".join(lines))
         self.rows += len(results)
+        return places[:-1]
 
     def lines(self) -> Iterator[tuple[int, Any]]:
         """Where the line of each result starts, and the result, in the order of the file."""
         with self.path.open("rb") as file:
             place = len(next(file))
             for line in file:
-                result = _parsed(line)
-                if result is not _DAMAGED and not _is_header(result):
-                    yield place, result
+                if _is_result(line):
+                    yield place, _value(line)
                 place += len(line)
 
     def results(self) -> Iterator[Any]:
@@ -107,10 +113,10 @@ class Journal:
             for place in places:
                 if file.tell() != place:
                     file.seek(place)
-                result = _parsed(file.readline())
-                if result is _DAMAGED:
+                line = file.readline()
+                if not _is_result(line):
                     raise OutputError(f"{self.path} was changed while it was read; run the same again")
-                yield result
+                yield _value(line)
 
     def delete(self) -> None:
         """Removes the file; the journal is of no use after."""
@@ -120,6 +126,7 @@ class Journal:
     def _start(self, header: dict[str, Any]) -> None:
         self.header = header
         self._file.truncate(0)
+        self._end = 0
         self._write(_line({"run": header}))
 
     def _write(self, data: bytes) -> None:
@@ -127,6 +134,7 @@ class Journal:
             self._file.write(data)
             self._file.flush()
             os.fsync(self._file.fileno())
+            self._end += len(data)
         except OSError as error:
             raise OutputError(
                 f"cannot write {self.path}: {error.strerror or error}. "
@@ -148,13 +156,12 @@ class Journal:
         line = self._file.readline()
         if not line.endswith(b"\n"):  # empty, or killed within the first line
             return None
-        header = _parsed(line)
-        if not _is_header(header):
+        if not _is_sound(line) or not line[_START:].startswith(_HEADER):
             raise OutputError(
                 f"{self.path} is there, but is no journal of a run by this version, or its first line is damaged; "
                 "move it away, or start afresh with --overwrite (overwrite=True)"
             )
-        run: dict[str, Any] = header["run"]
+        run: dict[str, Any] = _value(line)["run"]
         return run
 
     def _check_same(self, header: dict[str, Any], run: dict[str, Any]) -> None:
@@ -175,12 +182,12 @@ class Journal:
             if not line.endswith(b"\n"):
                 break
             end += len(line)
-            result = _parsed(line)
-            if result is _DAMAGED or _is_header(result):
-                damaged.append(number)
-            else:
+            if _is_result(line):
                 rows += 1
+            else:
+                damaged.append(number)
         self._file.truncate(end)
+        self._end = end
         self.damaged = len(damaged)
         if damaged:
             more = f" and {len(damaged) - 1} more" if damaged[1:] else ""
@@ -192,17 +199,20 @@ class Journal:
 
 def _line(value: Any) -> bytes:
     """A JSON list of the checksum and the value."""
-    content = json.dumps(value, separators=(",", ":")).encode()
+    content = _encode(value).encode()
     return b'["%08x",%s]\n' % (zlib.crc32(content), content)
 
 
-def _parsed(line: bytes) -> Any:
-    """The value of a line of `_line`, or _DAMAGED if it is not as it was written."""
-    content = line[12:-2]
-    if line != b'["%08x",%s]\n' % (zlib.crc32(content), content):
-        return _DAMAGED
-    return json.loads(content)
+def _is_sound(line: bytes) -> bool:
+    """Whether a line is as `_line` made it."""
+    content = line[_START:-2]
+    return line == b'["%08x",%s]\n' % (zlib.crc32(content), content)
 
 
-def _is_header(value: Any) -> bool:
-    return isinstance(value, dict) and list(value) == ["run"]
+def _is_result(line: bytes) -> bool:
+    """Whether a line is sound and holds a result; the description of the run may be there twice."""
+    return _is_sound(line) and not line[_START:].startswith(_HEADER)
+
+
+def _value(line: bytes) -> Any:
+    return json.loads(line[_START:-2].decode())

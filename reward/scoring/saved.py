@@ -12,21 +12,16 @@ from reward.scoring.columns import RowTask
 from reward.scoring.journal import Journal
 from reward.scoring.results import RowResult
 
-__all__ = ["SavedRows", "append_rows"]
+__all__ = ["SavedRows"]
 
 _MISSING = -1
-
-
-def append_rows(journal: Journal, tasks: Sequence[RowTask], results: Sequence[RowResult]) -> None:
-    """Saves the results of some rows, each with what it belongs to: number of the row, hash of its texts, group."""
-    journal.append([[task.row, task.key, task.group, result] for task, result in zip(tasks, results, strict=True)])
 
 
 class SavedRows:
     """Rows with a result in a journal, whatever their order there. Results stay on disk; a row takes 8 bytes here.
 
     Args:
-        journal: written by `append_rows`.
+        journal: written by `append`, perhaps by an earlier run.
     """
 
     def __init__(self, journal: Journal) -> None:
@@ -34,10 +29,7 @@ class SavedRows:
         self._places = array("q")  # of the row's line in the journal
         self._count = 0
         for place, (row, _, _, _) in journal.lines():
-            while len(self._places) <= row:
-                self._places.append(_MISSING)
-            self._count += self._places[row] == _MISSING
-            self._places[row] = place
+            self._note(row, place)
         lost = len(self._places) - self._count
         if lost > journal.damaged:
             warnings.warn(
@@ -49,6 +41,18 @@ class SavedRows:
 
     def __contains__(self, row: object) -> bool:
         return isinstance(row, int) and row < len(self._places) and self._places[row] != _MISSING
+
+    def append(self, tasks: Sequence[RowTask], results: Sequence[RowResult]) -> None:
+        """Saves the results of some rows, each with what it belongs to: number of the row, hash of its texts, group."""
+        lines = [[task.row, task.key, task.group, result] for task, result in zip(tasks, results, strict=True)]
+        for task, place in zip(tasks, self._journal.append(lines), strict=True):
+            self._note(task.row, place)
+
+    def _note(self, row: int, place: int) -> None:
+        while len(self._places) <= row:
+            self._places.append(_MISSING)
+        self._count += self._places[row] == _MISSING
+        self._places[row] = place
 
     def first_missing(self) -> int:
         """The first row without a result."""

@@ -131,7 +131,7 @@ def _without_mark(file: IO[bytes]) -> Iterator[bytes]:
 
 
 def _loaded(content: bytes) -> Any:
-    value = json.loads(content)
+    value = json.loads(content.decode())  # given bytes, json would look for other encodings in each line
     if b"\\ud" in content.lower():  # perhaps half of a surrogate pair, which no tokenizer and no file takes
         json.dumps(value, ensure_ascii=False).encode()
     return value
