@@ -171,7 +171,7 @@ def test_images_from_another_folder(run: Run, data: Path, tmp_path: Path) -> Non
         (["-b", "flickr8k-expert=DATA", "--part", "test"], 1, "has no part 'test'"),
         (["-b", "scenes", "-d", "DATA"], 1, "made on the spot"),
         (["-b", "flickr8k-expert=DATA", "-m", "length", "--limit", "0"], 2, "--limit"),
-        (["-b", "flickr8k-expert=DATA", "-m", "length", "--device", "gpu"], 2, "'--device': 'gpu'"),
+        (["-b", "flickr8k-expert=DATA", "-m", "length", "--device", "gpu"], 2, "device 'gpu' cannot be used: "),
         (["-b", "flickr8k-expert=DATA", "-m", "length", "--limit", "1"], 1, "error: nothing to evaluate for length"),
         (["-b", "flickr8k-expert=DATA", "-m", "length", "-o", "DATA"], 1, "error: cannot write"),
         (["-b", "flickr8k-expert=DATA", "-m", "length", "--cache", "DATA"], 1, "choose another (--cache)"),
