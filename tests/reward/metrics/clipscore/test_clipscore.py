@@ -194,6 +194,7 @@ def test_a_configuration_of_other_programs_beside_the_weights_does_no_harm(
 
 def test_the_shipped_clip_is_not_passed_off_as_the_papers(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     checkpoints._say_what_is_shipped.cache_clear()
+    caplog.set_level("WARNING", logger="reward.checkpoints")  # the demo, which another test runs, lowers it
     load_scorer("clipscore", folder)
     assert "synthetic scenes" not in caplog.text
     for _ in range(2):
