@@ -63,6 +63,8 @@ def captioner_folder(_scene_tokenizer, tmp_path_factory: pytest.TempPathFactory)
     eos = _scene_tokenizer.eos_token
     clip = make_clip(len(_scene_tokenizer), _scene_tokenizer.eos_token_id)
     model, processor = make_captioner(_scene_tokenizer, clip.visual)
+    # A random model would sample it, and in a trainer's forward pass it would ask for one image more.
+    model.generation_config.suppress_tokens = [model.config.image_token_id]
     folder = tmp_path_factory.mktemp("captioner")
     model.eval().save_pretrained(folder)
     processor.save_pretrained(folder)

@@ -19,7 +19,6 @@ import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional as F
-from transformers.modeling_outputs import BaseModelOutputWithPooling
 
 from examples.embedded.facts import CELL_LABELS
 from examples.embedded.schedule import fit
@@ -95,14 +94,12 @@ class JudgeTrainer:
 
     def losses(self, batch: Batch) -> dict[str, torch.Tensor]:
         """Cross-entropy of the answers, and what the heads miss."""
-        images = None
+        inputs = self.model.get_input_embeddings()(batch["input_ids"])
         if len(batch["features"]):
             projected = self.model.model.multi_modal_projector(batch["features"])
-            images = {"image": BaseModelOutputWithPooling(pooler_output=list(projected))}
-        output = self.model.model(
-            input_ids=batch["input_ids"], attention_mask=batch["attention_mask"], mm_encoder_outputs=images
-        )
-        hidden = output.last_hidden_state
+            places = batch["input_ids"] == self.model.config.image_token_id
+            inputs = inputs.masked_scatter(places[..., None], projected)
+        hidden = self.model.model(inputs_embeds=inputs, attention_mask=batch["attention_mask"]).last_hidden_state
         row, place = batch["at"].T
         logits = self.model.lm_head(hidden[row, place - 1])
         found = {"answer": F.cross_entropy(logits, batch["answers"], reduction="sum") / len(batch["input_ids"])}

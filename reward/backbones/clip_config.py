@@ -9,10 +9,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import nn
 
-from reward.backbones.fit import check_layers, check_memory, foreign_errors
+from reward.backbones.fit import check_layers, check_memory, foreign_errors, on_meta
 from reward.errors import CheckpointError
 
 __all__ = ["OPEN_CLIP_CONFIG", "build_clip", "check_open_clip", "check_preprocess"]
@@ -116,7 +115,7 @@ def check_open_clip(name: str, suffixes: tuple[str, ...], download: Callable[[st
         check_layers(config, where=where)
         if text.get("hf_model_name"):
             # open_clip loads it without a word on code of its own; what is refused here would be asked on stdin there
-            with torch.device("meta"):
+            with on_meta():
                 inner = AutoConfig.from_pretrained(text["hf_model_name"], trust_remote_code=False)
                 AutoModel.from_config(inner, trust_remote_code=False)
         elif scheme == "local-dir" and not vision.get("timm_model_name") and "multimodal_cfg" not in config:

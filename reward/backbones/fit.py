@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,12 +16,21 @@ from torch import nn
 from reward.checkpoints import shape_faults
 from reward.errors import CapRewardError, CheckpointError
 
-__all__ = ["check_fit", "check_layers", "check_memory", "foreign_errors", "leaves", "tensor_shapes"]
+__all__ = ["check_fit", "check_layers", "check_memory", "foreign_errors", "leaves", "on_meta", "tensor_shapes"]
 
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
 _MOST_LAYERS = 1000  # the deepest published networks have some hundred
 _COUNT = re.compile(r"(layers?|depth|blocks?|experts)$")
 _DEPTHS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "layers")  # of which a network needs one or more
+
+
+@contextmanager
+def on_meta() -> Iterator[None]:
+    """Networks of any library that are built inside have shapes and no memory."""
+    # Imported inside, PyTorch's compiler would have tensors of its own without memory, and that of 2.6 cannot start so.
+    import_module("transformers.generation.utils")
+    with torch.device("meta"):
+        yield
 
 
 @contextmanager
@@ -132,7 +142,7 @@ def check_fit(
         reward.errors.CheckpointError: config.json does not fit the weights (hidden_size=1000000): the file has ...
     """
     check_layers(settings, where=where)
-    with foreign_errors(where), torch.device("meta"):
+    with foreign_errors(where), on_meta():
         network = make()
     needed = {f"{prefix}{name}": tuple(value.shape) for name, value in network.state_dict().items()}
     found = {name: shape for name, shape in shapes.items() if name.startswith(prefix)}
@@ -163,7 +173,7 @@ def check_memory(
     Raises:
         CheckpointError: no such network can be built, or it has more numbers than the files hold.
     """
-    with foreign_errors(where), torch.device("meta"):
+    with foreign_errors(where), on_meta():
         needed = sum(parameter.numel() for parameter in make().parameters())
     held = sum(file.stat().st_size for file in files)
     if needed > numbers_per_byte * held:

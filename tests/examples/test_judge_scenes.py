@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers.modeling_outputs import BaseModelOutputWithPooling
 
 from examples.embedded.vision import pixels
 from examples.judge_scenes import evaluate, ratings, train
@@ -83,8 +82,7 @@ def test_what_is_trained_is_what_the_judge_computes(captioner, rated):
         model.eval()
         seen = model.model.vision_tower(pixels([scene]), output_hidden_states=True).hidden_states[-1][:, 1:]
         loss = trainer.losses(batch | {"features": seen})["answer"]
-        images = {"image": BaseModelOutputWithPooling(pooler_output=list(model.model.multi_modal_projector(seen)))}
-        hidden = model.model(input_ids=batch["input_ids"], mm_encoder_outputs=images).last_hidden_state
+        hidden = model.model(input_ids=batch["input_ids"], pixel_values=pixels([scene])).last_hidden_state
         logs = model.lm_head(hidden[0]).log_softmax(-1)
     expected = -sum(
         share * logs[place - 1, token] for place, says in row.answers.items() for token, share in says.items()
