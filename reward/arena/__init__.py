@@ -1,7 +1,7 @@
 """Arenas: ratings of models from battles of their captions, and how well metrics decide the same battles."""
 
 from reward.arena.agreement import ArenaAgreement, measure_agreement, score_points
-from reward.arena.deciders import Decider, by_column, by_judge, by_metric, by_people
+from reward.arena.deciders import Decider, all_deciders, by_column, by_judge, by_metric, by_people
 from reward.arena.ratings import Ratings, bradley_terry_ratings, elo_ratings
 from reward.arena.result import ArenaResult, rate_arena
 from reward.arena.selection import next_battles, next_pairs
@@ -14,6 +14,7 @@ __all__ = [
     "ArenaResult",
     "Decider",
     "Ratings",
+    "all_deciders",
     "bradley_terry_ratings",
     "by_column",
     "by_judge",

@@ -20,9 +20,10 @@ from reward.metaeval.benchmarks.items import Benchmark
 from reward.metaeval.benchmarks.registry import benchmark_spec
 from reward.metaeval.scoring import score_benchmark
 
-__all__ = ["JUDGE", "PEOPLE", "Decider", "by_column", "by_judge", "by_metric", "by_people"]
+__all__ = ["JUDGE", "PEOPLE", "Decider", "all_deciders", "by_column", "by_judge", "by_metric", "by_people"]
 
 PEOPLE, JUDGE = "people", "judge"
+_BASELINE = MetricSource("length")
 _WINNERS: dict[float, Winner] = {1.0: "A", 0.0: "B", 0.5: "tie"}  # by points
 
 
@@ -45,6 +46,11 @@ class Decider:
     position: PositionBias | None = None
     errors: int = 0
     problem: str = ""
+
+    @property
+    def decided(self) -> bool:
+        """Whether there is any battle that it has decided."""
+        return not np.isnan(self.points).all()
 
 
 def by_people(battles: Sequence[Battle]) -> Decider | None:
@@ -146,3 +152,39 @@ def by_metric(
     points, threshold = score_points(Arena.of_battles(battles), human, scores)
     problem = next(iter(run.errors.values()), "")
     return Decider(metric.label, points, threshold, errors=len(run.errors), problem=problem)
+
+
+def all_deciders(
+    battles: Sequence[Battle], metrics: Sequence[str], columns: Sequence[str], *, images: Path, **scoring: Any
+) -> list[Decider]:
+    """People and the judge, where the file has their verdicts, then metrics and score columns.
+
+    With verdicts of people, the length of the captions is added as a baseline that every metric must beat.
+
+    Args:
+        battles: N battles.
+        metrics: NAME or NAME=SOURCE of each metric.
+        columns: fields with two scores, which are read before any metric scores.
+        images: folder of the images.
+        scoring: see `by_metric`.
+
+    Raises:
+        DataError: nobody has decided anything; or as for the other functions here.
+    """
+    people = by_people(battles)
+    deciders = [decider for decider in (people, by_judge(battles)) if decider is not None]
+    human = np.full(len(battles), np.nan) if people is None else people.points
+    sources = [MetricSource.parse(text) for text in metrics]
+    if people is not None and _BASELINE not in sources and not all(battle.has_human for battle in battles):
+        sources.append(_BASELINE)
+    sources = list(dict.fromkeys([*sources, *(MetricSource(name, is_column=True) for name in columns)]))
+    if not (deciders or sources):
+        raise DataError(
+            "no battle has a winner: give 'winner' (one of the two sources, or 'equal'), have `capreward battle` write "
+            "'judge', or name a --metric or a --score-column that decides"
+        )
+    by_columns = {each: by_column(battles, each.name, human) for each in sources if each.is_column}
+    return deciders + [
+        by_columns[each] if each.is_column else by_metric(battles, each, human, images=images, **scoring)
+        for each in sources
+    ]

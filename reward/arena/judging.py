@@ -18,15 +18,13 @@ from reward.battles import Battle, Record, choices_of, tally
 from reward.errors import DataError, ImageError, OutputError
 from reward.images import load_image
 from reward.judges.base import Usage
-from reward.scoring.dataset import ScoringInterrupted
-from reward.scoring.journal import Journal
 from reward.scoring.progress import progress_bar
-from reward.scoring.writers import check_undamaged, output_facts, refuse_address, write_atomically
+from reward.scoring.runs import ChunkSize, ResumableRun, saved_on_ctrl_c, write_json
+from reward.scoring.writers import refuse_address
 
-__all__ = ["BattleSummary", "judge_battles", "write_json"]
+__all__ = ["BattleSummary", "judge_battles"]
 
 FIRST_CHUNK, LARGEST_CHUNK = 8, 256  # battles
-CHUNK_SECONDS = 5.0  # chunks grow while they take less, so that a kill loses little work of a slow judge
 
 
 @dataclass(frozen=True)
@@ -101,44 +99,38 @@ def judge_battles(
     asked = [index for index, battle in enumerate(battles) if not battle.has_human]
     if not asked:
         raise DataError("there is no battle to judge" + (" but those with the source 'human'" if battles else ""))
-    manifest = _manifest(battles, judge, root, references)
-    journal_path = output.with_name(output.name + ".partial")
-    summary_path = output.with_name(output.name + ".summary.json")
-    if output.exists() and not journal_path.exists() and not overwrite:
-        return _finished(output, summary_path, manifest)
+    run = ResumableRun(output, _manifest(battles, judge, root, references), overwrite=overwrite)
+    if run.finished(lambda record: True, "(other battles, judge or settings); nothing was asked"):
+        records = json.loads(output.read_text(encoding="utf-8"))
+        return _summarise(output, records, len(records), 0.0, set(), Usage(), already_done=True)
     _check_images([battles[index] for index in asked], root)
 
-    with Journal(journal_path, manifest, overwrite=overwrite) as journal:
+    with run.journal() as journal:
         done: dict[int, dict[str, Any]] = {}
         unanswered: set[int] = set()
         _take(journal.results(), done, unanswered)
         resumed, start = len(done) - len(unanswered), time.perf_counter()
         todo = [index for index in asked if index not in done or index in unanswered]
-        try:
-            with progress_bar(progress, done=resumed, total=len(asked)) as advance:
-                for lines in _judged(todo, battles, judge, root, references):
-                    journal.append(lines)
-                    _take(lines, done, unanswered)
-                    advance(len(lines), sum("judge_error" in fields for _, fields, _ in lines))
-        except KeyboardInterrupt:
-            raise ScoringInterrupted(journal.rows, journal.path) from None
+        with saved_on_ctrl_c(journal), progress_bar(progress, done=resumed, total=len(asked)) as advance:
+            for lines in _judged(todo, battles, judge, root, references):
+                journal.append(lines)
+                _take(lines, done, unanswered)
+                advance(len(lines), sum("judge_error" in fields for _, fields, _ in lines))
         records = [{**battle.to_json(), **done.get(index, {})} for index, battle in enumerate(battles)]
         seconds = time.perf_counter() - start
         summary = _summarise(output, records, resumed, seconds, unanswered, judge.judge.usage)
         write_json(output, records)
         if not unanswered:
             bias, usage = summary.bias.to_json(), asdict(summary.usage)
-            facts = {"sources": summary.sources, "position_bias": bias, "usage": usage, "output": output_facts(output)}
-            write_json(summary_path, {"run": manifest, **facts})
-            journal.delete()
+            run.finish(journal, {"sources": summary.sources, "position_bias": bias, "usage": usage})
     return summary
 
 
 def _judged(todo: Sequence[int], battles: Sequence[Battle], judge: PairwiseJudge, root: Path, references: bool) -> Any:
     """Journal lines [index, fields, unanswered], chunk by chunk."""
-    position, limit = 0, FIRST_CHUNK
+    position, size = 0, ChunkSize(FIRST_CHUNK, largest=LARGEST_CHUNK)
     while position < len(todo):
-        chunk = todo[position : position + limit]
+        chunk = todo[position : position + size.items]
         position, start = position + len(chunk), time.perf_counter()
         lines: dict[int, list[Any]] = {}
         pairs = {}
@@ -155,8 +147,7 @@ def _judged(todo: Sequence[int], battles: Sequence[Battle], judge: PairwiseJudge
         for index, verdict in zip(pairs, judge.compare(list(pairs.values())), strict=True):
             lines[index] = [index, verdict.to_json(), verdict.unanswered]
         yield [lines[index] for index in chunk]
-        if time.perf_counter() - start < CHUNK_SECONDS:
-            limit = min(2 * limit, LARGEST_CHUNK)
+        size.took(time.perf_counter() - start)
 
 
 def _take(lines: Any, done: dict[int, dict[str, Any]], unanswered: set[int]) -> None:
@@ -203,24 +194,6 @@ def _check_images(battles: Sequence[Battle], root: Path) -> None:
         raise DataError(f"{len(missing)} of {len(images)} images are not in the folder {root}: {examples}")
 
 
-def _finished(output: Path, summary_path: Path, manifest: dict[str, Any]) -> BattleSummary:
-    """The summary of the output that is there, if it is of this very run."""
-    try:
-        record = json.loads(summary_path.read_text(encoding="utf-8"))
-        same = record["run"] == manifest
-        facts = {"bytes": int(record["output"]["bytes"]), "sha256": str(record["output"]["sha256"])}
-    except (OSError, ValueError, KeyError, TypeError):  # absent, damaged, or another tool's file
-        same = False
-    if not same:
-        raise OutputError(
-            f"{output} exists already and is not of this run (other battles, judge or settings); nothing was asked. "
-            "Choose another output, or replace it with --overwrite (overwrite=True)."
-        )
-    check_undamaged(output, facts)
-    records = json.loads(output.read_text(encoding="utf-8"))
-    return _summarise(output, records, len(records), 0.0, set(), Usage(), already_done=True)
-
-
 def _summarise(
     output: Path,
     records: list[dict[str, Any]],
@@ -249,17 +222,3 @@ def _summarise(
         usage=usage,
         already_done=already_done,
     )
-
-
-def write_json(path: Path, value: Any) -> None:
-    """Writes a JSON file, complete or not at all.
-
-    Raises:
-        OutputError: it cannot be written.
-    """
-    text = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
-
-    def write(temporary: Path) -> None:
-        temporary.write_text(text, encoding="utf-8")
-
-    write_atomically(path, write)

@@ -54,12 +54,7 @@ def notes(result: ArenaResult) -> Iterator[str]:
     for decider in result.deciders:
         position = decider.position
         if position is not None and position.first + position.second:
-            line = (
-                f"{decider.name}: the first caption won {100 * position.first_share:.1f}% of the answers with a winner"
-            )
-            if position.both_orders:
-                line += f"; the two orders disagree in {100 * position.inconsistency:.1f}% of the pairs"
-            yield line
+            yield f"{decider.name}: the first caption {position.sentence}"
         if decider.errors:
             yield f"{decider.name}: {decider.errors} without a result; the first: {decider.problem}"
     for name, agreement in result.agreement.items():

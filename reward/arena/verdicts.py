@@ -193,6 +193,14 @@ class PositionBias:
         """Share of the pairs asked in both orders whose two answers differ; NaN if there are none."""
         return _share(self.inconsistent, self.both_orders)
 
+    @property
+    def sentence(self) -> str:
+        """The end of a sentence about the caption that came first."""
+        line = f"won {100 * self.first_share:.1f}% of the answers with a winner"
+        if self.both_orders:
+            line += f"; the two orders disagree in {100 * self.inconsistency:.1f}% of the pairs"
+        return line
+
     def to_json(self) -> dict[str, float | None]:
         """Plain values; shares of nothing are null."""
         shares = {"first_share": self.first_share, "inconsistency": self.inconsistency}

@@ -1,1 +1,1 @@
-"""The `capreward` command: one small file a subcommand; they parse, call the library and print."""
+"""The `capreward` command: its subcommands parse the command line, call the library and print."""

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 import reward
+from reward.cli.options import with_groups
 
 __all__ = ["COMMANDS", "app"]
 
@@ -17,14 +18,14 @@ __all__ = ["COMMANDS", "app"]
 # Packages above this one, and of others, add commands by the entry point group `capreward.commands`.
 COMMANDS = {
     "score": "reward.cli.score:score",
-    "rerank": "reward.cli.rerank:rerank",
-    "metrics": "reward.cli.metrics:metrics",
+    "rerank": "reward.cli.score:rerank",
+    "metrics": "reward.cli.score:metrics",
     "train": "reward.cli.train:train",
     "judge": "reward.cli.judge:judge",
     "battle": "reward.cli.battle:battle",
-    "caparena-auto": "reward.cli.caparena_auto:caparena_auto",
+    "caparena-auto": "reward.cli.battle:caparena_auto",
     "bench": "reward.cli.bench:bench",
-    "compare": "reward.cli.compare:compare",
+    "compare": "reward.cli.bench:compare",
     "arena": "reward.cli.arena:arena",
 }
 
@@ -68,7 +69,7 @@ def root(
 def _register() -> None:
     for name, place in COMMANDS.items():
         module, _, function = place.partition(":")
-        app.command(name)(getattr(import_module(module), function))
+        app.command(name)(with_groups(getattr(import_module(module), function)))
     for point in entry_points(group="capreward.commands"):
         if point.name not in COMMANDS:  # an installed package cannot silently replace a command of ours
             app.command(point.name)(point.load())

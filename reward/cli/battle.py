@@ -1,4 +1,4 @@
-"""`capreward battle`: lets the captions of models meet, two at a time, before a judge."""
+"""`capreward battle` and `capreward caparena-auto`: a judge compares captions of models, two at a time."""
 
 from __future__ import annotations
 
@@ -7,13 +7,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from reward.cli import battle_options, judge_options, options
+from reward.cli import options
+from reward.cli.reports import report_battles
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from reward.arena.caparena_auto import AutoScore
     from reward.arena.judging import BattleSummary
     from reward.battles import Battle
 
-__all__ = ["battle"]
+__all__ = ["battle", "caparena_auto"]
 
 
 def battle(
@@ -24,28 +28,12 @@ def battle(
             "(NAME is the file's name otherwise)."
         ),
     ],
-    images: battle_options.Images,
-    output: battle_options.Output,
-    judge: judge_options.JudgeModel,
+    judge: options.JudgeOptions,
+    battles: options.BattleOptions,
+    run: options.RunOptions,
     references: Annotated[
         Path | None, typer.Option(help="With captions: a file of captions by people, which the judge may rely on.")
     ] = None,
-    no_reference: battle_options.NoReference = False,
-    server: judge_options.Server = None,
-    concurrency: judge_options.Concurrency = None,
-    cache: judge_options.Cache = None,
-    prices: judge_options.Prices = None,
-    one_order: battle_options.OneOrder = False,
-    no_reasons: battle_options.NoReasons = False,
-    prompt: judge_options.PromptFile = None,
-    max_new_tokens: battle_options.MaxNewTokens = 512,
-    seed: battle_options.Seed = 0,
-    batch_size: judge_options.BatchSize = None,
-    revision: options.Revision = None,
-    device: options.Device = None,
-    dtype: options.Dtype = None,
-    overwrite: options.Overwrite = False,
-    quiet: options.Quiet = False,
 ) -> None:
     """Have a judge say which of two captions of an image is better, for many pairs.
 
@@ -66,41 +54,74 @@ def battle(
     ```
 
     The output has the same battles with `judge` (Caption 1 is better. / Caption 2 is better. / Tie.) and
-    `judge_reason`. Each pair is asked in both orders; a caption wins if both agree, otherwise it is a tie. A battle
-    of the source `human` is not judged.
+    `judge_reason`. Each pair is judged in both orders. A caption wins if both orders agree; otherwise it is a tie.
+    Battles of the source `human` are not judged.
 
-    Stopped or killed, the same command goes on where it was, and asks nothing twice.
+    After Ctrl-C or a kill, run the same command again to continue; no question is asked twice.
     """
+    summary = _judge(_read(files, references, battles.seed), judge, battles, run)
+    report_battles(summary, _results(summary), quiet=run.quiet)
 
-    def run() -> BattleSummary:
-        from reward.arena.judging import judge_battles
 
-        battles = _read(files, references, seed)
-        asking = judge_options.make_judge(
-            judge,
-            server=server,
-            cache=cache,
-            concurrency=concurrency,
-            prices=prices,
-            revision=revision,
-            device=device,
-            dtype=dtype,
-            batch_size=batch_size,
-        )
-        pairwise = battle_options.make_pairwise(
-            asking, no_reasons=no_reasons, one_order=one_order, prompt=prompt, max_new_tokens=max_new_tokens
-        )
-        return judge_battles(
-            battles,
-            pairwise,
-            output,
-            image_root=images,
-            references=not no_reference,
-            overwrite=overwrite,
-            progress=not quiet,
-        )
+def caparena_auto(
+    captions: Annotated[
+        Path, typer.Argument(help='The captions of your model: {"test_01258.jpg": "...", ...}, or a .jsonl file.')
+    ],
+    benchmark: Annotated[Path, typer.Option(help="The authors' file caparena_auto_600.json.")],
+    judge: options.JudgeOptions,
+    battles: options.BattleOptions,
+    run: options.RunOptions,
+    name: Annotated[str | None, typer.Option(help="Name of your model; default: the name of its file.")] = None,
+) -> None:
+    """Score a model in CapArena-Auto: its captions of 600 images against three baselines.
 
-    battle_options.print_battles(run, quiet=quiet, table=_results)
+    With a judge on this machine, behind a vLLM server, and OpenAI's (about 1,200 questions, each with an image):
+
+    ```
+    capreward caparena-auto mine.json --benchmark caparena_auto_600.json --images all_images \\
+        --judge Qwen/Qwen2.5-VL-7B-Instruct --output mine.battles.json
+    capreward caparena-auto mine.json --benchmark caparena_auto_600.json --images all_images \\
+        --judge MODEL --server http://localhost:8000/v1 --output mine.battles.json
+    capreward caparena-auto mine.json --benchmark caparena_auto_600.json --images all_images \\
+        --judge gpt-4o-2024-08-06 --server openai --cache answers.sqlite --output mine.battles.json
+    ```
+
+    The benchmark and its images come from its authors: see the readme of github.com/njucckevin/CapArena.
+
+    On each image the model meets one baseline, 200 images for each. A win counts +1, a loss -1, a tie 0. The sum for a
+    baseline is halved, so that it lies in -100..100, and the score is the mean of the three. The judge also sees the
+    caption of a person. The published leaderboard was made with GPT-4o as the judge, another prompt and one order a
+    pair: compare scores only if they come from one judge and the same settings.
+
+    The scores are written to OUTPUT.score.json, beside the battles. After Ctrl-C or a kill, run the same command again
+    to continue.
+    """
+    from reward.arena.caparena_auto import make_auto_battles, read_auto, score_auto
+    from reward.json_files import read_captions
+    from reward.scoring.runs import write_json
+
+    model = captions.stem if name is None else name
+    items = read_auto(benchmark)
+    summary = _judge(make_auto_battles(items, read_captions(captions), model, seed=battles.seed), judge, battles, run)
+    score = score_auto(summary.records, model, list(dict.fromkeys(item.baseline for item in items)))
+    write_json(summary.output.with_name(summary.output.name + ".score.json"), score.to_json())
+    report_battles(summary, _auto_results(score), quiet=run.quiet)
+
+
+def _judge(
+    battles: Sequence[Battle], judge: options.JudgeOptions, how: options.BattleOptions, run: options.RunOptions
+) -> BattleSummary:
+    from reward.arena.judging import judge_battles
+
+    return judge_battles(
+        battles,
+        how.make(judge.make()),
+        how.output,
+        image_root=how.images,
+        references=not how.no_reference,
+        overwrite=run.overwrite,
+        progress=not run.quiet,
+    )
 
 
 def _read(files: list[str], references: Path | None, seed: int) -> list[Battle]:
@@ -144,4 +165,19 @@ def _results(summary: BattleSummary) -> Any:
     for points, source, judged, row in sorted(rows, key=lambda row: (-row[0] if row[0] == row[0] else 1, row[1])):
         numbers = (str(judged), str(row["wins"]), str(row["ties"]), str(row["losses"]), f"{100 * points:.1f}%")
         table.add_row(source, *numbers)
+    return table
+
+
+def _auto_results(score: AutoScore) -> Any:
+    from rich.table import Table
+
+    table = Table("", "score", "wins", "ties", "losses", title=f"CapArena-Auto: {score.model}")
+    for name, part in score.baselines.items():
+        if part.itself:
+            table.add_row(f"against itself ({name})", "0.00", "-", "-", "-")
+        else:
+            table.add_row(f"against {name}", f"{part.score:.2f}", str(part.wins), str(part.ties), str(part.losses))
+    table.add_section()
+    table.add_row("mean of the baselines", f"{score.score:.2f}", "", "", "")
+    table.caption = f"mean length of the captions: {score.mean_words:.1f} words"
     return table

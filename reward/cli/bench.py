@@ -1,21 +1,23 @@
-"""`capreward bench`: how well metrics agree with people, on one benchmark or several."""
+"""`capreward bench` and `capreward compare`: how well metrics agree with people."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from reward.cli import bench_options, options, terminal
+from reward.cli import options, terminal
 
 if TYPE_CHECKING:
     from reward.metaeval.bench import BenchTable, MetricSource
     from reward.metaeval.benchmarks import Benchmark
 
-__all__ = ["bench"]
+__all__ = ["bench", "compare"]
 
 EVERY = "ALL"  # what --metric calls all metrics that can do without a checkpoint of the user's
+CompareMetric = "A metric (NAME, or NAME=SOURCE with a folder or Hub id), or a score column of the data (column:NAME)."
 
 _CHECKED = {
     "published": "ran on files that its authors published",
@@ -25,6 +27,9 @@ _CHECKED = {
 
 
 def bench(
+    selection: options.BenchmarkOptions,
+    figures: options.FigureOptions,
+    device: options.DeviceOptions,
     benchmark: Annotated[
         list[str] | None,
         typer.Option("--benchmark", "-b", help="NAME or NAME=PATH; repeat for several. See --list."),
@@ -38,7 +43,7 @@ def bench(
             "--metric",
             "-m",
             help="NAME, or NAME=SOURCE with a folder or Hub id (HUB_ID@REVISION); repeat for several. ALL stands for "
-            "those that need no checkpoint and that these data suffice for, and is the default without --score-column.",
+            "those that need no checkpoint and no data that is missing, and is the default without --score-column.",
         ),
     ] = None,
     score_column: Annotated[
@@ -48,23 +53,12 @@ def bench(
     part: Annotated[
         list[str] | None, typer.Option(help="Part of the benchmark; repeat for several. Default: its first.")
     ] = None,
-    images: bench_options.Images = None,
-    limit: bench_options.Limit = None,
-    no_references: bench_options.NoReferences = False,
-    resamples: bench_options.Resamples = 1000,
-    seed: bench_options.Seed = 0,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Folder for bench.json, bench.md and bench.html, with plots.")
     ] = None,
-    cache: bench_options.CacheFolder = None,
-    batch_size: options.BatchSize = None,
-    device: options.Device = None,
-    dtype: options.Dtype = None,
-    json: bench_options.Json = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no remarks.")] = False,
     list_: Annotated[bool, typer.Option("--list", help="Show the benchmarks and what files they need.")] = False,
 ) -> None:
-    """Hold metrics, and scores that came with the data, against human judgments.
+    """Measure how well metrics, and scores that came with the data, agree with human judgments.
 
     ```
     capreward bench --benchmark scenes --metric vela --metric unigram --metric length
@@ -74,103 +68,143 @@ def bench(
 
     The table has a row for each metric and score column, and a column for each aspect or category: the benchmark's own
     statistic times 100, with its 95 % interval over images. Where there are several aspects, a metric with one score
-    has it held against each, and rows are ranked by the mean over the aspects. Every row is tested against the best.
+    is compared with each of them, and rows are ranked by the mean over the aspects. Every row is tested against the
+    best.
 
-    Scores are kept by caption, references, image and checkpoint: stopped or killed, the same command goes on where it
-    was, and run again it scores nothing. A caption's time is measured when it is scored, and is kept with its score;
-    another --cache measures anew.
+    Scores are kept by caption, references, image and checkpoint: after Ctrl-C or a kill, run the same command again to
+    continue; a finished run scores nothing again. The time of a caption is measured when it is scored, and is kept with
+    its score; another --cache measures it anew.
     """
     if list_:
-        _print_list(json)
+        _print_list(figures.json)
         return
-    from reward.metaeval.score_cache import default_cache_folder
+    from reward.metaeval.bench import run_bench
 
-    if output is not None:
-        from reward.metaeval.report import check_report
-
-        check_report(output)  # before hours of scoring
-    told = terminal.console(stderr=True)
-
-    def say(line: str) -> None:
-        if not quiet:
-            told.print(line)
-
-    def run() -> list[BenchTable]:
-        from reward.metaeval.bench import run_bench
-
-        benchmarks = bench_options.read_benchmarks(benchmark or [], data, part or [], images, limit)
-        candidates = _candidates(metric or [], score_column or [], [each for each, _ in benchmarks], no_references, say)
-        return run_bench(
-            benchmarks,
-            candidates,
-            references=not no_references,
-            resamples=resamples,
-            seed=seed,
-            say=say,
-            cache=cache or default_cache_folder(),
-            batch_size=batch_size,
-            progress=not quiet,
-            device=device,
-            dtype=dtype,
-        )
-
-    with bench_options.stdout_kept_clean():
-        tables = run()
-    _print(tables, json=json, quiet=quiet, output=output, seed=seed, resamples=resamples, references=not no_references)
+    say = _printer(figures.quiet)
+    _check_report(output)
+    with terminal.stdout_kept_clean():
+        benchmarks = options.read_benchmarks(benchmark or [], data, part or [], selection)
+        loaded = [each for each, _ in benchmarks]
+        sources = _metric_sources(metric or [], score_column or [], loaded, figures.no_references, say)
+        statistics = {"resamples": selection.resamples, "seed": selection.seed}
+        tables = run_bench(benchmarks, sources, say=say, **statistics, **figures.scoring(device))
+    _print(tables, figures, output, say, **statistics)
     lost = [row for table in tables for row in table.rows if row.evaluation is None and not row.left_out]
     if lost:
-        told.print(f"error: nothing to evaluate for {lost[0].metric.label}: {lost[0].problem}", style="red")
+        message = f"error: nothing to evaluate for {lost[0].metric.label}: {lost[0].problem}"
+        terminal.console(stderr=True).print(message, style="red")
         raise typer.Exit(1)
 
 
-def _candidates(
-    metrics: list[str], columns: list[str], benchmarks: list[Benchmark], no_references: bool, say: Any
+def compare(
+    first: Annotated[str, typer.Argument(metavar="A", help=CompareMetric)],
+    second: Annotated[str, typer.Argument(metavar="B", help=CompareMetric)],
+    benchmark: Annotated[
+        str, typer.Option("--benchmark", "-b", help="NAME or NAME=PATH; see `capreward bench --list`.")
+    ],
+    selection: options.BenchmarkOptions,
+    figures: options.FigureOptions,
+    device: options.DeviceOptions,
+    data: Annotated[Path | None, typer.Option("--data", "-d", help="File or folder of the benchmark.")] = None,
+    part: Annotated[str | None, typer.Option(help="Part of the benchmark; default: its first.")] = None,
+) -> None:
+    """Test whether metric A agrees with people better than metric B, on the same captions.
+
+    ```
+    capreward compare vela unigram --benchmark scenes
+    capreward compare vela=my/checkpoint column:fleur --benchmark flickr8k-expert --data flickr8k.jsonl
+    ```
+
+    Differences are A minus B, times 100, with the 95 % interval of a paired bootstrap over images; p is of a paired
+    permutation test. Scores are kept and shared with `capreward bench`.
+    """
+    from reward.metaeval.bench import MetricSource
+    from reward.metaeval.comparison import compare_on_benchmark
+
+    with terminal.stdout_kept_clean():
+        [(loaded, _)] = options.read_benchmarks([benchmark], data, [part] if part else [], selection)
+        comparison = compare_on_benchmark(
+            loaded,
+            MetricSource.parse(first),
+            MetricSource.parse(second),
+            resamples=selection.resamples,
+            seed=selection.seed,
+            say=_printer(figures.quiet),
+            **figures.scoring(device),
+        )
+    if figures.json:
+        terminal.print_json({"command": terminal.command_line(), **comparison.to_json(), "seed": selection.seed})
+        return
+    heads, rows = comparison.table()
+    terminal.print_table(heads, rows, title=comparison.title)
+    terminal.console(stderr=False).print(comparison.sentence)
+    for note in comparison.notes:
+        terminal.console(stderr=True).print(note, style="yellow")
+
+
+def _printer(quiet: bool) -> Callable[[str], None]:
+    """Prints remarks on stderr, unless the user wants none."""
+    console = terminal.console(stderr=True)
+    return lambda line: None if quiet else console.print(line)
+
+
+def _check_report(output: Path | None) -> None:
+    """Refuses a folder for the report that cannot be written, before hours of scoring."""
+    if output is not None:
+        from reward.metaeval.report import check_report
+
+        check_report(output)
+
+
+def _metric_sources(
+    metrics: list[str],
+    columns: list[str],
+    benchmarks: list[Benchmark],
+    no_references: bool,
+    say: Callable[[str], None],
 ) -> list[MetricSource]:
     from reward.metaeval.bench import MetricSource, default_metrics
 
-    found = []
+    sources = []
     for text in metrics or ([] if columns else [EVERY]):
         if text.upper() == EVERY:
             shipped, left_out = default_metrics(benchmarks, references=not no_references)
-            found += shipped
+            sources += shipped
             for note in left_out:
                 say(note)
         else:
-            found.append(MetricSource.parse(text))
-    found += [MetricSource(name, is_column=True) for name in columns]
-    return list(dict.fromkeys(found))
+            sources.append(MetricSource.parse(text))
+    sources += [MetricSource(name, is_column=True) for name in columns]
+    return list(dict.fromkeys(sources))
 
 
 def _print(
     tables: list[BenchTable],
-    *,
-    json: bool,
-    quiet: bool,
+    figures: options.FigureOptions,
     output: Path | None,
-    seed: int,
-    resamples: int,
-    references: bool,
+    say: Callable[[str], None],
+    **statistics: int,
 ) -> None:
     from reward.metaeval import bench_tables
 
-    command = bench_options.command_line()
-    found = bench_tables.to_json(tables, command=command, seed=seed, resamples=resamples, references=references)
-    told = terminal.console(stderr=True)
-    if json:
-        terminal.print_json(found)
+    values = bench_tables.to_json(
+        tables, command=terminal.command_line(), references=not figures.no_references, **statistics
+    )
+    if figures.json:
+        terminal.print_json(values)
     else:
         for grid in bench_tables.grids(tables):
-            bench_options.print_table(grid.heads, grid.rows, title=grid.title, best=grid.best)
+            terminal.print_table(grid.heads, grid.rows, title=grid.title, best=grid.best)
     failed = [row for table in tables for row in table.rows if row.errors]
-    if not quiet or failed:
-        for note in bench_tables.notes(tables, resamples=resamples):
-            told.print(note)
+    if not figures.quiet or failed:
+        for note in bench_tables.notes(tables, resamples=statistics["resamples"]):
+            terminal.console(stderr=True).print(note)
     if output is not None:
         from reward.metaeval.report import write_report
 
-        page = write_report(output, tables, found)
-        if not quiet:
-            told.print(f"report: {page}", style="green")
+        page = write_report(output, tables, values)
+        if not figures.quiet:
+            terminal.console(stderr=True).print(f"report: {page}", style="green")
 
 
 def _print_list(json: bool) -> None:

@@ -1,41 +1,76 @@
-"""Options that the scoring subcommands share, and what they print."""
+"""The options that commands share, each declared once, in groups that a command takes as one parameter."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from functools import partial, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from reward.cli import terminal
-
 if TYPE_CHECKING:
-    from reward.scoring.summary import ScoringSummary
+    from reward.arena.pairwise import PairwiseJudge
+    from reward.judges import Judge
+    from reward.metaeval.benchmarks import Benchmark
 
 __all__ = [
-    "BatchSize",
+    "BattleOptions",
+    "BenchmarkOptions",
+    "CandidateColumn",
+    "CheckpointOptions",
+    "ColumnOptions",
     "Data",
-    "Device",
-    "Dtype",
-    "ImageColumn",
-    "ImageRoot",
+    "DeviceOptions",
+    "FigureOptions",
+    "JudgeOptions",
     "Metric",
-    "Overwrite",
-    "Prefix",
-    "Quiet",
-    "ReferencesColumn",
-    "Revision",
-    "Source",
-    "Split",
-    "Weights",
+    "PromptFile",
+    "RunOptions",
+    "ScoresFile",
     "parse_weights",
-    "report",
+    "read_benchmarks",
+    "with_groups",
 ]
 
 
-def _there(device: str | None) -> str | None:
-    """Refuses a device that this machine has not, before anything is loaded."""
+def with_groups(command: Callable[..., None]) -> Callable[..., None]:
+    """Gives typer a command whose parameters that are dataclasses of this module are replaced by their fields.
+
+    The command itself is still called with the dataclasses.
+    """
+    groups: dict[str, tuple[type, list[str]]] = {}
+    parameters: list[inspect.Parameter] = []
+    for parameter in inspect.signature(command, eval_str=True).parameters.values():
+        kind = parameter.annotation
+        if not is_dataclass(kind):
+            parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+            continue
+        hints = get_type_hints(kind, include_extras=True)
+        groups[parameter.name] = (kind, list(hints))  # type: ignore[assignment]
+        for field in fields(kind):
+            default = inspect.Parameter.empty if field.default is MISSING else field.default
+            parameters.append(
+                inspect.Parameter(
+                    field.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hints[field.name]
+                )
+            )
+
+    @wraps(command)
+    def run(**values: Any) -> None:
+        for name, (kind, names) in groups.items():
+            values[name] = kind(**{field: values.pop(field) for field in names})
+        command(**values)
+
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return run
+
+
+def _usable_device(device: str | None) -> str | None:
+    """Refuses a device that this machine does not have, before anything is loaded."""
     if device is not None:
         from reward.backbones.inference import usable_device
         from reward.errors import ConfigError
@@ -47,6 +82,11 @@ def _there(device: str | None) -> str | None:
     return device
 
 
+Device = Annotated[
+    str | None, typer.Option(callback=_usable_device, help="Such as cpu or cuda:0; default: a GPU if there is one.")
+]
+Dtype = Annotated[str | None, typer.Option(help="Such as bfloat16; default: the model's own.")]
+Revision = Annotated[str | None, typer.Option(help="Revision of a Hub id: branch, tag or commit.")]
 Data = Annotated[
     Path,
     typer.Argument(
@@ -54,43 +94,69 @@ Data = Annotated[
         "on the Hub."
     ),
 ]
-Split = Annotated[str | None, typer.Option(help="Of a data set with several splits, such as test.")]
 Metric = Annotated[str, typer.Option("--metric", "-m", help="Name of a metric; see `capreward metrics`.")]
-Source = Annotated[
-    str, typer.Option(help="Checkpoint of the metric: embedded (small, for trials), a folder, or a Hub id.")
+ScoresFile = Annotated[Path, typer.Option("--output", "-o", help="A .parquet or .jsonl file.")]
+CandidateColumn = Annotated[
+    str | None, typer.Option(help="Column of captions; default: candidate, else cand or caption.")
 ]
-Revision = Annotated[str | None, typer.Option(help="Revision of a Hub id: branch, tag or commit.")]
-Device = Annotated[
-    str | None, typer.Option(callback=_there, help="Such as cpu or cuda:0; default: a GPU if there is one.")
+PromptFile = Annotated[
+    Path | None, typer.Option("--prompt", help="YAML file with your own prompt; default: the one that ships.")
 ]
-Dtype = Annotated[str | None, typer.Option(help="Such as bfloat16; default: the metric's own.")]
-Weights = Annotated[
-    str | None,
-    typer.Option(
-        "--weights", "-w", help="Weights of the aspects in the reward, as in desc=1,rel=2,flu=1; default: equal."
-    ),
-]
-ImageColumn = Annotated[
-    str | None,
-    typer.Option(help="Column of images or their paths; default: images or image, else file_name, image_path or img."),
-]
-ReferencesColumn = Annotated[
-    str | None,
-    typer.Option(help="Column of references, lists or (in CSV) JSON lists; default: references, else refs."),
-]
-ImageRoot = Annotated[
-    Path | None,
-    typer.Option(help="Folder that relative image paths start from; default: the folder of the data file."),
-]
-Prefix = Annotated[str, typer.Option(help="Put before the names of the new columns, to tell several metrics apart.")]
-BatchSize = Annotated[
-    int | None,
-    typer.Option(min=1, help="Captions the metric scores at a time; default: its own choice."),
-]
-Overwrite = Annotated[
-    bool, typer.Option("--overwrite", help="Replace a finished output, and forget an unfinished run.")
-]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar and no summary.")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointOptions:
+    """Which checkpoint of a metric scores."""
+
+    source: Annotated[
+        str, typer.Option(help="Checkpoint of the metric: embedded (small, for trials), a folder, or a Hub id.")
+    ] = "embedded"
+    revision: Revision = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ColumnOptions:
+    """Where a data set has images and references, and what the new columns are called."""
+
+    image_column: Annotated[
+        str | None,
+        typer.Option(
+            help="Column of images or their paths; default: images or image, else file_name, image_path or img."
+        ),
+    ] = None
+    references_column: Annotated[
+        str | None,
+        typer.Option(help="Column of references, lists or (in CSV) JSON lists; default: references, else refs."),
+    ] = None
+    image_root: Annotated[
+        Path | None,
+        typer.Option(help="Folder that relative image paths start from; default: the folder of the data file."),
+    ] = None
+    split: Annotated[str | None, typer.Option(help="Split to read of a data set with several, such as test.")] = None
+    prefix: Annotated[
+        str, typer.Option(help="Put before the names of the new columns, to tell several metrics apart.")
+    ] = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceOptions:
+    """How a metric runs."""
+
+    batch_size: Annotated[
+        int | None, typer.Option(min=1, help="Captions the metric scores at a time; default: its own choice.")
+    ] = None
+    device: Device = None
+    dtype: Dtype = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """What happens to earlier results, and what is printed."""
+
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace a finished output, and discard an unfinished run.")
+    ] = False
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar and no summary.")] = False
 
 
 def parse_weights(text: str | None) -> dict[str, float] | None:
@@ -114,60 +180,207 @@ def parse_weights(text: str | None) -> dict[str, float] | None:
         raise typer.BadParameter(str(error), param_hint="--weights") from None
 
 
-def report(run: Callable[[], ScoringSummary], *, quiet: bool, what: str) -> None:
-    """Runs the scoring, prints the summary on stderr, and exits with the right code.
+# Judges
 
-    Args:
-        run: gives the summary.
-        quiet: print only what went wrong.
-        what: "scored" or "reranked".
+_LOCAL = ("revision", "device", "dtype", "batch_size")  # what a judge on this machine is loaded with
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgeOptions:
+    """Which model judges, on this machine or behind a server."""
+
+    judge: Annotated[
+        str,
+        typer.Option(
+            "--judge",
+            "-j",
+            help="The model that judges: folder or Hub id of a vision-language model; with --server, its name there.",
+        ),
+    ]
+    server: Annotated[
+        str | None,
+        typer.Option(
+            help="Address of an OpenAI-compatible server, such as http://localhost:8000/v1, or the word openai for "
+            "OpenAI's own. The key is read from the environment variable OPENAI_API_KEY."
+        ),
+    ] = None
+    concurrency: Annotated[int | None, typer.Option(min=1, help="Requests to the server at a time; default: 8.")] = None
+    cache: Annotated[
+        Path | None,
+        typer.Option(help="File for the server's answers, created if absent, so that no question is paid for twice."),
+    ] = None
+    prices: Annotated[
+        str | None,
+        typer.Option(help="Price of a million tokens read and written, as in 2.5,10; the cost is then printed."),
+    ] = None
+    batch_size: Annotated[
+        int | None, typer.Option(min=1, help="Most questions of a forward pass on this machine; default: 16.")
+    ] = None
+    revision: Revision = None
+    device: Device = None
+    dtype: Dtype = None
+
+    def make(self) -> Judge:
+        """Makes the judge; a model on this machine is loaded at its first question.
+
+        Raises:
+            typer.BadParameter: options that do not go together.
+            ConfigError: a setting of the server is invalid.
+        """
+        names = ("cache", "concurrency", "prices") if self.server is None else _LOCAL
+        for name in names:
+            if getattr(self, name) is not None:
+                where = "is for a model on this machine" if self.server else "is for a server: give --server, too"
+                raise typer.BadParameter(where, param_hint=f"--{name.replace('_', '-')}")
+        if self.server is None:
+            from reward.judges.lazy import LazyJudge
+
+            chosen = {name: getattr(self, name) for name in _LOCAL if getattr(self, name) is not None}
+            return LazyJudge(partial(_load_local, self.judge, **chosen), self.judge)
+
+        from reward.judges import ServerJudge
+
+        settings: dict[str, Any] = {} if self.concurrency is None else {"concurrency": self.concurrency}
+        if self.prices is not None:
+            settings["prices"] = _parse_prices(self.prices)
+        return ServerJudge(self.judge, None if self.server == "openai" else self.server, cache=self.cache, **settings)
+
+
+def _load_local(model: str, **settings: Any) -> Judge:
+    from reward.judges import LocalJudge
+
+    return LocalJudge.from_pretrained(model, **settings)
+
+
+def _parse_prices(text: str) -> tuple[float, float]:
+    try:
+        read, written = (float(part) for part in text.split(","))
+        if not (0 <= read < float("inf") and 0 <= written < float("inf")):
+            raise ValueError
+    except ValueError:
+        raise typer.BadParameter(
+            f"{text!r} is not two numbers, as in 2.5,10 for tokens read and written", param_hint="--prices"
+        ) from None
+    return read, written
+
+
+@dataclass(frozen=True, kw_only=True)
+class BattleOptions:
+    """How a judge compares two captions."""
+
+    images: Annotated[Path, typer.Option("--images", "-i", help="Folder of the images.")]
+    output: Annotated[Path, typer.Option("--output", "-o", help="A .json file: the battles with the judge's verdicts.")]
+    no_reference: Annotated[
+        bool, typer.Option("--no-reference", help="Do not show the judge the reference captions.")
+    ] = False
+    one_order: Annotated[
+        bool,
+        typer.Option(
+            "--one-order",
+            help="Ask once, in the order of the file, instead of in both orders. That costs half as much, but the "
+            "judge's preference for a position does not cancel out.",
+        ),
+    ] = False
+    no_reasons: Annotated[
+        bool,
+        typer.Option(
+            "--no-reasons",
+            help="Read the probabilities of the verdicts instead of having reasons written: much faster. The most "
+            "probable verdict counts, by the mean of both orders.",
+        ),
+    ] = False
+    prompt: PromptFile = None
+    max_new_tokens: Annotated[int, typer.Option(min=1, help="Most tokens of a written reason and verdict.")] = 512
+    seed: Annotated[int, typer.Option(help="Seed of the order of the two captions of a battle in the file.")] = 0
+
+    def make(self, judge: Judge) -> PairwiseJudge:
+        """Makes the pairwise judge.
+
+        Raises:
+            ConfigError: the prompt file is invalid.
+        """
+        from reward.arena.pairwise import PairPrompt, PairwiseJudge
+
+        return PairwiseJudge(
+            judge,
+            reasons=not self.no_reasons,
+            both_orders=not self.one_order,
+            prompt=None if self.prompt is None else PairPrompt.from_file(self.prompt),
+            max_new_tokens=self.max_new_tokens,
+        )
+
+
+# Benchmarks
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchmarkOptions:
+    """What part of a benchmark is used, and how its statistics are computed."""
+
+    images: Annotated[
+        Path | None, typer.Option(help="Folder that relative image paths start from; default: that of the data.")
+    ] = None
+    limit: Annotated[int | None, typer.Option(min=1, help="Use only the first so many items of the benchmark.")] = None
+    resamples: Annotated[int, typer.Option(min=1, help="Of the bootstrap and of the permutation tests.")] = 1000
+    seed: Annotated[int, typer.Option(min=0, help="Of the bootstrap and of the permutation tests.")] = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class FigureOptions:
+    """How metrics are scored for a table of figures, and how the table is printed."""
+
+    no_references: Annotated[
+        bool,
+        typer.Option("--no-references", help="Withhold the references from the metrics, even where there are any."),
+    ] = False
+    cache: Annotated[
+        Path | None,
+        typer.Option(
+            "--cache",
+            help="Folder that keeps the scores; default: capreward/scores in $XDG_CACHE_HOME, else in ~/.cache.",
+        ),
+    ] = None
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object, and nothing else, on stdout.")] = False
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no remarks.")] = False
+
+    def scoring(self, device: DeviceOptions) -> dict[str, Any]:
+        """Arguments that every function of `reward.metaeval` that scores benchmarks takes."""
+        from reward.metaeval.score_cache import default_cache_folder
+
+        return {
+            "references": not self.no_references,
+            "cache": self.cache or default_cache_folder(),
+            "progress": not self.quiet,
+            **vars(device),
+        }
+
+
+def read_benchmarks(
+    names: Sequence[str], data: Path | None, parts: Sequence[str], options: BenchmarkOptions
+) -> list[tuple[Benchmark, str | None]]:
+    """Loads the benchmarks that the options name, each with its path.
+
+    Raises:
+        typer.BadParameter: options that do not go together.
+        DataError: there is no such benchmark, or its files are not as they should be.
     """
-    console = terminal.console(stderr=True)
-    summary = run()
-    if summary.already_done:
-        console.print(
-            f"{summary.output} is complete already, from the same input and settings; nothing was scored again "
-            "(--overwrite does).",
-            style="yellow",
-        )
-    if not quiet:
-        _print_summary(console, summary, what)
-    elif summary.errors:
-        console.print(_error_lines(summary), style="yellow")
-    if not summary.scored:
-        console.print("error: no caption could be scored", style="red")
-        raise typer.Exit(1)
+    from reward.metaeval.benchmarks import benchmark_spec, load_benchmark
 
-
-def _error_lines(summary: ScoringSummary) -> str:
-    return "\n".join(
-        f"{count} not scored ({kind}); the first is {summary.examples[kind]}" for kind, count in summary.errors.items()
-    )
-
-
-def _print_summary(console: Any, summary: ScoringSummary, what: str) -> None:
-    from rich.table import Table
-
-    used = ", ".join(f"{role} = {column}" for role, column in summary.columns.items() if column)
-    console.print(f"columns read: {used}")
-    table = Table("", "mean", "std", "min", "25%", "median", "75%", "max", title=f"{summary.captions} captions")
-    for name, spread in summary.distributions.items():
-        numbers = (spread.mean, spread.std, spread.min, spread.q25, spread.median, spread.q75, spread.max)
-        table.add_row(name, *(f"{number:.4g}" for number in numbers))
-    if summary.distributions:
-        console.print(table)
-    if summary.errors:
-        console.print(_error_lines(summary), style="yellow")
-    if 1 < summary.groups == summary.rows:
-        console.print(
-            f"no two rows share a value of {summary.columns['group']}, so that nothing was compared; name the column "
-            "that the candidates of one image share with --group-column",
-            style="yellow",
-        )
-    if summary.truncated:
-        console.print(f"{summary.truncated} captions had text cut to fit the model")
-    groups = f" in {summary.groups} groups" if summary.groups else ""
-    before = f" ({summary.resumed_rows} of them by an earlier run)" if summary.resumed_rows else ""
-    pace = f", {summary.rows_per_second:,.1f} rows/s" if summary.new_rows and not summary.already_done else ""
-    images = f", {summary.images_decoded} images decoded" if summary.images_decoded else ""
-    console.print(f"{what} {summary.rows} rows{groups}{before}{pace}{images} -> {summary.output}", style="green")
+    if not names:
+        raise typer.BadParameter("is missing; `capreward bench --list` shows which there are", param_hint="--benchmark")
+    if len(names) > 1:
+        for option, value in (("--data", data), ("--part", parts), ("--images", options.images)):
+            if value:
+                raise typer.BadParameter("goes with one --benchmark; write NAME=PATH for several", param_hint=option)
+    loaded: list[tuple[Benchmark, str | None]] = []
+    for text in names:
+        name, equals, path = text.partition("=")
+        benchmark_spec(name)
+        if equals and (data is not None or not path):
+            problem = "gives a path twice" if path else "has no path"
+            raise typer.BadParameter(f"{text!r} {problem}: write NAME=PATH, or --data PATH", param_hint="--benchmark")
+        place: Any = path if equals else data
+        for part in [*parts] or [None]:
+            benchmark = load_benchmark(name, place, part=part, images=options.images, limit=options.limit)
+            loaded.append((benchmark, None if place is None else str(place)))
+    return loaded

@@ -1,41 +1,34 @@
-"""`capreward score`: scores the captions of a data file."""
+"""`capreward score`, `rerank` and `metrics`: score a data file, order the candidates in it, list the metrics."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from reward.cli import options
+from reward.cli import options, terminal
+from reward.cli.reports import report_scores
 
-if TYPE_CHECKING:
-    from reward.scoring.summary import ScoringSummary
+__all__ = ["metrics", "rerank", "score"]
 
-__all__ = ["score"]
+Weights = Annotated[
+    str | None,
+    typer.Option(
+        "--weights", "-w", help="Weights of the aspects in the reward, as in desc=1,rel=2,flu=1; default: equal."
+    ),
+]
 
 
 def score(
     data: options.Data,
     metric: options.Metric,
-    output: Annotated[Path, typer.Option("--output", "-o", help="A .parquet or .jsonl file.")],
-    source: options.Source = "embedded",
-    revision: options.Revision = None,
-    weights: options.Weights = None,
-    candidate_column: Annotated[
-        str | None,
-        typer.Option(help="Column of captions; default: candidate, else cand or caption."),
-    ] = None,
-    image_column: options.ImageColumn = None,
-    references_column: options.ReferencesColumn = None,
-    image_root: options.ImageRoot = None,
-    split: options.Split = None,
-    prefix: options.Prefix = "",
-    batch_size: options.BatchSize = None,
-    device: options.Device = None,
-    dtype: options.Dtype = None,
-    overwrite: options.Overwrite = False,
-    quiet: options.Quiet = False,
+    output: options.ScoresFile,
+    checkpoint: options.CheckpointOptions,
+    columns: options.ColumnOptions,
+    device: options.DeviceOptions,
+    run: options.RunOptions,
+    weights: Weights = None,
+    candidate_column: options.CandidateColumn = None,
 ) -> None:
     """Score every caption of a file: its rows, plus one column an aspect, the reward, and an error column.
 
@@ -59,31 +52,125 @@ def score(
     ```
 
     Image paths start at the folder of the file. A row that cannot be scored keeps its place and says why in `error`.
-    Stopped or killed, the same command goes on where it was; no row is lost or in the output twice. Scores are kept in
-    OUTPUT.partial meanwhile; OUTPUT.summary.json tells afterwards how the output was made.
+    After Ctrl-C or a kill, run the same command again to continue; no row is lost or written twice. Until then the
+    scores are kept in OUTPUT.partial. Afterwards OUTPUT.summary.json says how the output was made.
     """
+    from reward.scoring.dataset import score_dataset
 
-    def run() -> ScoringSummary:
-        from reward.scoring.dataset import score_dataset
+    summary = score_dataset(
+        data,
+        metric,
+        output,
+        weights=options.parse_weights(weights),
+        candidate_column=candidate_column,
+        overwrite=run.overwrite,
+        progress=not run.quiet,
+        **vars(checkpoint),
+        **vars(columns),
+        **vars(device),
+    )
+    report_scores(summary, quiet=run.quiet, what="scored")
 
-        return score_dataset(
-            data,
-            metric,
-            output,
-            source=source,
-            weights=options.parse_weights(weights),
-            candidate_column=candidate_column,
-            image_column=image_column,
-            references_column=references_column,
-            image_root=image_root,
-            split=split,
-            prefix=prefix,
-            batch_size=batch_size,
-            overwrite=overwrite,
-            progress=not quiet,
-            revision=revision,
-            device=device,
-            dtype=dtype,
+
+def rerank(
+    data: options.Data,
+    metric: options.Metric,
+    output: options.ScoresFile,
+    checkpoint: options.CheckpointOptions,
+    columns: options.ColumnOptions,
+    device: options.DeviceOptions,
+    run: options.RunOptions,
+    weights: Weights = None,
+    candidates_column: Annotated[
+        str | None,
+        typer.Option(
+            "--candidate-column",
+            help="Column of lists of captions; default: candidates, else cands or captions. Of one caption a row: "
+            "candidate, else cand or caption.",
+        ),
+    ] = None,
+    group_column: Annotated[
+        str | None,
+        typer.Option(
+            help="For one candidate a row: column of what the candidates of one image share; default: the image."
+        ),
+    ] = None,
+) -> None:
+    """Order the candidates of every image by reward, best first.
+
+    ```
+    capreward rerank candidates.jsonl --metric vela --output best.jsonl
+    ```
+
+    A line of candidates.jsonl, with `references` if there are any:
+
+    ```
+    {"image": "photos/1.jpg", "candidates": ["A dog.", "A dog runs on grass."]}
+    ```
+
+    The output has the candidates in order, `best`, `order` (their places in the input), `rewards`, one list an
+    aspect, `truncated` and `error`. Candidates that cannot be scored come last.
+
+    Or one candidate a line, in any order; those of one image, or of one value of --group-column, compete:
+
+    ```
+    {"image": "photos/1.jpg", "candidate": "A dog.", "model": "small"}
+    {"image": "photos/1.jpg", "candidate": "A dog runs on grass.", "model": "large"}
+    ```
+
+    The output then has the same rows with the columns of `capreward score` and `rank`, which is 1 for the best.
+
+    `capreward score --help` shows other forms of data. After Ctrl-C or a kill, run the same command again to continue.
+    """
+    from reward.scoring.dataset import rerank_dataset
+
+    summary = rerank_dataset(
+        data,
+        metric,
+        output,
+        weights=options.parse_weights(weights),
+        candidates_column=candidates_column,
+        group_column=group_column,
+        overwrite=run.overwrite,
+        progress=not run.quiet,
+        **vars(checkpoint),
+        **vars(columns),
+        **vars(device),
+    )
+    report_scores(summary, quiet=run.quiet, what="reranked")
+
+
+def metrics() -> None:
+    """List the installed metrics: aspects, what they need, range, paper.
+
+    An embedded one scores without a checkpoint of yours. One that needs a corpus is fitted on the data's references.
+
+    With `_avg` behind its name, any of them scores a caption by the mean over its sentences.
+
+    ```
+    capreward metrics
+    ```
+    """
+    from rich.table import Table
+
+    from reward.registry import list_metrics, metric_spec
+
+    table = Table("metric", "aspects", "needs", "range", "embedded")
+    papers: dict[str, list[str]] = {}
+    for name in list_metrics():
+        spec = metric_spec(name)
+        short = {aspect: alias for alias, aspect in spec.aliases.items()}
+        aspects = [aspect + (f" ({short[aspect]})" if aspect in short else "") for aspect in spec.aspects]
+        needs = ["image"] * spec.needs_image + ["references"] * spec.needs_references + ["corpus"] * spec.needs_corpus
+        table.add_row(
+            name,
+            "\n".join(aspects),
+            "\n".join(needs) or "caption only",
+            f"{spec.range[0]:g} to {spec.range[1]:g}",
+            "yes" if spec.has_embedded else "no",
         )
-
-    options.report(run, quiet=quiet, what="scored")
+        papers.setdefault(spec.paper, []).append(name)
+    console = terminal.console(stderr=False)
+    console.print(table, soft_wrap=False)
+    for paper, names in papers.items():
+        console.print(f"{', '.join(names)}: {paper}")

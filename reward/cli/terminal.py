@@ -1,17 +1,26 @@
-"""What the commands print: as it is, lines uncut, and without anything that could steer the terminal."""
+"""How commands print: lines and tables uncut, and without control characters that a file or a server sent."""
 
 from __future__ import annotations
 
+import shlex
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.text import Text
 
-__all__ = ["console", "plain", "print_json", "warnings_in_one_line"]
+__all__ = [
+    "command_line",
+    "console",
+    "plain",
+    "print_json",
+    "print_table",
+    "stdout_kept_clean",
+    "warnings_in_one_line",
+]
 
 # Control characters but line breaks and tabs, and the marks that turn the direction of writing: with them the content
 # of a file or the answer of a server could move the cursor, set colours, or show other text than it holds.
@@ -58,4 +67,55 @@ def warnings_in_one_line() -> Iterator[None]:
 
     with warnings.catch_warnings():
         warnings.showwarning = show
+        yield
+
+
+def command_line() -> str:
+    """The command as it was typed."""
+    return shlex.join(["capreward", *sys.argv[1:]])
+
+
+def print_table(
+    heads: Sequence[str], rows: Sequence[Sequence[str]], *, title: str = "", best: int | None = None
+) -> None:
+    """A table on stdout, never cut: columns that do not fit into a terminal come in further tables below the first.
+
+    In a file or a pipe, which have no width, it is one table.
+    """
+    from rich.table import Table
+
+    out = console(stderr=False)
+    for number, columns in enumerate(_blocks(heads, rows, out.width if out.is_terminal else None)):
+        named = f"{title}, continued" if title and number else title
+        table = Table(title=named or None, title_justify="left")
+        for column in columns:
+            table.add_column(heads[column], justify="right" if column else "left", no_wrap=True)
+        for place, row in enumerate(rows):
+            table.add_row(*(row[column] for column in columns), style="bold" if place == best else None)
+        out.width = max(out.width, out.measure(table, options=out.options.update(width=10_000)).maximum)
+        out.print(table)
+
+
+def _blocks(heads: Sequence[str], rows: Sequence[Sequence[str]], width: int | None) -> list[list[int]]:
+    """Numbers of the columns of each table: the first column, and as many more as fit, at least one."""
+    from rich.cells import cell_len
+
+    wide = [3 + max(map(cell_len, column)) for column in zip(heads, *rows, strict=True)]  # with border and padding
+    blocks, left = [[0]], 0
+    for number in range(1, len(heads)):
+        if width is not None and len(blocks[-1]) > 1 and wide[number] > left:
+            blocks.append([0])
+        if len(blocks[-1]) == 1:
+            left = (width or 0) - 1 - wide[0]
+        blocks[-1].append(number)
+        left -= wide[number]
+    return blocks
+
+
+@contextmanager
+def stdout_kept_clean() -> Iterator[None]:
+    """Sends to stderr what libraries print, such as those that announce what they do."""
+    from contextlib import redirect_stdout
+
+    with redirect_stdout(sys.stderr):
         yield

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 import time
@@ -17,46 +16,23 @@ from reward.errors import ConfigError, OutputError
 from reward.images import load_image
 from reward.metrics.base import MetricSpec, Scorer, fitted
 from reward.registry import load_scorer, metric_spec
-from reward.scoring.chunks import score_chunk
 from reward.scoring.columns import ColumnPlan, find_columns, row_key, row_references, row_task
 from reward.scoring.fingerprints import fingerprint_source
-from reward.scoring.journal import Journal
+from reward.scoring.journal import Journal, SavedRows
 from reward.scoring.prefetch import prefetch
 from reward.scoring.progress import progress_bar
 from reward.scoring.readers import Source, open_source
-from reward.scoring.results import RankColumns, RowRankColumns, ScoreColumns
-from reward.scoring.saved import SavedRows
+from reward.scoring.results import RankColumns, RowRankColumns, ScoreColumns, score_chunk
+from reward.scoring.runs import CHUNK_SECONDS, ChunkSize, ResumableRun, ScoringInterrupted, saved_on_ctrl_c
 from reward.scoring.summary import ScoringSummary, SummaryBuilder
-from reward.scoring.writers import (
-    check_output,
-    check_undamaged,
-    output_facts,
-    write_atomically,
-    write_jsonl,
-    write_parquet,
-)
+from reward.scoring.writers import check_output, write_atomically, write_jsonl, write_parquet
 
 if TYPE_CHECKING:
     import datasets
 
-__all__ = ["ScoringInterrupted", "rerank_dataset", "score_dataset"]
+__all__ = ["CHUNK_SECONDS", "FIRST_CHUNK", "ScoringInterrupted", "rerank_dataset", "score_dataset"]
 
 FIRST_CHUNK = 64  # rows; the first figures should come soon
-CHUNK_SECONDS = 5.0  # chunks grow while they take less, so that a kill loses little work of a slow metric
-
-
-class ScoringInterrupted(KeyboardInterrupt):
-    """Ctrl-C during scoring; what was scored is saved.
-
-    Args:
-        rows: number of rows saved.
-        journal: the file that holds them.
-    """
-
-    def __init__(self, rows: int, journal: Path) -> None:
-        saved = f"{rows} rows are saved in {journal}; run the same again to go on" if rows else "no row was scored yet"
-        super().__init__(f"stopped; {saved}")
-        self.rows, self.journal = rows, journal
 
 
 def score_dataset(
@@ -222,7 +198,6 @@ class _Run:
         self.output = Path(output)
         check_output(self.output, self.source, Path(data) if isinstance(data, (str, os.PathLike)) else None)
         self.images_decoded, self.lock = 0, threading.Lock()  # counted in several threads
-        self.limit = FIRST_CHUNK
         self.manifest = self._manifest(task)
 
     def _columns(self) -> RankColumns | ScoreColumns:
@@ -258,45 +233,27 @@ class _Run:
         for name, value in (("batch_size", 1 if batch_size is None else batch_size), ("chunk_rows", chunk_rows)):
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise ConfigError(f"{name} must be a whole number of at least 1, got {value!r}")
-        journal_path = self.output.with_name(self.output.name + ".partial")
-        summary_path = self.output.with_name(self.output.name + ".summary.json")
-        if self.output.exists() and not journal_path.exists() and not overwrite:
-            return self._finished(summary_path)
-        with Journal(journal_path, self.manifest, overwrite=overwrite) as journal:
+        run = ResumableRun(self.output, self.manifest, overwrite=overwrite)
+        done = run.finished(
+            lambda record: ScoringSummary.from_json(record["summary"], self.output),
+            "(other input, metric or settings); nothing was scored",
+        )
+        if done is not None:
+            done.already_done = True
+            return done
+        with run.journal() as journal:
             start = time.perf_counter()
             saved = SavedRows(journal)
             resumed = len(saved)
-            try:
-                if resumed < self.source.num_rows:
+            if resumed < self.source.num_rows:
+                with saved_on_ctrl_c(journal):
                     start = self._score(journal, saved, batch_size, chunk_rows, progress)
-                else:
-                    self.spec = replace(self.spec, aspects=tuple(journal.header["aspects"]))
-            except KeyboardInterrupt:
-                raise ScoringInterrupted(journal.rows, journal.path) from None
+            else:
+                self.spec = replace(self.spec, aspects=tuple(journal.header["aspects"]))
             seconds = time.perf_counter() - start
             summary = self._write(saved)
             summary.resumed_rows, summary.new_rows, summary.seconds = resumed, len(saved) - resumed, seconds
-            record = {"run": self.manifest, "summary": summary.to_json(), "output": output_facts(self.output)}
-            write_atomically(summary_path, lambda path: _write_json(path, record))
-            journal.delete()
-        return summary
-
-    def _finished(self, summary_path: Path) -> ScoringSummary:
-        """The summary of the output that is there, if it is of this very run."""
-        try:
-            record = json.loads(summary_path.read_text(encoding="utf-8"))
-            same = record["run"] == self.manifest
-            summary = ScoringSummary.from_json(record["summary"], self.output)
-            facts = {"bytes": int(record["output"]["bytes"]), "sha256": str(record["output"]["sha256"])}
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):  # absent, damaged, or another tool's file
-            same = False
-        if not same:
-            raise OutputError(
-                f"{self.output} exists already and is not of this run (other input, metric or settings); nothing was "
-                "scored. Choose another output, or replace it with --overwrite (overwrite=True)."
-            )
-        check_undamaged(self.output, facts)
-        summary.already_done = True
+            run.finish(journal, {"summary": summary.to_json()})
         return summary
 
     def _score(
@@ -312,7 +269,7 @@ class _Run:
         self.spec = scorer.spec  # a checkpoint may have other aspects than the metric's own
         journal.describe("aspects", list(self.spec.aspects))
         self._columns()
-        self.limit = min(FIRST_CHUNK, chunk_rows)
+        size = ChunkSize(FIRST_CHUNK, largest=chunk_rows)
         first = saved.first_missing()
         tasks = (
             row_task(row, self.plan, self.spec, number=number, is_csv=self.source.is_csv)
@@ -322,13 +279,12 @@ class _Run:
         root = self.settings["image_root"]
         decode = partial(self._decode, root=self.source.folder if root is None else root)
         with progress_bar(progress, done=len(saved), total=self.source.num_rows) as advance:
-            for chunk in prefetch(tasks, decode, lambda: self.limit):
+            for chunk in prefetch(tasks, decode, lambda: size.items):
                 chunk_start = time.perf_counter()
                 results = score_chunk(chunk, scorer, batch_size)
                 saved.append(chunk, results)
                 advance(len(chunk), sum(isinstance(row, dict) or any(len(item) > 2 for item in row) for row in results))
-                if time.perf_counter() - chunk_start < CHUNK_SECONDS:
-                    self.limit = min(2 * self.limit, chunk_rows)
+                size.took(time.perf_counter() - chunk_start)
         return start
 
     def _corpus(self) -> Iterator[tuple[str, ...]]:
@@ -381,7 +337,3 @@ class _Run:
             },
             groups=columns.groups if isinstance(columns, RowRankColumns) else 0,
         )
-
-
-def _write_json(path: Path, value: Any) -> None:
-    path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Turns the journal's results into output columns: scores of captions, their ranks, or candidates in order."""
+"""Results of rows: scored in chunks, kept in the journal, and turned into the columns of the output."""
 
 from __future__ import annotations
 
@@ -8,18 +8,52 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from reward.errors import DataError
-from reward.metrics.base import MetricSpec
+from reward.errors import DataError, InvalidSampleError
+from reward.metrics.base import MetricSpec, Scorer
+from reward.samples import CaptionSample
 from reward.scores import ScoreTable
-from reward.scoring.columns import ColumnPlan, listed
+from reward.scoring.columns import ColumnPlan, RowTask, listed
 from reward.scoring.summary import SummaryBuilder
 
-__all__ = ["CaptionResult", "RankColumns", "RowRankColumns", "RowResult", "ScoreColumns"]
+__all__ = ["CaptionResult", "RankColumns", "RowRankColumns", "RowResult", "ScoreColumns", "score_chunk"]
 
 # [scores or null, truncated], then [kind, message] of an error: what the journal holds of one caption.
 CaptionResult: TypeAlias = "list[Any]"
 # One result a caption, or {"kind": ..., "message": ...} when nothing of the row could be scored.
 RowResult: TypeAlias = "list[CaptionResult] | dict[str, str]"
+
+
+def score_chunk(chunk: Sequence[RowTask], scorer: Scorer, batch_size: int | None) -> list[RowResult]:
+    """Results of some rows, in their order. A caption that is refused does not keep the others from being scored."""
+    samples: list[CaptionSample] = []
+    places: list[CaptionResult] = []  # for each sample, the place of its result
+    results: list[RowResult] = []
+    for task in chunk:
+        if task.problem is not None:
+            results.append({"kind": task.problem[0], "message": task.problem[1]})
+            continue
+        row: list[CaptionResult] = []
+        results.append(row)
+        for candidate in task.candidates:
+            try:
+                samples.append(CaptionSample(candidate, task.image, task.references))
+                row.append([])
+                places.append(row[-1])
+            except InvalidSampleError as error:
+                row.append([None, False, "candidate", str(error)])
+    if samples:
+        table = scorer.score(samples, batch_size=batch_size)
+        if len(table) != len(samples):
+            raise ValueError(f"scorer {scorer.spec.name!r} gave {len(table)} results for {len(samples)} samples")
+        assert table.truncated is not None  # ScoreTable fills it in
+        for position, (scores, cut, result) in enumerate(
+            zip(table.scores.tolist(), table.truncated.tolist(), places, strict=True)
+        ):
+            finite = [score if abs(score) < float("inf") else None for score in scores]  # False for NaN, too
+            result.extend([finite, cut])
+            if None in finite or position in table.errors:
+                result.extend(["metric", table.errors.get(position, "the metric gave no finite score")])
+    return results
 
 
 class ScoreColumns:

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
-from reward.cli.bench_options import print_table
 from reward.cli.main import main
+from reward.cli.terminal import print_table
 from reward.metaeval import scoring
 from tests.reward.cli.conftest import Run
 from tests.reward.metaeval.small_benchmarks import use_metrics, write_pairs, write_rated

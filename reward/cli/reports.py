@@ -1,0 +1,131 @@
+"""What commands say of a finished run, on stderr, and the exit code that follows from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from reward.cli import terminal
+
+if TYPE_CHECKING:
+    from reward.arena.judging import BattleSummary
+    from reward.judges import Usage
+    from reward.scoring.summary import ScoringSummary
+
+__all__ = ["report_battles", "report_scores", "usage_line"]
+
+
+def report_scores(summary: ScoringSummary, *, quiet: bool, what: str) -> None:
+    """Prints what a scoring run did, and exits with 1 if no caption has a score.
+
+    Args:
+        summary: of the run.
+        quiet: print only what went wrong.
+        what: "scored", "reranked" or "judged".
+    """
+    console = terminal.console(stderr=True)
+    if summary.already_done:
+        console.print(
+            f"{summary.output} is complete already, from the same input and settings; nothing was scored again "
+            "(--overwrite does).",
+            style="yellow",
+        )
+    if not quiet:
+        _print_summary(console, summary, what)
+    elif summary.errors:
+        console.print(_error_lines(summary), style="yellow")
+    if not summary.scored:
+        console.print("error: no caption could be scored", style="red")
+        raise typer.Exit(1)
+
+
+def _error_lines(summary: ScoringSummary) -> str:
+    return "\n".join(
+        f"{count} not scored ({kind}); the first is {summary.examples[kind]}" for kind, count in summary.errors.items()
+    )
+
+
+def _print_summary(console: Any, summary: ScoringSummary, what: str) -> None:
+    from rich.table import Table
+
+    used = ", ".join(f"{role} = {column}" for role, column in summary.columns.items() if column)
+    console.print(f"columns read: {used}")
+    table = Table("", "mean", "std", "min", "25%", "median", "75%", "max", title=f"{summary.captions} captions")
+    for name, spread in summary.distributions.items():
+        numbers = (spread.mean, spread.std, spread.min, spread.q25, spread.median, spread.q75, spread.max)
+        table.add_row(name, *(f"{number:.4g}" for number in numbers))
+    if summary.distributions:
+        console.print(table)
+    if summary.errors:
+        console.print(_error_lines(summary), style="yellow")
+    if 1 < summary.groups == summary.rows:
+        console.print(
+            f"no two rows share a value of {summary.columns['group']}, so that nothing was compared; name the column "
+            "that the candidates of one image share with --group-column",
+            style="yellow",
+        )
+    if summary.truncated:
+        console.print(f"{summary.truncated} captions had text cut to fit the model")
+    groups = f" in {summary.groups} groups" if summary.groups else ""
+    before = f" ({summary.resumed_rows} of them by an earlier run)" if summary.resumed_rows else ""
+    pace = f", {summary.rows_per_second:,.1f} rows/s" if summary.new_rows and not summary.already_done else ""
+    images = f", {summary.images_decoded} images decoded" if summary.images_decoded else ""
+    console.print(f"{what} {summary.rows} rows{groups}{before}{pace}{images} -> {summary.output}", style="green")
+
+
+def report_battles(summary: BattleSummary, table: Any, *, quiet: bool) -> None:
+    """Prints what became of battles, and exits with 1 if none was judged or some were not answered.
+
+    Args:
+        summary: of the run.
+        table: the results, for rich.
+        quiet: print only what went wrong.
+    """
+    console = terminal.console(stderr=True)
+    for line in _battle_notes(summary):
+        console.print(line, style="yellow")
+    if not quiet:
+        console.print(table)
+        if summary.bias.first + summary.bias.second:
+            console.print(f"the caption shown first {summary.bias.sentence}")
+        if summary.usage.answered:
+            console.print(usage_line(summary.usage))
+        before = f" ({summary.resumed} of them by an earlier run)" if summary.resumed else ""
+        console.print(f"judged {summary.judged} battles{before} -> {summary.output}", style="green")
+    if not summary.judged:
+        console.print("error: no battle could be judged", style="red")
+    if summary.unanswered or not summary.judged:
+        raise typer.Exit(1)
+
+
+def _battle_notes(summary: BattleSummary) -> Iterator[str]:
+    if summary.already_done:
+        yield (
+            f"{summary.output} is complete already, from the same battles and settings; nothing was asked again "
+            "(--overwrite does)."
+        )
+    if summary.human:
+        yield f"{summary.human} battles of the source 'human' are left without a verdict"
+    if summary.unreadable:
+        yield f"{summary.unreadable} battles have no verdict; the first: {summary.examples['unreadable']}"
+    if summary.unanswered:
+        yield (
+            f"{summary.unanswered} battles were not answered; run the same again to ask for them. "
+            f"The first: {summary.examples['unanswered']}"
+        )
+
+
+def usage_line(usage: Usage) -> str:
+    """What a judge has done, in a line.
+
+    Example:
+        >>> from reward.judges import Usage
+        >>> usage_line(Usage(answered=3, cached=1, input_tokens=1200, output_tokens=60, cost=0.5))
+        '3 questions answered by the judge, 1 known already; 1,200 tokens read, 60 written; cost 0.5000'
+    """
+    known = f", {usage.cached:,} known already" if usage.cached else ""
+    cost = f"; cost {usage.cost:.4f}" if usage.cost else ""
+    tokens = f"{usage.input_tokens:,} tokens read, {usage.output_tokens:,} written"
+    return f"{usage.answered:,} questions answered by the judge{known}; {tokens}{cost}"
