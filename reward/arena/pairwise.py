@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 from reward.arena.verdicts import Opinion, Verdict, combine, parse_reply
 from reward.errors import ConfigError, InvalidSampleError, JudgeError
 from reward.judges.base import Answer, Judge, Question
-from reward.judges.quoting import quoted
-from reward.judges.wording import check_fields, check_places, check_quote, check_text, fill, read_wording
+from reward.judges.wording import check_fields, check_places, check_quote, check_text, fill, quoted, read_wording
 from reward.samples import ImageLike, check_encodable, checked_references, is_blank
 
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ _PLACES = {"reference": ("reference",), "captions": ("first", "second")}
 class PairPrompt:
     """The texts of a comparison.
 
-    Captions and references are quoted (`reward.judges.quoting`), so that a caption that holds a heading, a verdict line
+    Captions and references are quoted (`reward.judges.wording`), so that a caption that holds a heading, a verdict line
     or a whole prompt stays inside its place.
 
     Args:

@@ -86,9 +86,15 @@ def bench(
         benchmarks = options.read_benchmarks(benchmark or [], data, part or [], selection)
         loaded = [each for each, _ in benchmarks]
         sources = _metric_sources(metric or [], score_column or [], loaded, figures.no_references, say)
-        statistics = {"resamples": selection.resamples, "seed": selection.seed}
-        tables = run_bench(benchmarks, sources, say=say, **statistics, **figures.scoring(device))
-    _print(tables, figures, output, say, **statistics)
+        tables = run_bench(
+            benchmarks,
+            sources,
+            resamples=selection.resamples,
+            seed=selection.seed,
+            say=say,
+            **figures.scoring(device),
+        )
+    _print(tables, selection, figures, output)
     lost = [row for table in tables for row in table.rows if row.evaluation is None and not row.left_out]
     if lost:
         message = f"error: nothing to evaluate for {lost[0].metric.label}: {lost[0].problem}"
@@ -180,15 +186,18 @@ def _metric_sources(
 
 def _print(
     tables: list[BenchTable],
+    selection: options.BenchmarkOptions,
     figures: options.FigureOptions,
     output: Path | None,
-    say: Callable[[str], None],
-    **statistics: int,
 ) -> None:
     from reward.metaeval import bench_tables
 
     values = bench_tables.to_json(
-        tables, command=terminal.command_line(), references=not figures.no_references, **statistics
+        tables,
+        command=terminal.command_line(),
+        seed=selection.seed,
+        resamples=selection.resamples,
+        references=not figures.no_references,
     )
     if figures.json:
         terminal.print_json(values)
@@ -197,7 +206,7 @@ def _print(
             terminal.print_table(grid.heads, grid.rows, title=grid.title, best=grid.best)
     failed = [row for table in tables for row in table.rows if row.errors]
     if not figures.quiet or failed:
-        for note in bench_tables.notes(tables, resamples=statistics["resamples"]):
+        for note in bench_tables.notes(tables, resamples=selection.resamples):
             terminal.console(stderr=True).print(note)
     if output is not None:
         from reward.metaeval.report import write_report

@@ -95,7 +95,7 @@ class MetricOptions:
             for name, value in (("--gamma", self.gamma), ("--task", self.task)):
                 if value is not None:
                     raise typer.BadParameter("is for --metric harmoniceval", param_hint=name)
-            given = {"use_references": not self.no_references, "second_decimal": self.second_decimal}
+            given: dict[str, Any] = {"use_references": not self.no_references, "second_decimal": self.second_decimal}
         elif self.second_decimal is not None:
             raise typer.BadParameter("is for --metric fleur", param_hint="--second-decimal")
         elif self.no_references:

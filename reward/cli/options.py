@@ -380,7 +380,8 @@ def read_benchmarks(
             problem = "gives a path twice" if path else "has no path"
             raise typer.BadParameter(f"{text!r} {problem}: write NAME=PATH, or --data PATH", param_hint="--benchmark")
         place: Any = path if equals else data
-        for part in [*parts] or [None]:
+        wanted: list[str | None] = [*parts] or [None]
+        for part in wanted:
             benchmark = load_benchmark(name, place, part=part, images=options.images, limit=options.limit)
             loaded.append((benchmark, None if place is None else str(place)))
     return loaded

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from reward.errors import InvalidSampleError
+from reward.errors import ImageError, InvalidSampleError
+from reward.images import image_key
 from reward.samples import check_encodable, is_blank
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ __all__ = [
     "check_answers",
     "check_lengths",
     "check_questions",
+    "image_keys",
     "token_text",
 ]
 
@@ -271,3 +273,25 @@ def check_answers(answers: Sequence[str]) -> None:
             raise ValueError(f"each answer must be a token without white space, got {answer!r}")
     if len(set(answers)) < len(answers):
         raise ValueError(f"answers must differ, got {list(answers)}")
+
+
+def image_keys(questions: Sequence[Question]) -> tuple[list[str | None], dict[int, str]]:
+    """Content hash of each question's image, None without; and {row: reason} of images that cannot be read.
+
+    Example:
+        >>> image_keys([Question("Is this English?")])
+        ([None], {})
+    """
+    keys: list[str | None] = [None] * len(questions)
+    failures: dict[int, str] = {}
+    known: dict[int, str] = {}  # by object: the members of a group often carry one and the same
+    for row, question in enumerate(questions):
+        if question.image is None:
+            continue
+        try:
+            keys[row] = known.get(id(question.image)) or image_key(question.image)
+        except ImageError as error:
+            failures[row] = str(error)
+        else:
+            known[id(question.image)] = keys[row]  # type: ignore[assignment]
+    return keys, failures

@@ -15,8 +15,16 @@ from reward.backbones.inference import number_format, usable_device
 from reward.backbones.pretrained import load_pretrained
 from reward.checkpoints import ordinary_loading, resolve_checkpoint
 from reward.errors import JudgeError
-from reward.judges.base import Answer, Question, Usage, check_answers, check_lengths, check_questions, token_text
-from reward.judges.distinct import image_keys
+from reward.judges.base import (
+    Answer,
+    Question,
+    Usage,
+    check_answers,
+    check_lengths,
+    check_questions,
+    image_keys,
+    token_text,
+)
 from reward.judges.prefixes import PromptReader, State
 from reward.judges.prompts import Prompt, PromptWriter
 

@@ -6,7 +6,8 @@ import logging
 import os
 import threading
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -21,8 +22,10 @@ from reward.judges.base import (
     check_lengths,
     check_questions,
 )
-from reward.judges.session import ServerSettings, Session
 from reward.optional import require
+
+if TYPE_CHECKING:
+    from reward.judges.session import Session
 
 __all__ = ["ServerJudge"]
 
@@ -32,6 +35,24 @@ _MOST_ALTERNATIVES = 20  # what the API allows
 _ANSWER_LENGTH = 3  # tokens: an answer, with up to two of white space before it
 # White space that was not gone on from, relative to the answers: more than the first is told, than the second an error.
 _SOME, _MUCH = 0.01, 0.1
+
+
+@dataclass(frozen=True)
+class ServerSettings:
+    """Where and how to ask; see ServerJudge."""
+
+    model: str
+    base_url: str | None
+    key_name: str
+    concurrency: int
+    timeout: float
+    retries: int
+    prices: tuple[float, float] | None
+    extra_body: dict[str, Any]
+
+    def key(self) -> str | None:
+        """The API key, read where it lies: settings are printed and pickled."""
+        return os.environ.get(self.key_name) or None
 
 
 class ServerJudge:
@@ -202,6 +223,8 @@ class ServerJudge:
                     f"questions[{index}] has a prefill, which chat completions do not have: a server would start anew; "
                     "ask for the whole answer with `generate`"
                 )
+        from reward.judges.session import Session
+
         with self._lock:
             if self._session is None or self._session.pid != os.getpid():  # threads do not live on in a forked process
                 self._session = Session(self.settings, self.cache, self.usage)

@@ -7,12 +7,13 @@ import logging
 import os
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import openai
 
 from reward.errors import ImageError, JudgeError
 from reward.judges.background import BackgroundLoop
-from reward.judges.base import Answer, Question, Usage
+from reward.judges.base import Answer, Question, Usage, image_keys
 from reward.judges.cache import AnswerCache
 from reward.judges.chat import (
     GarbledReply,
@@ -24,15 +25,18 @@ from reward.judges.chat import (
     request_key,
     retry_after,
 )
-from reward.judges.distinct import image_keys
 
-__all__ = ["ServerSettings", "Session"]
+if TYPE_CHECKING:
+    from reward.judges.server import ServerSettings
+
+__all__ = ["LARGEST_REPLY", "LimitedClient", "Session"]
 
 logger = logging.getLogger(__name__)
 
 _FIRST_WAIT, _LONGEST_WAIT = 0.5, 60.0  # seconds between tries: doubled each time, up to the longest
 _MOST_PATIENCE = 900.0  # a server may ask for a longer wait than ours, but not for hours
 _URLS_KEPT = 16
+LARGEST_REPLY = 32_000_000  # bytes; 4,096 tokens with 20 alternatives each are about 6 million
 
 
 class _Refused(Exception):
@@ -43,22 +47,30 @@ class _Abandoned(Exception):
     """The call that was asking a question was cancelled, so whoever waited for it must ask."""
 
 
-@dataclass(frozen=True)
-class ServerSettings:
-    """Where and how to ask; see ServerJudge."""
+class LimitedClient(openai.DefaultAsyncHttpxClient):
+    """The OpenAI client's own connection, which refuses a reply larger than `LARGEST_REPLY` once it is unpacked."""
 
-    model: str
-    base_url: str | None
-    key_name: str
-    concurrency: int
-    timeout: float
-    retries: int
-    prices: tuple[float, float] | None
-    extra_body: dict[str, Any]
+    async def send(self, request: Any, *, stream: bool = False, **options: Any) -> Any:
+        """Sends a request and reads the whole reply.
 
-    def key(self) -> str | None:
-        """The API key, read where it lies: settings are printed and pickled."""
-        return os.environ.get(self.key_name) or None
+        Raises:
+            UnusableReply: the reply is too large.
+        """
+        response = await super().send(request, stream=True, **options)
+        if stream:
+            return response
+        parts, size = [], 0
+        try:
+            async for part in response.aiter_bytes():
+                parts.append(part)
+                size += len(part)
+                if size > LARGEST_REPLY:
+                    raise UnusableReply(f"the server's reply is larger than {LARGEST_REPLY // 10**6} MB")
+        finally:
+            await response.aclose()
+        packed = ("content-encoding", "content-length", "transfer-encoding")  # no longer true of what was read
+        headers = [(name, value) for name, value in response.headers.multi_items() if name.lower() not in packed]
+        return type(response)(response.status_code, headers=headers, content=b"".join(parts), request=response.request)
 
 
 class Session:
@@ -71,10 +83,6 @@ class Session:
     """
 
     def __init__(self, settings: ServerSettings, cache: str | os.PathLike[str] | None, usage: Usage) -> None:
-        import openai
-
-        from reward.judges.limited import LimitedClient
-
         self.pid = os.getpid()
         self.settings, self.usage = settings, usage
         self._cache = AnswerCache(cache) if cache is not None else None
@@ -178,8 +186,6 @@ class Session:
         self, question: Question, image_key: str | None, max_tokens: int, top: int, stop: list[Exception]
     ) -> Answer:
         """Asks the server until it answers, refuses, or has been tried often enough."""
-        import openai
-
         request: dict[str, Any] = {"model": self.settings.model, "max_tokens": max_tokens, "temperature": 0}
         if top:
             request |= {"logprobs": True, "top_logprobs": top}
@@ -237,8 +243,6 @@ class Session:
 
     def _least_wait(self, problem: Exception) -> float:
         """Seconds that must pass before another try; raises if there is no use in one."""
-        import openai
-
         if not isinstance(problem, openai.APIStatusError):
             return 0.0
         status, reason, settings = problem.status_code, self._reason(problem), self.settings
@@ -260,8 +264,6 @@ class Session:
 
     def _reason(self, problem: Exception) -> str:
         """What went wrong, in one line and without the key, which some servers repeat in their messages."""
-        import openai
-
         text = str(problem)
         if isinstance(problem, openai.APIConnectionError):
             text = f"no connection ({problem.__cause__ or problem})"

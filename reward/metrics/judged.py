@@ -15,7 +15,7 @@ import numpy as np
 from reward.checkpoints import CONFIG_FILE, read_config, save_checkpoint
 from reward.errors import CheckpointError, ImageError, JudgeError
 from reward.judges.base import Judge
-from reward.judges.padding import pad_to_square
+from reward.judges.wording import pad_to_square
 from reward.metrics.base import MetricSpec
 from reward.samples import CaptionSample, check_samples
 from reward.scores import ScoreTable

@@ -9,8 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from reward.judges.quoting import quoted
-from reward.judges.wording import check_fields, check_places, check_quote, check_text, fill, read_wording
+from reward.judges.wording import check_fields, check_places, check_quote, check_text, fill, quoted, read_wording
 
 __all__ = ["FleurPrompt"]
 

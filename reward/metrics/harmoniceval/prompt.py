@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from reward.errors import ConfigError
-from reward.judges.quoting import quoted
-from reward.judges.wording import check_fields, check_places, check_quote, check_text, fill, read_wording
+from reward.judges.wording import check_fields, check_places, check_quote, check_text, fill, quoted, read_wording
 from reward.metrics.harmoniceval.aggregate import RATINGS
 from reward.metrics.harmoniceval.spec import SPEC
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from reward.arena.pairwise import PairPrompt
 from reward.errors import ConfigError
-from reward.judges.quoting import quoted
+from reward.judges.wording import quoted
 
 PROMPT = PairPrompt.default()
 ATTACKS = [

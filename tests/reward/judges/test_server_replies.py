@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from reward.errors import JudgeError
-from reward.judges import Question, ServerJudge, limited, session
+from reward.judges import Question, ServerJudge, session
 
 RATINGS = list("12345")
 Reply = Callable[[BaseHTTPRequestHandler, str], None]
@@ -203,7 +203,7 @@ def test_the_time_limit_is_for_the_whole_reply(server: Server) -> None:
 def test_a_reply_without_end_is_given_up(
     server: Server, monkeypatch: pytest.MonkeyPatch, packed: bool, status: int
 ) -> None:
-    monkeypatch.setattr(limited, "LARGEST_REPLY", 1_000_000)
+    monkeypatch.setattr(session, "LARGEST_REPLY", 1_000_000)
     body = json.dumps(completion(message={"content": "4" * 1_100_000})).encode()
 
     def reply(handler: BaseHTTPRequestHandler, text: str) -> None:
