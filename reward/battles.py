@@ -1,4 +1,4 @@
-"""Battles in CapArena's JSON: two captions of an image by two sources; reading, pairing up, and counting wins."""
+"""Battles of two captions of one image, in CapArena's JSON: reading them, making them, and counting wins."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 HUMAN = "human"  # the source of captions that people wrote
-EQUAL = "equal"  # the winner of a battle that people called a tie
+EQUAL = "equal"  # the winner where people called a tie
 _JUDGEMENT = ("judge", "judge_reason", "judge_probabilities", "judge_orders", "judge_error")
 Winner: TypeAlias = Literal["A", "B", "tie"]
 VERDICTS: dict[Winner, str] = {"A": "Caption 1 is better.", "B": "Caption 2 is better.", "tie": "Tie."}
@@ -43,9 +43,9 @@ class Battle:
     Args:
         img: file name of the image.
         source1, source2: names of the models that wrote the captions.
-        caption1, caption2: the captions; a blank one loses without being judged.
+        caption1, caption2: the captions; a blank caption loses without being judged.
         ref: a caption written by a person, or None.
-        record: the entry as it was read, with fields that mean nothing here.
+        record: the entry as it was read, with all its fields.
 
     Raises:
         DataError: a field is missing or of the wrong type.
@@ -86,11 +86,11 @@ class Battle:
 
     @property
     def has_human(self) -> bool:
-        """Whether one caption is the source `human`: then the reference would be one of the two."""
+        """Whether one source is `human`; the reference would then be one of the two captions."""
         return HUMAN in (self.source1, self.source2)
 
     def to_json(self) -> dict[str, Any]:
-        """The entry for a file; what was in the file it came from is kept, without the fields of an earlier judge."""
+        """The entry for a file, with all fields that were read, except those of an earlier judge."""
         entry = {"img": self.img, "source1": self.source1, "source2": self.source2}
         entry |= {"caption1": self.caption1, "caption2": self.caption2}
         if self.ref is not None:
@@ -126,7 +126,7 @@ def tally(battles: Sequence[Record]) -> dict[str, dict[str, int]]:
 
 
 def outcome(entry: Record, place: int) -> int | None:
-    """What a battle is for the caption in place 1 or 2: 1 a win, -1 a loss, 0 a tie, None without a verdict.
+    """Result of a battle for caption 1 or 2: 1 for a win, -1 for a loss, 0 for a tie, None without a verdict.
 
     Raises:
         DataError: `judge` is none of CapArena's three verdicts.
@@ -142,7 +142,7 @@ def outcome(entry: Record, place: int) -> int | None:
 
 
 def human_outcome(entry: Record, place: int) -> int | None:
-    """What people said of a battle, as `outcome`: from the field `winner`, which names a source or says `equal`.
+    """Result of a battle by people, as `outcome`, from the field `winner`: a source or `equal`.
 
     Raises:
         DataError: `winner` is neither of the two sources, nor `equal`.
@@ -167,18 +167,18 @@ def _name(entry: Record) -> str:
 
 
 def choices_of(entry: Record) -> tuple[Winner, ...]:
-    """What each order asked said of a judged battle, as `Verdict.choices`; empty where nothing was asked.
+    """The verdict of each order of a judged battle, as `Verdict.choices`; empty if no order was judged.
 
     Raises:
         DataError: `judge_orders` is no list of CapArena's three verdicts.
     """
     names = {words: winner for winner, words in VERDICTS.items()}
-    said = entry.get("judge_orders") or []
-    if not isinstance(said, list) or any(words not in list(names) for words in said):
+    orders = entry.get("judge_orders") or []
+    if not isinstance(orders, list) or any(words not in list(names) for words in orders):
         raise DataError(
-            f"{_name(entry)}: 'judge_orders' must be a list of {', '.join(map(repr, names))}, got {said!r:.80}"
+            f"{_name(entry)}: 'judge_orders' must be a list of {', '.join(map(repr, names))}, got {orders!r:.80}"
         )
-    return tuple(names[words] for words in said)
+    return tuple(names[words] for words in orders)
 
 
 def read_battles(path: str | os.PathLike[str]) -> list[Battle]:
@@ -235,6 +235,6 @@ def make_battles(
 
 
 def in_random_order(pair: tuple[str, str], seed: str) -> tuple[str, str]:
-    """The pair or the pair exchanged, by a draw that depends on the seed and the names, not on their order."""
+    """The pair in random order, by a draw that depends on the seed and the names, but not on the order given."""
     one, two = sorted(pair)
     return (one, two) if random.Random(f"{seed}/{one}/{two}").random() < 0.5 else (two, one)

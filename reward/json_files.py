@@ -1,4 +1,4 @@
-"""Reads the files of CapArena: JSON objects whose every fault is named, and the captions of a model."""
+"""Reads JSON files whose faults are named exactly, and the captions of a model."""
 
 from __future__ import annotations
 
@@ -55,22 +55,22 @@ def _caption_lines(path: Path) -> Iterator[tuple[str, Any, Any]]:
         row = _parsed(line, f"{path}: line {number}")
         if not isinstance(row, dict):
             raise DataError(f"{path}: line {number} must be a JSON object, got {type(row).__name__}")
-        found = []
+        values = []
         for what, keys in (("image", _IMAGE_KEYS), ("caption", _CAPTION_KEYS)):
             key = next((key for key in keys if key in row), None)
             if key is None:
                 raise DataError(
                     f"{path}: line {number} has no {what} ({' or '.join(keys)}); it has: {', '.join(row) or 'nothing'}"
                 )
-            found.append(row[key])
-        yield f"line {number}", *found
+            values.append(row[key])
+        yield f"line {number}", *values
 
 
 def check_same_images(images: Mapping[str, Any], among: Mapping[str, Any], name: str, other: str) -> None:
-    """Refuses images that are not among the others, by count and with examples.
+    """Refuses images that are missing among the others.
 
     Raises:
-        DataError: some are missing.
+        DataError: some are missing; the message counts them and names examples.
     """
     missing = [image for image in images if image not in among]
     if missing:
@@ -81,7 +81,7 @@ def check_same_images(images: Mapping[str, Any], among: Mapping[str, Any], name:
 
 
 def check_text(value: Any, what: str, *, blank: bool) -> None:
-    """Refuses what is no text; `blank` says whether a text without a visible character will do.
+    """Refuses what is not text; `blank` says whether text without a visible character is allowed.
 
     Raises:
         DataError: `what` says of which value.
@@ -97,7 +97,7 @@ def check_text(value: Any, what: str, *, blank: bool) -> None:
 
 
 def read_json(path: str | os.PathLike[str]) -> Any:
-    """Reads a JSON file, in which no object may name a key twice.
+    """Reads a JSON file, in which no object may have a key twice.
 
     Raises:
         DataError: missing, unreadable, not JSON, or a doubled key.

@@ -1,20 +1,20 @@
 """Arenas: ratings of models from battles of their captions, and how well metrics decide the same battles."""
 
 from reward.arena.agreement import ArenaAgreement, measure_agreement, score_points
-from reward.arena.deciders import Decider, all_deciders, by_column, by_judge, by_metric, by_people
 from reward.arena.ratings import Ratings, bradley_terry_ratings, elo_ratings
 from reward.arena.result import ArenaResult, rate_arena
 from reward.arena.selection import next_battles, next_pairs
 from reward.arena.simulation import draw_arena
 from reward.arena.table import Arena, human_points, label_points
+from reward.arena.voters import Voter, all_voters, by_column, by_judge, by_metric, by_people
 
 __all__ = [
     "Arena",
     "ArenaAgreement",
     "ArenaResult",
-    "Decider",
     "Ratings",
-    "all_deciders",
+    "Voter",
+    "all_voters",
     "bradley_terry_ratings",
     "by_column",
     "by_judge",

@@ -29,7 +29,7 @@ class ArenaAgreement:
     Args:
         levels: {level or "overall": share of the battles in which the verdict is the people's, ties counted}.
         battles: {level or "overall": number of battles}.
-        without_verdict: battles that people have decided and the metric has not; they count nowhere.
+        without_verdict: battles that people decided and the metric did not; they count nowhere.
         human_ties, ties: share of ties of the people and of the metric.
         ranking: {"elo" or "bradley-terry": {"spearman" or "kendall": correlation of the two rankings of the models}};
             of Elo the medians are compared, without an interval (NaN). Empty where the battles do not link all models.
@@ -84,7 +84,7 @@ def score_points(arena: Arena, human: np.ndarray, scores: np.ndarray) -> tuple[n
 def measure_agreement(
     arena: Arena,
     human: np.ndarray,
-    deciders: Mapping[str, np.ndarray],
+    voters: Mapping[str, np.ndarray],
     *,
     resamples: int = RESAMPLES,
     seed: int = 0,
@@ -98,7 +98,7 @@ def measure_agreement(
     Args:
         arena: N battles.
         human: points (N,) by people.
-        deciders: {metric or judge: its points (N,)}; see `score_points`.
+        voters: {metric or judge: its points (N,)}; see `score_points`.
         resamples, seed: of the bootstrap, which is the same for all, and of Elo.
 
     Raises:
@@ -115,9 +115,9 @@ def measure_agreement(
     """
     judged = ~np.isnan(human) & ~arena.has(HUMAN)
     drawn = whole_first(bootstrap_weights(len(arena), resamples=resamples, seed=seed, clusters=arena.images))
-    rankings: dict[bytes, dict[str, np.ndarray]] = {}  # of people, by battles: most deciders have decided the same
+    rankings: dict[bytes, dict[str, np.ndarray]] = {}  # of people, by battles: most voters have decided the same
     agreement = {}
-    for name, points in deciders.items():
+    for name, points in voters.items():
         both = judged & ~np.isnan(points)
         if not both.any():
             raise DataError(f"there is no battle that both people and {name} have decided")

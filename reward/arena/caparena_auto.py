@@ -30,9 +30,9 @@ class AutoItem:
 
     Args:
         image: file name.
-        baseline: name of the model that is met on this image.
+        baseline: name of the model that is the opponent on this image.
         caption: the baseline's caption.
-        reference: the caption a person wrote.
+        reference: a caption by a person.
     """
 
     image: str
@@ -48,7 +48,7 @@ class BaselineScore:
     Args:
         wins, ties, losses: of the model.
         unjudged: battles without a verdict; they count in nothing else.
-        itself: the model is this baseline: no battles, and a score of 0 as a tie with itself.
+        itself: the model is this baseline; there are no battles, and the score is 0, as for ties.
     """
 
     wins: int = 0
@@ -71,7 +71,7 @@ class BaselineScore:
 
 @dataclass(frozen=True)
 class AutoScore:
-    """What a model reaches in CapArena-Auto.
+    """The score of a model in CapArena-Auto.
 
     Args:
         model: its name.
@@ -115,9 +115,9 @@ def _item(image: str, entry: Any, where: str) -> AutoItem:
     check_text(image, f"{where}: the name of the image", blank=False)
     for name, kind in (("captions", dict), ("ref_model", str)):
         if not isinstance(entry, dict) or not isinstance(entry.get(name), kind):
-            found = ", ".join(map(str, entry)) if isinstance(entry, dict) else type(entry).__name__
+            fields = ", ".join(map(str, entry)) if isinstance(entry, dict) else type(entry).__name__
             wanted = "an object {source: caption}" if kind is dict else "the name of a baseline"
-            raise DataError(f"{where} must have {name!r}, {wanted}; it has: {found or 'nothing'}")
+            raise DataError(f"{where} must have {name!r}, {wanted}; it has: {fields or 'nothing'}")
     baseline = entry["ref_model"]
     for source in (baseline, HUMAN):
         if source not in entry["captions"]:
@@ -129,15 +129,15 @@ def _item(image: str, entry: Any, where: str) -> AutoItem:
 def make_auto_battles(
     items: Sequence[AutoItem], captions: Mapping[str, str], model: str, *, seed: int = 0
 ) -> list[Battle]:
-    """The battles of a model: one an image against its baseline, the order of the two captions drawn at random.
+    """The battles of a model: on each image against its baseline, with the two captions in random order.
 
-    A model that is itself a baseline is not set against itself.
+    A model that is a baseline does not meet itself.
 
     Args:
         items: the benchmark.
         captions: {image: caption of the model}; a blank caption loses.
         model: its name.
-        seed: of the order of the captions.
+        seed: for the order of the captions.
 
     Raises:
         DataError: an image has no caption, or no image is left.

@@ -1,4 +1,4 @@
-"""Has a judge decide battles of captions: resumable after a kill, nothing asked twice, CapArena's JSON as output."""
+"""Has a judge decide battles of captions: resumable after a kill, no question asked twice, written as CapArena does."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FIRST_CHUNK, LARGEST_CHUNK = 8, 256  # battles
 
 @dataclass(frozen=True)
 class BattleSummary:
-    """What came of the battles of a file.
+    """The outcome of the battles of a file.
 
     Args:
         output: the file that was written.
@@ -39,10 +39,10 @@ class BattleSummary:
         unreadable: battles whose answer could not be read or whose image is broken.
         unanswered: battles that the judge did not answer; running the same again asks for these only.
         examples: {"unreadable" or "unanswered": the first reason}.
-        resumed: battles that an earlier run had judged.
+        resumed: battles that an earlier run judged.
         seconds: time this run spent judging.
         sources: {source: {"wins", "ties", "losses", "unjudged"}}.
-        bias: how far the place of a caption decided.
+        bias: how much the position of a caption decided.
         usage: what the judge did for this run.
         already_done: True when the output was there already, of the same battles and judge.
     """
@@ -74,14 +74,14 @@ def judge_battles(
 ) -> BattleSummary:
     """Decides battles and writes them with the judge's verdicts, in their order, as a JSON list in CapArena's fields.
 
-    Verdicts are saved as they come in `<output>.partial`: after Ctrl-C or a kill the same call goes on there and asks
-    nothing again. Battles with the source "human" stay without a verdict, as in CapArena: their reference is one of
-    the two captions. Battles that the judge did not answer (a server that timed out) are in the output with
-    `judge_error`, and the same call asks for them once more.
+    Verdicts are saved as they come in `<output>.partial`. After Ctrl-C or a kill, the same call continues from there
+    and asks no question again. Battles with the source "human" stay without a verdict, as in CapArena, because their
+    reference is one of the two captions. Battles that the judge did not answer (a server that timed out) are in the
+    output with `judge_error`, and the same call asks for them once more.
 
     Args:
         battles: see `read_battles` and `make_battles`.
-        judge: decides.
+        judge: decides the battles.
         output: a `.json` file.
         image_root: folder of the images.
         references: whether the judge sees the battle's `ref`, where it has one.
@@ -91,27 +91,27 @@ def judge_battles(
     Raises:
         DataError: no battle to judge, or images are missing.
         OutputError: the output cannot be written, is there already, or belongs to another run.
-        JudgeError: the judge itself fails; what was judged before is saved.
+        JudgeError: the judge itself fails; the verdicts so far are saved.
         ScoringInterrupted: Ctrl-C.
     """
     output, root = Path(output), Path(image_root)
     _check_output(output)
-    asked = [index for index, battle in enumerate(battles) if not battle.has_human]
-    if not asked:
+    to_judge = [index for index, battle in enumerate(battles) if not battle.has_human]
+    if not to_judge:
         raise DataError("there is no battle to judge" + (" but those with the source 'human'" if battles else ""))
     run = ResumableRun(output, _manifest(battles, judge, root, references), overwrite=overwrite)
     if run.finished(lambda record: True, "(other battles, judge or settings); nothing was asked"):
         records = json.loads(output.read_text(encoding="utf-8"))
         return _summarise(output, records, len(records), 0.0, set(), Usage(), already_done=True)
-    _check_images([battles[index] for index in asked], root)
+    _check_images([battles[index] for index in to_judge], root)
 
     with run.journal() as journal:
         done: dict[int, dict[str, Any]] = {}
         unanswered: set[int] = set()
         _take(journal.results(), done, unanswered)
         resumed, start = len(done) - len(unanswered), time.perf_counter()
-        todo = [index for index in asked if index not in done or index in unanswered]
-        with saved_on_ctrl_c(journal), progress_bar(progress, done=resumed, total=len(asked)) as advance:
+        todo = [index for index in to_judge if index not in done or index in unanswered]
+        with saved_on_ctrl_c(journal), progress_bar(progress, done=resumed, total=len(to_judge)) as advance:
             for lines in _judged(todo, battles, judge, root, references):
                 journal.append(lines)
                 _take(lines, done, unanswered)
@@ -142,8 +142,8 @@ def _judged(todo: Sequence[int], battles: Sequence[Battle], judge: PairwiseJudge
             except ImageError as error:
                 lines[index] = [index, {"judge_error": str(error)}, False]
                 continue
-            shown = [battle.ref] if references and battle.ref is not None else []
-            pairs[index] = JudgePair(battle.caption1, battle.caption2, path, shown)
+            references_shown = [battle.ref] if references and battle.ref is not None else []
+            pairs[index] = JudgePair(battle.caption1, battle.caption2, path, references_shown)
         for index, verdict in zip(pairs, judge.compare(list(pairs.values())), strict=True):
             lines[index] = [index, verdict.to_json(), verdict.unanswered]
         yield [lines[index] for index in chunk]
@@ -151,14 +151,14 @@ def _judged(todo: Sequence[int], battles: Sequence[Battle], judge: PairwiseJudge
 
 
 def _take(lines: Any, done: dict[int, dict[str, Any]], unanswered: set[int]) -> None:
-    """A later line of a battle takes the place of an earlier one."""
+    """Reads journal lines; a later line of a battle replaces an earlier one."""
     for index, fields, without_answer in lines:
         done[index] = fields
         (unanswered.add if without_answer else unanswered.discard)(index)
 
 
 def _manifest(battles: Sequence[Battle], judge: PairwiseJudge, root: Path, references: bool) -> dict[str, Any]:
-    """What the verdicts depend on; a run is continued only if all of it is the same."""
+    """What the verdicts depend on; see `ResumableRun`."""
     content = json.dumps([battle.to_json() for battle in battles], sort_keys=True)
     prompt = json.dumps(judge.prompt.to_json(), sort_keys=True)
     return {

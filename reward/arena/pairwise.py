@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["JudgePair", "PairPrompt", "PairwiseJudge"]
 
-# With less on all three answers together, the judge meant to say something else, and their ratio says nothing.
+# With less probability on all three answers together, the judge meant to say something else.
 _LEAST_MASS = 0.01
 _DEFAULT = Path(__file__).with_name("prompt.yaml")
 _PLACES = {"reference": ("reference",), "captions": ("first", "second")}
@@ -34,7 +34,7 @@ class PairPrompt:
     or a whole prompt stays inside its place.
 
     Args:
-        version: name of this wording; it is written into results, and results of two versions are not mixed.
+        version: name of this prompt; it is written into results, and results of two versions are not mixed.
         system: guidelines; empty for no system message.
         reference: how references are introduced; holds `{reference}` once. Left out where there is none.
         captions: holds `{first}` and `{second}` once each.
@@ -154,11 +154,11 @@ class JudgePair:
 class PairwiseJudge:
     """Says which of two captions is better, or that neither is.
 
-    Each pair is asked twice, with the captions exchanged, because judges favour a place; `combine` says how two
-    opinions become a verdict, and `measure_position_bias` how far the place decides.
+    Each pair is asked twice, with the captions exchanged, because judges favour a position. `combine` says how two
+    opinions become a verdict, and `measure_position_bias` how much the position decides.
 
     Source: Cheng et al., "CapArena: Benchmarking and Analyzing Detailed Image Captioning in the LLM Era", with
-    guidelines and prompt in our own words.
+    guidelines and a prompt in our own words.
 
     Args:
         judge: the model.
@@ -166,7 +166,7 @@ class PairwiseJudge:
             its next token: one token a question, finer than a word, and the cheaper way for rewards. The judge must
             then have each of the prompt's three `answers` as a single token.
         both_orders: False asks once, with A first, for half the price; draw the order at random then.
-        prompt: the wording; None is the one that ships.
+        prompt: None is the one that ships.
         max_new_tokens: limit of a reply with a reason.
 
     Example:
@@ -199,28 +199,22 @@ class PairwiseJudge:
         """One verdict a pair, in order; all questions go to the judge in one call.
 
         A pair whose reply cannot be read, or that the judge could not answer, gets a verdict without a winner and with
-        an error; the others are not affected.
+        an error. The others are not affected.
 
         Raises:
             JudgeError: the judge itself fails, not single questions.
         """
-        verdicts: dict[int, Verdict] = {}
         questions: list[Question] = []
-        asked: list[int] = []
-        for index, pair in enumerate(pairs):
-            if is_blank(pair.a) or is_blank(pair.b):
-                verdicts[index] = _without_asking(is_blank(pair.a), is_blank(pair.b))
-                continue
-            asked.append(index)
-            questions.append(self._question(pair, pair.a, pair.b))
-            if self.both_orders:
-                questions.append(self._question(pair, pair.b, pair.a))
+        verdicts = [_verdict_on_blank(is_blank(pair.a), is_blank(pair.b)) for pair in pairs]
+        for pair, verdict in zip(pairs, verdicts, strict=True):
+            if verdict is None:
+                questions.append(self._question(pair, pair.a, pair.b))
+                if self.both_orders:
+                    questions.append(self._question(pair, pair.b, pair.a))
         opinions = iter(self._opinions(questions) if questions else ())
-        for index in asked:
-            a_first = next(opinions)
-            b_first = next(opinions) if self.both_orders else None
-            verdicts[index] = _verdict(a_first, b_first)
-        return [verdicts[index] for index in range(len(pairs))]
+        return [
+            verdict or _verdict(next(opinions), next(opinions) if self.both_orders else None) for verdict in verdicts
+        ]
 
     def _question(self, pair: JudgePair, first: str, second: str) -> Question:
         text = self.prompt.text(first, second, pair.references, reasons=self.reasons)
@@ -245,12 +239,11 @@ class PairwiseJudge:
         ]
 
     def _read_reply(self, answer: Answer) -> Opinion | _Problem:
-        found = parse_reply(answer.text)
-        if isinstance(found, Opinion):
-            return found
-        if answer.truncated:
-            found += f"; the reply was cut at max_new_tokens={self.max_new_tokens}"
-        return _Problem(found)
+        opinion = parse_reply(answer.text)
+        if isinstance(opinion, Opinion):
+            return opinion
+        cut = f"; the reply was cut at max_new_tokens={self.max_new_tokens}" if answer.truncated else ""
+        return _Problem(opinion + cut)
 
     def _read_row(self, row: np.ndarray) -> Opinion | _Problem:
         mass = float(row.sum())
@@ -263,12 +256,14 @@ class PairwiseJudge:
 
 @dataclass(frozen=True)
 class _Problem:
+    """Why there is no opinion."""
+
     message: str
     unanswered: bool = False
 
 
 def _verdict(a_first: Opinion | _Problem, b_first: Opinion | _Problem | None) -> Verdict:
-    """Half an answer is none: with one order missing, the place would decide."""
+    """If either order failed, there is no verdict: the other order alone would let the position decide."""
     problems = [opinion for opinion in (a_first, b_first) if isinstance(opinion, _Problem)]
     if problems:
         return Verdict(None, error=problems[0].message, unanswered=any(problem.unanswered for problem in problems))
@@ -277,7 +272,10 @@ def _verdict(a_first: Opinion | _Problem, b_first: Opinion | _Problem | None) ->
     return combine(a_first, b_first)
 
 
-def _without_asking(a_blank: bool, b_blank: bool) -> Verdict:
+def _verdict_on_blank(a_blank: bool, b_blank: bool) -> Verdict | None:
+    """The verdict on a pair with a blank caption; None if both say something."""
     if a_blank and b_blank:
         return Verdict("tie", (0.0, 0.0, 1.0))
-    return Verdict("B", (0.0, 1.0, 0.0)) if a_blank else Verdict("A", (1.0, 0.0, 0.0))
+    if a_blank:
+        return Verdict("B", (0.0, 1.0, 0.0))
+    return Verdict("A", (1.0, 0.0, 0.0)) if b_blank else None

@@ -39,7 +39,7 @@ class Ratings:
         ratings: {model: rating}. A rating without a finite maximum of the likelihood is infinite and has no interval
             (NaN); a model that the battles do not place has NaN.
         battles: {model: decided battles it was in}.
-        win_rates: {model: share of its battles that it won, a tie counting half}.
+        win_rates: {model: share of its battles that it won; a tie counts half}.
     """
 
     method: str
@@ -54,7 +54,7 @@ class Ratings:
 
     @property
     def notes(self) -> list[str]:
-        """What has to be said about ratings that are not finite."""
+        """A sentence on each kind of rating that is not finite."""
         kinds = (
             (math.inf, "infinite, since no lower model took points from them, even along a chain of others"),
             (-math.inf, "minus infinite, since they took no points from a higher model, even along a chain of others"),
@@ -70,7 +70,7 @@ class Ratings:
         return lines
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values; infinite ones as the texts "inf" and "-inf", what there is none of as null."""
+        """JSON values; infinite ones are the texts "inf" and "-inf", and NaN is null."""
         return {
             name: {
                 "rating": _plain(interval.value),

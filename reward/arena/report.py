@@ -25,7 +25,7 @@ _RANKS = ((ELO, SPEARMAN), (ELO, KENDALL), (BRADLEY_TERRY, SPEARMAN), (BRADLEY_T
 
 
 def grids(result: ArenaResult) -> list[Grid]:
-    """Ratings; agreement with people; and the bias of each decider for each model."""
+    """Ratings; agreement with people; and the bias of each voter for each model."""
     shown = [_ratings(result)]
     if result.agreement:
         shown += [_agreement(result), _bias(result)]
@@ -33,10 +33,10 @@ def grids(result: ArenaResult) -> list[Grid]:
 
 
 def notes(result: ArenaResult) -> Iterator[str]:
-    """What one must know to read the tables, and what went wrong."""
+    """How to read the tables, and what went wrong."""
     yield (
-        "Bradley-Terry: maximum likelihood, a tie half a win, 400 points a chance of 10 to 1, mean 1000; 95 % "
-        "intervals that allow for shared images. Elo: K = 4, median and 95 % range of "
+        "Bradley-Terry: maximum likelihood; a tie is half a win, 400 points are a chance of 10 to 1, the mean is 1000; "
+        "95 % intervals allow for shared images. Elo: K = 4, median and 95 % range of "
         f"{result.resamples} resamples of the battles."
     )
     images = len(set(result.arena.images))
@@ -46,21 +46,21 @@ def notes(result: ArenaResult) -> Iterator[str]:
         yield f"Prior: {result.prior:g} more games of each model with an average one, half of them won."
     if result.agreement:
         yield (
-            "Agreement: share of battles with the people's verdict, ties counted; ties: the decider's and the people's "
-            "share; rankings of the models compared with the people's. Battles of the source 'human' are left out. "
+            "Agreement: share of battles with the people's verdict, ties included. Ties: share by the voter and by "
+            "people. Rankings are compared with the people's. Battles of the source 'human' are left out. "
             f"95 % intervals of {result.resamples} bootstrap resamples of whole images."
         )
-        yield "Bias: win rate by the decider minus win rate by people, a tie half; positive overestimates the model."
-    for decider in result.deciders:
-        position = decider.position
+        yield "Bias: win rate by the voter minus win rate by people; positive values overestimate the model."
+    for voter in result.voters:
+        position = voter.position
         if position is not None and position.first + position.second:
-            yield f"{decider.name}: the first caption {position.sentence}"
-        if decider.errors:
-            yield f"{decider.name}: {decider.errors} without a result; the first: {decider.problem}"
+            yield f"{voter.name}: the first caption {position.sentence}"
+        if voter.errors:
+            yield f"{voter.name}: {voter.errors} without a result; the first: {voter.problem}"
     for name, agreement in result.agreement.items():
         if agreement.without_verdict:
             count = agreement.without_verdict
-            yield f"{name}: {count} battles that people have decided are left out, having no verdict"
+            yield f"{name}: {count} battles that people decided are left out, because it has no verdict on them"
         if not agreement.ranking:
             yield f"{name}: no ranking, since the battles decided by both do not link all models"
     yield from result.notes
@@ -76,20 +76,20 @@ def to_json(result: ArenaResult, *, command: str) -> dict[str, Any]:
         "prior": result.prior,
         "battles": len(result.arena),
         "systems": result.order,
-        "decided_by": result.deciders[0].name,
+        "decided_by": result.voters[0].name,
         "ratings": {
             name: {method: ratings.to_json() for method, ratings in methods.items()}
             for name, methods in result.ratings.items()
         },
         "agreement": {name: _agreement_json(agreement) for name, agreement in result.agreement.items()},
         "deciders": {
-            decider.name: {
-                "threshold": decider.threshold,
-                "position_bias": None if decider.position is None else decider.position.to_json(),
-                "errors": decider.errors,
-                "first_error": decider.problem or None,
+            voter.name: {
+                "threshold": voter.threshold,
+                "position_bias": None if voter.position is None else voter.position.to_json(),
+                "errors": voter.errors,
+                "first_error": voter.problem or None,
             }
-            for decider in result.deciders
+            for voter in result.voters
         },
         "notes": list(notes(result)),
     }
@@ -102,7 +102,7 @@ def _agreement_json(agreement: ArenaAgreement) -> dict[str, Any]:
 
 
 def _ratings(result: ArenaResult) -> Grid:
-    first = result.deciders[0].name
+    first = result.voters[0].name
     exact, elo = (result.ratings[first][method] for method in (BRADLEY_TERRY, ELO))
     rows = [
         (
@@ -147,13 +147,13 @@ def _points(interval: Interval) -> str:
 
 # Plots
 
-# In files, which have no page around them, what the page's colours stand for.
+# The colours in files; on the HTML page the placeholders stand for the colours of its style.
 COLOURS = {INK: "#1b2330", SOFT: "#5c6878", BEST: "#2f5bea", PLAIN: "#aab2bf"}
 _OVER, _UNDER = "#d1495b", "#2f7ed8"
 
 
 def rating_plot(result: ArenaResult, colours: dict[str, str] | None = None) -> Any:
-    """Ratings of the first decider by Bradley-Terry and by Elo, best model on top.
+    """Ratings of the first voter by Bradley-Terry and by Elo, best model on top.
 
     A model whose rating is infinite has an arrow at the edge.
 
@@ -167,7 +167,7 @@ def rating_plot(result: ArenaResult, colours: dict[str, str] | None = None) -> A
     colour = {name: (colours or {}).get(name, name) for name in COLOURS}
     order = result.order
     figure, axes = blank_figure(0.8 + 0.34 * len(order))
-    methods = result.ratings[result.deciders[0].name]
+    methods = result.ratings[result.voters[0].name]
     drawn = ((BRADLEY_TERRY, "Bradley-Terry", BEST, -0.13), (ELO, "Elo", PLAIN, 0.13))
     for method, label, tone, shift in drawn:
         kept = [row for row, name in enumerate(order) if math.isfinite(methods[method].ratings[name].value)]
@@ -196,7 +196,7 @@ def rating_plot(result: ArenaResult, colours: dict[str, str] | None = None) -> A
 
 
 def bias_plot(result: ArenaResult, colours: dict[str, str] | None = None) -> Any:
-    """Win rate by each decider minus win rate by people, for each model; with 95 % intervals.
+    """Win rate by each voter minus win rate by people, for each model; with 95 % intervals.
 
     Args, Raises: as for `rating_plot`. There must be agreement with people.
     """

@@ -1,4 +1,4 @@
-"""Everything that an arena tells: ratings by each decider, and agreement of all others with people."""
+"""The results of an arena: ratings by each voter, and the agreement of all other voters with people."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from reward.arena.agreement import ArenaAgreement, measure_agreement
-from reward.arena.deciders import PEOPLE, Decider
 from reward.arena.ratings import BRADLEY_TERRY, ELO, Ratings, bradley_terry_ratings, elo_ratings
 from reward.arena.table import Arena
+from reward.arena.voters import PEOPLE, Voter
 from reward.battles import HUMAN
 from reward.errors import DataError
 from reward.metaeval.bootstrap import RESAMPLES
@@ -24,16 +24,16 @@ class ArenaResult:
 
     Args:
         arena: the battles.
-        deciders: the first one's ratings are those of the arena.
-        ratings: {decider: {"bradley-terry" or "elo": ratings}}; without those whose verdicts link not all models.
-        agreement: {decider: agreement with people}, for all but the people; empty without people.
+        voters: the first one's ratings are those of the arena.
+        ratings: {voter: {"bradley-terry" or "elo": ratings}}; without voters whose battles do not link all models.
+        agreement: {voter: agreement with people}, for all but the people; empty without people.
         notes: what could not be computed, and why.
         prior: see `fit_strengths`.
         resamples, seed: of the bootstrap and of Elo.
     """
 
     arena: Arena
-    deciders: Sequence[Decider]
+    voters: Sequence[Voter]
     ratings: Mapping[str, Mapping[str, Ratings]]
     agreement: Mapping[str, ArenaAgreement]
     notes: Sequence[str]
@@ -43,77 +43,75 @@ class ArenaResult:
 
     @property
     def order(self) -> list[str]:
-        """Models by the Bradley-Terry ratings of the first decider, best first."""
-        return list(self.ratings[self.deciders[0].name][BRADLEY_TERRY].ratings)
+        """Models by the Bradley-Terry ratings of the first voter, best first."""
+        return list(self.ratings[self.voters[0].name][BRADLEY_TERRY].ratings)
 
 
 def rate_arena(
-    arena: Arena, deciders: Sequence[Decider], *, prior: float = 0.0, resamples: int = RESAMPLES, seed: int = 0
+    arena: Arena, voters: Sequence[Voter], *, prior: float = 0.0, resamples: int = RESAMPLES, seed: int = 0
 ) -> ArenaResult:
-    """Rates the models by the verdicts of each decider, and compares all deciders with people.
+    """Rates the models by the votes of each voter, and compares all voters with people.
 
     Args:
         arena: N battles.
-        deciders: at least one; people first, if they have decided any battle.
+        voters: at least one; people first, if they voted.
         prior: see `fit_strengths`.
         resamples, seed: of the bootstrap and of Elo.
 
     Raises:
-        DataError: the first decider's battles do not link all models, or two deciders have one name.
+        DataError: the first voter's battles do not link all models, or two voters have one name.
 
     Example:
         >>> arena = Arena.of([(str(n), "x", "y", "") for n in range(20)])
-        >>> people = Decider("people", np.array([1.0] * 15 + [0.0] * 5))
-        >>> rate_arena(arena, [people, Decider("length", np.ones(20))], resamples=50).order
+        >>> people = Voter("people", np.array([1.0] * 15 + [0.0] * 5))
+        >>> rate_arena(arena, [people, Voter("length", np.ones(20))], resamples=50).order
         ['x', 'y']
     """
-    names = [decider.name for decider in deciders]
+    names = [voter.name for voter in voters]
     doubled = sorted({name for name in names if names.count(name) > 1})
     if doubled:
-        raise DataError(f"two deciders are named {', '.join(doubled)}")
+        raise DataError(f"two voters are named {', '.join(doubled)}")
     ratings: dict[str, dict[str, Ratings]] = {}
     notes: list[str] = []
-    for number, decider in enumerate(deciders):
-        kept = ~np.isnan(decider.points)
+    for number, voter in enumerate(voters):
+        kept = ~np.isnan(voter.points)
         try:
-            part, points = arena.rows(kept), decider.points[kept]
-            ratings[decider.name] = {
+            part, points = arena.rows(kept), voter.points[kept]
+            ratings[voter.name] = {
                 BRADLEY_TERRY: bradley_terry_ratings(part, points, prior=prior),
                 ELO: elo_ratings(part, points, resamples=resamples, seed=seed),
             }
         except DataError as error:
             if number == 0:
                 raise
-            notes.append(f"no ratings by {decider.name}: {error}")
+            notes.append(f"no ratings by {voter.name}: {error}")
             continue
         left_out = [name for name in arena.systems if name not in part.systems and (name != HUMAN or number == 0)]
         if left_out:
-            notes.append(
-                f"no rating by {decider.name} of {', '.join(left_out)}: none of their battles is decided by it"
-            )
-        notes += [f"rating by {decider.name} of {note}" for note in ratings[decider.name][BRADLEY_TERRY].notes]
+            notes.append(f"no rating by {voter.name} of {', '.join(left_out)}: none of their battles is decided by it")
+        notes += [f"rating by {voter.name} of {note}" for note in ratings[voter.name][BRADLEY_TERRY].notes]
     return ArenaResult(
-        arena, deciders, ratings, _agreement(arena, deciders, notes, resamples, seed), notes, prior, resamples, seed
+        arena, voters, ratings, _agreement(arena, voters, notes, resamples, seed), notes, prior, resamples, seed
     )
 
 
 def _agreement(
-    arena: Arena, deciders: Sequence[Decider], notes: list[str], resamples: int, seed: int
+    arena: Arena, voters: Sequence[Voter], notes: list[str], resamples: int, seed: int
 ) -> dict[str, ArenaAgreement]:
-    """With people; a decider that shares no battle with them gets a note."""
-    people = next((decider for decider in deciders if decider.name == PEOPLE), None)
+    """With people; a voter that shares no battle with them gets a note."""
+    people = next((voter for voter in voters if voter.name == PEOPLE), None)
     if people is None:
         return {}
     judged = ~np.isnan(people.points) & ~arena.has(HUMAN)
     others = {}
-    for decider in deciders:
-        if decider is people:
+    for voter in voters:
+        if voter is people:
             continue
-        if (judged & ~np.isnan(decider.points)).any():
-            others[decider.name] = decider.points
+        if (judged & ~np.isnan(voter.points)).any():
+            others[voter.name] = voter.points
         else:
             notes.append(
-                f"no agreement of {decider.name}: no battle is decided both by it and by people, "
+                f"no agreement of {voter.name}: no battle is decided both by it and by people, "
                 f"of those without the source {HUMAN!r}"
             )
     return measure_agreement(arena, people.points, others, resamples=resamples, seed=seed) if others else {}

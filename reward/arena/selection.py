@@ -1,4 +1,4 @@
-"""Which two models should meet next, so that ratings become certain with few battles."""
+"""Which two models should meet next, so that few battles suffice for certain ratings."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from reward.errors import DataError
 
 __all__ = ["interval_gains", "next_battles", "next_pairs"]
 
-_PRIOR = 1.0  # see `fit_strengths`: without it, a model that has won everything so far has no strength to reckon with
+_PRIOR = 1.0  # see `fit_strengths`: without it, a model that has won everything so far has no finite strength
 
 
 def interval_gains(games: np.ndarray, strengths: np.ndarray) -> np.ndarray:
-    """By how much one more battle of i and j narrows the interval of the difference of their strengths.
+    """How much one more battle of i and j narrows the confidence interval of the difference of their strengths.
 
     With the variance v of the difference and the information w = p (1 - p) of a battle, p being the chance that i
     wins, the interval shrinks from sqrt(v) to sqrt(v / (1 + w v)).
@@ -42,13 +42,13 @@ def interval_gains(games: np.ndarray, strengths: np.ndarray) -> np.ndarray:
 def next_pairs(
     arena: Arena, points: np.ndarray, count: int, *, systems: Sequence[str] | None = None, seed: int = 0
 ) -> list[tuple[str, str]]:
-    """Draws the pairs of models that should meet next: near ones, and those of whom little is known.
+    """Draws the pairs of models that should meet next: models of similar strength, and models with few battles.
 
     A pair is drawn with a probability proportional to the reduction of a confidence interval by one more battle, as in
     CapArena and Chatbot Arena: sqrt(S / n) - sqrt(S / (n + 1)) for a pair that met n times, where S is the variance of
-    one battle. Here S / n is the variance of the difference of their Bradley-Terry strengths (`interval_gains`): that
-    is the same if nobody else ever plays, and counts what battles with others tell. Each draw supposes that the
-    battles drawn before have been fought.
+    one battle. Here S / n is the variance of the difference of their Bradley-Terry strengths (`interval_gains`). With
+    two models this is the same; with more, battles against other models count too. Each draw assumes that the battles
+    drawn before have taken place.
 
     Args:
         arena, points: the battles so far; see `Arena`.
@@ -57,7 +57,7 @@ def next_pairs(
         seed: of the draws.
 
     Returns:
-        Pairs in random order of their two names; one pair may come several times.
+        Pairs, the two names in random order; a pair may be drawn several times.
 
     Raises:
         DataError: fewer than two models, or a count below 1.
@@ -75,14 +75,14 @@ def next_pairs(
 
 
 def next_battles(battles: Sequence[Battle], points: np.ndarray, count: int, *, seed: int = 0) -> list[dict[str, Any]]:
-    """Pairs drawn as by `next_pairs`, on images for which the file has both captions and where the two have not met.
+    """Draws pairs as `next_pairs` does, on images with captions of both models on which they have not met.
 
-    Of these images, the one with the fewest battles is taken. Only pairs with such an image are drawn. Where no pair
-    has one any more, all are drawn from, and come without an image: somebody has to caption more.
+    Of these images, the one with the fewest battles is taken, and only pairs with such an image are drawn. When no pair
+    has one any more, all pairs are drawn from and come without an image: more images have to be captioned.
 
     Args:
         battles: those so far.
-        points: (N,), what they came to for the first models.
+        points: (N,), see `Arena`.
         count, seed: see `next_pairs`.
 
     Returns:
@@ -132,7 +132,7 @@ def _check(names: Sequence[str], count: int) -> None:
 def _draws(
     names: Sequence[str], wins: np.ndarray, seed: int, possible: Callable[[str, str], object]
 ) -> Iterator[tuple[str, str]]:
-    """Pairs without end, of those that are possible at the time; of all where none is."""
+    """Endless pairs: of those that are possible at the time, or of all pairs if none is."""
     strengths = fit_strengths(wins[None], prior=_PRIOR)[0]
     games = wins + wins.T
     rng = np.random.default_rng(seed)

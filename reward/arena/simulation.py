@@ -1,4 +1,4 @@
-"""Made arenas: models of known strengths meet on images, so that ratings can be compared with the truth."""
+"""Simulated arenas: models of known strength meet on images, so that ratings can be compared with the truth."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ def draw_arena(
     names: Sequence[str] | None = None,
     seed: int = 0,
 ) -> tuple[Arena, np.ndarray]:
-    """Battles that follow the Bradley-Terry model, in which those on one image are not independent.
+    """Simulates battles that follow the Bradley-Terry model; those on the same image are not independent.
 
-    On each image every model writes one caption, whose worth is the model's strength plus a Gumbel deviate; the
-    worthier caption wins. The difference of two such deviates is logistic, so i beats j with probability
+    On each image every model writes one caption, whose quality is the model's strength plus a Gumbel deviate; the
+    better caption wins. The difference of two such deviates is logistic, so i beats j with probability
     1 / (1 + exp(s_j - s_i)), and battles on an image share captions. Then as many wins as losses of a pair become ties,
-    which leaves the share of points as it is.
+    which does not change the share of points.
 
     Args:
         strengths: of the M models, on the logistic scale.
-        battles: number N, each another pair of models or another image.
+        battles: their number N; no two have the same models and the same image.
         images: number I of images, which are named "0.jpg", "1.jpg", ...
         ties: chance in [0, 1] that the result of two equal captions becomes a tie; lower the further they are apart.
-        worth: (I, M), what single captions are worth more than their models' others; None is 0 throughout.
-        frequencies: (M, M), symmetric: how often pairs meet, relative to each other; None is all alike.
+        worth: (I, M), added to the quality of single captions; None adds nothing.
+        frequencies: (M, M), symmetric: relative frequencies of the pairs; None makes them equal.
         names: of the models; None is "model 1", "model 2", ...
         seed: of the draws.
 

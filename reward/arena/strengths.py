@@ -1,4 +1,4 @@
-"""Bradley-Terry strengths by maximum likelihood, of one table of wins or of many at once."""
+"""Bradley-Terry strengths by maximum likelihood, for one table of wins or many at once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _STEPS, _TOLERANCE = 200, 1e-9
 
 
 def win_tables(arena: Arena, points: np.ndarray, weights: np.ndarray | None = None) -> np.ndarray:
-    """What each model won against each other one; a tie is half a win for both.
+    """Wins of each model against each other model; a tie is half a win for both.
 
     Args:
         arena: N battles of M models.
@@ -21,7 +21,7 @@ def win_tables(arena: Arena, points: np.ndarray, weights: np.ndarray | None = No
         weights: how often each of R resamples holds each battle, (R, N); None is one table of all battles.
 
     Returns:
-        (R, M, M): entry i, j is what i won against j.
+        (R, M, M): entry i, j has the wins of i against j.
 
     Example:
         >>> arena = Arena.of([("1", "x", "y", ""), ("2", "y", "x", "")])
@@ -52,8 +52,8 @@ def fit_strengths(wins: np.ndarray, *, prior: float = 0.0) -> np.ndarray:
 
     Args:
         wins: (R, M, M) of `win_tables`.
-        prior: games of each model with an average one, half of them won, that are added: with any above 0 all
-            strengths are finite, and nearer to each other.
+        prior: games of each model with an average one, half of them won, to add. Above 0, all strengths are finite
+            and closer to each other.
 
     Returns:
         (R, M), the finite ones with mean 0 in each row.
@@ -87,7 +87,7 @@ def chances_against_average(wins: np.ndarray, *, prior: float) -> np.ndarray:
 
     Example:
         >>> chances_against_average(np.array([[[0.0, 3.0], [0.0, 0.0]]]), prior=1.0).round(2).tolist()
-        [[0.74, 0.26]]
+        [[0.76, 0.24]]
     """
     every = np.ones(wins.shape[:2], dtype=bool)
     return _against_average(_newton(wins, every, prior))
@@ -101,7 +101,7 @@ def win_probabilities(strengths: np.ndarray) -> np.ndarray:
 
 
 def information_matrix(games: np.ndarray, strengths: np.ndarray, *, prior: float = 0.0) -> np.ndarray:
-    """Observed information of finite strengths: how sharply the log likelihood bends at them.
+    """Observed information of finite strengths: the negative second derivative of the log likelihood.
 
     Args:
         games: battles of each pair, (..., M, M), symmetric.
@@ -129,7 +129,7 @@ def _against_average(strengths: np.ndarray) -> np.ndarray:
 
 
 def _reached(wins: np.ndarray) -> np.ndarray:
-    """Whether i won something against j, or against one who did, and so on: (R, M, M), true on the diagonal."""
+    """Whether a chain of "took points from" leads from i to j: (R, M, M), true on the diagonal."""
     linked = (wins > 0) | np.eye(wins.shape[-1], dtype=bool)
     for _ in range(max(1, wins.shape[-1].bit_length())):
         linked = (linked.astype(np.float32) @ linked.astype(np.float32)) > 0
@@ -137,7 +137,7 @@ def _reached(wins: np.ndarray) -> np.ndarray:
 
 
 def _main_sets(wins: np.ndarray, above: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Whose strengths are finite, (R, M), and where all others are: infinity, minus infinity or NaN, (R, M)."""
+    """Which strengths are finite, (R, M), and the values of all others: infinity, minus infinity or NaN, (R, M)."""
     mutual = above & above.swapaxes(1, 2)
     games = wins.sum(axis=2) + wins.sum(axis=1)
     size = mutual.sum(axis=2) + games / (games.sum(axis=1, keepdims=True) + 1)  # the fraction decides between equals
@@ -152,9 +152,9 @@ def _main_sets(wins: np.ndarray, above: np.ndarray) -> tuple[np.ndarray, np.ndar
 
 
 def _newton(wins: np.ndarray, fitted: np.ndarray, prior: float) -> np.ndarray:
-    """Newton's method on all tables at once, in which no difference of strengths changes by more than 1 a step.
+    """Newton's method on all tables at once; no difference of two strengths changes by more than 1 in a step.
 
-    Over such a step the curvature of the log likelihood changes by a factor of at most e, so that each step gains.
+    Over such a step the curvature of the log likelihood changes by a factor of at most e, so every step improves it.
     """
     inside = fitted[:, :, None] & fitted[:, None, :]
     wins = np.where(inside, wins, 0.0)
@@ -162,7 +162,7 @@ def _newton(wins: np.ndarray, fitted: np.ndarray, prior: float) -> np.ndarray:
     strengths = np.zeros(wins.shape[:2])
     if not strengths.size:
         return strengths
-    # The level of the strengths is free: this term fixes it where nothing pulls, and leaves the others out.
+    # The likelihood does not depend on the mean of the strengths: this term fixes it, and leaves the others out.
     fixed = inside + np.eye(wins.shape[-1]) * ~fitted[:, :, None]
     for _ in range(_STEPS):
         slope = (wins - games * win_probabilities(strengths)).sum(axis=2)

@@ -1,4 +1,4 @@
-"""Arena: who met whom on which image, as arrays; and which models their battles link."""
+"""Arena: the battles of models as arrays, and which models they link."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ __all__ = ["Arena", "check_linked", "human_points", "label_points", "linked_grou
 
 @dataclass(frozen=True, eq=False)
 class Arena:
-    """N battles of M models. What they came to is kept apart, because people, judges and metrics decide the same ones.
+    """N battles of M models. Their results are kept apart, because people, judges and metrics vote on the same battles.
 
-    The points (N,) of a decision are what the first model of each battle won: 1 a win, 0.5 a tie, 0 a loss, and NaN
-    where nothing was decided.
+    The points (N,) of a voter are those of the first model of each battle: 1 for a win, 0.5 for a tie, 0 for a loss,
+    and NaN without a vote.
 
     Args:
         systems: names of the M models, in order of appearance.
         pairs: places (N, 2) in `systems` of the two models of each battle.
-        images: N names; battles on one image are not independent.
-        levels: N names of how far apart the two models are, such as "level 1"; empty where there is none.
+        images: N names; battles on the same image are not independent.
+        levels: N names of how different the two models are in strength, such as "level 1"; may be empty.
 
     Example:
         >>> arena = Arena.of([("1.jpg", "x", "y", ""), ("2.jpg", "z", "x", "")])
@@ -95,13 +95,13 @@ class Arena:
         )
 
     def has(self, system: str) -> np.ndarray:
-        """Whether a model is one of the two, (N,)."""
+        """Whether a model is in each battle, (N,)."""
         if system not in self.systems:
             return np.zeros(len(self), dtype=bool)
         return (self.pairs == self.systems.index(system)).any(axis=1)
 
     def level_names(self) -> list[str]:
-        """The levels that occur, in order of the numbers in their names; without the empty one."""
+        """The levels that occur, except the empty one, in the order of the numbers in their names."""
 
         def key(name: str) -> list[tuple[int, str]]:
             return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]
@@ -113,7 +113,7 @@ def human_points(battles: Sequence[Battle]) -> np.ndarray:
     """Points (N,) by people: field `winner`, a source or `equal`; NaN without it.
 
     Raises:
-        DataError: the winner is neither of the two.
+        DataError: a winner is neither of the two models.
     """
     return _points([human_outcome(battle.record, 1) for battle in battles])
 
@@ -128,7 +128,7 @@ def _points(results: Sequence[int | None]) -> np.ndarray:
 
 
 def linked_groups(arena: Arena, points: np.ndarray) -> list[list[str]]:
-    """Models in groups between which no battle was decided, the largest group first."""
+    """Groups of models that no decided battle links to each other, the largest group first."""
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 

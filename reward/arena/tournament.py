@@ -1,4 +1,4 @@
-"""Tournaments of bounded size: who meets whom, and what the results say about each player."""
+"""Tournaments of bounded size: which players meet, and how strong the results show each player to be."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _PRIOR = 1.0  # games of each player against an average one, half of them won: k
 
 
 def draw_pairs(players: int, limit: int, seed: int | str) -> list[tuple[int, int]]:
-    """Who meets whom: everybody everybody else if the limit allows, else as evenly as can be.
+    """Draws who plays whom: all pairs if the limit allows, else as many as it allows, spread evenly.
 
-    The players are drawn into a circle, and meet their neighbours first, then those two places on, and so on. So every
-    player meets somebody with `players / 2` games, all are linked by `players - 1`, the numbers of games of two players
-    differ by at most 2, and nobody comes first in his pairs more often than others.
+    The players are put on a circle at random. They meet their neighbours first, then the players two places on, and so
+    on. So `players / 2` games suffice for everybody to play, and `players - 1` to link everybody. The numbers of games
+    of two players differ by at most 2, and nobody is first in a pair more often than others.
 
     Args:
         players: how many, at least 0.
@@ -47,18 +47,18 @@ def draw_pairs(players: int, limit: int, seed: int | str) -> list[tuple[int, int
 
 
 def _around(players: int) -> list[tuple[int, int]]:
-    """All pairs of places on a circle, near ones first; of each distance, first pairs that share no player."""
+    """All pairs of places on a circle, the nearest first; at each distance, pairs that share no player come first."""
     pairs: list[tuple[int, int]] = []
     for distance in range(1, players // 2 + 1):
         starts = range(players if 2 * distance != players else distance)
-        # blocks of `distance` starts in turn: within the even blocks, nobody is in two pairs
+        # blocks of `distance` starts in turn: within the even blocks, no player is in two pairs
         ordered = sorted(starts, key=lambda start: (start // distance % 2, start))
         pairs += [(start, (start + distance) % players) for start in ordered]
     return pairs
 
 
 def win_rates(players: int, results: Sequence[Result]) -> np.ndarray:
-    """Mean of what each player won, (players,) in [0, 1]; NaN for who had no game.
+    """Mean of the points of each player, (players,) in [0, 1]; NaN for a player without a game.
 
     Example:
         >>> win_rates(3, [(0, 1, 1.0), (1, 2, 0.5)])

@@ -1,4 +1,4 @@
-"""From what a judge answers about two captions to a verdict, and how much the place of a caption decided."""
+"""Verdicts on two captions from the answers of a judge, and how much the position of a caption decided."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Opinion:
 
     @property
     def choice(self) -> Literal["first", "second", "tie"]:
-        """The more probable place; a tie where no place is strictly ahead of everything else."""
+        """The more probable position; a tie where neither is more probable than everything else."""
         if self.first > max(self.second, self.tie):
             return "first"
         return "second" if self.second > max(self.first, self.tie) else "tie"
@@ -75,7 +75,7 @@ class Verdict:
 
     @property
     def choices(self) -> tuple[Winner, ...]:
-        """What each order asked says by itself: A shown first, then B shown first."""
+        """The verdict of each order by itself: with A shown first, then with B shown first."""
         named: list[Winner] = []
         if self.a_first is not None:
             named.append(_NAMES["AB"][self.a_first.choice])
@@ -85,7 +85,7 @@ class Verdict:
 
     @property
     def reason(self) -> str:
-        """The judge's reason; of two orders both, the second marked, because its "caption 1" is B."""
+        """The judge's reason. Of two orders, both reasons; the second is marked, because its "caption 1" is B."""
         reasons = [self.a_first.reason] if self.a_first is not None else []
         if self.b_first is not None and self.b_first.reason:
             reasons.append(f"With the captions exchanged: {self.b_first.reason}")
@@ -116,7 +116,7 @@ class Verdict:
 def combine(a_first: Opinion, b_first: Opinion | None = None) -> Verdict:
     """The verdict of one order or of both.
 
-    The probabilities of the orders are averaged, caption by caption, so that what the judge adds to a place cancels.
+    The probabilities of the orders are averaged, caption by caption, so that a preference for a position cancels.
     A caption wins if its mean probability is strictly the largest of the three; everything else is a tie. For answers
     in words this says: both orders must name the same winner, otherwise it is a tie.
 
@@ -139,8 +139,8 @@ def combine(a_first: Opinion, b_first: Opinion | None = None) -> Verdict:
 def parse_reply(text: str) -> Opinion | str:
     """Reads a reply of the form `Reason: ...` and, on a line of its own, `Verdict: 1`, `Verdict: 2` or `Verdict: tie`.
 
-    The words of CapArena's files (`Judgment: Caption 1 is better.`) are read, too. Verdict lines that disagree are
-    refused: one of them may be quoted from a caption.
+    `Judgment: Caption 1 is better.`, as in CapArena's files, is read too. Verdict lines that disagree are refused,
+    because one of them may be quoted from a caption.
 
     Returns:
         The opinion, or why the reply cannot be read.
@@ -164,13 +164,13 @@ def parse_reply(text: str) -> Opinion | str:
 
 @dataclass(frozen=True)
 class PositionBias:
-    """How far the places of two captions, and not the captions, decided.
+    """How much the positions of two captions decided, rather than the captions.
 
     Args:
         first, second, ties: answers for the caption shown first, the one shown second, and neither.
         both_orders: pairs that were asked in both orders.
         inconsistent: of those, pairs whose two answers differ.
-        reversed: of those, pairs in which each order names another winner: the place alone decided.
+        reversed: of those, pairs whose two orders name different winners, so that the position alone decided.
     """
 
     first: int = 0

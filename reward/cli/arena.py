@@ -85,7 +85,7 @@ def arena(
 
     --next prints the pairs of models from which another battle tells most, as battles for a judge or for people.
     """
-    from reward.arena import Arena, all_deciders, rate_arena
+    from reward.arena import Arena, all_voters, rate_arena
     from reward.battles import read_battles
     from reward.metaeval.report import check_report
 
@@ -96,10 +96,10 @@ def arena(
     if output is not None:
         check_report(output)  # before hours of scoring
     with terminal.stdout_kept_clean():
-        deciders = all_deciders(
+        voters = all_voters(
             entries, metric or [], score_column or [], images=images or battles.parent, **figures.scoring(device)
         )
-        result = rate_arena(Arena.of_battles(entries), deciders, prior=prior, resamples=resamples, seed=seed)
+        result = rate_arena(Arena.of_battles(entries), voters, prior=prior, resamples=resamples, seed=seed)
     _report(result, output, figures)
 
 
@@ -119,9 +119,9 @@ def _report(result: ArenaResult, output: Path | None, figures: options.FigureOpt
         page = report.write_arena(output, result, command=command)
         if not figures.quiet:
             console.print(f"report: {page}", style="green")
-    for decider in result.deciders:
-        if not decider.decided:
-            console.print(f"error: {decider.name} decided no battle; the first: {decider.problem}", style="red")
+    for voter in result.voters:
+        if not voter.decided:
+            console.print(f"error: {voter.name} decided no battle; the first: {voter.problem}", style="red")
             raise typer.Exit(1)
 
 
@@ -133,8 +133,8 @@ def _propose(battles: Sequence[Battle], count: int, seed: int, quiet: bool) -> N
 
     from reward.arena import by_judge, by_people, next_battles
 
-    decider = by_people(battles) or by_judge(battles)
-    points = np.full(len(battles), np.nan) if decider is None else decider.points
+    voter = by_people(battles) or by_judge(battles)
+    points = np.full(len(battles), np.nan) if voter is None else voter.points
     proposed = next_battles(battles, points, count, seed=seed)
     terminal.print_json(proposed)
     if quiet:

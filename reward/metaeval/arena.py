@@ -7,4 +7,4 @@ from typing import Any
 
 
 def __getattr__(name: str) -> Any:
-    return getattr(import_module("reward.arena"), name)
+    return getattr(import_module("reward.arena"), "Voter" if name == "Decider" else name)

@@ -13,7 +13,7 @@ from scipy.stats import kendalltau, spearmanr
 
 from reward.arena import Arena, by_column, draw_arena, elo_ratings, measure_agreement, rate_arena, score_points
 from reward.arena.agreement import ArenaAgreement, rank_correlations
-from reward.arena.deciders import Decider
+from reward.arena.voters import Voter
 from reward.battles import read_battles
 from reward.errors import DataError
 from reward.metaeval import evaluate
@@ -60,7 +60,7 @@ def test_rankings_are_those_of_the_ratings() -> None:
     arena, people = draw_arena([1, 0.4, 0, -0.4, -1], 120, images=60, seed=1)
     points = np.random.default_rng(2).choice([0, 0.5, 1], size=120)
     found = measure_agreement(arena, people, {"m": points}, resamples=100, seed=5)["m"]
-    result = rate_arena(arena, [Decider("people", people), Decider("m", points)], resamples=100, seed=5)
+    result = rate_arena(arena, [Voter("people", people), Voter("m", points)], resamples=100, seed=5)
     for method in ("elo", "bradley-terry"):
         values = [[result.ratings[name][method].values[system] for system in arena.systems] for name in ("people", "m")]
         assert found.ranking[method]["spearman"].value == pytest.approx(spearmanr(*values).statistic)
@@ -130,15 +130,15 @@ def test_no_common_battle_and_no_common_ranking() -> None:
 
 def test_an_arena_says_what_it_could_not_compute() -> None:
     arena = Arena.of(ROWS)
-    half = Decider("half", np.array([1, np.nan, np.nan, np.nan, np.nan, np.nan]))
-    none = Decider("none", np.array([np.nan, np.nan, np.nan, 1, np.nan, np.nan]))
-    found = rate_arena(arena, [Decider("people", PEOPLE), half, none], resamples=20)
+    half = Voter("half", np.array([1, np.nan, np.nan, np.nan, np.nan, np.nan]))
+    none = Voter("none", np.array([np.nan, np.nan, np.nan, 1, np.nan, np.nan]))
+    found = rate_arena(arena, [Voter("people", PEOPLE), half, none], resamples=20)
     assert list(found.agreement) == ["half"]
     notes = "\n".join(found.notes)
     assert "no rating by half of z: none of their battles is decided by it" in notes
     assert "no agreement of none" in notes
-    with pytest.raises(DataError, match="two deciders are named m"):
-        rate_arena(arena, [Decider("m", PEOPLE), Decider("m", PEOPLE)])
+    with pytest.raises(DataError, match="two voters are named m"):
+        rate_arena(arena, [Voter("m", PEOPLE), Voter("m", PEOPLE)])
 
 
 def test_the_bench_finds_the_same_agreement(tmp_path: Path) -> None:

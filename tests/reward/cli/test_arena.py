@@ -131,7 +131,7 @@ def test_a_column_may_be_called_as_a_metric_and_is_read_first(
     def score(*arguments: object, **options: object) -> None:
         raise AssertionError("scored before the columns were read")
 
-    monkeypatch.setattr("reward.arena.deciders.by_metric", score)
+    monkeypatch.setattr("reward.arena.voters.by_metric", score)
     code, _, err = run(write(tmp_path, named), "-s", "wrong", "-m", "unigram")
     assert (code, "no battle has scores 'wrong'" in err) == (1, True)
 

@@ -1,4 +1,4 @@
-"""Who decides the battles of a file: people, a judge, a metric that scores the captions, or scores in the file."""
+"""Who votes on the battles of a file: people, a judge, a metric that scores the captions, or scores in the file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from reward.metaeval.benchmarks.items import Benchmark
 from reward.metaeval.benchmarks.registry import benchmark_spec
 from reward.metaeval.scoring import score_benchmark
 
-__all__ = ["JUDGE", "PEOPLE", "Decider", "all_deciders", "by_column", "by_judge", "by_metric", "by_people"]
+__all__ = ["JUDGE", "PEOPLE", "Voter", "all_voters", "by_column", "by_judge", "by_metric", "by_people"]
 
 PEOPLE, JUDGE = "people", "judge"
 _BASELINE = MetricSource("length")
@@ -28,16 +28,16 @@ _WINNERS: dict[float, Winner] = {1.0: "A", 0.0: "B", 0.5: "tie"}  # by points
 
 
 @dataclass(frozen=True, eq=False)
-class Decider:
-    """What somebody or something says of N battles.
+class Voter:
+    """A voter, and its votes on N battles.
 
     Args:
         name: "people", "judge", the metric as it is written on the command line, or "column:" and the field's name.
-        points: (N,), see `Arena`; NaN where it has decided nothing.
-        threshold: of scores: up to which difference a battle is a tie; None for verdicts.
-        position: how far the place of a caption decided; None for scores, which know no place.
+        points: (N,), see `Arena`; NaN for battles without its vote.
+        threshold: largest difference of two scores that is a tie; None for verdicts.
+        position: how much the position of a caption decided; None for scores, which do not depend on it.
         errors: captions that could not be scored, or verdicts that could not be read.
-        problem: why, for the first of them.
+        problem: the reason for the first of them.
     """
 
     name: str
@@ -49,12 +49,12 @@ class Decider:
 
     @property
     def decided(self) -> bool:
-        """Whether there is any battle that it has decided."""
+        """Whether it voted on any battle."""
         return not np.isnan(self.points).all()
 
 
-def by_people(battles: Sequence[Battle]) -> Decider | None:
-    """The field `winner`; None if no battle has it.
+def by_people(battles: Sequence[Battle]) -> Voter | None:
+    """Votes of people, from the field `winner`; None if no battle has it.
 
     Raises:
         DataError: a winner is neither of the two sources nor `equal`.
@@ -62,11 +62,11 @@ def by_people(battles: Sequence[Battle]) -> Decider | None:
     points = human_points(battles)
     if np.isnan(points).all():
         return None
-    return Decider(PEOPLE, points, position=measure_position_bias((_WINNERS[p],) for p in points if not np.isnan(p)))
+    return Voter(PEOPLE, points, position=measure_position_bias((_WINNERS[p],) for p in points if not np.isnan(p)))
 
 
-def by_judge(battles: Sequence[Battle]) -> Decider | None:
-    """The field `judge`; None if no battle has it. A text that is not a verdict counts as an error.
+def by_judge(battles: Sequence[Battle]) -> Voter | None:
+    """Votes of a judge, from the field `judge`; None if no battle has it. A text that is not a verdict is an error.
 
     Raises:
         DataError: none of the texts is a verdict.
@@ -89,19 +89,19 @@ def by_judge(battles: Sequence[Battle]) -> Decider | None:
             raise DataError(problems[0])
         return None
     bias = measure_position_bias(choices)
-    return Decider(JUDGE, points, position=bias, errors=len(problems), problem=problems[0] if problems else "")
+    return Voter(JUDGE, points, position=bias, errors=len(problems), problem=problems[0] if problems else "")
 
 
-def by_column(battles: Sequence[Battle], name: str, human: np.ndarray) -> Decider:
-    """A field of the battles that holds two scores, of caption 1 and of caption 2; null is none.
+def by_column(battles: Sequence[Battle], name: str, human: np.ndarray) -> Voter:
+    """Votes by a field of the battles that holds two scores, of caption 1 and of caption 2; null is no score.
 
     Args:
         battles: N battles.
         name: of the field.
-        human: points (N,) by people, for the number of ties.
+        human: points (N,) by people, which say how many ties there are.
 
     Raises:
-        DataError: no battle has the field, or it holds something else.
+        DataError: no battle has the field, or it does not hold two numbers.
     """
     scores = np.full((len(battles), 2), np.nan)
     for row, battle in enumerate(battles):
@@ -124,18 +124,18 @@ def by_column(battles: Sequence[Battle], name: str, human: np.ndarray) -> Decide
     points, threshold = score_points(Arena.of_battles(battles), human, scores)
     missing = int((~np.isfinite(scores)).sum())
     problem = "the file has no score" if missing else ""
-    return Decider(COLUMN + name, points, threshold, errors=missing, problem=problem)
+    return Voter(COLUMN + name, points, threshold, errors=missing, problem=problem)
 
 
 def by_metric(
     battles: Sequence[Battle], metric: MetricSource, human: np.ndarray, *, images: Path, **scoring: Any
-) -> Decider:
-    """The scores of a metric for the captions; battles of the source `human` are not scored.
+) -> Voter:
+    """Votes by the scores of a metric for the captions; battles of the source `human` are not scored.
 
     Args:
         battles: N battles; `ref` is the reference of both captions.
         metric: metric and checkpoint.
-        human: points (N,) by people, for the number of ties.
+        human: points (N,) by people, which say how many ties there are.
         images: folder of the images.
         scoring: passed to `score_benchmark` (cache, references, batch_size, progress, device, dtype).
 
@@ -151,12 +151,12 @@ def by_metric(
     scores[rows] = run.for_aspects(pairs)  # pairs have no aspects: the weighted mean
     points, threshold = score_points(Arena.of_battles(battles), human, scores)
     problem = next(iter(run.errors.values()), "")
-    return Decider(metric.label, points, threshold, errors=len(run.errors), problem=problem)
+    return Voter(metric.label, points, threshold, errors=len(run.errors), problem=problem)
 
 
-def all_deciders(
+def all_voters(
     battles: Sequence[Battle], metrics: Sequence[str], columns: Sequence[str], *, images: Path, **scoring: Any
-) -> list[Decider]:
+) -> list[Voter]:
     """People and the judge, where the file has their verdicts, then metrics and score columns.
 
     With verdicts of people, the length of the captions is added as a baseline that every metric must beat.
@@ -169,22 +169,22 @@ def all_deciders(
         scoring: see `by_metric`.
 
     Raises:
-        DataError: nobody has decided anything; or as for the other functions here.
+        DataError: there is no voter; or as for the other functions here.
     """
     people = by_people(battles)
-    deciders = [decider for decider in (people, by_judge(battles)) if decider is not None]
+    voters = [voter for voter in (people, by_judge(battles)) if voter is not None]
     human = np.full(len(battles), np.nan) if people is None else people.points
     sources = [MetricSource.parse(text) for text in metrics]
     if people is not None and _BASELINE not in sources and not all(battle.has_human for battle in battles):
         sources.append(_BASELINE)
     sources = list(dict.fromkeys([*sources, *(MetricSource(name, is_column=True) for name in columns)]))
-    if not (deciders or sources):
+    if not (voters or sources):
         raise DataError(
             "no battle has a winner: give 'winner' (one of the two sources, or 'equal'), have `capreward battle` write "
             "'judge', or name a --metric or a --score-column that decides"
         )
     by_columns = {each: by_column(battles, each.name, human) for each in sources if each.is_column}
-    return deciders + [
+    return voters + [
         by_columns[each] if each.is_column else by_metric(battles, each, human, images=images, **scoring)
         for each in sources
     ]
