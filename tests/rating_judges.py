@@ -1,4 +1,4 @@
-"""Toy judges that keep to the format of an answer: what they write depends on the question through random weights."""
+"""Toy judges that keep to the format of an answer; which answer, depends on the question through random weights."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 
 from tests.toy_judges import LLAVA_TEMPLATE, MERGES, llama_tokenizer, llava
 
-__all__ = ["blank_first_llava", "save_rating_judge", "strict_llava"]
+__all__ = ["blank_first_llava", "choosing_llava", "save_choosing_judge", "save_rating_judge", "strict_llava"]
 
 
 def strict_llava(first: str, *, length: int = 4096) -> tuple[Any, Any]:
@@ -59,9 +59,28 @@ def _lead(model: Any, tokenizer: Any, follows: dict[str, list[str]], kinds: dict
                 weight[:4] = 0  # nothing but the token itself moves these directions
 
 
+def choosing_llava() -> tuple[Any, Any]:
+    """A LLaVA whose answer is 1, 2 or 0; nearly all probability goes to these three digits."""
+    model, processor = strict_llava("120")
+    answers = processor.tokenizer.convert_tokens_to_ids(list("120"))
+    with torch.no_grad():
+        # direction 0 says that the answer begins: nothing but the three digits may follow
+        model.lm_head.weight[:, 0] = -100
+        model.lm_head.weight[answers, 0] = 100
+    return model, processor
+
+
 def save_rating_judge(folder: Path, first: str) -> Path:
     """Writes the files of `strict_llava` as those of any model of transformers."""
-    model, processor = strict_llava(first)
+    return _save(folder, *strict_llava(first))
+
+
+def save_choosing_judge(folder: Path) -> Path:
+    """Writes the files of `choosing_llava`."""
+    return _save(folder, *choosing_llava())
+
+
+def _save(folder: Path, model: Any, processor: Any) -> Path:
     model.save_pretrained(folder)
     processor.save_pretrained(folder)
     return folder

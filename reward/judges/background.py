@@ -15,7 +15,9 @@ T = TypeVar("T")
 
 
 class BackgroundLoop:
-    """Runs coroutines in one daemon thread, whether or not the caller is in an event loop; stops when dropped.
+    """Runs coroutines in a daemon thread, whether or not the caller is in an event loop; stops when it is dropped.
+
+    anyio's blocking portal would not do: leaving it waits for its thread, which a forked process does not have.
 
     Example:
         >>> async def double(number):

@@ -1,4 +1,4 @@
-"""What every judge speaks: questions in, token probabilities or a written answer out."""
+"""The interface of judges: questions in, token probabilities or written answers out."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ __all__ = [
 class Question:
     """One turn of a conversation with a judge, to be answered.
 
-    What is the same for many questions should come first: the image always does, then `text` from its beginning.
-    A judge may compute a shared beginning once.
+    What many questions share should come first, because a judge may compute a shared beginning once: the image always
+    comes first, then `text` from its beginning.
 
     Args:
         text: what the user says in this turn.
         image: shown before the first text of the user, in the first turn of the conversation; None for text only.
         system: system message, or None.
         history: earlier turns, `((role, text), ...)`, where "user" and "assistant" take turns and "user" begins.
-        prefill: how the judge's answer begins; it goes on from there. Not every server can do this.
+        prefill: the beginning of the answer, from which the judge continues. Not every server can do this.
 
     Raises:
         InvalidSampleError: a field has the wrong type, `text` is blank, or the history does not take turns.
@@ -106,12 +106,12 @@ class Answer:
 
 @dataclass
 class Usage:
-    """What a judge has done so far; read it any time.
+    """What a judge has done so far; may be read at any time.
 
     Args:
         answered: questions answered by the model.
-        cached: questions answered from what was kept, or by a twin in the same call: they cost nothing.
-        input_tokens: tokens read, images included; what a shared beginning saves is not counted again.
+        cached: questions answered from the cache, or by an equal question: they cost nothing.
+        input_tokens: tokens read, including images; a shared beginning counts once.
         output_tokens: tokens written.
         cost: price of the tokens, where prices were given.
     """
@@ -138,10 +138,10 @@ class Judge(Protocol):
     def answer_distribution(self, questions: Sequence[Question], answers: Sequence[str]) -> np.ndarray:
         """Probability that each answer is the next token, white space aside.
 
-        "5", " 5" and "\\n5" are one answer and their probabilities are added, whether the white space is a part of the
+        "5", " 5" and "\\n5" are one answer, and their probabilities are added, whether the white space is part of the
         token or a token of its own before it (the tokenizers of Llama, and so LLaVA-1.5, write "\u2581" and then "5").
-        Rows are not normalised: what is missing to 1 went to other tokens. A token that a server does not list among
-        its likeliest has probability 0 here, although it has a little.
+        Rows are not normalised: the rest of the probability belongs to other tokens. A token that a server does not
+        list among the likeliest gets probability 0 here, although its probability is a little higher.
 
         Args:
             questions: any number.
@@ -228,16 +228,17 @@ def answer_mass_after_blanks(answer: Answer, answers: Sequence[str]) -> tuple[li
         answers: tokens without white space.
 
     Returns:
-        Probabilities of the answers; and of white space that was not written, so that nobody knows what follows it.
+        Probabilities of the answers; and the probability of white space that was not written, after which the answers
+        are unknown.
 
     Example:
         >>> answer = Answer("4", ("", "4"), ({"": math.log(0.9), "5": math.log(0.1)}, {"4": math.log(0.5)}))
         >>> [round(mass, 4) for mass in answer_mass_after_blanks(answer, ["4", "5"])[0]]
         [0.45, 0.1]
     """
-    found, weight, unknown = [0.0] * len(answers), 1.0, 0.0
+    masses, weight, unknown = [0.0] * len(answers), 1.0, 0.0
     for place, (token, logprobs) in enumerate(zip(answer.tokens, answer.logprobs, strict=True)):
-        found = [have + weight * more for have, more in zip(found, answer_mass(logprobs, answers), strict=True)]
+        masses = [mass + weight * more for mass, more in zip(masses, answer_mass(logprobs, answers), strict=True)]
         (white,) = answer_mass(logprobs, [""])
         written = math.exp(logprobs.get(token, -math.inf)) if not token_text(token) else 0.0
         if place + 1 == len(answer.tokens):
@@ -246,7 +247,7 @@ def answer_mass_after_blanks(answer: Answer, answers: Sequence[str]) -> tuple[li
         weight *= written
         if not weight:
             break
-    return found, unknown
+    return masses, unknown
 
 
 def check_lengths(max_new_tokens: int, top_logprobs: int) -> None:

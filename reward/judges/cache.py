@@ -24,7 +24,7 @@ class AnswerCache:
         path: the file; made if absent.
 
     Raises:
-        OutputError: the file cannot be opened, or is none of ours.
+        OutputError: the file cannot be opened, or is not such a cache.
 
     Example:
         >>> cache = AnswerCache(":memory:")
@@ -44,7 +44,7 @@ class AnswerCache:
             raise self._problem(error) from error
 
     def get(self, key: str) -> Answer | None:
-        """The answer kept under a key; None where there is none, or a damaged one, which is to be asked for again."""
+        """The answer under a key; None if there is none, or if it is damaged and must be asked for again."""
         try:
             row = self._rows.execute("SELECT answer FROM answers WHERE key = ?", [key]).fetchone()
         except sqlite3.Error as error:
@@ -63,7 +63,7 @@ class AnswerCache:
         """Keeps an answer.
 
         Raises:
-            UnusableReply: it is none that `get` would give back.
+            UnusableReply: `get` would refuse it.
             OutputError: it cannot be written.
         """
         check_answer(answer)

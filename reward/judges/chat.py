@@ -33,11 +33,11 @@ _ROUNDING = 0.01  # probabilities come from half precision too: single ones and 
 
 
 class GarbledReply(Exception):
-    """A reply with status 200 that holds no answer: cut off on the way, or from something in between."""
+    """A reply with status 200 that holds no answer: cut off, or sent by something between us and the server."""
 
 
 class UnusableReply(Exception):
-    """A whole reply with values that cannot be right. The same question would get the same again."""
+    """A complete reply with impossible values. Asking again would give the same reply."""
 
 
 def data_url(image: ImageLike) -> str:
@@ -180,10 +180,10 @@ def retry_after(headers: Mapping[str, str]) -> float:
     from email.utils import mktime_tz, parsedate_tz
     from time import time
 
-    said = headers.get("retry-after", "")
+    value = headers.get("retry-after", "")
     try:
-        seconds = float(said)
+        seconds = float(value)
     except ValueError:
-        date = parsedate_tz(said)
+        date = parsedate_tz(value)
         seconds = mktime_tz(date) - time() if date else 0.0
     return max(0.0, seconds) if seconds < float("inf") else 0.0

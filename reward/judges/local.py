@@ -75,6 +75,10 @@ class LocalJudge:
         batch_size: most questions of a forward pass; lower it if memory runs out.
         name: how reports call it.
 
+    Attributes:
+        writer: writes the prompts, and knows the tokens.
+        reader: runs the prompts through the model.
+
     Raises:
         JudgeError: an encoder-decoder, or a processor without chat template.
 
@@ -94,11 +98,11 @@ class LocalJudge:
         self.name = name
         self.usage = Usage()
         self.model = model.eval()
-        self._writer = PromptWriter(processor)
-        self._reader = PromptReader(model, self._writer, batch_size=batch_size)
+        self.writer = PromptWriter(processor)
+        self.reader = PromptReader(model, self.writer, batch_size=batch_size)
         self._lock = threading.RLock()
         ends = model.generation_config.eos_token_id
-        self._ends = {*(ends if isinstance(ends, list) else [ends]), self._writer.tokenizer.eos_token_id} - {None}
+        self._ends = {*(ends if isinstance(ends, list) else [ends]), self.writer.tokenizer.eos_token_id} - {None}
 
     @classmethod
     def from_pretrained(
@@ -144,11 +148,11 @@ class LocalJudge:
     def __reduce__(self) -> Any:
         """Pickles configs and tensors: the network itself carries hooks of transformers that cannot be pickled."""
         parts = (type(self.model), self.model.config, self.model.generation_config, self.model.state_dict())
-        return _rebuilt, (*parts, self._writer.processor, self._reader.batch_size, self.name)
+        return _rebuilt, (*parts, self.writer.processor, self.reader.batch_size, self.name)
 
     def pieces(self, text: str) -> tuple[str, ...]:
         """How the tokenizer cuts a text; see Judge."""
-        return self._writer.pieces(text)
+        return self.writer.pieces(text)
 
     def answer_distribution(self, questions: Sequence[Question], answers: Sequence[str]) -> np.ndarray:
         """Probabilities (N, len(answers)) from the whole vocabulary; see Judge.
@@ -161,12 +165,12 @@ class LocalJudge:
         """
         check_questions(questions)
         check_answers(answers)
-        ids = self._writer.answer_ids(answers)
+        ids = self.writer.answer_ids(answers)
         table = np.full((len(questions), len(answers)), np.nan)
         with self._reading(questions) as (prompts, members, failures):
-            for indices, state in self._reader.read(prompts, failures, keep_cache=True):
-                found = self._answer_mass(state, ids, state.logits.new_ones(len(indices), dtype=torch.float64))
-                for index, row in zip(indices, found.cpu().numpy(), strict=True):
+            for indices, state in self.reader.read(prompts, failures, keep_cache=True):
+                masses = self._answer_mass(state, ids, state.logits.new_ones(len(indices), dtype=torch.float64))
+                for index, row in zip(indices, masses.cpu().numpy(), strict=True):
                     table[members[index]] = row
         return _checked(table, self._count(len(questions), members, failures))
 
@@ -181,12 +185,12 @@ class LocalJudge:
         """Greedy answers; see Judge. `top_logprobs` may be any number."""
         check_questions(questions)
         check_lengths(max_new_tokens, top_logprobs)
-        tracked = dict(zip(track, self._writer.answer_ids(track), strict=True))
+        tracked = dict(zip(track, self.writer.answer_ids(track), strict=True))
         written: list[Answer | None] = [None] * len(questions)
         with self._reading(questions) as (prompts, members, failures):
-            for indices, state in self._reader.read(prompts, failures, keep_cache=True):
-                found = self._write(state, max_new_tokens, top_logprobs, tracked)
-                for index, answer in zip(indices, found, strict=True):
+            for indices, state in self.reader.read(prompts, failures, keep_cache=True):
+                answers = self._write(state, max_new_tokens, top_logprobs, tracked)
+                for index, answer in zip(indices, answers, strict=True):
                     for member in members[index]:
                         written[member] = answer
         return _checked(written, self._count(len(questions), members, failures))
@@ -198,18 +202,18 @@ class LocalJudge:
         times that of the answers after it.
         """
         probabilities = state.logits.double().softmax(-1) * weights[:, None]
-        found = torch.stack([probabilities[:, same].sum(-1) for same in ids], dim=1)
-        white = torch.tensor(self._writer.blank_ids, dtype=torch.long, device=found.device)
-        if blanks == _MOST_BLANKS or not len(white) or state.mask.shape[1] >= self._reader.limit:
-            return found
+        masses = torch.stack([probabilities[:, same].sum(-1) for same in ids], dim=1)
+        white = torch.tensor(self.writer.blank_ids, dtype=torch.long, device=masses.device)
+        if blanks == _MOST_BLANKS or not len(white) or state.mask.shape[1] >= self.reader.limit:
+            return masses
         rising, order = probabilities[:, white].sort(dim=1)
         rows, places = (rising.cumsum(1) > _LEFT_OUT).nonzero(as_tuple=True)
         tokens = white[order[rows, places]]
-        for start in range(0, len(rows), self._reader.batch_size):
-            some, token = (part[start : start + self._reader.batch_size] for part in (rows, tokens))
-            longer = self._reader.branch(state, some, token)
-            found.index_add_(0, some, self._answer_mass(longer, ids, probabilities[some, token], blanks + 1))
-        return found
+        for start in range(0, len(rows), self.reader.batch_size):
+            some, token = (part[start : start + self.reader.batch_size] for part in (rows, tokens))
+            longer = self.reader.branch(state, some, token)
+            masses.index_add_(0, some, self._answer_mass(longer, ids, probabilities[some, token], blanks + 1))
+        return masses
 
     @contextmanager
     def _reading(self, questions: Sequence[Question]) -> Iterator[tuple[list[Prompt], list[list[int]], dict[int, str]]]:
@@ -220,7 +224,7 @@ class LocalJudge:
         failures: dict[int, str] = {}
         keys, unreadable = image_keys(questions)
         for row, question in enumerate(questions):
-            text = self._writer.text(question)
+            text = self.writer.text(question)
             at = distinct.setdefault((text, keys[row] or unreadable.get(row)), len(prompts))
             if at == len(prompts):
                 prompts.append(Prompt(text, question.image, keys[row]))
@@ -237,16 +241,16 @@ class LocalJudge:
             yield prompts, members, failures
 
     def _count(self, total: int, members: list[list[int]], failures: dict[int, str]) -> dict[int, str]:
-        """Books what was done; returns the failures by question."""
+        """Updates the usage; returns the failures by question."""
         self.usage.answered += len(members) - len(failures)
         self.usage.cached += total - len(members)
-        self.usage.input_tokens += self._reader.tokens_read
-        self._reader.tokens_read = 0
+        self.usage.input_tokens += self.reader.tokens_read
+        self.reader.tokens_read = 0
         return {member: reason for index, reason in failures.items() for member in members[index]}
 
     def _write(self, state: State, limit: int, top: int, tracked: dict[str, list[int]]) -> list[Answer]:
-        """Goes on greedily until every row has ended."""
-        room = (self._reader.limit - state.mask.sum(1) + 1).clamp(max=limit).tolist()  # the last token is not read
+        """Writes greedily until every row has ended."""
+        room = (self.reader.limit - state.mask.sum(1) + 1).clamp(max=limit).tolist()  # the last token is not read
         ids: list[list[int]] = [[] for _ in room]
         seen: list[list[dict[str, float]]] = [[] for _ in room]
         ended = [False] * len(room)
@@ -261,9 +265,9 @@ class LocalJudge:
                         seen[row].append(reports[row])
             if all(end or len(row) == most for end, row, most in zip(ended, ids, room, strict=True)):
                 break
-            state = self._reader.step(state, tokens)
+            state = self.reader.step(state, tokens)
         self.usage.output_tokens += sum(map(len, ids))
-        tokenizer, texts = self._writer.tokenizer, self._writer.token_texts
+        tokenizer, texts = self.writer.tokenizer, self.writer.token_texts
         return [
             Answer(
                 text=tokenizer.decode(row[: len(row) - end], skip_special_tokens=True),
@@ -277,7 +281,7 @@ class LocalJudge:
     def _alternatives(self, logits: torch.Tensor, top: int, tracked: dict[str, list[int]]) -> list[dict[str, float]]:
         """{token text: log probability} for each row of `logits` (b, V)."""
         logs = logits.double().log_softmax(-1)
-        texts = self._writer.token_texts
+        texts = self.writer.token_texts
         values, tokens = logs.topk(min(top, logs.shape[1]), dim=-1)
         reports: list[dict[str, float]] = []
         for row_values, row_tokens in zip(values.tolist(), tokens.tolist(), strict=True):

@@ -44,9 +44,9 @@ class PromptReader:
 
     Prompts with the same image are laid side by side as tokens. Where they begin alike, the image included, the
     beginning goes through the model once and its keys and values are given to all; the same for texts without image.
-    As the model is causal, the numbers are the same up to rounding. That is not taken on trust: the first time, two
-    prompts are also read whole, and if the distributions differ by more than rounding, or the model's cache cannot be
-    shared (sliding windows, recurrent layers), all prompts are read whole from then on.
+    As the model is causal, the numbers are the same up to rounding. This is checked: the first time, two prompts are
+    also read whole. If the distributions differ by more than rounding, or the model's cache cannot be shared (sliding
+    windows, recurrent layers), all prompts are read whole from then on.
 
     Args:
         model: from `AutoModelForImageTextToText`, in eval mode.
@@ -332,5 +332,5 @@ def _alike(one: Sequence[int], other: Sequence[int]) -> int:
 
 def _gathered(states: Iterator[tuple[list[int], State]]) -> torch.Tensor:
     """Distributions (N, V) of all prompts, in order."""
-    found = {index: row for indices, state in states for index, row in zip(indices, state.logits, strict=True)}
-    return torch.stack([found[index] for index in sorted(found)]).softmax(-1)
+    rows = {index: row for indices, state in states for index, row in zip(indices, state.logits, strict=True)}
+    return torch.stack([rows[index] for index in sorted(rows)]).softmax(-1)

@@ -74,7 +74,7 @@ class PromptWriter:
 
     def _plain(self, text: str) -> str:
         while self._markers.search(text):
-            text = self._markers.sub(lambda found: f"{found[0][0]} {found[0][1:]}", text)
+            text = self._markers.sub(lambda marker: f"{marker[0][0]} {marker[0][1:]}", text)
         return text
 
     @cached_property
@@ -109,11 +109,11 @@ class PromptWriter:
     @cached_property
     def _ids_of(self) -> dict[str, list[int]]:
         special = set(self.tokenizer.all_special_ids)
-        found: dict[str, list[int]] = {}
+        ids: dict[str, list[int]] = {}
         for token, text in enumerate(self.token_texts):
             if token not in special:
-                found.setdefault(token_text(text), []).append(token)
-        return found
+                ids.setdefault(token_text(text), []).append(token)
+        return ids
 
     @cached_property
     def blank_ids(self) -> list[int]:

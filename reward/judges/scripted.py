@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -43,18 +44,11 @@ class ScriptedJudge:
         """Probabilities (N, len(answers)); see Judge. A JudgeError that the function raises is that row's failure."""
         check_questions(questions)
         check_answers(answers)
-        if self._distribution is None:
-            raise JudgeError("this scripted judge has no function `distribution`")
+        distributions, failures = self._ask_all(self._distribution, "distribution", questions)
         table = np.full((len(questions), len(answers)), np.nan)
-        failures: dict[int, str] = {}
-        for row, question in enumerate(questions):
-            try:
-                given = self._distribution(question)
-            except JudgeError as error:
-                failures[row] = str(error)
-            else:
-                table[row] = [given.get(answer, 0.0) for answer in answers]
-        self.usage.answered += len(questions) - len(failures)
+        for row, distribution in enumerate(distributions):
+            if distribution is not None:
+                table[row] = [distribution.get(answer, 0.0) for answer in answers]
         if failures:
             raise JudgeError.of(failures, table)
         return table
@@ -69,22 +63,27 @@ class ScriptedJudge:
     ) -> list[Answer]:
         """Answers in order; see Judge. A JudgeError that the function raises is that question's failure."""
         check_questions(questions)
-        if self._answer is None:
-            raise JudgeError("this scripted judge has no function `answer`")
-        written: list[Answer | None] = []
+        answers, failures = self._ask_all(self._answer, "answer", questions)
+        answers = [Answer(answer) if isinstance(answer, str) else answer for answer in answers]
+        if failures:
+            raise JudgeError.of(failures, answers)
+        return answers
+
+    def _ask_all(
+        self, function: Callable[[Question], Any] | None, name: str, questions: Sequence[Question]
+    ) -> tuple[list[Any], dict[int, str]]:
+        """What a function gives for each question, None where it raises a JudgeError; and {index: that error}."""
+        if function is None:
+            raise JudgeError(f"this scripted judge has no function `{name}`")
+        values: list[Any] = [None] * len(questions)
         failures: dict[int, str] = {}
         for index, question in enumerate(questions):
             try:
-                given = self._answer(question)
+                values[index] = function(question)
             except JudgeError as error:
                 failures[index] = str(error)
-                written.append(None)
-            else:
-                written.append(Answer(given) if isinstance(given, str) else given)
         self.usage.answered += len(questions) - len(failures)
-        if failures:
-            raise JudgeError.of(failures, written)
-        return written  # type: ignore[return-value]
+        return values, failures
 
     def pieces(self, text: str) -> tuple[str, ...] | None:
         """The text's tokens as the function given says."""

@@ -60,8 +60,8 @@ class ServerJudge:
 
     Too many requests (429), server errors, timeouts, dropped connections and garbled replies are retried, after twice
     as long each time, or after as long as the server says. Refusals (400, 401, 403, 404) are not. Equal questions are
-    asked once, also when two calls ask at the same time. With a cache every answer is on disk as soon as it is there:
-    after a crash or Ctrl-C, run again, and only what is missing is asked.
+    asked once, also when two calls ask at the same time. With a cache every answer is on the disk as soon as it
+    arrives: after a crash or Ctrl-C, run again, and only the missing answers are asked for.
 
     The server lists the likeliest 20 tokens (`top_logprobs`) and not the whole vocabulary. An answer that is not
     listed gets probability 0: it has at most that of the last one listed for each of its spellings, and 0 is
@@ -169,15 +169,15 @@ class ServerJudge:
         """
         session = self._open(questions)
         check_answers(answers)
-        found = session.loop.run(session.ask_all(questions, max_tokens=_ANSWER_LENGTH, top=self.top_logprobs))
-        return _table(*found, answers)
+        asking = session.ask_all(questions, max_tokens=_ANSWER_LENGTH, top=self.top_logprobs)
+        return _table(*session.loop.run(asking), answers)
 
     async def adistribution(self, questions: Sequence[Question], answers: Sequence[str]) -> np.ndarray:
         """`answer_distribution` to be awaited, in any event loop, which goes on meanwhile."""
         session = self._open(questions)
         check_answers(answers)
-        found = await session.loop.arun(session.ask_all(questions, max_tokens=_ANSWER_LENGTH, top=self.top_logprobs))
-        return _table(*found, answers)
+        asking = session.ask_all(questions, max_tokens=_ANSWER_LENGTH, top=self.top_logprobs)
+        return _table(*await session.loop.arun(asking), answers)
 
     def generate(
         self,
@@ -215,7 +215,7 @@ class ServerJudge:
             raise ValueError(f"the server lists at most {self.top_logprobs} tokens, but top_logprobs={top_logprobs}")
 
     def _open(self, questions: Sequence[Question]) -> Session:
-        """The session of this process, for questions that can be asked."""
+        """The session of this process; refuses questions that a server cannot answer."""
         check_questions(questions)
         for index, question in enumerate(questions):
             if question.prefill:
@@ -237,10 +237,10 @@ def _all(answers: list[Answer | None], failures: dict[int, str]) -> list[Answer]
     return answers  # type: ignore[return-value]
 
 
-def _table(found: list[Answer | None], failures: dict[int, str], answers: Sequence[str]) -> np.ndarray:
-    table = np.full((len(found), len(answers)), np.nan)
+def _table(replies: list[Answer | None], failures: dict[int, str], answers: Sequence[str]) -> np.ndarray:
+    table = np.full((len(replies), len(answers)), np.nan)
     failures, unsure = dict(failures), []
-    for row, answer in enumerate(found):
+    for row, answer in enumerate(replies):
         if answer is None:
             continue
         masses, unknown = answer_mass_after_blanks(answer, answers)
@@ -258,7 +258,7 @@ def _table(found: list[Answer | None], failures: dict[int, str], answers: Sequen
             "%d of %d distributions leave out what follows white space that the server did not write, which had a "
             "probability of up to %.2g.",
             len(unsure),
-            len(found),
+            len(replies),
             max(unsure),
         )
     if failures:

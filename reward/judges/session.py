@@ -1,4 +1,4 @@
-"""Asks an OpenAI-compatible server many questions at a time: limits, retries, twins, cache and bill."""
+"""Asks an OpenAI-compatible server many questions at a time: limits, retries, equal questions, cache and cost."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ LARGEST_REPLY = 32_000_000  # bytes; 4,096 tokens with 20 alternatives each are 
 
 
 class _Refused(Exception):
-    """This question will never be answered, others may."""
+    """This question will never be answered, but others may be."""
 
 
 class _Abandoned(Exception):
-    """The call that was asking a question was cancelled, so whoever waited for it must ask."""
+    """The call that asked a question was cancelled, so calls that waited for its answer must ask themselves."""
 
 
 class LimitedClient(openai.DefaultAsyncHttpxClient):
@@ -87,10 +87,10 @@ class Session:
         self.settings, self.usage = settings, usage
         self._cache = AnswerCache(cache) if cache is not None else None
         self._client = openai.AsyncOpenAI(
-            api_key=settings.key() or "none",  # the client insists on one, even for a server that wants none
+            api_key=settings.key() or "none",  # the client requires one, even for a server without keys
             base_url=settings.base_url,
             timeout=settings.timeout,
-            max_retries=0,  # ours also cover garbled replies, and stop when the server is down for all
+            max_retries=0,  # our retries also cover garbled replies, and end when the server is down
             http_client=LimitedClient(),
         )
         self.loop = BackgroundLoop()
@@ -111,7 +111,7 @@ class Session:
         """Answers in order, None where `failures` has the reason.
 
         Raises:
-            JudgeError: the server is down, or does not want us. What was being asked is still finished and kept.
+            JudgeError: the server is down, or refuses us. Questions under way are still finished and kept.
             OutputError: the cache cannot be written.
         """
         keys, failures = await asyncio.to_thread(image_keys, questions)
@@ -153,7 +153,7 @@ class Session:
     async def _ask(
         self, key: str, question: Question, image_key: str | None, max_tokens: int, top: int, stop: list[Exception]
     ) -> Answer:
-        """An answer from the cache, from another call that is asking the same just now, or from the server."""
+        """An answer from the cache, from another call that is asking the same question, or from the server."""
         while True:
             kept = self._cache.get(key) if self._cache is not None else None
             if kept is not None and (kept.logprobs or not top):
@@ -167,17 +167,17 @@ class Session:
                 continue
             self.usage.cached += 1
             return answer
-        mine = self._asking[key] = asyncio.get_running_loop().create_future()
+        future = self._asking[key] = asyncio.get_running_loop().create_future()
         try:
             answer = await self._request(question, image_key, max_tokens, top, stop)
             if self._cache is not None:
                 self._cache.put(key, answer)
         except BaseException as error:
-            mine.set_exception(error if isinstance(error, Exception) else _Abandoned())
-            mine.exception()  # nobody need be waiting for it
+            future.set_exception(error if isinstance(error, Exception) else _Abandoned())
+            future.exception()  # marks it as seen: perhaps nobody waits for it
             raise
         else:
-            mine.set_result(answer)
+            future.set_result(answer)
             return answer
         finally:
             del self._asking[key]
@@ -207,7 +207,7 @@ class Session:
             except (openai.APIError, GarbledReply, ValueError, RecursionError) as error:  # the last two: broken JSON
                 problem = error
             else:
-                self._book(read, written)
+                self._count(read, written)
                 if top and not answer.logprobs:
                     raise _Refused(
                         "the server gave no log probabilities; start it with them (vLLM: --max-logprobs 20), or use a "
@@ -242,7 +242,7 @@ class Session:
             raise _Refused(str(error)) from None
 
     def _least_wait(self, problem: Exception) -> float:
-        """Seconds that must pass before another try; raises if there is no use in one."""
+        """Seconds that must pass before another try; raises if another try is of no use."""
         if not isinstance(problem, openai.APIStatusError):
             return 0.0
         status, reason, settings = problem.status_code, self._reason(problem), self.settings
@@ -275,7 +275,7 @@ class Session:
         shown = "".join(character if character.isprintable() else " " for character in text)
         return " ".join(shown.split())[:300]
 
-    def _book(self, read: int, written: int) -> None:
+    def _count(self, read: int, written: int) -> None:
         self.usage.answered += 1
         self.usage.input_tokens += read
         self.usage.output_tokens += written

@@ -30,11 +30,11 @@ __all__ = [
 # Chat templates mark turns and images like this: <|im_end|>, </s>, <<SYS>>, <image>, [INST], <｜User｜>.
 _MARKER = re.compile(r"([<\[])(?=[<|｜/!\w])(?!\d)")
 _MEAN = (122, 116, 104)  # CLIP's mean colour, which is 0 after its normalisation; LLaVA pads with it
-_LARGEST = 1_000_000  # bytes; the wordings that ship have 4,000 at most
+_LARGEST = 1_000_000  # bytes; the prompts that ship have 4,000 at most
 
 
 def read_wording(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Reads a wording: a YAML (or JSON) file that holds one mapping.
+    """Reads a prompt file: YAML (or JSON) that holds one mapping.
 
     Raises:
         ConfigError: no such file, a device or a pipe, larger than 1 MB, not YAML, or something else than a mapping
@@ -61,8 +61,8 @@ def read_wording(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 def check_fields(values: Any, what: str, names: Sequence[str], *, optional: Sequence[str] = ()) -> None:
     """Raises ConfigError unless `values` is a mapping with all names and no others; `optional` ones may be left out."""
-    found = sorted(map(str, values)) if isinstance(values, dict) else None
-    if found is None or not set(names) - set(optional) <= set(found) <= set(names):
+    given = set(map(str, values)) if isinstance(values, dict) else None
+    if given is None or not set(names) - set(optional) <= given <= set(names):
         got = ", ".join(map(str, values)) if isinstance(values, dict) else f"{values!r:.80}"
         raise ConfigError(f"{what} must hold the fields {', '.join(names)}, and no others; got {got or 'nothing'}")
 
@@ -88,10 +88,10 @@ def check_places(text: str, name: str, *places: str, optional: Sequence[str] = (
         >>> check_places("Caption:\\n{candidate}", "candidate", "candidate")
     """
     check_text(text, name)
-    found = [place for place in re.findall(r"\{(\w+)\}", text) if place not in optional]
-    if sorted(found) != sorted(places):
+    written = [place for place in re.findall(r"\{(\w+)\}", text) if place not in optional]
+    if sorted(written) != sorted(places):
         wanted = ", ".join(f"{{{place}}}" for place in places) or "no place"
-        got = ", ".join(f"{{{place}}}" for place in found) or "none"
+        got = ", ".join(f"{{{place}}}" for place in written) or "none"
         raise ConfigError(f"prompt field {name!r} must hold {wanted} exactly once and no other, got {got}")
 
 

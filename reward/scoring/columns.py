@@ -1,4 +1,4 @@
-"""Which columns hold caption, image and references, and what a row of them asks to be scored."""
+"""Which columns hold caption, image and references, and what is to be scored in a row."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class ColumnPlan:
 
 @dataclass
 class RowTask:
-    """What one row asks to be scored: candidates of one image, or the reason why it cannot be.
+    """What is to be scored in one row: candidates of one image, or the reason why there is nothing.
 
     Args:
         candidates: captions, not checked yet.
@@ -132,7 +132,7 @@ def _rank_form(
 
 
 def row_key(row: Mapping[str, Any] | BadRow, plan: ColumnPlan) -> str:
-    """Short hash of a row's texts, by which a saved result is known to be of this row.
+    """Short hash of a row's texts, which shows that a saved result belongs to this row.
 
     Example:
         >>> row_key({"candidate": "a red star", "id": 3}, ColumnPlan("candidate", None, None))
@@ -198,7 +198,7 @@ def _row_task(row: Mapping[str, Any], plan: ColumnPlan, spec: MetricSpec, is_csv
 
 
 def row_references(row: Mapping[str, Any] | BadRow, plan: ColumnPlan, *, is_csv: bool = False) -> tuple[str, ...]:
-    """References of a row; none where they are missing or wrong."""
+    """References of a row; empty where they are missing or wrong."""
     if isinstance(row, BadRow):
         return ()
     try:
@@ -208,7 +208,7 @@ def row_references(row: Mapping[str, Any] | BadRow, plan: ColumnPlan, *, is_csv:
 
 
 def listed(value: Any, is_csv: bool) -> Any:
-    """A list as it is; in CSV, the list written as JSON text."""
+    """A list as it is; in CSV, the list that is written as JSON text."""
     if is_csv and isinstance(value, str) and value.lstrip().startswith("["):
         try:
             return json.loads(value)

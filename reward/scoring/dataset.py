@@ -166,7 +166,7 @@ def rerank_dataset(
 
 
 class _Run:
-    """One run over a data set; everything that can be wrong with the arguments is found before a model is loaded."""
+    """One run over a data set; the arguments are checked before a model is loaded."""
 
     def __init__(
         self,
@@ -201,7 +201,7 @@ class _Run:
         self.manifest = self._manifest(task)
 
     def _columns(self) -> RankColumns | ScoreColumns:
-        """Maker of the new columns; refuses bad weights and names that are taken."""
+        """Makes the new columns; refuses bad weights and names that the input has."""
         self.spec.weigh(self.settings["weights"])
         shared = (self.spec, self.settings["weights"], self.settings["prefix"], self.source.columns)
         if self.plan.many:
@@ -209,7 +209,7 @@ class _Run:
         return ScoreColumns(*shared) if self.plan.group is None else RowRankColumns(*shared)
 
     def _manifest(self, task: str) -> dict[str, Any]:
-        """What the results depend on; a run is continued only if all of it is the same."""
+        """What the results depend on; see `ResumableRun`."""
         root = self.settings["image_root"]
         weights = self.settings["weights"]
         if isinstance(self.scorer, str):
@@ -259,7 +259,7 @@ class _Run:
     def _score(
         self, journal: Journal, saved: SavedRows, batch_size: int | None, chunk_rows: int, progress: bool
     ) -> float:
-        """Scores the rows that are not saved; gives the time at which the model was loaded."""
+        """Scores the rows that are not saved; returns the time at which the model was loaded."""
         start = time.perf_counter()
         scorer = self.scorer
         if isinstance(scorer, str):
@@ -288,7 +288,7 @@ class _Run:
         return start
 
     def _corpus(self) -> Iterator[tuple[str, ...]]:
-        """References of every row, also when a run is resumed: what a metric like CIDEr weighs words by."""
+        """References of every row, also when a run is resumed: a metric such as CIDEr weights words by them."""
         for row in self.source.rows([self.plan.references] if self.plan.references else []):
             yield row_references(row, self.plan, is_csv=self.source.is_csv)
 

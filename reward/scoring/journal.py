@@ -1,4 +1,4 @@
-"""The journal of a run: an append-only file of results, by which a run that was killed goes on where it was."""
+"""The journal of a run: an append-only file of results, from which a run that was killed continues."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ _encode = json.JSONEncoder(separators=(",", ":")).encode  # json.dumps would mak
 class Journal:
     """Results saved so far, one JSON line each with its checksum, after a line that describes the run.
 
-    `append` returns when the lines are on the disk. A line that a kill tore is cut off when the journal is next opened.
-    A line that was damaged otherwise is passed over with a warning, so that its result is made again; results say
-    themselves what they belong to, so that their order in the file does not matter.
+    `append` returns once the lines are on the disk. A last line that a kill cut short is removed when the journal is
+    next opened. Other damaged lines are skipped with a warning, and their results are made again. Results say
+    themselves which row they belong to, so their order in the file does not matter.
 
     Args:
         path: the file; created if missing, continued if it holds the same run.
         run: what defines the results (input, metric, columns, ...), JSON values.
-        overwrite: start afresh whatever the file holds.
+        overwrite: start afresh, whatever the file holds.
 
     Attributes:
         rows: number of results it holds.
-        damaged: number of lines that were passed over.
+        damaged: number of lines that were skipped.
         header: what the first line says of the run.
 
     Raises:
@@ -62,7 +62,7 @@ class Journal:
             header = None if overwrite else self._read_header()
             if header is not None:
                 self.rows = self._check_lines()
-            if header is None or not self.rows:  # a run that saved nothing is not worth an argument
+            if header is None or not self.rows:  # a run that saved nothing may be replaced
                 self._start(run)
             else:
                 self.header = header
@@ -82,7 +82,7 @@ class Journal:
         self._file.close()
 
     def describe(self, name: str, value: Any) -> None:
-        """Adds a fact about the run that is known only when the model is loaded.
+        """Adds a fact about the run that is known only once the model is loaded.
 
         Raises:
             OutputError: the rows before were scored under another value.
@@ -93,7 +93,7 @@ class Journal:
             self._start({**self.header, name: value})
 
     def append(self, results: Sequence[Any]) -> list[int]:
-        """Adds results, one JSON value each, waits until they are on the disk, and gives where their lines start."""
+        """Adds results, one JSON value each; returns where their lines start, once they are on the disk."""
         lines = list(map(_line, results))
         places = list(accumulate(map(len, lines), initial=self._end))
         self._write(b"".join(lines))
@@ -125,7 +125,7 @@ class Journal:
                 yield _value(line)
 
     def delete(self) -> None:
-        """Removes the file; the journal is of no use after."""
+        """Removes the file; the journal cannot be used afterwards."""
         self._file.close()
         self.path.unlink()
 
@@ -150,10 +150,10 @@ class Journal:
     def _lock(self) -> None:
         try:
             import fcntl
-        except ImportError:  # Windows has no flock; there, running the same twice at once is left to the user
+        except ImportError:  # Windows has no flock: there, nothing keeps two processes from writing at once
             return
         try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # given back by the kernel even after kill -9
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the kernel releases it even after kill -9
         except BlockingIOError:
             raise OutputError(f"another process is writing {self.path}; wait for it, or choose another") from None
 
@@ -180,7 +180,7 @@ class Journal:
             )
 
     def _check_lines(self) -> int:
-        """Cuts off a torn last line, warns of damaged ones, and gives the number of the others."""
+        """Cuts off an incomplete last line, warns of damaged lines, and returns the number of the others."""
         self._file.seek(0)
         end, damaged = len(self._file.readline()), []
         rows = 0
@@ -204,7 +204,7 @@ class Journal:
 
 
 class SavedRows:
-    """Rows with a result in a journal, whatever their order there. Results stay on disk; a row takes 8 bytes here.
+    """Rows with a result in a journal, in any order. Results stay on the disk; a row takes 8 bytes of memory.
 
     Args:
         journal: written by `append`, perhaps by an earlier run.
@@ -229,7 +229,7 @@ class SavedRows:
         return isinstance(row, int) and row < len(self._places) and self._places[row] != _MISSING
 
     def append(self, tasks: Sequence[RowTask], results: Sequence[RowResult]) -> None:
-        """Saves the results of some rows, each with what it belongs to: number of the row, hash of its texts, group."""
+        """Saves the results of rows, each with the number of the row, the hash of its texts, and its group."""
         lines = [[task.row, task.key, task.group, result] for task, result in zip(tasks, results, strict=True)]
         for task, place in zip(tasks, self._journal.append(lines), strict=True):
             self._note(task.row, place)

@@ -35,18 +35,18 @@ def prefetch(
     Args:
         tasks: rows with undecoded images; consumed in another thread.
         decode: opens one image; may raise ImageError.
-        row_limit: rows a chunk should have, asked anew for each chunk.
+        row_limit: gives the number of rows of the next chunk.
 
     Raises:
         Exception: whatever `tasks` or `decode` raised, except ImageError.
     """
-    ready: Queue[list[RowTask] | BaseException | None] = Queue(maxsize=1)
+    decoded: Queue[list[RowTask] | BaseException | None] = Queue(maxsize=1)
     stop = threading.Event()
 
-    def hand_over(item: list[RowTask] | BaseException | None) -> bool:
+    def pass_on(item: list[RowTask] | BaseException | None) -> bool:
         while not stop.is_set():
             try:
-                ready.put(item, timeout=0.1)
+                decoded.put(item, timeout=0.1)
                 return True
             except Full:
                 continue
@@ -56,16 +56,16 @@ def prefetch(
         try:
             with ThreadPoolExecutor(THREADS, thread_name_prefix="decode") as pool:
                 for chunk in _chunks(tasks, pool, decode, row_limit):
-                    if not hand_over(chunk):
+                    if not pass_on(chunk):
                         return
-            hand_over(None)
+            pass_on(None)
         except BaseException as error:  # raised again in the consumer's thread
-            hand_over(error)
+            pass_on(error)
 
     thread = threading.Thread(target=produce, name="prefetch", daemon=True)
     thread.start()
     try:
-        while (item := ready.get()) is not None:
+        while (item := decoded.get()) is not None:
             if isinstance(item, BaseException):
                 raise item
             yield item
@@ -94,7 +94,7 @@ def _chunks(
         if key is not None and key not in images:
             images[key] = pool.submit(decode, task.image)
             decoding.append(images[key])
-            while len(decoding) > 2 * THREADS:  # so the size of what is decoded is known before much more is
+            while len(decoding) > 2 * THREADS:  # so that the size of the decoded images is known early
                 size += _image_bytes(decoding.popleft())
         chunk.append((task, key))
     if chunk:

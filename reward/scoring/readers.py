@@ -75,8 +75,8 @@ def open_source(data: Any, *, split: str | None = None) -> Source:
         return _load(hub["name"], split, Path(), subset=hub["subset"], revision=hub["revision"])
     if open_file is None or not path.is_file():
         raise DataError(
-            f"{path} is of no kind that can be read: {', '.join(_KINDS)}, a folder of a data set, or the name of one "
-            "on the Hub"
+            f"{path} is not of a kind that can be read: {', '.join(_KINDS)}, a folder of a data set, or the name of "
+            "one on the Hub"
         )
     if split is not None:
         raise DataError(f"{path} is one table, which has no split {split!r}; leave out --split (split=)")

@@ -209,10 +209,10 @@ class RankColumns:
 
 
 def _refuse_collisions(added: Sequence[str], columns: Sequence[str]) -> None:
-    doubled = [name for name in added if name in columns]
-    if doubled:
+    taken = [name for name in added if name in columns]
+    if taken:
         raise DataError(
-            f"the input has a column {doubled[0]!r} already, as the output would have; "
+            f"the input has a column {taken[0]!r} already, which the output would have too; "
             "give the new columns a prefix with --prefix, such as --prefix new_"
         )
 
@@ -224,8 +224,8 @@ def _numbers(
     nothing = [None] * len(spec.aspects)
     rows = [nothing if result[0] is None else result[0] for result in results]
     scores = np.array(rows, dtype=np.float64).reshape(len(results), len(spec.aspects))
-    asked = spec.default_weights if weights is None else weights
-    return scores, ScoreTable(scores, spec.aspects, aliases=spec.aliases).combine(asked)
+    chosen = spec.default_weights if weights is None else weights
+    return scores, ScoreTable(scores, spec.aspects, aliases=spec.aliases).combine(chosen)
 
 
 def _count(
@@ -254,5 +254,5 @@ def _message(result: CaptionResult) -> str | None:
 
 
 def _text(candidate: Any) -> str | None:
-    """A candidate that is no string has an error; it is shown as text, so that the column has one type."""
+    """A candidate that is not a string has an error; it becomes text, so that the column has one type."""
     return candidate if candidate is None or isinstance(candidate, str) else repr(candidate)

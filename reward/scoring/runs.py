@@ -1,4 +1,4 @@
-"""Resumable runs over many items: what is on the disk while a run is under way and after it, and how fast it saves."""
+"""Resumable runs over many items: the files of a run, what a second call makes of them, and how often it saves."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 __all__ = ["infer_schema", "typed_table", "without_images"]
 
-# Marks a column whose values are of mixed kinds and are therefore written as JSON text.
+# Marks a column of values of several kinds, which are written as JSON text.
 JSON_TEXT = {b"capreward": b"json"}
 
 

@@ -1,4 +1,4 @@
-"""What every reader of data files gives: rows in order, as often as wanted, and what is known of them beforehand."""
+"""The interface of all readers of data files: rows in order, as often as needed, and facts about them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class BadRow:
 
 
 class Source(ABC):
-    """Rows of a data file or data set, in order, as often as wanted.
+    """Rows of a data file or data set, in order, as often as needed.
 
     Attributes:
         name: for messages.
@@ -42,7 +42,7 @@ class Source(ABC):
 
     @abstractmethod
     def fingerprint(self) -> str:
-        """Names the content: equal rows give equal fingerprints, in every process."""
+        """Identifies the content: equal rows give equal fingerprints, in every process."""
 
     @abstractmethod
     def rows(self, columns: Sequence[str], start: int = 0) -> Iterator[dict[str, Any] | BadRow]:
@@ -58,7 +58,7 @@ class Source(ABC):
 
 
 def check_names(columns: Sequence[str], path: Path) -> None:
-    """Refuses columns that share a name, of which a row could hold only one.
+    """Refuses two columns of one name, because a row can hold only one of them.
 
     Raises:
         DataError: two columns have the same name.

@@ -1,4 +1,4 @@
-"""Reads JSON Lines, JSON and CSV, packed by gzip or not: text whose rows have no schema until all of them are read."""
+"""Reads JSON Lines, JSON and CSV, also compressed by gzip: text, whose schema is known once all rows are read."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TABLE_ROWS = 4096  # rows of a table for Parquet output
 
 @contextmanager
 def _opened(path: Path) -> Iterator[IO[bytes]]:
-    """The bytes of a file, unpacked if its name ends in .gz."""
+    """The bytes of a file, decompressed if its name ends in .gz."""
     try:
         packed = path.suffix.lower() == ".gz"
         with cast(IO[bytes], gzip.open(path)) if packed else path.open("rb") as file:
@@ -38,7 +38,7 @@ def _opened(path: Path) -> Iterator[IO[bytes]]:
 
 
 class TextSource(Source):
-    """What JSON and CSV have in common: untyped rows, of which a schema is made for Parquet output."""
+    """What JSON and CSV have in common: untyped rows, from which a schema is inferred for Parquet output."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.name, self.folder = path, path.name, path.parent
@@ -74,7 +74,7 @@ class TextSource(Source):
         for row in self.parsed():
             if isinstance(row, dict):
                 columns.update(dict.fromkeys(row))
-            elif not rows and not self.is_csv:  # a CSV file has its header line to be known by
+            elif not rows and not self.is_csv:  # a CSV file is recognised by its header line
                 raise DataError(f"{self.path} is no file of JSON objects: {row.message}")
             rows += 1
         if not rows:
@@ -83,7 +83,7 @@ class TextSource(Source):
 
 
 class JsonLinesSource(TextSource):
-    """One JSON object a line; blank lines are no rows."""
+    """One JSON object a line; blank lines are skipped."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -100,7 +100,7 @@ class JsonLinesSource(TextSource):
 
 
 class JsonSource(TextSource):
-    """One JSON list of objects. It is held in memory; JSON Lines is the form for large data."""
+    """One JSON list of objects, which is held in memory; use JSON Lines for large data."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -148,7 +148,7 @@ class CsvSource(TextSource):
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
-        # Long captions exceed the module's limit of 131,072 characters, which can only be set for the whole process.
+        # Long captions exceed the module's limit of 131,072 characters, which can be set only for the whole process.
         csv.field_size_limit(max(csv.field_size_limit(), 2**27))
         header = next(self._lines(), None)
         if header is None:
@@ -161,10 +161,10 @@ class CsvSource(TextSource):
         self.columns = self.header  # also where every row is bad
 
     def _lines(self) -> Iterator[tuple[str, list[str]] | BadRow]:
-        """Where each row is, and its fields; blank lines are no rows.
+        """The place of each row in the file, and its fields; blank lines are skipped.
 
         Raises:
-            DataError: a quote is left open, so that the rows after it would be read as one field.
+            DataError: a quote is not closed, so that the rows after it would be read as one field.
         """
         with _opened(self.path) as file:
             # Bytes that are not UTF-8 come through as lone surrogates, by which the row is recognised.

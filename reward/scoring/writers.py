@@ -1,4 +1,4 @@
-"""Writes the output file: the rows of the input with the columns of the results, all at once or not at all."""
+"""Writes the output file: the rows of the input with the columns of the results, complete or not at all."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Build = Callable[[list[Any], list[Any]], dict[str, list[Any]]]
 
 
 def check_output(path: Path, source: Source, input_path: Path | None) -> None:
-    """Refuses an output that cannot be written, before a model is loaded.
+    """Checks, before a model is loaded, that the output can be written.
 
     Raises:
         OutputError: an address, wrong suffix, a folder, the input itself, or a disk with too little room.
@@ -69,12 +69,12 @@ def refuse_address(path: Path) -> None:
 
 
 def output_facts(path: Path) -> dict[str, Any]:
-    """Length and checksum of a finished output, by which later damage is known."""
+    """Length and checksum of a finished output, which show later damage."""
     return {"bytes": path.stat().st_size, "sha256": fingerprint_file(path, whole=True)}
 
 
 def check_undamaged(path: Path, facts: dict[str, Any]) -> None:
-    """Refuses an output that is not as it was when it was finished.
+    """Refuses an output that was changed since it was finished.
 
     Args:
         path: the output.
@@ -96,7 +96,7 @@ def check_undamaged(path: Path, facts: dict[str, Any]) -> None:
 
 
 def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
-    """Calls `write` with a temporary name and then gives the file its name, so that it is complete or absent."""
+    """Calls `write` with a temporary name and then renames the file, so that it is complete or absent."""
     temporary = path.with_name(path.name + ".tmp")
     try:
         write(temporary)

@@ -87,7 +87,7 @@ def load_judge(options: argparse.Namespace, *, share: bool) -> LocalJudge:
     """The judge; sharing has no switch, since it changes nothing but the time, which is what is to be seen here."""
     judge = LocalJudge.from_pretrained(options.judge, device=options.device)
     if not share:
-        judge._reader.shares = {True: False, False: False}
+        judge.reader.shares = {True: False, False: False}
     return judge
 
 

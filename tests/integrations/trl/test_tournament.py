@@ -13,7 +13,7 @@ from trl import GRPOConfig, GRPOTrainer
 from integrations.trl import make_prompt_dataset
 from reward.functions.tournament_reward import TournamentReward
 from reward.judges import ScriptedJudge
-from tests.choosing_judge import save_choosing_judge
+from tests.rating_judges import save_choosing_judge
 from tests.toy_captioners import NO_IMAGE_TOKEN, llava
 
 

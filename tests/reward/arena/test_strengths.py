@@ -52,21 +52,12 @@ def test_many_tables_at_once_are_each_by_itself() -> None:
 
 
 def test_with_a_prior_it_is_the_tournament_of_rewards() -> None:
-    rng = np.random.default_rng(1)
-    results = [
-        (int(a), int(b), float(p))
-        for a, b, p in zip(*rng.permuted(np.tile(np.arange(5), (2, 1)), axis=1), [1, 0.5, 0, 1, 1], strict=True)
-        if a != b
-    ]
-    wins = np.zeros((5, 5))
-    for first, second, won in results:
-        wins[first, second] += won
-        wins[second, first] += 1 - won
-    chances = bradley_terry(5, results)
-    there = ~np.isnan(chances)
-    expected = np.log(chances[there] / (1 - chances[there]))
-    found = fit_strengths(wins[None], prior=1.0)[0][there]
-    assert found - found.mean() == pytest.approx(expected - expected.mean(), abs=1e-6)
+    arena = Arena.of([(str(n), *pair, "") for n, pair in enumerate(("xy", "yz", "zw", "xw", "yw"))])
+    points = np.array([1, 0.5, 0, 1, 1])
+    chances = bradley_terry(4, [(*pair, won) for pair, won in zip(arena.pairs.tolist(), points, strict=True)])
+    expected = np.log(chances / (1 - chances))
+    strengths = fit_strengths(win_tables(arena, points), prior=1.0)[0]
+    assert strengths == pytest.approx(expected - expected.mean(), abs=1e-6)
 
 
 @pytest.mark.parametrize(

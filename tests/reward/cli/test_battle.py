@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -12,9 +11,8 @@ import pytest
 from PIL import Image
 
 from reward.arena.pairwise import PairPrompt
-from reward.cli.main import main
-from tests.choosing_judge import choosing_llava, save_choosing_judge
 from tests.loopback_judge import loopback_judge
+from tests.rating_judges import choosing_llava, save_choosing_judge
 from tests.reward.cli.conftest import Run
 
 RunBattle: TypeAlias = Callable[..., tuple[int, str]]
@@ -169,23 +167,14 @@ def test_what_is_wrong_is_said_before_a_model_is_loaded(
     run: RunBattle, folder: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], code: int, message: str
 ) -> None:
     monkeypatch.chdir(folder)
-    found = run("battle", *arguments, "--images", "images", "--judge", "no/model", "--output", "o.json")
-    assert found[0] == code
-    assert message in found[1].replace("│ ", "")
+    exit_code, err = run("battle", *arguments, "--images", "images", "--judge", "no/model", "--output", "o.json")
+    assert exit_code == code
+    assert message in err.replace("│ ", "")
     assert not (folder / "o.json").exists()
 
 
 def test_caparena_auto_says_where_its_files_are(run: RunBattle, folder: Path) -> None:
-    arguments = [
-        "caparena-auto",
-        folder / "new.json",
-        "--images",
-        folder / "images",
-        "-j",
-        "x",
-        "-o",
-        folder / "o.json",
-    ]
+    arguments = ["caparena-auto", folder / "new.json", "-i", folder / "images", "-j", "x", "-o", folder / "o.json"]
     code, err = run(*arguments, "--benchmark", folder / "absent.json")
     assert code == 1
     assert "there is no file" in err
@@ -194,15 +183,3 @@ def test_caparena_auto_says_where_its_files_are(run: RunBattle, folder: Path) ->
     code, err = run(*arguments, "--benchmark", folder / "caparena_auto_600.json")
     assert code == 1
     assert "5 of the 6 images in the benchmark are missing in the captions of the model: test_00001.png" in err
-
-
-@pytest.mark.parametrize("command", ["battle", "caparena-auto"])
-def test_help_shows_how_to_begin(command: str, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.setattr(sys, "argv", ["capreward", command, "--help"])
-    with pytest.raises(SystemExit) as stop:
-        main()
-    text = capsys.readouterr().out
-    assert stop.value.code == 0
-    for part in (f"capreward {command}", "--server http://localhost:8000/v1", "--judge Qwen/", "OPENAI_API_KEY"):
-        assert part in text

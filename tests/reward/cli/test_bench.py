@@ -322,15 +322,6 @@ def test_compare_refuses(run: Run, tmp_path: Path, sides: list[str], message: st
     assert message in err
 
 
-@pytest.mark.parametrize("command", ["bench", "compare"])
-def test_help_has_an_example(run: Run, command: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "200")
-    code, out, _ = run(command, "--help")
-    assert code == 0
-    example = next(line.strip() for line in out.splitlines() if line.strip().startswith(f"capreward {command}"))
-    assert all(option in out for option in example.split() if option.startswith("--"))
-
-
 def test_the_published_scores_of_fleur(run: Run, shared_folder: Path) -> None:
     data = shared_folder / "data" / "flickr8k_expert_fleur.jsonl.gz"
     if not data.is_file():

@@ -151,10 +151,3 @@ def test_what_cannot_be_is_said_in_a_line(
     assert given == code
     assert all(part in err for part in message.split(": "))
     assert not output.exists()
-
-
-def test_help_names_both_ways_and_the_output(run: RunJudge) -> None:
-    code, text = run("judge", "--help")
-    assert code == 0
-    for part in ("capreward judge", "--server http://localhost:8000/v1", "vllm serve", "OPENAI_API_KEY", "candidate"):
-        assert part in text

@@ -98,7 +98,7 @@ def test_distribution_equals_a_plain_forward_pass(parts: tuple[Any, Any], expect
     assert np.ptp(expected, axis=0).min() > 1e-3, "the model looks neither at the image nor at the text"
     judge = LocalJudge(*parts, batch_size=3 if way == "small batches" else 16)
     if way == "whole":
-        judge._reader.shares = {True: False, False: False}
+        judge.reader.shares = {True: False, False: False}
     if way == "one by one":
         given = np.concatenate([judge.answer_distribution([question], ANSWERS) for question in asked])
     elif way == "backwards":
@@ -113,7 +113,7 @@ def test_a_shared_beginning_is_read_once(parts: tuple[Any, Any]) -> None:
     asked = questions()[:5]  # one image
     judge = LocalJudge(*parts)
     judge.answer_distribution(asked, ANSWERS)  # the first time also reads two prompts whole, to compare
-    assert judge._reader.shares[True] is True
+    assert judge.reader.shares[True] is True
     before = judge.usage.input_tokens
     with counted(vision_tower(judge.model)) as passes:
         judge.answer_distribution(asked, ANSWERS)
@@ -173,20 +173,19 @@ def test_written_answers_are_those_of_generate(parts: tuple[Any, Any]) -> None:
             assert token in listed
 
 
-def test_an_answer_ends_at_the_end_mark_and_the_others_go_on(parts: tuple[Any, Any]) -> None:
-    model, processor = parts
+def test_an_answer_ends_at_the_end_mark_and_the_others_go_on(
+    parts: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, _ = parts
     asked = questions()[::4]
-    free = LocalJudge(model, processor).generate(asked, max_new_tokens=8, top_logprobs=1)
-    third = processor.tokenizer.convert_ids_to_tokens(range(len(processor.tokenizer)))
-    judge = LocalJudge(model, processor)
-    texts = judge._writer.token_texts
-    # what the first answer has as its third token now ends answers
-    wanted = free[0].tokens[2]
-    ends = {token for token, text in enumerate(texts) if text == wanted and third[token]}
-    judge._ends = ends
-    for answer, long in zip(judge.generate(asked, max_new_tokens=8, top_logprobs=1), free, strict=True):
-        stop = next((at for at, token in enumerate(long.tokens) if token == wanted), None)
-        assert answer.truncated == (stop is None)
+    judge = LocalJudge(*parts)
+    free = judge.generate(asked, max_new_tokens=8, top_logprobs=1)
+    end = free[0].tokens[2]  # the third token of the first answer now ends answers
+    ends = [token for token, text in enumerate(judge.writer.token_texts) if text == end]
+    monkeypatch.setattr(model.generation_config, "eos_token_id", ends)
+    for answer, long in zip(LocalJudge(*parts).generate(asked, max_new_tokens=8, top_logprobs=1), free, strict=True):
+        stop = next((at for at, token in enumerate(long.tokens) if token == end), None)
+        assert answer.truncated == (stop is None and long.truncated)
         assert answer.tokens == (long.tokens if stop is None else long.tokens[: stop + 1])
 
 
@@ -213,12 +212,12 @@ def test_tracked_tokens_are_reported_however_unlikely(parts: tuple[Any, Any]) ->
 )
 def test_control_marks_in_a_caption_are_plain_text(parts: tuple[Any, Any], caption: str) -> None:
     judge = LocalJudge(*parts)
-    special = set(judge._writer.tokenizer.all_special_ids)
+    special = set(judge.writer.tokenizer.all_special_ids)
     image = toy_judges.pictures(1)[0]
 
     def marks(text: str) -> list[int]:
         question = Question(RUBRIC + text, image=image, system=text, history=[("user", text), ("assistant", text)])
-        return [token for token in judge._writer.ids(judge._writer.text(question)) if token in special]
+        return [token for token in judge.writer.ids(judge.writer.text(question)) if token in special]
 
     assert marks(caption) == marks("A star.")
     asked = [Question(RUBRIC + text, image=image) for text in (caption, "A star.")]
@@ -269,7 +268,7 @@ def test_a_model_that_is_not_causal_is_found_out(caplog: pytest.LogCaptureFixtur
     for asked in (questions()[:5], [Question(RUBRIC + caption) for caption in CAPTIONS]):
         with caplog.at_level(logging.WARNING):
             judge.answer_distribution(asked, ANSWERS)
-    assert judge._reader.shares == {True: False, False: False}
+    assert judge.reader.shares == {True: False, False: False}
     assert caplog.text.count("read whole from now on") == 2
 
 
@@ -303,7 +302,7 @@ def test_a_cache_with_a_window_is_not_shared() -> None:
     asked = questions()
     expected = np.stack([plain_pass(model, processor, question) for question in asked])
     np.testing.assert_allclose(judge.answer_distribution(asked, ANSWERS), expected, atol=1e-5, rtol=1e-3)
-    assert judge._reader.shares == {True: False, False: False}
+    assert judge.reader.shares == {True: False, False: False}
 
 
 def test_how_the_tokenizer_cuts_digits() -> None:
@@ -328,7 +327,7 @@ def test_a_template_without_system_gets_the_system_message_in_the_first_turn() -
             processor.chat_template = toy_judges.TEMPLATE.replace("<|im_start|>{{ m.role }}", rule + "{{ m.role }}")
         judge = LocalJudge(model, processor)
         for question in asked:
-            assert judge._writer.text(question).count("You judge.\n\nRate.") == 1
+            assert judge.writer.text(question).count("You judge.\n\nRate.") == 1
 
 
 def test_what_cannot_judge_is_refused() -> None:
@@ -376,7 +375,7 @@ def test_half_precision_shares_too() -> None:
     judge = LocalJudge(model.to(torch.bfloat16), processor)
     asked = questions()
     given = judge.answer_distribution(asked, ANSWERS)
-    assert judge._reader.shares == {True: True, False: True}
+    assert judge.reader.shares == {True: True, False: True}
     expected = np.concatenate([judge.answer_distribution([question], ANSWERS) for question in asked])
     np.testing.assert_allclose(given, expected, atol=3e-2)
 

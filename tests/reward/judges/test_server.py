@@ -59,7 +59,7 @@ def test_scores_equal_the_local_model_where_the_server_lists_them(
     assert isinstance(judge, Judge)
     exact = local.answer_distribution(questions(), ANSWERS)
     given = judge.answer_distribution(questions(), ANSWERS)
-    writer, floors, listed = local._writer, [], []
+    writer, floors, listed = local.writer, [], []
     for row, answer in enumerate(local.generate(questions(), max_new_tokens=1, top_logprobs=20)):
         logprobs = answer.logprobs[0]
         floors.append(math.exp(min(logprobs.values())))

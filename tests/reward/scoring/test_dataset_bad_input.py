@@ -165,117 +165,74 @@ def test_text_that_is_no_unicode(folder: Path) -> None:
     assert "can't decode byte 0xe9" in errors[2]
 
 
-def make_bad_input(kind: str, folder: Path) -> Any:
-    if "://" in kind:
-        return kind
-    path = folder / f"data.{kind.partition('-')[0]}"
-    splits = datasets.DatasetDict(
-        {name: datasets.Dataset.from_dict({"candidate": ["a"]}) for name in ("train", "test")}
-    )
-    match kind:
-        case "jsonl-missing":
-            pass
-        case "jsonl-empty" | "csv-empty":
-            path.write_text("\n \n" if kind[0] == "j" else "")
-        case "csv-header":
-            path.write_text("id,candidate\n")
-        case "csv-doubled":
-            path.write_text("candidate,id,candidate\na,b,c\n")
-        case "jsonl-first":
-            path.write_text('{"candidate": \n' + GOOD)
-        case "jsonl-array":
-            path.write_text('[{"candidate": "a"}]')
-        case "csv-quote":
-            path.write_text('id,candidate\n1,a\n2,"a dog, 5 years\n3,b\n4,c\n')
-        case "csv-quotes":
-            path.write_text('id,candidate\n1,"a dog\n2,b\n3,"c" d\n4,e\n')
-        case "csv-head":
-            path.write_text('id,"candidate\n1,a\n')
-        case "jsonl.gz-plain":
-            path.write_text(GOOD)
-        case "jsonl.gz-torn":
-            path.write_bytes(gzip.compress(GOOD.encode())[:-12])
-        case "json-torn":
-            path.write_text('[{"candidate": "a"}, {"candidate"')
-        case "json-numbers":
-            path.write_text("[1, 2]")
-        case "json-empty" | "json-list":
-            path.write_text("" if kind == "json-empty" else "[]")
-        case "parquet-doubled":
-            pq.write_table(pa.Table.from_arrays([pa.array(["a"]), pa.array(["b"])], ["candidate", "candidate"]), path)
-        case "parquet-text":
-            path.write_text("no parquet")
-        case "parquet-empty":
-            pq.write_table(pa.table({"candidate": pa.array([], pa.string())}), path)
-        case "parquet-torn":
-            pq.write_table(pa.table({"candidate": ["a"] * 1000}), path)
-            path.write_bytes(path.read_bytes()[:-20])
-        case "xlsx-kind":
-            path.write_text("table")
-        case "folder-plain":
-            path.mkdir()
-        case "folder-list" | "folder-text":
-            path.mkdir()
-            (path / "dataset_dict.json").write_text("[]" if kind == "folder-list" else "no JSON")
-        case "folder-splits":
-            splits.save_to_disk(str(path))
-        case "dict-splits":
-            return splits
-        case "dataset-empty":
-            return datasets.Dataset.from_dict({"candidate": []})
-        case "list-rows":
-            return [{"candidate": "a"}]
-    return path
+OPEN_QUOTE = "is not closed as it should be: the text up to line"
+BAD_FILES: dict[str, tuple[str | bytes | None, str]] = {  # {name: (content, message)}
+    "missing.jsonl": (None, "there is no file"),
+    "empty.jsonl": ("\n \n", "holds no rows"),
+    "first.jsonl": ('{"candidate": \n' + GOOD, "is no file of JSON objects: line 1 is not valid JSON"),
+    "array.jsonl": ('[{"candidate": "a"}]', "is no file of JSON objects: line 1 is not a JSON object but list"),
+    "plain.jsonl.gz": (GOOD, "cannot be read: Not a gzipped file"),
+    "torn.jsonl.gz": (gzip.compress(GOOD.encode())[:-12], "Compressed file ended before the end-of-stream marker"),
+    "torn.json": ('[{"candidate": "a"}, {"candidate"', "is not valid JSON"),
+    "numbers.json": ("[1, 2]", "is no file of JSON objects: entry 1 is not a JSON object but int"),
+    "empty.json": ("", "holds no rows"),
+    "list.json": ("[]", "holds no rows"),
+    "empty.csv": ("", "holds no header line"),
+    "header.csv": ("id,candidate\n", "holds no rows"),
+    "doubled.csv": ("candidate,id,candidate\na,b,c\n", "several columns named 'candidate'"),
+    "quote.csv": ('id,candidate\n1,a\n2,"a dog, 5 years\n3,b\n4,c\n', f"opens in line 3 {OPEN_QUOTE} 5 would"),
+    "quotes.csv": ('id,candidate\n1,"a dog\n2,b\n3,"c" d\n4,e\n', f"opens in line 2 {OPEN_QUOTE} 4 would"),
+    "head.csv": ('id,"candidate\n1,a\n', "head.csv: a quote that opens in line 1 is not closed"),
+    "text.parquet": ("no parquet", "cannot be read as Parquet"),
+    "kind.xlsx": ("table", "is not of a kind that can be read: .jsonl, .ndjson, .json, .csv, .jsonl.gz,"),
+    "list/dataset_dict.json": ("[]", "cannot be read as a data set: TypeError: "),
+    "text/dataset_dict.json": ("no JSON", "cannot be read as a data set: JSONDecodeError: "),
+    "plain/notes": ("", "is no folder of a data set: "),
+}
+
+
+def check_refused(data: Any, message: str, folder: Path) -> None:
+    with pytest.raises(DataError) as caught:
+        score_dataset(data, "length", folder / "out.jsonl")
+    assert message in str(caught.value)
+    assert not list(folder.glob("out*"))
 
 
 @pytest.mark.usefixtures("no_model")
-@pytest.mark.parametrize(
-    ("kind", "message"),
-    [
-        ("jsonl-missing", "there is no file"),
-        ("jsonl-empty", "holds no rows"),
-        ("jsonl-first", "is no file of JSON objects: line 1 is not valid JSON"),
-        ("jsonl-array", "is no file of JSON objects: line 1 is not a JSON object but list"),
-        ("jsonl.gz-plain", "cannot be read: Not a gzipped file"),
-        ("jsonl.gz-torn", "cannot be read: Compressed file ended before the end-of-stream marker"),
-        ("json-torn", "is not valid JSON"),
-        ("json-numbers", "is no file of JSON objects: entry 1 is not a JSON object but int"),
-        ("json-empty", "holds no rows"),
-        ("json-list", "holds no rows"),
-        ("csv-empty", "holds no header line"),
-        ("csv-header", "holds no rows"),
-        ("csv-doubled", "several columns named 'candidate'"),
-        (
-            "csv-quote",
-            "data.csv: a quote that opens in line 3 is not closed as it should be: the text up to line 5 would",
-        ),
-        (
-            "csv-quotes",
-            "data.csv: a quote that opens in line 2 is not closed as it should be: the text up to line 4 would",
-        ),
-        ("csv-head", "data.csv: a quote that opens in line 1 is not closed"),
-        ("parquet-text", "cannot be read as Parquet"),
-        ("parquet-torn", "cannot be read as Parquet"),
-        ("parquet-empty", "holds no rows"),
-        ("parquet-doubled", "several columns named 'candidate'"),
-        ("xlsx-kind", "is of no kind that can be read: .jsonl, .ndjson, .json, .csv, .jsonl.gz,"),
-        ("folder-plain", "is no folder of a data set: EmptyDatasetError: "),
-        ("folder-list", "cannot be read as a data set: TypeError: "),
-        ("folder-text", "cannot be read as a data set: JSONDecodeError: "),
-        ("folder-splits", "has several splits; choose one with --split (split=): train, test"),
-        ("dict-splits", "the data set has several splits; choose one with --split (split=): train, test"),
-        ("dataset-empty", "holds no rows"),
-        ("list-rows", "data must be a path, a datasets.Dataset or a DatasetDict, got list"),
-        ("s3://bucket/data.jsonl", "s3://bucket/data.jsonl is an address; nothing is fetched from there"),
-        ("https://a.org/data.jsonl", "https://a.org/data.jsonl is an address"),
-        ("file:///data.jsonl", "file:///data.jsonl is an address"),
-    ],
-)
-def test_bad_input_is_refused_before_a_model_is_loaded(kind: str, message: str, folder: Path) -> None:
-    with pytest.raises(DataError) as caught:
-        score_dataset(make_bad_input(kind, folder), "length", folder / "out.jsonl")
-    assert message in str(caught.value)
-    assert not list(folder.glob("out*"))
+@pytest.mark.parametrize("name", BAD_FILES)
+def test_bad_files_are_refused_before_a_model_is_loaded(name: str, folder: Path) -> None:
+    content, message = BAD_FILES[name]
+    path = folder / name
+    path.parent.mkdir(exist_ok=True)
+    if content is not None:
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    check_refused(path if path.parent == folder else path.parent, message, folder)
+
+
+@pytest.mark.usefixtures("no_model")
+def test_bad_parquet_is_refused_before_a_model_is_loaded(folder: Path) -> None:
+    path = folder / "data.parquet"
+    pq.write_table(pa.table({"candidate": pa.array([], pa.string())}), path)
+    check_refused(path, "holds no rows", folder)
+    pq.write_table(pa.Table.from_arrays([pa.array(["a"]), pa.array(["b"])], ["candidate", "candidate"]), path)
+    check_refused(path, "several columns named 'candidate'", folder)
+    pq.write_table(pa.table({"candidate": ["a"] * 1000}), path)
+    path.write_bytes(path.read_bytes()[:-20])
+    check_refused(path, "cannot be read as Parquet", folder)
+
+
+@pytest.mark.usefixtures("no_model")
+def test_bad_objects_are_refused_before_a_model_is_loaded(folder: Path) -> None:
+    table = datasets.Dataset.from_dict({"candidate": ["a"]})
+    splits = datasets.DatasetDict({"train": table, "test": table})
+    splits.save_to_disk(str(folder / "saved"))
+    several = "has several splits; choose one with --split (split=): train, test"
+    check_refused(splits, f"the data set {several}", folder)
+    check_refused(folder / "saved", several, folder)
+    check_refused(table.select([]), "holds no rows", folder)
+    check_refused([{"candidate": "a"}], "data must be a path, a datasets.Dataset or a DatasetDict, got list", folder)
+    for address in ("s3://bucket/data.jsonl", "https://a.org/data.jsonl", "file:///data.jsonl"):
+        check_refused(address, f"{address} is an address; nothing is fetched from there", folder)
 
 
 @pytest.mark.usefixtures("no_model")

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import datasets
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
@@ -54,8 +56,12 @@ def make(form: str, folder: Path) -> tuple[Any, str | None]:
     match form:
         case "json":
             path.write_text(json.dumps(ROWS, indent=2), encoding="utf-8-sig")
-        case "lines.json":
+        case "jsonl" | "lines.json":
             path.write_text(lines(ROWS))
+        case "csv":
+            path.write_text(csv_text(ROWS), newline="")
+        case "parquet":
+            pq.write_table(pa.Table.from_pylist(ROWS), path, row_group_size=2)
         case "jsonl.gz" | "ndjson.gz" | "JSONL.GZ":
             path.write_bytes(gzip.compress(lines(ROWS).encode()))
         case "json.gz":
@@ -104,7 +110,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 FORMS = [
-    *("json", "lines.json", "json.gz", "jsonl.gz", "ndjson.gz", "JSONL.GZ", "csv.gz", "metadata.jsonl", "metadata.csv"),
+    *("json", "jsonl", "lines.json", "csv", "parquet", "json.gz", "jsonl.gz", "ndjson.gz", "JSONL.GZ", "csv.gz"),
+    *("metadata.jsonl", "metadata.csv"),
     *("folders of images", "files of splits", "saved splits", "one saved split", "splits in memory", "one table"),
 ]
 
@@ -116,7 +123,8 @@ def test_every_form_gives_the_same_scores(form: str, suffix: str, folder: Path, 
     output = tmp_path / f"out.{suffix}"
     summary = score_dataset(data, PictureScorer(), output, split=split)
     rows = datasets.Dataset.from_parquet(str(output)) if suffix == "parquet" else map(json.loads, output.open())
-    assert [(round(255 * row["brightness"]), row["words"]) for row in rows] == SCORES
+    written = [(round(255 * row["brightness"]), row["words"], row.get("caption", row.get("cand"))) for row in rows]
+    assert written == [(*scores, row["caption"]) for scores, row in zip(SCORES, ROWS, strict=True)]
     assert (summary.rows, summary.errors) == (3, {})
     assert score_dataset(data, PictureScorer(), output, split=split).already_done
 
