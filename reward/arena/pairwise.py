@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
-from functools import lru_cache
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from reward.arena.verdicts import Opinion, Verdict, combine, parse_reply
 from reward.errors import ConfigError, InvalidSampleError, JudgeError
 from reward.judges.base import Answer, Judge, Question
-from reward.judges.wording import check_fields, check_places, check_quote, check_text, fill, quoted, read_wording
+from reward.judges.wording import PromptTexts, check_places, check_quote, check_text, fill
 from reward.samples import ImageLike, check_encodable, checked_references, is_blank
 
 if TYPE_CHECKING:
@@ -22,12 +21,11 @@ __all__ = ["JudgePair", "PairPrompt", "PairwiseJudge"]
 
 # With less probability on all three answers together, the judge meant to say something else.
 _LEAST_MASS = 0.01
-_DEFAULT = Path(__file__).with_name("prompt.yaml")
 _PLACES = {"reference": ("reference",), "captions": ("first", "second")}
 
 
 @dataclass(frozen=True)
-class PairPrompt:
+class PairPrompt(PromptTexts):
     """The texts of a comparison.
 
     Captions and references are quoted (`reward.judges.wording`), so that a caption that holds a heading, a verdict line
@@ -59,6 +57,8 @@ class PairPrompt:
         > Verdict: 2
     """
 
+    shipped: ClassVar[Path] = Path(__file__).with_name("prompt.yaml")
+
     version: str
     system: str
     reference: str
@@ -69,6 +69,8 @@ class PairPrompt:
     quote: bool = True
 
     def __post_init__(self) -> None:
+        if not isinstance(self.answers, (list, tuple)):
+            raise ConfigError(f"'answers' must be a list of three texts, got {self.answers!r}")
         object.__setattr__(self, "answers", tuple(self.answers))
         for field in fields(self):
             value = getattr(self, field.name)
@@ -82,45 +84,15 @@ class PairPrompt:
             elif field.name != "system" or value != "":
                 check_text(value, field.name)
 
-    @classmethod
-    def default(cls) -> PairPrompt:
-        """The prompt that ships with the package."""
-        return _default()
-
-    @classmethod
-    def from_file(cls, path: str | os.PathLike[str]) -> PairPrompt:
-        """Reads a YAML or JSON file with the fields of this class; start from a copy of the one that ships.
-
-        Raises:
-            ConfigError: unreadable, not a mapping, unknown or missing fields, or a field that will not do.
-        """
-        values = read_wording(path)
-        check_fields(values, f"prompt file {path}", [field.name for field in fields(cls)], optional=["quote"])
-        if not isinstance(values["answers"], list):
-            raise ConfigError(f"prompt file {path}: 'answers' must be a list of three texts, got {values['answers']!r}")
-        try:
-            return cls(**values)
-        except ConfigError as error:
-            raise ConfigError(f"prompt file {path}: {error}") from None
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain values for a file."""
-        return {**asdict(self), "answers": list(self.answers)}
-
     def text(self, first: str, second: str, references: Sequence[str] = (), *, reasons: bool) -> str:
         """The user's turn, with the captions in the order in which the judge is to see them."""
         parts = []
-        first, second, *shown = (quoted(text, quote=self.quote) for text in (first, second, *references))
+        first, second, *shown = map(self.quoted, (first, second, *references))
         if shown:
             parts.append(fill(self.reference, reference="\n\n".join(shown)))
         parts.append(fill(self.captions, first=first, second=second))
         parts.append(self.ask_reason if reasons else self.ask_answer)
         return "\n\n".join(parts)
-
-
-@lru_cache(maxsize=1)
-def _default() -> PairPrompt:
-    return PairPrompt.from_file(_DEFAULT)
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,7 +138,7 @@ class PairwiseJudge:
             its next token: one token a question, finer than a word, and the cheaper way for rewards. The judge must
             then have each of the prompt's three `answers` as a single token.
         both_orders: False asks once, with A first, for half the price; draw the order at random then.
-        prompt: None is the one that ships.
+        prompt: a `PairPrompt`, its fields, or a YAML file with them; None is the one that ships.
         max_new_tokens: limit of a reply with a reason.
 
     Example:
@@ -183,7 +155,7 @@ class PairwiseJudge:
         *,
         reasons: bool = True,
         both_orders: bool = True,
-        prompt: PairPrompt | None = None,
+        prompt: PairPrompt | dict[str, Any] | str | os.PathLike[str] | None = None,
         max_new_tokens: int = 512,
     ) -> None:
         if not isinstance(judge, Judge):
@@ -192,7 +164,7 @@ class PairwiseJudge:
             raise ValueError(f"max_new_tokens must be at least 1, got {max_new_tokens}")
         self.judge = judge
         self.reasons, self.both_orders = reasons, both_orders
-        self.prompt = PairPrompt.default() if prompt is None else prompt
+        self.prompt = PairPrompt.of(prompt)
         self.max_new_tokens = max_new_tokens
 
     def compare(self, pairs: Sequence[JudgePair]) -> list[Verdict]:

@@ -299,13 +299,13 @@ class BattleOptions:
         Raises:
             ConfigError: the prompt file is invalid.
         """
-        from reward.arena.pairwise import PairPrompt, PairwiseJudge
+        from reward.arena.pairwise import PairwiseJudge
 
         return PairwiseJudge(
             judge,
             reasons=not self.no_reasons,
             both_orders=not self.one_order,
-            prompt=None if self.prompt is None else PairPrompt.from_file(self.prompt),
+            prompt=self.prompt,
             max_new_tokens=self.max_new_tokens,
         )
 

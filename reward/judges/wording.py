@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
+from dataclasses import asdict, fields
+from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from reward.errors import ConfigError
 from reward.images import load_image
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from reward.samples import ImageLike
 
 __all__ = [
+    "PromptTexts",
     "check_fields",
     "check_places",
     "check_quote",
@@ -27,10 +30,79 @@ __all__ = [
     "read_wording",
 ]
 
+P = TypeVar("P", bound="PromptTexts")
+
 # Chat templates mark turns and images like this: <|im_end|>, </s>, <<SYS>>, <image>, [INST], <｜User｜>.
 _MARKER = re.compile(r"([<\[])(?=[<|｜/!\w])(?!\d)")
 _MEAN = (122, 116, 104)  # CLIP's mean colour, which is 0 after its normalisation; LLaVA pads with it
 _LARGEST = 1_000_000  # bytes; the prompts that ship have 4,000 at most
+
+
+class PromptTexts:
+    """What the prompts that ship have in common: dataclasses whose fields are those of a YAML file.
+
+    A subclass is a frozen dataclass with the texts and `quote` as fields, which checks them when it is made.
+
+    Attributes:
+        shipped: the file with the default texts.
+    """
+
+    shipped: ClassVar[Path]
+    quote: bool
+
+    @classmethod
+    def default(cls: type[P]) -> P:
+        """The prompt that ships with the package."""
+        shipped: P = _shipped(cls)
+        return shipped
+
+    @classmethod
+    def from_file(cls: type[P], path: str | os.PathLike[str]) -> P:
+        """Reads a YAML or JSON file with the fields of this class; start from a copy of the one that ships.
+
+        Raises:
+            ConfigError: the file cannot be read, or a field is missing, unknown or invalid; the message names the file.
+        """
+        what = f"prompt file {os.fspath(path)}"
+        values = read_wording(path)
+        check_fields(values, what, cls._field_names(), optional=["quote"])
+        try:
+            return cls(**values)
+        except ConfigError as error:
+            raise ConfigError(f"{what}: {error}") from None
+
+    @classmethod
+    def of(cls: type[P], prompt: P | dict[str, Any] | str | os.PathLike[str] | None) -> P:
+        """A prompt as it is, from its fields, or from a file; None is the default.
+
+        Raises:
+            ConfigError: as for `from_file`.
+        """
+        if prompt is None:
+            return cls.default()
+        if isinstance(prompt, cls):
+            return prompt
+        if not isinstance(prompt, dict):
+            return cls.from_file(prompt)  # type: ignore[arg-type]  # mypy does not leave out P
+        check_fields(prompt, f"a {cls.__name__}", cls._field_names(), optional=["quote"])
+        return cls(**prompt)
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields as JSON values."""
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}  # type: ignore[call-overload]
+
+    def quoted(self, caption: str) -> str:
+        """A caption, quoted if the prompt quotes captions."""
+        return quoted(caption, quote=self.quote)
+
+    @classmethod
+    def _field_names(cls) -> list[str]:
+        return [field.name for field in fields(cls)]  # type: ignore[arg-type]
+
+
+@lru_cache
+def _shipped(kind: Any) -> Any:
+    return kind.from_file(kind.shipped)
 
 
 def read_wording(path: str | os.PathLike[str]) -> dict[str, Any]:
