@@ -116,6 +116,16 @@ class MetricOptions:
         return scorer
 
 
+Weights = Annotated[
+    str | None,
+    typer.Option(
+        "--weights",
+        "-w",
+        help="Weights of the scores in the column reward, as in correctness=2,fluency=1; default: the one number.",
+    ),
+]
+
+
 def judge(
     data: options.Data,
     output: options.ScoresFile,
@@ -123,14 +133,7 @@ def judge(
     judge: options.JudgeOptions,
     columns: options.ColumnOptions,
     run: options.RunOptions,
-    weights: Annotated[
-        str | None,
-        typer.Option(
-            "--weights",
-            "-w",
-            help="Weights of the scores in the column reward, as in correctness=2,fluency=1; default: the one number.",
-        ),
-    ] = None,
+    weights: Weights = None,
     candidate_column: options.CandidateColumn = None,
 ) -> None:
     """Have a vision-language model rate every caption of a file, looking at the image.

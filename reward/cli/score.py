@@ -17,6 +17,18 @@ Weights = Annotated[
         "--weights", "-w", help="Weights of the aspects in the reward, as in desc=1,rel=2,flu=1; default: equal."
     ),
 ]
+CandidatesColumn = Annotated[
+    str | None,
+    typer.Option(
+        "--candidate-column",
+        help="Column of lists of captions; default: candidates, else cands or captions. Of one caption a row: "
+        "candidate, else cand or caption.",
+    ),
+]
+GroupColumn = Annotated[
+    str | None,
+    typer.Option(help="For one candidate a row: column of what the candidates of one image share; default: the image."),
+]
 
 
 def score(
@@ -81,20 +93,8 @@ def rerank(
     device: options.DeviceOptions,
     run: options.RunOptions,
     weights: Weights = None,
-    candidates_column: Annotated[
-        str | None,
-        typer.Option(
-            "--candidate-column",
-            help="Column of lists of captions; default: candidates, else cands or captions. Of one caption a row: "
-            "candidate, else cand or caption.",
-        ),
-    ] = None,
-    group_column: Annotated[
-        str | None,
-        typer.Option(
-            help="For one candidate a row: column of what the candidates of one image share; default: the image."
-        ),
-    ] = None,
+    candidates_column: CandidatesColumn = None,
+    group_column: GroupColumn = None,
 ) -> None:
     """Order the candidates of every image by reward, best first.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -42,15 +42,9 @@ def train(
     Several processes without a GPU: torchrun --nproc_per_node 2 -m reward.cli.main train vela --output FOLDER.
     """
     import errno
-    import shlex
-    import sys
-
-    from accelerate import PartialState
-    from rich.table import Table
 
     from reward.errors import ConfigError
     from reward.registry import metric_spec
-    from reward.training.card import figure_table
     from reward.training.config import make_config, read_config_file
     from reward.training.loop import train as run
     from reward.training.loop import training_plug
@@ -60,13 +54,21 @@ def train(
     if preset not in presets:
         raise ConfigError(f"{metric} has no preset {preset!r}; known: {', '.join(sorted(presets))}")
     layers = [presets[preset], read_config_file(config) if config else {}, {} if seed is None else {"seed": seed}]
-    command = shlex.join(["capreward", *sys.argv[1:]])
     try:
-        result = run(metric, data, output, make_config(*layers), resume=resume, command=command)
+        result = run(metric, data, output, make_config(*layers), resume=resume, command=terminal.command_line())
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT) and error.filename is None:
             error.filename = output  # the error of a full disk itself names no file
         raise
+    _report(result)
+
+
+def _report(result: Any) -> None:
+    """Prints the figures of a training, in the main process only."""
+    from accelerate import PartialState
+    from rich.table import Table
+
+    from reward.training.card import figure_table
 
     process = PartialState()
     main = process.is_main_process

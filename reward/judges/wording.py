@@ -6,7 +6,6 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, fields
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -35,6 +34,7 @@ P = TypeVar("P", bound="PromptTexts")
 # Chat templates mark turns and images like this: <|im_end|>, </s>, <<SYS>>, <image>, [INST], <｜User｜>.
 _MARKER = re.compile(r"([<\[])(?=[<|｜/!\w])(?!\d)")
 _MEAN = (122, 116, 104)  # CLIP's mean colour, which is 0 after its normalisation; LLaVA pads with it
+_shipped: dict[type[PromptTexts], Any] = {}  # the prompts that were read
 _LARGEST = 1_000_000  # bytes; the prompts that ship have 4,000 at most
 
 
@@ -53,8 +53,10 @@ class PromptTexts:
     @classmethod
     def default(cls: type[P]) -> P:
         """The prompt that ships with the package."""
-        shipped: P = _shipped(cls)
-        return shipped
+        if cls not in _shipped:
+            _shipped[cls] = cls.from_file(cls.shipped)
+        prompt: P = _shipped[cls]
+        return prompt
 
     @classmethod
     def from_file(cls: type[P], path: str | os.PathLike[str]) -> P:
@@ -98,11 +100,6 @@ class PromptTexts:
     @classmethod
     def _field_names(cls) -> list[str]:
         return [field.name for field in fields(cls)]  # type: ignore[arg-type]
-
-
-@lru_cache
-def _shipped(kind: Any) -> Any:
-    return kind.from_file(kind.shipped)
 
 
 def read_wording(path: str | os.PathLike[str]) -> dict[str, Any]:
