@@ -47,22 +47,12 @@ def images(tmp_path):
 
 
 def make(count=20):
-    return [
-        Battle.from_json(
-            {
-                "img": f"{number}.png",
-                "source1": "short",
-                "source2": "long",
-                "caption1": f"c{number} word",
-                "caption2": f"c{number} two words",
-                "ref": f"person {number}",
-                "winner": "long",
-                "cluster": "level 1",
-                "judge": "Tie.",
-            }
-        )
-        for number in range(count)
-    ]
+    return [Battle.from_json({**entry(number), "judge": "Tie."}) for number in range(count)]
+
+
+def entry(number):
+    captions = {"caption1": f"c{number} word", "caption2": f"c{number} two words", "ref": f"person {number}"}
+    return {"img": f"{number}.png", "source1": "short", "source2": "long", **captions, "winner": "long", "cluster": "1"}
 
 
 def test_the_file_has_the_battles_with_verdicts(images, tmp_path):
@@ -72,14 +62,7 @@ def test_the_file_has_the_battles_with_verdicts(images, tmp_path):
     records = json.loads(output.read_text())
     assert [record["img"] for record in records] == [f"{number}.png" for number in range(20)]
     assert records[3] == {
-        "img": "3.png",
-        "source1": "short",
-        "source2": "long",
-        "caption1": "c3 word",
-        "caption2": "c3 two words",
-        "ref": "person 3",
-        "winner": "long",
-        "cluster": "level 1",
+        **entry(3),
         "judge": "Caption 2 is better.",
         "judge_reason": "3:4\nWith the captions exchanged: 4:3",
         "judge_probabilities": [0.0, 1.0, 0.0],

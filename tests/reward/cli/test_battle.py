@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import pytest
 from PIL import Image
@@ -15,19 +14,7 @@ from tests.loopback_judge import loopback_judge
 from tests.rating_judges import choosing_llava, save_choosing_judge
 from tests.reward.cli.conftest import Run
 
-RunBattle: TypeAlias = Callable[..., tuple[int, str]]
 BASELINES = ["GPT-4o-0806", "CogVLM2-llama3-chat-19B", "MiniCPM-V2.6-8B"]
-
-
-@pytest.fixture
-def run(run: Run) -> RunBattle:
-    """Calls the command; gives (exit code, stderr with line breaks as spaces)."""
-
-    def call(*arguments: object) -> tuple[int, str]:
-        code, _, err = run(*arguments)
-        return code, err
-
-    return call
 
 
 @pytest.fixture(scope="module")
@@ -57,11 +44,11 @@ def records(path: Path) -> list[dict[str, Any]]:
     return loaded
 
 
-def test_captions_of_two_models_meet(run: RunBattle, folder: Path, model: Path) -> None:
+def test_captions_of_two_models_meet(run: Run, folder: Path, model: Path) -> None:
     output = folder / "battles.json"
     arguments = ["battle", folder / "old.json", f"fresh={folder / 'new.json'}", "-i", folder / "images"]
     arguments += ["--judge", model, "--no-reasons", "--device", "cpu", "-o", output]
-    code, err = run(*arguments)
+    code, _, err = run(*arguments)
     assert code == 0
     assert "judged 6 battles" in err
     assert "the caption shown first won" in err
@@ -73,19 +60,21 @@ def test_captions_of_two_models_meet(run: RunBattle, folder: Path, model: Path) 
         assert sum(entry["judge_probabilities"]) == pytest.approx(1, abs=1e-5)
         assert entry["judge"] in ("Caption 1 is better.", "Caption 2 is better.", "Tie.")
 
-    code, err = run(*arguments)
+    code, _, err = run(*arguments)
     assert code == 0
     assert "is complete already" in err
     assert records(output) == written
 
-    code, err = run("battle", output, *arguments[3:-1], folder / "again.json")  # the output is a file of battles, too
+    code, _, err = run(
+        "battle", output, *arguments[3:-1], folder / "again.json"
+    )  # the output is a file of battles, too
     assert code == 0
     assert records(folder / "again.json") == written
 
 
-def test_caparena_auto(run: RunBattle, folder: Path, model: Path) -> None:
+def test_caparena_auto(run: Run, folder: Path, model: Path) -> None:
     output = folder / "mine.json"
-    code, err = run(
+    code, _, err = run(
         *("caparena-auto", folder / "new.json", "--benchmark", folder / "caparena_auto_600.json"),
         *("-i", folder / "images", "-j", model, "--no-reasons", "-o", output, "--name", "mine"),
     )
@@ -108,14 +97,12 @@ def test_caparena_auto(run: RunBattle, folder: Path, model: Path) -> None:
     assert "CapArena-Auto: mine" in err
 
 
-def test_a_server_that_was_asked_is_not_asked_again(
-    run: RunBattle, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_that_was_asked_is_not_asked_again(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     with loopback_judge(*choosing_llava()) as server:
         arguments = ["battle", folder / "old.json", folder / "new.json", "-i", folder / "images", "--judge", "tiny"]
         arguments += ["--server", server.endpoint, "--no-reasons", "--prices", "2,8", "--cache", folder / "answers.db"]
-        code, err = run(*arguments, "-o", folder / "one.json")
+        code, _, err = run(*arguments, "-o", folder / "one.json")
         assert code == 0
         assert "cost" in err
         asked = len(server.requests)
@@ -128,16 +115,16 @@ def test_a_server_that_was_asked_is_not_asked_again(
     assert records(folder / "one.json") == records(folder / "two.json")
 
 
-def test_answers_that_are_no_verdict_give_none(run: RunBattle, folder: Path, model: Path) -> None:
+def test_answers_that_are_no_verdict_give_none(run: Run, folder: Path, model: Path) -> None:
     arguments = ["battle", folder / "old.json", folder / "new.json", "-i", folder / "images", "-j", model]
-    code, err = run(*arguments, "--max-new-tokens", "4", "-o", folder / "b.json")
+    code, _, err = run(*arguments, "--max-new-tokens", "4", "-o", folder / "b.json")
     assert code == 1
     assert "6 battles have no verdict; the first: the judge gave no line 'Verdict: 1'" in err
     assert "cut at max_new_tokens=4" in err
     assert "error: no battle could be judged" in err
 
 
-def test_the_prompt_can_be_replaced(run: RunBattle, folder: Path, model: Path) -> None:
+def test_the_prompt_can_be_replaced(run: Run, folder: Path, model: Path) -> None:
     prompt = folder / "prompt.yaml"
     prompt.write_text(json.dumps({**PairPrompt.default().to_json(), "version": "mine", "system": "Compare."}))
     arguments = ["battle", folder / "old.json", folder / "new.json", "-i", folder / "images", "-j", model]
@@ -145,7 +132,7 @@ def test_the_prompt_can_be_replaced(run: RunBattle, folder: Path, model: Path) -
     summary = json.loads((folder / "b.json.summary.json").read_text())
     assert summary["run"]["prompt"].startswith("mine ")
     prompt.write_text("system: only this")
-    code, err = run(*arguments, "--prompt", prompt, "-o", folder / "c.json")
+    code, _, err = run(*arguments, "--prompt", prompt, "-o", folder / "c.json")
     assert code == 1
     assert "must hold the fields version, system, reference" in err
 
@@ -164,22 +151,22 @@ def test_the_prompt_can_be_replaced(run: RunBattle, folder: Path, model: Path) -
     ],
 )
 def test_what_is_wrong_is_said_before_a_model_is_loaded(
-    run: RunBattle, folder: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], code: int, message: str
+    run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], code: int, message: str
 ) -> None:
     monkeypatch.chdir(folder)
-    exit_code, err = run("battle", *arguments, "--images", "images", "--judge", "no/model", "--output", "o.json")
+    exit_code, _, err = run("battle", *arguments, "--images", "images", "--judge", "no/model", "--output", "o.json")
     assert exit_code == code
     assert message in err.replace("│ ", "")
     assert not (folder / "o.json").exists()
 
 
-def test_caparena_auto_says_where_its_files_are(run: RunBattle, folder: Path) -> None:
+def test_caparena_auto_says_where_its_files_are(run: Run, folder: Path) -> None:
     arguments = ["caparena-auto", folder / "new.json", "-i", folder / "images", "-j", "x", "-o", folder / "o.json"]
-    code, err = run(*arguments, "--benchmark", folder / "absent.json")
+    code, _, err = run(*arguments, "--benchmark", folder / "absent.json")
     assert code == 1
     assert "there is no file" in err
     assert "readme of github.com/njucckevin/CapArena" in err
     (folder / "new.json").write_text('{"test_00000.png": "a"}')
-    code, err = run(*arguments, "--benchmark", folder / "caparena_auto_600.json")
+    code, _, err = run(*arguments, "--benchmark", folder / "caparena_auto_600.json")
     assert code == 1
     assert "5 of the 6 images in the benchmark are missing in the captions of the model: test_00001.png" in err

@@ -2,33 +2,22 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeAlias
 
 import pytest
 import yaml
 from PIL import Image
 
 from reward.metrics.fleur.prompt import FleurPrompt
+from tests.json_lines import read_lines, write_lines
 from tests.loopback_judge import loopback_judge
 from tests.rating_judges import save_rating_judge, strict_llava
 from tests.reward.cli.conftest import Run
 
-RunJudge: TypeAlias = Callable[..., tuple[int, str]]
 
-
-@pytest.fixture
-def run(run: Run, monkeypatch: pytest.MonkeyPatch) -> RunJudge:
-    """Calls the command without a key; gives (exit code, what it printed with line breaks as spaces)."""
+@pytest.fixture(autouse=True)
+def no_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-
-    def call(*arguments: object) -> tuple[int, str]:
-        code, out, err = run(*arguments)
-        return code, " ".join(f"{out} {err}".split())
-
-    return call
 
 
 @pytest.fixture(scope="module")
@@ -47,21 +36,15 @@ def data(tmp_path: Path) -> Path:
         Image.new("RGB", (32, 32), (60 * number, 0, 90)).save(tmp_path / f"{number}.png")
         rows.append({"image": f"{number}.png", "caption": caption, "refs": ["A plain field of one colour."]})
     rows[3]["image"] = "absent.png"
-    path = tmp_path / "captions.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
-
-
-def records(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
+    return write_lines(tmp_path / "captions.jsonl", rows)
 
 
 @pytest.mark.parametrize("metric", ["fleur", "harmoniceval"])
 def test_a_model_here_and_the_same_behind_a_server_give_the_same_scores(
-    run: RunJudge, data: Path, models: dict[str, Path], metric: str
+    run: Run, data: Path, models: dict[str, Path], metric: str
 ) -> None:
     here, there = data.with_name("here.jsonl"), data.with_name("there.jsonl")
-    code, err = run("judge", data, "-m", metric, "--judge", models[metric], "--device", "cpu", "-o", here)
+    code, _, err = run("judge", data, "-m", metric, "--judge", models[metric], "--device", "cpu", "-o", here)
     assert code == 0
     assert "judged 4 rows" in err
     assert "1 not scored (candidate)" in err
@@ -69,7 +52,7 @@ def test_a_model_here_and_the_same_behind_a_server_give_the_same_scores(
     questions = 2 if metric == "fleur" else 10
     assert f"{questions} questions answered by the judge" in err
     main_score = {"fleur": "smoothed", "harmoniceval": "overall"}[metric]
-    scored = records(here)
+    scored = read_lines(here)
     assert [row["reward"] is None for row in scored] == [False, False, True, True]
     assert [row["reward"] for row in scored[:2]] == pytest.approx([row[main_score] for row in scored[:2]])
     assert scored[0]["reward"] != scored[1]["reward"]
@@ -78,50 +61,50 @@ def test_a_model_here_and_the_same_behind_a_server_give_the_same_scores(
     with loopback_judge(*strict_llava(first)) as server:
         arguments = ["judge", data, "-m", metric, "--judge", "tiny", "--server", server.endpoint]
         arguments += ["--cache", data.with_name("answers.db"), "--prices", "2,8"]
-        code, err = run(*arguments, "-o", there)
+        code, _, err = run(*arguments, "-o", there)
         assert code == 0
         assert "cost 0.0" in err
         asked = len(server.requests)
         assert asked == questions
         # a rerun into another file asks nothing
-        code, err = run(*arguments, "-o", data.with_name("again.jsonl"))
+        code, _, err = run(*arguments, "-o", data.with_name("again.jsonl"))
         assert code == 0
         assert len(server.requests) == asked
-    for row, other, again in zip(scored, records(there), records(data.with_name("again.jsonl")), strict=True):
+    for row, other, again in zip(scored, read_lines(there), read_lines(data.with_name("again.jsonl")), strict=True):
         assert other == again
         if row["reward"] is not None:  # the server lists 20 tokens, not all
             assert other["reward"] == pytest.approx(row["reward"], abs=1e-4)
 
 
 def test_a_finished_run_is_known_again_and_one_with_other_settings_refused(
-    run: RunJudge, data: Path, models: dict[str, Path]
+    run: Run, data: Path, models: dict[str, Path]
 ) -> None:
     output = data.with_name("scores.jsonl")
     arguments = ["judge", data, "-m", "fleur", "--judge", models["fleur"], "--device", "cpu", "-o", output]
     assert run(*arguments)[0] == 0
     before = output.read_text()
-    code, err = run(*arguments)
+    code, _, err = run(*arguments)
     assert code == 0
     assert "is complete already" in err
     assert "questions answered" not in err
     for other in (["--no-references"], ["--second-decimal", "written"], ["--pad-images"]):
-        code, err = run(*arguments, *other)
+        code, _, err = run(*arguments, *other)
         assert code == 1
         assert "not of this run (other input, metric or settings)" in err
     assert output.read_text() == before
     values = {**FleurPrompt.default().to_json(), "version": "mine", "references": "Theirs:\n{reference_captions}"}
     data.with_name("mine.yaml").write_text(yaml.safe_dump(values))
-    code, err = run(*arguments, "--prompt", data.with_name("mine.yaml"), "--overwrite", "--quiet")
+    code, _, err = run(*arguments, "--prompt", data.with_name("mine.yaml"), "--overwrite", "--quiet")
     assert code == 0
     assert output.read_text() != before
 
 
-def test_weights_and_gamma_reach_the_metric(run: RunJudge, data: Path, models: dict[str, Path]) -> None:
+def test_weights_and_gamma_reach_the_metric(run: Run, data: Path, models: dict[str, Path]) -> None:
     output = data.with_name("scores.jsonl")
     arguments = ["judge", data, "-m", "harmoniceval", "--judge", models["harmoniceval"], "--device", "cpu"]
     arguments += ["--gamma", "1", "--task", "referring", "-w", "fluency=1", "-o", output]
     assert run(*arguments)[0] == 0
-    row = records(output)[0]
+    row = read_lines(output)[0]
     assert row["reward"] == pytest.approx(row["fluency"])
     criteria = ("correctness", "completeness", "clarity", "fluency", "conciseness")
     assert row["overall"] == pytest.approx(sum(row[name] for name in criteria) / 5)
@@ -143,11 +126,9 @@ def test_weights_and_gamma_reach_the_metric(run: RunJudge, data: Path, models: d
         (["-m", "fleur"], 1, "error: judge checkpoint folder './absent/model' does not exist"),
     ],
 )
-def test_what_cannot_be_is_said_in_a_line(
-    run: RunJudge, data: Path, arguments: list[str], code: int, message: str
-) -> None:
+def test_what_cannot_be_is_said_in_a_line(run: Run, data: Path, arguments: list[str], code: int, message: str) -> None:
     output = data.with_name("scores.jsonl")
-    given, err = run("judge", data, *arguments, "--judge", "./absent/model", "-o", output)
-    assert given == code
+    exit_code, _, err = run("judge", data, *arguments, "--judge", "./absent/model", "-o", output)
+    assert exit_code == code
     assert all(part in err for part in message.split(": "))
     assert not output.exists()

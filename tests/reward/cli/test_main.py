@@ -15,23 +15,21 @@ import reward
 from reward.cli.app import COMMANDS
 from reward.cli.main import main
 from reward.registry import list_metrics
+from tests.json_lines import read_lines, write_lines
 from tests.reward.cli.conftest import Run
 
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    path = tmp_path / "captions.jsonl"
     rows = [{"caption": "a red star", "refs": ["one red star"]}, {"caption": "", "refs": ["x"]}]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
+    return write_lines(tmp_path / "captions.jsonl", rows)
 
 
 def test_score_writes_the_file_and_says_what_it_did(run: Run, data: Path) -> None:
     output = data.with_name("scores.jsonl")
     code, out, err = run("score", data, "--metric", "unigram", "--output", output)
     assert (code, out) == (0, "")
-    rows = [json.loads(line) for line in output.read_text().splitlines()]
-    assert [row["f1"] for row in rows] == [pytest.approx(2 / 3), None]
+    assert [row["f1"] for row in read_lines(output)] == [pytest.approx(2 / 3), None]
     assert "columns read: candidate = caption, references = refs" in err
     assert "1 not scored (candidate); the first is row 2: candidate is empty" in err
     assert "scored 2 rows" in err

@@ -12,6 +12,7 @@ from reward.corruptions.rewrites import rewrite_captions
 from reward.errors import OutputError
 from reward.judges import ScriptedJudge
 from reward.scoring import rerank_dataset, score_dataset
+from tests.json_lines import write_lines
 
 ROWS = 6
 
@@ -51,10 +52,8 @@ def damaged(content: bytes, kind: str, place: int) -> bytes:
 
 
 def make_data(folder: Path) -> Path:
-    path = folder / "data.jsonl"
     captions = ["one 1 " + "word " * number if number != 3 else "" for number in range(ROWS)]
-    path.write_text("".join(json.dumps({"n": n, "candidate": caption}) + "\n" for n, caption in enumerate(captions)))
-    return path
+    return write_lines(folder / "data.jsonl", [{"n": n, "candidate": caption} for n, caption in enumerate(captions)])
 
 
 @pytest.fixture

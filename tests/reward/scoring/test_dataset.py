@@ -17,6 +17,7 @@ from PIL import Image
 from reward.errors import DataError, WeightsError
 from reward.samples import CaptionSample
 from reward.scoring import rerank_dataset, score_dataset
+from tests.json_lines import read_lines, write_lines
 from tests.picture_scorer import PictureScorer
 
 ROWS: list[dict[str, Any]] = [
@@ -36,16 +37,11 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def write_jsonl(path: Path, rows: list[dict[str, Any]]) -> Path:
-    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
-    return path
-
-
 def read(path: Path) -> list[dict[str, Any]]:
     if path.suffix == ".parquet":
         rows: list[dict[str, Any]] = pq.read_table(path).to_pylist()
         return rows
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    return read_lines(path)
 
 
 def expected(folder: Path) -> tuple[np.ndarray, np.ndarray]:
@@ -56,7 +52,7 @@ def expected(folder: Path) -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
 def test_the_output_agrees_with_the_scorer(suffix: str, folder: Path) -> None:
-    data, output = write_jsonl(folder / "data.jsonl", ROWS), folder / f"out.{suffix}"
+    data, output = write_lines(folder / "data.jsonl", ROWS), folder / f"out.{suffix}"
     summary = score_dataset(data, PictureScorer(), output, weights={"bright": 3, "words": 1})
     scores, truncated = expected(folder)
     rows = read(output)
@@ -91,7 +87,7 @@ def test_encoded_images_are_scored_and_left_out_of_the_output(folder: Path) -> N
 def test_equal_images_share_one_object_across_chunks(folder: Path) -> None:
     rows = [{"image": f"grey/{number // 10 % 3}.png", "candidate": f"c {number}"} for number in range(60)]
     scorer = PictureScorer()
-    data = write_jsonl(folder / "data.jsonl", rows)
+    data = write_lines(folder / "data.jsonl", rows)
     summary = score_dataset(data, scorer, folder / "out.jsonl", chunk_rows=7, batch_size=5)
     assert summary.images_decoded == 6  # runs of ten rows stay whole although chunks have seven
     for start in range(0, 60, 10):
@@ -102,13 +98,13 @@ def test_equal_images_share_one_object_across_chunks(folder: Path) -> None:
 
 def test_image_root_replaces_the_folder_of_the_file(folder: Path) -> None:
     (folder / "elsewhere").mkdir()
-    data = write_jsonl(folder / "elsewhere" / "data.jsonl", ROWS[:1])
+    data = write_lines(folder / "elsewhere" / "data.jsonl", ROWS[:1])
     assert score_dataset(data, PictureScorer(), folder / "a.jsonl").errors == {"image": 1}
     assert score_dataset(data, PictureScorer(), folder / "b.jsonl", image_root=folder).errors == {}
 
 
 def test_metric_without_images_opens_none(folder: Path) -> None:
-    data = write_jsonl(folder / "data.jsonl", [{"image": "missing.png", "candidate": "two words"}])
+    data = write_lines(folder / "data.jsonl", [{"image": "missing.png", "candidate": "two words"}])
     summary = score_dataset(data, "length", folder / "out.jsonl")
     assert (summary.scored, summary.images_decoded) == (1, 0)
     assert summary.columns["image"] is None
@@ -117,7 +113,7 @@ def test_metric_without_images_opens_none(folder: Path) -> None:
 @pytest.mark.parametrize("value", [None, [], "absent"])
 def test_no_references_are_no_error(value: Any, folder: Path) -> None:
     row = {"image": "grey/0.png", "candidate": "a b"} | ({} if value == "absent" else {"references": value})
-    data = write_jsonl(folder / "data.jsonl", [{**ROWS[0]}, row])
+    data = write_lines(folder / "data.jsonl", [{**ROWS[0]}, row])
     score_dataset(data, PictureScorer(), folder / "out.jsonl")
     assert [(row["words"], row["error"]) for row in read(folder / "out.jsonl")] == [(5, None), (2, None)]
 
@@ -135,7 +131,7 @@ def test_bad_references_are_the_rows_error(folder: Path) -> None:
         {"candidate": "a", "references": 5},
         {"candidate": "a", "references": ["a", "", None]},
     ]
-    summary = score_dataset(write_jsonl(folder / "data.jsonl", rows), "unigram", folder / "out.jsonl")
+    summary = score_dataset(write_lines(folder / "data.jsonl", rows), "unigram", folder / "out.jsonl")
     assert summary.errors == {"references": 3}
     errors = [row["error"] for row in read(folder / "out.jsonl")]
     assert errors[0] is None
@@ -146,7 +142,7 @@ def test_bad_references_are_the_rows_error(folder: Path) -> None:
 
 def test_documented_column_names_win_over_synonyms(folder: Path) -> None:
     row = {"caption": "one", "candidate": "one two", "file_name": "x.png", "image": "grey/0.png", "refs": ["r"]}
-    summary = score_dataset(write_jsonl(folder / "data.jsonl", [row]), PictureScorer(), folder / "out.jsonl")
+    summary = score_dataset(write_lines(folder / "data.jsonl", [row]), PictureScorer(), folder / "out.jsonl")
     assert summary.columns == {"candidate": "candidate", "image": "image", "references": "refs"}
 
 
@@ -169,7 +165,7 @@ def test_documented_column_names_win_over_synonyms(folder: Path) -> None:
 def test_wrong_columns_name_those_there_are(
     row: dict[str, Any], options: dict[str, str], message: str, folder: Path
 ) -> None:
-    data = write_jsonl(folder / "data.jsonl", [row])
+    data = write_lines(folder / "data.jsonl", [row])
     with pytest.raises(DataError) as caught:
         score_dataset(data, PictureScorer(), folder / "out.jsonl", **options)
     assert message in str(caught.value)
@@ -178,12 +174,12 @@ def test_wrong_columns_name_those_there_are(
 
 def test_metric_that_needs_references_says_so_before_scoring(folder: Path) -> None:
     with pytest.raises(DataError, match="metric 'unigram' needs a column with the references"):
-        score_dataset(write_jsonl(folder / "data.jsonl", [{"cand": "a"}]), "unigram", folder / "out.jsonl")
+        score_dataset(write_lines(folder / "data.jsonl", [{"cand": "a"}]), "unigram", folder / "out.jsonl")
 
 
 def test_prefix_lets_two_metrics_score_one_file(folder: Path) -> None:
     rows = [{"candidate": "a b c", "references": ["a b c"]}]
-    score_dataset(write_jsonl(folder / "data.jsonl", rows), "length", folder / "one.jsonl")
+    score_dataset(write_lines(folder / "data.jsonl", rows), "length", folder / "one.jsonl")
     score_dataset(folder / "one.jsonl", "unigram", folder / "two.parquet", prefix="uni_")
     (row,) = read(folder / "two.parquet")
     assert (row["length"], row["reward"], row["uni_f1"], row["uni_reward"], row["uni_error"]) == (
@@ -225,7 +221,7 @@ def test_untyped_rows_get_the_narrowest_types(folder: Path) -> None:
         {"candidate": "a", "n": 1, "mix": 1, "nested": {"x": 1}},
         {"candidate": "b", "n": 2.5, "mix": "text", "late": [1]},
     ]
-    score_dataset(write_jsonl(folder / "data.jsonl", rows), "length", folder / "out.parquet")
+    score_dataset(write_lines(folder / "data.jsonl", rows), "length", folder / "out.parquet")
     first, second = read(folder / "out.parquet")
     assert (first["n"], first["mix"], first["nested"], first["late"]) == (1.0, "1", {"x": 1}, None)
     assert (second["n"], second["mix"], second["nested"], second["late"]) == (2.5, "text", None, [1])
@@ -248,7 +244,7 @@ def test_rerank_orders_candidates(folder: Path) -> None:
         {"image": "grey/9.png", "candidates": ["a"], "tag": 4},
         {"image": "grey/1.png", "candidates": ["fail 1", "fail 2"], "tag": 5},
     ]
-    data = write_jsonl(folder / "data.jsonl", rows)
+    data = write_lines(folder / "data.jsonl", rows)
     for name in ("best.jsonl", "best.parquet"):
         summary = rerank_dataset(data, PictureScorer(), folder / name, weights={"words": 1})
         first, second, third, fourth, fifth = read(folder / name)

@@ -16,6 +16,7 @@ from PIL import Image
 
 from reward.errors import CapRewardError, DataError, OutputError
 from reward.scoring import rerank_dataset, score_dataset
+from tests.json_lines import read_lines
 from tests.picture_scorer import PictureScorer
 
 
@@ -38,7 +39,7 @@ def no_model(monkeypatch: pytest.MonkeyPatch) -> None:
 def score_lines(folder: Path, lines: list[str]) -> tuple[list[dict[str, Any]], Any]:
     (folder / "data.jsonl").write_text("\n".join(lines), encoding="utf-8")
     summary = score_dataset(folder / "data.jsonl", PictureScorer(), folder / "out.jsonl")
-    return [json.loads(line) for line in (folder / "out.jsonl").read_text().splitlines()], summary
+    return read_lines(folder / "out.jsonl"), summary
 
 
 GOOD = '{"image": "good.png", "candidate": "a b"}'
@@ -94,7 +95,7 @@ def test_ragged_csv_rows_and_long_fields(folder: Path) -> None:
     long = "word " * 40_000  # longer than the csv module allows by itself
     (folder / "data.csv").write_text(f"id,candidate\n1,a b\n2\n3,a,b\n4,{long}\n", encoding="utf-8")
     score_dataset(folder / "data.csv", "length", folder / "out.jsonl")
-    rows = [json.loads(line) for line in (folder / "out.jsonl").read_text().splitlines()]
+    rows = read_lines(folder / "out.jsonl")
     assert [row["length"] for row in rows] == [2, None, None, 40_000]
     assert rows[1]["error"] == "line 3 has 1 fields, but the header has 2"
     assert rows[3]["id"] == "4"
@@ -103,7 +104,7 @@ def test_ragged_csv_rows_and_long_fields(folder: Path) -> None:
 def test_csv_quotes_that_belong_to_one_line_are_an_error_of_that_line(folder: Path) -> None:
     (folder / "data.csv").write_text('id,candidate\n1,"a" b\n2,"a ""big"" dog\nruns"\n3,5" nails\n4,"a\n')
     score_dataset(folder / "data.csv", "length", folder / "out.jsonl")
-    rows = [json.loads(line) for line in (folder / "out.jsonl").read_text().splitlines()]
+    rows = read_lines(folder / "out.jsonl")
     assert [row["length"] for row in rows] == [None, 4, 2, None]
     assert rows[0]["error"] == "line 2 cannot be read: ',' expected after '\"'"
     assert rows[3]["error"] == "line 6 cannot be read: unexpected end of data"
@@ -152,7 +153,7 @@ def test_wrong_arguments_are_named(task: Any, argument: dict[str, Any], message:
 def test_text_that_is_no_unicode(folder: Path) -> None:
     (folder / "data.csv").write_bytes(b"candidate\na b\ncaf\xe9\n\xc3\xa9 c\n")
     score_dataset(folder / "data.csv", "length", folder / "csv.jsonl")
-    rows = [json.loads(line) for line in (folder / "csv.jsonl").read_text().splitlines()]
+    rows = read_lines(folder / "csv.jsonl")
     assert [row["length"] for row in rows] == [2, None, 2]
     assert rows[1]["error"] == "line 3 is not UTF-8"
     lines = [rb'{"candidate": "a \ud83c\udf1f"}', rb'{"candidate": "half \uD83C"}', b'{"candidate": "caf\xe9"}']

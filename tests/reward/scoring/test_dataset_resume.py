@@ -26,6 +26,7 @@ from reward.metrics.base import MetricSpec
 from reward.scores import ScoreTable
 from reward.scoring import rerank_dataset, score_dataset
 from reward.scoring.dataset import ScoringInterrupted
+from tests.json_lines import read_lines, write_lines
 from tests.picture_scorer import PictureScorer
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -126,7 +127,7 @@ def test_other_inputs_go_on_at_the_right_row(
         score_dataset(data, stopping, output, chunk_rows=3)
     assert score_dataset(data, going_on, output, chunk_rows=5).resumed_rows == 6
     assert [sample.candidate for sample in going_on.samples] == captions[6:]
-    rows = [json.loads(line) for line in output.read_text().splitlines()]
+    rows = read_lines(output)
     assert [(int(row["id"]), row["caption"], row["error"]) for row in rows] == [
         (number, caption, None) for number, caption in enumerate(captions)
     ]
@@ -212,7 +213,7 @@ def test_rerank_resumes(tmp_path: Path) -> None:
     make_data(tmp_path, 1)
     data = tmp_path / "candidates.jsonl"
     rows = [{"image": f"{number % 3}.png", "candidates": [f"a{number}", f"b {number}", ""]} for number in range(12)]
-    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_lines(data, rows)
     rerank_dataset(data, PictureScorer(), tmp_path / "whole.jsonl")
     with pytest.raises(RuntimeError):
         rerank_dataset(data, Stop(1, RuntimeError()), tmp_path / "best.jsonl", chunk_rows=3)
@@ -241,17 +242,9 @@ class Command:
         self.journal = folder / "out.jsonl.partial"
 
     def start(self, *options: str) -> subprocess.Popen[str]:
-        line = [
-            sys.executable,
-            "-m",
-            "reward.cli.main",
-            "score",
-            str(self.folder / "data.jsonl"),
-            "--metric",
-            "picture",
-        ]
-        line += ["--output", str(self.output), *options]
-        return subprocess.Popen(line, env=self.environment, stderr=subprocess.PIPE, text=True)
+        line = ["score", str(self.folder / "data.jsonl"), "-m", "picture", "-o", str(self.output), *options]
+        command = [sys.executable, "-m", "reward.cli.main", *line]
+        return subprocess.Popen(command, env=self.environment, stderr=subprocess.PIPE, text=True)
 
     def start_and_wait_for_rows(self, rows: int) -> subprocess.Popen[str]:
         process = self.start()

@@ -21,6 +21,7 @@ from PIL import Image
 
 from reward.errors import DataError
 from reward.scoring import rerank_dataset, score_dataset
+from tests.json_lines import read_lines, write_lines
 from tests.loopback_hub import LoopbackHub, loopback_hub
 from tests.picture_scorer import PictureScorer
 
@@ -57,7 +58,7 @@ def make(form: str, folder: Path) -> tuple[Any, str | None]:
         case "json":
             path.write_text(json.dumps(ROWS, indent=2), encoding="utf-8-sig")
         case "jsonl" | "lines.json":
-            path.write_text(lines(ROWS))
+            write_lines(path, ROWS)
         case "csv":
             path.write_text(csv_text(ROWS), newline="")
         case "parquet":
@@ -77,13 +78,13 @@ def make(form: str, folder: Path) -> tuple[Any, str | None]:
                 for number in range(2):
                     (folder / "photos" / split / f"{number}.png").write_bytes((folder / f"{number}.png").read_bytes())
                 rows = ROWS if split == "test" else ROWS[:1]
-                (folder / "photos" / split / "metadata.jsonl").write_text(lines(rows))
+                write_lines(folder / "photos" / split / "metadata.jsonl", rows)
             return folder / "photos", "test"
         case "files of splits":
             (folder / "files").mkdir()
             for split, rows in (("train", ROWS[:1]), ("test", ROWS)):
                 named = [{**row, "file_name": str(folder / row["file_name"])} for row in rows]
-                (folder / "files" / f"{split}.jsonl").write_text(lines(named))
+                write_lines(folder / "files" / f"{split}.jsonl", named)
             return folder / "files", "test"
         case "saved splits" | "one saved split" | "splits in memory" | "one table":
             whole = with_images(ROWS, folder)
@@ -188,7 +189,7 @@ def score_from_hub(hub: LoopbackHub, folder: Path, *arguments: str, **more: str)
 def test_a_data_set_of_the_hub_by_name(name: str, hub: LoopbackHub, tmp_path: Path) -> None:
     done = score_from_hub(hub, tmp_path, name, "--split", "test")
     assert done.returncode == 0, done.stderr
-    rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    rows = read_lines(tmp_path / "out.jsonl")
     assert [(round(255 * row["brightness"]), row["words"]) for row in rows] == SCORES
 
 
@@ -234,7 +235,7 @@ RANKS = [2, 1, 1, None, None, 3]  # a tie keeps the order
 
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
 def test_one_candidate_a_row_is_ranked_in_its_group(suffix: str, tmp_path: Path) -> None:
-    (tmp_path / "c.jsonl").write_text(lines(CANDIDATES))
+    write_lines(tmp_path / "c.jsonl", CANDIDATES)
     output = tmp_path / f"out.{suffix}"
     summary = rerank_dataset(tmp_path / "c.jsonl", "length", output, group_column="id", chunk_rows=2, prefix="p_")
     rows = list(datasets.Dataset.from_parquet(str(output)) if suffix == "parquet" else map(json.loads, output.open()))
@@ -251,19 +252,19 @@ def test_one_candidate_a_row_is_ranked_in_its_group(suffix: str, tmp_path: Path)
 @pytest.mark.parametrize("form", ["json", "csv.gz", "one table", "metadata.csv"])
 def test_candidates_of_an_image_compete_by_default(form: str, folder: Path, tmp_path: Path) -> None:
     summary = rerank_dataset(make(form, folder)[0], PictureScorer(), tmp_path / "out.jsonl", weights={"words": 1})
-    rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    rows = read_lines(tmp_path / "out.jsonl")
     assert [row["rank"] for row in rows] == [1, 1, 2]
     assert summary.groups == 2
     assert summary.columns["group"] == ("image" if form == "one table" else "file_name")
 
 
 def test_a_list_of_candidates_wins_and_a_group_must_be_a_column(tmp_path: Path) -> None:
-    (tmp_path / "c.jsonl").write_text(lines([{"id": 1, "caption": "one", "candidates": ["a", "b c"]}]))
+    write_lines(tmp_path / "c.jsonl", [{"id": 1, "caption": "one", "candidates": ["a", "b c"]}])
     rerank_dataset(tmp_path / "c.jsonl", "length", tmp_path / "out.jsonl")
     assert json.loads((tmp_path / "out.jsonl").read_text())["best"] == "b c"
     with pytest.raises(DataError, match=r"--group-column names 'ids', which is no column\. Did you mean 'id'\?"):
         rerank_dataset(tmp_path / "c.jsonl", "length", tmp_path / "o.jsonl", group_column="ids")
-    (tmp_path / "c.jsonl").write_text(lines(CANDIDATES))
+    write_lines(tmp_path / "c.jsonl", CANDIDATES)
     with pytest.raises(DataError, match="each row has one candidate, and no column names the image: name the column"):
         rerank_dataset(tmp_path / "c.jsonl", "length", tmp_path / "o.jsonl")
     rerank_dataset(tmp_path / "c.jsonl", "length", tmp_path / "o.jsonl", candidates_column="cand")
