@@ -15,12 +15,12 @@ import reward
 from reward.arena.pairwise import JudgePair, PairwiseJudge
 from reward.arena.verdicts import PositionBias, measure_position_bias
 from reward.battles import Battle, Record, choices_of, tally
-from reward.errors import DataError, ImageError, OutputError
+from reward.errors import DataError, ImageError
 from reward.images import load_image
 from reward.judges.base import Usage
 from reward.scoring.progress import progress_bar
 from reward.scoring.runs import ChunkSize, ResumableRun, saved_on_ctrl_c, write_json
-from reward.scoring.writers import refuse_address
+from reward.scoring.writers import check_output_name
 
 __all__ = ["BattleSummary", "judge_battles"]
 
@@ -95,7 +95,7 @@ def judge_battles(
         ScoringInterrupted: Ctrl-C.
     """
     output, root = Path(output), Path(image_root)
-    _check_output(output)
+    check_output_name(output, ".json")
     to_judge = [index for index, battle in enumerate(battles) if not battle.has_human]
     if not to_judge:
         raise DataError("there is no battle to judge" + (" but those with the source 'human'" if battles else ""))
@@ -173,14 +173,6 @@ def _manifest(battles: Sequence[Battle], judge: PairwiseJudge, root: Path, refer
         "references": references,
         "image_root": os.path.abspath(root),
     }
-
-
-def _check_output(output: Path) -> None:
-    refuse_address(output)
-    if output.suffix.lower() != ".json":
-        raise OutputError(f"output {output} must end in .json")
-    if output.is_dir():
-        raise OutputError(f"output {output} is a folder; give a file name in it")
 
 
 def _check_images(battles: Sequence[Battle], root: Path) -> None:

@@ -17,6 +17,7 @@ from reward.scoring.readers import BadRow, Source, is_address
 
 __all__ = [
     "check_output",
+    "check_output_name",
     "check_undamaged",
     "output_facts",
     "refuse_address",
@@ -35,12 +36,8 @@ def check_output(path: Path, source: Source, input_path: Path | None) -> None:
     Raises:
         OutputError: an address, wrong suffix, a folder, the input itself, or a disk with too little room.
     """
-    refuse_address(path)
-    if path.suffix.lower() not in (".parquet", ".jsonl"):
-        raise OutputError(f"output {path} must end in .parquet or .jsonl")
     try:
-        if path.is_dir():
-            raise OutputError(f"output {path} is a folder; give a file name in it")
+        check_output_name(path, ".parquet", ".jsonl")
         if input_path is not None and path.exists() and path.samefile(input_path):
             raise OutputError(f"output {path} is the input; choose another name")
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -56,6 +53,19 @@ def check_output(path: Path, source: Source, input_path: Path | None) -> None:
         raise OutputError(
             f"{path.parent} has {free / 1e6:,.1f} MB free, but scoring {source.name} takes about {needed / 1e6:,.1f} MB"
         )
+
+
+def check_output_name(path: Path, *suffixes: str) -> None:
+    """Refuses an output by its name alone.
+
+    Raises:
+        OutputError: an address, a wrong suffix, or a folder.
+    """
+    refuse_address(path)
+    if path.suffix.lower() not in suffixes:
+        raise OutputError(f"output {path} must end in {' or '.join(suffixes)}")
+    if path.is_dir():
+        raise OutputError(f"output {path} is a folder; give a file name in it")
 
 
 def refuse_address(path: Path) -> None:

@@ -35,23 +35,23 @@ def measure(points: np.ndarray, arena: Arena | None = None, people: np.ndarray =
 
 
 def test_levels_ties_and_what_is_left_out() -> None:
-    found = measure(np.array([1, 0, 0, 1, np.nan, 1]))
-    assert {name: interval.value for name, interval in found.levels.items()} == pytest.approx(
+    agreement = measure(np.array([1, 0, 0, 1, np.nan, 1]))
+    assert {name: interval.value for name, interval in agreement.levels.items()} == pytest.approx(
         {"level 1": 0.5, "level 2": 1, "overall": 2 / 3}
     )
-    assert found.battles == {"level 1": 2, "level 2": 1, "overall": 3}  # neither the human's nor the undecided ones
-    assert found.without_verdict == 1
-    assert (found.human_ties, found.ties) == pytest.approx((1 / 3, 0))
-    assert {name: bias.value for name, bias in found.bias.items()} == pytest.approx({"x": -0.25, "y": 0, "z": 0.25})
-    assert found.mean_bias == pytest.approx(1 / 6)
+    assert agreement.battles == {"level 1": 2, "level 2": 1, "overall": 3}  # neither the human's nor the undecided ones
+    assert agreement.without_verdict == 1
+    assert (agreement.human_ties, agreement.ties) == pytest.approx((1 / 3, 0))
+    assert {name: bias.value for name, bias in agreement.bias.items()} == pytest.approx({"x": -0.25, "y": 0, "z": 0.25})
+    assert agreement.mean_bias == pytest.approx(1 / 6)
 
 
 def test_verdicts_of_the_people_agree_in_everything() -> None:
     arena, people = draw_arena([1, 0.4, 0, -0.4, -1], 400, images=100, ties=0.3, seed=0)
-    found = measure(people, arena, people)
-    assert (found.levels["overall"].low, found.levels["overall"].high) == (1, 1)
-    assert [row.value for ranks in found.ranking.values() for row in ranks.values()] == [1, 1, 1, 1]
-    assert found.mean_bias == 0
+    agreement = measure(people, arena, people)
+    assert (agreement.levels["overall"].low, agreement.levels["overall"].high) == (1, 1)
+    assert [row.value for ranks in agreement.ranking.values() for row in ranks.values()] == [1, 1, 1, 1]
+    assert agreement.mean_bias == 0
     against = measure(1 - people, arena, people)
     assert against.ranking["elo"]["kendall"].value == against.ranking["bradley-terry"]["spearman"].value == -1
 
@@ -59,12 +59,12 @@ def test_verdicts_of_the_people_agree_in_everything() -> None:
 def test_rankings_are_those_of_the_ratings() -> None:
     arena, people = draw_arena([1, 0.4, 0, -0.4, -1], 120, images=60, seed=1)
     points = np.random.default_rng(2).choice([0, 0.5, 1], size=120)
-    found = measure_agreement(arena, people, {"m": points}, resamples=100, seed=5)["m"]
+    agreement = measure_agreement(arena, people, {"m": points}, resamples=100, seed=5)["m"]
     result = rate_arena(arena, [Voter("people", people), Voter("m", points)], resamples=100, seed=5)
     for method in ("elo", "bradley-terry"):
         values = [[result.ratings[name][method].values[system] for system in arena.systems] for name in ("people", "m")]
-        assert found.ranking[method]["spearman"].value == pytest.approx(spearmanr(*values).statistic)
-        assert found.ranking[method]["kendall"].value == pytest.approx(kendalltau(*values).statistic)
+        assert agreement.ranking[method]["spearman"].value == pytest.approx(spearmanr(*values).statistic)
+        assert agreement.ranking[method]["kendall"].value == pytest.approx(kendalltau(*values).statistic)
     assert result.ratings["m"]["elo"].values == elo_ratings(arena, points, resamples=100, seed=5).values
 
 
@@ -72,18 +72,18 @@ def test_rankings_are_those_of_the_ratings() -> None:
 @given(st.integers(2, 7).flatmap(lambda n: st.tuples(*[st.lists(st.integers(0, 3), min_size=n, max_size=n)] * 2)))
 def test_rank_correlations_equal_scipy_with_ties(rows: tuple[list[int], list[int]]) -> None:
     first, second = (np.array([row, row[::-1]], dtype=float) for row in rows)
-    found = rank_correlations(first, second)
+    correlations = rank_correlations(first, second)
     constant = len(set(rows[0])) == 1 or len(set(rows[1])) == 1
     expected = [np.nan if constant else float(test(*rows).statistic) for test in (spearmanr, kendalltau)]
-    assert [found["spearman"][0], found["kendall"][0]] == pytest.approx(expected, nan_ok=True)
-    assert found["kendall"][1] == pytest.approx(found["kendall"][0], nan_ok=True)
+    assert [correlations["spearman"][0], correlations["kendall"][0]] == pytest.approx(expected, nan_ok=True)
+    assert correlations["kendall"][1] == pytest.approx(correlations["kendall"][0], nan_ok=True)
 
 
 def test_infinite_ratings_have_the_outermost_ranks_and_unplaced_models_none() -> None:
     first = np.array([[1, 2, np.nan, np.inf], [1, 2, 3, 4]])
-    found = rank_correlations(first, np.array([[1, 3, 2, np.inf], [-np.inf, 2, 1, 3]]))
-    assert found["spearman"][0] == 1
-    assert found["kendall"][1] == pytest.approx(2 / 3)
+    correlations = rank_correlations(first, np.array([[1, 3, 2, np.inf], [-np.inf, 2, 1, 3]]))
+    assert correlations["spearman"][0] == 1
+    assert correlations["kendall"][1] == pytest.approx(2 / 3)
 
 
 def test_battles_on_one_image_count_as_one_for_the_interval() -> None:
@@ -132,9 +132,9 @@ def test_an_arena_says_what_it_could_not_compute() -> None:
     arena = Arena.of(ROWS)
     half = Voter("half", np.array([1, np.nan, np.nan, np.nan, np.nan, np.nan]))
     none = Voter("none", np.array([np.nan, np.nan, np.nan, 1, np.nan, np.nan]))
-    found = rate_arena(arena, [Voter("people", PEOPLE), half, none], resamples=20)
-    assert list(found.agreement) == ["half"]
-    notes = "\n".join(found.notes)
+    result = rate_arena(arena, [Voter("people", PEOPLE), half, none], resamples=20)
+    assert list(result.agreement) == ["half"]
+    notes = "\n".join(result.notes)
     assert "no rating by half of z: none of their battles is decided by it" in notes
     assert "no agreement of none" in notes
     with pytest.raises(DataError, match="two voters are named m"):
@@ -156,7 +156,7 @@ def test_the_bench_finds_the_same_agreement(tmp_path: Path) -> None:
     bench = evaluate(load_benchmark("caparena", path), scores, resamples=20)
     battles = read_battles(path)
     points = by_column(battles, "s", people).points
-    found = measure_agreement(Arena.of_battles(battles), people, {"s": points}, resamples=20)["s"]
+    agreement = measure_agreement(Arena.of_battles(battles), people, {"s": points}, resamples=20)["s"]
     assert {name: each.value for name, each in bench.estimates.items()} == pytest.approx(
-        {name: each.value for name, each in found.levels.items()}
+        {name: each.value for name, each in agreement.levels.items()}
     )

@@ -23,22 +23,22 @@ def test_intervals_cover_the_truth_at_the_nominal_rate() -> None:
     """80 arenas of 6 models: 0.95, give or take three standard errors of a share of 480, holds by chance 997 times in
     1000. The likelihood's own intervals, which do not know that battles share images, fail here."""
     options = {"models": 6, "battles": 360, "images": 30, "ties": 0.1, "spread": 1.0, "resamples": 2, "seed": 0}
-    found, left_out = simulate(80, **options)  # type: ignore[arg-type]
+    fitted, left_out = simulate(80, **options)  # type: ignore[arg-type]
     assert left_out <= 4
     tolerance = 3 * math.sqrt(0.95 * 0.05 / (6 * (80 - left_out)))
-    assert found[EXACT].covered.value == pytest.approx(0.95, abs=tolerance)
-    assert found[TEXTBOOK].covered.value < 0.95 - tolerance
-    assert found[EXACT].ordered > 0.9
-    assert found[EXACT].apart_wrongly < 0.01
+    assert fitted[EXACT].covered.value == pytest.approx(0.95, abs=tolerance)
+    assert fitted[TEXTBOOK].covered.value < 0.95 - tolerance
+    assert fitted[EXACT].ordered > 0.9
+    assert fitted[EXACT].apart_wrongly < 0.01
 
 
 def test_many_battles_recover_order_and_strengths() -> None:
     truth = np.array([1.5, 0.5, 0.0, -0.5, -1.5])
     arena, points = draw_arena(truth, 20000, images=4000, ties=0.3, seed=3)
-    found = bradley_terry_ratings(arena, points)
-    assert list(found.ratings) == [f"model {number}" for number in range(1, 6)]
-    assert list(elo_ratings(arena, points, resamples=50).ratings) == list(found.ratings)
-    for name, rating in found.values.items():
+    fitted = bradley_terry_ratings(arena, points)
+    assert list(fitted.ratings) == [f"model {number}" for number in range(1, 6)]
+    assert list(elo_ratings(arena, points, resamples=50).ratings) == list(fitted.ratings)
+    for name, rating in fitted.values.items():
         assert rating == pytest.approx(1000 + truth[int(name[-1]) - 1] * 400 / math.log(10), abs=15)
 
 
@@ -69,7 +69,7 @@ def test_elo_is_what_a_plain_loop_gives() -> None:
     points[5] = np.nan
     decided = np.flatnonzero(~np.isnan(points))
     draws = np.random.default_rng(9).integers(len(decided), size=(len(decided), 3))
-    found = resampled_elo(arena, points, resamples=3, seed=9)
+    fitted = resampled_elo(arena, points, resamples=3, seed=9)
     for column in range(3):
         ratings = [1000.0] * 4
         for battle in decided[draws[:, column]]:
@@ -77,19 +77,19 @@ def test_elo_is_what_a_plain_loop_gives() -> None:
             expected = 1 / (1 + 10 ** ((ratings[two] - ratings[one]) / 400))
             ratings[one] += 4 * (points[battle] - expected)
             ratings[two] += 4 * ((1 - points[battle]) - (1 - expected))
-        assert found[column] == pytest.approx(ratings)
+        assert fitted[column] == pytest.approx(ratings)
     medians = elo_ratings(arena, points, resamples=3, seed=9).values
-    assert medians == pytest.approx(dict(zip(arena.systems, np.median(found, axis=0), strict=True)))
+    assert medians == pytest.approx(dict(zip(arena.systems, np.median(fitted, axis=0), strict=True)))
 
 
 def test_a_model_that_won_everything_is_rated_infinite_and_said_to_be() -> None:
     arena = Arena.of([("1", "x", "y", ""), ("2", "y", "z", ""), ("3", "z", "y", ""), ("4", "x", "z", "")])
     points = np.array([1.0, 1, 1, 1])
-    found = bradley_terry_ratings(arena, points)
-    assert found.values == {"x": math.inf, "y": 1000, "z": 1000}
-    assert math.isnan(found.ratings["x"].low)
-    assert found.notes == ["x: infinite, since no lower model took points from them, even along a chain of others"]
-    assert found.to_json()["x"] == {"rating": "inf", "low": None, "high": None, "battles": 2, "win_rate": 1.0}
+    fitted = bradley_terry_ratings(arena, points)
+    assert fitted.values == {"x": math.inf, "y": 1000, "z": 1000}
+    assert math.isnan(fitted.ratings["x"].low)
+    assert fitted.notes == ["x: infinite, since no lower model took points from them, even along a chain of others"]
+    assert fitted.to_json()["x"] == {"rating": "inf", "low": None, "high": None, "battles": 2, "win_rate": 1.0}
     finite = bradley_terry_ratings(arena, points, prior=1.0)
     assert finite.values["x"] > 1000
     assert finite.notes == []
@@ -99,18 +99,18 @@ def test_a_model_that_won_everything_is_rated_infinite_and_said_to_be() -> None:
 def test_a_prior_does_not_make_a_sweep_look_certain() -> None:
     """Of 30 wins in 30 battles, the sandwich sees no spread: the interval must still hold what 30 battles allow."""
     arena, points = two_models([1.0] * 30)
-    found = bradley_terry_ratings(arena, points, prior=1.0).ratings["x"]
+    fitted = bradley_terry_ratings(arena, points, prior=1.0).ratings["x"]
     # Wins in 30 battles have 97.5 % of their chance below 30 for a win rate of 0.884: 353 points between the two.
-    assert found.low < 1000 + 353 / 2
-    assert found.high - found.value == pytest.approx(found.value - found.low)
+    assert fitted.low < 1000 + 353 / 2
+    assert fitted.high - fitted.value == pytest.approx(fitted.value - fitted.low)
 
 
 def test_battles_on_one_image_give_no_intervals() -> None:
     arena = Arena.of([("1", "x", "y", ""), ("1", "y", "z", ""), ("1", "z", "x", "")])
-    found = bradley_terry_ratings(arena, np.ones(3))
-    assert list(found.values.values()) == pytest.approx([1000, 1000, 1000])
-    assert all(math.isnan(each.low) and math.isnan(each.high) for each in found.ratings.values())
-    assert found.to_json()["x"]["low"] is None
+    fitted = bradley_terry_ratings(arena, np.ones(3))
+    assert list(fitted.values.values()) == pytest.approx([1000, 1000, 1000])
+    assert all(math.isnan(each.low) and math.isnan(each.high) for each in fitted.ratings.values())
+    assert fitted.to_json()["x"]["low"] is None
 
 
 def test_groups_that_never_met_are_named() -> None:

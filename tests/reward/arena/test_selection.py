@@ -21,10 +21,10 @@ def test_of_two_models_the_gain_is_the_papers() -> None:
         variance = 1 / (chance * (1 - chance))
         games = 5000
         expected = np.sqrt(variance / games) - np.sqrt(variance / (games + 1))
-        found = interval_gains(np.array([[0, games], [games, 0]], dtype=float), np.array(strengths))
-        assert found[0, 1] == pytest.approx(expected, rel=0.01)
-        assert found[1, 0] == pytest.approx(found[0, 1])
-        assert found[0, 0] == 0
+        gains = interval_gains(np.array([[0, games], [games, 0]], dtype=float), np.array(strengths))
+        assert gains[0, 1] == pytest.approx(expected, rel=0.01)
+        assert gains[1, 0] == pytest.approx(gains[0, 1])
+        assert gains[0, 0] == 0
 
 
 def test_battles_with_others_tell_about_a_pair_too() -> None:
@@ -47,8 +47,8 @@ def test_near_and_little_known_models_meet_more_often() -> None:
 
 
 def test_chosen_pairs_need_fewer_battles_than_random_ones() -> None:
-    found = simulate(8, models=12, spread=1.5, checkpoints=[300], batch=30, seed=0)
-    chosen, random = (found[name][:, 0] for name in (CHOSEN, RANDOM))
+    results = simulate(8, models=12, spread=1.5, checkpoints=[300], batch=30, seed=0)
+    chosen, random = (results[name][:, 0] for name in (CHOSEN, RANDOM))
     assert (chosen[:, 0] < random[:, 0]).mean() > 0.8  # width of the ratings
     saved = 1 - (chosen[:, 1].mean() / random[:, 1].mean()) ** 2  # of the differences of neighbours
     assert 0.05 < saved < 0.4

@@ -29,17 +29,17 @@ def loss(strengths: np.ndarray, wins: np.ndarray) -> float:
 @given(TABLES)
 def test_the_maximum_is_what_a_general_optimiser_finds(table: list[list[float]]) -> None:
     wins = np.array(table) * ~np.eye(len(table), dtype=bool)
-    found = fit_strengths(wins[None])[0]
+    strengths = fit_strengths(wins[None])[0]
     other = minimize(loss, np.zeros(len(wins)), args=(wins,), method="BFGS", options={"gtol": 1e-8}).x
-    assert found == pytest.approx(other - other.mean(), abs=1e-4)
-    assert found.mean() == pytest.approx(0, abs=1e-9)
-    assert fit_strengths(wins.T[None])[0] == pytest.approx(-found, abs=1e-7)
+    assert strengths == pytest.approx(other - other.mean(), abs=1e-4)
+    assert strengths.mean() == pytest.approx(0, abs=1e-9)
+    assert fit_strengths(wins.T[None])[0] == pytest.approx(-strengths, abs=1e-7)
 
 
 def test_extreme_tables_converge() -> None:
     wins = np.array([[0, 5000, 1e5], [1, 0, 5000], [1, 1, 0.0]])
-    found = fit_strengths(wins[None])[0]
-    gradient = wins.sum(axis=1) - ((wins + wins.T) / (1 + np.exp(found[None] - found[:, None]))).sum(axis=1)
+    strengths = fit_strengths(wins[None])[0]
+    gradient = wins.sum(axis=1) - ((wins + wins.T) / (1 + np.exp(strengths[None] - strengths[:, None]))).sum(axis=1)
     assert np.abs(gradient).max() < 1e-5
 
 

@@ -86,12 +86,12 @@ def test_bradley_terry_is_the_maximum_of_the_penalised_likelihood(games):
     best = minimize(loss, np.zeros(4), method="BFGS", options={"gtol": 1e-9}).x
     expected = 1 / (1 + np.exp(-best))
     played = {player for i, j, _ in games for player in (i, j)}
-    found = bradley_terry(4, games)
+    chances = bradley_terry(4, games)
     for player in range(4):
         if player in played:
-            assert found[player] == pytest.approx(expected[player], abs=1e-5)
+            assert chances[player] == pytest.approx(expected[player], abs=1e-5)
         else:
-            assert np.isnan(found[player])
+            assert np.isnan(chances[player])
 
 
 def test_bradley_terry_knows_whom_a_player_met():

@@ -54,9 +54,9 @@ def test_a_judge_of_one_order_and_of_both() -> None:
 
 def test_scores_in_the_file() -> None:
     read = battles({"s": [0.1, 0.9]}, {"s": [0.5, None]}, {}, {"s": [2, 1]})
-    found = by_column(read, "s", np.array([0.0, 1, 1, 0.5]))
-    np.testing.assert_array_equal(found.points, [0.5, np.nan, np.nan, 1])  # people gave one tie
-    assert (found.threshold, found.errors) == (0.8, 3)
+    voter = by_column(read, "s", np.array([0.0, 1, 1, 0.5]))
+    np.testing.assert_array_equal(voter.points, [0.5, np.nan, np.nan, 1])  # people gave one tie
+    assert (voter.threshold, voter.errors) == (0.8, 3)
 
 
 @pytest.mark.parametrize(
@@ -79,11 +79,11 @@ def test_a_metric_scores_the_captions_and_not_those_by_people(tmp_path: Path) ->
     read = battles(
         {}, {"source2": "human"}, {"caption2": "A cat sleeps here.", "caption1": " "}, {"caption1": "A cat."}
     )
-    found = by_metric(read, MetricSource("length"), np.array([1, 1, 1, 0.5]), images=tmp_path)
-    np.testing.assert_array_equal(found.points, [1, np.nan, np.nan, 0.5])
-    assert found.name == "length"
-    assert found.errors == 1
-    assert "empty" in found.problem
+    voter = by_metric(read, MetricSource("length"), np.array([1, 1, 1, 0.5]), images=tmp_path)
+    np.testing.assert_array_equal(voter.points, [1, np.nan, np.nan, 0.5])
+    assert voter.name == "length"
+    assert voter.errors == 1
+    assert "empty" in voter.problem
     with pytest.raises(DataError, match="all battles are of the source 'human'"):
         by_metric(read[1:2], MetricSource("length"), UNKNOWN, images=tmp_path)
 
@@ -96,6 +96,6 @@ def test_a_metric_that_looks_needs_the_folder_of_the_images(tmp_path: Path) -> N
         Image.new("RGB", (32, 32), (200, 30, 30)).save(tmp_path / name)
     with pytest.raises(DataError, match="metric 'unigram' needs references"):
         by_metric(read[1:], MetricSource("unigram"), UNKNOWN, images=tmp_path)
-    found = by_metric(read, MetricSource("unigram"), np.array([1, np.nan]), images=tmp_path)
-    np.testing.assert_array_equal(found.points, [1, np.nan])  # one battle has no reference
-    assert found.errors == 2
+    voter = by_metric(read, MetricSource("unigram"), np.array([1, np.nan]), images=tmp_path)
+    np.testing.assert_array_equal(voter.points, [1, np.nan])  # one battle has no reference
+    assert voter.errors == 2

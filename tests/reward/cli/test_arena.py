@@ -66,23 +66,23 @@ def test_json_holds_all_figures(run: Run, entries: list[dict[str, Any]], tmp_pat
     path = write(tmp_path, entries)
     code, out, err = run(path, "-s", "good", "--json", "--resamples", 50, "--quiet")
     assert (code, err) == (0, "")
-    found = json.loads(out)
-    assert set(found["systems"]) == {"human", "model 1", "model 2", "model 3", "model 4"}
-    assert found["decided_by"] == "people"
-    assert found["battles"] == 302
-    best = found["ratings"]["people"]["bradley-terry"]["model 1"]
+    figures = json.loads(out)
+    assert set(figures["systems"]) == {"human", "model 1", "model 2", "model 3", "model 4"}
+    assert figures["decided_by"] == "people"
+    assert figures["battles"] == 302
+    best = figures["ratings"]["people"]["bradley-terry"]["model 1"]
     assert best["low"] < best["rating"] < best["high"]
-    assert "human" not in found["ratings"]["length"]["elo"]
-    good, length = (found["agreement"][name] for name in ("column:good", "length"))
+    assert "human" not in figures["ratings"]["length"]["elo"]
+    good, length = (figures["agreement"][name] for name in ("column:good", "length"))
     assert list(good["levels"]) == ["level 1", "level 2", "level 3", "level 4", "overall"]
     assert good["battles"]["overall"] == 300
     assert good["ranking"]["elo"]["spearman"]["value"] == 1
     assert length["ranking"]["elo"]["spearman"]["value"] == -1  # the best model writes the shortest captions
     assert good["levels"]["overall"]["value"] > length["levels"]["overall"]["value"]
     assert length["bias"]["model 1"]["value"] < -0.5
-    assert found["deciders"]["judge"]["position_bias"]["first"] > 0
+    assert figures["deciders"]["judge"]["position_bias"]["first"] > 0
     again = run(path, "-s", "good", "--json", "--resamples", 50, "--quiet")[1]
-    assert json.loads(again)["agreement"] == found["agreement"]
+    assert json.loads(again)["agreement"] == figures["agreement"]
 
 
 def test_a_report_with_plots(run: Run, entries: list[dict[str, Any]], tmp_path: Path) -> None:
@@ -110,9 +110,9 @@ def test_a_column_may_be_called_as_a_metric_and_is_read_first(
     line = ("-s", "length", "-m", "column:good", "-m", "column:length", "--json", "-q", "--resamples", 20)
     code, out, err = run(write(tmp_path, named), *line)
     assert code == 0, err
-    found = json.loads(out)["agreement"]
-    assert list(found) == ["judge", "column:good", "column:length", "length"]
-    assert found["column:length"] == found["column:good"] != found["length"]
+    figures = json.loads(out)["agreement"]
+    assert list(figures) == ["judge", "column:good", "column:length", "length"]
+    assert figures["column:length"] == figures["column:good"] != figures["length"]
 
     def score(*arguments: object, **options: object) -> None:
         raise AssertionError("scored before the columns were read")

@@ -68,14 +68,14 @@ def test_the_table_and_a_second_run_from_the_cache(run: Run, data: Path, tmp_pat
 def test_json_is_one_object_and_nothing_else(run: Run, data: Path, tmp_path: Path) -> None:
     line = (*FLICKR, "--data", data, "-m", "picture", "-s", "good", "--json", "--seed", 3, "--cache", tmp_path / "c")
     code, out, err = run(*line)
-    found = json.loads(out)
+    figures = json.loads(out)
     assert code == 0
     assert (tmp_path / "c").is_dir()
     assert not (tmp_path / "xdg").exists()
-    assert (found["seed"], found["resamples"], found["references"]) == (3, 100, True)
-    assert found["command"].startswith("capreward bench --benchmark flickr8k-expert")
-    assert {"python", "numpy", "scipy"} <= set(found["versions"])
-    [benchmark] = found["benchmarks"]
+    assert (figures["seed"], figures["resamples"], figures["references"]) == (3, 100, True)
+    assert figures["command"].startswith("capreward bench --benchmark flickr8k-expert")
+    assert {"python", "numpy", "scipy"} <= set(figures["versions"])
+    [benchmark] = figures["benchmarks"]
     assert (benchmark["name"], benchmark["items"], benchmark["data"]) == ("flickr8k-expert", 30, str(data))
     metric, column = benchmark["rows"]
     assert (metric["kind"], column["kind"], benchmark["best"]) == ("metric", "column", "column:good")
@@ -263,20 +263,20 @@ def test_shipped_metrics_on_scenes(
     names = ["beitscore", "unigram", "length"]
     metrics = [argument for name in names for argument in ("-m", name)]
     line = ["bench", "-b", "scenes", "--limit", "8", "--resamples", "50", "--device", "cpu", "--json", *metrics]
-    found = []
+    runs = []
     for _ in range(2):
         monkeypatch.setattr(sys, "argv", ["capreward", *line, "--cache", str(tmp_path)])
         with pytest.raises(SystemExit) as stop:
             main()
         assert not stop.value.code
         [benchmark] = json.loads(capsys.readouterr().out)["benchmarks"]
-        found.append({row["name"]: row for row in benchmark["rows"]})
-    assert list(found[0]) == names
+        runs.append({row["name"]: row for row in benchmark["rows"]})
+    assert list(runs[0]) == names
     assert benchmark["columns"] == ["descriptiveness", "relevance", "fluency", "mean"]
     for name in names:
-        assert [rows[name]["scored_by_this_run"] for rows in found] == [8, 0]
-        assert found[0][name]["estimates"] == found[1][name]["estimates"]
-        assert found[0][name]["devices"] == [f"CPU, {os.cpu_count()} cores"]
+        assert [rows[name]["scored_by_this_run"] for rows in runs] == [8, 0]
+        assert runs[0][name]["estimates"] == runs[1][name]["estimates"]
+        assert runs[0][name]["devices"] == [f"CPU, {os.cpu_count()} cores"]
 
 
 def test_list(run: Run) -> None:
@@ -298,12 +298,12 @@ def test_compare_prints_the_difference_and_shares_the_cache(run: Run, data: Path
     assert scored(tmp_path) == 30
     assert "difference" in out
     assert "column:good" in out.splitlines()[-1]
-    found = json.loads(run(*line, "--json")[1])
-    assert (found["first"], found["second"], found["scored"]) == ("column:good", "picture", 30)
-    column = found["columns"]["overall"]
+    figures = json.loads(run(*line, "--json")[1])
+    assert (figures["first"], figures["second"], figures["scored"]) == ("column:good", "picture", 30)
+    column = figures["columns"]["overall"]
     assert column["difference"]["value"] == pytest.approx(column["first"] - column["second"])
     assert 0 < column["p"] <= 1
-    assert found["sentence"] == out.splitlines()[-1]
+    assert figures["sentence"] == out.splitlines()[-1]
 
 
 @pytest.mark.parametrize(

@@ -50,11 +50,11 @@ def by_hand(model: Any, processor: Any, question: Question) -> tuple[np.ndarray,
         row = logits.double().softmax(-1)
         if not written:
             first.extend(row[blanks].tolist())
-        found = weight * np.array([float(row[same].sum()) for same in digits])
+        masses = weight * np.array([float(row[same].sum()) for same in digits])
         for blank in blanks:
             if len(written) < 2 and weight * row[blank] > 1e-6:
-                found += walk([*written, blank], weight * float(row[blank]))
-        return found
+                masses += walk([*written, blank], weight * float(row[blank]))
+        return masses
 
     first: list[float] = []
     return walk([], 1.0), sum(first)
@@ -151,9 +151,9 @@ def listed(**probabilities: float) -> dict[str, float]:
 def test_what_is_read_from_written_tokens(
     tokens: tuple[str, ...], positions: list[dict[str, float]], expected: list[float], unknown: float
 ) -> None:
-    found = answer_mass_after_blanks(Answer("", tokens, tuple(positions)), ["4", "5"])
-    assert found[0] == pytest.approx(expected)
-    assert found[1] == pytest.approx(unknown)
+    masses, missing = answer_mass_after_blanks(Answer("", tokens, tuple(positions)), ["4", "5"])
+    assert masses == pytest.approx(expected)
+    assert missing == pytest.approx(unknown)
 
 
 def test_fleur_reads_the_digits_after_a_blank() -> None:
