@@ -83,7 +83,7 @@ def without_blanks(model: Any, processor: Any) -> tuple[Any, Any]:
     return model, processor
 
 
-def ready(model: Any, tokens: PreTrainedTokenizerFast) -> Any:
+def with_random_weights(model: Any, tokens: PreTrainedTokenizerFast) -> Any:
     """Random weights with which the next token depends on the image and on every word."""
     torch.manual_seed(0)
     for name, parameter in model.named_parameters():
@@ -139,7 +139,7 @@ def llava(
         vision_feature_layer=-1,
         vision_feature_select_strategy="default",
     )
-    return ready(LlavaForConditionalGeneration(config), tokens), processor
+    return with_random_weights(LlavaForConditionalGeneration(config), tokens), processor
 
 
 def qwen2_vl() -> tuple[Any, Qwen2VLProcessor]:
@@ -182,7 +182,7 @@ def qwen2_vl() -> tuple[Any, Qwen2VLProcessor]:
         image_token_id=image,
         video_token_id=video,
     )
-    return ready(Qwen2VLForConditionalGeneration(config), tokens), processor
+    return with_random_weights(Qwen2VLForConditionalGeneration(config), tokens), processor
 
 
 def pictures(count: int, *, size: tuple[int, int] = (32, 32)) -> list[Image.Image]:

@@ -294,7 +294,7 @@ def test_a_cache_with_a_window_is_not_shared() -> None:
         if hasattr(model.config, name)
     }
     settings["image_token_index"] = model.config.image_token_id
-    model = toy_judges.ready(
+    model = toy_judges.with_random_weights(
         LlavaForConditionalGeneration(LlavaConfig(text_config=window, **settings)), processor.tokenizer
     )
     toy_judges.without_blanks(model, processor)
