@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from reward.arena.verdicts import Opinion, Verdict, combine, parse_reply
 from reward.errors import ConfigError, InvalidSampleError, JudgeError
 from reward.judges.base import Answer, Judge, Question
-from reward.judges.wording import PromptTexts, check_places, check_quote, check_text, fill
+from reward.judges.wording import JudgePrompt, check_places, fill
 from reward.samples import ImageLike, check_encodable, checked_references, is_blank
 
 if TYPE_CHECKING:
@@ -21,11 +21,10 @@ __all__ = ["JudgePair", "PairPrompt", "PairwiseJudge"]
 
 # With less probability on all three answers together, the judge meant to say something else.
 _LEAST_MASS = 0.01
-_PLACES = {"reference": ("reference",), "captions": ("first", "second")}
 
 
 @dataclass(frozen=True)
-class PairPrompt(PromptTexts):
+class PairPrompt(JudgePrompt):
     """The texts of a comparison.
 
     Captions and references are quoted (`reward.judges.wording`), so that a caption that holds a heading, a verdict line
@@ -57,7 +56,8 @@ class PairPrompt(PromptTexts):
         > Verdict: 2
     """
 
-    shipped: ClassVar[Path] = Path(__file__).with_name("prompt.yaml")
+    metric = "caparena"
+    default_file = Path(__file__).with_name("prompt.yaml")
 
     version: str
     system: str
@@ -72,17 +72,12 @@ class PairPrompt(PromptTexts):
         if not isinstance(self.answers, (list, tuple)):
             raise ConfigError(f"'answers' must be a list of three texts, got {self.answers!r}")
         object.__setattr__(self, "answers", tuple(self.answers))
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if field.name == "answers":
-                if len(set(value)) != 3 or len(value) != 3 or not all(isinstance(a, str) and a.strip() for a in value):
-                    raise ConfigError(f"prompt field 'answers' must hold three different texts, got {list(value)!r}")
-            elif field.name == "quote":
-                check_quote(value)
-            elif field.name in _PLACES:
-                check_places(value, field.name, *_PLACES[field.name])
-            elif field.name != "system" or value != "":
-                check_text(value, field.name)
+        texts = [answer for answer in self.answers if isinstance(answer, str) and answer.strip()]
+        if not len(self.answers) == len(texts) == len(set(texts)) == 3:
+            raise ConfigError(f"prompt field 'answers' must hold three different texts, got {list(self.answers)!r}")
+        self._check_texts("version", "system", "ask_reason", "ask_answer")
+        check_places(self.reference, "reference", "reference")
+        check_places(self.captions, "captions", "first", "second")
 
     def text(self, first: str, second: str, references: Sequence[str] = (), *, reasons: bool) -> str:
         """The user's turn, with the captions in the order in which the judge is to see them."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from reward.samples import ImageLike
 
 __all__ = [
-    "PromptTexts",
+    "JudgePrompt",
     "check_fields",
     "check_places",
     "check_quote",
@@ -29,32 +29,32 @@ __all__ = [
     "read_wording",
 ]
 
-P = TypeVar("P", bound="PromptTexts")
+P = TypeVar("P", bound="JudgePrompt")
 
 # Chat templates mark turns and images like this: <|im_end|>, </s>, <<SYS>>, <image>, [INST], <｜User｜>.
 _MARKER = re.compile(r"([<\[])(?=[<|｜/!\w])(?!\d)")
 _MEAN = (122, 116, 104)  # CLIP's mean colour, which is 0 after its normalisation; LLaVA pads with it
-_shipped: dict[type[PromptTexts], Any] = {}  # the prompts that were read
+_shipped: dict[type[JudgePrompt], Any] = {}  # the prompts that were read
 _LARGEST = 1_000_000  # bytes; the prompts that ship have 4,000 at most
 
 
-class PromptTexts:
-    """What the prompts that ship have in common: dataclasses whose fields are those of a YAML file.
-
-    A subclass is a frozen dataclass with the texts and `quote` as fields, which checks them when it is made.
+class JudgePrompt:
+    """Base of the prompts of judges: a frozen dataclass of texts, which a YAML file can hold.
 
     Attributes:
-        shipped: the file with the default texts.
+        metric: name of the metric, for messages.
+        default_file: the prompt that ships with the package.
     """
 
-    shipped: ClassVar[Path]
+    metric: ClassVar[str]
+    default_file: ClassVar[Path]
     quote: bool
 
     @classmethod
     def default(cls: type[P]) -> P:
         """The prompt that ships with the package."""
         if cls not in _shipped:
-            _shipped[cls] = cls.from_file(cls.shipped)
+            _shipped[cls] = cls.from_file(cls.default_file)
         prompt: P = _shipped[cls]
         return prompt
 
@@ -86,12 +86,19 @@ class PromptTexts:
             return prompt
         if not isinstance(prompt, dict):
             return cls.from_file(prompt)  # type: ignore[arg-type]  # mypy does not leave out P
-        check_fields(prompt, f"a {cls.__name__}", cls._field_names(), optional=["quote"])
+        check_fields(prompt, f"a prompt of {cls.metric}", cls._field_names(), optional=["quote"])
         return cls(**prompt)
 
     def to_json(self) -> dict[str, Any]:
         """The fields as JSON values."""
         return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}  # type: ignore[call-overload]
+
+    def _check_texts(self, *names: str) -> None:
+        """Checks the field `quote` and some texts, of which only `system` may be empty."""
+        check_quote(self.quote)
+        for name in names:
+            if name != "system" or getattr(self, name) != "":
+                check_text(getattr(self, name), name)
 
     def quoted(self, caption: str) -> str:
         """A caption, quoted if the prompt quotes captions."""

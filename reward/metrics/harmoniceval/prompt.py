@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+from dataclasses import asdict, dataclass, fields
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from reward.errors import ConfigError
-from reward.judges.wording import PromptTexts, check_fields, check_places, check_quote, check_text, fill
+from reward.judges.wording import check_fields, check_places, check_quote, check_text, fill, quoted, read_wording
 from reward.metrics.harmoniceval.aggregate import RATINGS
 from reward.metrics.harmoniceval.spec import SPEC
 
@@ -15,11 +17,12 @@ __all__ = ["CRITERIA", "HarmonicPrompt"]
 
 CRITERIA = SPEC.aspects[1:]
 
+_DEFAULT = Path(__file__).with_name("prompt.yaml")
 _TASK_FIELDS, _CRITERION_FIELDS = ("noun", "subject", "question"), ("sees_image", "meaning", "levels")
 
 
 @dataclass(frozen=True)
-class HarmonicPrompt(PromptTexts):
+class HarmonicPrompt:
     """The texts of HarmonicEval. What is rated is quoted, so that it stays in its place whatever it says.
 
     Args:
@@ -43,8 +46,6 @@ class HarmonicPrompt(PromptTexts):
         >>> print(prompt.question("fluency", "captioning", "A dog runs.").splitlines()[1])
         Fluency: is the caption good language, in grammar, spelling, punctuation and choice of words?
     """
-
-    shipped: ClassVar[Path] = Path(__file__).with_name("prompt.yaml")
 
     version: str
     system: str
@@ -81,6 +82,31 @@ class HarmonicPrompt(PromptTexts):
             for level in values["levels"]:
                 check_places(level, f"criteria: {criterion}: levels", optional=("noun", "subject"))
 
+    @classmethod
+    def default(cls) -> HarmonicPrompt:
+        """The wording that ships with the package."""
+        return _default()
+
+    @classmethod
+    def of(cls, prompt: HarmonicPrompt | dict[str, Any] | str | os.PathLike[str] | None) -> HarmonicPrompt:
+        """A prompt as it is, from its fields, or from a YAML file; None is the default.
+
+        Raises:
+            ConfigError: the file cannot be read, or fields are unknown, missing or not as they must be.
+        """
+        if prompt is None:
+            return cls.default()
+        if isinstance(prompt, HarmonicPrompt):
+            return prompt
+        values = prompt if isinstance(prompt, dict) else read_wording(prompt)
+        names = [field.name for field in fields(cls)]
+        check_fields(values, "the prompt of harmoniceval", names, optional=["quote"])
+        return cls(**values)
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields as plain values."""
+        return asdict(self)
+
     def sees_image(self, criterion: str) -> bool:
         """Whether the judge is shown the image, and the question, for a criterion."""
         return bool(self.criteria[criterion]["sees_image"])
@@ -104,6 +130,11 @@ class HarmonicPrompt(PromptTexts):
         rubric = fill(self.rubric, criterion=about["meaning"], levels=levels, noun=words["noun"])
         parts = [fill(rubric, **words)]  # the criterion's own places
         if question is not None and self.asks_question(task) and self.sees_image(criterion):
-            parts.append(fill(self.tasks[task]["question"], question=self.quoted(question)))
-        parts += [fill(self.candidate, candidate=self.quoted(candidate), noun=words["noun"]), self.ask]
+            parts.append(fill(self.tasks[task]["question"], question=quoted(question, quote=self.quote)))
+        parts += [fill(self.candidate, candidate=quoted(candidate, quote=self.quote), noun=words["noun"]), self.ask]
         return "\n\n".join(parts)
+
+
+@lru_cache(maxsize=1)
+def _default() -> HarmonicPrompt:
+    return HarmonicPrompt.of(_DEFAULT)
