@@ -89,9 +89,9 @@ def bradley_terry_ratings(arena: Arena, points: np.ndarray, *, prior: float = 0.
     A lead of 400 points is a chance of 10 to 1, the mean of the finite ratings 1000. The intervals come from the
     sandwich covariance with the images as clusters (`strength_covariance`), and from Student's t with one degree of
     freedom less than there are images: a tie that counts half varies less than the model supposes, and battles on one
-    image share captions; the curvature of the likelihood alone knows neither. With a prior, the wider of the two
-    intervals counts: a model that won everything leaves no spread for the sandwich to see. Battles on one image say
-    nothing of others: then there are no intervals (NaN).
+    image share captions; the curvature of the likelihood alone ignores both. With a prior, the wider of the two
+    intervals counts: a model that won everything leaves no spread for the sandwich to see. If all battles
+    are on one image, there are no intervals (NaN).
 
     Args:
         arena: N battles of M models.

@@ -30,7 +30,7 @@ class Opinion:
     Args:
         first, second, tie: probabilities that the caption shown first is better, the second, or neither; sum 1. An
             answer in words gives one of them 1.
-        reason: what the judge said for it, if it was asked to.
+        reason: the judge's reason, if it was asked for one.
     """
 
     first: float
@@ -53,9 +53,9 @@ class Verdict:
     Args:
         winner: "A", "B" or "tie"; None if there is no answer that can be read.
         probabilities: of A, B and a tie, mean over the orders asked; None without a winner.
-        a_first, b_first: the judge's opinion with A shown first, and with B; None if not asked.
+        a_first, b_first: the judge's opinion with A shown first, and with B shown first; None if it was not asked.
         error: why there is no winner.
-        unanswered: True if the judge gave no answer at all, so that asking again may help.
+        unanswered: whether the judge gave no answer at all, so that asking again may help.
     """
 
     winner: Winner | None

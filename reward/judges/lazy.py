@@ -1,4 +1,4 @@
-"""A judge that is loaded when it is first asked."""
+"""A judge that is loaded at its first question."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Questions to the text and tokens of a local model: chat template, markers made harmless, tokens read as answers."""
+"""Turns questions into the text and tokens of a local model: chat template, harmless control tokens, answer tokens."""
 
 from __future__ import annotations
 
@@ -123,10 +123,10 @@ class PromptWriter:
         return [token for token in blank if self.tokenizer.convert_ids_to_tokens(token) is not None]
 
     def answer_ids(self, answers: Sequence[str]) -> list[list[int]]:
-        """For each answer the ids of all tokens that read like it, white space aside.
+        """For each answer the ids of all tokens whose text is that answer, apart from white space.
 
         Raises:
-            JudgeError: an answer is no single token here.
+            JudgeError: an answer is not a single token of this tokenizer.
         """
         absent = [answer for answer in answers if answer not in self._ids_of]
         if absent:

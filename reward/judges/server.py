@@ -33,7 +33,8 @@ logger = logging.getLogger(__name__)
 
 _MOST_ALTERNATIVES = 20  # what the API allows
 _ANSWER_LENGTH = 3  # tokens: an answer, with up to two of white space before it
-# White space that was not gone on from, relative to the answers: more than the first is told, than the second an error.
+# White space that was not followed, relative to the answers: above the first a warning is given, above the second an
+# error.
 _SOME, _MUCH = 0.01, 0.1
 
 
@@ -68,9 +69,9 @@ class ServerJudge:
     the one choice that invents nothing and keeps rows at or below 1. What is missing to 1 shows how much is unknown.
 
     For a distribution the server writes three tokens. Where white space comes first as a token of its own, the answers
-    after it are read with its probability. White space that the server finds likely but does not write cannot be gone
-    on from: what answers might follow it is missing. If that is more than 1 % of the answers found, a warning says so;
-    if it is more than 10 %, the question fails.
+    after it are read with its probability. White space that the server finds likely but does not write cannot be
+    followed: the answers after it are missing. Above 1 % of the probability of the answers, a warning says so; above
+    10 %, the question fails.
 
     The API key is read from the environment when the connection is opened. Only the client holds it: it is in no log,
     message, pickle or cache file.
