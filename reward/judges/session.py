@@ -205,6 +205,8 @@ class Session:
             except asyncio.TimeoutError:
                 problem = GarbledReply(f"no answer within {self.settings.timeout:g} s")
             except (openai.APIError, GarbledReply, ValueError, RecursionError) as error:  # the last two: broken JSON
+                if isinstance(error.__cause__, UnusableReply):  # the client before 3.0 takes it for a lost connection
+                    raise _Refused(str(error.__cause__)) from None
                 problem = error
             else:
                 self._count(read, written)
