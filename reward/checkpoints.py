@@ -23,12 +23,12 @@ __all__ = [
     "WEIGHTS_FILE",
     "load_strict",
     "load_tensors",
-    "ordinary_loading",
     "push_checkpoint",
     "read_config",
     "resolve_checkpoint",
     "save_checkpoint",
     "shape_faults",
+    "unsharded_loading",
 ]
 
 logger = logging.getLogger(__name__)
@@ -370,7 +370,7 @@ def push_checkpoint(
 
 
 @contextmanager
-def ordinary_loading() -> Iterator[None]:
+def unsharded_loading() -> Iterator[None]:
     """Loads models inside this context as if no distributed trainer were alive.
 
     While a trainer with DeepSpeed ZeRO-3 is alive, transformers partitions every model that is loaded; under FSDP's
@@ -378,7 +378,7 @@ def ordinary_loading() -> Iterator[None]:
     rank, so both are switched off here and put back after. Loads of several threads take turns.
 
     Example:
-        >>> with ordinary_loading():
+        >>> with unsharded_loading():
         ...     os.environ["FSDP_CPU_RAM_EFFICIENT_LOADING"]
         'false'
     """

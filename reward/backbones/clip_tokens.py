@@ -6,7 +6,7 @@ import functools
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from reward.backbones.clip_text import ClipTokenizer
+    from reward.backbones.clip import ClipTokenizer
 
 __all__ = ["CLIP_TOKENS", "clip_length", "first_different_token"]
 
@@ -47,6 +47,6 @@ def _clip_ids(caption: str) -> list[int]:
 def _clip_tokenizer() -> ClipTokenizer:
     from open_clip.tokenizer import SimpleTokenizer
 
-    from reward.backbones.clip_text import make_bpe_tokenizer
+    from reward.backbones.clip import make_bpe_tokenizer
 
     return make_bpe_tokenizer(SimpleTokenizer())

@@ -12,16 +12,18 @@ import torch
 from torch import nn
 
 from reward.backbones.fit import check_layers, check_memory, foreign_errors, leaves
-from reward.checkpoints import ordinary_loading
-from reward.errors import CheckpointError
+from reward.checkpoints import unsharded_loading
+from reward.errors import CheckpointError, ConfigError
 
 __all__ = [
     "build_decoder",
     "load_network",
     "load_pretrained",
+    "parse_dtype",
     "read_tokenizer",
     "refuse_left_over",
     "refuse_missing",
+    "usable_device",
 ]
 
 _WEIGHT_FILES = ("*.safetensors", "*.bin")
@@ -89,7 +91,7 @@ def load_network(
 
     where = f"{kind} {os.fspath(source)!r}"
     trust = bool(trust_remote_code)
-    with foreign_errors(f"{where}: its config.json"), ordinary_loading():
+    with foreign_errors(f"{where}: its config.json"), unsharded_loading():
         plain, _ = PreTrainedConfig.get_config_dict(source)
         if not trust:
             _refuse_kernels(plain, where)
@@ -107,7 +109,7 @@ def load_network(
                 numbers_per_byte=4 if hasattr(config, "quantization_config") else 1,
             )
     # generation_config.json is read here as well, and some values of config.json for the first time
-    with foreign_errors(f"{where}: its weights, config.json or generation_config.json"), ordinary_loading():
+    with foreign_errors(f"{where}: its weights, config.json or generation_config.json"), unsharded_loading():
         model, report = model_class.from_pretrained(
             source, dtype=dtype or torch.float32, trust_remote_code=trust, output_loading_info=True, **options
         )
@@ -157,7 +159,7 @@ def build_decoder(architecture: Mapping[str, Any]) -> nn.Module:
     from transformers import AutoConfig, AutoModel
 
     settings = dict(architecture)
-    with ordinary_loading():
+    with unsharded_loading():
         _refuse_kernels(settings, "the language model")
         config = AutoConfig.for_model(settings.pop("model_type"), **settings)
         return AutoModel.from_config(config, trust_remote_code=False)
@@ -186,3 +188,42 @@ def _refuse_kernels(settings: Mapping[str, Any], where: str) -> None:
             raise CheckpointError(
                 f"{where} asks for {path}={value!r}, which is code from the Hub; remove it from the configuration"
             )
+
+
+def parse_dtype(dtype: torch.dtype | str | None) -> torch.dtype | None:
+    """The floating-point dtype of a name; a dtype and None stay as they are.
+
+    Raises:
+        ConfigError: no such dtype.
+
+    Example:
+        >>> parse_dtype("bfloat16")
+        torch.bfloat16
+    """
+    parsed = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
+    if dtype is not None and not (isinstance(parsed, torch.dtype) and parsed.is_floating_point):
+        raise ConfigError(f"dtype must be such as 'float32', 'bfloat16' or 'float16', got {dtype!r}")
+    return parsed
+
+
+def usable_device(device: torch.device | str | None) -> torch.device:
+    """The device of a name; None is the GPU if there is one. Call it before anything is loaded.
+
+    Raises:
+        ConfigError: this machine has no such device.
+
+    Example:
+        >>> usable_device("gpu9")
+        Traceback (most recent call last):
+        ...
+        reward.errors.ConfigError: device 'gpu9' cannot be used: ...
+    """
+    if device is None:
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        torch.empty(0, device=device)
+        return torch.device(device)
+    # torch raises different errors for a missing device; TypeError is for a value that is not a device
+    except (RuntimeError, AssertionError, ImportError, TypeError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise ConfigError(f"device {str(device)!r} cannot be used: {reason:.200}") from error

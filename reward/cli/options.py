@@ -37,7 +37,7 @@ __all__ = [
 def _there(device: str | None) -> str | None:
     """Refuses a device that this machine has not, before anything is loaded."""
     if device is not None:
-        from reward.backbones.inference import usable_device
+        from reward.backbones.pretrained import usable_device
         from reward.errors import ConfigError
 
         try:

@@ -19,10 +19,10 @@ from reward.metrics.base import MetricSpec
 from reward.metrics.caparena.pairwise import CaptionPair, PairwiseJudge
 from reward.metrics.caparena.tournament import Result, bradley_terry, draw_pairs, win_rates
 from reward.metrics.caparena.verdicts import PositionBias, Verdict, measure_position_bias
+from reward.metrics.scorer import Group, group_samples
 from reward.registry import check_loading
 from reward.samples import CaptionSample
 from reward.scores import ScoreTable
-from reward.scoring.grouping import Group, group_samples
 
 __all__ = ["TournamentReward"]
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import importlib
 import os
+import pkgutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from reward.samples import CaptionSample
@@ -14,7 +17,7 @@ from reward.scores import ScoreTable, normalise_weights
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["MetricSpec", "Scorer", "fitted"]
+__all__ = ["MetricSpec", "Scorer", "fitted", "installed_specs"]
 
 
 @dataclass(frozen=True)
@@ -117,3 +120,21 @@ def fitted(scorer: Scorer, corpus: Iterable[Sequence[str]]) -> Scorer:
         True
     """
     return scorer.fit(corpus) if scorer.spec.needs_corpus else scorer  # type: ignore[attr-defined]
+
+
+@lru_cache(maxsize=1)
+def installed_specs() -> dict[str, MetricSpec]:
+    """{name: facts} of all metrics: the folders of `reward.metrics`, and entry points `capreward.metrics`."""
+    import reward.metrics
+
+    specs: dict[str, MetricSpec] = {}
+    for module in pkgutil.iter_modules(reward.metrics.__path__):
+        if module.ispkg:
+            folder = importlib.import_module(f"reward.metrics.{module.name}")
+            # a folder holds one metric, or several that share their code
+            own = getattr(folder, "SPECS", None) or [getattr(folder, "SPEC", None)]
+            specs |= {spec.name: spec for spec in own if spec is not None}
+    for point in entry_points(group="capreward.metrics"):
+        spec = point.load()
+        specs.setdefault(spec.name, spec)  # an installed package cannot silently replace a metric of this one
+    return dict(sorted(specs.items()))

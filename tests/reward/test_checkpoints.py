@@ -21,11 +21,11 @@ from reward import checkpoints
 from reward.checkpoints import (
     load_strict,
     load_tensors,
-    ordinary_loading,
     push_checkpoint,
     read_config,
     resolve_checkpoint,
     save_checkpoint,
+    unsharded_loading,
 )
 from reward.errors import CheckpointError
 from tests.loopback_hub import LoopbackHub
@@ -298,11 +298,11 @@ class TestHub:
 class TestOrdinaryLoading:
     def test_fsdp_loading_is_off_inside_and_back_after(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("FSDP_CPU_RAM_EFFICIENT_LOADING", "true")
-        with ordinary_loading():
+        with unsharded_loading():
             assert os.environ["FSDP_CPU_RAM_EFFICIENT_LOADING"] == "false"
         assert os.environ["FSDP_CPU_RAM_EFFICIENT_LOADING"] == "true"
         monkeypatch.delenv("FSDP_CPU_RAM_EFFICIENT_LOADING")
-        with pytest.raises(KeyError), ordinary_loading():
+        with pytest.raises(KeyError), unsharded_loading():
             raise KeyError
         assert "FSDP_CPU_RAM_EFFICIENT_LOADING" not in os.environ
 
@@ -317,7 +317,7 @@ class TestOrdinaryLoading:
         deepspeed.set_hf_deepspeed_config(config)
         try:
             assert deepspeed.is_deepspeed_zero3_enabled()
-            with ordinary_loading():
+            with unsharded_loading():
                 assert not deepspeed.is_deepspeed_zero3_enabled()
             assert deepspeed.is_deepspeed_zero3_enabled()
         finally:
@@ -329,10 +329,10 @@ class TestOrdinaryLoading:
         entered: list[str] = []
 
         def other() -> None:
-            with ordinary_loading():
+            with unsharded_loading():
                 entered.append("other")
 
-        with ordinary_loading(), ordinary_loading():
+        with unsharded_loading(), unsharded_loading():
             thread = threading.Thread(target=other)
             thread.start()
             inside.wait(0.05)

@@ -1,4 +1,4 @@
-"""Reads published BEiT-3 weights, and reads and writes BEiTScore checkpoint folders."""
+"""Reads published BEiT-3 weights and BEiTScore checkpoint folders."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 from torch.nn import functional as F
 
 from reward.backbones.fit import check_fit, check_layers, tensor_shapes
-from reward.backbones.inference import number_format, usable_device
+from reward.backbones.pretrained import parse_dtype, usable_device
 from reward.checkpoints import (
     CONFIG_FILE,
     WEIGHTS_FILE,
@@ -20,16 +20,15 @@ from reward.checkpoints import (
     load_tensors,
     read_config,
     resolve_checkpoint,
-    save_checkpoint,
 )
 from reward.errors import CheckpointError
+from reward.metrics.beitscore import SPEC
 from reward.metrics.beitscore.config import PRESETS, BeitScoreConfig
 from reward.metrics.beitscore.encoder import FIRST_POSITION
 from reward.metrics.beitscore.model import BeitScoreModel
-from reward.metrics.beitscore.spec import SPEC
 from reward.metrics.beitscore.tokenizer import BeitScoreTokenizer
 
-__all__ = ["LoadReport", "load_beit3", "load_model", "save_model"]
+__all__ = ["LoadReport", "load_beit3", "load_model"]
 
 _ENCODER, _POOLER, _HEAD = "beit3.", "pooler.", "head."
 _VISION_TABLE = "beit3.encoder.embed_positions.A.weight"
@@ -198,7 +197,7 @@ def load_model(
             "trained score head: start from them with reward.metrics.beitscore.load_beit3, and train "
             "(`capreward train beitscore`)"
         )
-    dtype, device = number_format(dtype), usable_device(device)
+    dtype, device = parse_dtype(dtype), usable_device(device)
     folder = resolve_checkpoint(source, metric=SPEC.name, revision=revision)
     where = f"BEiTScore checkpoint {os.fspath(source)!r}"
     plain = read_config(folder, metric=SPEC.name)
@@ -218,40 +217,3 @@ def load_model(
         model.beit3.to(dtype)
         model.pooler.to(dtype)  # the head stays in float32: it costs nothing, and scores keep their digits
     return model.to(device).eval(), tokenizer
-
-
-def save_model(
-    model: BeitScoreModel,
-    tokenizer: BeitScoreTokenizer,
-    folder: str | os.PathLike[str],
-    *,
-    dtype: torch.dtype | None = None,
-    card: str | None = None,
-) -> None:
-    """Writes a checkpoint folder; see `BeitScoreScorer.save_pretrained`."""
-    tensors = model.state_dict()
-    if dtype is not None:
-        tensors = {key: value.to(dtype) for key, value in tensors.items()}
-    tokenizer.save(folder)
-    save_checkpoint(folder, config=model.config.to_dict(), tensors=tensors, card=card or make_card(model.config))
-
-
-def make_card(config: BeitScoreConfig) -> str:
-    """A model card that says what the checkpoint is made of; whoever trained it adds data and figures."""
-    return f"""---
-library_name: capreward
-license: apache-2.0
-tags: [image-captioning, metric, reward-model]
----
-
-# BEiTScore caption metric
-
-One score in [0, 1] for an image and a caption, without references: a BEiT-3 cross-encoder of {config.layers} layers and
-width {config.hidden_size}, images of {config.image_size} pixels, captions of up to {config.max_text_tokens} tokens.
-
-```python
-from reward import load_scorer
-
-load_scorer("beitscore", "<this repository>")
-```
-"""

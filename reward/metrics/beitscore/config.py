@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from reward.errors import CheckpointError, ConfigError
-from reward.metrics.beitscore.spec import SPEC
+from reward.metrics.beitscore import SPEC
 
 __all__ = ["PRESETS", "BeitScoreConfig", "preset_config"]
 

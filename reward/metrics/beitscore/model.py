@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from torch import nn
 
 from reward.metrics.beitscore.config import BeitScoreConfig
 from reward.metrics.beitscore.encoder import EPS, Beit3
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 __all__ = ["BeitScoreModel", "BeitScoreOutput"]
 
@@ -62,6 +67,27 @@ class BeitScoreModel(nn.Module):
     def device(self) -> torch.device:
         """Where the weights are."""
         return self.pooler.dense.weight.device
+
+    def preprocess(self, image: Image.Image) -> torch.Tensor:
+        """Pixels (3, S, S), float32: scaled to the square of `config.image_size`, bicubic, and normalised.
+
+        Args:
+            image: RGB, of any size; the sides are scaled independently, nothing is cropped.
+
+        Example:
+            >>> from PIL import Image
+            >>> config = BeitScoreConfig(hidden_size=8, layers=1, heads=2, ffn_size=16, image_size=32, vocab_size=50)
+            >>> BeitScoreModel(config).preprocess(Image.new("RGB", (30, 20), "white")).unique()
+            tensor([1.])
+        """
+        from PIL import Image
+
+        config, size = self.config, (self.config.image_size, self.config.image_size)
+        if image.size != size:
+            image = image.resize(size, Image.Resampling.BICUBIC)
+        pixels = torch.from_numpy(np.array(image, dtype=np.uint8)).permute(2, 0, 1).float() / 255
+        mean, std = (torch.tensor(values)[:, None, None] for values in (config.image_mean, config.image_std))
+        return (pixels - mean) / std
 
     def encode(
         self, image: torch.Tensor, text_ids: torch.Tensor, text_padding_mask: torch.Tensor | None = None

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from reward.backbones.plain_text import PlainTextEncoder
+from reward.backbones.language import PlainTextEncoder, caption_ids, pad_rows
 from reward.backbones.pretrained import read_tokenizer
 from reward.errors import CheckpointError
 
@@ -25,15 +25,11 @@ _START, _PAD, _END, _UNKNOWN = range(4)
 _SPM_HEAD = ("<unk>", "<s>", "</s>")
 _SHIFT = 1
 
-_CHARACTERS_PER_TOKEN = 32  # no sensible caption has longer tokens; the rest of a huge one is not even looked at
-
 
 class BeitScoreTokenizer:
-    """Start token, caption, end token, padding on the right.
+    """Start token, caption, end token, padding on the right; see `reward.backbones.language.caption_ids`.
 
-    White space is collapsed to single blanks. A caption that does not fit is cut at its end; the end token always
-    stays. Of every caption, no more than 32 characters per token that fits are looked at, so that a text of any
-    length costs a bounded time. Control tokens written in a caption stay text.
+    Control tokens written in a caption stay text.
 
     Args:
         encode: gives the ids of a caption without tokens around it; must not parse control tokens.
@@ -155,24 +151,16 @@ class BeitScoreTokenizer:
 
     def encode(self, captions: Sequence[str]) -> tuple[list[list[int]], list[bool]]:
         """Ids of each caption with start and end token, unpadded, and whether it was cut."""
-        rows, cut = [], []
-        room = self.max_tokens - 2
-        for caption in captions:
-            collapsed = " ".join(caption.split())
-            looked_at = collapsed[: _CHARACTERS_PER_TOKEN * self.max_tokens]
-            tokens = self._encode(looked_at)
-            cut.append(len(tokens) > room or len(looked_at) < len(collapsed))
-            rows.append([self.start, *tokens[:room], self.end])
-        return rows, cut
+        pairs = [
+            caption_ids(self._encode, caption, start=self.start, end=self.end, most_tokens=self.max_tokens)
+            for caption in captions
+        ]
+        return [ids for ids, _ in pairs], [cut for _, cut in pairs]
 
     def pad_rows(self, rows: Sequence[Sequence[int]]) -> tuple[torch.Tensor, torch.Tensor]:
         """Ids and padding (B, L) of rows of ids."""
-        ids = torch.full((len(rows), max(map(len, rows), default=0)), self.pad, dtype=torch.long)
-        padding = torch.ones(ids.shape, dtype=torch.bool)
-        for place, row in enumerate(rows):
-            ids[place, : len(row)] = torch.tensor(row)
-            padding[place, : len(row)] = False
-        return ids, padding
+        ids, mask = pad_rows(rows, value=self.pad)
+        return ids, mask == 0
 
 
 class _SpmEncoder:

@@ -17,7 +17,7 @@ from reward.images import image_key, load_image
 from reward.metrics.beitscore import checkpoint
 from reward.metrics.beitscore.config import BeitScoreConfig
 from reward.metrics.beitscore.model import BeitScoreModel, BeitScoreOutput
-from reward.metrics.beitscore.preprocess import preprocess
+from reward.metrics.beitscore.scorer import BeitScoreScorer
 from reward.metrics.beitscore.tokenizer import BeitScoreTokenizer
 
 __all__ = [
@@ -141,7 +141,7 @@ class BeitScoreCollator:
 
     def __init__(self, network: BeitScoreNetwork) -> None:
         self._tokenizer = network.tokenizer
-        self._config = network.model.config
+        self._model = network.model
 
     def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
         """A batch of B rows.
@@ -158,7 +158,7 @@ class BeitScoreCollator:
             image = row["sample"].image
             keys.append(image_key(image))
             if keys[-1] not in pixels:
-                pixels[keys[-1]] = preprocess(load_image(image), self._config)
+                pixels[keys[-1]] = self._model.preprocess(load_image(image))
         ids, padding, _ = self._tokenizer([row["sample"].candidate for row in rows])
         return {
             # labels come first: the Trainer takes the batch size from the first tensor
@@ -255,4 +255,4 @@ def make_collator(model: BeitScoreNetwork) -> BeitScoreCollator:
 
 def save_model(model: BeitScoreNetwork, folder: Path, *, card: str) -> None:
     """Writes a checkpoint folder with a model card; see `BeitScoreScorer.save_pretrained` for the other files."""
-    checkpoint.save_model(model.model, model.tokenizer, folder, card=card)
+    BeitScoreScorer(model.model, model.tokenizer).save_pretrained(folder, card=card)

@@ -8,16 +8,14 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from reward.errors import ConfigError, JudgeError
 from reward.judges.base import Judge, Question
-from reward.metrics.fleur.parse import DIGITS, Grade, merged_message, merges_digits, read_grade
+from reward.judges.padding import pad_to_square
+from reward.metrics.fleur import SPEC
+from reward.metrics.fleur.parse import DIGITS, merged_message, merges_digits, read_grade
 from reward.metrics.fleur.prompt import FleurPrompt
-from reward.metrics.fleur.spec import SPEC
-from reward.metrics.judged import Asked, JudgedScorer, ask
+from reward.metrics.judged import JudgedCaption, JudgedScorer, ask
 from reward.samples import CaptionSample
-from reward.scores import ScoreTable
 
 __all__ = ["FleurScorer"]
 
@@ -106,7 +104,10 @@ class FleurScorer(JudgedScorer):
         questions: dict[int, Question] = {}
         for row, score in enumerate(smoothed):
             if math.isfinite(score):
-                first = self._question(self._asked(samples[row]))
+                sample = samples[row]
+                image = pad_to_square(sample.image) if self.pad_images else sample.image  # type: ignore[arg-type]
+                references = sample.references if self.use_references else ()
+                first = self._question(JudgedCaption(sample.candidate, image, references, self.max_characters))
                 said = (("user", first.text), ("assistant", f"{score:.2f}"))
                 questions[row] = Question(self.prompt.explain, image=first.image, system=first.system, history=said)
         reasons: list[str | None] = [None] * len(samples)
@@ -123,16 +124,21 @@ class FleurScorer(JudgedScorer):
             raise JudgeError(merged_message(self.judge.name, example))
         self._digits_checked = True
 
-    def _question(self, asked: Asked) -> Question:
-        text = self.prompt.question(asked.candidate, asked.references)
-        return Question(text, image=asked.image, system=self.prompt.system or None)
+    @property
+    def reads_references(self) -> bool:
+        return self.use_references
 
-    def _rate(self, asked: list[Asked], contexts: list[Any]) -> list[Grade | str]:
+    def _question(self, caption: JudgedCaption) -> Question:
+        text = self.prompt.question(caption.candidate, caption.references)
+        return Question(text, image=caption.image, system=self.prompt.system or None)
+
+    def rate(self, captions: list[JudgedCaption]) -> list[Sequence[float] | str]:
+        """See `JudgedScorer.rate`."""
         if not self._digits_checked:
             self._check_digits()
         answers, failures = ask(
             self.judge.generate,
-            [self._question(one) for one in asked],
+            [self._question(caption) for caption in captions],
             max_new_tokens=self.max_new_tokens,
             top_logprobs=getattr(self.judge, "top_logprobs", _TOP),  # a server may list fewer
             track=DIGITS,
@@ -149,11 +155,7 @@ class FleurScorer(JudgedScorer):
                 "are smoothed over that decimal alone, as with second_decimal='written'.",
                 partial,
             )
-        return grades
-
-    def _table(self, results: list[Any], errors: dict[int, str], truncated: np.ndarray) -> ScoreTable:
-        rows = [(math.nan, math.nan) if grade is None else (grade.smoothed, grade.raw) for grade in results]
-        return ScoreTable(np.array(rows).reshape(-1, 2), self.spec.aspects, errors, truncated)
+        return [grade if isinstance(grade, str) else (grade.smoothed, grade.raw) for grade in grades]
 
     def _saved_settings(self) -> dict[str, Any]:
         return {

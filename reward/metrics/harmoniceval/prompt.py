@@ -11,8 +11,8 @@ from typing import Any
 from reward.errors import ConfigError
 from reward.judges.quoting import quoted
 from reward.judges.wording import check_fields, check_places, check_quote, check_text, fill, read_wording
+from reward.metrics.harmoniceval import SPEC
 from reward.metrics.harmoniceval.aggregate import RATINGS
-from reward.metrics.harmoniceval.spec import SPEC
 
 __all__ = ["CRITERIA", "HarmonicPrompt"]
 

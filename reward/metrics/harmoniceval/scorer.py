@@ -11,10 +11,10 @@ import numpy as np
 
 from reward.errors import ConfigError, InvalidSampleError
 from reward.judges.base import Judge, Question
-from reward.metrics.harmoniceval.aggregate import RATINGS, Aggregate, aggregate, harmonic_weights
+from reward.metrics.harmoniceval import SPEC
+from reward.metrics.harmoniceval.aggregate import RATINGS, aggregate, harmonic_weights
 from reward.metrics.harmoniceval.prompt import CRITERIA, HarmonicPrompt
-from reward.metrics.harmoniceval.spec import SPEC
-from reward.metrics.judged import Asked, JudgedScorer, ask
+from reward.metrics.judged import JudgedCaption, JudgedScorer, ask
 from reward.samples import CaptionSample, check_encodable, is_blank
 from reward.scores import ScoreTable
 
@@ -105,7 +105,7 @@ class HarmonicScorer(JudgedScorer):
 
         Args:
             samples: any number; the candidate is the text to be rated.
-            batch_size, progress: see `JudgedScorer.score`.
+            batch_size, progress: see `CaptionScorer.score`.
             questions: what each candidate answers; needed by the tasks question_answering and documents.
 
         Raises:
@@ -113,7 +113,7 @@ class HarmonicScorer(JudgedScorer):
                 many as samples.
             JudgeError: the judge itself fails, or has no single token for a digit.
         """
-        table = self._score(samples, self._checked_questions(samples, questions), batch_size, progress)
+        table = self._score(samples, batch_size, progress, self._checked_questions(samples, questions))
         assert isinstance(table, HarmonicTable)
         return table
 
@@ -134,40 +134,42 @@ class HarmonicScorer(JudgedScorer):
             check_encodable(question, f"questions[{row}]")
         return questions
 
-    def _rate(self, asked: list[Asked], contexts: list[Any]) -> list[Aggregate | str]:
+    def rate(self, captions: list[JudgedCaption]) -> list[Sequence[float] | str]:
+        """Overall score, criterion scores, variances and weights of each caption, or why there are none."""
         questions = [
             Question(
-                self.prompt.question(criterion, self.task, one.candidate, context),
-                image=one.image if self.prompt.sees_image(criterion) else None,
+                self.prompt.question(criterion, self.task, caption.candidate, caption.context),
+                image=caption.image if self.prompt.sees_image(criterion) else None,
                 system=self.prompt.system or None,
             )
-            for one, context in zip(asked, contexts, strict=True)
+            for caption in captions
             for criterion in CRITERIA
         ]
         ratings = [str(rating) for rating in RATINGS]
-        found, failures = ask(self.judge.answer_distribution, questions, answers=ratings)
-        table = np.asarray(found, dtype=np.float64).reshape(len(asked), len(CRITERIA), len(RATINGS))
+        answers, failures = ask(self.judge.answer_distribution, questions, answers=ratings)
+        table = np.asarray(answers, dtype=np.float64).reshape(len(captions), len(CRITERIA), len(RATINGS))
         return [
             self._read(probabilities, [failures.get(row * len(CRITERIA) + place) for place in range(len(CRITERIA))])
             for row, probabilities in enumerate(table)
         ]
 
-    def _read(self, probabilities: np.ndarray, failures: list[str | None]) -> Aggregate | str:
+    def _read(self, probabilities: np.ndarray, failures: list[str | None]) -> Sequence[float] | str:
         for criterion, mass, failure in zip(CRITERIA, probabilities.sum(axis=-1), failures, strict=True):
             if failure is not None:
                 return f"{criterion}: {failure}"
             if not mass >= _LEAST_MASS:
                 return f"{criterion}: the judge gave the ratings 1 to 5 a probability of {mass:.2g} in all"
-        return aggregate(probabilities, self.gamma)
+        result = aggregate(probabilities, self.gamma)
+        return [result.overall, *result.scores, *result.variances, *result.weights]
 
-    def _table(self, results: list[Any], errors: dict[int, str], truncated: np.ndarray) -> HarmonicTable:
-        scores = np.full((len(results), len(self.spec.aspects)), np.nan)
-        variances, weights = (np.full((len(results), len(CRITERIA)), np.nan) for _ in range(2))
-        for row, result in enumerate(results):
-            if result is not None:
-                scores[row] = [result.overall, *result.scores]
-                variances[row], weights[row] = result.variances, result.weights
-        return HarmonicTable(scores, self.spec.aspects, errors, truncated, variances, weights)
+    def _columns(self) -> int:
+        return 1 + 3 * len(CRITERIA)
+
+    def _table(self, scores: np.ndarray, errors: dict[int, str], truncated: np.ndarray) -> HarmonicTable:
+        first, last = 1 + len(CRITERIA), 1 + 2 * len(CRITERIA)
+        return HarmonicTable(
+            scores[:, :first], self.spec.aspects, errors, truncated, scores[:, first:last], scores[:, last:]
+        )
 
     def _saved_settings(self) -> dict[str, Any]:
         return {"prompt": self.prompt.to_json(), "gamma": float(self.gamma), "task": self.task}

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from reward.checkpoints import read_config, resolve_checkpoint, save_checkpoint
 from reward.errors import CheckpointError, ConfigError
+from reward.metrics.ngrams import CIDER
 from reward.metrics.ngrams.scorer import NgramScorer, Words
-from reward.metrics.ngrams.spec import CIDER
 from reward.metrics.ngrams.tokenizer import tokenize
 from reward.optional import require
 from reward.samples import CaptionSample, checked_references
@@ -51,7 +51,7 @@ class CiderScorer(NgramScorer):
     def __init__(self, frequencies: Mapping[str, int] | None = None, documents: int = 0) -> None:
         super().__init__()
         self.frequencies, self.documents = frequencies, documents
-        self._table = _Frequencies((tuple(ngram.split(" ")), count) for ngram, count in (frequencies or {}).items())
+        self._counts = _Frequencies((tuple(ngram.split(" ")), count) for ngram, count in (frequencies or {}).items())
         self.spec = replace(CIDER, needs_corpus=frequencies is None)
 
     @property
@@ -111,7 +111,7 @@ class CiderScorer(NgramScorer):
         for candidate, references in items:  # one scorer each: it would keep the n-grams of all of them
             cider = package.CiderScorer()
             cider += (candidate, list(references))
-            cider.document_frequency = self._table
+            cider.document_frequency = self._counts
             cider.crefs = _Documents(cider.crefs, self.documents)
             scores.append(float(cider.compute_cider()[0]))
         return scores

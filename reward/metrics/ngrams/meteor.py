@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from reward.errors import CapRewardError
+from reward.metrics.ngrams import METEOR
 from reward.metrics.ngrams.java import java_command
 from reward.metrics.ngrams.scorer import NgramScorer, Words
-from reward.metrics.ngrams.spec import METEOR
 from reward.optional import require
 
 __all__ = ["MeteorScorer"]

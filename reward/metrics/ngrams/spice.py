@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from reward.errors import CapRewardError, MissingExtraError
+from reward.metrics.ngrams import SPICE
 from reward.metrics.ngrams.java import run_java
 from reward.metrics.ngrams.scorer import NgramScorer, Words
-from reward.metrics.ngrams.spec import SPICE
 from reward.optional import require
 
 __all__ = ["SpiceScorer"]

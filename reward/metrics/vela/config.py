@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from reward.errors import CheckpointError
+from reward.metrics.vela import SPEC
 from reward.metrics.vela.prompts import DEFAULT_PROMPTS, Prompt
-from reward.metrics.vela.spec import SPEC
 
 __all__ = ["ImageConfig", "LoraSettings", "TextConfig", "VelaConfig"]
 

@@ -1,22 +1,117 @@
-"""VelaModel: both branches and the head; encodings and head are separate calls."""
+"""VelaModel: a language-model branch, a CLIP branch and a head, which can be run apart."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
+from torch.nn import functional
 from transformers.utils import ModelOutput
 
+from reward.backbones.clip import ClipTowers
+from reward.backbones.language import CausalStates, decoder_of, pool_states
+from reward.checkpoints import load_strict
 from reward.errors import CheckpointError
-from reward.metrics.vela.config import VelaConfig
-from reward.metrics.vela.image_branch import ImageBranch
-from reward.metrics.vela.text_branch import PromptTokens, TextBranch
+from reward.metrics.vela.backbones import add_lora, make_decoder, make_towers
+from reward.metrics.vela.config import ImageConfig, TextConfig, VelaConfig
+from reward.metrics.vela.prompts import PromptTokenizer, PromptTokens
 
-__all__ = ["VelaModel", "VelaOutput"]
+__all__ = ["ImageBranch", "TextBranch", "VelaModel", "VelaOutput"]
+
+_POSITION_TABLES = ("wpe", "embed_positions", "position_embeddings")  # GPT-2, OPT, and others without rotation
+
+
+class TextBranch(nn.Module):
+    """g_r2c = [mean of the last hidden states over the whole prompt ; the last token's], size 2 * d.
+
+    Args:
+        model: a causal LM of transformers, with or without its head (which is not used).
+        tokenizer: its tokenizer.
+        config: prompts and room.
+    """
+
+    def __init__(self, model: nn.Module, tokenizer: Any, config: TextConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.decoder: Any = decoder_of(model)
+        if config.backbone is not None:
+            self.decoder.requires_grad_(False)
+        if config.lora is not None:
+            self.decoder = add_lora(self.decoder, config.lora)
+        self.prompts = PromptTokenizer(tokenizer, config)
+        _check_room(self.decoder, self.prompts)
+        self.size = 2 * self.decoder.config.get_text_config().hidden_size
+        self._states = CausalStates(self.decoder)
+
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """One padded batch, differentiable.
+
+        Args:
+            input_ids, attention_mask: (B, L), padded on the right.
+
+        Returns:
+            g_r2c (B, 2 * d), float32, and the last hidden states (B, L, d).
+        """
+        hidden = self.decoder(input_ids=input_ids, attention_mask=attention_mask, use_cache=False).last_hidden_state
+        return pool_states(hidden, attention_mask), hidden
+
+    def encode(
+        self, prompts: Sequence[PromptTokens], *, token_budget: int = 8192, max_rows: int | None = None
+    ) -> torch.Tensor:
+        """g_r2c (N, 2 * d) of prompts, each distinct prefix computed once; see `CausalStates`."""
+        pairs = [(prompt.prefix, [*prompt.candidate, *prompt.tail]) for prompt in prompts]
+        return self._states.encode(pairs, token_budget=token_budget, max_rows=max_rows)
+
+
+def _check_room(decoder: nn.Module, prompts: PromptTokenizer) -> None:
+    """Refuses prompts longer than a learned table of positions, which would stop a run in its middle."""
+    config = prompts.config
+    longest = max(len(prompts.tail(aspect)) for aspect in config.prompts)
+    needed = config.max_prefix_tokens + config.max_candidate_tokens + longest
+    for name, module in decoder.named_modules():
+        is_table = isinstance(module, nn.Embedding) and name.rsplit(".", 1)[-1] in _POSITION_TABLES
+        if is_table and module.num_embeddings < needed:
+            raise ValueError(
+                f"the language model has {module.num_embeddings} positions, but max_prefix_tokens="
+                f"{config.max_prefix_tokens} and max_candidate_tokens={config.max_candidate_tokens} with {longest} "
+                f"tokens after them take {needed}: lower these two"
+            )
+
+
+class ImageBranch(nn.Module):
+    """g_i2c = [|h_img - h_cand| ; h_img * h_cand], size 2 * d.
+
+    Args:
+        towers: the CLIP. One that is named by a Hub id or folder is frozen, as in the paper.
+        config: whether features are normalised.
+    """
+
+    def __init__(self, towers: ClipTowers, config: ImageConfig) -> None:
+        super().__init__()
+        self.towers, self.config = towers, config
+        if config.backbone is not None:
+            self.towers.requires_grad_(False)
+        self.size = 2 * towers.embed_dim
+
+    def encode_image(self, pixels: torch.Tensor) -> torch.Tensor:
+        """h_img (B, d), float32, of pixels (B, 3, H, W)."""
+        return self._scaled(self.towers.encode_image(pixels))
+
+    def encode_candidate(self, ids: torch.Tensor) -> torch.Tensor:
+        """h_cand (B, d), float32, of token ids (B, context_length)."""
+        return self._scaled(self.towers.encode_text(ids))
+
+    def _scaled(self, features: torch.Tensor) -> torch.Tensor:
+        features = features.float()
+        return functional.normalize(features, dim=-1) if self.config.normalise else features
+
+    @staticmethod
+    def relate(image: torch.Tensor, candidate: torch.Tensor) -> torch.Tensor:
+        """g_i2c (B, 2 * d) of features (B, d) and (B, d)."""
+        return torch.cat([(image - candidate).abs(), image * candidate], dim=-1)
 
 
 @dataclass
@@ -85,8 +180,6 @@ class VelaModel(nn.Module):
             ValueError: a tokenizer is needed and not given.
             CheckpointError: a backbone cannot be loaded.
         """
-        from reward.metrics.vela.checkpoint import make_decoder, make_towers
-
         text = image = None
         if config.text is not None:
             decoder, text_tokenizer = make_decoder(config.text, text_model, tokenizer, dtype, trust_remote_code)
@@ -94,21 +187,6 @@ class VelaModel(nn.Module):
         if config.image is not None:
             image = ImageBranch(make_towers(config.image, clip, tokenizer, dtype), config.image)
         return cls(config, text, image, tokenizer if config.has_own_tokenizer else None)
-
-    @classmethod
-    def from_pretrained(
-        cls,
-        source: str | os.PathLike[str],
-        *,
-        revision: str | None = None,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | str | None = None,
-        trust_remote_code: bool = False,
-    ) -> VelaModel:
-        """Loads a trained model, in eval mode; see `VelaScorer.from_pretrained`."""
-        from reward.metrics.vela.checkpoint import load_model
-
-        return load_model(source, revision=revision, device=device, dtype=dtype, trust_remote_code=trust_remote_code)
 
     @property
     def device(self) -> torch.device:
@@ -200,8 +278,6 @@ class VelaModel(nn.Module):
         Raises:
             CheckpointError: keys are missing, left over or of another shape.
         """
-        from reward.checkpoints import load_strict
-
         trained = self.trained_tensors()
         frozen = {key: value for key, value in self.state_dict().items() if key not in trained}
         extra = [key for key in tensors if key in frozen]

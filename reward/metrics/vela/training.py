@@ -10,11 +10,13 @@ import torch
 import yaml  # type: ignore[import-untyped]  # its stubs are a package of their own
 from torch import nn
 
+from reward.backbones.language import pad_rows
 from reward.backbones.new_tokenizer import END, PAD, START, make_tokenizer
 from reward.errors import CheckpointError, ConfigError
 from reward.images import image_key, load_image
 from reward.metrics.vela.config import VelaConfig
 from reward.metrics.vela.model import VelaModel
+from reward.metrics.vela.scorer import VelaScorer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -122,7 +124,8 @@ class VelaCollator:
                 self._prompts(sample.candidate, sample.references, self._aspects[aspect])
                 for sample, aspect in zip(samples, aspects, strict=True)
             ]
-            batch |= _padded([[*prompt.prefix, *prompt.candidate, *prompt.tail] for prompt in prompts])
+            ids, mask = pad_rows([[*prompt.prefix, *prompt.candidate, *prompt.tail] for prompt in prompts])
+            batch |= {"input_ids": ids, "attention_mask": mask}
         if self._towers is not None:
             batch |= self._pairs(samples)
         return batch
@@ -142,16 +145,6 @@ class VelaCollator:
         return {"pixels": torch.stack(pixels), "clip_ids": clip_ids, "sample": torch.tensor(rows)}
 
 
-def _padded(sequences: Sequence[Sequence[int]]) -> dict[str, torch.Tensor]:
-    longest = max(map(len, sequences))
-    ids = torch.zeros(len(sequences), longest, dtype=torch.long)
-    mask = torch.zeros_like(ids)
-    for row, sequence in enumerate(sequences):
-        ids[row, : len(sequence)] = torch.tensor(sequence)
-        mask[row, : len(sequence)] = 1
-    return {"input_ids": ids, "attention_mask": mask}
-
-
 def make_collator(model: VelaModel) -> VelaCollator:
     """The collator of a model; see `reward.training.loop.TrainingPlug`."""
     return VelaCollator(model)
@@ -159,6 +152,4 @@ def make_collator(model: VelaModel) -> VelaCollator:
 
 def save_model(model: VelaModel, folder: Path, *, card: str) -> None:
     """Writes a checkpoint folder with a model card; see `VelaScorer.save_pretrained` for the other files."""
-    from reward.metrics.vela.checkpoint import save_model as save
-
-    save(model, folder, card=card)
+    VelaScorer(model).save_pretrained(folder, card=card)

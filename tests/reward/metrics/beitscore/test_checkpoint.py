@@ -200,7 +200,7 @@ def test_presets_are_published_sizes_at_any_resolution() -> None:
 
 
 def test_facts_are_read_without_torch() -> None:
-    code = "import sys, reward.metrics.beitscore, reward.metrics.beitscore.spec; sys.exit('torch' in sys.modules)"
+    code = "import sys, reward.metrics.beitscore, reward.metrics.beitscore; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
     with pytest.raises(ImportError, match="cannot import name 'load_beit4'"):
         from reward.metrics.beitscore import load_beit4  # noqa: F401

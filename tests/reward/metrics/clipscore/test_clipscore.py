@@ -209,7 +209,7 @@ def test_the_towers_say_where_they_are(folder: Path) -> None:
 
 def test_a_format_of_numbers_that_there_is_not_is_named() -> None:
     for name in ("clipscore", "vela", "beitscore"):
-        with pytest.raises(ConfigError, match=r"dtype must be a format such as .*'float99'"):
+        with pytest.raises(ConfigError, match=r"dtype must be such as .*'float99'"):
             load_scorer(name, dtype="float99")
         with pytest.raises(ConfigError, match="'int8'"):
             load_scorer(name, dtype="int8")

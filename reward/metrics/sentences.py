@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from reward.checkpoints import CONFIG_FILE, named_metric, resolve_checkpoint
-from reward.errors import CheckpointError, UnknownMetricError
-from reward.metrics.base import MetricSpec, Scorer, fitted
+from reward.errors import CheckpointError
+from reward.metrics.base import MetricSpec, Scorer, fitted, installed_specs
 from reward.samples import CaptionSample, check_samples, is_blank
 from reward.scores import ScoreTable
 from reward.sentences import split_sentences
@@ -98,16 +98,15 @@ class SentenceMean:
         Raises:
             CheckpointError: the source is missing, or of a metric that is not installed.
         """
-        from reward.registry import load_scorer
-
         folder = resolve_checkpoint(source, metric=f"*{SUFFIX}", revision=revision)
         metric = named_metric(folder)
         if metric is None:
             raise CheckpointError(f"{str(folder)!r} names no metric in its {CONFIG_FILE}")
-        try:
-            return cls(load_scorer(metric, folder, device=device, dtype=dtype))
-        except UnknownMetricError as error:
-            raise CheckpointError(f"{str(folder)!r} is a checkpoint of metric {metric!r}: {error}") from error
+        spec = installed_specs().get(metric)
+        if spec is None:
+            installed = ", ".join(installed_specs())
+            raise CheckpointError(f"{str(folder)!r} is a checkpoint of metric {metric!r}; installed: {installed}")
+        return cls(spec.scorer_class().from_pretrained(folder, device=device, dtype=dtype))
 
     def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
         """Writes the checkpoint of the metric."""

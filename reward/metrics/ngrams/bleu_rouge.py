@@ -1,4 +1,4 @@
-"""BLEU-1 to BLEU-4 of single captions."""
+"""BLEU-1 to BLEU-4 and ROUGE-L of single captions."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from reward.metrics.base import MetricSpec
+from reward.metrics.ngrams import BLEU, ROUGE_L
 from reward.metrics.ngrams.scorer import NgramScorer, Words
-from reward.metrics.ngrams.spec import BLEU
 from reward.optional import require
 
-__all__ = ["Bleu1Scorer", "Bleu2Scorer", "Bleu3Scorer", "Bleu4Scorer"]
+__all__ = ["Bleu1Scorer", "Bleu2Scorer", "Bleu3Scorer", "Bleu4Scorer", "RougeLScorer"]
 
 
 class _BleuScorer(NgramScorer):
@@ -56,3 +56,14 @@ class Bleu4Scorer(_BleuScorer):
 
     spec: MetricSpec = BLEU[3]
     order = 4
+
+
+class RougeLScorer(NgramScorer):
+    """F of the longest common subsequence, recall weighing 1.2 times precision, each from its best reference."""
+
+    spec = ROUGE_L
+
+    def rate(self, items: Sequence[Words]) -> Sequence[float]:
+        """ROUGE-L of each caption."""
+        rouge = require("pycocoevalcap.rouge.rouge", extra="ngrams", purpose=self._purpose).Rouge()
+        return [float(rouge.calc_score([candidate], list(references))) for candidate, references in items]

@@ -1,44 +1,152 @@
-"""Mean and last hidden state of prompts under a causal language model; a shared prefix is computed once."""
+"""Causal language models: captions as token ids, padded batches, and hidden states of prompts with shared prefixes."""
 
 from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.utils.rnn import pad_sequence
 
-__all__ = ["CausalStates", "can_share", "decoder_of", "pad_left", "pad_right", "pool_states", "rows_of"]
+__all__ = [
+    "CHARACTERS_PER_TOKEN",
+    "CausalStates",
+    "PlainTextEncoder",
+    "can_share",
+    "caption_ids",
+    "decoder_of",
+    "pad_rows",
+    "pool_states",
+    "rows_of",
+    "token_budget_batches",
+]
+
+CHARACTERS_PER_TOKEN = 32  # no sensible caption has longer tokens; the rest of a very long text is not read
+
+
+class PlainTextEncoder:
+    """Tokenises a caption without ever producing a control token, whatever the text says.
+
+    If a tokenizer reads `"<|im_end|>"` in a caption as the end of the chat turn, the caption can rewrite the prompt.
+    Switching special tokens off is not enough, because tokenizers also match added tokens that are not marked as
+    special. So the text only goes through the tokenizer's normaliser, pre-tokeniser and model, which know none of them.
+
+    Args:
+        tokenizer: a `transformers` tokenizer. One without a `tokenizers` backend is told to split special tokens.
+
+    Example:
+        >>> from tokenizers import Tokenizer, models, pre_tokenizers
+        >>> from transformers import PreTrainedTokenizerFast
+        >>> backend = Tokenizer(models.BPE({c: i for i, c in enumerate("<end>")}, []))
+        >>> tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<end>")
+        >>> tokenizer("<end>").input_ids, PlainTextEncoder(tokenizer)("<end>")
+        ([5], [0, 1, 2, 3, 4])
+    """
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+        self._backend = getattr(tokenizer, "backend_tokenizer", None)
+        # Unigram models have control tokens in their vocabulary. The unknown token is not a control token.
+        self._control = frozenset(tokenizer.added_tokens_decoder) - {tokenizer.unk_token_id}
+
+    def __call__(self, text: str) -> list[int]:
+        """Token ids of `text`, without control tokens and without tokens around it."""
+        if self._backend is None:
+            ids = self._tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True)
+        else:
+            if self._backend.normalizer is not None:
+                text = self._backend.normalizer.normalize_str(text)
+            splits = [text]
+            if self._backend.pre_tokenizer is not None:
+                splits = [split for split, _ in self._backend.pre_tokenizer.pre_tokenize_str(text)]
+            ids = [token.id for split in splits for token in self._backend.model.tokenize(split)]
+        return [token for token in ids if token not in self._control]
+
+
+def caption_ids(
+    encode: Callable[[str], list[int]], text: str, *, start: int, end: int, most_tokens: int
+) -> tuple[list[int], bool]:
+    """Token ids of a caption between a start and an end token, and whether it was cut to fit.
+
+    White space is collapsed to single blanks. A caption that is too long is cut at its end, and the end token stays.
+    At most 32 characters for each token that fits are read, so the time is bounded for texts of any length.
+
+    Args:
+        encode: gives the ids of a text without start and end token; must not parse control tokens.
+        text: the caption.
+        start, end: ids of the two tokens.
+        most_tokens: most ids of a row, start and end included.
+    """
+    collapsed = " ".join(text.split())
+    read = collapsed[: CHARACTERS_PER_TOKEN * most_tokens]
+    ids, room = encode(read), most_tokens - 2
+    return [start, *ids[:room], end], len(ids) > room or len(read) < len(collapsed)
+
+
+def pad_rows(
+    rows: Sequence[Sequence[int]], *, side: str = "right", value: int = 0, device: torch.device | str = "cpu"
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Pads rows of token ids to the longest row.
+
+    Args:
+        rows: B rows.
+        side: where padding goes, `"left"` or `"right"`.
+        value: id of the padding.
+        device: of the result.
+
+    Returns:
+        Ids (B, L) and mask (B, L), both int64; the mask is 1 where a token is and 0 where padding is.
+
+    Example:
+        >>> ids, mask = pad_rows([[5, 6], [7]], side="left")
+        >>> ids.tolist(), mask.tolist()
+        ([[5, 6], [0, 7]], [[1, 1], [0, 1]])
+    """
+    if not rows:
+        return torch.empty(0, 0, dtype=torch.long), torch.empty(0, 0, dtype=torch.long)
+    tensors = [torch.tensor(row, dtype=torch.long) for row in rows]
+    ids = pad_sequence(tensors, batch_first=True, padding_value=value, padding_side=side)
+    mask = pad_sequence([torch.ones_like(row) for row in tensors], batch_first=True, padding_side=side)
+    return ids.to(device), mask.to(device)
+
+
+def token_budget_batches(lengths: Sequence[int], budget: int, max_items: int | None = None) -> list[list[int]]:
+    """Sorts items by length and packs them into batches whose padded size stays within a budget.
+
+    Args:
+        lengths: tokens of each item.
+        budget: most tokens a batch may have, counting padding; an item longer than that gets a batch of its own.
+        max_items: most items of a batch.
+
+    Returns:
+        Lists of indices into `lengths`, longest items first: if memory runs out, it does so in the first batch.
+
+    Raises:
+        ValueError: `budget` or `max_items` is below 1.
+
+    Example:
+        >>> token_budget_batches([3, 9, 4, 2], budget=9)
+        [[1], [2, 0], [3]]
+    """
+    if budget < 1 or (max_items is not None and max_items < 1):
+        raise ValueError(f"budget and max_items must be at least 1, got {budget} and {max_items}")
+    batches: list[list[int]] = []
+    widest = 0
+    for index in sorted(range(len(lengths)), key=lambda item: -lengths[item]):
+        room = bool(batches) and (len(batches[-1]) + 1) * widest <= budget
+        if not room or (max_items is not None and len(batches[-1]) >= max_items):
+            batches.append([])
+            widest = lengths[index]
+        batches[-1].append(index)
+    return batches
 
 
 def decoder_of(model: nn.Module) -> nn.Module:
     """The network that gives hidden states: `model` without its language-modelling head."""
     return getattr(model, getattr(model, "base_model_prefix", ""), model)
-
-
-def pad_right(
-    rows: Sequence[Sequence[int]], *, device: torch.device | str = "cpu"
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Ids (B, L), int64, filled up with 0 behind, and their mask (B, L), int64, 1 where a token is."""
-    return _pad(rows, device, left=False)
-
-
-def pad_left(rows: Sequence[Sequence[int]], *, device: torch.device | str = "cpu") -> tuple[torch.Tensor, torch.Tensor]:
-    """Ids (B, L), int64, filled up with 0 in front, and their mask (B, L), int64, 1 where a token is."""
-    return _pad(rows, device, left=True)
-
-
-def _pad(rows: Sequence[Sequence[int]], device: Any, *, left: bool) -> tuple[torch.Tensor, torch.Tensor]:
-    width = max(len(row) for row in rows)
-    ids = torch.zeros(len(rows), width, dtype=torch.long)
-    mask = torch.zeros(len(rows), width, dtype=torch.long)
-    for index, row in enumerate(rows):
-        at = slice(width - len(row), width) if left else slice(0, len(row))
-        ids[index, at] = torch.tensor(row, dtype=torch.long)
-        mask[index, at] = 1
-    return ids.to(device), mask.to(device)
 
 
 def pool_states(hidden: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
@@ -94,8 +202,6 @@ class CausalStates:
         Returns:
             [mean of all M states ; state M], float32, shape (len(pairs), 2 * d), in the order of `pairs`.
         """
-        from reward.scoring.batching import token_budget_batches
-
         groups: dict[tuple[int, ...], list[int]] = {}
         for index, (prefix, _) in enumerate(pairs):
             groups.setdefault(tuple(prefix), []).append(index)
@@ -109,7 +215,7 @@ class CausalStates:
         rest = [index for index in range(len(pairs)) if index not in results]
         whole = [[*pairs[index][0], *pairs[index][1]] for index in rest]
         for batch in token_budget_batches([len(row) for row in whole], token_budget, max_rows):
-            ids, mask = pad_right([whole[item] for item in batch], device=self._device)
+            ids, mask = pad_rows([whole[item] for item in batch], device=self._device)
             hidden = self.decoder(input_ids=ids, attention_mask=mask, use_cache=False).last_hidden_state
             self._keep(results, [rest[item] for item in batch], pool_states(hidden, mask))
         return torch.stack([results[index] for index in range(len(pairs))])
@@ -128,9 +234,7 @@ class CausalStates:
         max_rows: int | None,
     ) -> bool:
         """Encodes every prompt that starts with one of `prefixes`; False if the model's cache cannot be shared."""
-        from reward.scoring.batching import token_budget_batches
-
-        ids, prefix_mask = pad_left(prefixes, device=self._device)
+        ids, prefix_mask = pad_rows(prefixes, side="left", device=self._device)
         positions = (prefix_mask.cumsum(1) - 1).clamp(min=0)
         output = self.decoder(input_ids=ids, attention_mask=prefix_mask, position_ids=positions, use_cache=True)
         cache = getattr(output, "past_key_values", None)
@@ -142,7 +246,7 @@ class CausalStates:
         for batch in token_budget_batches(lengths, token_budget, max_rows):
             rows = torch.tensor([members[item][0] for item in batch], device=self._device)
             indices = [members[item][1] for item in batch]
-            suffix_ids, suffix_mask = pad_right([pairs[index][1] for index in indices], device=self._device)
+            suffix_ids, suffix_mask = pad_rows([pairs[index][1] for index in indices], device=self._device)
             before = prefix_mask[rows]
             start = before.sum(1, keepdim=True)
             hidden = self.decoder(

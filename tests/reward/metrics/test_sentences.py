@@ -14,9 +14,8 @@ import pytest
 from reward import CaptionSample, ScoreTable, list_metrics, load_scorer, metric_spec
 from reward.errors import CheckpointError, InvalidSampleError, UnknownMetricError
 from reward.metrics.base import MetricSpec, Scorer
-from reward.metrics.length.scorer import LengthScorer
-from reward.metrics.unigram.scorer import UnigramScorer
-from reward.scoring.sentences import SentenceMean
+from reward.metrics.sentences import SentenceMean
+from reward.metrics.words.scorer import LengthScorer, UnigramScorer
 from tests.contract import ScorerContract
 
 TWO = "A red star shines. Dr. Who waves!"
