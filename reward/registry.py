@@ -27,11 +27,11 @@ def metric_spec(name: str) -> MetricSpec:
     """Facts of a metric.
 
     Args:
-        name: as `list_metrics` gives it, or that with `_avg` behind it: see `reward.metrics.sentences.SentenceMean`.
+        name: one of `list_metrics()`, or one with `_avg` appended, see `reward.metrics.sentences.SentenceMean`.
             Capitals, dashes and underscores do not matter: `"BLEU-4"` is `"bleu4"`.
 
     Raises:
-        UnknownMetricError: no such metric; the message lists those there are.
+        UnknownMetricError: no such metric; the message lists the installed ones.
     """
     spec, is_mean = _find(name)
     return sentence_mean_spec(spec) if is_mean else spec
@@ -82,10 +82,10 @@ def load_scorer(name: str, source: str | os.PathLike[str] = "embedded", **option
 
 
 def check_loading(source: Any, device: Any = None) -> None:
-    """Refuses what cannot be loaded wherever it is, before anything is.
+    """Checks the arguments of `load_scorer` before anything is loaded.
 
     Raises:
-        ConfigError: a source that is neither a name nor a path, or the name of no kind of device.
+        ConfigError: `source` is neither a string nor a path, or `device` is not the name of a device.
 
     Example:
         >>> check_loading("embedded", "gpu9")
@@ -96,7 +96,7 @@ def check_loading(source: Any, device: Any = None) -> None:
     if not isinstance(source, (str, os.PathLike)):
         raise ConfigError(f'source must be "embedded", a folder or a Hub id, got {source!r:.80}')
     if isinstance(device, str):
-        import torch  # on use: the registry loads no torch
+        import torch  # imported here because listing metrics must not load torch
 
         try:
             torch.device(device)

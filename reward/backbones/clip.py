@@ -22,11 +22,11 @@ _MOST_STRETCH = 500  # largest ratio of an image's sides; scaled to 224 pixels, 
 
 
 class ClipTowers(nn.Module):
-    """The two towers of a CLIP, with what turns pictures and captions into their inputs.
+    """The two towers of a CLIP, with its image transform and its tokenizer.
 
     Args:
         clip: an open_clip model with `encode_image` and `encode_text`.
-        tokenizer: `texts -> (ids, cut)`; must not parse control tokens in the texts.
+        tokenizer: `texts -> (ids, cut)`; it must not parse control tokens in the texts.
         preprocess_cfg: open_clip's preprocessing settings (size, mean, std, interpolation, resize_mode).
     """
 
@@ -52,14 +52,14 @@ class ClipTowers(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
+        """Device of the weights."""
         return next(self.parameters()).device
 
     def preprocess(self, image: Image.Image) -> torch.Tensor:
         """Pixels (3, image_size, image_size), float32, of an RGB image.
 
         Raises:
-            ImageError: the image is so long and thin that scaling its short side would take hundreds of megabytes.
+            ImageError: the image is so long and thin that scaling it would take hundreds of megabytes.
         """
         ratio = max(image.size) / min(image.size)
         if self.preprocess_cfg.get("resize_mode", "shortest") != "squash" and ratio > _MOST_STRETCH:
@@ -89,7 +89,7 @@ class ClipTowers(nn.Module):
         return features
 
     def _ends_early(self) -> bool:
-        """Whether nothing behind the end token can matter: causal attention, and pooling at the end token."""
+        """Whether tokens after the end token have no effect: causal attention, and pooling at the end token."""
         from open_clip import CLIP
 
         clip = self.clip
@@ -101,9 +101,9 @@ class ClipTowers(nn.Module):
 
 
 def _encode_text_up_to_end(clip: Any, ids: torch.Tensor) -> torch.Tensor:
-    """`clip.encode_text` without the padding that all rows share: the same features for less work.
+    """`clip.encode_text` without the padding that all rows share, which gives the same features.
 
-    open_clip itself always runs all of its positions, 248 for Long-CLIP.
+    open_clip itself always encodes all positions, 248 for Long-CLIP.
     """
     from open_clip.transformer import text_global_pool
 
@@ -130,7 +130,7 @@ class ClipTokenizer:
     """Captions as rows of one length: start token, caption, end token, padding; see `caption_ids`.
 
     Args:
-        encode: gives the ids of a caption without start and end token; must not parse control tokens.
+        encode: gives the ids of a text without start and end token; it must not parse control tokens.
         start, end, pad: ids of these tokens.
         context_length: length of every row.
     """
@@ -163,12 +163,12 @@ def make_bpe_tokenizer(tokenizer: Any) -> ClipTokenizer:
     Example:
         >>> from open_clip import SimpleTokenizer
         >>> ids, cut = make_bpe_tokenizer(SimpleTokenizer(context_length=12))(["a red <end_of_text> star"])
-        >>> int((ids == 49407).sum()), tuple(ids.shape)  # one end token: the one we put there
+        >>> int((ids == 49407).sum()), tuple(ids.shape)  # a single end token, the one added here
         (1, (1, 12))
     """
     import regex
 
-    # open_clip matches its control tokens first; without those alternatives the pattern is that of plain words
+    # open_clip's own pattern matches control tokens first; this one leaves them out
     words = r"""'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+"""
     tokenizer.pat = regex.compile(words, regex.IGNORECASE)
     return ClipTokenizer(
@@ -181,11 +181,11 @@ def make_bpe_tokenizer(tokenizer: Any) -> ClipTokenizer:
 
 
 class HubClipTokenizer:
-    """ClipTokenizer's interface over the tokenizer that an open_clip configuration names (`hf_tokenizer_name`)."""
+    """The interface of ClipTokenizer for the tokenizer that an open_clip configuration names."""
 
     def __init__(self, tokenizer: Any) -> None:
         self.tokenizer = tokenizer
-        self.tokenizer.tokenizer.split_special_tokens = True  # a caption must not bring control tokens of its own
+        self.tokenizer.tokenizer.split_special_tokens = True  # captions must not produce control tokens
         self.context_length = tokenizer.context_length
 
     def __call__(self, texts: Sequence[str]) -> tuple[torch.Tensor, list[bool]]:

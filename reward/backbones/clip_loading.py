@@ -46,13 +46,13 @@ _SHIPPED = "image.towers.clip."  # prefix of the weights of the CLIP in the embe
 
 
 def towers_of_architecture(architecture: dict[str, Any], tokenizer: Any, clip: nn.Module | None = None) -> ClipTowers:
-    """Towers of which a checkpoint holds all weights; they are fresh, and the caller must load or train them.
+    """Builds towers with random weights from a checkpoint's configuration; the caller must load or train them.
 
     Args:
         architecture: `{"model_cfg", "preprocess_cfg"}` as in an open_clip_config.json, and `"tokenizer"` with the ids
             `{"start", "end", "pad"}`.
         tokenizer: a `transformers` tokenizer.
-        clip: the network, if there is one already.
+        clip: the network, if it exists already.
     """
     model_cfg = architecture["model_cfg"]
     context_length = model_cfg["text_cfg"]["context_length"]
@@ -76,15 +76,13 @@ def load_clip(
             - a folder with `open_clip_config.json` and `open_clip_model.safetensors`, plain or as `"local-dir:path"`;
             - a CLIP or Long-CLIP checkpoint in its original key layout: a `.pt` or `.safetensors` file, or a folder
               that holds one; `"BeichenZhang/LongCLIP-L"` is fetched from the Hub.
-        device, dtype: where and how to hold the weights; by default on the CPU in float32.
+        device, dtype: of the weights; by default the CPU and float32.
 
     Returns:
-        An object with `.encode_image(pixels)` and `.encode_text(ids)`, which give features that are not normalised,
-        `.preprocess(image)`, `.tokenize(texts)`, `.embed_dim`, `.context_length` and `.image_size`.
+        The towers; features of `encode_image` and `encode_text` are not normalised.
 
     Raises:
-        CheckpointError: nothing is found at `source`, or the weights do not fit in every key. Weights are never left
-            at their random initial values.
+        CheckpointError: there is no such source, or its weights do not fit. No weight is ever left at a random value.
 
     Example:
         >>> towers = load_clip("tests/golden/longclip_tiny_weights.safetensors")
@@ -118,7 +116,7 @@ def _load_folder(folder: Path) -> ClipTowers:
         names = ", ".join(file.name for file in files) or "none"
         raise CheckpointError(
             f"{str(folder)!r} holds no open_clip_config.json; a folder with a checkpoint in the original layout must "
-            f"hold exactly one weight file, found: {names}"
+            f"hold exactly one weight file, but it holds: {names}"
         )
     return _load_original(files[0])
 
@@ -168,13 +166,13 @@ def _load_open_clip(name: str, tag: str | None = None) -> ClipTowers:
     config = check_open_clip(name, _WEIGHT_SUFFIXES, _download)
     try:
         with unsharded_loading():
-            # open_clip only warns of weights that were trained with the other activation, and scores with them
+            # open_clip only warns if the weights were trained with the other activation
             gelu = tag is not None and bool(get_pretrained_cfg(name, tag).get("quick_gelu", False))
             clip = open_clip.create_model(name, pretrained=tag, require_pretrained=True, force_quick_gelu=gelu)
-            # before what the configuration says: its own tokenizer_kwargs must not switch code on
+            # overrides tokenizer_kwargs of the configuration, which could allow code
             trust = {"trust_remote_code": False} if config.get("text_cfg", {}).get("hf_tokenizer_name") else {}
             tokenizer = open_clip.get_tokenizer(name, **trust)
-    except Exception as error:  # open_clip raises nearly every built-in error for files that do not fit
+    except Exception as error:  # open_clip raises many built-in errors for files that do not fit
         raise CheckpointError(
             f"cannot load the open_clip model {whole!r}: {error}. Expected a folder or Hub repository with "
             "open_clip_config.json and open_clip_model.safetensors, or ARCHITECTURE:TAG as in "
@@ -221,13 +219,13 @@ def clip_from_original_layout(
 ) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
     """Turns an original-layout state dict into an open_clip configuration and state dict.
 
-    Text position i of Long-CLIP is `positional_embedding[i]` for i < 20 and `positional_embedding_res[i]` after that;
-    both are folded into one table, which makes the model a plain open_clip CLIP with QuickGELU. Weights become fp32
-    (half-precision files lose nothing; open_clip's own reader would round fp32 files to fp16).
+    Text position i of Long-CLIP is `positional_embedding[i]` for i < 20 and `positional_embedding_res[i]` after that.
+    Both are merged into one table, which gives a plain CLIP of open_clip with QuickGELU. Weights become fp32; the
+    reader of open_clip would round fp32 files to fp16.
 
     Args:
         tensors: the state dict, with or without `positional_embedding_res`.
-        metadata: may state `vision_heads` and `text_heads`; otherwise a head is 64 wide, as in every CLIP.
+        metadata: may hold `vision_heads` and `text_heads`; otherwise a head is 64 wide, as in every published CLIP.
 
     Returns:
         The `model_cfg` for open_clip, and the state dict that fits it.

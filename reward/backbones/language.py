@@ -145,7 +145,7 @@ def token_budget_batches(lengths: Sequence[int], budget: int, max_items: int | N
 
 
 def decoder_of(model: nn.Module) -> nn.Module:
-    """The network that gives hidden states: `model` without its language-modelling head."""
+    """The decoder of a language model: `model` without its language-modelling head."""
     return getattr(model, getattr(model, "base_model_prefix", ""), model)
 
 
@@ -155,7 +155,7 @@ def pool_states(hidden: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
 
 
 def _sum(hidden: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    # padded positions may hold anything, even NaN, so they are replaced and not multiplied by 0
+    # padded positions may hold NaN, so they are replaced, not multiplied by 0
     return hidden.float().masked_fill(mask[..., None] == 0, 0).sum(1)
 
 
@@ -169,20 +169,20 @@ def _joined(total: torch.Tensor, last: torch.Tensor, count: torch.Tensor) -> tor
 
 
 class CausalStates:
-    """Runs a causal LM over (prefix, suffix) pairs, each distinct prefix once.
+    """Encodes (prefix, suffix) pairs with a causal language model, each distinct prefix once.
 
-    The states of a prefix do not depend on what follows, so its keys and values are computed once and given to every
-    suffix: the same numbers up to rounding. Prefixes of several groups run together, padded on the left; suffixes
-    are padded on the right.
+    The states of a prefix do not depend on what follows. So its keys and values are computed once and shared by its
+    suffixes, with equal results up to rounding. Prefixes are batched with padding on the left, suffixes with padding on
+    the right.
 
     Args:
-        decoder: a transformers decoder without head; see `decoder_of`. It must be causal.
+        decoder: a causal decoder of transformers without head; see `decoder_of`.
     """
 
     def __init__(self, decoder: nn.Module) -> None:
         self.decoder = decoder
         parameters = inspect.signature(decoder.forward).parameters
-        # Without position ids, padding on the left would shift positions; without a cache, nothing can be shared.
+        # Without position ids, left padding would shift positions. Without a cache, nothing can be shared.
         self.shares_prefixes = "position_ids" in parameters and "past_key_values" in parameters
 
     def encode(
@@ -252,7 +252,7 @@ class CausalStates:
             hidden = self.decoder(
                 input_ids=suffix_ids,
                 attention_mask=torch.cat([before, suffix_mask], dim=1),
-                # padding repeats the last position: past it a learned table of positions might end
+                # padding repeats the last position, because a learned position table may end there
                 position_ids=start
                 + torch.minimum(
                     torch.arange(suffix_ids.shape[1], device=self._device), suffix_mask.sum(1, keepdim=True) - 1
@@ -271,15 +271,15 @@ class CausalStates:
 
 
 def can_share(cache: Any) -> bool:
-    """Whether a model's cache can be given to several continuations and holds every token it read."""
+    """Whether several continuations can share a cache: it must hold every token that was read."""
     from transformers.cache_utils import DynamicCache, DynamicLayer
 
-    # Sliding layers drop what is out of the window, padding included; recurrent states cannot skip padding.
+    # Sliding-window layers drop old tokens, and recurrent states cannot skip padding.
     return isinstance(cache, DynamicCache) and all(type(layer) is DynamicLayer for layer in cache.layers)
 
 
 def rows_of(cache: Any, rows: torch.Tensor) -> Any:
-    """A cache of the chosen rows, which can grow without changing `cache`."""
+    """A copy of some rows of a cache, which can grow without changing `cache`."""
     chosen = copy.copy(cache)
     chosen.layers = [copy.copy(layer) for layer in cache.layers]
     chosen.batch_select_indices(rows)

@@ -21,8 +21,7 @@ from reward.metrics.caparena.tournament import Result, bradley_terry, draw_pairs
 from reward.metrics.caparena.verdicts import PositionBias, Verdict, measure_position_bias
 from reward.metrics.scorer import Group, group_samples
 from reward.registry import check_loading
-from reward.samples import CaptionSample
-from reward.scores import ScoreTable
+from reward.samples import CaptionSample, ScoreTable
 
 __all__ = ["TournamentReward"]
 

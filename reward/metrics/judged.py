@@ -8,8 +8,10 @@ import logging
 import os
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, fields
+from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -18,6 +20,7 @@ from reward.errors import CheckpointError, JudgeError
 from reward.fingerprints import fingerprint_source
 from reward.judges.base import Judge
 from reward.judges.padding import pad_to_square
+from reward.judges.wording import check_fields, check_quote, check_text, read_wording
 from reward.metrics.scorer import CandidateScores, CaptionScorer, Group, windows
 from reward.samples import ImageLike
 
@@ -25,9 +28,59 @@ if TYPE_CHECKING:
     from PIL import Image
     from typing_extensions import Self
 
-__all__ = ["JudgedCaption", "JudgedScorer", "ask"]
+__all__ = ["JudgePrompt", "JudgedCaption", "JudgedScorer", "ask"]
 
 logger = logging.getLogger(__name__)
+
+
+class JudgePrompt:
+    """Base of the prompts of judged metrics: a frozen dataclass of texts, which a YAML file can hold.
+
+    Attributes:
+        metric: name of the metric, for messages.
+        default_file: the prompt that ships with the package.
+    """
+
+    metric: ClassVar[str]
+    default_file: ClassVar[Path]
+
+    @classmethod
+    def default(cls) -> Self:
+        """The prompt that ships with the package."""
+        prompt: Self = _default_prompt(cls)  # type: ignore[arg-type]  # mypy: a class of type Self is not hashable
+        return prompt
+
+    @classmethod
+    def of(cls, prompt: Self | dict[str, Any] | str | os.PathLike[str] | None) -> Self:
+        """A prompt as it is, from its fields, or from a YAML file; None is the default.
+
+        Raises:
+            ConfigError: the file cannot be read, or fields are unknown, missing or invalid.
+        """
+        if prompt is None:
+            return cls.default()
+        if isinstance(prompt, cls):
+            return prompt
+        values = prompt if isinstance(prompt, dict) else read_wording(prompt)  # type: ignore[arg-type]
+        names = [field.name for field in fields(cls)]  # type: ignore[arg-type]  # every derived class is a dataclass
+        check_fields(values, f"a prompt of {cls.metric}", names, optional=["quote"])
+        return cls(**values)
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields as plain values."""
+        return asdict(self)  # type: ignore[call-overload]
+
+    def _check_texts(self, *names: str) -> None:
+        """Checks the field `quote` and some texts, of which only `system` may be empty."""
+        check_quote(self.quote)  # type: ignore[attr-defined]
+        for name in names:
+            if name != "system" or getattr(self, name) != "":
+                check_text(getattr(self, name), name)
+
+
+@lru_cache
+def _default_prompt(cls: type[Any]) -> Any:
+    return cls.of(cls.default_file)
 
 
 class JudgedCaption:
@@ -38,7 +91,7 @@ class JudgedCaption:
         image: the image that the judge sees.
         references: the references that the judge sees.
         room: most characters of the candidate. All references together get twice as many, evenly.
-        context: what the caption is about besides, such as the question that it answers.
+        context: see `Group.context`.
     """
 
     def __init__(
@@ -55,7 +108,7 @@ class JudgedScorer(CaptionScorer):
     """Base of the metrics that ask a judge: derive, set `spec`, and write `rate` and `_saved_settings`.
 
     Args:
-        judge: the model that is asked.
+        judge: the model that answers.
         max_characters: most characters of a candidate that the judge sees; references together get twice as many.
             What is longer is cut and flagged in `ScoreTable.truncated`.
         pad_images: whether images are padded to squares before the judge sees them.
@@ -97,12 +150,12 @@ class JudgedScorer(CaptionScorer):
             revision: branch, tag or commit of a Hub id.
             device: the GPU if there is one, by default.
             dtype: such as `"bfloat16"`; by default what the model is stored in.
-            judge: for a folder of `save_pretrained`: asked instead of the model that is named there.
-            settings: arguments of the class, instead of those that were saved.
+            judge: for a folder of `save_pretrained`: replaces the model that is named there.
+            settings: arguments of the class, which replace saved ones.
 
         Raises:
-            CheckpointError: no such folder or model, one of another metric, or none is given: no model ships with
-                this package.
+            CheckpointError: there is no such folder or model, it belongs to another metric, or none is given: no
+                judge ships with this package.
             JudgeError: the model cannot be a judge for this metric.
         """
         metric = cls.spec.name
@@ -137,8 +190,8 @@ class JudgedScorer(CaptionScorer):
     def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
         """Writes the prompt, the settings and the name of the judge's model, but not its weights.
 
-        `from_pretrained` loads the model from where it was loaded before. If it was not loaded by `from_pretrained`,
-        but given as an object, a server say, the judge must be given again.
+        `from_pretrained` loads the model from the same source again. If the judge was given as an object, such as a
+        server, it must be given again.
         """
         config = {"metric": self.spec.name, "judge": self._origin, **self._saved_settings()}
         config |= {"max_characters": self.max_characters, "pad_images": self.pad_images}
@@ -150,7 +203,7 @@ class JudgedScorer(CaptionScorer):
 
     @property
     def fingerprint(self) -> str:
-        """What scores depend on: judge, wording and settings; a resumed run goes on only if it is the same."""
+        """Names judge, wording and settings; a resumed run continues only if they are unchanged."""
         judge = fingerprint_source(self.judge.name)  # of the files, if it is a folder
         settings = {"judge": judge, "max_characters": self.max_characters, **self._saved_settings()}
         settings["pad_images"] = self.pad_images
@@ -199,7 +252,7 @@ class JudgedScorer(CaptionScorer):
 
     @abstractmethod
     def _saved_settings(self) -> dict[str, Any]:
-        """Settings for the config, as plain values."""
+        """Settings for config.json, as plain values."""
 
     @classmethod
     def _settings_of(cls, config: dict[str, Any]) -> dict[str, Any]:
@@ -222,7 +275,7 @@ def ask(method: Callable[..., Any], questions: Sequence[Any], **options: Any) ->
 
 
 def _saved_config(source: str | os.PathLike[str], metric: str) -> dict[str, Any] | None:
-    """The config of a folder of `save_pretrained`; None for a model's own folder or a Hub id."""
+    """The config of a folder that `save_pretrained` wrote; None for a model's own folder or a Hub id."""
     path = Path(source) / CONFIG_FILE
     if not path.is_file():
         return None
@@ -236,7 +289,7 @@ def _saved_config(source: str | os.PathLike[str], metric: str) -> dict[str, Any]
 
 
 def _cut_evenly(texts: list[str], room: int) -> list[str]:
-    """Texts that are together no longer than `room`: the longest are cut first; those left with nothing go."""
+    """Cuts texts to `room` characters together, the longest first; texts without any characters left are dropped."""
     left, share = room, {}
     for done, index in enumerate(sorted(range(len(texts)), key=lambda index: len(texts[index]))):
         share[index] = min(len(texts[index]), left // (len(texts) - done))

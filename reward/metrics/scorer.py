@@ -14,8 +14,7 @@ import numpy as np
 from reward.errors import ImageError
 from reward.images import image_key, load_image
 from reward.metrics.base import MetricSpec
-from reward.samples import CaptionSample, ImageLike, check_samples
-from reward.scores import ScoreTable
+from reward.samples import CaptionSample, ImageLike, ScoreTable, check_samples
 
 if TYPE_CHECKING:
     import torch
@@ -45,7 +44,7 @@ class Group:
         references: the references.
         rows: {candidate: positions of the samples that have it}, in order of first appearance.
         error: why the group cannot be scored, such as a missing file; None if it can.
-        context: what else the samples have in common, such as the question that their captions answer.
+        context: whatever else the samples share, such as the question that their captions answer.
         features: what `CaptionScorer.encode_images` gives for the image.
     """
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from reward.errors import DataError
 from reward.metrics.base import MetricSpec
-from reward.scores import ScoreTable
+from reward.samples import ScoreTable
 from reward.scoring.columns import ColumnPlan, listed
 from reward.scoring.summary import SummaryBuilder
 

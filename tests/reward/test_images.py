@@ -340,12 +340,12 @@ def test_arrays_of_one_or_four_channels() -> None:
     [
         (np.zeros((1, 3, 8, 8), np.uint8), r"of shape \(1, 3, 8, 8\) and type uint8 is a batch: give one image"),
         (np.zeros((3, 8, 3), np.uint8), "could have its channels first or last"),
-        (np.zeros((8, 8, 2), np.uint8), "is no image: its shape must be"),
-        (np.zeros(8, np.uint8), "is no image: its shape must be"),
+        (np.zeros((8, 8, 2), np.uint8), "is not an image: its shape must be"),
+        (np.zeros(8, np.uint8), "is not an image: its shape must be"),
         (np.zeros((0, 8, 3), np.uint8), "has no pixels"),
-        (np.zeros((8, 8, 3), np.int64), "type int64 is no image: the type must be uint8"),
-        (np.zeros((8, 8), bool), "type bool is no image: the type must be uint8"),
-        (np.array([[None, None]]), "type object is no image"),
+        (np.zeros((8, 8, 3), np.int64), "type int64 is not an image: its type must be uint8"),
+        (np.zeros((8, 8), bool), "type bool is not an image: its type must be uint8"),
+        (np.array([[None, None]]), "type object is not an image"),
         (np.full((8, 8, 3), 255.0), "values from 255 to 255: floats must lie in"),
         (torch.randn(3, 8, 8, generator=torch.Generator().manual_seed(0)), "Undo a normalisation of pixels"),
         (np.full((8, 8, 3), np.nan), "values from nan to nan"),
@@ -366,7 +366,7 @@ def test_the_pixel_limit_holds_for_arrays() -> None:
 @pytest.mark.parametrize("images", [[], ["a.png", "b.png"], [[0, 0, 0]] * 7])
 def test_a_list_holds_one_image(images: Any) -> None:
     for read in (load_image, image_key):
-        with pytest.raises(ImageError, match=f"a list of {len(images)} where one image belongs"):
+        with pytest.raises(ImageError, match=f"expected one image, got a list of {len(images)}"):
             read(images)
 
 

@@ -99,7 +99,7 @@ def test_load_scorer_passes_options_on_and_gives_a_scorer() -> None:
 def test_load_scorer_refuses_a_checkpoint_of_another_metric(tmp_path: Path) -> None:
     load_scorer("unigram").save_pretrained(tmp_path)
     assert load_scorer("unigram", tmp_path).spec.name == "unigram"
-    with pytest.raises(CheckpointError, match="checkpoint of metric 'unigram', but 'length' was asked for"):
+    with pytest.raises(CheckpointError, match="checkpoint of metric 'unigram', but a checkpoint of 'length' is needed"):
         load_scorer("length", tmp_path)
 
 

@@ -41,13 +41,13 @@ _BEFORE_PATCHES = FIRST_POSITION + 1  # two reserved rows and the CLS token's
 
 @dataclass(frozen=True)
 class LoadReport:
-    """What became of the keys of a published checkpoint.
+    """What `load_beit3` did with the keys of a published checkpoint.
 
     Args:
-        used: keys whose weights the model now has.
-        unused: keys of heads that BEiTScore does not have; their weights were dropped.
-        missing: keys of the model that the file does not hold; they were drawn at random and must be trained.
-        interpolated: used keys that were resized to another number of patches.
+        used: keys that were loaded into the model.
+        unused: keys of heads that BEiTScore does not have, which were dropped.
+        missing: keys of the model that the file lacks; they have random weights and must be trained.
+        interpolated: used keys that were resized for another number of patches.
     """
 
     used: tuple[str, ...]
@@ -67,22 +67,22 @@ def load_beit3(
 ) -> tuple[BeitScoreModel, LoadReport]:
     """Starts a BEiTScore model from published BEiT-3 weights; its score head is new and must be trained.
 
-    The encoder must be there in every key. The pooler is taken where there is one, as in checkpoints for question
-    answering; otherwise it is new as well. The file's own heads are dropped. For another image size than the file's,
-    give a configuration: the table of patch positions is then interpolated (bicubic), as BEiT-3 itself does.
+    Every key of the encoder must be present. The pooler is loaded if the file has one, as checkpoints for question
+    answering do; otherwise it is new as well. The file's own heads are dropped. For another image size, give a
+    configuration: the table of patch positions is then interpolated (bicubic), as in BEiT-3 itself.
 
     Args:
         path: `.pth` in the published layout (a dict under the key `model`; tensors and plain containers only), or
             `.safetensors` with the same keys.
-        config: sizes; None reads them from the shapes. The number of heads cannot be read from shapes: it is known
-            for the published widths, and else taken from `heads` in the metadata of a safetensors file.
+        config: sizes; None reads them from the shapes. The number of heads is not visible in the shapes: it is known
+            for the published widths, and is otherwise read from `heads` in the metadata of a safetensors file.
 
     Returns:
-        The model in eval mode, float32, on the CPU; and what was used, dropped and missing.
+        The model in eval mode, float32, on the CPU; and a report of its keys.
 
     Raises:
-        CheckpointError: unreadable file, a pickle that wants to run code, encoder keys that are missing, unknown or of
-            another shape, or sizes that cannot be found out.
+        CheckpointError: the file is not readable or a pickle that would run code, keys of the encoder are missing,
+            unknown or of another shape, or the sizes cannot be determined.
 
     Example:
         >>> model, report = load_beit3("tests/golden/beit3_tiny_weights.safetensors")
@@ -112,7 +112,7 @@ def load_beit3(
 
 
 def _empty_model(config: BeitScoreConfig) -> BeitScoreModel:
-    """A model with memory of its own but no values: quicker than drawing numbers that a file then overwrites."""
+    """A model with uninitialised weights, which is quicker than random weights that are then overwritten."""
     with torch.device("meta"):
         model = BeitScoreModel(config)
     return model.to_empty(device="cpu")
@@ -125,7 +125,7 @@ def _reset(module: torch.nn.Module) -> None:
 
 
 def _config_of(tensors: Mapping[str, torch.Tensor], path: Path) -> BeitScoreConfig:
-    """The configuration that the shapes of a BEiT-3 checkpoint state."""
+    """The configuration that follows from the shapes of a BEiT-3 checkpoint."""
     absent = [key for key in (_VISION_TABLE, _TEXT_TABLE, _PATCH_WEIGHT, _TOKENS, _FFN_WEIGHT) if key not in tensors]
     if absent:
         raise CheckpointError(f"{str(path)!r} is not a BEiT-3 checkpoint in its published layout: it lacks {absent[0]}")
@@ -153,7 +153,7 @@ def _heads_of(width: int, path: Path) -> int:
             stated = (file.metadata() or {}).get("heads")
     if stated is not None:
         if not stated.isdecimal():
-            raise CheckpointError(f"{str(path)!r}: the metadata state heads={stated!r}, which is no number")
+            raise CheckpointError(f"{str(path)!r}: the metadata state heads={stated!r}, which is not a number")
         return int(stated)
     for preset in PRESETS.values():
         if preset.hidden_size == width:
@@ -170,7 +170,7 @@ def _side(table: torch.Tensor, path: Path) -> int:
     side = math.isqrt(max(0, patches))
     if side < 1 or side * side != patches:
         raise CheckpointError(
-            f"{str(path)!r}: {_VISION_TABLE} has {len(table)} rows, which is no square number of patches and "
+            f"{str(path)!r}: {_VISION_TABLE} has {len(table)} rows, which is not a square number of patches plus "
             f"{_BEFORE_PATCHES} more"
         )
     return side
@@ -215,5 +215,5 @@ def load_model(
     load_strict(model, load_tensors(folder / WEIGHTS_FILE), where=where)
     if dtype is not None:
         model.beit3.to(dtype)
-        model.pooler.to(dtype)  # the head stays in float32: it costs nothing, and scores keep their digits
+        model.pooler.to(dtype)  # the head stays in float32, which keeps the scores precise
     return model.to(device).eval(), tokenizer

@@ -20,7 +20,7 @@ __all__ = ["BeitScoreModel", "BeitScoreOutput"]
 
 @dataclass
 class BeitScoreOutput:
-    """What `BeitScoreModel.forward` gives: scores and logits (B,), and the loss where labels were given."""
+    """Output of `BeitScoreModel.forward`: scores and logits (B,), and the loss if labels were given."""
 
     scores: torch.Tensor
     logits: torch.Tensor
@@ -65,7 +65,7 @@ class BeitScoreModel(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
+        """Device of the weights."""
         return self.pooler.dense.weight.device
 
     def preprocess(self, image: Image.Image) -> torch.Tensor:
@@ -107,14 +107,14 @@ class BeitScoreModel(nn.Module):
     def encode_embedded(
         self, image: torch.Tensor, text_ids: torch.Tensor, text_padding_mask: torch.Tensor | None = None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """As `encode`, from image embeddings (B, 1 + patches, d), which captions of one image can share."""
+        """`encode` from image embeddings (B, 1 + patches, d), which captions of one image can share."""
         text = self.beit3.embed_text(text_ids, text_padding_mask)
         streams = self.beit3.run(image, text, text_padding_mask)
         return torch.cat(streams, dim=1), self.pooler(streams[0])
 
     def logits(self, pooled: torch.Tensor) -> torch.Tensor:
         """Scores before the sigmoid (B,), float32, of pooled vectors (B, d)."""
-        # The head of a half-precision model may be held in float32.
+        # The head of a half-precision model is in float32.
         return self.head(pooled.to(next(self.head.parameters()).dtype))[:, 0].float()
 
     def forward(

@@ -1,4 +1,4 @@
-"""BeitScoreTokenizer: captions to padded token ids, from `beit3.spm` or from a tokenizer of our own."""
+"""BeitScoreTokenizer: captions to padded token ids, with `beit3.spm` or a `tokenizer.json`."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ SPM_FILE = "beit3.spm"
 FAST_FILE = "tokenizer.json"
 _FILES_OF_FAST = (FAST_FILE, "tokenizer_config.json", "special_tokens_map.json")
 
-# XLM-R numbers its tokens as fairseq did: four control tokens come first, and pieces of the sentencepiece file follow
-# one place later than in that file, whose own first three are <unk>, <s> and </s>.
+# XLM-R numbers its tokens as fairseq: four control tokens come first, and the pieces of the sentencepiece file follow
+# one place later than in that file, which begins with <unk>, <s> and </s>.
 _START, _PAD, _END, _UNKNOWN = range(4)
 _SPM_HEAD = ("<unk>", "<s>", "</s>")
 _SHIFT = 1
@@ -32,10 +32,10 @@ class BeitScoreTokenizer:
     Control tokens written in a caption stay text.
 
     Args:
-        encode: gives the ids of a caption without tokens around it; must not parse control tokens.
-        save: writes what `from_folder` reads into an existing folder.
-        start, end, pad: ids of the tokens around the caption and behind it.
-        size: number of tokens: ids are below it.
+        encode: gives the ids of a text without start and end token; it must not parse control tokens.
+        save: writes the files that `from_folder` reads into an existing folder.
+        start, end, pad: ids of the three tokens.
+        size: number of tokens.
         max_tokens: longest row, start and end included: a configuration's `max_text_tokens`.
     """
 
@@ -64,7 +64,7 @@ class BeitScoreTokenizer:
             max_tokens: see the class.
 
         Raises:
-            CheckpointError: the file is missing, damaged, or its control pieces are not XLM-R's.
+            CheckpointError: the file is missing or damaged, or its control pieces are not those of XLM-R.
         """
         encode = _SpmEncoder(path)
         size = encode.pieces + _SHIFT
@@ -111,20 +111,20 @@ class BeitScoreTokenizer:
         """From the tokenizer file of a checkpoint folder: `beit3.spm` or `tokenizer.json`.
 
         Raises:
-            CheckpointError: neither or both are there, or the file cannot be read.
+            CheckpointError: the folder holds neither or both, or the file cannot be read.
         """
         folder = Path(folder)
-        there = [name for name in (SPM_FILE, FAST_FILE) if (folder / name).is_file()]
-        if len(there) != 1:
+        files = [name for name in (SPM_FILE, FAST_FILE) if (folder / name).is_file()]
+        if len(files) != 1:
             raise CheckpointError(
-                f"{str(folder)!r} must hold one of {SPM_FILE} and {FAST_FILE}, found {' and '.join(there) or 'neither'}"
+                f"{str(folder)!r} must hold one of {SPM_FILE} and {FAST_FILE}, found {' and '.join(files) or 'neither'}"
             )
-        if there == [SPM_FILE]:
+        if files == [SPM_FILE]:
             return cls.from_spm(folder / SPM_FILE, max_tokens=max_tokens)
         return cls.from_fast(read_tokenizer(folder), max_tokens=max_tokens)
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Writes `beit3.spm` or `tokenizer.json` into a folder, which is made if absent.
+        """Writes `beit3.spm` or `tokenizer.json` into a folder, which is created if needed.
 
         Raises:
             CheckpointError: the folder cannot be written.
@@ -132,7 +132,7 @@ class BeitScoreTokenizer:
         folder = Path(folder)
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            for name in (SPM_FILE, *_FILES_OF_FAST):  # the other kind's would make the folder ambiguous
+            for name in (SPM_FILE, *_FILES_OF_FAST):  # files of the other kind would make the folder ambiguous
                 (folder / name).unlink(missing_ok=True)
             self._save(folder)
         except OSError as error:
@@ -164,7 +164,7 @@ class BeitScoreTokenizer:
 
 
 class _SpmEncoder:
-    """From text to XLM-R's ids by a sentencepiece file, whose control pieces are never found in text."""
+    """Text to the ids of XLM-R by a sentencepiece file, which never finds control pieces in a text."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         from sentencepiece import SentencePieceProcessor

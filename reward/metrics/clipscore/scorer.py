@@ -31,12 +31,12 @@ _TEXTS_PER_PASS = 64
 class ClipScorer(NetworkScorer):
     """CLIPScore: 2.5 * max(cos(image, "A photo depicts " + caption), 0).
 
-    Each image and each different text of a call is embedded once. Captions that are longer than the text tower can read
-    are cut and flagged; for long captions see `LongClipScorer`, or take the mean over sentences (`clipscore_avg`).
+    Captions that are too long for the text tower are cut and flagged. For long captions see `LongClipScorer`, or take
+    the mean over sentences (`clipscore_avg`).
 
     Args:
         towers: the CLIP.
-        source: what `from_pretrained` loads it from, for `save_pretrained`.
+        source: where `from_pretrained` can load it from, for `save_pretrained`.
 
     Example:
         >>> from PIL import Image
@@ -64,21 +64,21 @@ class ClipScorer(NetworkScorer):
         """Loads the CLIP.
 
         Args:
-            source: whatever `reward.backbones.load_clip` takes, such as `"ViT-B-32:openai"` (the paper's),
+            source: a source of `reward.backbones.load_clip`, such as `"ViT-B-32:openai"` (the paper's),
                 `"hf-hub:org/name"`, a folder, or a checkpoint file in CLIP's own layout; a folder that
-                `save_pretrained` wrote; or `"embedded"`, the CLIP of the embedded VELA, for trials and tests on scenes.
-            revision: must be None: download another revision, and give its folder.
+                `save_pretrained` wrote; or `"embedded"`, the CLIP of the embedded VELA, for trials on scenes.
+            revision: must be None. To use another revision, download it and give the folder.
             device: the GPU if there is one, by default.
             dtype: such as `"bfloat16"`; float32 by default.
 
         Raises:
-            CheckpointError: the source is missing, incomplete, of another metric, or not for this one.
+            CheckpointError: the source is missing or incomplete, or belongs to another metric.
         """
         name = os.fspath(source)
         if revision is not None:
             raise CheckpointError(
-                f"metric {cls.spec.name!r} reads no revision={revision!r}: get it with `hf download {name} --revision "
-                f"{revision} --local-dir FOLDER` and give the folder"
+                f"metric {cls.spec.name!r} cannot load revision={revision!r}: download it with `hf download {name} "
+                f"--revision {revision} --local-dir FOLDER` and give the folder"
             )
         dtype, device = parse_dtype(dtype), usable_device(device)
         folder = Path(name)
@@ -94,14 +94,14 @@ class ClipScorer(NetworkScorer):
 
     @classmethod
     def _needs(cls) -> str:
-        """What to give as source, for messages."""
+        """What source to give, for messages."""
         return "give a CLIP"
 
     def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
-        """Writes a folder that names the CLIP; its weights stay where they are.
+        """Writes a folder that names the CLIP, without its weights.
 
         Raises:
-            CheckpointError: the scorer was made of towers that came from no source, or the folder cannot be written.
+            CheckpointError: the scorer was made without `source`, or the folder cannot be written.
         """
         if self.source is None:
             raise CheckpointError(f"this {self.spec.name} scorer does not know where its CLIP came from: pass source=")
@@ -173,8 +173,8 @@ class LongClipScorer(ClipScorer):
 class PacScorer(ClipScorer):
     """PAC-S: 2 * max(cos, 0) on a CLIP whose projections were trained further with generated positives.
 
-    Its authors publish the weights as checkpoints in CLIP's own layout: give the path of one. Any other CLIP is read as
-    well, and then gives CLIPScore times 0.8.
+    Its authors publish the weights as checkpoints in CLIP's own layout: give the path of one. With any other CLIP the
+    score is CLIPScore times 0.8.
     """
 
     spec = PAC
@@ -186,5 +186,5 @@ class PacScorer(ClipScorer):
 
 
 def _unit(features: torch.Tensor) -> np.ndarray[Any, Any]:
-    """Features (B, d) scaled to length 1, in double precision: sums then do not depend on their order."""
+    """Features (B, d) scaled to length 1, in double precision, so that batch sizes do not change scores."""
     return functional.normalize(features.float().cpu().double(), dim=-1).numpy()

@@ -14,15 +14,15 @@ __all__ = ["Bleu1Scorer", "Bleu2Scorer", "Bleu3Scorer", "Bleu4Scorer", "RougeLSc
 
 
 class _BleuScorer(NgramScorer):
-    """BLEU with the reference closest in length, and the package's own smoothing of captions without a match."""
+    """BLEU with the reference closest in length, smoothed as in the package."""
 
     order: ClassVar[int]
 
     def rate(self, items: Sequence[Words]) -> Sequence[float]:
-        """BLEU of each caption by itself, which is not the mean that a corpus score is."""
+        """BLEU of each single caption; a corpus score is not their mean."""
         package = require("pycocoevalcap.bleu.bleu_scorer", extra="ngrams", purpose=self._purpose)
         scores = []
-        for candidate, references in items:  # one scorer each: it would keep the n-grams of all of them
+        for candidate, references in items:  # a new one for each caption, because it keeps n-grams
             bleu = package.BleuScorer(n=self.order)
             bleu += (candidate, list(references))
             _, by_order = bleu.compute_score(option="closest")
@@ -59,7 +59,7 @@ class Bleu4Scorer(_BleuScorer):
 
 
 class RougeLScorer(NgramScorer):
-    """F of the longest common subsequence, recall weighing 1.2 times precision, each from its best reference."""
+    """F-measure (beta 1.2) of the longest common subsequence; precision and recall each use their best reference."""
 
     spec = ROUGE_L
 

@@ -23,11 +23,11 @@ Words = tuple[str, tuple[str, ...]]  # a caption and its references, words joine
 class NgramScorer(WeightlessScorer):
     """A metric of pycocoevalcap, caption by caption: derive, set `spec`, and write `rate`.
 
-    All texts of a call are split into words together. Equal samples are scored once. A caption without any word
-    scores 0. `most_words` is where a metric that cannot read texts of any length cuts them; None for those that can.
+    All texts of a call are tokenised together. A caption without a word scores 0. Texts are cut after `most_words`
+    words; None means no limit.
 
     Raises:
-        MissingExtraError: the package pycocoevalcap or Java is not there.
+        MissingExtraError: the package pycocoevalcap or Java is not installed.
     """
 
     window_size = sys.maxsize  # starting Java takes longer than its work
@@ -43,7 +43,7 @@ class NgramScorer(WeightlessScorer):
 
     @abstractmethod
     def rate(self, items: Sequence[Words]) -> Sequence[float]:
-        """One finite score an item; every caption has a word and a reference."""
+        """The score of each item; every caption has a word and a reference."""
 
     def score_groups(self, groups: list[Group], batch_size: int | None) -> CandidateScores:
         """Scores (K, 1); a caption without a word has 0."""
@@ -63,7 +63,7 @@ class NgramScorer(WeightlessScorer):
         return CandidateScores(np.clip(scores, *self.spec.range), truncated)
 
     def _cut(self, words: dict[str, str]) -> set[str]:
-        """Cuts texts to `most_words`; gives those that were longer."""
+        """Cuts texts to `most_words`, and returns those that were longer."""
         if self.most_words is None:
             return set()
         long = {text for text, joined in words.items() if joined.count(" ") >= self.most_words}

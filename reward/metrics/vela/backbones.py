@@ -23,12 +23,12 @@ def make_decoder(
     dtype: torch.dtype | None,
     trust_remote_code: bool = False,
 ) -> tuple[nn.Module, Any]:
-    """The language model that a text configuration asks for (or the one given) and its tokenizer."""
+    """The language model of a text configuration, or the given one, and its tokenizer."""
     from transformers import AutoModel, AutoTokenizer
 
     if config.backbone is None:
         if tokenizer is None:
-            raise ValueError("a text branch with an architecture of its own needs tokenizer=")
+            raise ValueError("a text branch with its own architecture needs tokenizer=")
         return model or build_decoder(config.architecture or {}), tokenizer
     if model is None:
         return load_pretrained(
@@ -40,14 +40,14 @@ def make_decoder(
             trust_remote_code=trust_remote_code,
         )
     with foreign_errors(f"tokenizer of {config.backbone!r}"):
-        # `tokenizer` is the checkpoint's own, for other branches; a backbone brings its own
+        # a backbone has its own tokenizer; `tokenizer` is for the other branch
         return model, AutoTokenizer.from_pretrained(config.backbone, trust_remote_code=bool(trust_remote_code))
 
 
 def make_towers(
     config: ImageConfig, clip: nn.Module | None, tokenizer: Any | None, dtype: torch.dtype | None
 ) -> ClipTowers:
-    """The CLIP that an image configuration asks for, or the one given."""
+    """The CLIP of an image configuration, or the given one."""
     if isinstance(clip, ClipTowers):
         return clip
     if config.architecture is None:
@@ -55,14 +55,14 @@ def make_towers(
             raise ValueError("for an image branch with a backbone, pass ClipTowers (from load_clip) as clip")
         return load_clip(config.backbone or "", dtype=dtype)
     if tokenizer is None:
-        raise ValueError("an image branch with an architecture of its own needs tokenizer=")
+        raise ValueError("an image branch with its own architecture needs tokenizer=")
     return towers_of_architecture(config.architecture, tokenizer, clip)
 
 
 def add_lora(decoder: nn.Module, settings: LoraSettings) -> nn.Module:
-    """Puts fresh low-rank adapters (which change nothing yet) into a decoder; all its other weights are frozen.
+    """Adds low-rank adapters to a decoder, which do not change its output yet, and freezes its other weights.
 
-    The adapters are kept in float32, so that half-precision backbones can be trained.
+    The adapters are in float32, so that half-precision backbones can be trained.
     """
     from peft import LoraConfig, inject_adapter_in_model
     from peft.tuners.tuners_utils import cast_adapter_dtype

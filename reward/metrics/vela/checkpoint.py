@@ -45,12 +45,12 @@ def load_model(
     model.load_trained(load_tensors(folder / WEIGHTS_FILE), where=where)
     for branch in (model.text, model.image):
         if branch is not None:
-            branch.to(dtype=dtype)  # the head stays in float32: it costs nothing, and scores keep their digits
+            branch.to(dtype=dtype)  # the head stays in float32, which keeps the scores precise
     return model.to(device).eval()
 
 
 def _check_branches(config: VelaConfig, shapes: Mapping[str, tuple[int, ...]], where: str) -> None:
-    """Compares what is built from the configuration with the header of the weights, before it takes memory."""
+    """Compares the architectures of a configuration with the header of the weights, before they take memory."""
     text, image = config.text, config.image
     if text is not None and text.architecture is not None:
         architecture, lora = text.architecture, text.lora
@@ -76,7 +76,7 @@ def _check_branches(config: VelaConfig, shapes: Mapping[str, tuple[int, ...]], w
 
 
 def _check_vocabulary(config: VelaConfig, shapes: Mapping[str, tuple[int, ...]], tokens: int, where: str) -> None:
-    """Refuses a tokenizer whose ids the branches' own tables do not hold: scoring would stop at the first such word."""
+    """Refuses a tokenizer with more tokens than a branch has embeddings, on which scoring would fail later."""
     own = {"text.": config.text, "image.": config.image}
     for prefix, branch in own.items():
         if branch is None or branch.architecture is None:

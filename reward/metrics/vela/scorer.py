@@ -16,7 +16,7 @@ from reward.metrics.saving import TrainedScorer
 from reward.metrics.scorer import CandidateScores, Group
 from reward.metrics.vela import SPEC
 from reward.metrics.vela.checkpoint import load_model
-from reward.metrics.vela.model import VelaModel
+from reward.metrics.vela.model import ImageBranch, VelaModel
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -83,12 +83,16 @@ class VelaScorer(TrainedScorer):
     def reads_references(self) -> bool:
         return self.model.text is not None
 
+    @property
+    def _clip(self) -> ImageBranch:
+        assert self.model.image is not None  # otherwise images are not read
+        return self.model.image
+
     def preprocess(self, image: Image.Image) -> torch.Tensor:
-        assert self.model.image is not None  # else images are not read
-        return self.model.image.towers.preprocess(image)
+        return self._clip.towers.preprocess(image)
 
     def encode_images(self, images: list[torch.Tensor]) -> torch.Tensor:
-        return self.model.encode_image(torch.stack(images).to(self.model.device))
+        return self._clip.encode_image(torch.stack(images).to(self.model.device))
 
     def score_groups(self, groups: list[Group], batch_size: int | None) -> CandidateScores:
         """Scores (K, A) in [0, 1]."""
@@ -99,22 +103,22 @@ class VelaScorer(TrainedScorer):
             texts = [(candidate, group.references) for group, candidate in pairs]
             prompts = self.model.text.prompts.many(texts, self.model.config.aspects)
             truncated |= [any(prompt.truncated for prompt in row) for row in prompts]
-            g_r2c = self.model.encode_text(prompts, token_budget=self.token_budget, max_rows=batch_size)
+            g_r2c = self.model.text.encode(prompts, token_budget=self.token_budget, max_rows=batch_size)
         if self.model.image is not None:
             features, cut = self._encode_candidates([candidate for _, candidate in pairs], batch_size)
             truncated |= cut
-            g_i2c = self.model.image.relate(torch.stack([group.features for group, _ in pairs]), features)
+            g_i2c = self._clip.relate(torch.stack([group.features for group, _ in pairs]), features)
         return CandidateScores(self.model.head(g_r2c, g_i2c).double().cpu().numpy(), truncated)
 
     def _encode_candidates(self, candidates: list[str], batch_size: int | None) -> tuple[torch.Tensor, np.ndarray]:
         """CLIP features (K, d) of candidates, equal ones encoded once, and which of them were cut (K,)."""
-        towers = self.model.image.towers
+        towers = self._clip.towers
         places = {text: place for place, text in enumerate(dict.fromkeys(candidates))}
         texts, features, cut = list(places), [], []
         step = batch_size or max(1, self.token_budget // towers.context_length)
         for start in range(0, len(texts), step):
             ids, ids_cut = towers.tokenize(texts[start : start + step])
-            features.append(self.model.encode_candidate(ids.to(self.model.device)))
+            features.append(self._clip.encode_candidate(ids.to(self.model.device)))
             cut += ids_cut
         order = [places[candidate] for candidate in candidates]
         return torch.cat(features)[order], np.array(cut)[order]

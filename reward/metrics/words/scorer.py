@@ -50,18 +50,18 @@ class UnigramScorer(WeightlessScorer):
 
 
 def word_counts(text: str) -> Counter[str]:
-    """How often each word occurs: runs of letters, digits and underscores, lower-cased, without punctuation.
+    """Counts the words of a text: runs of letters, digits and underscores, in lower case.
 
     Example:
         >>> sorted(word_counts("The dog, the CAT.").items())
         [('cat', 1), ('dog', 1), ('the', 2)]
     """
-    # Composed form first: a letter with a separate accent would be cut into two words.
+    # NFC, because a separate accent would split a word.
     return Counter(re.findall(r"\w+", unicodedata.normalize("NFC", text).lower()))
 
 
 def unigram_f1(candidate: Counter[str], reference: Counter[str]) -> float:
-    """Harmonic mean of the shares of words that are in the other text, counting repeats.
+    """F1 of the words that two texts share, counting repeats.
 
     Args:
         candidate, reference: word counts; either may be empty.

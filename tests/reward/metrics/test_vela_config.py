@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 import torch
-from reward.metrics.vela.text_branch import add_lora
 from transformers import AutoConfig, AutoModel
 
 from reward.errors import CheckpointError
+from reward.metrics.vela.backbones import add_lora
 from reward.metrics.vela.config import ImageConfig, LoraSettings, TextConfig, VelaConfig
 from reward.metrics.vela.prompts import Prompt
 from tests.reward.metrics.tiny_vela import clip_architecture, make_config

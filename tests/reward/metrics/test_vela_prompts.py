@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reward.metrics.vela.text_branch import PromptTokenizer
 
 from reward.metrics.vela.config import TextConfig
+from reward.metrics.vela.model import PromptTokenizer
 from reward.metrics.vela.prompts import DEFAULT_PROMPTS, Prompt
 from tests.reward.metrics.tiny_vela import ASPECTS, language_architecture, make_tokenizer
 

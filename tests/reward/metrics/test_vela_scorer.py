@@ -25,8 +25,9 @@ class Counted:
 
     def __init__(self, model: VelaModel, monkeypatch: pytest.MonkeyPatch) -> None:
         self.tokens = self.images = self.captions = 0
-        image, caption = model.encode_image, model.encode_candidate
         assert model.text is not None
+        assert model.image is not None
+        image, caption = model.image.encode_image, model.image.encode_candidate
 
         def count_tokens(module: Any, args: Any, kwargs: Any) -> None:
             self.tokens += kwargs["input_ids"].numel()
@@ -40,8 +41,8 @@ class Counted:
             return caption(ids)
 
         self.hook = model.text.decoder.register_forward_pre_hook(count_tokens, with_kwargs=True)
-        monkeypatch.setattr(model, "encode_image", count_image)
-        monkeypatch.setattr(model, "encode_candidate", count_captions)
+        monkeypatch.setattr(model.image, "encode_image", count_image)
+        monkeypatch.setattr(model.image, "encode_candidate", count_captions)
 
 
 def test_what_samples_share_is_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -191,7 +191,7 @@ def test_a_table_that_is_no_square_is_refused(tensors: dict[str, torch.Tensor], 
     tensors[TABLE] = tensors[TABLE][:-1].clone()
     save_file(tensors, tmp_path / "x.safetensors", metadata={"heads": "4"})
     for config in (None, CONFIG):
-        with pytest.raises(CheckpointError, match="18 rows, which is no square"):
+        with pytest.raises(CheckpointError, match="18 rows, which is not a square"):
             load_beit3(tmp_path / "x.safetensors", config=config)
 
 
