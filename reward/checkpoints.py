@@ -159,11 +159,8 @@ def read_config(folder: str | os.PathLike[str], *, metric: str) -> dict[str, Any
     if not isinstance(config, dict):
         raise CheckpointError(f"{str(path)!r} must hold a JSON object, got {type(config).__name__}")
     if config.get("metric") != metric:
-        kind = (
-            f"of metric {config['metric']!r}"
-            if "metric" in config
-            else "of no metric of this library (no 'metric' key)"
-        )
+        other = config.get("metric")
+        kind = f"of metric {other!r}" if other else "of no metric of this library (no 'metric' key)"
         raise CheckpointError(f"{str(folder)!r} is a checkpoint {kind}, but a checkpoint of {metric!r} is needed")
     return config
 
