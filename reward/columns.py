@@ -1,4 +1,4 @@
-"""Names of the columns that hold images, references and candidates, and how their cells are read."""
+"""The column names that mean image, references and candidate: one table for commands, data set helpers and rewards."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from reward.samples import checked_references, is_blank
 
 __all__ = ["COLUMN_NAMES", "column_names", "find_column", "named", "one_image", "read_references"]
 
-# For each role: names in order of preference, and synonyms, of which a data set may have only one.
+# For each role: names that are taken in this order, and synonyms, of which at most one may be there.
 COLUMN_NAMES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "candidate": (("candidate",), ("cand", "caption")),
     "candidates": (("candidates",), ("cands", "captions")),
-    # `images` comes first because TRL shows it to the policy; `file_name` is the column of an imagefolder
+    # `images` first: where both are there, TRL shows `images` to the policy; `file_name` is what imagefolder reads
     "image": (("images", "image"), ("file_name", "image_path", "img")),
     "references": (("references",), ("refs",)),
 }
 
 
 def column_names(role: str) -> tuple[str, ...]:
-    """All names of a role, in order of preference.
+    """All names of a role, in the order in which they are taken.
 
     Example:
         >>> column_names("image")
@@ -35,20 +35,20 @@ def column_names(role: str) -> tuple[str, ...]:
 def find_column(
     role: str, columns: Iterable[str], given: str | None = None, *, option: str, needed_by: str | None = None
 ) -> str | None:
-    """Finds the column of a role: the given one, else the first known name, else the only synonym.
+    """The column that holds what a role means: the one given, else the first known name, else the only synonym.
 
     Args:
         role: `"image"`, `"references"`, `"candidate"` or `"candidates"`.
-        columns: names of all columns.
-        given: the name that the user chose, or None.
-        option: how the user chooses it, such as `"image_column="` or `"--image-column"`; for the errors.
-        needed_by: who needs the column, such as `"metric 'vela'"`; None if it may be missing.
+        columns: the columns there are.
+        given: the name that the user gave, or None.
+        option: how the user gives it, such as `"image_column="` or `"--image-column"`; named in the errors.
+        needed_by: who cannot do without, such as `"metric 'vela'"`; None where the column may be missing.
 
     Returns:
-        Its name; None if there is none and it is not needed.
+        Its name; None where there is none and nobody needs it.
 
     Raises:
-        DataError: the given or needed column does not exist, or several columns could be meant.
+        DataError: the column given is not there, one that is needed is not there, or several could be meant.
 
     Example:
         >>> find_column("image", ["file_name", "refs"], option="image_column=")
@@ -60,30 +60,30 @@ def find_column(
 refs.
     """
     columns = list(columns)
-    listing = f"The columns are: {named(columns)}."
+    there = f"The columns are: {named(columns)}."
     if given is not None:
         if given in columns:
             return given
         close = difflib.get_close_matches(str(given), columns, n=1)
         hint = f" Did you mean {close[0]!r}?" if close else ""
-        raise DataError(f"{option} names {given!r}, which is no column.{hint} {listing}")
+        raise DataError(f"{option} names {given!r}, which is no column.{hint} {there}")
     names, synonyms = COLUMN_NAMES[role]
     for name in names:
         if name in columns:
             return name
-    present = [name for name in synonyms if name in columns]
-    if len(present) > 1:
-        raise DataError(f"{role} could be any of {', '.join(present)}: choose one with {option}. {listing}")
-    if not present and needed_by:
+    found = [name for name in synonyms if name in columns]
+    if len(found) > 1:
+        raise DataError(f"{role} could be any of {', '.join(found)}: choose one with {option}. {there}")
+    if not found and needed_by:
         raise DataError(
             f"{needed_by} needs a column with the {role}, but none is named {' or '.join(column_names(role))}. "
-            f"{listing} Name it with {option}."
+            f"{there} Name it with {option}."
         )
-    return present[0] if present else None
+    return found[0] if found else None
 
 
 def named(columns: Sequence[str], most: int = 30) -> str:
-    """Joins the first `most` names of columns for a message.
+    """Names of columns for a message, which a file of thousands must not fill.
 
     Example:
         >>> named(["image", "caption", "id"], most=2)
@@ -93,10 +93,10 @@ def named(columns: Sequence[str], most: int = 30) -> str:
 
 
 def one_image(value: Any) -> Any:
-    """The image in a cell: the cell itself, or the only image of a list; None if there is none.
+    """The image in a cell: the cell itself, or the only one of a list; None where there is none.
 
     Raises:
-        InvalidSampleError: a list of several images; a caption is judged against one.
+        InvalidSampleError: a list of several images, since a caption is judged against one.
 
     Example:
         >>> one_image(["a.png", None]), one_image("a.png"), one_image([])
@@ -114,10 +114,10 @@ def one_image(value: Any) -> Any:
 
 
 def read_references(value: Any) -> tuple[str, ...]:
-    """The references in a cell. A string is one reference, blank ones are dropped, and None means none.
+    """The references in a cell: a string is one reference, blank ones are left out, and None is none.
 
     Raises:
-        InvalidSampleError: neither a string nor a list, or an item that is not a string.
+        InvalidSampleError: neither a string nor a list, or an item that is no string.
 
     Example:
         >>> read_references("A red star."), read_references(["A red star.", " "]), read_references(None)

@@ -8,10 +8,8 @@ import logging
 import os
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, fields
-from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,8 +17,7 @@ from reward.checkpoints import CONFIG_FILE, read_config, save_checkpoint
 from reward.errors import CheckpointError, JudgeError
 from reward.fingerprints import fingerprint_source
 from reward.judges.base import Judge
-from reward.judges.padding import pad_to_square
-from reward.judges.wording import check_fields, check_quote, check_text, read_wording
+from reward.judges.wording import pad_to_square
 from reward.metrics.scorer import CandidateScores, CaptionScorer, Group, windows
 from reward.samples import ImageLike
 
@@ -28,59 +25,9 @@ if TYPE_CHECKING:
     from PIL import Image
     from typing_extensions import Self
 
-__all__ = ["JudgePrompt", "JudgedCaption", "JudgedScorer", "ask"]
+__all__ = ["JudgedCaption", "JudgedScorer", "ask"]
 
 logger = logging.getLogger(__name__)
-
-
-class JudgePrompt:
-    """Base of the prompts of judged metrics: a frozen dataclass of texts, which a YAML file can hold.
-
-    Attributes:
-        metric: name of the metric, for messages.
-        default_file: the prompt that ships with the package.
-    """
-
-    metric: ClassVar[str]
-    default_file: ClassVar[Path]
-
-    @classmethod
-    def default(cls) -> Self:
-        """The prompt that ships with the package."""
-        prompt: Self = _default_prompt(cls)  # type: ignore[arg-type]  # mypy: a class of type Self is not hashable
-        return prompt
-
-    @classmethod
-    def of(cls, prompt: Self | dict[str, Any] | str | os.PathLike[str] | None) -> Self:
-        """A prompt as it is, from its fields, or from a YAML file; None is the default.
-
-        Raises:
-            ConfigError: the file cannot be read, or fields are unknown, missing or invalid.
-        """
-        if prompt is None:
-            return cls.default()
-        if isinstance(prompt, cls):
-            return prompt
-        values = prompt if isinstance(prompt, dict) else read_wording(prompt)  # type: ignore[arg-type]
-        names = [field.name for field in fields(cls)]  # type: ignore[arg-type]  # every derived class is a dataclass
-        check_fields(values, f"a prompt of {cls.metric}", names, optional=["quote"])
-        return cls(**values)
-
-    def to_json(self) -> dict[str, Any]:
-        """The fields as plain values."""
-        return asdict(self)  # type: ignore[call-overload]
-
-    def _check_texts(self, *names: str) -> None:
-        """Checks the field `quote` and some texts, of which only `system` may be empty."""
-        check_quote(self.quote)  # type: ignore[attr-defined]
-        for name in names:
-            if name != "system" or getattr(self, name) != "":
-                check_text(getattr(self, name), name)
-
-
-@lru_cache
-def _default_prompt(cls: type[Any]) -> Any:
-    return cls.of(cls.default_file)
 
 
 class JudgedCaption:

@@ -6,9 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from reward.judges.quoting import quoted
-from reward.judges.wording import check_places, fill
-from reward.metrics.judged import JudgePrompt
+from reward.judges.wording import JudgePrompt, check_places, fill
 
 __all__ = ["FleurPrompt"]
 
@@ -61,9 +59,6 @@ class FleurPrompt(JudgePrompt):
         """The user's turn that asks for the grade; the parts that many candidates share come first."""
         parts = [self.rubric]
         if references:
-            parts.append(fill(self.references, reference_captions="\n\n".join(map(self._set, references))))
-        parts += [fill(self.candidate, candidate=self._set(candidate)), self.ask]
+            parts.append(fill(self.references, reference_captions="\n\n".join(map(self.quoted, references))))
+        parts += [fill(self.candidate, candidate=self.quoted(candidate)), self.ask]
         return "\n\n".join(parts)
-
-    def _set(self, caption: str) -> str:
-        return quoted(caption, quote=self.quote)

@@ -10,7 +10,7 @@ from typing import Any
 
 from reward.errors import ConfigError, JudgeError
 from reward.judges.base import Judge, Question
-from reward.judges.padding import pad_to_square
+from reward.judges.wording import pad_to_square
 from reward.metrics.fleur import SPEC
 from reward.metrics.fleur.parse import DIGITS, merged_message, merges_digits, read_grade
 from reward.metrics.fleur.prompt import FleurPrompt

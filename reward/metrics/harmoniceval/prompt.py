@@ -7,11 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from reward.errors import ConfigError
-from reward.judges.quoting import quoted
-from reward.judges.wording import check_fields, check_places, fill
+from reward.judges.wording import JudgePrompt, check_fields, check_places, fill
 from reward.metrics.harmoniceval import SPEC
 from reward.metrics.harmoniceval.aggregate import RATINGS
-from reward.metrics.judged import JudgePrompt
 
 __all__ = ["CRITERIA", "HarmonicPrompt"]
 
@@ -102,6 +100,6 @@ class HarmonicPrompt(JudgePrompt):
         rubric = fill(self.rubric, criterion=about["meaning"], levels=levels, noun=words["noun"])
         parts = [fill(rubric, **words)]  # the placeholders of the criterion
         if question is not None and self.asks_question(task) and self.sees_image(criterion):
-            parts.append(fill(self.tasks[task]["question"], question=quoted(question, quote=self.quote)))
-        parts += [fill(self.candidate, candidate=quoted(candidate, quote=self.quote), noun=words["noun"]), self.ask]
+            parts.append(fill(self.tasks[task]["question"], question=self.quoted(question)))
+        parts += [fill(self.candidate, candidate=self.quoted(candidate), noun=words["noun"]), self.ask]
         return "\n\n".join(parts)
