@@ -168,7 +168,7 @@ class CaptionScorer(ABC):
         """Scores the candidates of some groups, in the order of the groups and of their `rows`.
 
         Args:
-            groups: those that can be scored. `features` is set where the metric reads images.
+            groups: those that can be scored; `features` is set if the metric reads images.
             batch_size: most captions of a forward pass; None leaves it to the metric.
         """
 
@@ -212,10 +212,7 @@ class CaptionScorer(ABC):
         contexts: Sequence[Any] | None = None,
     ) -> ScoreTable:
         check_samples(samples, batch_size)
-        scores = np.full((len(samples), self._columns()), np.nan)
-        truncated = np.zeros(len(samples), dtype=bool)
-        unscorable: dict[int, str] = {}
-        failed: dict[int, str] = {}
+        results = _Results(self.spec.name, len(samples), self._columns())
         images = _Images(self, batch_size)
         groups = group_samples(
             samples, use_images=self.reads_images, use_references=self.reads_references, contexts=contexts
@@ -227,25 +224,14 @@ class CaptionScorer(ABC):
                     group.error = group.error or self._lack(group)
                 if self.reads_images:
                     images.encode(window)
-                for group in window:
-                    if group.error is not None:
-                        unscorable.update({row: group.error for rows in group.rows.values() for row in rows})
+                results.refuse([group for group in window if group.error is not None])
                 readable = [group for group in window if group.error is None]
                 if readable:
-                    result = self.score_groups(readable, batch_size)
-                    candidates = [rows for group in readable for rows in group.rows.values()]
-                    for index, rows in enumerate(candidates):
-                        reason = result.errors.get(index)
-                        if reason is None and not np.isfinite(result.scores[index]).all():
-                            reason = f"metric {self.spec.name!r} gave a score that is not finite"
-                        if reason is None:
-                            scores[rows] = result.scores[index]
-                        else:
-                            failed.update(dict.fromkeys(rows, reason))
-                        truncated[rows] = result.truncated is not None and result.truncated[index]
+                    results.add(readable, self.score_groups(readable, batch_size))
                 advance(sum(len(rows) for group in window for rows in group.rows.values()))
-        self._warn(len(samples), failed, truncated)
-        return self._table(scores, dict(sorted((unscorable | failed).items())), truncated)
+        self._warn(len(samples), results.failed, results.truncated)
+        errors = dict(sorted((results.refused | results.failed).items()))
+        return self._table(results.scores, errors, results.truncated)
 
     def _windows(self, groups: list[Group], batch_size: int | None) -> Iterator[list[Group]]:
         return windows(groups, self.window_size)
@@ -263,7 +249,7 @@ class CaptionScorer(ABC):
         return nullcontext()
 
     def _warn(self, count: int, failed: dict[int, str], truncated: np.ndarray) -> None:
-        """Warns about what happened to `count` samples; `failed` holds those that the metric itself could not score."""
+        """Warns once for all samples; `failed` are those that the metric itself could not score."""
         if truncated.any():
             logger.warning("%s: %d of %d samples were cut to fit the model", self.spec.name, truncated.sum(), count)
 
@@ -276,7 +262,7 @@ class CaptionScorer(ABC):
 
 
 class _Images:
-    """Decodes and encodes the images of a run, each once, as long as equal ones come together."""
+    """Decodes and encodes the images of a run, each once, if groups with equal images follow each other."""
 
     def __init__(self, scorer: CaptionScorer, batch_size: int | None) -> None:
         self.scorer = scorer
@@ -286,7 +272,7 @@ class _Images:
         self.waiting: dict[str, Any] = {}
 
     def encode(self, groups: list[Group]) -> None:
-        """Sets `features`, or `error` where the image cannot be read."""
+        """Sets `features` of the groups, or `error` if the image cannot be read."""
         if not self.scorer.decodes_images:
             for group in groups:
                 group.features = group.image
@@ -299,7 +285,7 @@ class _Images:
         for group in groups:
             if group.error is None and group.image_key is not None:
                 group.features = self.features[group.image_key]
-        # only the last image may go on in the next window
+        # only groups with the last image can go on in the next window
         last = groups[-1].image_key
         self.features = {key: self.features[key] for key in (last,) if key in self.features}
 
@@ -320,6 +306,32 @@ class _Images:
             encoded = self.scorer.encode_images(list(self.waiting.values()))
             self.features.update(zip(self.waiting, encoded, strict=True))
             self.waiting = {}
+
+
+class _Results:
+    """Scores, flags and errors of a run by row; `refused` rows were not scored, `failed` ones have no finite score."""
+
+    def __init__(self, metric: str, count: int, columns: int) -> None:
+        self.metric = metric
+        self.scores = np.full((count, columns), np.nan)
+        self.truncated = np.zeros(count, dtype=bool)
+        self.refused: dict[int, str] = {}
+        self.failed: dict[int, str] = {}
+
+    def refuse(self, groups: list[Group]) -> None:
+        for group in groups:
+            self.refused.update({row: str(group.error) for rows in group.rows.values() for row in rows})
+
+    def add(self, groups: list[Group], result: CandidateScores) -> None:
+        for index, rows in enumerate(rows for group in groups for rows in group.rows.values()):
+            reason = result.errors.get(index)
+            if reason is None and not np.isfinite(result.scores[index]).all():
+                reason = f"metric {self.metric!r} gave a score that is not finite"
+            if reason is None:
+                self.scores[rows] = result.scores[index]
+            else:
+                self.failed.update(dict.fromkeys(rows, reason))
+            self.truncated[rows] = result.truncated is not None and result.truncated[index]
 
 
 class NetworkScorer(CaptionScorer):

@@ -295,7 +295,7 @@ class TestHub:
             push_checkpoint(tmp_path, "someone/toy")
 
 
-class TestOrdinaryLoading:
+class TestUnshardedLoading:
     def test_fsdp_loading_is_off_inside_and_back_after(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("FSDP_CPU_RAM_EFFICIENT_LOADING", "true")
         with unsharded_loading():
