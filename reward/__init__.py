@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from reward.functions.vela_reward import VelaReward
     from reward.functions.weighted_reward import WeightedReward
     from reward.registry import list_metrics, load_scorer, metric_spec
-    from reward.samples import CaptionSample
-    from reward.scores import ScoreTable
+    from reward.samples import CaptionSample, ScoreTable
 
 __version__ = "0.1.0"
 
@@ -27,7 +26,7 @@ _HOMES = {
     "FleurReward": "reward.functions.judge_rewards",
     "HarmonicReward": "reward.functions.judge_rewards",
     "MetricReward": "reward.functions.metric_reward",
-    "ScoreTable": "reward.scores",
+    "ScoreTable": "reward.samples",
     "TournamentReward": "reward.functions.tournament_reward",
     "VelaReward": "reward.functions.vela_reward",
     "WeightedReward": "reward.functions.weighted_reward",

@@ -1,4 +1,4 @@
-"""Checkpoint folders: find them (embedded, folder, Hub), read and write them strictly, publish them."""
+"""Checkpoint folders: finding, reading, writing and publishing them."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ __all__ = [
     "WEIGHTS_FILE",
     "load_strict",
     "load_tensors",
-    "ordinary_loading",
     "push_checkpoint",
     "read_config",
     "resolve_checkpoint",
     "save_checkpoint",
     "shape_faults",
+    "unsharded_loading",
 ]
 
 logger = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ WEIGHTS_FILE = "model.safetensors"
 CARD_FILE = "README.md"
 
 _ASSETS = Path(__file__).parent / "assets"
-# Data only: a repository's Python files and pickles are neither needed nor fetched.
+# Data files only: Python files and pickles of a repository are not fetched.
 _HUB_FILES = ("*.json", "*.safetensors", "*.txt", "*.model", "*.spm", "*.jinja", "*.md")
 _loading = threading.RLock()
 
@@ -48,12 +48,12 @@ def _renew_lock() -> None:
     _loading = threading.RLock()
 
 
-if hasattr(os, "register_at_fork"):  # a thread of the parent that was loading does not go on in a child
+if hasattr(os, "register_at_fork"):  # a thread that was loading in the parent does not exist in the child
     os.register_at_fork(after_in_child=_renew_lock)
 
 
 def resolve_checkpoint(source: str | os.PathLike[str], *, metric: str, revision: str | None = None) -> Path:
-    """Finds the folder of a checkpoint, downloading it from the Hub if need be.
+    """Finds the folder of a checkpoint, and downloads it from the Hub if needed.
 
     Args:
         source: `"embedded"` (shipped with this package), an existing folder, or a Hub id such as `"name/repo"`.
@@ -61,17 +61,17 @@ def resolve_checkpoint(source: str | os.PathLike[str], *, metric: str, revision:
         revision: branch, tag or commit of a Hub id.
 
     Returns:
-        A local folder. What it holds is checked by `read_config` and `load_strict`.
+        A local folder. `read_config` and `load_strict` check its files.
 
     Raises:
-        CheckpointError: nothing there, the Hub cannot be reached, or a revision was asked of something not on the Hub.
+        CheckpointError: there is no such checkpoint, the Hub cannot be reached, or `revision` is given for a folder.
     """
     text = os.fspath(source)
     if text == "embedded":
         folder = _ASSETS / metric
         if not (folder / CONFIG_FILE).is_file():
             raise CheckpointError(f"no {metric} checkpoint is shipped with this package; give a folder or a Hub id")
-        _say_what_is_shipped()
+        _warn_embedded()
         return folder
     folder = Path(text)
     if folder.is_dir():
@@ -86,8 +86,8 @@ def resolve_checkpoint(source: str | os.PathLike[str], *, metric: str, revision:
 
 
 @cache
-def _say_what_is_shipped() -> None:
-    """Once a process, and in a distributed run only on the first: nobody should take these scores for more."""
+def _warn_embedded() -> None:
+    """Warns once a process, and in a distributed run only on the first one."""
     if os.environ.get("RANK", "0") == "0":
         logger.warning(
             'source "embedded" is a small checkpoint that ships with this package and was trained on synthetic scenes: '
@@ -135,7 +135,7 @@ def _first_line(error: BaseException) -> str:
 
 
 def named_metric(folder: str | os.PathLike[str]) -> str | None:
-    """Name of the metric that a folder says it is a checkpoint of; None where it says none."""
+    """Name of the metric in the config.json of a checkpoint folder; None if there is none."""
     try:
         name = json.loads((Path(folder) / CONFIG_FILE).read_text(encoding="utf-8"))["metric"]
     except (OSError, ValueError, KeyError, TypeError):  # no file, no JSON, or JSON of another kind
@@ -144,7 +144,7 @@ def named_metric(folder: str | os.PathLike[str]) -> str | None:
 
 
 def read_config(folder: str | os.PathLike[str], *, metric: str) -> dict[str, Any]:
-    """Reads `config.json` of a checkpoint folder and checks that it belongs to the metric.
+    """Reads the `config.json` of a checkpoint folder and checks that it belongs to the metric.
 
     Raises:
         CheckpointError: no such file, not a JSON object, or a checkpoint of another metric.
@@ -159,12 +159,9 @@ def read_config(folder: str | os.PathLike[str], *, metric: str) -> dict[str, Any
     if not isinstance(config, dict):
         raise CheckpointError(f"{str(path)!r} must hold a JSON object, got {type(config).__name__}")
     if config.get("metric") != metric:
-        kind = (
-            f"of metric {config['metric']!r}"
-            if "metric" in config
-            else "of no metric of this library (no 'metric' key)"
-        )
-        raise CheckpointError(f"{str(folder)!r} is a checkpoint {kind}, but {metric!r} was asked for")
+        other = config.get("metric")
+        kind = f"of metric {other!r}" if other else "of no metric of this library (no 'metric' key)"
+        raise CheckpointError(f"{str(folder)!r} is a checkpoint {kind}, but a checkpoint of {metric!r} is needed")
     return config
 
 
@@ -173,10 +170,10 @@ def load_tensors(path: str | os.PathLike[str]) -> dict[str, Tensor]:
 
     Args:
         path: `.safetensors`, or a PyTorch file (`.pt`, `.pth`, `.bin`), which may hold nothing but tensors and plain
-            containers. A state dict under the key `state_dict` or `model` is found.
+            containers. The state dict may be under the key `state_dict` or `model`.
 
     Raises:
-        CheckpointError: missing, damaged, of another kind, or a pickle that wants to run code.
+        CheckpointError: the file is missing, damaged, of another kind, or a pickle that would run code.
     """
     path = Path(path)
     if not path.is_file():
@@ -217,17 +214,17 @@ def _load_pickled(path: Path) -> dict[str, Tensor]:
 
 
 def load_strict(module: nn.Module, tensors: Mapping[str, Tensor], *, where: str) -> None:
-    """Fills a module with tensors; every key must be there, none may be left over, each of the right shape.
+    """Loads tensors into a module. Every key must be present and have the right shape, and none may be left over.
 
-    Nothing is changed unless all keys fit: no network is ever scored with random weights.
+    If a key does not fit, the module is not changed: no network ever scores with random weights.
 
     Args:
-        module: its `state_dict()` says what is needed.
+        module: its `state_dict()` states the keys and shapes.
         tensors: {key: tensor}; cast to the module's dtypes.
-        where: what the tensors come from, for messages.
+        where: the source of the tensors, for messages.
 
     Raises:
-        CheckpointError: the keys do not fit, or a parameter of the module has no storage ("meta").
+        CheckpointError: the keys do not fit, or the module is on the device "meta".
     """
     needed = {key: tuple(value.shape) for key, value in module.state_dict().items()}
     faults = shape_faults(needed, {key: tuple(value.shape) for key, value in tensors.items()})
@@ -235,23 +232,23 @@ def load_strict(module: nn.Module, tensors: Mapping[str, Tensor], *, where: str)
         raise CheckpointError(f"{where} {faults}. Refusing to score with wrong weights.")
     empty = [name for name, parameter in module.named_parameters() if parameter.is_meta]
     if empty:
-        raise CheckpointError(f"{where}: {_listed('the network has storage-less', empty)}; build it on a real device")
+        raise CheckpointError(f"{where}: {_listed('the network has no memory for', empty)}; build it on a real device")
     module.load_state_dict(dict(tensors), strict=True)
 
 
-def shape_faults(needed: Mapping[str, tuple[int, ...]], found: Mapping[str, tuple[int, ...]]) -> str:
-    """What is wrong with the shapes of some tensors, for a message; empty where all are as needed.
+def shape_faults(needed: Mapping[str, tuple[int, ...]], given: Mapping[str, tuple[int, ...]]) -> str:
+    """Describes how some tensors differ from the needed ones, for a message; empty if they fit.
 
     Example:
         >>> shape_faults({"weight": (2, 3), "bias": (2,)}, {"weight": (2, 4)})
         'lacks 1 key (bias); has mis-shaped 1 key (weight is (2, 4), not (2, 3))'
     """
     shapes = [
-        f"{key} is {found[key]}, not {shape}" for key, shape in needed.items() if key in found and found[key] != shape
+        f"{key} is {given[key]}, not {shape}" for key, shape in needed.items() if key in given and given[key] != shape
     ]
     faults = [
-        _listed("lacks", [key for key in needed if key not in found]),
-        _listed("has unknown", [key for key in found if key not in needed]),
+        _listed("lacks", [key for key in needed if key not in given]),
+        _listed("has unknown", [key for key in given if key not in needed]),
         _listed("has mis-shaped", shapes),
     ]
     return "; ".join(filter(None, faults))
@@ -269,18 +266,18 @@ def save_checkpoint(
 ) -> None:
     """Writes `config.json`, `model.safetensors` and `README.md`; other files of the folder stay.
 
-    All three are first written under temporary names. Only then is the old config removed, the files are moved into
-    place, and the new config comes last: a crash leaves the old checkpoint, the new one, or a folder without
-    config that `read_config` refuses, never a mixture.
+    The three files are first written under temporary names. Then the old config is removed, and the files are moved
+    into place, the new config last. So a crash leaves the old checkpoint, the new one, or a folder without config,
+    which `read_config` refuses, but never a mixture.
 
     Args:
         folder: made if absent.
-        config: JSON-able, with the metric's name under `"metric"`.
+        config: JSON values, with the metric's name under `"metric"`.
         tensors: {key: tensor}, on any device.
         card: text of the model card.
 
     Raises:
-        CheckpointError: config without `"metric"`, or the folder cannot be written.
+        CheckpointError: the config lacks `"metric"`, or the folder cannot be written.
     """
     from safetensors.torch import save_file
 
@@ -311,7 +308,7 @@ def save_checkpoint(
 
 
 def _unshared(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """CPU copies where needed: safetensors refuses tensors that share memory, such as tied embeddings."""
+    """Copies tensors that share memory, such as tied embeddings, because safetensors refuses them."""
     seen: set[int] = set()
     plain = {}
     for key, tensor in tensors.items():
@@ -331,13 +328,13 @@ def push_checkpoint(
     revision: str | None = None,
     commit_message: str = "Upload checkpoint",
 ) -> str:
-    """Uploads a checkpoint folder to a Hub model repository, which is made if absent.
+    """Uploads a checkpoint folder to a model repository on the Hub, which is created if needed.
 
     Args:
         folder: a complete checkpoint.
         repo_id: `"name/repo"`.
-        private: whether a newly made repository is private.
-        revision: branch to commit to, made if absent; None is the main branch.
+        private: whether a new repository is private.
+        revision: branch to commit to, created if needed; None is the main branch.
         commit_message: title of the commit.
 
     Returns:
@@ -370,20 +367,20 @@ def push_checkpoint(
 
 
 @contextmanager
-def ordinary_loading() -> Iterator[None]:
-    """Loads models inside this context as if no distributed trainer were alive.
+def unsharded_loading() -> Iterator[None]:
+    """Context in which models are loaded whole, even if a distributed trainer is alive.
 
-    While a trainer with DeepSpeed ZeRO-3 is alive, transformers partitions every model that is loaded; under FSDP's
-    RAM-efficient loading, ranks above 0 can be left with empty parameters. A reward model must be whole on every
-    rank, so both are switched off here and put back after. Loads of several threads take turns.
+    With DeepSpeed ZeRO-3, transformers partitions every model that is loaded. With FSDP's RAM-efficient loading, ranks
+    above 0 can get empty parameters. A reward model must be whole on every rank, so both are switched off here and
+    restored afterwards. Only one thread at a time can be inside.
 
     Example:
-        >>> with ordinary_loading():
+        >>> with unsharded_loading():
         ...     os.environ["FSDP_CPU_RAM_EFFICIENT_LOADING"]
         'false'
     """
     with _loading:
-        # If the module is not loaded, no DeepSpeed configuration can be alive.
+        # No DeepSpeed configuration can be alive before this module is imported.
         deepspeed: Any = sys.modules.get("transformers.integrations.deepspeed")
         config_ref = getattr(deepspeed, "_hf_deepspeed_config_weak_ref", None)
         fsdp = os.environ.get("FSDP_CPU_RAM_EFFICIENT_LOADING")

@@ -1,4 +1,4 @@
-"""Error classes of the library: each message names the field, the value and the way out."""
+"""Error classes of the library: each message names the field and the value, and says what to do."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class ImageError(InvalidSampleError):
 class JudgeError(CapRewardError, RuntimeError):
     """A judge cannot answer.
 
-    `failures` says which questions failed and why, {index: reason}, and `results` holds the answers to all others,
-    in the shape of the call. Without `failures` the judge itself fails: wrong key, no such model, server down.
+    `failures` is {index: reason} of the questions that failed, and `results` holds the answers to the others, in the
+    shape of the call. Without `failures` the judge itself failed: a wrong key, no such model, no server.
     """
 
     def __init__(self, message: str, *, failures: Mapping[int, str] | None = None, results: Any = None) -> None:
@@ -47,7 +47,7 @@ class JudgeError(CapRewardError, RuntimeError):
 
     @classmethod
     def of(cls, failures: Mapping[int, str], results: Any) -> JudgeError:
-        """The error of single questions, with the first one's reason in the message."""
+        """The error of some failed questions; the message gives the reason of the first."""
         index = min(failures)
         message = (
             f"{len(failures)} of {len(results)} questions have no answer, first questions[{index}]: {failures[index]}"
@@ -56,7 +56,7 @@ class JudgeError(CapRewardError, RuntimeError):
 
 
 class CheckpointError(CapRewardError, ValueError):
-    """A checkpoint folder or Hub repository is missing files, has wrong keys or is of another metric."""
+    """A checkpoint folder or Hub repository lacks files, has wrong keys, or belongs to another metric."""
 
 
 class DataError(CapRewardError, ValueError):
@@ -72,7 +72,7 @@ class ConfigError(CapRewardError, ValueError):
 
 
 class TrainingError(CapRewardError, ValueError):
-    """A training run stops because nothing can be learned, or nothing was: its loss is no number, for example."""
+    """A training run stops because nothing can be learned from the data, or because its loss is not a number."""
 
 
 class UnknownMetricError(CapRewardError, KeyError):

@@ -1,4 +1,4 @@
-"""Every way an image arrives (path, bytes, file, PIL image, array, `datasets` dict) to one RGB image, and its hash."""
+"""Reads images (paths, bytes, files, PIL images, arrays, `datasets` dicts) as RGB, and hashes them."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 __all__ = ["image_key", "load_image"]
 
-# Photographs and drawings only: some of Pillow's other decoders start programs (EPS runs Ghostscript) or guess.
+# Some of Pillow's other decoders start programs (EPS runs Ghostscript) or guess the format.
 _FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "BMP", "TIFF", "PPM", "JPEG2000", "AVIF")
 _EXIF_ORIENTATION = 0x0112
 _CHANNELS = (1, 3, 4)  # grey, RGB, RGB with transparency
 _MAX_PIXELS = 64_000_000
 _MAX_BYTES_A_PIXEL = 16  # four channels of 32 bits, not compressed
-_LARGE_FILE = 2**26  # its head is looked at before it is read
+_LARGE_FILE = 2**26  # larger files must begin as an image before they are read
 # "s3://bucket/a.png"; a pathlib.Path makes one slash of two. A single letter is a drive of Windows.
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+:/|data:", re.IGNORECASE)
 
@@ -35,12 +35,12 @@ _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+:/|data:", re.IGNORECASE)
 def load_image(
     image: ImageLike, *, root: str | os.PathLike[str] | None = None, max_pixels: int = _MAX_PIXELS
 ) -> Image.Image:
-    """Reads an image as 8-bit RGB, the way a viewer would show it on white paper.
+    """Reads an image as 8-bit RGB, as a viewer would show it on a white page.
 
     The EXIF orientation is applied, an animation gives its first frame, transparency is laid over white, CMYK and
     palettes are converted, and 16-bit grey is scaled to 8 bits (Pillow alone would clip it to white). The input
-    is left as it was: a file object keeps its position, a PIL image its pixels. An image that is already plain RGB is
-    given back itself, not copied.
+    is not changed, and a file object keeps its position. An image that is already plain RGB is returned itself, not
+    copied.
 
     Args:
         image: one of these, or a list or tuple that holds one of them:
@@ -48,21 +48,20 @@ def load_image(
             - path, encoded bytes, or seekable binary file. A file has at most 16 bytes for each of `max_pixels`
               pixels, at least 64 MiB;
             - PIL image;
-            - undecoded dict of a `datasets.Image` column (`{"bytes": ..., "path": ...}`; bytes are used where there
-              are any);
+            - undecoded dict of a `datasets.Image` column (`{"bytes": ..., "path": ...}`; bytes are preferred);
             - numpy array, torch tensor, or other array of shape (H, W), (H, W, C) or (C, H, W) with C of 1 (grey), 3
               (RGB) or 4 (RGB and transparency), as uint8, or as floats in [0, 1], which are rounded to 256 levels.
-              Refused are batches, other types of integers, other ranges (such as the normalised pixels that an image
-              processor gives), and small images such as (3, 8, 3), where both ends could be the channels.
+              Batches, other integer types, other ranges (such as the normalised pixels of an image processor), and
+              small images such as (3, 8, 3), where both ends could be the channels, are refused.
         root: folder that relative paths start from; None is the current folder.
-        max_pixels: width times height that is still decoded. The header is checked before any pixel is decoded.
+        max_pixels: largest width times height. The header is checked before any pixel is decoded.
 
     Returns:
         PIL image of mode RGB.
 
     Raises:
-        ImageError: missing or unreadable file, an address (nothing is downloaded), broken or unknown bytes, too many
-            pixels, several images, or an unsupported type, shape or range.
+        ImageError: a missing or unreadable file, a web address (nothing is downloaded), broken or unknown bytes, too
+            many pixels, several images, or an unsupported type, shape or range.
 
     Example:
         >>> from PIL import Image
@@ -80,10 +79,10 @@ def load_image(
 
 
 def image_key(image: ImageLike, *, root: str | os.PathLike[str] | None = None) -> str:
-    """Content hash of an image: equal content gives an equal key, whatever object carries it.
+    """Content hash of an image: equal content has an equal key, in whatever object it comes.
 
-    Encoded images (path, bytes, file, dict) are hashed as they are, without decoding, so that a path and the bytes
-    of its file share a key. PIL images and arrays are hashed by their size and the RGB pixels that `load_image` gives,
+    Encoded images (path, bytes, file, dict) are hashed without decoding, so a path and the bytes of its file share a
+    key. PIL images and arrays are hashed by their size and the RGB pixels that `load_image` gives,
     so that equal pixels share a key. An encoded image and its decoded PIL image have different keys.
 
     Args:
@@ -122,8 +121,8 @@ def _single(image: Any) -> Any:
     if isinstance(image, (list, tuple)):
         if len(image) != 1:
             raise ImageError(
-                f"a {type(image).__name__} of {len(image)} where one image belongs: give the image that the caption "
-                "describes (and rows of pixels as a numpy array of uint8)"
+                f"expected one image, got a {type(image).__name__} of {len(image)}: give the image that the caption "
+                "describes (rows of pixels as a numpy array of uint8)"
             )
         image = image[0]
     # strings and bytes of numpy are arrays as well
@@ -142,7 +141,7 @@ def _from_array(array: Any) -> Image.Image:
             array = array.detach().cpu()
             array = array.float() if array.is_floating_point() else array
         pixels = np.asarray(array)
-    except Exception as error:  # tensors without content, and whatever else calls itself an array
+    except Exception as error:  # for example tensors on the device "meta"
         raise ImageError(f"image of type {type(array).__name__} cannot be read as an array: {error}") from error
     name = f"image array of shape {pixels.shape} and type {pixels.dtype}"
     if pixels.ndim > 3:
@@ -155,7 +154,7 @@ def _from_array(array: Any) -> Image.Image:
             raise ImageError(f"{name} could have its channels first or last: give a PIL image, Image.fromarray(array)")
         pixels = np.moveaxis(pixels, 0, 2) if first else pixels
     if pixels.ndim < 2 or (pixels.ndim == 3 and pixels.shape[2] not in _CHANNELS):
-        raise ImageError(f"{name} is no image: its shape must be (H, W), (H, W, 3) or (3, H, W)")
+        raise ImageError(f"{name} is not an image: its shape must be (H, W), (H, W, 3) or (3, H, W)")
     if np.issubdtype(pixels.dtype, np.floating):
         levels = np.rint(pixels.astype(np.float32) * 255)
         if not (levels.min() >= 0 and levels.max() <= 255):
@@ -165,7 +164,7 @@ def _from_array(array: Any) -> Image.Image:
             )
         pixels = levels.astype(np.uint8)
     if pixels.dtype != np.uint8:
-        raise ImageError(f"{name} is no image: the type must be uint8, or float with values in [0, 1]")
+        raise ImageError(f"{name} is not an image: its type must be uint8, or float with values in [0, 1]")
     return Image.fromarray(np.ascontiguousarray(pixels[:, :, 0] if pixels.shape[2:] == (1,) else pixels))
 
 
@@ -197,7 +196,7 @@ def _encoded_bytes(image: Any, root: str | os.PathLike[str] | None, max_pixels: 
 
 def _file_bytes(given: str, path: str, name: str, max_pixels: int) -> bytes:
     try:
-        if not stat.S_ISREG(os.stat(path).st_mode):  # a folder; opening a pipe could wait for ever
+        if not stat.S_ISREG(os.stat(path).st_mode):  # a folder, or a pipe, which may block when it is opened
             raise ImageError(f"image path {path!r} is not a regular file")
         file = open(path, "rb")  # noqa: SIM115  # closed below, out of reach of this handler
     except (OSError, ValueError) as error:
@@ -222,12 +221,12 @@ def _address_message(address: str) -> str:
 
 
 def _stream_bytes(stream: Any, name: str, max_pixels: int) -> bytes:
-    """Reads a file from its beginning, and puts it back where it stood."""
+    """Reads a file from its beginning, and restores its position."""
     try:
         _check_regular(stream, name)
         position = stream.tell()
         try:
-            data = _whole(stream, name, max_pixels)
+            data = _read_all(stream, name, max_pixels)
         finally:
             stream.seek(position)
     except (AttributeError, OSError, ValueError) as error:  # a pipe, a closed file, an object without seek
@@ -245,11 +244,11 @@ def _check_regular(stream: Any, name: str) -> None:
     except (AttributeError, OSError, ValueError):
         return  # held in memory, or inside an archive
     if not stat.S_ISREG(mode):
-        raise ImageError(f"{name} is a pipe or a device, not a regular file: it could be read for ever; give its bytes")
+        raise ImageError(f"{name} is a pipe or a device, not a regular file: reading it may never end; give its bytes")
 
 
-def _whole(stream: Any, name: str, max_pixels: int) -> Any:
-    """What a file holds. A large one must begin as an image, so that a film or a checkpoint is not read into memory."""
+def _read_all(stream: Any, name: str, max_pixels: int) -> Any:
+    """All bytes of a file. A large file must begin as an image: no film or checkpoint is read into memory."""
     limit = max(_MAX_BYTES_A_PIXEL * max_pixels, _LARGE_FILE)
     stream.seek(0, os.SEEK_END)
     size = stream.tell()
@@ -291,7 +290,7 @@ def _check_size(image: Image.Image, max_pixels: int, name: str) -> None:
 
 
 def _rgb(image: Image.Image, max_pixels: int, name: str) -> Image.Image:
-    """An opened, perhaps not yet decoded, PIL image as 8-bit RGB."""
+    """Decodes an opened PIL image as 8-bit RGB."""
     from PIL import ImageOps
 
     _check_size(image, max_pixels, name)

@@ -1,4 +1,4 @@
-"""Imports optional packages and says how to install them when they are absent; versions of installed packages."""
+"""Imports optional packages, or says how to install them; versions of installed packages."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ __all__ = ["installed_versions", "require"]
 
 
 def require(module: str, *, extra: str, purpose: str = "this") -> ModuleType:
-    """Imports `module`, or raises an error that names the extra to install.
+    """Imports a module, or raises an error that names the extra to install.
 
     Args:
         module: dotted name, such as `"pycocoevalcap.cider.cider"`.
-        extra: the extra of this distribution that brings it, such as `"ngrams"`.
-        purpose: what needs it, for the message.
+        extra: the extra of this distribution that installs it, such as `"ngrams"`.
+        purpose: what needs the module, for the message.
 
     Raises:
         MissingExtraError: the module cannot be imported.

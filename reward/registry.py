@@ -1,37 +1,16 @@
-"""Finds metrics by name: the folders of reward.metrics and entry points `capreward.metrics` of other packages."""
+"""Finds metrics by name and loads their scorers."""
 
 from __future__ import annotations
 
-import importlib
 import os
-import pkgutil
 import re
-from functools import lru_cache
-from importlib.metadata import entry_points
-from importlib.util import find_spec
 from typing import Any
 
-import reward.metrics
 from reward.errors import ConfigError, UnknownMetricError
-from reward.metrics.base import MetricSpec, Scorer
-from reward.scoring.sentences import SUFFIX, SentenceMean, sentence_mean_spec
+from reward.metrics.base import MetricSpec, Scorer, installed_specs
+from reward.metrics.sentences import SUFFIX, SentenceMean, sentence_mean_spec
 
 __all__ = ["check_loading", "list_metrics", "load_scorer", "metric_spec"]
-
-
-@lru_cache(maxsize=1)
-def _specs() -> dict[str, MetricSpec]:
-    found: dict[str, MetricSpec] = {}
-    for module in pkgutil.iter_modules(reward.metrics.__path__):
-        name = f"reward.metrics.{module.name}.spec"
-        if module.ispkg and find_spec(name):  # a folder without spec.py is no scorer, such as the judge of pairs
-            facts = importlib.import_module(name)
-            # a folder holds one metric, or several that share their code
-            found |= {spec.name: spec for spec in getattr(facts, "SPECS", None) or (facts.SPEC,)}
-    for point in entry_points(group="capreward.metrics"):
-        spec = point.load()
-        found.setdefault(spec.name, spec)  # an installed package cannot silently replace a metric of ours
-    return dict(sorted(found.items()))
 
 
 def list_metrics() -> list[str]:
@@ -41,36 +20,37 @@ def list_metrics() -> list[str]:
         >>> "vela" in list_metrics()
         True
     """
-    return list(_specs())
+    return list(installed_specs())
 
 
 def metric_spec(name: str) -> MetricSpec:
     """Facts of a metric.
 
     Args:
-        name: as `list_metrics` gives it, or that with `_avg` behind it: see `reward.scoring.sentences.SentenceMean`.
+        name: one of `list_metrics()`, or one with `_avg` appended, see `reward.metrics.sentences.SentenceMean`.
             Capitals, dashes and underscores do not matter: `"BLEU-4"` is `"bleu4"`.
 
     Raises:
-        UnknownMetricError: no such metric; the message lists those there are.
+        UnknownMetricError: no such metric; the message lists the installed ones.
     """
     spec, is_mean = _find(name)
     return sentence_mean_spec(spec) if is_mean else spec
 
 
 def _find(name: str) -> tuple[MetricSpec, bool]:
-    """The metric of a name, and whether its mean over sentences is meant."""
+    """The metric of a name, and whether the name asks for the mean over sentences."""
+    specs = installed_specs()
     if not isinstance(name, str):
-        raise UnknownMetricError(f"a metric is named by a string, got {name!r:.80}; installed: {', '.join(_specs())}")
-    if name in _specs():
-        return _specs()[name], False
-    known = {_plain(each): spec for each, spec in _specs().items()}
+        raise UnknownMetricError(f"a metric is named by a string, got {name!r:.80}; installed: {', '.join(specs)}")
+    if name in specs:
+        return specs[name], False
+    known = {_plain(each): spec for each, spec in specs.items()}
     plain = _plain(name)
     if plain in known:
         return known[plain], False
     stem = plain.removesuffix(_plain(SUFFIX))
     if stem == plain or stem not in known:
-        raise UnknownMetricError(f"no metric is named {name!r}; installed: {', '.join(_specs())}")
+        raise UnknownMetricError(f"no metric is named {name!r}; installed: {', '.join(specs)}")
     return known[stem], True
 
 
@@ -102,10 +82,10 @@ def load_scorer(name: str, source: str | os.PathLike[str] = "embedded", **option
 
 
 def check_loading(source: Any, device: Any = None) -> None:
-    """Refuses what cannot be loaded wherever it is, before anything is.
+    """Checks the arguments of `load_scorer` before anything is loaded.
 
     Raises:
-        ConfigError: a source that is neither a name nor a path, or the name of no kind of device.
+        ConfigError: `source` is neither a string nor a path, or `device` is not the name of a device.
 
     Example:
         >>> check_loading("embedded", "gpu9")
@@ -116,7 +96,7 @@ def check_loading(source: Any, device: Any = None) -> None:
     if not isinstance(source, (str, os.PathLike)):
         raise ConfigError(f'source must be "embedded", a folder or a Hub id, got {source!r:.80}')
     if isinstance(device, str):
-        import torch  # on use: the registry loads no torch
+        import torch  # imported here because listing metrics must not load torch
 
         try:
             torch.device(device)

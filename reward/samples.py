@@ -1,25 +1,28 @@
-"""CaptionSample: one candidate caption with its image and references, the input of every metric."""
+"""CaptionSample, the input of every metric, and ScoreTable, its output."""
 
 from __future__ import annotations
 
 import os
 import re
 import unicodedata
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from numbers import Integral
 from typing import IO, TYPE_CHECKING, Any, TypeAlias
 
-from reward.errors import InvalidSampleError
+import numpy as np
+
+from reward.errors import ConfigError, InvalidSampleError
+from reward.weights import list_names, normalise_weights
 
 if TYPE_CHECKING:
-    import numpy as np
     import torch
     from PIL import Image
 
 __all__ = [
     "CaptionSample",
     "ImageLike",
+    "ScoreTable",
     "check_batch_size",
     "check_encodable",
     "check_samples",
@@ -34,8 +37,8 @@ ImageLike: TypeAlias = (
     "str | os.PathLike[str] | bytes | IO[bytes] | Image.Image | np.ndarray | torch.Tensor | dict[str, Any] | list[Any]"
 )
 
-# Characters that show nothing, though their category says letter, mark or symbol: what Unicode 16 calls
-# Default_Ignorable_Code_Point (a property that `unicodedata` lacks), and the blank Braille pattern.
+# Invisible characters that Unicode classes as letters, marks or symbols: those with the property
+# Default_Ignorable_Code_Point in Unicode 16, which `unicodedata` does not know, and the blank Braille pattern.
 _INVISIBLE = re.compile(
     "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff"
     "\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff\u2800]"
@@ -49,8 +52,8 @@ class CaptionSample:
     Args:
         candidate: the caption, with at least one visible character.
         image: the image it describes, or None for metrics that need none. Not opened here.
-        references: zero or more captions written by people (None counts as none; a bare string is refused,
-            because a string is a sequence of one-letter references).
+        references: zero or more captions written by people; None means none. A single string is refused, because Python
+            would read it as a list of one-letter references.
 
     Raises:
         InvalidSampleError: a field has the wrong type, is blank, or is not valid Unicode.
@@ -75,11 +78,70 @@ class CaptionSample:
         object.__setattr__(self, "references", checked_references(self.references))
 
 
+@dataclass(frozen=True, eq=False)
+class ScoreTable:
+    """Scores of N samples on A aspects, in the order of the samples; larger is better.
+
+    Args:
+        scores: float array (N, A); NaN where a sample could not be scored.
+        aspects: A names, in the order of the columns.
+        errors: {row: message} for every row that holds NaN.
+        truncated: bool array (N,): True where some text of the sample was cut to fit the model.
+        aliases: {short name: aspect}, accepted by `column` and `combine`. A metric's tables have those of its `spec`.
+
+    Example:
+        >>> table = ScoreTable(np.array([[0.2, 0.8]]), ("descriptiveness", "relevance"), aliases={"rel": "relevance"})
+        >>> float(table.combine({"rel": 1.0})[0]), float(table.column("rel")[0])
+        (0.8, 0.8)
+    """
+
+    scores: np.ndarray
+    aspects: tuple[str, ...]
+    errors: dict[int, str] = field(default_factory=dict)
+    truncated: np.ndarray = None  # type: ignore[assignment]  # __post_init__ makes it an array
+    aliases: Mapping[str, str] = field(default_factory=dict, kw_only=True)
+
+    def __post_init__(self) -> None:
+        scores = np.asarray(self.scores, dtype=np.float64)
+        if scores.ndim != 2 or scores.shape[1] != len(self.aspects):
+            raise ValueError(f"scores must have shape (N, {len(self.aspects)}), got {scores.shape}")
+        object.__setattr__(self, "scores", scores)
+        none_cut = np.zeros(len(scores), dtype=bool)
+        truncated = none_cut if self.truncated is None else np.asarray(self.truncated, dtype=bool)
+        if truncated.shape != (len(scores),):
+            raise ValueError(f"truncated must have shape ({len(scores)},), got {truncated.shape}")
+        object.__setattr__(self, "truncated", truncated)
+
+    def __len__(self) -> int:
+        return len(self.scores)
+
+    def column(self, aspect: str) -> np.ndarray:
+        """Scores of one aspect, by its name or its short name, shape (N,).
+
+        Raises:
+            ConfigError: no such aspect.
+        """
+        name = self.aliases.get(aspect, aspect)
+        if name not in self.aspects:
+            raise ConfigError(f"no aspect is named {aspect!r}; known: {list_names(self.aspects, self.aliases)}")
+        return self.scores[:, self.aspects.index(name)]
+
+    def combine(self, weights: Mapping[str, float] | None = None) -> np.ndarray:
+        """Weighted mean over the aspects, shape (N,); NaN where a weighted aspect is NaN.
+
+        Args:
+            weights: {aspect or short name: weight}; None weighs all alike. See `normalise_weights`.
+        """
+        vector = normalise_weights(weights, self.aspects, self.aliases)
+        used = vector != 0  # an aspect without weight must not spread its NaN
+        return self.scores[:, used] @ vector[used]
+
+
 def checked_references(references: Any) -> tuple[str, ...]:
-    """Gives references as a tuple of strings; None is an empty tuple.
+    """Checks references and makes them a tuple; None becomes an empty tuple.
 
     Raises:
-        InvalidSampleError: a bare string, a non-sequence, or an item that is no string or blank.
+        InvalidSampleError: a single string, not a sequence, or an item that is blank or not a string.
     """
     if references is None:
         return ()
@@ -101,10 +163,10 @@ def checked_references(references: Any) -> tuple[str, ...]:
 
 
 def check_samples(samples: Sequence[Any], batch_size: int | None = None) -> None:
-    """What every scorer asks of its arguments.
+    """Checks the arguments of a scorer.
 
     Raises:
-        InvalidSampleError: an item is no CaptionSample.
+        InvalidSampleError: an item is not a CaptionSample.
         ValueError: see `check_batch_size`.
     """
     check_batch_size(batch_size)
@@ -114,10 +176,10 @@ def check_samples(samples: Sequence[Any], batch_size: int | None = None) -> None
 
 
 def check_batch_size(batch_size: Any) -> None:
-    """None leaves the batch size to the metric.
+    """Checks a batch size; None leaves it to the metric.
 
     Raises:
-        ValueError: no whole number, or one below 1.
+        ValueError: it is not a whole number of at least 1.
     """
     is_whole = isinstance(batch_size, Integral) and not isinstance(batch_size, bool)
     if batch_size is not None and not (is_whole and batch_size >= 1):
@@ -125,7 +187,7 @@ def check_batch_size(batch_size: Any) -> None:
 
 
 def is_blank(text: str) -> bool:
-    """Whether a text shows nothing: white space, control characters, fillers, and marks without width.
+    """Whether a text has no visible character: only white space, control characters, and marks without width.
 
     Example:
         >>> is_blank(" \\u200b\\u3164\\n"), is_blank(".")
@@ -136,10 +198,10 @@ def is_blank(text: str) -> bool:
 
 
 def is_wordless(text: str) -> bool:
-    """Whether a text has no word: no letter and no number of any script, as blank texts, "...", and emoji alone.
+    """Whether a text has no letter and no number of any script, such as a blank text, "...", or emoji alone.
 
-    Such a caption says nothing that could be true or false of an image. Rewards and decoding give it the lowest place;
-    a metric's `score` gives what its model gives.
+    Such a caption makes no claim about the image. Rewards and decoding rank it lowest; scorers do not treat it
+    specially.
 
     Example:
         >>> is_wordless(" ?!"), is_wordless("\\u2b50"), is_wordless("3"), is_wordless("\\u661f")
@@ -149,7 +211,7 @@ def is_wordless(text: str) -> bool:
 
 
 def check_encodable(text: str, name: str) -> None:
-    """Half an emoji, which a JSON file can hold, would stop any tokenizer in the middle of a run."""
+    """Refuses lone surrogates, such as half an emoji in a JSON file: tokenizers fail on them."""
     try:
         text.encode()
     except UnicodeEncodeError as error:

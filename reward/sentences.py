@@ -21,12 +21,12 @@ _LETTERS = re.compile(r"(?:[^\W\d_]\.)+[^\W\d_]")  # "U.S", "p.m", "e.g"
 def split_sentences(text: str) -> list[tuple[str, str]]:
     """Cuts a text into sentences.
 
-    Sentences end at a full stop, question or exclamation mark before white space, at the marks of Chinese and Japanese,
-    and at line breaks; not after common abbreviations and initials. Numbers and marks alone, as of a list, are no
-    sentence: they go with the one that follows, the last with the one before.
+    A sentence ends at a full stop, question mark or exclamation mark before white space, at the end marks of Chinese
+    and Japanese, and at line breaks. Common abbreviations and initials do not end a sentence. List markers, such as
+    "1.", attach to the following sentence; at the end of the text, to the last one.
 
     Returns:
-        Pairs of a sentence with its end mark and the white space after it; joined they give the text.
+        Pairs of a sentence, with its end mark, and the white space after it. Joined, they are the text.
 
     Example:
         >>> split_sentences("Dr. Who waves. Is it late? Yes")
@@ -39,19 +39,19 @@ def split_sentences(text: str) -> list[tuple[str, str]]:
         if mark == "." and words and is_abbreviation(words[-1].lstrip("(\"'“")):
             continue
         end = match.start() + len(mark)
-        if not _says_something(text[start:end]):
+        if not _has_content(text[start:end]):
             continue
         sentences.append((text[start:end], text[end : match.end()]))
         start = match.end()
     rest = text[start:]
-    if rest and sentences and not _says_something(rest):
+    if rest and sentences and not _has_content(rest):
         rest = "".join(sentences.pop()) + rest
     if rest:
         sentences.append((rest, ""))
     return sentences
 
 
-def _says_something(text: str) -> bool:
+def _has_content(text: str) -> bool:
     return not all(character.isspace() or character.isdigit() or is_punctuation(character) for character in text)
 
 
@@ -61,7 +61,7 @@ def is_punctuation(character: str) -> bool:
 
 
 def is_abbreviation(word: str) -> bool:
-    """Whether a full stop after the word is likely part of it."""
+    """Whether a full stop after the word is likely to belong to it."""
     if len(word) == 1:
         return word.isupper() and word not in "AI"
     return word.lower() in _ABBREVIATIONS or _LETTERS.fullmatch(word) is not None

@@ -11,7 +11,7 @@ import numpy as np
 
 from reward.images import load_image
 from reward.metrics.base import MetricSpec
-from reward.scores import ScoreTable
+from reward.samples import ScoreTable
 
 SPEC = MetricSpec(
     name="picture",

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from reward.metrics.base import MetricSpec
-from reward.scores import ScoreTable
+from reward.samples import ScoreTable
 
 SPEC = MetricSpec(
     name="toy",

@@ -92,7 +92,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     head_optimizer = torch.optim.Adam(heads, lr=1e-2)
 
     def scores_of(batch: ImageBatch) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        image, text = model.encode_image(batch["pixels"]), encode_text(clip, batch["clip_ids"])
+        image, text = model.image.encode_image(batch["pixels"]), encode_text(clip, batch["clip_ids"])
         return image, text, model.head(None, model.image.relate(image, text))
 
     def step_loss(step: int) -> tuple[torch.Tensor, dict[str, float]]:

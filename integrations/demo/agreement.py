@@ -142,6 +142,6 @@ def rate_by_clip(scorer: VelaScorer, samples: list[CaptionSample]) -> np.ndarray
             part = samples[start : start + 32]
             pixels = torch.stack([towers.preprocess(sample.image) for sample in part]).to(model.device)
             ids, _ = towers.tokenize([sample.candidate for sample in part])
-            image, text = model.encode_image(pixels), model.encode_candidate(ids.to(model.device))
+            image, text = model.image.encode_image(pixels), model.image.encode_candidate(ids.to(model.device))
             cosines += torch.nn.functional.cosine_similarity(image, text).tolist()
     return np.array(cosines)

@@ -18,7 +18,7 @@ from integrations.trl import ResumeWeights, make_prompt_dataset
 from reward.errors import CheckpointError
 from reward.functions.completions import completion_text
 from reward.metaeval import Interval, bootstrap_weights
-from reward.metrics.vela.spec import SPEC
+from reward.metrics.vela import SPEC
 from reward.scenes import Scene
 
 if TYPE_CHECKING:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
-from reward.backbones.clip import ClipTowers, load_clip
+from reward.backbones.clip import ClipTowers
+from reward.backbones.clip_loading import load_clip
 
 __all__ = ["ClipTowers", "load_clip"]

@@ -1,40 +1,32 @@
-"""Image and text towers of CLIP: open_clip models, Long-CLIP checkpoints, and models built from a configuration."""
+"""The two towers of CLIP, and how images and captions become their inputs."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
-from reward.backbones.clip_config import OPEN_CLIP_CONFIG, build_clip, check_open_clip, check_preprocess
-from reward.backbones.clip_text import ClipTokenizer, HubClipTokenizer, make_bpe_tokenizer, make_clip_tokenizer
-from reward.backbones.fit import check_fit, foreign_errors
-from reward.backbones.longclip import clip_from_original_layout, is_original_layout
-from reward.errors import CheckpointError, ImageError
+from reward.backbones.clip_config import check_preprocess
+from reward.backbones.fit import foreign_errors
+from reward.backbones.language import CHARACTERS_PER_TOKEN, caption_ids
+from reward.errors import ImageError
 
 if TYPE_CHECKING:
     from PIL import Image
 
-__all__ = ["ClipTowers", "build_clip", "load_clip", "towers_of_architecture"]
+__all__ = ["ClipTokenizer", "ClipTowers", "HubClipTokenizer", "make_bpe_tokenizer"]
 
-_LONG_CLIP_FILES = {
-    "BeichenZhang/LongCLIP-L": "longclip-L.pt",
-    "BeichenZhang/LongCLIP-B": "longclip-B.pt",
-}
-_MOST_STRETCH = 500  # of the sides of an image; scaled to 224 pixels, that is 75 MB
-_WEIGHT_SUFFIXES = (".safetensors", ".pt", ".pth", ".bin")
+_MOST_STRETCH = 500  # largest ratio of an image's sides; scaled to 224 pixels, such an image takes 75 MB
 
 
 class ClipTowers(nn.Module):
-    """The two towers of a CLIP, with what turns pictures and captions into their inputs.
+    """The two towers of a CLIP, with its image transform and its tokenizer.
 
     Args:
         clip: an open_clip model with `encode_image` and `encode_text`.
-        tokenizer: `texts -> (ids, cut)`; must not parse control tokens in the texts.
+        tokenizer: `texts -> (ids, cut)`; it must not parse control tokens in the texts.
         preprocess_cfg: open_clip's preprocessing settings (size, mean, std, interpolation, resize_mode).
     """
 
@@ -60,14 +52,14 @@ class ClipTowers(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
+        """Device of the weights."""
         return next(self.parameters()).device
 
     def preprocess(self, image: Image.Image) -> torch.Tensor:
         """Pixels (3, image_size, image_size), float32, of an RGB image.
 
         Raises:
-            ImageError: the image is so long and thin that scaling its short side would take hundreds of megabytes.
+            ImageError: the image is so long and thin that scaling it would take hundreds of megabytes.
         """
         ratio = max(image.size) / min(image.size)
         if self.preprocess_cfg.get("resize_mode", "shortest") != "squash" and ratio > _MOST_STRETCH:
@@ -97,7 +89,7 @@ class ClipTowers(nn.Module):
         return features
 
     def _ends_early(self) -> bool:
-        """Whether nothing behind the end token can matter: causal attention, and pooling at the end token."""
+        """Whether tokens after the end token have no effect: causal attention, and pooling at the end token."""
         from open_clip import CLIP
 
         clip = self.clip
@@ -109,9 +101,9 @@ class ClipTowers(nn.Module):
 
 
 def _encode_text_up_to_end(clip: Any, ids: torch.Tensor) -> torch.Tensor:
-    """`clip.encode_text` without the padding that all rows share: the same features for less work.
+    """`clip.encode_text` without the padding that all rows share, which gives the same features.
 
-    open_clip itself always runs all of its positions, 248 for Long-CLIP.
+    open_clip itself always encodes all positions, 248 for Long-CLIP.
     """
     from open_clip.transformer import text_global_pool
 
@@ -134,149 +126,70 @@ def _embed_dim(clip: Any) -> int:
     return int(clip.text_projection.shape[1])
 
 
-def towers_of_architecture(architecture: dict[str, Any], tokenizer: Any, clip: nn.Module | None = None) -> ClipTowers:
-    """Towers of which a checkpoint holds all weights; they are fresh, and the caller must load or train them.
+class ClipTokenizer:
+    """Captions as rows of one length: start token, caption, end token, padding; see `caption_ids`.
 
     Args:
-        architecture: `{"model_cfg", "preprocess_cfg"}` as in an open_clip_config.json, and `"tokenizer"` with the ids
-            `{"start", "end", "pad"}`.
-        tokenizer: a `transformers` tokenizer.
-        clip: the network, if there is one already.
+        encode: gives the ids of a text without start and end token; it must not parse control tokens.
+        start, end, pad: ids of these tokens.
+        context_length: length of every row.
     """
-    model_cfg = architecture["model_cfg"]
-    texts = make_clip_tokenizer(
-        tokenizer, **architecture["tokenizer"], context_length=model_cfg["text_cfg"]["context_length"]
-    )
-    return ClipTowers(clip or build_clip(model_cfg), texts, architecture.get("preprocess_cfg"))
+
+    def __init__(
+        self, encode: Callable[[str], list[int]], *, start: int, end: int, pad: int, context_length: int
+    ) -> None:
+        self.encode, self.start, self.end, self.pad = encode, start, end, pad
+        self.context_length = context_length
+
+    def __call__(self, texts: Sequence[str]) -> tuple[torch.Tensor, list[bool]]:
+        """Token ids (B, context_length), int64, and for each text whether it was cut."""
+        ids = torch.full((len(texts), self.context_length), self.pad, dtype=torch.long)
+        cut = []
+        for row, text in enumerate(texts):
+            tokens, was_cut = caption_ids(
+                self.encode, text, start=self.start, end=self.end, most_tokens=self.context_length
+            )
+            ids[row, : len(tokens)] = torch.tensor(tokens)
+            cut.append(was_cut)
+        return ids, cut
 
 
-def load_clip(
-    source: str | os.PathLike[str],
-    *,
-    device: torch.device | str | None = None,
-    dtype: torch.dtype | None = None,
-) -> ClipTowers:
-    """Loads the towers of a CLIP model, in eval mode.
+def make_bpe_tokenizer(tokenizer: Any) -> ClipTokenizer:
+    """ClipTokenizer on OpenAI's CLIP vocabulary, which Long-CLIP and most open_clip models use.
 
     Args:
-        source: one of
-            - an open_clip model on the Hub, `"hf-hub:org/name"` or `"org/name"`;
-            - an architecture of open_clip with a tag of its weights, `"ViT-B-32:openai"`, see
-              `open_clip.list_pretrained()`;
-            - a folder with `open_clip_config.json` and `open_clip_model.safetensors`, plain or as `"local-dir:path"`;
-            - a CLIP or Long-CLIP checkpoint in its original key layout: a `.pt` or `.safetensors` file, or a folder
-              that holds one; `"BeichenZhang/LongCLIP-L"` is fetched from the Hub.
-        device, dtype: where and how to hold the weights; by default on the CPU in float32.
-
-    Returns:
-        An object with `.encode_image(pixels)` and `.encode_text(ids)`, which give features that are not normalised,
-        `.preprocess(image)`, `.tokenize(texts)`, `.embed_dim`, `.context_length` and `.image_size`.
-
-    Raises:
-        CheckpointError: nothing is found at `source`, or the weights do not fit in every key. Weights are never left
-            at their random initial values.
+        tokenizer: open_clip's SimpleTokenizer; it is changed.
 
     Example:
-        >>> towers = load_clip("tests/golden/longclip_tiny_weights.safetensors")
-        >>> towers.context_length, towers.image_size, towers.embed_dim
-        (248, 32, 32)
+        >>> from open_clip import SimpleTokenizer
+        >>> ids, cut = make_bpe_tokenizer(SimpleTokenizer(context_length=12))(["a red <end_of_text> star"])
+        >>> int((ids == 49407).sum()), tuple(ids.shape)  # a single end token, the one added here
+        (1, (1, 12))
     """
-    name = os.fspath(source)
-    path = Path(name.removeprefix("local-dir:"))
-    if name in _LONG_CLIP_FILES and not path.exists():
-        towers = _load_original(_download(name, _LONG_CLIP_FILES[name]))
-    elif path.is_file():
-        towers = _load_original(path)
-    elif path.is_dir():
-        towers = _load_folder(path)
-    elif name.startswith("local-dir:"):
-        raise CheckpointError(f"no folder {str(path)!r}")
-    elif path.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1:
-        raise CheckpointError(f"CLIP checkpoint {name!r} does not exist")
-    elif ":" in name and not name.startswith("hf-hub:"):
-        towers = _load_open_clip(*name.split(":", 1))
-    else:
-        towers = _load_open_clip(name if name.startswith("hf-hub:") else f"hf-hub:{name}")
-    return towers.to(device=device, dtype=dtype or torch.float32).eval()
+    import regex
+
+    # open_clip's own pattern matches control tokens first; this one leaves them out
+    words = r"""'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+"""
+    tokenizer.pat = regex.compile(words, regex.IGNORECASE)
+    return ClipTokenizer(
+        tokenizer.encode,
+        start=tokenizer.sot_token_id,
+        end=tokenizer.eot_token_id,
+        pad=0,
+        context_length=tokenizer.context_length,
+    )
 
 
-def _load_folder(folder: Path) -> ClipTowers:
-    if (folder / OPEN_CLIP_CONFIG).is_file():
-        return _load_open_clip(f"local-dir:{folder}")
-    files = sorted(file for file in folder.iterdir() if file.suffix in _WEIGHT_SUFFIXES)
-    if len(files) != 1:
-        names = ", ".join(file.name for file in files) or "none"
-        raise CheckpointError(
-            f"{str(folder)!r} holds no open_clip_config.json; a folder with a checkpoint in the original layout must "
-            f"hold exactly one weight file, found: {names}"
-        )
-    return _load_original(files[0])
+class HubClipTokenizer:
+    """The interface of ClipTokenizer for the tokenizer that an open_clip configuration names."""
 
+    def __init__(self, tokenizer: Any) -> None:
+        self.tokenizer = tokenizer
+        self.tokenizer.tokenizer.split_special_tokens = True  # captions must not produce control tokens
+        self.context_length = tokenizer.context_length
 
-def _load_original(file: Path) -> ClipTowers:
-    from reward.checkpoints import load_strict, load_tensors
-
-    tensors = load_tensors(file)
-    if not is_original_layout(tensors):
-        raise CheckpointError(
-            f"{str(file)!r} is not a CLIP or Long-CLIP checkpoint in the original key layout; for an open_clip model "
-            "name the folder that holds its open_clip_config.json"
-        )
-    metadata = None
-    if file.suffix == ".safetensors":
-        from safetensors import safe_open
-
-        with safe_open(file, "pt") as opened:
-            metadata = opened.metadata()
-    with foreign_errors(repr(str(file))):  # shapes of which no CLIP can be made
-        model_cfg, state = clip_from_original_layout(tensors, metadata=metadata)
-        shapes = {key: tuple(value.shape) for key, value in state.items()}
-        check_fit(lambda: build_clip(model_cfg), shapes, settings=model_cfg, where=repr(str(file)))
-        clip = build_clip(model_cfg)
-    load_strict(clip, state, where=str(file))
-    from open_clip import SimpleTokenizer
-
-    texts = make_bpe_tokenizer(SimpleTokenizer(context_length=model_cfg["text_cfg"]["context_length"]))
-    return ClipTowers(clip, texts)
-
-
-def _download(repo_id: str, filename: str) -> Path:
-    from huggingface_hub import hf_hub_download
-
-    try:
-        return Path(hf_hub_download(repo_id, filename))
-    except (OSError, ValueError) as error:  # every error of the client is one of these
-        raise CheckpointError(
-            f"cannot fetch {filename} of {repo_id} from the Hub: {error}. Download it once where there is a network, "
-            "and pass the path of the file."
-        ) from error
-
-
-def _load_open_clip(name: str, tag: str | None = None) -> ClipTowers:
-    import open_clip
-    from open_clip.pretrained import get_pretrained_cfg
-
-    from reward.checkpoints import ordinary_loading
-
-    whole = name if tag is None else f"{name}:{tag}"
-    config = check_open_clip(name, _WEIGHT_SUFFIXES, _download)
-    try:
-        with ordinary_loading():
-            # open_clip only warns of weights that were trained with the other activation, and scores with them
-            gelu = tag is not None and bool(get_pretrained_cfg(name, tag).get("quick_gelu", False))
-            clip = open_clip.create_model(name, pretrained=tag, require_pretrained=True, force_quick_gelu=gelu)
-            # before what the configuration says: its own tokenizer_kwargs must not switch code on
-            trust = {"trust_remote_code": False} if config.get("text_cfg", {}).get("hf_tokenizer_name") else {}
-            tokenizer = open_clip.get_tokenizer(name, **trust)
-    except Exception as error:  # open_clip raises nearly every built-in error for files that do not fit
-        raise CheckpointError(
-            f"cannot load the open_clip model {whole!r}: {error}. Expected a folder or Hub repository with "
-            "open_clip_config.json and open_clip_model.safetensors, or ARCHITECTURE:TAG as in "
-            "open_clip.list_pretrained()."
-        ) from error
-    texts: ClipTokenizer | HubClipTokenizer
-    if isinstance(tokenizer, open_clip.SimpleTokenizer):
-        texts = make_bpe_tokenizer(tokenizer)
-    else:
-        texts = HubClipTokenizer(tokenizer)
-    return ClipTowers(clip, texts, dict(open_clip.get_model_preprocess_cfg(clip)))
+    def __call__(self, texts: Sequence[str]) -> tuple[torch.Tensor, list[bool]]:
+        limit = CHARACTERS_PER_TOKEN * self.context_length
+        lengths = [len(ids) for ids in self.tokenizer.tokenizer([text[:limit] for text in texts]).input_ids]
+        cut = [n > self.context_length or len(text) > limit for n, text in zip(lengths, texts, strict=True)]
+        return self.tokenizer([text[:limit] for text in texts]), cut

@@ -1,4 +1,4 @@
-"""Configurations of open_clip: their types, sizes and the code they ask for, checked before open_clip reads them."""
+"""Checks types and sizes in configurations of open_clip, and the code they name, before open_clip reads them."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ OPEN_CLIP_CONFIG = "open_clip_config.json"
 
 
 def build_clip(model_cfg: dict[str, Any]) -> nn.Module:
-    """An open_clip CLIP of the given configuration, with fresh weights: the caller must load or train them.
+    """Builds a CLIP of open_clip with random weights, which the caller must load or train.
 
     Args:
         model_cfg: `{"embed_dim", "vision_cfg", "text_cfg", "quick_gelu"?}` as in open_clip's configuration files.
 
     Raises:
-        CheckpointError: not such a configuration, or its text tower is one of transformers, which would be fetched.
+        CheckpointError: not such a configuration, or its text tower would be downloaded.
     """
     from open_clip import CLIP, CLIPTextCfg, CLIPVisionCfg
 
@@ -39,7 +39,7 @@ def build_clip(model_cfg: dict[str, Any]) -> nn.Module:
 
 
 def _check_tower(name: str, settings: Any, kind: Any) -> None:
-    """Refuses values of a wrong type, at some of which open_clip would stop only when it scores."""
+    """Refuses values of a wrong type; with some of them, open_clip fails only when it scores."""
     if not isinstance(settings, Mapping):
         raise CheckpointError(f"model_cfg.{name} must be a table, got {settings!r:.100}")
     defaults = {field.name: field.default for field in dataclasses.fields(kind)}
@@ -56,13 +56,13 @@ def _check_tower(name: str, settings: Any, kind: Any) -> None:
 
 
 def check_preprocess(settings: Any) -> None:
-    """Refuses settings of the preprocessing that open_clip would take and stop at with the first image.
+    """Refuses preprocessing settings with which open_clip would fail at the first image.
 
     Args:
         settings: a table like `{"mean", "std", "interpolation", "resize_mode", "fill_color"}`, or None.
 
     Raises:
-        CheckpointError: naming the setting.
+        CheckpointError: the message names the setting.
     """
     if settings is None:
         return
@@ -90,15 +90,15 @@ def check_preprocess(settings: Any) -> None:
 
 
 def check_open_clip(name: str, suffixes: tuple[str, ...], download: Callable[[str, str], Path]) -> dict[str, Any]:
-    """The `model_cfg` of a folder or Hub repository, after a look at its types, sizes and code; {} for built-in names.
+    """Reads and checks the `model_cfg` of a folder or Hub repository; {} for built-in architectures.
 
     Args:
         name: `"local-dir:folder"`, `"hf-hub:org/name"`, or the name of an architecture of open_clip.
-        suffixes: of files that hold weights.
-        download: fetches a file of a Hub repository, (repository, file name) -> path.
+        suffixes: of files of weights.
+        download: downloads a file, (repository, file name) -> path.
 
     Raises:
-        CheckpointError: no such configuration, more than the weights can fill, or a network that wants to run code.
+        CheckpointError: no such configuration, larger than the weights, or a network that needs to run code.
     """
     from transformers import AutoConfig, AutoModel
 
@@ -114,7 +114,7 @@ def check_open_clip(name: str, suffixes: tuple[str, ...], download: Callable[[st
         text, vision = config["text_cfg"], config["vision_cfg"]
         check_layers(config, where=where)
         if text.get("hf_model_name"):
-            # open_clip loads it without a word on code of its own; what is refused here would be asked on stdin there
+            # open_clip would ask on stdin whether to run code; here it is refused
             with on_meta():
                 inner = AutoConfig.from_pretrained(text["hf_model_name"], trust_remote_code=False)
                 AutoModel.from_config(inner, trust_remote_code=False)

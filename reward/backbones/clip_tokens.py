@@ -1,4 +1,4 @@
-"""Where two captions first differ for a CLIP: lengths and places in tokens of open_clip's tokenizer."""
+"""Captions in tokens of open_clip's tokenizer: their length, and where two of them first differ."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import functools
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from reward.backbones.clip_text import ClipTokenizer
+    from reward.backbones.clip import ClipTokenizer
 
 __all__ = ["CLIP_TOKENS", "clip_length", "first_different_token"]
 
-CLIP_TOKENS = 77  # positions of OpenAI's CLIP; with the start token as number 0, it never sees token 77 or later ones
+CLIP_TOKENS = 77  # positions of OpenAI's CLIP; counted from the start token as number 0, it never reads token 77
 
 
 def first_different_token(correct: str, incorrect: str) -> int | None:
@@ -47,6 +47,6 @@ def _clip_ids(caption: str) -> list[int]:
 def _clip_tokenizer() -> ClipTokenizer:
     from open_clip.tokenizer import SimpleTokenizer
 
-    from reward.backbones.clip_text import make_bpe_tokenizer
+    from reward.backbones.clip import make_bpe_tokenizer
 
     return make_bpe_tokenizer(SimpleTokenizer())

@@ -1,4 +1,4 @@
-"""Checks a configuration against its weights before a network is built, so that a broken one costs no memory."""
+"""Checks a configuration against its weights before a network is built and takes memory."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from reward.errors import CapRewardError, CheckpointError
 __all__ = ["check_fit", "check_layers", "check_memory", "foreign_errors", "leaves", "on_meta", "tensor_shapes"]
 
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
-_MOST_LAYERS = 1000  # the deepest published networks have some hundred
+_MOST_LAYERS = 1000  # the deepest published networks have some hundreds
 _COUNT = re.compile(r"(layers?|depth|blocks?|experts)$")
-_DEPTHS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "layers")  # of which a network needs one or more
+_DEPTHS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "layers")  # must be at least 1
 
 
 @contextmanager
 def on_meta() -> Iterator[None]:
-    """Networks of any library that are built inside have shapes and no memory."""
-    # Imported inside, PyTorch's compiler would have tensors of its own without memory, and that of 2.6 cannot start so.
+    """Context in which networks of any library are built with shapes but without memory."""
+    # Imported first: PyTorch's compiler, which this module imports, cannot start under the device "meta" in 2.6.
     import_module("transformers.generation.utils")
     with torch.device("meta"):
         yield
@@ -35,9 +35,9 @@ def on_meta() -> Iterator[None]:
 
 @contextmanager
 def foreign_errors(where: str) -> Iterator[None]:
-    """Turns whatever another library raises at a checkpoint's files into a CheckpointError.
+    """Turns any error of another library that reads a checkpoint into a CheckpointError.
 
-    Given files that do not fit, transformers, tokenizers, open_clip and peft raise nearly every built-in error.
+    Transformers, tokenizers, open_clip and peft raise many built-in errors for files that do not fit.
 
     Args:
         where: what is being read, for the message.
@@ -69,7 +69,7 @@ def tensor_shapes(path: str | os.PathLike[str]) -> dict[str, tuple[int, ...]]:
     """{name: shape} of a safetensors file, from its header alone.
 
     Raises:
-        CheckpointError: missing, damaged or no such file.
+        CheckpointError: the file is missing or damaged.
     """
     from safetensors import SafetensorError, safe_open
 
@@ -83,7 +83,7 @@ def tensor_shapes(path: str | os.PathLike[str]) -> dict[str, tuple[int, ...]]:
 
 
 def leaves(settings: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """(dotted path, value) of everything in nested tables and lists."""
+    """(dotted path, value) of all plain values in nested tables and lists."""
     if isinstance(settings, Mapping):
         for key, value in settings.items():
             yield from leaves(value, f"{path}.{key}" if path else str(key))
@@ -95,10 +95,10 @@ def leaves(settings: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def check_layers(settings: Mapping[str, Any], *, where: str) -> None:
-    """Refuses a network without layers or heads, or of over 1,000 layers: they are built one by one, if in no memory.
+    """Refuses a network without layers or heads, or with more than 1,000 layers, which would take long to build.
 
     Raises:
-        CheckpointError: naming the setting.
+        CheckpointError: the message names the setting.
     """
     for path, value in leaves(settings):
         name = path.rpartition(".")[2]
@@ -121,17 +121,17 @@ def check_fit(
     """Compares the network that a configuration describes with the header of its weights.
 
     Args:
-        make: builds the network; called where tensors have shapes and no memory.
+        make: builds the network; it is called on the device "meta".
         shapes: {name: shape} of the weights, see `tensor_shapes`.
-        settings: what `make` reads; those that explain a difference are named.
+        settings: what `make` reads; the message names those that explain a difference.
         where: what is being read, for messages.
-        prefix: of the names of the network's weights.
+        prefix: start of the names of the network's weights.
 
     Returns:
         The network, on the device "meta".
 
     Raises:
-        CheckpointError: no such network can be built, or a weight is missing, left over or of another shape.
+        CheckpointError: the network cannot be built, or a weight is missing, left over or of another shape.
 
     Example:
         >>> settings = {"hidden_size": 1_000_000}
@@ -145,13 +145,13 @@ def check_fit(
     with foreign_errors(where), on_meta():
         network = make()
     needed = {f"{prefix}{name}": tuple(value.shape) for name, value in network.state_dict().items()}
-    found = {name: shape for name, shape in shapes.items() if name.startswith(prefix)}
-    faults = shape_faults(needed, found)
+    stored = {name: shape for name, shape in shapes.items() if name.startswith(prefix)}
+    faults = shape_faults(needed, stored)
     if faults:
-        differing = [name for name in needed if name in found and needed[name] != found[name]]
-        asked = {size for name in differing for size in needed[name]}
-        held = {size for name in differing for size in found[name]}
-        named = [f"{path}={value}" for path, value in leaves(settings) if value in asked - held]
+        differing = [name for name in needed if name in stored and needed[name] != stored[name]]
+        unmatched = {size for name in differing for size in needed[name]}
+        unmatched -= {size for name in differing for size in stored[name]}
+        named = [f"{path}={value}" for path, value in leaves(settings) if value in unmatched]
         hint = f" ({', '.join(named)})" if named else ""
         raise CheckpointError(f"{where} does not fit the weights{hint}: the file {faults}")
     return network
@@ -160,18 +160,18 @@ def check_fit(
 def check_memory(
     make: Callable[[], nn.Module], files: Sequence[Path], *, where: str, numbers_per_byte: int = 1
 ) -> None:
-    """Refuses a network that is larger than its files can fill.
+    """Refuses a network that has more weights than its files can hold.
 
-    For checkpoints whose names of weights are translated when they are loaded, so that `check_fit` cannot be used.
+    It is for checkpoints whose weights are renamed when they are loaded, for which `check_fit` cannot be used.
 
     Args:
-        make: builds the network; called where tensors have shapes and no memory.
-        files: that hold the weights.
+        make: builds the network; it is called on the device "meta".
+        files: the files of weights.
         where: what is being read, for messages.
-        numbers_per_byte: most numbers that a byte can hold; more than 1 for quantised weights.
+        numbers_per_byte: most weights in a byte; more than 1 if they are quantised.
 
     Raises:
-        CheckpointError: no such network can be built, or it has more numbers than the files hold.
+        CheckpointError: the network cannot be built, or has more weights than the files hold.
     """
     with foreign_errors(where), on_meta():
         needed = sum(parameter.numel() for parameter in make().parameters())

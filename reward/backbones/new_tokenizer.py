@@ -1,4 +1,4 @@
-"""A small byte-level tokenizer trained on the spot, for networks that are trained from scratch."""
+"""Trains a small byte-level tokenizer, for networks that are trained from scratch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PAD, START, END = "<pad>", "<start>", "<end>"
 
 
 def make_tokenizer(texts: Sequence[str], vocab_size: int) -> PreTrainedTokenizerFast:
-    """Trains a byte-level BPE tokenizer; any text can be written in it. The end token has the highest id.
+    """Trains a byte-level BPE tokenizer, which can encode any text. The end token has the highest id.
 
     Args:
         texts: captions to learn from.
@@ -47,6 +47,6 @@ def make_tokenizer(texts: Sequence[str], vocab_size: int) -> PreTrainedTokenizer
         show_progress=False,
     )
     backend.train_from_iterator(texts, trainer)
-    # Added last: open_clip's pooling reads a caption at its highest id.
+    # Added last: open_clip pools at the highest id.
     backend.add_special_tokens([END])
     return PreTrainedTokenizerFast(tokenizer_object=backend, pad_token=PAD, bos_token=START, eos_token=END)

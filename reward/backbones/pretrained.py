@@ -1,4 +1,4 @@
-"""Networks and tokenizers of transformers: no code of theirs is run, and no weight is left at a random value."""
+"""Loads networks and tokenizers of transformers, without running their code and without random weights."""
 
 from __future__ import annotations
 
@@ -12,16 +12,18 @@ import torch
 from torch import nn
 
 from reward.backbones.fit import check_layers, check_memory, foreign_errors, leaves
-from reward.checkpoints import ordinary_loading
-from reward.errors import CheckpointError
+from reward.checkpoints import unsharded_loading
+from reward.errors import CheckpointError, ConfigError
 
 __all__ = [
     "build_decoder",
     "load_network",
     "load_pretrained",
+    "parse_dtype",
     "read_tokenizer",
     "refuse_left_over",
     "refuse_missing",
+    "usable_device",
 ]
 
 _WEIGHT_FILES = ("*.safetensors", "*.bin")
@@ -37,19 +39,19 @@ def load_pretrained(
     trust_remote_code: bool = False,
     strict: bool = False,
 ) -> tuple[Any, Any]:
-    """A model of transformers, see `load_network`, and what prepares its input.
+    """Loads a model of transformers, see `load_network`, with its tokenizer or processor.
 
     Args:
         source: folder or Hub id.
-        model_class: such as `transformers.AutoModel`.
-        reader_class: such as `transformers.AutoTokenizer`.
-        kind: what the model is called in messages.
-        dtype: format of the weights.
+        model_class: for example `transformers.AutoModel`.
+        reader_class: for example `transformers.AutoTokenizer`.
+        kind: name of the model in messages.
+        dtype: dtype of the weights.
         trust_remote_code: whether Python files of the source may run. They can do whatever you can do.
-        strict: whether weights that the network has no place for are refused.
+        strict: whether weights that the network does not have are refused.
 
     Raises:
-        CheckpointError: the source wants to run code and is not trusted, or its files do not fit each other.
+        CheckpointError: the source needs to run code and is not trusted, or its files do not fit each other.
     """
     trust = bool(trust_remote_code)
     model = load_network(source, model_class, kind, dtype=dtype, trust_remote_code=trust, strict=strict)
@@ -71,25 +73,25 @@ def load_network(
     strict: bool = False,
     **options: Any,
 ) -> Any:
-    """A model of transformers, all of whose weights come from the source.
+    """Loads a model of transformers, and makes sure that all its weights come from the source.
 
     Args:
         source: folder or Hub id.
-        model_class: such as `transformers.AutoModel`, or the class of a network.
-        kind: what the model is called in messages.
-        dtype: format of the weights.
+        model_class: for example `transformers.AutoModel`, or the class of a network.
+        kind: name of the model in messages.
+        dtype: dtype of the weights.
         trust_remote_code: whether Python files of the source may run. They can do whatever you can do.
-        strict: whether weights that the network has no place for are refused.
-        options: for `from_pretrained`.
+        strict: whether weights that the network does not have are refused.
+        options: further arguments of `from_pretrained`.
 
     Raises:
-        CheckpointError: the source wants to run code and is not trusted, or its files do not fit each other.
+        CheckpointError: the source needs to run code and is not trusted, or its files do not fit each other.
     """
     from transformers import AutoConfig, PreTrainedConfig
 
     where = f"{kind} {os.fspath(source)!r}"
     trust = bool(trust_remote_code)
-    with foreign_errors(f"{where}: its config.json"), ordinary_loading():
+    with foreign_errors(f"{where}: its config.json"), unsharded_loading():
         plain, _ = PreTrainedConfig.get_config_dict(source)
         if not trust:
             _refuse_kernels(plain, where)
@@ -106,8 +108,8 @@ def load_network(
                 where=f"{where}: its config.json",
                 numbers_per_byte=4 if hasattr(config, "quantization_config") else 1,
             )
-    # generation_config.json is read here as well, and some values of config.json for the first time
-    with foreign_errors(f"{where}: its weights, config.json or generation_config.json"), ordinary_loading():
+    # this also reads generation_config.json, and some values of config.json for the first time
+    with foreign_errors(f"{where}: its weights, config.json or generation_config.json"), unsharded_loading():
         model, report = model_class.from_pretrained(
             source, dtype=dtype or torch.float32, trust_remote_code=trust, output_loading_info=True, **options
         )
@@ -124,7 +126,7 @@ def load_network(
 
 
 def refuse_missing(where: str, names: Iterable[str]) -> None:
-    """Raises CheckpointError if there are such weights."""
+    """Raises CheckpointError if the list is not empty."""
     missing = sorted(names)
     if missing:
         raise CheckpointError(
@@ -133,7 +135,7 @@ def refuse_missing(where: str, names: Iterable[str]) -> None:
 
 
 def refuse_left_over(where: str, names: Iterable[str]) -> None:
-    """Raises CheckpointError if there are such weights."""
+    """Raises CheckpointError if the list is not empty."""
     left = sorted(names)
     if left:
         raise CheckpointError(
@@ -143,31 +145,31 @@ def refuse_left_over(where: str, names: Iterable[str]) -> None:
 
 
 def _is_of_a_layer(name: str, model: nn.Module) -> bool:
-    """Whether a weight is like those of the model's layers but for the number; heads that are not used are no such."""
+    """Whether a weight has the name of a layer of the model but for its number; unused heads do not."""
     alike = {re.sub(r"\.\d+\.", ".N.", each) for each in model.state_dict() if re.search(r"\.\d+\.", each)}
     return re.sub(r"\.\d+\.", ".N.", name).endswith(tuple(alike))
 
 
 def build_decoder(architecture: Mapping[str, Any]) -> nn.Module:
-    """A language model without head, with fresh weights: the caller must load or train them.
+    """Builds a language model without head and with random weights, which the caller must load or train.
 
     Args:
-        architecture: a transformers configuration with its `model_type`.
+        architecture: a configuration of transformers with its `model_type`.
     """
     from transformers import AutoConfig, AutoModel
 
     settings = dict(architecture)
-    with ordinary_loading():
+    with unsharded_loading():
         _refuse_kernels(settings, "the language model")
         config = AutoConfig.for_model(settings.pop("model_type"), **settings)
         return AutoModel.from_config(config, trust_remote_code=False)
 
 
 def read_tokenizer(folder: str | os.PathLike[str]) -> Any:
-    """The tokenizer of a checkpoint folder of ours, from `tokenizer.json` and `tokenizer_config.json`.
+    """Reads the tokenizer of a checkpoint folder: `tokenizer.json` and `tokenizer_config.json`.
 
     Raises:
-        CheckpointError: the first file is missing, or one of them is broken.
+        CheckpointError: `tokenizer.json` is missing, or one of the files is broken.
     """
     from transformers import PreTrainedTokenizerFast
 
@@ -175,14 +177,53 @@ def read_tokenizer(folder: str | os.PathLike[str]) -> Any:
     if not path.is_file():
         raise CheckpointError(f"{str(folder)!r} has no tokenizer.json, which its configuration needs")
     with foreign_errors(f"{str(path)!r} (or tokenizer_config.json beside it)"):
-        # by class, not AutoTokenizer, which would look for a model_type in our config.json
+        # not AutoTokenizer, which would look for a model_type in config.json
         return PreTrainedTokenizerFast.from_pretrained(folder, trust_remote_code=False)
 
 
 def _refuse_kernels(settings: Mapping[str, Any], where: str) -> None:
-    """A configuration may name attention kernels of a Hub repository, which transformers would fetch and run."""
+    """Refuses attention kernels of a Hub repository, which transformers would download and run."""
     for path, value in leaves(settings):
         if path.endswith("_implementation") and "/" in str(value):
             raise CheckpointError(
                 f"{where} asks for {path}={value!r}, which is code from the Hub; remove it from the configuration"
             )
+
+
+def parse_dtype(dtype: torch.dtype | str | None) -> torch.dtype | None:
+    """The floating-point dtype of a name; a dtype and None stay as they are.
+
+    Raises:
+        ConfigError: no such dtype.
+
+    Example:
+        >>> parse_dtype("bfloat16")
+        torch.bfloat16
+    """
+    parsed = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
+    if dtype is not None and not (isinstance(parsed, torch.dtype) and parsed.is_floating_point):
+        raise ConfigError(f"dtype must be such as 'float32', 'bfloat16' or 'float16', got {dtype!r}")
+    return parsed
+
+
+def usable_device(device: torch.device | str | None) -> torch.device:
+    """The device of a name; None is the GPU if there is one. Call it before anything is loaded.
+
+    Raises:
+        ConfigError: this machine has no such device.
+
+    Example:
+        >>> usable_device("gpu9")
+        Traceback (most recent call last):
+        ...
+        reward.errors.ConfigError: device 'gpu9' cannot be used: ...
+    """
+    if device is None:
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        torch.empty(0, device=device)
+        return torch.device(device)
+    # torch raises different errors for a missing device; TypeError is for a value that is not a device
+    except (RuntimeError, AssertionError, ImportError, TypeError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise ConfigError(f"device {str(device)!r} cannot be used: {reason:.200}") from error

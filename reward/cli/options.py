@@ -72,7 +72,7 @@ def with_groups(command: Callable[..., None]) -> Callable[..., None]:
 def _usable_device(device: str | None) -> str | None:
     """Refuses a device that this machine does not have, before anything is loaded."""
     if device is not None:
-        from reward.backbones.inference import usable_device
+        from reward.backbones.pretrained import usable_device
         from reward.errors import ConfigError
 
         try:

@@ -184,7 +184,7 @@ def clip_embeddings(
     """Embeds captions, and images where given, with the towers of a CLIP model.
 
     Args:
-        towers: what `reward.backbones.clip.load_clip` gives, on any device.
+        towers: what `reward.backbones.load_clip` gives, on any device.
         captions: N captions; what exceeds the model's context is not seen by it.
         images: M images, such as one a caption.
         batch_size: captions or images at a time.
@@ -197,8 +197,8 @@ def clip_embeddings(
 
     Example:
         >>> from open_clip import SimpleTokenizer
-        >>> from reward.backbones.clip import ClipTowers, build_clip
-        >>> from reward.backbones.clip_text import make_bpe_tokenizer
+        >>> from reward.backbones.clip import ClipTowers, make_bpe_tokenizer
+        >>> from reward.backbones.clip_config import build_clip
         >>> vision = {"image_size": 8, "layers": 1, "width": 64, "patch_size": 8}
         >>> text = {"context_length": 9, "width": 8, "heads": 1, "layers": 1}
         >>> clip = build_clip({"embed_dim": 4, "vision_cfg": vision, "text_cfg": text})  # or load_clip("org/name")

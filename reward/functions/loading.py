@@ -20,13 +20,13 @@ def load_beside_a_trainer(load: Callable[..., T], device: Any = None) -> T:
     """
     import torch  # on use: importing this module must stay cheap
 
-    from reward.checkpoints import ordinary_loading
+    from reward.checkpoints import unsharded_loading
 
     if device is None:
         device = f"cuda:{_local_gpu()}" if torch.cuda.is_available() else "cpu"
     # building a network draws random numbers before the weights are read: the trainer's must not depend on that
     gpus = [torch.device(device)] if torch.device(device).type == "cuda" else []
-    with torch.random.fork_rng(devices=gpus), ordinary_loading():
+    with torch.random.fork_rng(devices=gpus), unsharded_loading():
         return load(device=device)
 
 

@@ -21,8 +21,8 @@ from reward.functions.loading import load_beside_a_trainer
 from reward.functions.names import check_one_name, default_name
 from reward.metrics.base import Scorer
 from reward.registry import check_loading, load_scorer, metric_spec
-from reward.samples import CaptionSample, check_batch_size
-from reward.scores import ScoreTable, normalise_weights
+from reward.samples import CaptionSample, ScoreTable, check_batch_size
+from reward.weights import normalise_weights
 
 __all__ = ["AspectReward", "MetricReward"]
 

@@ -16,7 +16,7 @@ import os
 
 from reward.functions.beitscore_reward import BeitScoreReward
 from reward.functions.vela_reward import VelaReward
-from reward.scores import parse_weights
+from reward.weights import parse_weights
 
 __all__ = ["beitscore_reward", "vela_reward"]
 

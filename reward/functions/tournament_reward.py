@@ -19,10 +19,9 @@ from reward.images import load_image
 from reward.judges.base import Judge
 from reward.judges.lazy import LazyJudge
 from reward.metrics.base import MetricSpec
+from reward.metrics.scorer import Group, group_samples
 from reward.registry import check_loading
-from reward.samples import CaptionSample
-from reward.scores import ScoreTable
-from reward.scoring.grouping import Group, group_samples
+from reward.samples import CaptionSample, ScoreTable
 
 __all__ = ["TournamentReward"]
 

@@ -13,7 +13,7 @@ from reward.errors import InvalidSampleError
 from reward.functions.names import check_one_name
 from reward.functions.rating import function_name, is_asynchronous, rates_captions
 from reward.samples import CaptionSample
-from reward.scores import checked_weight, sum_to_one
+from reward.weights import checked_weight, sum_to_one
 
 __all__ = ["WeightedReward"]
 

@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from reward.backbones.inference import number_format, usable_device
-from reward.backbones.pretrained import load_pretrained
-from reward.checkpoints import ordinary_loading, resolve_checkpoint
+from reward.backbones.pretrained import load_pretrained, parse_dtype, usable_device
+from reward.checkpoints import resolve_checkpoint, unsharded_loading
 from reward.errors import JudgeError
 from reward.judges.base import (
     Answer,
@@ -56,7 +55,7 @@ def load_parts(
     """
     folder = resolve_checkpoint(source, metric=kind, revision=revision)
     device = usable_device(device)
-    dtype = number_format(None if dtype == "auto" else dtype) or "auto"
+    dtype = parse_dtype(None if dtype == "auto" else dtype) or "auto"
     model, reader = load_pretrained(folder, *classes, kind, dtype=dtype, trust_remote_code=trust_remote_code)
     return model.to(device), reader
 
@@ -301,7 +300,7 @@ def _rebuilt(
     kind: Any, config: Any, generation: Any, tensors: Any, processor: Any, batch_size: int, name: str
 ) -> LocalJudge:
     # building a network draws random numbers before its tensors are put in
-    with torch.random.fork_rng(devices=[]), ordinary_loading():
+    with torch.random.fork_rng(devices=[]), unsharded_loading():
         model = kind(config)
     model.load_state_dict(tensors, assign=True)
     model.tie_weights()

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from reward.backbones.hidden_states import can_share, pad_left, rows_of
+from reward.backbones.language import can_share, pad_rows, rows_of
 from reward.errors import ImageError
 from reward.images import load_image
 from reward.judges.prompts import Prompt, PromptWriter
@@ -286,7 +286,7 @@ class PromptReader:
 
     def _continue(self, state: State | None, tails: list[list[int]], *, keep_cache: bool) -> State:
         """Reads one or more continuations of a single row, or new texts if there is none."""
-        ids, mask = pad_left(tails, device=self.model.device)
+        ids, mask = pad_rows(tails, side="left", device=self.model.device)
         ids = ids.masked_fill(mask == 0, self._pad)
         if state is None:
             return self._open({"input_ids": ids, "attention_mask": mask}, keep_cache)

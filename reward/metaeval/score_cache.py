@@ -15,9 +15,9 @@ from typing import Any
 import reward
 from reward.checkpoints import resolve_checkpoint
 from reward.errors import CheckpointError, OutputError
+from reward.fingerprints import fingerprint_file, fingerprint_source
 from reward.metrics.base import MetricSpec
 from reward.samples import CaptionSample
-from reward.scoring.fingerprints import fingerprint_file, fingerprint_source
 
 __all__ = ["KnownScore", "ScoreCache", "default_cache_folder", "metric_identity", "sample_key"]
 

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import importlib
 import os
+import pkgutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from reward.samples import CaptionSample
-from reward.scores import ScoreTable, normalise_weights
+from reward.samples import CaptionSample, ScoreTable
+from reward.weights import normalise_weights
 
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["MetricSpec", "Scorer", "fitted"]
+__all__ = ["MetricSpec", "Scorer", "fitted", "installed_specs"]
 
 
 @dataclass(frozen=True)
@@ -27,13 +30,13 @@ class MetricSpec:
         aspects: names of the score columns.
         aliases: {short name: aspect}, accepted wherever an aspect is named.
         needs_image, needs_references: whether a sample without it gets an error instead of a score.
-        needs_corpus: whether the scorer weighs words by a corpus of references and has none yet. It scores nothing
-            until `fit(corpus)` gives one that has, see `fitted`; so does loading a folder that such a one has saved.
+        needs_corpus: whether the scorer weighs words by a corpus of references and has none yet. It cannot score until
+            it is fitted, see `fitted`, or loaded from the folder of a fitted scorer.
         range: lowest and highest possible score.
         paper: title of the source.
         extra: extra of this distribution that the scorer needs, or None.
         has_embedded: whether `source="embedded"` works.
-        default_weights: {aspect: weight} of the reward where none are asked for; None weighs all aspects alike.
+        default_weights: {aspect: weight} of a reward for which the user gives none; None weighs all aspects alike.
     """
 
     name: str
@@ -50,7 +53,7 @@ class MetricSpec:
     default_weights: Mapping[str, float] | None = None
 
     def with_aspects(self, aspects: Sequence[str]) -> MetricSpec:
-        """The same facts of a checkpoint with aspects, or an order of them, of its own.
+        """The facts of a checkpoint that has other aspects, or the same in another order.
 
         Example:
             >>> spec = MetricSpec("m", "m:M", ("relevance", "fluency"), {"rel": "relevance", "flu": "fluency"})
@@ -61,15 +64,15 @@ class MetricSpec:
         return replace(self, aspects=tuple(aspects), aliases=aliases)
 
     def weigh(self, weights: Mapping[str, float] | None = None) -> np.ndarray:
-        """Weights (A,) of the aspects in the reward, which sum to 1: those asked for, else the metric's own.
+        """Weights (A,) of the aspects in a reward, which sum to 1: those given, else the metric's defaults.
 
         Raises:
-            WeightsError: see `reward.scores.normalise_weights`.
+            WeightsError: see `reward.weights.normalise_weights`.
         """
         return normalise_weights(self.default_weights if weights is None else weights, self.aspects, self.aliases)
 
     def scorer_class(self) -> type[Any]:
-        """Imports and gives the scorer class."""
+        """Imports the scorer class."""
         module, _, name = self.scorer.partition(":")
         return getattr(importlib.import_module(module), name)
 
@@ -104,10 +107,10 @@ class Scorer(Protocol):
 
 
 def fitted(scorer: Scorer, corpus: Iterable[Sequence[str]]) -> Scorer:
-    """The scorer itself, or one fitted to the corpus if it needs one: scores then depend on no other sample.
+    """Fits a scorer to a corpus if it needs one, so that no score depends on the other samples of a call.
 
     Args:
-        scorer: any.
+        scorer: any scorer. It is not changed.
         corpus: the references of every caption of the evaluation; read only if needed.
 
     Example:
@@ -117,3 +120,21 @@ def fitted(scorer: Scorer, corpus: Iterable[Sequence[str]]) -> Scorer:
         True
     """
     return scorer.fit(corpus) if scorer.spec.needs_corpus else scorer  # type: ignore[attr-defined]
+
+
+@lru_cache(maxsize=1)
+def installed_specs() -> dict[str, MetricSpec]:
+    """{name: facts} of all metrics: the folders of `reward.metrics`, and entry points `capreward.metrics`."""
+    import reward.metrics
+
+    specs: dict[str, MetricSpec] = {}
+    for module in pkgutil.iter_modules(reward.metrics.__path__):
+        if module.ispkg:
+            folder = importlib.import_module(f"reward.metrics.{module.name}")
+            # a folder holds one metric, or several that share their code
+            own = getattr(folder, "SPECS", None) or [getattr(folder, "SPEC", None)]
+            specs |= {spec.name: spec for spec in own if spec is not None}
+    for point in entry_points(group="capreward.metrics"):
+        spec = point.load()
+        specs.setdefault(spec.name, spec)  # an installed package cannot silently replace a metric of this one
+    return dict(sorted(specs.items()))

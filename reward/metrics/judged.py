@@ -1,66 +1,67 @@
-"""JudgedScorer: base of the metrics that ask a judge: loading, saving, cutting texts, samples without an answer."""
+"""JudgedScorer: base of the metrics that ask a judge."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
 import os
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from reward.checkpoints import CONFIG_FILE, read_config, save_checkpoint
-from reward.errors import CheckpointError, ImageError, JudgeError
+from reward.errors import CheckpointError, JudgeError
+from reward.fingerprints import fingerprint_source
 from reward.judges.base import Judge
 from reward.judges.wording import pad_to_square
-from reward.metrics.base import MetricSpec
-from reward.samples import CaptionSample, check_samples
-from reward.scores import ScoreTable
-from reward.scoring.fingerprints import fingerprint_source
-from reward.scoring.grouping import group_samples
+from reward.metrics.scorer import CandidateScores, CaptionScorer, Group, windows
+from reward.samples import ImageLike
 
 if TYPE_CHECKING:
+    from PIL import Image
     from typing_extensions import Self
 
-__all__ = ["Asked", "JudgedScorer", "ask"]
+__all__ = ["JudgedCaption", "JudgedScorer", "ask"]
 
 logger = logging.getLogger(__name__)
 
-_WINDOW = 256  # samples whose questions are put to the judge at a time
 
-
-class Asked:
-    """A sample as the judge is to see it: texts that are too long are cut.
+class JudgedCaption:
+    """A caption as the judge sees it: texts that are too long are cut.
 
     Args:
-        sample: the sample.
+        candidate: the caption.
+        image: the image that the judge sees.
+        references: the references that the judge sees.
         room: most characters of the candidate. All references together get twice as many, evenly.
-        use_references: whether the judge is to see references at all.
+        context: see `Group.context`.
     """
 
-    def __init__(self, sample: CaptionSample, room: int, *, use_references: bool) -> None:
-        references = [reference.strip() for reference in sample.references] if use_references else []
-        self.image = sample.image
-        self.candidate = sample.candidate.strip()[:room]
+    def __init__(
+        self, candidate: str, image: ImageLike | None, references: Sequence[str], room: int, context: Any = None
+    ) -> None:
+        references = [reference.strip() for reference in references]
+        self.image, self.context = image, context
+        self.candidate = candidate.strip()[:room]
         self.references = _cut_evenly(references, 2 * room)
-        self.truncated = len(sample.candidate.strip()) > room or sum(map(len, references)) > 2 * room
+        self.truncated = len(candidate.strip()) > room or sum(map(len, references)) > 2 * room
 
 
-class JudgedScorer(ABC):
-    """A scorer whose model is a judge: derive, set `spec`, and write `_rate`, `_table` and the settings to be saved.
+class JudgedScorer(CaptionScorer):
+    """Base of the metrics that ask a judge: derive, set `spec`, and write `rate` and `_saved_settings`.
 
     Args:
-        judge: the model that is asked.
+        judge: the model that answers.
         max_characters: most characters of a candidate that the judge sees; references together get twice as many.
             What is longer is cut and flagged in `ScoreTable.truncated`.
         pad_images: whether images are padded to squares before the judge sees them.
     """
 
-    spec: MetricSpec
-    use_references = False  # whether the judge sees references
+    window_size = 256
 
     def __init__(self, judge: Judge, *, max_characters: int = 4000, pad_images: bool = False) -> None:
         if not isinstance(judge, Judge):
@@ -74,8 +75,8 @@ class JudgedScorer(ABC):
         self.judge = judge
         self.max_characters = max_characters
         self.pad_images = pad_images
-        self._padded: tuple[Any, Any] = (None, None)  # the last image, and it padded: captions of one come together
-        self._origin: dict[str, Any] | None = None  # where from_pretrained found the judge
+        self.decodes_images = pad_images
+        self._origin: dict[str, Any] | None = None  # what from_pretrained loaded the judge from
 
     @classmethod
     def from_pretrained(
@@ -96,12 +97,12 @@ class JudgedScorer(ABC):
             revision: branch, tag or commit of a Hub id.
             device: the GPU if there is one, by default.
             dtype: such as `"bfloat16"`; by default what the model is stored in.
-            judge: for a folder of `save_pretrained`: asked instead of the model that is named there.
-            settings: arguments of the class, instead of those that were saved.
+            judge: for a folder of `save_pretrained`: replaces the model that is named there.
+            settings: arguments of the class, which replace saved ones.
 
         Raises:
-            CheckpointError: no such folder or model, one of another metric, or none is given: no model ships with
-                this package.
+            CheckpointError: there is no such folder or model, it belongs to another metric, or none is given: no
+                judge ships with this package.
             JudgeError: the model cannot be a judge for this metric.
         """
         metric = cls.spec.name
@@ -136,8 +137,8 @@ class JudgedScorer(ABC):
     def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
         """Writes the prompt, the settings and the name of the judge's model, but not its weights.
 
-        `from_pretrained` loads the model from where it was loaded before. If it was not loaded by `from_pretrained`,
-        but given as an object, a server say, the judge must be given again.
+        `from_pretrained` loads the model from the same source again. If the judge was given as an object, such as a
+        server, it must be given again.
         """
         config = {"metric": self.spec.name, "judge": self._origin, **self._saved_settings()}
         config |= {"max_characters": self.max_characters, "pad_images": self.pad_images}
@@ -149,106 +150,56 @@ class JudgedScorer(ABC):
 
     @property
     def fingerprint(self) -> str:
-        """What scores depend on: judge, wording and settings; a resumed run goes on only if it is the same."""
-        import hashlib
-        import json
-
+        """Names judge, wording and settings; a resumed run continues only if they are unchanged."""
         judge = fingerprint_source(self.judge.name)  # of the files, if it is a folder
         settings = {"judge": judge, "max_characters": self.max_characters, **self._saved_settings()}
         settings["pad_images"] = self.pad_images
         digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
         return f"{self.judge.name} {digest[:16]}"
 
-    def score(
-        self, samples: Sequence[CaptionSample], *, batch_size: int | None = None, progress: bool = False
-    ) -> ScoreTable:
-        """Scores (N, A) in the order of the samples.
-
-        A sample without a readable image, or whose answer cannot be read, gets NaN and an error.
-
-        Args:
-            samples: any number.
-            batch_size: most samples whose questions are put to the judge at a time; 256 by default. How many of them
-                run together is the judge's own matter.
-            progress: whether to show a progress bar.
+    @abstractmethod
+    def rate(self, captions: list[JudgedCaption]) -> list[Sequence[float] | str]:
+        """The scores of each caption, or why there are none.
 
         Raises:
-            InvalidSampleError: an item is no CaptionSample.
             JudgeError: the judge itself fails: wrong key, server down, a tokenizer that does not fit the metric.
         """
-        return self._score(samples, [None] * len(samples), batch_size, progress)
 
-    def _score(
-        self, samples: Sequence[CaptionSample], contexts: Sequence[Any], batch_size: int | None, progress: bool
-    ) -> ScoreTable:
-        check_samples(samples, batch_size)
-        order, errors = self._order(samples)
-        results: list[Any] = [None] * len(samples)
-        truncated = np.zeros(len(samples), dtype=bool)
-        step = batch_size or _WINDOW
-        with _progress(self.spec.name, len(samples), progress) as advance:
-            for start in range(0, len(order), step):
-                rows = order[start : start + step]
-                asked = [self._asked(samples[row]) for row in rows]
-                rated = self._rate(asked, [contexts[row] for row in rows])
-                for row, one, result in zip(rows, asked, rated, strict=True):
-                    truncated[row] = one.truncated
-                    if isinstance(result, str):
-                        errors[row] = result
-                    else:
-                        results[row] = result
-                advance(len(rows))
-        unread = len(order) - sum(result is not None for result in results)
-        if unread:
-            example = next(errors[row] for row in order if row in errors)
+    def preprocess(self, image: Image.Image) -> Image.Image:
+        return pad_to_square(image)
+
+    def score_groups(self, groups: list[Group], batch_size: int | None) -> CandidateScores:
+        """Scores (K, A). How many questions run together is the judge's own matter."""
+        captions = [self._seen(candidate, group) for group in groups for candidate in group.rows]
+        results = self.rate(captions)
+        none = [np.nan] * self._columns()
+        return CandidateScores(
+            [none if isinstance(result, str) else result for result in results],
+            [caption.truncated for caption in captions],
+            {index: result for index, result in enumerate(results) if isinstance(result, str)},
+        )
+
+    def _seen(self, candidate: str, group: Group) -> JudgedCaption:
+        return JudgedCaption(candidate, group.features, group.references, self.max_characters, group.context)
+
+    def _windows(self, groups: list[Group], batch_size: int | None) -> Iterator[list[Group]]:
+        return windows(groups, batch_size or self.window_size)
+
+    def _warn(self, count: int, failed: dict[int, str], truncated: np.ndarray) -> None:
+        if failed:
+            example = failed[min(failed)]
             logger.warning(
                 "%s: %d of %d samples got no score from the judge, such as: %s",
                 self.spec.name,
-                unread,
-                len(samples),
+                len(failed),
+                count,
                 example,
             )
-        if truncated.any():
-            logger.warning("%s: %d of %d samples had text cut", self.spec.name, int(truncated.sum()), len(samples))
-        return self._table(results, errors, truncated)
-
-    def _order(self, samples: Sequence[CaptionSample]) -> tuple[list[int], dict[int, str]]:
-        """Rows that can be asked about, those of one image next to each other, and {row: error} of the others."""
-        order: list[int] = []
-        errors: dict[int, str] = {}
-        for group in sorted(group_samples(samples), key=lambda group: group.image_key or ""):
-            rows = [row for same in group.rows.values() for row in same]
-            if group.image_key is None:
-                reason = group.error or f"{self.spec.name} needs an image, and this sample has none"
-                errors.update(dict.fromkeys(rows, reason))
-            else:
-                order += rows
-        return order, errors
-
-    def _asked(self, sample: CaptionSample) -> Asked:
-        asked = Asked(sample, self.max_characters, use_references=self.use_references)
-        if self.pad_images and asked.image is not None:
-            image, padded = self._padded
-            if image is not asked.image:
-                try:
-                    padded = pad_to_square(asked.image)
-                except ImageError:  # the judge says so, for this sample
-                    return asked
-                self._padded = asked.image, padded
-            asked.image = padded
-        return asked
-
-    @abstractmethod
-    def _rate(self, asked: list[Asked], contexts: list[Any]) -> list[Any]:
-        """A result for each sample, or a string that says why there is none."""
-
-    @abstractmethod
-    def _table(self, results: list[Any], errors: dict[int, str], truncated: np.ndarray) -> ScoreTable:
-        """Results by row, None for rows in `errors`, as a table."""
+        super()._warn(count, failed, truncated)
 
     @abstractmethod
     def _saved_settings(self) -> dict[str, Any]:
-        """Settings for the config, as plain values."""
+        """Settings for config.json, as plain values."""
 
     @classmethod
     def _settings_of(cls, config: dict[str, Any]) -> dict[str, Any]:
@@ -257,7 +208,7 @@ class JudgedScorer(ABC):
 
 
 def ask(method: Callable[..., Any], questions: Sequence[Any], **options: Any) -> tuple[Any, dict[int, str]]:
-    """Calls a method of a judge; single questions that fail are told beside the results instead of raised.
+    """Calls a method of a judge. Failures of single questions are returned, not raised.
 
     Returns:
         (results, {index: reason}).
@@ -271,12 +222,10 @@ def ask(method: Callable[..., Any], questions: Sequence[Any], **options: Any) ->
 
 
 def _saved_config(source: str | os.PathLike[str], metric: str) -> dict[str, Any] | None:
-    """The config of a folder of `save_pretrained`; None for a model's own folder or a Hub id."""
+    """The config of a folder that `save_pretrained` wrote; None for a model's own folder or a Hub id."""
     path = Path(source) / CONFIG_FILE
     if not path.is_file():
         return None
-    import json
-
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:  # ValueError: not UTF-8, or not JSON
@@ -287,20 +236,9 @@ def _saved_config(source: str | os.PathLike[str], metric: str) -> dict[str, Any]
 
 
 def _cut_evenly(texts: list[str], room: int) -> list[str]:
-    """Texts that are together no longer than `room`: the longest are cut first; those left with nothing go."""
+    """Cuts texts to `room` characters together, the longest first; texts without any characters left are dropped."""
     left, share = room, {}
     for done, index in enumerate(sorted(range(len(texts)), key=lambda index: len(texts[index]))):
         share[index] = min(len(texts[index]), left // (len(texts) - done))
         left -= share[index]
     return [texts[index][: share[index]] for index in range(len(texts)) if share[index]]
-
-
-@contextmanager
-def _progress(name: str, total: int, shown: bool) -> Iterator[Callable[[int], None]]:
-    if not shown:
-        yield lambda count: None
-        return
-    from reward.backbones.inference import scoring_progress  # brings torch, which a remote judge does not need
-
-    with scoring_progress(name, total, shown) as advance:
-        yield advance

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import reward
 from reward.errors import ConfigError, OutputError
+from reward.fingerprints import fingerprint_source
 from reward.images import load_image
 from reward.metrics.base import MetricSpec, Scorer, fitted
 from reward.registry import load_scorer, metric_spec
 from reward.scoring.columns import ColumnPlan, find_columns, row_key, row_references, row_task
-from reward.scoring.fingerprints import fingerprint_source
 from reward.scoring.journal import Journal, SavedRows
 from reward.scoring.prefetch import prefetch
 from reward.scoring.progress import progress_bar

@@ -10,8 +10,7 @@ import numpy as np
 
 from reward.errors import DataError, InvalidSampleError
 from reward.metrics.base import MetricSpec, Scorer
-from reward.samples import CaptionSample
-from reward.scores import ScoreTable
+from reward.samples import CaptionSample, ScoreTable
 from reward.scoring.columns import ColumnPlan, RowTask, listed
 from reward.scoring.summary import SummaryBuilder
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
 
 from reward.errors import DataError
-from reward.scoring.fingerprints import fingerprint_file
+from reward.fingerprints import fingerprint_file
 from reward.scoring.sources import BadRow, Source, check_names
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from reward.errors import OutputError
-from reward.scoring.fingerprints import fingerprint_file
+from reward.fingerprints import fingerprint_file
 from reward.scoring.readers import BadRow, Source, is_address
 
 __all__ = [

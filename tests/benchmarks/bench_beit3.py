@@ -195,9 +195,8 @@ def measure_group(options: argparse.Namespace, count: int) -> dict[str, float]:
 def embed_once(scorer: BeitScoreScorer, sample: CaptionSample) -> torch.Tensor:
     """What a group shares: decoding, scaling and embedding its image."""
     from reward.images import load_image
-    from reward.metrics.beitscore.preprocess import preprocess
 
-    pixels = preprocess(load_image(sample.image), scorer.model.config)  # type: ignore[arg-type]
+    pixels = scorer.model.preprocess(load_image(sample.image))  # type: ignore[arg-type]
     with torch.inference_mode():
         return scorer.model.beit3.embed_image(pixels[None].to(scorer.model.device))
 

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 from transformers import Qwen2Config, Qwen2Model
 
-from reward.backbones.hidden_states import CausalStates, pad_right, pool_states
+from reward.backbones.language import CausalStates, pad_rows, pool_states
 
 WAYS = ("one by one", "padded batch", "shared prefix")
 
@@ -69,7 +69,7 @@ def runner(way: str, model: Qwen2Model, prompts: list[tuple[list[int], list[int]
     """The function to time; all three give the same states."""
 
     def padded(batch: list[tuple[list[int], list[int]]]) -> torch.Tensor:
-        ids, mask = pad_right([prefix + rest for prefix, rest in batch], device=model.device)
+        ids, mask = pad_rows([prefix + rest for prefix, rest in batch], device=model.device)
         return pool_states(model(input_ids=ids, attention_mask=mask, use_cache=False).last_hidden_state, mask)
 
     if way == "one by one":

@@ -19,8 +19,7 @@ from rich.table import Table
 from reward.images import load_image
 from reward.metrics.vela.scorer import VelaScorer
 from reward.metrics.vela.training import PRESETS, make_model
-from reward.samples import CaptionSample
-from reward.scores import ScoreTable
+from reward.samples import CaptionSample, ScoreTable
 from reward.scoring import score_dataset
 
 WORDS = [

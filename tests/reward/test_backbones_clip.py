@@ -98,7 +98,7 @@ def test_weights_that_do_not_fit_are_refused(tmp_path: Path, change: object, mes
 
 
 def test_a_folder_with_several_weight_files_or_none_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="exactly one weight file, found: none"):
+    with pytest.raises(CheckpointError, match="exactly one weight file, but it holds: none"):
         load_clip(tmp_path)
     for name in ("a.pt", "b.pt"):
         torch.save({}, tmp_path / name)

@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoConfig, AutoModel, AutoModelForCausalLM
 
-from reward.backbones.hidden_states import CausalStates, decoder_of, pad_right, pool_states
-from reward.backbones.plain_text import PlainTextEncoder
+from reward.backbones.language import CausalStates, PlainTextEncoder, decoder_of, pad_rows, pool_states
 from tests.reward.metrics.tiny_vela import make_tokenizer
 
 _ROTARY = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
@@ -110,7 +109,7 @@ def test_a_prefix_is_computed_once() -> None:
 
 
 def test_pooling_ignores_whatever_padded_positions_hold() -> None:
-    ids, mask = pad_right([[5, 6, 7], [8]])
+    ids, mask = pad_rows([[5, 6, 7], [8]])
     assert ids.tolist() == [[5, 6, 7], [8, 0, 0]]
     hidden = torch.arange(12, dtype=torch.float32).view(2, 3, 2)
     hidden[1, 1:] = float("nan")

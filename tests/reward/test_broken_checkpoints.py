@@ -191,5 +191,5 @@ def test_a_device_that_is_not_there_is_named_before_anything_is_read(metric: str
 @pytest.mark.parametrize("metric", ["vela", "beitscore", "clipscore"])
 def test_a_format_that_is_none_is_named_before_anything_is_read(metric: str, tmp_path: Path) -> None:
     for dtype in ("float99", "int8", "cuda", 7):
-        with pytest.raises(ConfigError, match="dtype must be a format such as"):
+        with pytest.raises(ConfigError, match="dtype must be such as"):
             load_scorer(metric, tmp_path / "absent", dtype=dtype)

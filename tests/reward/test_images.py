@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 
 from reward.errors import ImageError
@@ -54,7 +53,7 @@ def test_every_carrier_gives_the_same_pixels_and_the_same_key(photo: Image.Image
         image = load_image(form)
         assert image.mode == "RGB", name
         assert image.tobytes() == photo.tobytes(), name
-    assert len({image_key(form) for form in forms.values()}) == 1
+    assert len({image_key(form) for form in [*forms.values(), [forms["bytes"]]]}) == 1
     assert len(image_key(forms["path"])) == 64
 
 
@@ -206,23 +205,23 @@ def test_a_decompression_bomb_is_refused_by_its_header(side: int) -> None:
 
 def test_the_pixel_limit_is_the_callers_to_set(photo: Image.Image) -> None:
     assert load_image(encoded(photo), max_pixels=54).size == (9, 6)
-    for form in (encoded(photo), photo):
+    for form in (encoded(photo), photo, np.asarray(photo)):
         with pytest.raises(ImageError, match="9 x 6 is over the limit of 53"):
             load_image(form, max_pixels=53)
 
 
 def test_missing_files_folders_and_devices_are_named(tmp_path: Path) -> None:
-    with pytest.raises(ImageError, match=r"nowhere\.png' does not exist"):
-        load_image(tmp_path / "nowhere.png")
-    with pytest.raises(ImageError, match="is not a regular file"):
-        load_image(tmp_path)
-    os.mkfifo(tmp_path / "pipe")  # reading it would wait for ever
-    with pytest.raises(ImageError, match="is not a regular file"):
-        load_image(tmp_path / "pipe")
-    with pytest.raises(ImageError, match="cannot be read"):
-        load_image("nul\0byte.png")
-    with pytest.raises(ImageError, match="cannot be read"):
-        load_image("x" * 5_000)
+    os.mkfifo(tmp_path / "pipe")  # reading it would never end
+    for path, message in (
+        (tmp_path / "nowhere.png", r"nowhere\.png' does not exist"),
+        (tmp_path, "is not a regular file"),
+        (tmp_path / "pipe", "is not a regular file"),
+        ("/dev/zero", "is not a regular file"),
+        ("nul\0byte.png", "cannot be read"),
+        ("x" * 5_000, "cannot be read"),
+    ):
+        with pytest.raises(ImageError, match=message):
+            load_image(path)
 
 
 @pytest.mark.parametrize(
@@ -274,10 +273,9 @@ def test_other_types_are_refused_by_name(value: object) -> None:
 
 
 def test_dicts_without_content_streams_that_cannot_seek_and_text_files(tmp_path: Path) -> None:
-    with pytest.raises(ImageError, match="needs 'bytes' or 'path'"):
-        load_image({"bytes": None, "path": None})
-    with pytest.raises(ImageError, match="needs 'bytes' or 'path'"):
-        load_image({"url": "a.png"})
+    for empty in ({"bytes": None, "path": None}, {"url": "a.png"}):
+        with pytest.raises(ImageError, match="needs 'bytes' or 'path'"):
+            load_image(empty)
     closed = BytesIO(b"x")
     closed.close()
     with pytest.raises(ImageError, match="closed file"):
@@ -299,74 +297,10 @@ def test_pil_images_without_pixels_or_with_a_closed_file_or_floats(photo: Image.
         load_image(Image.new("F", (2, 2)))
 
 
-def pixel_arrays(photo: Image.Image) -> dict[str, Any]:
-    """One RGB image as every array that callers hand over."""
-    pixels = np.array(photo)
-    chw = torch.from_numpy(pixels).permute(2, 0, 1)
-    return {
-        "numpy HWC": pixels,
-        "numpy CHW": pixels.transpose(2, 0, 1),
-        "numpy float32": pixels.astype(np.float32) / 255,
-        "numpy float64 CHW": pixels.transpose(2, 0, 1) / 255,
-        "numpy float16": (pixels / 255).astype(np.float16),
-        "tensor CHW": chw,
-        "tensor HWC": torch.from_numpy(pixels),
-        "tensor float with gradients": (chw / 255).requires_grad_(),
-        "list": [photo],
-        "tuple": (pixels,),
-    }
-
-
-def test_arrays_and_tensors_are_images(photo: Image.Image) -> None:
-    for name, form in pixel_arrays(photo).items():
-        assert load_image(form).mode == "RGB", name
-        assert load_image(form).tobytes() == photo.tobytes(), name
-        assert image_key(form) == image_key(photo), name
-    assert image_key([encoded(photo)]) == image_key(encoded(photo))
-    assert load_image(torch.full((3, 4, 5), 0.5, dtype=torch.bfloat16)).getpixel((4, 3)) == (128, 128, 128)
-
-
-def test_arrays_of_one_or_four_channels() -> None:
-    grey = np.array([[0, 77, 255, 5, 6], [1, 2, 3, 4, 5]], dtype=np.uint8)
-    for form in (grey, grey[None], grey[:, :, None], grey / 255, torch.from_numpy(grey)):
-        image = load_image(form)
-        assert (image.size, image.getpixel((1, 0)), image.getpixel((0, 1))) == ((5, 2), (77,) * 3, (1,) * 3)
-    clear = np.zeros((4, 2, 5), dtype=np.uint8)  # transparent black
-    assert load_image(clear).getpixel((4, 1)) == (255, 255, 255)
-
-
-@pytest.mark.parametrize(
-    ("array", "message"),
-    [
-        (np.zeros((1, 3, 8, 8), np.uint8), r"of shape \(1, 3, 8, 8\) and type uint8 is a batch: give one image"),
-        (np.zeros((3, 8, 3), np.uint8), "could have its channels first or last"),
-        (np.zeros((8, 8, 2), np.uint8), "is no image: its shape must be"),
-        (np.zeros(8, np.uint8), "is no image: its shape must be"),
-        (np.zeros((0, 8, 3), np.uint8), "has no pixels"),
-        (np.zeros((8, 8, 3), np.int64), "type int64 is no image: the type must be uint8"),
-        (np.zeros((8, 8), bool), "type bool is no image: the type must be uint8"),
-        (np.array([[None, None]]), "type object is no image"),
-        (np.full((8, 8, 3), 255.0), "values from 255 to 255: floats must lie in"),
-        (torch.randn(3, 8, 8, generator=torch.Generator().manual_seed(0)), "Undo a normalisation of pixels"),
-        (np.full((8, 8, 3), np.nan), "values from nan to nan"),
-        (torch.zeros(3, 8, 8, device="meta"), "cannot be read as an array"),
-    ],
-)
-def test_arrays_that_may_be_something_else_are_refused(array: Any, message: str) -> None:
-    for read in (load_image, image_key):
-        with pytest.raises(ImageError, match=message):
-            read(array)
-
-
-def test_the_pixel_limit_holds_for_arrays() -> None:
-    with pytest.raises(ImageError, match="9 x 6 is over the limit of 53"):
-        load_image(np.zeros((6, 9, 3), np.uint8), max_pixels=53)
-
-
 @pytest.mark.parametrize("images", [[], ["a.png", "b.png"], [[0, 0, 0]] * 7])
 def test_a_list_holds_one_image(images: Any) -> None:
     for read in (load_image, image_key):
-        with pytest.raises(ImageError, match=f"a list of {len(images)} where one image belongs"):
+        with pytest.raises(ImageError, match=f"expected one image, got a list of {len(images)}"):
             read(images)
 
 
@@ -414,8 +348,6 @@ def test_a_large_image_is_read(tmp_path: Path) -> None:
 
 
 def test_devices_and_pipes_are_refused_unread(tmp_path: Path) -> None:
-    with pytest.raises(ImageError, match="is not a regular file"):
-        load_image("/dev/zero")
     with open("/dev/zero", "rb") as device, pytest.raises(ImageError, match="is a pipe or a device"):
         load_image(device)
     reading, writing = os.pipe()

@@ -17,7 +17,7 @@ import reward
 from integrations.demo.captioner import load_captioner
 from reward import load_scorer
 from reward.backbones import load_clip
-from reward.backbones.clip import build_clip
+from reward.backbones.clip_config import build_clip
 from reward.errors import CheckpointError
 from reward.metrics.vela.config import TextConfig, VelaConfig
 from reward.metrics.vela.model import VelaModel

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reward.errors import ConfigError, WeightsError
-from reward.scores import ScoreTable, normalise_weights
+from reward.samples import ScoreTable
+from reward.weights import normalise_weights
 
 ASPECTS = ("descriptiveness", "relevance", "fluency")
 ALIASES = {"desc": "descriptiveness", "rel": "relevance", "flu": "fluency"}

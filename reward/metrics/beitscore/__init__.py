@@ -5,6 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from reward.metrics.base import MetricSpec
+
 if TYPE_CHECKING:
     from reward.metrics.beitscore.checkpoint import LoadReport, load_beit3
     from reward.metrics.beitscore.config import BeitScoreConfig
@@ -17,7 +19,15 @@ _HOMES = {
     "LoadReport": "reward.metrics.beitscore.checkpoint",
     "load_beit3": "reward.metrics.beitscore.checkpoint",
 }
-__all__ = ["BeitScoreConfig", "BeitScoreModel", "LoadReport", "load_beit3"]
+__all__ = ["SPEC", "BeitScoreConfig", "BeitScoreModel", "LoadReport", "load_beit3"]
+
+SPEC = MetricSpec(
+    name="beitscore",
+    scorer="reward.metrics.beitscore.scorer:BeitScoreScorer",
+    aspects=("overall",),
+    paper="BEiTScore: reference-free image captioning evaluation with an efficient cross-encoder",
+    has_embedded=True,
+)
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""Reads published BEiT-3 weights, and reads and writes BEiTScore checkpoint folders."""
+"""Reads published BEiT-3 weights and BEiTScore checkpoint folders."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 from torch.nn import functional as F
 
 from reward.backbones.fit import check_fit, check_layers, tensor_shapes
-from reward.backbones.inference import number_format, usable_device
+from reward.backbones.pretrained import parse_dtype, usable_device
 from reward.checkpoints import (
     CONFIG_FILE,
     WEIGHTS_FILE,
@@ -20,16 +20,15 @@ from reward.checkpoints import (
     load_tensors,
     read_config,
     resolve_checkpoint,
-    save_checkpoint,
 )
 from reward.errors import CheckpointError
+from reward.metrics.beitscore import SPEC
 from reward.metrics.beitscore.config import PRESETS, BeitScoreConfig
 from reward.metrics.beitscore.encoder import FIRST_POSITION
 from reward.metrics.beitscore.model import BeitScoreModel
-from reward.metrics.beitscore.spec import SPEC
 from reward.metrics.beitscore.tokenizer import BeitScoreTokenizer
 
-__all__ = ["LoadReport", "load_beit3", "load_model", "save_model"]
+__all__ = ["LoadReport", "load_beit3", "load_model"]
 
 _ENCODER, _POOLER, _HEAD = "beit3.", "pooler.", "head."
 _VISION_TABLE = "beit3.encoder.embed_positions.A.weight"
@@ -42,13 +41,13 @@ _BEFORE_PATCHES = FIRST_POSITION + 1  # two reserved rows and the CLS token's
 
 @dataclass(frozen=True)
 class LoadReport:
-    """What became of the keys of a published checkpoint.
+    """What `load_beit3` did with the keys of a published checkpoint.
 
     Args:
-        used: keys whose weights the model now has.
-        unused: keys of heads that BEiTScore does not have; their weights were dropped.
-        missing: keys of the model that the file does not hold; they were drawn at random and must be trained.
-        interpolated: used keys that were resized to another number of patches.
+        used: keys that were loaded into the model.
+        unused: keys of heads that BEiTScore does not have, which were dropped.
+        missing: keys of the model that the file lacks; they have random weights and must be trained.
+        interpolated: used keys that were resized for another number of patches.
     """
 
     used: tuple[str, ...]
@@ -68,22 +67,22 @@ def load_beit3(
 ) -> tuple[BeitScoreModel, LoadReport]:
     """Starts a BEiTScore model from published BEiT-3 weights; its score head is new and must be trained.
 
-    The encoder must be there in every key. The pooler is taken where there is one, as in checkpoints for question
-    answering; otherwise it is new as well. The file's own heads are dropped. For another image size than the file's,
-    give a configuration: the table of patch positions is then interpolated (bicubic), as BEiT-3 itself does.
+    Every key of the encoder must be present. The pooler is loaded if the file has one, as checkpoints for question
+    answering do; otherwise it is new as well. The file's own heads are dropped. For another image size, give a
+    configuration: the table of patch positions is then interpolated (bicubic), as in BEiT-3 itself.
 
     Args:
         path: `.pth` in the published layout (a dict under the key `model`; tensors and plain containers only), or
             `.safetensors` with the same keys.
-        config: sizes; None reads them from the shapes. The number of heads cannot be read from shapes: it is known
-            for the published widths, and else taken from `heads` in the metadata of a safetensors file.
+        config: sizes; None reads them from the shapes. The number of heads is not visible in the shapes: it is known
+            for the published widths, and is otherwise read from `heads` in the metadata of a safetensors file.
 
     Returns:
-        The model in eval mode, float32, on the CPU; and what was used, dropped and missing.
+        The model in eval mode, float32, on the CPU; and a report of its keys.
 
     Raises:
-        CheckpointError: unreadable file, a pickle that wants to run code, encoder keys that are missing, unknown or of
-            another shape, or sizes that cannot be found out.
+        CheckpointError: the file is not readable or a pickle that would run code, keys of the encoder are missing,
+            unknown or of another shape, or the sizes cannot be determined.
 
     Example:
         >>> model, report = load_beit3("tests/golden/beit3_tiny_weights.safetensors")
@@ -113,7 +112,7 @@ def load_beit3(
 
 
 def _empty_model(config: BeitScoreConfig) -> BeitScoreModel:
-    """A model with memory of its own but no values: quicker than drawing numbers that a file then overwrites."""
+    """A model with uninitialised weights, which is quicker than random weights that are then overwritten."""
     with torch.device("meta"):
         model = BeitScoreModel(config)
     return model.to_empty(device="cpu")
@@ -126,7 +125,7 @@ def _reset(module: torch.nn.Module) -> None:
 
 
 def _config_of(tensors: Mapping[str, torch.Tensor], path: Path) -> BeitScoreConfig:
-    """The configuration that the shapes of a BEiT-3 checkpoint state."""
+    """The configuration that follows from the shapes of a BEiT-3 checkpoint."""
     absent = [key for key in (_VISION_TABLE, _TEXT_TABLE, _PATCH_WEIGHT, _TOKENS, _FFN_WEIGHT) if key not in tensors]
     if absent:
         raise CheckpointError(f"{str(path)!r} is not a BEiT-3 checkpoint in its published layout: it lacks {absent[0]}")
@@ -154,7 +153,7 @@ def _heads_of(width: int, path: Path) -> int:
             stated = (file.metadata() or {}).get("heads")
     if stated is not None:
         if not stated.isdecimal():
-            raise CheckpointError(f"{str(path)!r}: the metadata state heads={stated!r}, which is no number")
+            raise CheckpointError(f"{str(path)!r}: the metadata state heads={stated!r}, which is not a number")
         return int(stated)
     for preset in PRESETS.values():
         if preset.hidden_size == width:
@@ -171,7 +170,7 @@ def _side(table: torch.Tensor, path: Path) -> int:
     side = math.isqrt(max(0, patches))
     if side < 1 or side * side != patches:
         raise CheckpointError(
-            f"{str(path)!r}: {_VISION_TABLE} has {len(table)} rows, which is no square number of patches and "
+            f"{str(path)!r}: {_VISION_TABLE} has {len(table)} rows, which is not a square number of patches plus "
             f"{_BEFORE_PATCHES} more"
         )
     return side
@@ -198,7 +197,7 @@ def load_model(
             "trained score head: start from them with reward.metrics.beitscore.load_beit3, and train "
             "(`capreward train beitscore`)"
         )
-    dtype, device = number_format(dtype), usable_device(device)
+    dtype, device = parse_dtype(dtype), usable_device(device)
     folder = resolve_checkpoint(source, metric=SPEC.name, revision=revision)
     where = f"BEiTScore checkpoint {os.fspath(source)!r}"
     plain = read_config(folder, metric=SPEC.name)
@@ -216,42 +215,5 @@ def load_model(
     load_strict(model, load_tensors(folder / WEIGHTS_FILE), where=where)
     if dtype is not None:
         model.beit3.to(dtype)
-        model.pooler.to(dtype)  # the head stays in float32: it costs nothing, and scores keep their digits
+        model.pooler.to(dtype)  # the head stays in float32, which keeps the scores precise
     return model.to(device).eval(), tokenizer
-
-
-def save_model(
-    model: BeitScoreModel,
-    tokenizer: BeitScoreTokenizer,
-    folder: str | os.PathLike[str],
-    *,
-    dtype: torch.dtype | None = None,
-    card: str | None = None,
-) -> None:
-    """Writes a checkpoint folder; see `BeitScoreScorer.save_pretrained`."""
-    tensors = model.state_dict()
-    if dtype is not None:
-        tensors = {key: value.to(dtype) for key, value in tensors.items()}
-    tokenizer.save(folder)
-    save_checkpoint(folder, config=model.config.to_dict(), tensors=tensors, card=card or make_card(model.config))
-
-
-def make_card(config: BeitScoreConfig) -> str:
-    """A model card that says what the checkpoint is made of; whoever trained it adds data and figures."""
-    return f"""---
-library_name: capreward
-license: apache-2.0
-tags: [image-captioning, metric, reward-model]
----
-
-# BEiTScore caption metric
-
-One score in [0, 1] for an image and a caption, without references: a BEiT-3 cross-encoder of {config.layers} layers and
-width {config.hidden_size}, images of {config.image_size} pixels, captions of up to {config.max_text_tokens} tokens.
-
-```python
-from reward import load_scorer
-
-load_scorer("beitscore", "<this repository>")
-```
-"""

@@ -1,4 +1,4 @@
-"""BeitScoreConfig: all of a BEiTScore model that is not a weight, as it stands in a checkpoint's config.json."""
+"""BeitScoreConfig: the config.json of a BEiTScore checkpoint."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from reward.errors import CheckpointError, ConfigError
-from reward.metrics.beitscore.spec import SPEC
+from reward.metrics.beitscore import SPEC
 
 __all__ = ["PRESETS", "BeitScoreConfig", "preset_config"]
 
 
 @dataclass(frozen=True)
 class BeitScoreConfig:
-    """A BEiTScore model. The defaults are BEiT-3 base at patch 16 and 480 pixels.
+    """Configuration of a BEiTScore model. The defaults are BEiT-3 base with patches of 16 and images of 480 pixels.
 
     Args:
         hidden_size: width d of both streams.
@@ -26,11 +26,11 @@ class BeitScoreConfig:
         text_positions: rows of the text's position table. Two are reserved, so a caption has at most
             `text_positions - 2` tokens.
         head_size: hidden units of the score head.
-        drop_path: highest rate of stochastic depth in training, in [0, 1); layer k of L drops at k / (L - 1) of it.
+        drop_path: highest rate of stochastic depth in training, in [0, 1); layer k of L has k / (L - 1) of it.
         image_mean, image_std: per channel, of pixels in [0, 1].
 
     Raises:
-        ConfigError: a size that is not positive or does not fit another.
+        ConfigError: a size is not positive, or does not fit another one.
 
     Example:
         >>> config = BeitScoreConfig()
@@ -93,16 +93,16 @@ class BeitScoreConfig:
         return self.text_positions - 2
 
     def to_dict(self) -> dict[str, Any]:
-        """A JSON-able dict, with the metric's name."""
+        """Plain values for config.json, with the metric's name."""
         plain = asdict(self)
         return {"metric": SPEC.name, **plain, "image_mean": list(self.image_mean), "image_std": list(self.image_std)}
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> BeitScoreConfig:
-        """Reads `to_dict`'s output; every setting must be there.
+        """Reads the output of `to_dict`; every setting must be present.
 
         Raises:
-            CheckpointError: unknown, missing or unfit settings, such as a newer version of this library would write.
+            CheckpointError: a setting is unknown, missing or invalid, for example from a newer version of this library.
         """
         settings = {key: value for key, value in plain.items() if key != "metric"}
         absent = [entry.name for entry in fields(cls) if entry.name not in settings]

@@ -16,7 +16,7 @@ from reward.metrics.beitscore.config import BeitScoreConfig
 __all__ = ["Beit3", "Multiway"]
 
 EPS = 1e-5
-# Both position tables keep their first two rows for padding, as in the toolkit that BEiT-3 was trained with.
+# The first two rows of both position tables are reserved for padding, as in the toolkit of BEiT-3.
 FIRST_POSITION = 2
 
 Streams = tuple[torch.Tensor, torch.Tensor]
@@ -25,7 +25,7 @@ Streams = tuple[torch.Tensor, torch.Tensor]
 class Multiway(nn.Module):
     """Two modules of one shape: `A` for the image stream, `B` for the text stream (BEiT-3, section 2.1).
 
-    The streams stay apart except in attention, so that no tensor is split and joined for every layer.
+    The streams are kept apart except in attention, so no tensor is split and joined in every layer.
     """
 
     def __init__(self, make: type[nn.Module], *args: int, **kwargs: float) -> None:
@@ -101,7 +101,7 @@ class Layer(nn.Module):
 
 
 class VisionEmbedding(nn.Module):
-    """Patches to vectors, with the CLS token in front. `mask_token` belongs to pre-training and is only kept."""
+    """Patches to vectors, with the CLS token in front. `mask_token` is used in pre-training only."""
 
     def __init__(self, config: BeitScoreConfig) -> None:
         super().__init__()
@@ -176,10 +176,10 @@ class Beit3(nn.Module):
     def embed_image(self, image: torch.Tensor) -> torch.Tensor:
         """Embeddings (B, 1 + patches, d) of normalised pixels (B, 3, S, S), S the configured size.
 
-        They do not depend on the caption: captions of one image can share them.
+        They do not depend on the caption, so captions of one image can share them.
 
         Raises:
-            ValueError: another shape.
+            ValueError: the pixels have another shape.
         """
         size = self.config.image_size
         if image.dim() != 4 or tuple(image.shape[1:]) != (3, size, size):

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from torch import nn
 
 from reward.metrics.beitscore.config import BeitScoreConfig
 from reward.metrics.beitscore.encoder import EPS, Beit3
 
+if TYPE_CHECKING:
+    from PIL import Image
+
 __all__ = ["BeitScoreModel", "BeitScoreOutput"]
 
 
 @dataclass
 class BeitScoreOutput:
-    """What `BeitScoreModel.forward` gives: scores and logits (B,), and the loss where labels were given."""
+    """Output of `BeitScoreModel.forward`: scores and logits (B,), and the loss if labels were given."""
 
     scores: torch.Tensor
     logits: torch.Tensor
@@ -60,8 +65,29 @@ class BeitScoreModel(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
+        """Device of the weights."""
         return self.pooler.dense.weight.device
+
+    def preprocess(self, image: Image.Image) -> torch.Tensor:
+        """Pixels (3, S, S), float32: scaled to the square of `config.image_size`, bicubic, and normalised.
+
+        Args:
+            image: RGB, of any size; the sides are scaled independently, nothing is cropped.
+
+        Example:
+            >>> from PIL import Image
+            >>> config = BeitScoreConfig(hidden_size=8, layers=1, heads=2, ffn_size=16, image_size=32, vocab_size=50)
+            >>> BeitScoreModel(config).preprocess(Image.new("RGB", (30, 20), "white")).unique()
+            tensor([1.])
+        """
+        from PIL import Image
+
+        config, size = self.config, (self.config.image_size, self.config.image_size)
+        if image.size != size:
+            image = image.resize(size, Image.Resampling.BICUBIC)
+        pixels = torch.from_numpy(np.array(image, dtype=np.uint8)).permute(2, 0, 1).float() / 255
+        mean, std = (torch.tensor(values)[:, None, None] for values in (config.image_mean, config.image_std))
+        return (pixels - mean) / std
 
     def encode(
         self, image: torch.Tensor, text_ids: torch.Tensor, text_padding_mask: torch.Tensor | None = None
@@ -81,14 +107,14 @@ class BeitScoreModel(nn.Module):
     def encode_embedded(
         self, image: torch.Tensor, text_ids: torch.Tensor, text_padding_mask: torch.Tensor | None = None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """As `encode`, from image embeddings (B, 1 + patches, d), which captions of one image can share."""
+        """`encode` from image embeddings (B, 1 + patches, d), which captions of one image can share."""
         text = self.beit3.embed_text(text_ids, text_padding_mask)
         streams = self.beit3.run(image, text, text_padding_mask)
         return torch.cat(streams, dim=1), self.pooler(streams[0])
 
     def logits(self, pooled: torch.Tensor) -> torch.Tensor:
         """Scores before the sigmoid (B,), float32, of pooled vectors (B, d)."""
-        # The head of a half-precision model may be held in float32.
+        # The head of a half-precision model is in float32.
         return self.head(pooled.to(next(self.head.parameters()).dtype))[:, 0].float()
 
     def forward(

@@ -1,4 +1,4 @@
-"""BeitScoreTokenizer: captions to padded token ids, from `beit3.spm` or from a tokenizer of our own."""
+"""BeitScoreTokenizer: captions to padded token ids, with `beit3.spm` or a `tokenizer.json`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from reward.backbones.plain_text import PlainTextEncoder
+from reward.backbones.language import PlainTextEncoder, caption_ids, pad_rows
 from reward.backbones.pretrained import read_tokenizer
 from reward.errors import CheckpointError
 
@@ -19,27 +19,23 @@ SPM_FILE = "beit3.spm"
 FAST_FILE = "tokenizer.json"
 _FILES_OF_FAST = (FAST_FILE, "tokenizer_config.json", "special_tokens_map.json")
 
-# XLM-R numbers its tokens as fairseq did: four control tokens come first, and pieces of the sentencepiece file follow
-# one place later than in that file, whose own first three are <unk>, <s> and </s>.
+# XLM-R numbers its tokens as fairseq: four control tokens come first, and the pieces of the sentencepiece file follow
+# one place later than in that file, which begins with <unk>, <s> and </s>.
 _START, _PAD, _END, _UNKNOWN = range(4)
 _SPM_HEAD = ("<unk>", "<s>", "</s>")
 _SHIFT = 1
 
-_CHARACTERS_PER_TOKEN = 32  # no sensible caption has longer tokens; the rest of a huge one is not even looked at
-
 
 class BeitScoreTokenizer:
-    """Start token, caption, end token, padding on the right.
+    """Start token, caption, end token, padding on the right; see `reward.backbones.language.caption_ids`.
 
-    White space is collapsed to single blanks. A caption that does not fit is cut at its end; the end token always
-    stays. Of every caption, no more than 32 characters per token that fits are looked at, so that a text of any
-    length costs a bounded time. Control tokens written in a caption stay text.
+    Control tokens written in a caption stay text.
 
     Args:
-        encode: gives the ids of a caption without tokens around it; must not parse control tokens.
-        save: writes what `from_folder` reads into an existing folder.
-        start, end, pad: ids of the tokens around the caption and behind it.
-        size: number of tokens: ids are below it.
+        encode: gives the ids of a text without start and end token; it must not parse control tokens.
+        save: writes the files that `from_folder` reads into an existing folder.
+        start, end, pad: ids of the three tokens.
+        size: number of tokens.
         max_tokens: longest row, start and end included: a configuration's `max_text_tokens`.
     """
 
@@ -68,7 +64,7 @@ class BeitScoreTokenizer:
             max_tokens: see the class.
 
         Raises:
-            CheckpointError: the file is missing, damaged, or its control pieces are not XLM-R's.
+            CheckpointError: the file is missing or damaged, or its control pieces are not those of XLM-R.
         """
         encode = _SpmEncoder(path)
         size = encode.pieces + _SHIFT
@@ -115,20 +111,20 @@ class BeitScoreTokenizer:
         """From the tokenizer file of a checkpoint folder: `beit3.spm` or `tokenizer.json`.
 
         Raises:
-            CheckpointError: neither or both are there, or the file cannot be read.
+            CheckpointError: the folder holds neither or both, or the file cannot be read.
         """
         folder = Path(folder)
-        there = [name for name in (SPM_FILE, FAST_FILE) if (folder / name).is_file()]
-        if len(there) != 1:
+        files = [name for name in (SPM_FILE, FAST_FILE) if (folder / name).is_file()]
+        if len(files) != 1:
             raise CheckpointError(
-                f"{str(folder)!r} must hold one of {SPM_FILE} and {FAST_FILE}, found {' and '.join(there) or 'neither'}"
+                f"{str(folder)!r} must hold one of {SPM_FILE} and {FAST_FILE}, found {' and '.join(files) or 'neither'}"
             )
-        if there == [SPM_FILE]:
+        if files == [SPM_FILE]:
             return cls.from_spm(folder / SPM_FILE, max_tokens=max_tokens)
         return cls.from_fast(read_tokenizer(folder), max_tokens=max_tokens)
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Writes `beit3.spm` or `tokenizer.json` into a folder, which is made if absent.
+        """Writes `beit3.spm` or `tokenizer.json` into a folder, which is created if needed.
 
         Raises:
             CheckpointError: the folder cannot be written.
@@ -136,7 +132,7 @@ class BeitScoreTokenizer:
         folder = Path(folder)
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            for name in (SPM_FILE, *_FILES_OF_FAST):  # the other kind's would make the folder ambiguous
+            for name in (SPM_FILE, *_FILES_OF_FAST):  # files of the other kind would make the folder ambiguous
                 (folder / name).unlink(missing_ok=True)
             self._save(folder)
         except OSError as error:
@@ -155,28 +151,20 @@ class BeitScoreTokenizer:
 
     def encode(self, captions: Sequence[str]) -> tuple[list[list[int]], list[bool]]:
         """Ids of each caption with start and end token, unpadded, and whether it was cut."""
-        rows, cut = [], []
-        room = self.max_tokens - 2
-        for caption in captions:
-            collapsed = " ".join(caption.split())
-            looked_at = collapsed[: _CHARACTERS_PER_TOKEN * self.max_tokens]
-            tokens = self._encode(looked_at)
-            cut.append(len(tokens) > room or len(looked_at) < len(collapsed))
-            rows.append([self.start, *tokens[:room], self.end])
-        return rows, cut
+        pairs = [
+            caption_ids(self._encode, caption, start=self.start, end=self.end, most_tokens=self.max_tokens)
+            for caption in captions
+        ]
+        return [ids for ids, _ in pairs], [cut for _, cut in pairs]
 
     def pad_rows(self, rows: Sequence[Sequence[int]]) -> tuple[torch.Tensor, torch.Tensor]:
         """Ids and padding (B, L) of rows of ids."""
-        ids = torch.full((len(rows), max(map(len, rows), default=0)), self.pad, dtype=torch.long)
-        padding = torch.ones(ids.shape, dtype=torch.bool)
-        for place, row in enumerate(rows):
-            ids[place, : len(row)] = torch.tensor(row)
-            padding[place, : len(row)] = False
-        return ids, padding
+        ids, mask = pad_rows(rows, value=self.pad)
+        return ids, mask == 0
 
 
 class _SpmEncoder:
-    """From text to XLM-R's ids by a sentencepiece file, whose control pieces are never found in text."""
+    """Text to the ids of XLM-R by a sentencepiece file, which never finds control pieces in a text."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         from sentencepiece import SentencePieceProcessor

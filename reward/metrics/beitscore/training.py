@@ -1,4 +1,4 @@
-"""What training needs from BEiTScore: presets, a network from settings, batches of captions, and the checkpoint."""
+"""Training of BEiTScore: presets, a network from settings, batches of captions, and the checkpoint."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from reward.images import image_key, load_image
 from reward.metrics.beitscore import checkpoint
 from reward.metrics.beitscore.config import BeitScoreConfig
 from reward.metrics.beitscore.model import BeitScoreModel, BeitScoreOutput
-from reward.metrics.beitscore.preprocess import preprocess
+from reward.metrics.beitscore.scorer import BeitScoreScorer
 from reward.metrics.beitscore.tokenizer import BeitScoreTokenizer
 
 __all__ = [
@@ -43,12 +43,12 @@ _STAGES: dict[str, Any] = {
     "2": {"loss": "l1"},
 }
 
-# Small and from scratch: tries recipe and data in some minutes of one core, about two a stage. On the scenes, stage 1a
-# learns what can be told from the text alone (held-out pairs ranked right: repeated words .73 to .92, shuffled ones .70
-# to .86, 37 or 50 pairs each) and little or nothing that needs the picture: captions of other scenes .50 to .68, all
-# other errors at chance. Matching alone, without pre-trained weights to start from, sits on a plateau; its loss falls
-# from .693 to .671. Network and loss can learn: 32 pairs are known by heart after 60 steps. The embedded checkpoint has
-# a longer recipe of its own, in examples/embedded.
+# A small network from scratch, to try recipe and data in minutes on one core, about two minutes a stage. On the scenes,
+# stage 1a learns the errors that show in the text alone (held-out pairs ranked correctly: repeated words .73 to .92,
+# shuffled words .70 to .86, 37 or 50 pairs each) and hardly any that need the image: captions of other scenes .50 to
+# .68, all others at chance. Without pre-trained weights, matching alone stays on a plateau: its loss falls from .693 to
+# .671. Network and loss can learn: 32 pairs are memorised after 60 steps. The embedded checkpoint was trained with a
+# longer recipe, in examples/embedded.
 _TINY: dict[str, Any] = {
     "reference_free_rate": 1.0,
     "learning_rate": 1e-3,
@@ -79,7 +79,7 @@ _TINY: dict[str, Any] = {
 }
 
 # Section 3.2: learning rate 5e-7, batches of 24, drop path 0.15, from BEiT-3's checkpoint for question answering. The
-# paper does not say how long each stage takes nor in which precision; those settings are ours.
+# paper states neither the length of the stages nor the precision; those settings are ours.
 _PAPER: dict[str, Any] = {
     "reference_free_rate": 1.0,
     "learning_rate": 5e-7,
@@ -105,12 +105,12 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {"tiny": _TINY, "paper": _PAPER}
 class BeitScoreNetwork(nn.Module):
     """A model with the tokenizer it is trained with.
 
-    Weights that no score depends on are left as they are: the token that stands for masked patches, and what the last
-    layer does to the text stream after its attention, since the score is read from the image's CLS state.
+    Weights that no score depends on are frozen: the token for masked patches, and what the last layer does to the text
+    stream after its attention, because the score is read from the image's CLS state.
 
     Args:
-        model: is put into training mode by the Trainer.
-        tokenizer: gives its token ids.
+        model: the network.
+        tokenizer: its tokenizer.
     """
 
     def __init__(self, model: BeitScoreModel, tokenizer: BeitScoreTokenizer) -> None:
@@ -127,21 +127,21 @@ class BeitScoreNetwork(nn.Module):
     def forward(
         self, image: torch.Tensor, text_ids: torch.Tensor, text_padding_mask: torch.Tensor, aspect: torch.Tensor
     ) -> BeitScoreOutput:
-        """See `BeitScoreModel.forward`; `aspect` is what the loop tells every metric, and there is only one here."""
+        """See `BeitScoreModel.forward`. `aspect` is ignored, because there is only one."""
         output: BeitScoreOutput = self.model(image, text_ids, text_padding_mask)
         return output
 
 
 class BeitScoreCollator:
-    """Captions to a padded batch for `BeitScoreNetwork.forward`; an image that occurs twice is decoded once.
+    """Makes padded batches for `BeitScoreNetwork.forward`; equal images are decoded once.
 
     Args:
-        network: gives tokenizer and preprocessing.
+        network: its tokenizer and preprocessing are used.
     """
 
     def __init__(self, network: BeitScoreNetwork) -> None:
         self._tokenizer = network.tokenizer
-        self._config = network.model.config
+        self._model = network.model
 
     def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
         """A batch of B rows.
@@ -158,7 +158,7 @@ class BeitScoreCollator:
             image = row["sample"].image
             keys.append(image_key(image))
             if keys[-1] not in pixels:
-                pixels[keys[-1]] = preprocess(load_image(image), self._config)
+                pixels[keys[-1]] = self._model.preprocess(load_image(image))
         ids, padding, _ = self._tokenizer([row["sample"].candidate for row in rows])
         return {
             # labels come first: the Trainer takes the batch size from the first tensor
@@ -177,14 +177,14 @@ def make_model(
 
     Args:
         settings: `beit3`: path of published BEiT-3 weights to start from, or None; `config`: fields of
-            `BeitScoreConfig`, with `beit3` those that differ from the file's, such as drop_path or image_size;
-            `tokenizer`: {"spm": path of beit3.spm}, or {"vocab_size": n} for a new one, whose size is filled in;
-            `gradient_checkpointing`: compute states again in the backward pass, which saves memory.
-        texts: gives the captions that a new tokenizer is trained on.
-        precision: has no influence: nothing is frozen, and what is trained stays in float32.
+            `BeitScoreConfig`, with `beit3` those that differ from the file, such as drop_path or image_size;
+            `tokenizer`: {"spm": path of beit3.spm}, or {"vocab_size": n} for a new one;
+            `gradient_checkpointing`: whether states are recomputed in the backward pass, which saves memory.
+        texts: returns the captions that a new tokenizer is trained on.
+        precision: has no effect, because no weights are frozen and trained weights stay in float32.
 
     Raises:
-        ConfigError: unknown or contradictory settings.
+        ConfigError: a setting is unknown, or settings contradict each other.
         CheckpointError: a file cannot be loaded.
     """
     known = {"beit3", "config", "tokenizer", "gradient_checkpointing"}
@@ -242,7 +242,7 @@ def _config(base: BeitScoreConfig, changes: Mapping[str, Any]) -> BeitScoreConfi
 
 
 def load_model(folder: Path, settings: Mapping[str, Any]) -> BeitScoreNetwork:
-    """The network of a checkpoint folder, to be trained on; of the settings, `gradient_checkpointing` holds still."""
+    """Loads a checkpoint folder to train it further; of the settings, only `gradient_checkpointing` is used."""
     model, tokenizer = checkpoint.load_model(folder, device="cpu")
     model.beit3.gradient_checkpointing = bool(settings.get("gradient_checkpointing"))
     return BeitScoreNetwork(model, tokenizer)
@@ -255,4 +255,4 @@ def make_collator(model: BeitScoreNetwork) -> BeitScoreCollator:
 
 def save_model(model: BeitScoreNetwork, folder: Path, *, card: str) -> None:
     """Writes a checkpoint folder with a model card; see `BeitScoreScorer.save_pretrained` for the other files."""
-    checkpoint.save_model(model.model, model.tokenizer, folder, card=card)
+    BeitScoreScorer(model.model, model.tokenizer).save_pretrained(folder, card=card)

@@ -1,4 +1,4 @@
-"""Reads a judge's answer: where the number stands, and what probabilities its digits had."""
+"""Reads a judge's answer: the place of the number, and the probabilities of its digits."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class Number:
 
     Args:
         value: as it was written.
-        first: which of the answer's digits, counted from 0, is the first decimal; None if there are no decimals.
-        units: which of them is the units digit; None where it was left out, as in ".85".
+        first: index of the first decimal among the digits of the answer; None if there are no decimals.
+        units: index of the units digit; None if it was left out, as in ".85".
     """
 
     value: float
@@ -42,7 +42,7 @@ class Grade:
     Args:
         smoothed: score after smoothing.
         raw: the number that the judge wrote.
-        partial: True if the second decimal was to be added, but the judge does not report its probabilities.
+        partial: whether the second decimal is left out because the judge does not report its probabilities.
     """
 
     smoothed: float
@@ -53,10 +53,10 @@ class Grade:
 def read_number(text: str) -> Number | str:
     """Finds the grade in an answer, or says why there is none.
 
-    What counts: a number with decimals from 0 to 1 (`0.85`, `.85`, `0,85`, `1.0`) that is the only number of the
-    answer, or stands at its beginning, perhaps after a label (`**Score:** 0.85, for 2 of 3 dogs`); a bare 0 or 1 only
-    if nothing else is said. What does not, because its meaning would be guessed: numbers beyond 1, on
-    another scale (`85%`, `0.8/10`), or several of which none leads (`between 0.7 and 0.8`).
+    The grade is a number with decimals from 0 to 1 (`0.85`, `.85`, `0,85`, `1.0`). It must be the only number of the
+    answer, or stand at its beginning, perhaps after a label (`**Score:** 0.85, for 2 of 3 dogs`). A bare 0 or 1 counts
+    only if the answer holds nothing else. Ambiguous answers have no grade: numbers above 1, on another scale (`85%`,
+    `0.8/10`), or several numbers without one at the beginning (`between 0.7 and 0.8`).
 
     Example:
         >>> read_number("Score: 0.85").value
@@ -64,11 +64,11 @@ def read_number(text: str) -> Number | str:
         >>> read_number("I would say 85%.")
         "the answer holds no number from 0.0 to 1.0: 'I would say 85%.'"
     """
-    found = list(_NUMBER.finditer(text))
+    numbers = list(_NUMBER.finditer(text))
     opening = _OPENING.match(text)
-    leading = [number for number in found if opening and number.start() == opening.end()]
-    chosen = leading[0] if leading else found[0] if len(found) == 1 else None
-    if chosen is None and len(found) > 1:
+    leading = [number for number in numbers if opening and number.start() == opening.end()]
+    chosen = leading[0] if leading else numbers[0] if len(numbers) == 1 else None
+    if chosen is None and len(numbers) > 1:
         return f"the answer holds several numbers, and none leads: {text.strip()!r:.120}"
     written = chosen[1].replace(",", ".") if chosen else ""
     if chosen is None or float(written) > 1 or _SCALE.match(text, chosen.end()):
@@ -84,10 +84,9 @@ def read_number(text: str) -> Number | str:
 def read_grade(answer: Answer, *, second_decimal: bool = True) -> Grade | str:
     """The grade in an answer with log probabilities, or the reason why there is none.
 
-    An answer 0.xx is smoothed over both decimals. Where the judge stopped after one, the second place has what it
-    thought of going on, if `second_decimal` says so and the judge reports it (some servers leave out the end of an
-    answer), else nothing. An answer 1.0 or 1 is smoothed at the units place, as the paper does. A bare 0 is as well:
-    nothing would have followed it, so its expected value is p(1).
+    An answer 0.xx is smoothed over both decimals. If the judge stopped after one, the second place counts if
+    `second_decimal` says so and the judge reports it; some servers leave out the end of an answer. An answer 1.0 or 1
+    is smoothed at the units place, as in the paper. So is a bare 0, which nothing follows: its expected value is p(1).
 
     Raises:
         JudgeError: the judge wrote several digits as one token, or reports no probabilities.
@@ -113,18 +112,18 @@ def read_grade(answer: Answer, *, second_decimal: bool = True) -> Grade | str:
     tenths, hundredths = answer_mass(answer.logprobs[first], DIGITS), [0.0] * len(DIGITS)
     if reported and (
         second_decimal or len(str(number.value)) > len("0.8")
-    ):  # the authors' code, too, takes 0.80 for 0.8
+    ):  # in the authors' code, too, 0.80 counts as 0.8
         hundredths = answer_mass(answer.logprobs[first + 1], DIGITS)
     return Grade(smoothed_score(tenths, hundredths), number.value, partial=second_decimal and not reported)
 
 
 def merges_digits(pieces: tuple[str, ...]) -> bool:
-    """Whether a tokenizer that cuts decimal numbers into these pieces lacks a token of its own for each digit."""
+    """Whether one of these pieces of decimal numbers holds several digits."""
     return any(_digits(piece) and len(piece) > 1 for piece in pieces)
 
 
 def merged_message(name: str, example: str) -> str:
-    """Why a judge is refused, and what to do instead."""
+    """Message that says why a judge is refused, and which to use instead."""
     return (
         f"the judge {name!r} writes several characters of a number as one token ({example}). FLEUR needs the "
         "probability of each digit on its own. Take a model that writes digits one by one, such as LLaVA-1.5 or "
@@ -133,7 +132,7 @@ def merged_message(name: str, example: str) -> str:
 
 
 def _place(answer: Answer, digit: int) -> int:
-    """The token that is the answer's digit of that number; digits are counted, because tokens may lack white space."""
+    """Index of the token of a digit. Digits are counted, because tokens may lack white space."""
     seen = 0
     for place, token in enumerate(answer.tokens):
         seen += _digits(token)

@@ -8,51 +8,49 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from reward.errors import ConfigError, JudgeError
 from reward.judges.base import Judge, Question
-from reward.metrics.fleur.parse import DIGITS, Grade, merged_message, merges_digits, read_grade
+from reward.judges.wording import pad_to_square
+from reward.metrics.fleur import SPEC
+from reward.metrics.fleur.parse import DIGITS, merged_message, merges_digits, read_grade
 from reward.metrics.fleur.prompt import FleurPrompt
-from reward.metrics.fleur.spec import SPEC
-from reward.metrics.judged import Asked, JudgedScorer, ask
+from reward.metrics.judged import JudgedCaption, JudgedScorer, ask
 from reward.samples import CaptionSample
-from reward.scores import ScoreTable
 
 __all__ = ["FleurScorer"]
 
 logger = logging.getLogger(__name__)
 
-_TOP = 20  # the most that servers report; a judge on this machine reports all ten digits anyway
+_TOP = 20  # the most that servers report; a local judge reports all ten digits anyway
 
 
 class FleurScorer(JudgedScorer):
     """FLEUR, and RefFLEUR for samples that have references.
 
-    The judge writes a number greedily. Aspect `raw` is that number; aspect `smoothed` is FLEUR: the number's expected
-    value by the probabilities of its digits. Weights left aside, the reward is `smoothed` alone.
+    The judge writes a number with greedy decoding. The aspect `raw` is that number. The aspect `smoothed` is FLEUR: the
+    expected value under the probabilities of the digits. By default the reward is `smoothed` alone.
 
     Source: Lee et al., "FLEUR: An Explainable Reference-Free Evaluation Metric for Image Captioning Using a Large
-    Multimodal Model", with prompts in our own words.
+    Multimodal Model", with our own prompts.
 
     Args:
         judge: a vision-language model whose tokenizer writes digits one by one.
-        use_references: False never shows references to the judge: FLEUR, whatever the samples hold.
-        prompt: the wording: a FleurPrompt, its fields, or a YAML file (start from a copy of `prompt.yaml` in this
-            folder); None is the one that ships.
+        use_references: False hides references from the judge, which gives FLEUR for samples with references too.
+        prompt: a FleurPrompt, its fields, or a YAML file (start from a copy of `prompt.yaml` in this folder); None
+            is the default.
         max_new_tokens: length limit of the answer.
         max_characters: most characters of a candidate that the judge sees; references together get twice as many.
             What is longer is cut and flagged in `ScoreTable.truncated`.
-        second_decimal: how an answer with one decimal, such as 0.8, is smoothed. "always" adds what the judge thought
-            of as the second decimal before it stopped there; "written" adds nothing, as in the authors' code: with
-            it, only answers with two decimals have the second one smoothed (0.80 counts as 0.8). Where a server does
-            not report the place after the first decimal, nothing can be added, and a warning says so.
-        pad_images: False leaves images to the judge: LLaVA-1.5's processor in transformers cuts the sides of an image
-            off to make it square. True pads them to squares first, as the authors do (LLaVA's aspect ratio "pad").
+        second_decimal: how an answer with one decimal, such as 0.8, is smoothed. "always" adds the probabilities that
+            the judge gave to a second decimal at the place where it stopped. "written" adds nothing, as the authors'
+            code: only answers with two decimals have the second one smoothed (0.80 counts as 0.8). If a server does
+            not report the place after the first decimal, nothing is added, and a warning is logged.
+        pad_images: whether images are padded to squares, as by the authors (LLaVA's aspect ratio "pad"). Otherwise the
+            judge prepares them: LLaVA-1.5's processor in transformers crops the longer side of an image.
 
     Raises:
         JudgeError: the judge's tokenizer merges digits.
-        ConfigError: the prompt is not usable, or `second_decimal` is neither of the two.
+        ConfigError: the prompt is invalid, or `second_decimal` is neither of the two.
 
     Example:
         >>> from PIL import Image
@@ -87,17 +85,17 @@ class FleurScorer(JudgedScorer):
         self.max_new_tokens = max_new_tokens
         self.second_decimal = second_decimal
         self._digits_checked = False
-        if getattr(judge, "loaded", True):  # a lazy judge would be loaded by this
+        if getattr(judge, "loaded", True):  # this would load a lazy judge
             self._check_digits()
 
     def explain(self, samples: Sequence[CaptionSample]) -> list[str | None]:
-        """Reasons for the scores, in the judge's own words: a second turn, after the smoothed score was given as first.
+        """Asks the judge for the reasons of the scores, in a second turn after the smoothed score.
 
         Args:
             samples: any number.
 
         Returns:
-            A text for each sample, None for one that has no score (`score` says why).
+            A text for each sample; None for a sample without a score, see `score`.
 
         Raises:
             InvalidSampleError, JudgeError: as for `score`.
@@ -106,7 +104,10 @@ class FleurScorer(JudgedScorer):
         questions: dict[int, Question] = {}
         for row, score in enumerate(smoothed):
             if math.isfinite(score):
-                first = self._question(self._asked(samples[row]))
+                sample = samples[row]
+                image = pad_to_square(sample.image) if self.pad_images else sample.image  # type: ignore[arg-type]
+                references = sample.references if self.use_references else ()
+                first = self._question(JudgedCaption(sample.candidate, image, references, self.max_characters))
                 said = (("user", first.text), ("assistant", f"{score:.2f}"))
                 questions[row] = Question(self.prompt.explain, image=first.image, system=first.system, history=said)
         reasons: list[str | None] = [None] * len(samples)
@@ -123,16 +124,21 @@ class FleurScorer(JudgedScorer):
             raise JudgeError(merged_message(self.judge.name, example))
         self._digits_checked = True
 
-    def _question(self, asked: Asked) -> Question:
-        text = self.prompt.question(asked.candidate, asked.references)
-        return Question(text, image=asked.image, system=self.prompt.system or None)
+    @property
+    def reads_references(self) -> bool:
+        return self.use_references
 
-    def _rate(self, asked: list[Asked], contexts: list[Any]) -> list[Grade | str]:
+    def _question(self, caption: JudgedCaption) -> Question:
+        text = self.prompt.question(caption.candidate, caption.references)
+        return Question(text, image=caption.image, system=self.prompt.system or None)
+
+    def rate(self, captions: list[JudgedCaption]) -> list[Sequence[float] | str]:
+        """See `JudgedScorer.rate`."""
         if not self._digits_checked:
             self._check_digits()
         answers, failures = ask(
             self.judge.generate,
-            [self._question(one) for one in asked],
+            [self._question(caption) for caption in captions],
             max_new_tokens=self.max_new_tokens,
             top_logprobs=getattr(self.judge, "top_logprobs", _TOP),  # a server may list fewer
             track=DIGITS,
@@ -149,11 +155,7 @@ class FleurScorer(JudgedScorer):
                 "are smoothed over that decimal alone, as with second_decimal='written'.",
                 partial,
             )
-        return grades
-
-    def _table(self, results: list[Any], errors: dict[int, str], truncated: np.ndarray) -> ScoreTable:
-        rows = [(math.nan, math.nan) if grade is None else (grade.smoothed, grade.raw) for grade in results]
-        return ScoreTable(np.array(rows).reshape(-1, 2), self.spec.aspects, errors, truncated)
+        return [grade if isinstance(grade, str) else (grade.smoothed, grade.raw) for grade in grades]
 
     def _saved_settings(self) -> dict[str, Any]:
         return {

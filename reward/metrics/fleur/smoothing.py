@@ -9,30 +9,29 @@ import numpy as np
 
 __all__ = ["smoothed_score", "smoothed_units"]
 
-# Probabilities come from half-precision softmax too, where ten of them may add up to a little more than 1.
+# The probabilities of a half-precision softmax may add up to slightly more than 1.
 _ROUNDING = 0.01
 
 
 def smoothed_score(first: Sequence[float], second: Sequence[float], *, dtype: Any = np.float64) -> float:
     """Expected value of the first two decimals of an answer 0.xx: sum over j of 10^-j, sum over i of i p(i, j).
 
-    The probabilities are those the model gave at the two places, over its whole vocabulary. They are not
-    normalised: what the model gave to other tokens than digits counts as the digit 0, as in the paper (its worked
-    example has only 0.74 on the digits of the second place).
+    The probabilities at the two places are those over the whole vocabulary. They are not normalised: other tokens than
+    digits count as the digit 0, as in the paper (in its worked example, the digits of the second place have 0.74).
 
     Source: section 3.2 of the FLEUR paper.
 
     Args:
         first: ten probabilities, of the digits 0 to 9 as first decimal.
         second: the same of the second decimal.
-        dtype: of the arithmetic. The authors added in half precision: `np.float16` gives the 0.80664 that the paper
-            prints for its worked example, where the exact sum is 0.80617.
+        dtype: of the sum. The authors used half precision: `np.float16` gives the 0.80664 of the paper's worked
+            example, whose exact sum is 0.80617.
 
     Returns:
         A number from 0 to 0.99.
 
     Raises:
-        ValueError: not ten numbers, one outside [0, 1], or a sum above 1.
+        ValueError: there are not ten numbers, one is outside [0, 1], or their sum is above 1.
 
     Example:
         >>> certain_of = lambda digit: [float(digit == i) for i in range(10)]
@@ -50,7 +49,7 @@ def smoothed_score(first: Sequence[float], second: Sequence[float], *, dtype: An
 def smoothed_units(zero: float, one: float) -> float:
     """Score of an answer 1.0, which has no decimals to smooth: 0.9 p(0) + 1.0 p(1) at the units place.
 
-    Had the model written 0 there, 0.9 would have followed: that is the paper's assumption (appendix B).
+    The paper assumes that a 0 at the units place would have been followed by .9 (appendix B).
 
     Args:
         zero, one: probabilities of the digits 0 and 1 at the units place.

@@ -11,13 +11,13 @@ __all__ = ["RATINGS", "Aggregate", "aggregate"]
 
 RATINGS = (1, 2, 3, 4, 5)
 
-# A distribution with all its mass on one rating has variance 0, and would get an infinite weight. Variances below
-# this count as equal: differences that small say nothing.
+# A distribution with all its mass on one rating has variance 0 and would get an infinite weight. Variances below this
+# floor count as equal.
 VARIANCE_FLOOR = 1e-12
 
 
 class Aggregate(NamedTuple):
-    """What `aggregate` gives; for one sample `overall` is a number, and the others have shape (criteria,).
+    """Output of `aggregate`; for one sample `overall` is a number, and the others have shape (criteria,).
 
     Args:
         overall: weighted mean of the criterion scores, in [1, 5].
@@ -42,13 +42,13 @@ def aggregate(probabilities: Any, gamma: float = 0.75) -> Aggregate:
 
     Args:
         probabilities: array (criteria, 5), or (..., criteria, 5) for many samples at once. Each row of five is divided
-            by its sum, because a model gives some probability to tokens that are no rating.
+            by its sum, because a model gives some probability to tokens that are not ratings.
         gamma: from 0 to 1. 1 weighs all criteria alike, 0.5 weighs by the inverse variance, 0 uses only the
             criteria of the smallest variance.
 
     Raises:
-        ValueError: another shape, a number that is negative or not finite, a row without any probability, or gamma
-            outside [0, 1].
+        ValueError: the shape is another, a number is negative or not finite, a row sums to 0, or gamma is outside
+            [0, 1].
 
     Example:
         >>> result = aggregate([[0, 0, 0, 0.5, 0.5], [0.5, 0, 0, 0, 0.5]], gamma=0.5)
@@ -86,7 +86,7 @@ def harmonic_weights(variances: np.ndarray, gamma: float) -> np.ndarray:
     """
     if isinstance(gamma, bool) or not isinstance(gamma, Real) or not 0 <= gamma <= 1:
         raise ValueError(f"gamma must be a number from 0 to 1, got {gamma!r}")
-    # In logarithms, relative to the smallest variance: a small gamma is a large exponent, which would overflow.
+    # In logarithms relative to the smallest variance, because a small gamma is a large exponent, which would overflow.
     exponent = np.inf if gamma == 0 else (1 - gamma) / gamma
     logs = np.log(np.maximum(variances, VARIANCE_FLOOR))
     excess = logs - logs.min(axis=-1, keepdims=True)

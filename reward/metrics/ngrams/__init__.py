@@ -1,1 +1,58 @@
 """Baselines that count shared n-grams: BLEU, ROUGE-L, METEOR, CIDEr and SPICE, through the package pycocoevalcap."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from reward.metrics.base import MetricSpec
+
+__all__ = ["BLEU", "CIDER", "METEOR", "ROUGE_L", "SPECS", "SPICE"]
+
+_SHARED: dict[str, Any] = {"needs_image": False, "needs_references": True, "extra": "ngrams"}
+_BLEU_PAPER = "BLEU: a Method for Automatic Evaluation of Machine Translation (2002)"
+
+BLEU = tuple(
+    MetricSpec(
+        name=f"bleu{order}",
+        scorer=f"reward.metrics.ngrams.bleu_rouge:Bleu{order}Scorer",
+        aspects=(f"bleu_{order}",),
+        has_embedded=True,
+        paper=_BLEU_PAPER,
+        **_SHARED,
+    )
+    for order in (1, 2, 3, 4)
+)
+ROUGE_L = MetricSpec(
+    name="rouge_l",
+    scorer="reward.metrics.ngrams.bleu_rouge:RougeLScorer",
+    aspects=("rouge_l",),
+    has_embedded=True,
+    paper="ROUGE: A Package for Automatic Evaluation of Summaries (2004)",
+    **_SHARED,
+)
+CIDER = MetricSpec(
+    name="cider",
+    scorer="reward.metrics.ngrams.cider:CiderScorer",
+    aspects=("cider",),
+    needs_corpus=True,
+    range=(0.0, 10.0),
+    paper="CIDEr: Consensus-based Image Description Evaluation (2015); its variant CIDEr-D",
+    **_SHARED,
+)
+METEOR = MetricSpec(
+    name="meteor",
+    scorer="reward.metrics.ngrams.meteor:MeteorScorer",
+    aspects=("meteor",),
+    has_embedded=True,
+    paper="Meteor Universal: Language Specific Translation Evaluation for Any Target Language (2014)",
+    **_SHARED,
+)
+SPICE = MetricSpec(
+    name="spice",
+    scorer="reward.metrics.ngrams.spice:SpiceScorer",
+    aspects=("spice",),
+    has_embedded=True,
+    paper="SPICE: Semantic Propositional Image Caption Evaluation (2016)",
+    **_SHARED,
+)
+SPECS = (*BLEU, ROUGE_L, METEOR, CIDER, SPICE)

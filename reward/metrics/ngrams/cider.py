@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from reward.checkpoints import read_config, resolve_checkpoint, save_checkpoint
 from reward.errors import CheckpointError, ConfigError
+from reward.metrics.ngrams import CIDER
 from reward.metrics.ngrams.scorer import NgramScorer, Words
-from reward.metrics.ngrams.spec import CIDER
 from reward.metrics.ngrams.tokenizer import tokenize
 from reward.optional import require
-from reward.samples import CaptionSample, checked_references
-from reward.scores import ScoreTable
+from reward.samples import CaptionSample, ScoreTable, checked_references
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -33,10 +32,10 @@ _DOCUMENTS_AT_ONCE = 10_000  # whose texts are in memory and given to one Java p
 class CiderScorer(NgramScorer):
     """Similarity of n-grams, each weighed by how few documents of a corpus have it: CIDEr-D, 0 to 10.
 
-    A document is the references of one caption. Most often the corpus is the references of all captions that are
-    evaluated; `capreward bench` and `capreward score` take these by themselves. Without a corpus nothing is scored,
-    because a score would depend on which captions come in the same call. For a reward, fit on the references of the
-    training data, save, and load the folder:
+    A document is the references of one caption. The corpus is usually the references of all evaluated captions, as in
+    `capreward bench` and `capreward score`. Without a corpus the scorer raises an error, because scores would
+    depend on the other captions of the call. For a reward, fit on the references of the training data, save, and load
+    the folder:
 
         CiderScorer().fit(references).save_pretrained("cider-coco")
         MetricReward("cider", "cider-coco")
@@ -51,28 +50,27 @@ class CiderScorer(NgramScorer):
     def __init__(self, frequencies: Mapping[str, int] | None = None, documents: int = 0) -> None:
         super().__init__()
         self.frequencies, self.documents = frequencies, documents
-        self._table = _Frequencies((tuple(ngram.split(" ")), count) for ngram, count in (frequencies or {}).items())
+        self._counts = _Frequencies((tuple(ngram.split(" ")), count) for ngram, count in (frequencies or {}).items())
         self.spec = replace(CIDER, needs_corpus=frequencies is None)
 
     @property
     def fingerprint(self) -> str:
-        """Hash of the corpus: results of two scorers with the same one may be mixed."""
+        """Hash of the corpus; scores of two scorers with the same corpus are comparable."""
         counts = json.dumps(sorted((self.frequencies or {}).items()), ensure_ascii=False)
         return hashlib.sha256(f"{self.documents} {counts}".encode()).hexdigest()[:16]
 
     def fit(self, corpus: Iterable[Sequence[str]]) -> CiderScorer:
         """A scorer with the document frequencies of a corpus; this one stays as it is.
 
-        An n-gram that no document has counts like one that a single document has, so a corpus with repeated documents
-        gives slightly other scores than one without: published figures on Flickr8k-Expert count the references of an
-        image once for each of its captions.
+        An n-gram in no document counts like one in a single document. So repeated documents change scores slightly;
+        published figures on Flickr8k-Expert count the references of an image once for each of its captions.
 
         Args:
-            corpus: the references of each caption; captions without references add nothing.
+            corpus: the references of each caption; captions without references are ignored.
 
         Raises:
-            ConfigError: less than two documents, or all alike: every weight would be 0.
-            InvalidSampleError: references that are no list of texts.
+            ConfigError: there are fewer than two different documents, so every weight would be 0.
+            InvalidSampleError: references are not a list of texts.
         """
         counts: Counter[str] = Counter()
         documents = 0
@@ -84,8 +82,8 @@ class CiderScorer(NgramScorer):
                 counts.update({ngram for text in references for ngram in _ngrams(words[text])})
         if documents < 2 or all(count == documents for count in counts.values()):
             raise ConfigError(
-                f"a corpus of {documents} documents without a difference between them weighs no word more than "
-                "another; fit CIDEr on the references of a whole data set"
+                f"a corpus of {documents} documents that do not differ gives all words the same weight; fit CIDEr on "
+                "the references of a whole data set"
             )
         return CiderScorer(dict(counts), documents)
 
@@ -108,10 +106,10 @@ class CiderScorer(NgramScorer):
         """CIDEr-D of each caption."""
         package = require("pycocoevalcap.cider.cider_scorer", extra="ngrams", purpose=self._purpose)
         scores = []
-        for candidate, references in items:  # one scorer each: it would keep the n-grams of all of them
+        for candidate, references in items:  # a new one for each caption, because it keeps n-grams
             cider = package.CiderScorer()
             cider += (candidate, list(references))
-            cider.document_frequency = self._table
+            cider.document_frequency = self._counts
             cider.crefs = _Documents(cider.crefs, self.documents)
             scores.append(float(cider.compute_cider()[0]))
         return scores
@@ -169,14 +167,14 @@ def _ngrams(words: str) -> set[str]:
 
 
 class _Frequencies(dict[tuple[str, ...], int]):
-    """{n-gram, as the package looks it up: documents}; unlike the package's own table, it does not grow by that."""
+    """{n-gram: documents}; unlike the table of the package, it does not grow when n-grams are looked up."""
 
     def __missing__(self, ngram: tuple[str, ...]) -> int:
         return 0
 
 
 class _Documents(list[Any]):
-    """References of the caption to be scored; the package takes their number for the size of the corpus."""
+    """References of a caption; their length is the size of the corpus, as the package expects."""
 
     def __init__(self, references: Iterable[Any], documents: int) -> None:
         super().__init__(references)

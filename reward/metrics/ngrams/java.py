@@ -1,4 +1,4 @@
-"""Runs the Java programs that pycocoevalcap brings, alike under every locale."""
+"""Runs the Java programs of pycocoevalcap, with equal results under every locale."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from reward.errors import CapRewardError, MissingExtraError
 
 __all__ = ["java_command", "run_java"]
 
-# Texts are UTF-8 and lower-cased as in English, whatever the machine's locale; one thread collects garbage.
+# UTF-8 and English lower case under any locale; garbage collection in one thread.
 _FLAGS = ("-Dfile.encoding=UTF-8", "-Duser.language=en", "-Duser.country=US", "-XX:+UseSerialGC")
 
 
 def java_command(arguments: Sequence[str], *, purpose: str) -> list[str]:
-    """A command line that starts Java.
+    """Makes a command line that starts Java.
 
     Args:
         arguments: of `java`.
-        purpose: what needs it, for the message.
+        purpose: what needs Java, for the message.
 
     Raises:
         MissingExtraError: there is no `java` on the PATH.
@@ -35,16 +35,16 @@ def java_command(arguments: Sequence[str], *, purpose: str) -> list[str]:
 
 
 def run_java(arguments: Sequence[str], text: str, *, purpose: str, folder: Path | None = None) -> str:
-    """What a Java program prints when it is given a text.
+    """Runs a Java program on a text, and returns what it prints.
 
     Args:
         arguments: of `java`.
         text: for its standard input.
         purpose: what needs it, for messages.
-        folder: to run in; None is the current one.
+        folder: working directory; None is the current one.
 
     Raises:
-        MissingExtraError: no Java.
+        MissingExtraError: Java is not installed.
         CapRewardError: the program failed.
     """
     command = java_command(arguments, purpose=purpose)

@@ -1,4 +1,4 @@
-"""METEOR of single captions, by the Java program that pycocoevalcap brings."""
+"""METEOR of single captions, by the Java program of pycocoevalcap."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from reward.errors import CapRewardError
+from reward.metrics.ngrams import METEOR
 from reward.metrics.ngrams.java import java_command
 from reward.metrics.ngrams.scorer import NgramScorer, Words
-from reward.metrics.ngrams.spec import METEOR
 from reward.optional import require
 
 __all__ = ["MeteorScorer"]
@@ -24,8 +24,8 @@ _PURPOSE = f"metric {METEOR.name!r}"
 class MeteorScorer(NgramScorer):
     """METEOR 1.5 with its English settings: matches of words, stems, synonyms and paraphrases, best reference.
 
-    The program takes seconds to read its table of paraphrases, so one process is kept for all scorers of a Python
-    process; it ends with Python. Its memory grows with the square of a text's length: texts are cut after 500 words.
+    The program takes seconds to start, so all scorers of a Python process share one Java process, which ends with
+    Python. Its memory grows with the square of a text's length, so texts are cut after 500 words.
     """
 
     spec = METEOR
@@ -37,15 +37,15 @@ class MeteorScorer(NgramScorer):
 
 
 class _Program:
-    """The program METEOR, which is asked line by line; every question is answered before the next is written."""
+    """The program METEOR. It reads and answers line by line."""
 
     def __init__(self) -> None:
         package = require("pycocoevalcap.meteor.meteor", extra="ngrams", purpose=_PURPOSE)
         folder = Path(package.__file__ or "").parent
         arguments = ["-Xmx2G", "-jar", package.METEOR_JAR, "-", "-", "-stdio", "-l", "en", "-norm"]
-        # Its own table, named because the program does not find it by itself in a path with a space.
+        # The program cannot find its own table in a path with a space.
         arguments += ["-a", os.path.join("data", "paraphrase-en.gz")]
-        # Into a file: nobody reads it while the program works, and a full pipe would stop the program.
+        # A pipe that is not read would fill up and stop the program.
         self.messages = tempfile.TemporaryFile()  # noqa: SIM115  # as long as the program runs
         self.process = subprocess.Popen(
             java_command(arguments, purpose=_PURPOSE),
@@ -64,18 +64,18 @@ class _Program:
         """
         statistics = self._ask("SCORE", *(text.replace("|||", " ") for text in (*references, candidate)))
         score = float(self._ask("EVAL", statistics))
-        self._answer()  # the mean over all captions of the question, of which there is one
+        self._answer()  # the mean over all captions, of which there is one
         return score
 
     def _ask(self, *parts: str) -> str:
         assert self.process.stdin is not None
         question = (" ||| ".join(parts) + "\n").encode()
         try:
-            # Past the buffer of `stdin`: a process forked just now would write its copy of that, too, when it ends.
+            # Not through the buffer of `stdin`: a process forked now would write its copy of the buffer when it ends.
             while question:
                 question = question[os.write(self.process.stdin.fileno(), question) :]
         except BrokenPipeError:
-            pass  # it has ended: reading says why
+            pass  # the program has ended, and reading gives the reason
         return self._answer()
 
     def _answer(self) -> str:
@@ -89,7 +89,7 @@ class _Program:
 
 
 def _end(process: subprocess.Popen[bytes], owner: int) -> None:
-    if os.getpid() == owner:  # a forked child has a copy of the object, and must not end its parent's program
+    if os.getpid() == owner:  # a forked child must not end the program of its parent
         process.kill()
         process.communicate()
 
@@ -105,7 +105,7 @@ def _score(items: Sequence[Words]) -> list[float]:
         program = _programs[0]
         try:
             return [program.score(candidate, references) for candidate, references in items]
-        except BaseException:  # an interrupted question would be answered to whoever asks next
+        except BaseException:  # the next call would read the answer to an interrupted question
             program.close()
             raise
 

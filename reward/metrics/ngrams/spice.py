@@ -1,4 +1,4 @@
-"""SPICE of single captions, by the Java program that pycocoevalcap brings and models that it does not."""
+"""SPICE of single captions, by the Java program of pycocoevalcap and models that are installed by hand."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from reward.errors import CapRewardError, MissingExtraError
+from reward.metrics.ngrams import SPICE
 from reward.metrics.ngrams.java import run_java
 from reward.metrics.ngrams.scorer import NgramScorer, Words
-from reward.metrics.ngrams.spec import SPICE
 from reward.optional import require
 
 __all__ = ["SpiceScorer"]
@@ -19,11 +19,11 @@ __all__ = ["SpiceScorer"]
 class SpiceScorer(NgramScorer):
     """F1 of the objects, attributes and relations that a parser finds in the caption and in its references.
 
-    The parser's models are fetched by hand: unlike the package, this class downloads nothing. Not run by us with the
-    real models, only with a program that stands in for it.
+    The models of the parser must be installed by hand: unlike the package, this class downloads nothing. It has been
+    tested with a stand-in for the program, not with the real models.
 
     Raises:
-        MissingExtraError: the package, Java or the models are not there; the message says where they belong.
+        MissingExtraError: the package, Java or the models are missing; the message says where to put them.
     """
 
     spec = SPICE
@@ -54,7 +54,7 @@ class SpiceScorer(NgramScorer):
             given.write_text(json.dumps(questions), encoding="utf-8")
             arguments = ["-Xmx8G", "-jar", package.SPICE_JAR, str(given), "-out", str(answer), "-silent"]
             run_java(arguments, "", purpose=self._purpose, folder=Path(package.__file__ or "").parent)
-            found = {int(row["image_id"]): row["scores"]["All"]["f"] for row in json.loads(answer.read_text("utf-8"))}
-        if sorted(found) != list(range(len(items))):
-            raise CapRewardError(f"{self._purpose}: {len(found)} scores came back for {len(items)} captions")
-        return [float(found[number]) for number in range(len(items))]
+            scores = {int(row["image_id"]): row["scores"]["All"]["f"] for row in json.loads(answer.read_text("utf-8"))}
+        if sorted(scores) != list(range(len(items))):
+            raise CapRewardError(f"{self._purpose}: {len(scores)} scores came back for {len(items)} captions")
+        return [float(scores[number]) for number in range(len(items))]

@@ -1,79 +1,25 @@
-"""Builds VELA's backbones from their configuration, and reads and writes checkpoint folders."""
+"""Loads VELA checkpoints, and checks first that their files fit each other."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
-from reward.backbones.clip import ClipTowers, build_clip, load_clip, towers_of_architecture
+from reward.backbones.clip_config import build_clip
 from reward.backbones.fit import check_fit, foreign_errors, tensor_shapes
-from reward.backbones.hidden_states import decoder_of
-from reward.backbones.inference import number_format, usable_device
-from reward.backbones.pretrained import build_decoder, load_pretrained, read_tokenizer
-from reward.checkpoints import (
-    CONFIG_FILE,
-    WEIGHTS_FILE,
-    load_tensors,
-    read_config,
-    resolve_checkpoint,
-    save_checkpoint,
-)
+from reward.backbones.language import decoder_of
+from reward.backbones.pretrained import build_decoder, parse_dtype, read_tokenizer, usable_device
+from reward.checkpoints import CONFIG_FILE, WEIGHTS_FILE, load_tensors, read_config, resolve_checkpoint
 from reward.errors import CheckpointError
-from reward.metrics.vela.config import ImageConfig, TextConfig, VelaConfig
-from reward.metrics.vela.spec import SPEC
+from reward.metrics.vela import SPEC
+from reward.metrics.vela.backbones import add_lora
+from reward.metrics.vela.config import VelaConfig
+from reward.metrics.vela.model import VelaModel
 
-if TYPE_CHECKING:
-    from reward.metrics.vela.model import VelaModel
-
-__all__ = ["load_model", "make_decoder", "make_towers", "save_model"]
-
-
-def make_decoder(
-    config: TextConfig,
-    model: nn.Module | None,
-    tokenizer: Any | None,
-    dtype: torch.dtype | None,
-    trust_remote_code: bool = False,
-) -> tuple[nn.Module, Any]:
-    """The language model that a text configuration asks for (or the one given) and its tokenizer."""
-    from transformers import AutoModel, AutoTokenizer
-
-    if config.backbone is None:
-        if tokenizer is None:
-            raise ValueError("a text branch with an architecture of its own needs tokenizer=")
-        return model or build_decoder(config.architecture or {}), tokenizer
-    if model is None:
-        return load_pretrained(
-            config.backbone,
-            AutoModel,
-            AutoTokenizer,
-            "language model",
-            dtype=dtype,
-            trust_remote_code=trust_remote_code,
-        )
-    with foreign_errors(f"tokenizer of {config.backbone!r}"):
-        # `tokenizer` is the checkpoint's own, for other branches; a backbone brings its own
-        return model, AutoTokenizer.from_pretrained(config.backbone, trust_remote_code=bool(trust_remote_code))
-
-
-def make_towers(
-    config: ImageConfig, clip: nn.Module | None, tokenizer: Any | None, dtype: torch.dtype | None
-) -> ClipTowers:
-    """The CLIP that an image configuration asks for, or the one given."""
-    if isinstance(clip, ClipTowers):
-        return clip
-    if config.architecture is None:
-        if clip is not None:
-            raise ValueError("for an image branch with a backbone, pass ClipTowers (from load_clip) as clip")
-        return load_clip(config.backbone or "", dtype=dtype)
-    if tokenizer is None:
-        raise ValueError("an image branch with an architecture of its own needs tokenizer=")
-    return towers_of_architecture(config.architecture, tokenizer, clip)
+__all__ = ["load_model"]
 
 
 def load_model(
@@ -85,9 +31,7 @@ def load_model(
     trust_remote_code: bool = False,
 ) -> VelaModel:
     """Loads a checkpoint; see `VelaScorer.from_pretrained`."""
-    from reward.metrics.vela.model import VelaModel
-
-    dtype, device = number_format(dtype), usable_device(device)
+    dtype, device = parse_dtype(dtype), usable_device(device)
     folder = resolve_checkpoint(source, metric=SPEC.name, revision=revision)
     where = f"VELA checkpoint {os.fspath(source)!r}"
     config = VelaConfig.from_dict(read_config(folder, metric=SPEC.name))
@@ -101,14 +45,12 @@ def load_model(
     model.load_trained(load_tensors(folder / WEIGHTS_FILE), where=where)
     for branch in (model.text, model.image):
         if branch is not None:
-            branch.to(dtype=dtype)  # the head stays in float32: it costs nothing, and scores keep their digits
+            branch.to(dtype=dtype)  # the head stays in float32, which keeps the scores precise
     return model.to(device).eval()
 
 
 def _check_branches(config: VelaConfig, shapes: Mapping[str, tuple[int, ...]], where: str) -> None:
-    """Compares what is built from the configuration with the header of the weights, before it takes memory."""
-    from reward.metrics.vela.text_branch import add_lora
-
+    """Compares the architectures of a configuration with the header of the weights, before they take memory."""
     text, image = config.text, config.image
     if text is not None and text.architecture is not None:
         architecture, lora = text.architecture, text.lora
@@ -134,7 +76,7 @@ def _check_branches(config: VelaConfig, shapes: Mapping[str, tuple[int, ...]], w
 
 
 def _check_vocabulary(config: VelaConfig, shapes: Mapping[str, tuple[int, ...]], tokens: int, where: str) -> None:
-    """Refuses a tokenizer whose ids the branches' own tables do not hold: scoring would stop at the first such word."""
+    """Refuses a tokenizer with more tokens than a branch has embeddings, on which scoring would fail later."""
     own = {"text.": config.text, "image.": config.image}
     for prefix, branch in own.items():
         if branch is None or branch.architecture is None:
@@ -145,42 +87,3 @@ def _check_vocabulary(config: VelaConfig, shapes: Mapping[str, tuple[int, ...]],
             raise CheckpointError(
                 f"{where}: its tokenizer.json has {tokens} tokens, but the {prefix[:-1]} branch has room for {rows[0]}"
             )
-
-
-def save_model(
-    model: VelaModel, folder: str | os.PathLike[str], *, dtype: torch.dtype | None = None, card: str | None = None
-) -> None:
-    """Writes a checkpoint folder; see `VelaScorer.save_pretrained`."""
-    folder = Path(folder)
-    tensors = model.trained_tensors()
-    if dtype is not None:
-        tensors = {key: value.to(dtype) if value.is_floating_point() else value for key, value in tensors.items()}
-    if model.tokenizer is not None:
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            model.tokenizer.save_pretrained(folder)
-        except OSError as error:
-            raise CheckpointError(f"checkpoint folder {str(folder)!r} cannot be written: {error}") from error
-    save_checkpoint(folder, config=model.config.to_dict(), tensors=tensors, card=card or make_card(model.config))
-
-
-def make_card(config: VelaConfig) -> str:
-    """A model card that says what the checkpoint is made of; whoever trained it adds data and figures."""
-    tags = "tags: [image-captioning, metric, reward-model]"
-    lines = ["---", "library_name: capreward", "license: apache-2.0", tags, "---", "", "# VELA caption metric", ""]
-    lines += [f"Scores image captions on {', '.join(config.aspects)}, each in [0, 1].", ""]
-    for name, branch in (("Language model", config.text), ("CLIP", config.image)):
-        if branch is None:
-            lines.append(f"- {name}: none (ablation)")
-        else:
-            lines.append(f"- {name}: {branch.backbone or 'weights in this checkpoint'}")
-    lines += [
-        "",
-        "```python",
-        "from reward import load_scorer",
-        "",
-        'load_scorer("vela", "<this repository>")',
-        "```",
-        "",
-    ]
-    return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""VelaConfig: everything about a VELA model that is not a weight, as it stands in a checkpoint's config.json."""
+"""VelaConfig: the config.json of a VELA checkpoint."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from reward.errors import CheckpointError
+from reward.metrics.vela import SPEC
 from reward.metrics.vela.prompts import DEFAULT_PROMPTS, Prompt
-from reward.metrics.vela.spec import SPEC
 
 __all__ = ["ImageConfig", "LoraSettings", "TextConfig", "VelaConfig"]
 
@@ -18,7 +18,7 @@ _HEADS = ("per_aspect", "shared")
 
 
 def _check_types(settings: Any, where: str, **kinds: str) -> None:
-    """Refuses settings of a wrong type, which would show up as another library's error, or only when scoring."""
+    """Refuses settings of a wrong type, which would otherwise fail in another library, or only when scoring."""
     for name, kind in kinds.items():
         value = getattr(settings, name)
         number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
@@ -75,16 +75,16 @@ def _check_backbone(branch: str, backbone: str | None, architecture: dict[str, A
 
 @dataclass(frozen=True)
 class TextConfig:
-    """The branch that reads references and candidate with a causal language model (R2C).
+    """Configuration of the branch that reads references and candidate with a causal language model (R2C).
 
     Args:
-        backbone: Hub id or folder of a causal LM; its own weights stay as they are and are not in the checkpoint.
-        architecture: instead, a transformers configuration with `model_type`; all weights are in the checkpoint.
-        lora: adapters to train; None for none.
+        backbone: Hub id or folder of a causal language model; its weights are frozen and not in the checkpoint.
+        architecture: instead, a configuration of transformers with `model_type`; all weights are in the checkpoint.
+        lora: adapters to train, or None.
         prompts: {aspect: Prompt}.
         chat_template: whether the tokenizer's chat template frames the prompt.
         max_prefix_tokens: room for rubric and references. References that do not fit are cut at their ends, the
-            longest first, so that short ones stay whole; many of them are left out from the last one on.
+            longest first. If there are too many, the last ones are dropped.
         max_candidate_tokens: a longer candidate is cut at its end.
     """
 
@@ -114,14 +114,14 @@ class TextConfig:
 
 @dataclass(frozen=True)
 class ImageConfig:
-    """The branch that compares image and candidate with a CLIP (I2C).
+    """Configuration of the branch that compares image and candidate with a CLIP (I2C).
 
     Args:
-        backbone: whatever `reward.backbones.load_clip` takes; stays as it is and is not in the checkpoint.
+        backbone: a source of `reward.backbones.load_clip`; its weights are frozen and not in the checkpoint.
         architecture: instead, `{"model_cfg", "preprocess_cfg"}` as in an open_clip_config.json, and `"tokenizer"`
             with the ids `{"start", "end", "pad"}` in the checkpoint's own tokenizer; all weights are in the checkpoint.
         normalise: whether image and text features are scaled to length 1 before they are compared. The paper does
-            not say; its text reads as if not.
+            not say; its formula suggests that they are not.
     """
 
     backbone: str | None = "BeichenZhang/LongCLIP-L"
@@ -169,16 +169,16 @@ class ImageConfig:
 
 @dataclass(frozen=True)
 class VelaConfig:
-    """A VELA model. The defaults are the paper's; leave a branch out (None) for an ablation.
+    """Configuration of a VELA model. The defaults are the paper's; None for a branch gives an ablation.
 
     Args:
         aspects: names of the scores, in order.
         text, image: the two branches.
-        head: `"per_aspect"` has one row of weights for each aspect, as in the paper; `"shared"` has one for all, which
-            then differ by their prompts alone.
+        head: `"per_aspect"` has a row of weights for each aspect, as in the paper; `"shared"` has one row for all
+            aspects, whose scores then differ only by their prompts.
 
     Raises:
-        ValueError: no branch, no or doubled aspects, an aspect without a prompt, or a shared head on no prompts.
+        ValueError: no branch, no aspect, a repeated aspect or one without a prompt, or a shared head without prompts.
 
     Example:
         >>> config = VelaConfig(image=None)
@@ -213,11 +213,11 @@ class VelaConfig:
 
     @property
     def has_own_tokenizer(self) -> bool:
-        """Whether a branch has an architecture, and so a tokenizer, of its own."""
+        """Whether a branch has its own architecture, and so needs the checkpoint's own tokenizer."""
         return any(branch is not None and branch.architecture is not None for branch in (self.text, self.image))
 
     def to_dict(self) -> dict[str, Any]:
-        """A JSON-able dict, with the metric's name."""
+        """Plain values for config.json, with the metric's name."""
         plain: dict[str, Any] = {"metric": SPEC.name, **asdict(self)}
         plain["aspects"] = list(self.aspects)
         if self.text is not None and self.text.lora is not None:
@@ -226,10 +226,10 @@ class VelaConfig:
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> VelaConfig:
-        """Reads `to_dict`'s output.
+        """Reads the output of `to_dict`.
 
         Raises:
-            CheckpointError: unknown or unfit settings, such as a newer version of this library would write.
+            CheckpointError: a setting is unknown or invalid, for example from a newer version of this library.
         """
         try:
             settings = {key: value for key, value in plain.items() if key != "metric"}
@@ -245,7 +245,7 @@ class VelaConfig:
                 settings["text"] = TextConfig(**text)
             if settings.get("image") is not None:
                 settings["image"] = ImageConfig(**_table("image", settings["image"]))
-            # `head` came later: checkpoints without it have the only kind there was
+            # checkpoints from before `head` was added have one row for each aspect
             absent = {entry.name for entry in fields(cls)} - set(settings) - {"head"}
             if absent:
                 raise ValueError(f"{', '.join(sorted(absent))} not stated")

@@ -1,4 +1,4 @@
-"""The prompts of VELA's language-model branch: default texts, and how references and candidate are set into them."""
+"""The prompts of VELA's language model: default texts, and the places of references and candidate in them."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["DEFAULT_PROMPTS", "REFERENCE_MARK", "REFERENCE_SEPARATOR", "Prompt", "PromptLayout"]
+__all__ = ["DEFAULT_PROMPTS", "Prompt", "PromptLayout"]
 
 
 @dataclass(frozen=True)
 class Prompt:
-    """The texts of one aspect. They are stored in the checkpoint, because the weights are trained on them.
+    """The prompt texts of one aspect. They are stored in the checkpoint, because the weights are trained on them.
 
     Args:
         system: rubric of the aspect.
-        references: start of the user turn when there are references; must hold `{references}` once.
+        references: start of the user turn if there are references; must hold `{references}` once.
         candidate: rest of the user turn; must hold `{candidate}` once.
-        cue: start of the assistant turn, after which a judge would write the score.
+        cue: start of the assistant turn, which a score would follow.
 
     Raises:
-        ValueError: a text is none, or a placeholder is missing or doubled.
+        ValueError: a field is not a text, or a placeholder is missing or repeated.
     """
 
     system: str
@@ -81,20 +81,22 @@ DEFAULT_PROMPTS: dict[str, Prompt] = {
     ),
 }
 
-_REFERENCES, _CANDIDATE = "\ue000references\ue001", "\ue000candidate\ue001"  # private-use characters: in no template
-REFERENCE_MARK, REFERENCE_SEPARATOR = "- ", "\n"  # before each reference, and between two
-# Some chat templates print today's date unless told one; a score must not depend on the day.
+_REFERENCES, _CANDIDATE = (
+    "\ue000references\ue001",
+    "\ue000candidate\ue001",
+)  # private-use characters
+# Some chat templates insert the date of today, on which scores must not depend.
 _TEMPLATE_DATE = "01 January 2025"
 
 
 @dataclass(frozen=True)
 class PromptLayout:
-    """A prompt cut where text from outside goes in: our own parts may hold control tokens, captions never do.
+    """The parts of a prompt around references and candidate. These parts may hold control tokens, captions never do.
 
     Args:
-        start: up to the references; None if there are none, then `middle` is the start.
-        middle: from the references to the candidate.
-        tail: after the candidate.
+        start: text before the references; None without references, then `middle` is the start.
+        middle: text between references and candidate.
+        tail: text after the candidate.
     """
 
     start: str | None
@@ -107,11 +109,11 @@ class PromptLayout:
 
         Args:
             prompt: the texts of the aspect.
-            with_references: whether the part about references is there.
-            tokenizer: its chat template is applied; None writes system, user and cue one after the other.
+            with_references: whether there are references.
+            tokenizer: its chat template is applied; None joins system, user and cue without a template.
 
         Raises:
-            ValueError: the chat template does not show the user's text as it is.
+            ValueError: the chat template changes, drops or repeats the user's text.
         """
         user = prompt.candidate.replace("{candidate}", _CANDIDATE)
         if with_references:
@@ -137,6 +139,6 @@ def _in_chat_template(tokenizer: Any, system: str, user: str) -> str:
     messages = [{"role": "system", "content": system}, {"role": "user", "content": user}]
     try:
         text: str = tokenizer.apply_chat_template(messages, **options)
-    except TemplateError:  # raised by templates that know no system turn, such as Gemma's
+    except TemplateError:  # some templates, such as Gemma's, have no system turn
         text = tokenizer.apply_chat_template([{"role": "user", "content": f"{system}\n\n{user}"}], **options)
     return text

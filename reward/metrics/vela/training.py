@@ -1,4 +1,4 @@
-"""What training needs from VELA: presets, a network from settings, batches of judgments, and the checkpoint."""
+"""Training of VELA: presets, a network from settings, batches of judgements, and the checkpoint."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ import torch
 import yaml  # type: ignore[import-untyped]  # its stubs are a package of their own
 from torch import nn
 
+from reward.backbones.language import pad_rows
 from reward.backbones.new_tokenizer import END, PAD, START, make_tokenizer
 from reward.errors import CheckpointError, ConfigError
 from reward.images import image_key, load_image
 from reward.metrics.vela.config import VelaConfig
 from reward.metrics.vela.model import VelaModel
+from reward.metrics.vela.scorer import VelaScorer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["LOSSES", "PRESETS", "VelaCollator", "make_collator", "make_model", "make_tokenizer", "save_model"]
 
 LOSSES = ("mse", "l1")
-# Which values are the paper's and which are ours stands in the file.
+# The file says which values are the paper's.
 PRESETS: Mapping[str, Mapping[str, Any]] = yaml.safe_load((Path(__file__).parent / "presets.yaml").read_text("utf-8"))
 
 
@@ -34,13 +36,13 @@ def make_model(
     """A VELA model to train.
 
     Args:
-        settings: the fields of `VelaConfig` as plain values; and `tokenizer: {"vocab_size": ...}` when a branch has an
-            architecture of its own, whose vocabulary is then filled in.
-        texts: gives the captions that such a tokenizer is trained on.
-        precision: in `"bf16"` and `"fp16"` frozen backbones are held in that type; what is trained stays in float32.
+        settings: the fields of `VelaConfig` as plain values. With an architecture, also
+            `tokenizer: {"vocab_size": ...}` for a new tokenizer, whose vocabulary is filled in.
+        texts: returns the captions that a new tokenizer is trained on.
+        precision: with `"bf16"` and `"fp16"`, frozen backbones have that dtype; trained weights stay in float32.
 
     Raises:
-        ConfigError: unknown or contradictory settings.
+        ConfigError: a setting is unknown, or settings contradict each other.
         CheckpointError: a backbone cannot be loaded.
     """
     plain = {key: value for key, value in settings.items() if key != "tokenizer"}
@@ -59,7 +61,7 @@ def make_model(
         raise ConfigError(f"model settings: {error}") from error
     model = VelaModel.from_config(config, tokenizer=tokenizer)
     if model.image is not None and "image" in own:
-        # CLIP's own training scale: VELA does not use it, and DDP waits for a gradient of whatever is trained.
+        # VELA does not use CLIP's logit scale, and DDP waits for a gradient of every trained parameter.
         model.image.towers.clip.logit_scale.requires_grad_(False)
     if precision != "fp32":
         dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}[precision]
@@ -90,12 +92,12 @@ def _with_vocabulary(name: str, architecture: Mapping[str, Any], tokenizer: PreT
 
 
 class VelaCollator:
-    """Judgements to a padded batch for `VelaModel.forward`.
+    """Makes padded batches for `VelaModel.forward`.
 
-    Rows about the same image and caption, which differ in the aspect, share one pass through the image branch.
+    Rows with the same image and caption, which differ in the aspect, share one pass through the image branch.
 
     Args:
-        model: gives tokenizers, prompts and preprocessing.
+        model: its tokenizers, prompts and preprocessing are used.
     """
 
     def __init__(self, model: VelaModel) -> None:
@@ -107,7 +109,7 @@ class VelaCollator:
         """A batch of B rows.
 
         Args:
-            rows: {"sample": CaptionSample, "aspect": place in the aspects, "target": rating in [0, 1]}.
+            rows: {"sample": CaptionSample, "aspect": index of the aspect, "target": rating in [0, 1]}.
 
         Returns:
             labels (B,), aspect (B,), and as the branches need them input_ids and attention_mask (B, L), pixels
@@ -115,14 +117,15 @@ class VelaCollator:
         """
         samples = [row["sample"] for row in rows]
         aspects = [int(row["aspect"]) for row in rows]
-        # labels come first: the Trainer takes the batch size from the first tensor
+        # labels come first, because the Trainer takes the batch size from the first tensor
         batch = {"labels": torch.tensor([float(row["target"]) for row in rows]), "aspect": torch.tensor(aspects)}
         if self._prompts is not None:
             prompts = [
                 self._prompts(sample.candidate, sample.references, self._aspects[aspect])
                 for sample, aspect in zip(samples, aspects, strict=True)
             ]
-            batch |= _padded([[*prompt.prefix, *prompt.candidate, *prompt.tail] for prompt in prompts])
+            ids, mask = pad_rows([[*prompt.prefix, *prompt.candidate, *prompt.tail] for prompt in prompts])
+            batch |= {"input_ids": ids, "attention_mask": mask}
         if self._towers is not None:
             batch |= self._pairs(samples)
         return batch
@@ -132,7 +135,7 @@ class VelaCollator:
         places: dict[tuple[str, str], int] = {}
         pixels, rows = [], []
         for sample in samples:
-            assert sample.image is not None  # the data set was checked for it
+            assert sample.image is not None  # the data set was checked
             key = (image_key(sample.image), sample.candidate)
             if key not in places:
                 places[key] = len(places)
@@ -142,16 +145,6 @@ class VelaCollator:
         return {"pixels": torch.stack(pixels), "clip_ids": clip_ids, "sample": torch.tensor(rows)}
 
 
-def _padded(sequences: Sequence[Sequence[int]]) -> dict[str, torch.Tensor]:
-    longest = max(map(len, sequences))
-    ids = torch.zeros(len(sequences), longest, dtype=torch.long)
-    mask = torch.zeros_like(ids)
-    for row, sequence in enumerate(sequences):
-        ids[row, : len(sequence)] = torch.tensor(sequence)
-        mask[row, : len(sequence)] = 1
-    return {"input_ids": ids, "attention_mask": mask}
-
-
 def make_collator(model: VelaModel) -> VelaCollator:
     """The collator of a model; see `reward.training.loop.TrainingPlug`."""
     return VelaCollator(model)
@@ -159,6 +152,4 @@ def make_collator(model: VelaModel) -> VelaCollator:
 
 def save_model(model: VelaModel, folder: Path, *, card: str) -> None:
     """Writes a checkpoint folder with a model card; see `VelaScorer.save_pretrained` for the other files."""
-    from reward.metrics.vela.checkpoint import save_model as save
-
-    save(model, folder, card=card)
+    VelaScorer(model).save_pretrained(folder, card=card)

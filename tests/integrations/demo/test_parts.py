@@ -20,7 +20,7 @@ from integrations.demo.quality import MEASURES, compare_systems, judge_captions,
 from reward import MetricReward, ScoreTable, load_scorer
 from reward.errors import CheckpointError
 from reward.metaeval import bootstrap_weights, kendall_tau
-from reward.metrics.vela.spec import SPEC
+from reward.metrics.vela import SPEC
 from reward.scenes import Oracle, describe, drop_facts, make_dataset, render, sample_scene
 
 SCENES = [sample_scene(random.Random(f"demo parts {index}")) for index in range(12)]

@@ -61,7 +61,7 @@ def test_arrays_tensors_and_lists_of_one_are_images(vela):
         (None, "needs an image"),
         ("https://example.org/a.png", "is an address and nothing is downloaded"),
         ("nowhere.png", "does not exist"),
-        ([IMAGE, IMAGE], "a list of 2 where one image belongs"),
+        ([IMAGE, IMAGE], "expected one image, got a list of 2"),
         (torch.zeros(1, 3, 4, 5), "is a batch"),
     ],
 )

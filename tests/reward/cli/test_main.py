@@ -148,7 +148,7 @@ def test_images_are_found_beside_the_file(run: Run, tmp_path: Path, monkeypatch:
     from reward import registry
     from tests.picture_scorer import SPEC
 
-    monkeypatch.setattr(registry, "_specs", lambda: {"picture": SPEC})
+    monkeypatch.setattr(registry, "installed_specs", lambda: {"picture": SPEC})
     Image.new("RGB", (4, 4), "white").save(tmp_path / "white.png")
     (tmp_path / "c.csv").write_text("file_name,cand\nwhite.png,a b\n")
     code, _, err = run("score", tmp_path / "c.csv", "-m", "picture", "-o", tmp_path / "s.jsonl", "-w", "bright=1")

@@ -101,8 +101,8 @@ def test_clip_towers_embed_captions_and_images():
     from open_clip import SimpleTokenizer
     from PIL import Image
 
-    from reward.backbones.clip import ClipTowers, build_clip
-    from reward.backbones.clip_text import make_bpe_tokenizer
+    from reward.backbones.clip import ClipTowers, make_bpe_tokenizer
+    from reward.backbones.clip_config import build_clip
 
     vision = {"image_size": 8, "layers": 1, "width": 64, "patch_size": 8}
     text = {"context_length": 9, "width": 8, "heads": 1, "layers": 1}

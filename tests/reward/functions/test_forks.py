@@ -15,7 +15,7 @@ from dataclasses import replace
 import torch
 from PIL import Image
 from reward import MetricReward, registry
-from reward.checkpoints import ordinary_loading
+from reward.checkpoints import unsharded_loading
 from tests.toy_scorer import SPEC, ToyScorer
 
 inside, go_on = threading.Event(), threading.Event()
@@ -54,9 +54,9 @@ def busy(reward):
 
 torch.set_num_threads(2)
 sys.modules["slow_scorer"] = sys.modules["__main__"]
-registry._specs = lambda: {"toy": replace(SPEC, scorer="slow_scorer:Slow")}
+registry.installed_specs = lambda: {"toy": replace(SPEC, scorer="slow_scorer:Slow")}
 def load():
-    with ordinary_loading():
+    with unsharded_loading():
         inside.set()
         go_on.wait()
 

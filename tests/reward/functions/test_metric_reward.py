@@ -31,7 +31,7 @@ LOGGER = "reward.functions.metric_reward"
 @pytest.fixture
 def toy(monkeypatch):
     """Installs the toy metric under its name, as an entry point would."""
-    monkeypatch.setattr(registry, "_specs", lambda: {"toy": SPEC})
+    monkeypatch.setattr(registry, "installed_specs", lambda: {"toy": SPEC})
 
 
 def call(reward, completions, **columns):
@@ -372,7 +372,9 @@ def test_any_rows_give_one_finite_number_or_none_each(rows):
 
 
 def test_the_checkpoint_decides_over_aspects_and_needs(monkeypatch):
-    monkeypatch.setattr(registry, "_specs", lambda: {"toy": replace(SPEC, scorer="tests.toy_scorer:BrevityScorer")})
+    monkeypatch.setattr(
+        registry, "installed_specs", lambda: {"toy": replace(SPEC, scorer="tests.toy_scorer:BrevityScorer")}
+    )
     assert call(MetricReward("toy"), ["red star"], image=[None]) == [0.5]
     assert call(MetricReward("toy", weights={"brev": 2}), ["red star"]) == [0.5]
     with pytest.raises(WeightsError, match="unknown aspect 'col'"):

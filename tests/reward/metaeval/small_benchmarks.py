@@ -62,7 +62,7 @@ def use_metrics(patch: pytest.MonkeyPatch, *specs: MetricSpec) -> None:
     """Makes the registry know the metrics length, unigram and picture, and those given."""
     known = {name: registry.metric_spec(name) for name in ("length", "unigram")}
     known |= {spec.name: spec for spec in (PICTURE, *specs)}
-    patch.setattr(registry, "_specs", lambda: known)
+    patch.setattr(registry, "installed_specs", lambda: known)
 
 
 def _draw(folder: Path, images: int) -> None:

@@ -145,7 +145,7 @@ def test_metrics_that_work_out_of_the_box(monkeypatch: pytest.MonkeyPatch, rated
     ]
     found, left_out = default_metrics([rated], references=False)
     assert [each.name for each in found] == ["length", "picture"]
-    monkeypatch.setattr("reward.registry._specs", lambda: {"elsewhere": needs_more})
+    monkeypatch.setattr("reward.registry.installed_specs", lambda: {"elsewhere": needs_more})
     with pytest.raises(DataError, match="no metric can score these data"):
         default_metrics([rated])
 

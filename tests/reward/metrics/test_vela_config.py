@@ -11,9 +11,9 @@ import torch
 from transformers import AutoConfig, AutoModel
 
 from reward.errors import CheckpointError
+from reward.metrics.vela.backbones import add_lora
 from reward.metrics.vela.config import ImageConfig, LoraSettings, TextConfig, VelaConfig
 from reward.metrics.vela.prompts import Prompt
-from reward.metrics.vela.text_branch import add_lora
 from tests.reward.metrics.tiny_vela import clip_architecture, make_config
 
 

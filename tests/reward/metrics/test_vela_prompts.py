@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reward.metrics.vela.config import TextConfig
+from reward.metrics.vela.model import PromptTokenizer
 from reward.metrics.vela.prompts import DEFAULT_PROMPTS, Prompt
-from reward.metrics.vela.text_branch import PromptTokenizer
 from tests.reward.metrics.tiny_vela import ASPECTS, language_architecture, make_tokenizer
 
 SHORT = Prompt("Rubric.", references="Refs:\n{references}\n", candidate="Cand: {candidate}", cue="Score:")

@@ -14,6 +14,7 @@ from transformers import PreTrainedTokenizerFast
 from reward.metrics.vela.config import ImageConfig, TextConfig, VelaConfig
 from reward.metrics.vela.model import VelaModel
 
+WORDS = ["The red star.", "A star on the green grass.", "Grass.", "The red star is on the green grass, twice.", "x"]
 ASPECTS = ("descriptiveness", "relevance", "fluency")
 CHAT_TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}"

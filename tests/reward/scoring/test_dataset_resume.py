@@ -23,7 +23,7 @@ from PIL import Image
 
 from reward.errors import OutputError, WeightsError
 from reward.metrics.base import MetricSpec
-from reward.scores import ScoreTable
+from reward.samples import ScoreTable
 from reward.scoring import rerank_dataset, score_dataset
 from reward.scoring.dataset import ScoringInterrupted
 from tests.json_lines import read_lines, write_lines

@@ -171,7 +171,7 @@ import sys
 from reward.cli.main import main
 from reward import registry
 from tests.picture_scorer import SPEC
-registry._specs = lambda: {"picture": SPEC}
+registry.installed_specs = lambda: {"picture": SPEC}
 sys.argv[0] = "capreward"
 main()
 """

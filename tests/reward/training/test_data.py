@@ -11,7 +11,7 @@ from PIL import Image
 
 from reward.errors import DataError
 from reward.metrics.base import MetricSpec
-from reward.metrics.vela.spec import SPEC
+from reward.metrics.vela import SPEC
 from reward.training.config import TrainingConfig
 from reward.training.data import load_parts, make_judgements
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import sentencepiece
@@ -15,7 +16,7 @@ from reward.metrics.beitscore.scorer import BeitScoreScorer
 from reward.metrics.beitscore.tokenizer import BeitScoreTokenizer
 from tests.reward.metrics.tiny_vela import make_tokenizer, picture
 
-__all__ = ["make_config", "make_fast", "make_model", "make_scorer", "picture", "train_spm"]
+__all__ = ["make_config", "make_fast", "make_model", "make_scorer", "make_spm_scorer", "picture", "train_spm"]
 
 TEXTS = ["The red star is on the green grass.", "A red circle on a white ground.", "Two blue squares stand there."]
 
@@ -49,6 +50,14 @@ def make_scorer(config: BeitScoreConfig | None = None, **options: Any) -> BeitSc
     model = make_model(config)
     tokenizer = BeitScoreTokenizer.from_fast(make_fast(), max_tokens=model.config.max_text_tokens)
     return BeitScoreScorer(model, tokenizer, **options)
+
+
+def make_spm_scorer(folder: Path) -> BeitScoreScorer:
+    """The same with a sentencepiece file, which is written into the folder."""
+    (folder / "beit3.spm").write_bytes(train_spm())
+    model = make_model()
+    tokenizer = BeitScoreTokenizer.from_spm(folder / "beit3.spm", max_tokens=model.config.max_text_tokens)
+    return BeitScoreScorer(model, tokenizer)
 
 
 @lru_cache(maxsize=1)

@@ -57,10 +57,10 @@ def test_the_score_is_that_of_plain_forward_passes() -> None:
     scorer = FleurScorer(LocalJudge(model, processor))
     expected = []
     for sample in SAMPLES[:3]:
-        asked = scorer._question(scorer._asked(sample))
-        content = [{"type": "image"}, {"type": "text", "text": asked.text}]
+        question = scorer.prompt.question(sample.candidate, sample.references)
+        content = [{"type": "image"}, {"type": "text", "text": question}]
         turns = [
-            {"role": "system", "content": [{"type": "text", "text": asked.system}]},
+            {"role": "system", "content": [{"type": "text", "text": scorer.prompt.system}]},
             {"role": "user", "content": content},
         ]
         text = processor.apply_chat_template(turns, add_generation_prompt=True, tokenize=False)

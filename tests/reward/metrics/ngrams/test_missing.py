@@ -8,7 +8,7 @@ import pytest
 
 from reward import load_scorer, metric_spec
 from reward.errors import MissingExtraError
-from reward.metrics.ngrams.spec import SPECS
+from reward.metrics.ngrams import SPECS
 
 NAMES = pytest.mark.parametrize("name", [spec.name for spec in SPECS])
 

@@ -14,9 +14,8 @@ import pytest
 from reward import CaptionSample, ScoreTable, list_metrics, load_scorer, metric_spec
 from reward.errors import CheckpointError, InvalidSampleError, UnknownMetricError
 from reward.metrics.base import MetricSpec, Scorer
-from reward.metrics.length.scorer import LengthScorer
-from reward.metrics.unigram.scorer import UnigramScorer
-from reward.scoring.sentences import SentenceMean
+from reward.metrics.sentences import SentenceMean
+from reward.metrics.words.scorer import LengthScorer, UnigramScorer
 from tests.contract import ScorerContract
 
 TWO = "A red star shines. Dr. Who waves!"
@@ -109,7 +108,7 @@ def test_checkpoints_are_those_of_the_metric(tmp_path: Path) -> None:
     for scorer in (load_scorer("unigram_avg", tmp_path), SentenceMean.from_pretrained(tmp_path)):
         assert scorer.spec.name == "unigram_avg"
         assert scorer.score([sample]).scores.tolist() == load_scorer("unigram_avg").score([sample]).scores.tolist()
-    with pytest.raises(CheckpointError, match="of metric 'unigram', but 'length'"):
+    with pytest.raises(CheckpointError, match="of metric 'unigram', but a checkpoint of 'length'"):
         load_scorer("length_avg", tmp_path)
     for content in ("[]", "{}", "no json"):
         (tmp_path / "config.json").write_text(content)

@@ -1,4 +1,4 @@
-"""Fingerprints of inputs, by which a resumed run knows that it goes on with the same data and the same weights."""
+"""Fingerprints of data and weights, by which a resumed run checks that they have not changed."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _DATA = {".json", ".safetensors", ".spm", ".model", ".txt", ".jinja", ".bin", ".
 def fingerprint_file(path: Path, *, whole: bool = False) -> str:
     """Hash of a file: of all bytes up to 256 MiB, else of the size and 64 evenly spaced blocks of 1 MiB.
 
-    The time of the last change is left out on purpose: a copy of the file is the same input.
+    The modification time does not count: a copy of a file is the same input.
 
     Args:
         path: the file.
-        whole: hash all bytes, however many: for an output that may have been damaged anywhere.
+        whole: hash all bytes of a large file too, for an output that may have been damaged anywhere.
 
     Example:
         >>> import tempfile
@@ -46,15 +46,15 @@ def fingerprint_file(path: Path, *, whole: bool = False) -> str:
 
 
 def fingerprint_source(source: Any) -> str:
-    """Names a scorer's `source`: hashes of a file, or of a folder's files of data and of what its config.json names.
+    """Fingerprint of a scorer's `source`.
 
-    A config.json may name weights elsewhere on this disk, such as a backbone's or a judge's. What is no file and no
-    folder is known by its name (a Hub id, `"embedded"`).
+    A file is hashed. Of a folder, the data files are hashed, and the files that its config.json names, such as the
+    weights of a backbone elsewhere on this disk. Any other source, a Hub id or `"embedded"`, is its own fingerprint.
     """
     path = Path(str(source).removeprefix("local-dir:"))
     named = [Path(text) for text in sorted(_texts(_config(path))) if os.path.exists(text)]
-    found = [_fingerprint(each) for each in (path, *named) if each.exists()]
-    return ";".join(found) or str(source)
+    hashes = [_fingerprint(each) for each in (path, *named) if each.exists()]
+    return ";".join(hashes) or str(source)
 
 
 def _fingerprint(path: Path) -> str:
@@ -65,7 +65,7 @@ def _fingerprint(path: Path) -> str:
 def _config(folder: Path) -> Any:
     try:
         return json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):  # there is none, or loading the checkpoint will say what is wrong with it
+    except (OSError, ValueError):  # without a readable one, loading the checkpoint gives the error
         return None
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from reward.scoring.fingerprints import fingerprint_source
+from reward.fingerprints import fingerprint_source
 
 
 def test_what_is_not_on_the_disk_is_known_by_its_name() -> None:

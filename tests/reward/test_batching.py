@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reward.scoring.batching import token_budget_batches
+from reward.backbones.language import token_budget_batches
 
 
 @given(

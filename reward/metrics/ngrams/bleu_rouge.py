@@ -1,4 +1,4 @@
-"""BLEU-1 to BLEU-4 of single captions."""
+"""BLEU-1 to BLEU-4 and ROUGE-L of single captions."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from reward.metrics.base import MetricSpec
+from reward.metrics.ngrams import BLEU, ROUGE_L
 from reward.metrics.ngrams.scorer import NgramScorer, Words
-from reward.metrics.ngrams.spec import BLEU
 from reward.optional import require
 
-__all__ = ["Bleu1Scorer", "Bleu2Scorer", "Bleu3Scorer", "Bleu4Scorer"]
+__all__ = ["Bleu1Scorer", "Bleu2Scorer", "Bleu3Scorer", "Bleu4Scorer", "RougeLScorer"]
 
 
 class _BleuScorer(NgramScorer):
-    """BLEU with the reference closest in length, and the package's own smoothing of captions without a match."""
+    """BLEU with the reference closest in length, smoothed as in the package."""
 
     order: ClassVar[int]
 
     def rate(self, items: Sequence[Words]) -> Sequence[float]:
-        """BLEU of each caption by itself, which is not the mean that a corpus score is."""
+        """BLEU of each single caption; a corpus score is not their mean."""
         package = require("pycocoevalcap.bleu.bleu_scorer", extra="ngrams", purpose=self._purpose)
         scores = []
-        for candidate, references in items:  # one scorer each: it would keep the n-grams of all of them
+        for candidate, references in items:  # a new one for each caption, because it keeps n-grams
             bleu = package.BleuScorer(n=self.order)
             bleu += (candidate, list(references))
             _, by_order = bleu.compute_score(option="closest")
@@ -56,3 +56,14 @@ class Bleu4Scorer(_BleuScorer):
 
     spec: MetricSpec = BLEU[3]
     order = 4
+
+
+class RougeLScorer(NgramScorer):
+    """F-measure (beta 1.2) of the longest common subsequence; precision and recall each use their best reference."""
+
+    spec = ROUGE_L
+
+    def rate(self, items: Sequence[Words]) -> Sequence[float]:
+        """ROUGE-L of each caption."""
+        rouge = require("pycocoevalcap.rouge.rouge", extra="ngrams", purpose=self._purpose).Rouge()
+        return [float(rouge.calc_score([candidate], list(references))) for candidate, references in items]

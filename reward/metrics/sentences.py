@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 
 from reward.checkpoints import CONFIG_FILE, named_metric, resolve_checkpoint
-from reward.errors import CheckpointError, UnknownMetricError
-from reward.metrics.base import MetricSpec, Scorer, fitted
-from reward.samples import CaptionSample, check_samples, is_blank
-from reward.scores import ScoreTable
+from reward.errors import CheckpointError
+from reward.metrics.base import MetricSpec, Scorer, fitted, installed_specs
+from reward.samples import CaptionSample, ScoreTable, check_samples, is_blank
 from reward.sentences import split_sentences
 
 __all__ = ["SUFFIX", "SentenceMean", "sentence_mean_spec"]
@@ -24,15 +23,15 @@ SUFFIX = "_avg"  # as the paper on LongCap-Arena names them, in subscript
 class SentenceMean:
     """Mean of a metric over the sentences of a caption.
 
-    LongCap-Arena's paper computes CLIPScore and PAC-S of long captions so, because CLIP reads 77 tokens; it says so of
-    metrics that look at the image alone. Ours is that references are cut into sentences as well, each of them then a
-    reference: a sentence held against a whole paragraph would be punished for its length. A caption of one sentence
-    with references of one sentence scores as without.
+    The paper on LongCap-Arena computes CLIPScore and PAC-S of long captions in this way, because CLIP reads 77 tokens.
+    References are split into sentences too, and each sentence is a reference. This is our choice: compared with a whole
+    paragraph, a sentence would be penalised for its length. A caption of one sentence with references of one sentence
+    has the same score as without averaging.
 
-    On the command line and in `load_scorer`, every metric has a name with `_avg` behind it for this.
+    `load_scorer` and the commands know it by the metric's name with `_avg` appended.
 
     Args:
-        scorer: the metric.
+        scorer: scorer of the metric.
 
     Example:
         >>> from reward import load_scorer
@@ -46,21 +45,21 @@ class SentenceMean:
 
     @property
     def fingerprint(self) -> str:
-        """Of the metric, if it has one."""
-        own: str = self.scorer.fingerprint  # type: ignore[attr-defined]  # AttributeError says that it has none
+        """Fingerprint of the metric, if it has one."""
+        own: str = self.scorer.fingerprint  # type: ignore[attr-defined]  # an AttributeError means that it has none
         return f"{self.spec.name}:{own}"
 
     def fit(self, corpus: Iterable[Sequence[str]]) -> SentenceMean:
-        """See `reward.metrics.base.fitted`; the references are cut as they are for scoring."""
-        return SentenceMean(fitted(self.scorer, (_cut_all(references) for references in corpus)))
+        """See `reward.metrics.base.fitted`; references are split as for scoring."""
+        return SentenceMean(fitted(self.scorer, (_split_all(references) for references in corpus)))
 
     def score(
         self, samples: Sequence[CaptionSample], *, batch_size: int | None = None, progress: bool = False
     ) -> ScoreTable:
-        """Scores (N, A); a caption has none if one of its sentences has none.
+        """Scores (N, A); a caption has no score if one of its sentences has none.
 
         Raises:
-            InvalidSampleError: an item is no CaptionSample.
+            InvalidSampleError: an item is not a CaptionSample.
         """
         check_samples(samples, batch_size)
         parts: list[CaptionSample] = []
@@ -69,8 +68,8 @@ class SentenceMean:
         for row, sample in enumerate(samples):
             references = tuple(sample.references)
             if references not in known:
-                known[references] = tuple(_cut_all(references))
-            sentences = _cut(sample.candidate)
+                known[references] = tuple(_split_all(references))
+            sentences = _split(sample.candidate)
             parts += [CaptionSample(sentence, sample.image, known[references]) for sentence in sentences]
             owners += [row] * len(sentences)
         table = self.scorer.score(parts, batch_size=batch_size, progress=progress)
@@ -98,16 +97,15 @@ class SentenceMean:
         Raises:
             CheckpointError: the source is missing, or of a metric that is not installed.
         """
-        from reward.registry import load_scorer
-
         folder = resolve_checkpoint(source, metric=f"*{SUFFIX}", revision=revision)
         metric = named_metric(folder)
         if metric is None:
             raise CheckpointError(f"{str(folder)!r} names no metric in its {CONFIG_FILE}")
-        try:
-            return cls(load_scorer(metric, folder, device=device, dtype=dtype))
-        except UnknownMetricError as error:
-            raise CheckpointError(f"{str(folder)!r} is a checkpoint of metric {metric!r}: {error}") from error
+        spec = installed_specs().get(metric)
+        if spec is None:
+            installed = ", ".join(installed_specs())
+            raise CheckpointError(f"{str(folder)!r} is a checkpoint of metric {metric!r}; installed: {installed}")
+        return cls(spec.scorer_class().from_pretrained(folder, device=device, dtype=dtype))
 
     def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
         """Writes the checkpoint of the metric."""
@@ -115,14 +113,14 @@ class SentenceMean:
 
 
 def sentence_mean_spec(spec: MetricSpec) -> MetricSpec:
-    """Facts of a metric when it is averaged over sentences."""
+    """Facts of the mean over sentences of a metric."""
     return replace(spec, name=spec.name + SUFFIX)
 
 
-def _cut(text: str) -> list[str]:
+def _split(text: str) -> list[str]:
     sentences = [sentence.strip() for sentence, _ in split_sentences(text)]
     return [sentence for sentence in sentences if not is_blank(sentence)]
 
 
-def _cut_all(references: Sequence[str]) -> list[str]:
-    return [sentence for reference in references for sentence in _cut(reference)]
+def _split_all(references: Sequence[str]) -> list[str]:
+    return [sentence for reference in references for sentence in _split(reference)]

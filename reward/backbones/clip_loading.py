@@ -1,0 +1,272 @@
+"""Loads CLIP: open_clip models, CLIP and Long-CLIP in their original layout, and the small CLIP of the scenes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from reward.backbones.clip import ClipTokenizer, ClipTowers, HubClipTokenizer, make_bpe_tokenizer
+from reward.backbones.clip_config import OPEN_CLIP_CONFIG, build_clip, check_open_clip
+from reward.backbones.fit import check_fit, foreign_errors
+from reward.backbones.language import PlainTextEncoder
+from reward.backbones.pretrained import read_tokenizer
+from reward.checkpoints import (
+    WEIGHTS_FILE,
+    load_strict,
+    load_tensors,
+    read_config,
+    resolve_checkpoint,
+    unsharded_loading,
+)
+from reward.errors import CheckpointError
+
+__all__ = ["load_clip", "load_shipped_clip", "towers_of_architecture"]
+
+_LONG_CLIP_FILES = {
+    "BeichenZhang/LongCLIP-L": "longclip-L.pt",
+    "BeichenZhang/LongCLIP-B": "longclip-B.pt",
+}
+_WEIGHT_SUFFIXES = (".safetensors", ".pt", ".pth", ".bin")
+_KEPT_POSITIONS = 20  # Long-CLIP keeps the first 20 text positions of CLIP and learns a second table for the others
+_NOT_WEIGHTS = ("input_resolution", "context_length", "vocab_size")  # sizes that OpenAI's files hold among the weights
+_NEEDED = (
+    "visual.conv1.weight",
+    "visual.positional_embedding",
+    "visual.proj",
+    "positional_embedding",
+    "text_projection",
+    "token_embedding.weight",
+)
+_SHIPPED = "image.towers.clip."  # prefix of the weights of the CLIP in the embedded VELA
+
+
+def towers_of_architecture(architecture: dict[str, Any], tokenizer: Any, clip: nn.Module | None = None) -> ClipTowers:
+    """Builds towers with random weights from a checkpoint's configuration; the caller must load or train them.
+
+    Args:
+        architecture: `{"model_cfg", "preprocess_cfg"}` as in an open_clip_config.json, and `"tokenizer"` with the ids
+            `{"start", "end", "pad"}`.
+        tokenizer: a `transformers` tokenizer.
+        clip: the network, if it exists already.
+    """
+    model_cfg = architecture["model_cfg"]
+    context_length = model_cfg["text_cfg"]["context_length"]
+    texts = ClipTokenizer(PlainTextEncoder(tokenizer), **architecture["tokenizer"], context_length=context_length)
+    return ClipTowers(clip or build_clip(model_cfg), texts, architecture.get("preprocess_cfg"))
+
+
+def load_clip(
+    source: str | os.PathLike[str],
+    *,
+    device: torch.device | str | None = None,
+    dtype: torch.dtype | None = None,
+) -> ClipTowers:
+    """Loads the towers of a CLIP model, in eval mode.
+
+    Args:
+        source: one of
+            - an open_clip model on the Hub, `"hf-hub:org/name"` or `"org/name"`;
+            - an architecture of open_clip with a tag of its weights, `"ViT-B-32:openai"`, see
+              `open_clip.list_pretrained()`;
+            - a folder with `open_clip_config.json` and `open_clip_model.safetensors`, plain or as `"local-dir:path"`;
+            - a CLIP or Long-CLIP checkpoint in its original key layout: a `.pt` or `.safetensors` file, or a folder
+              that holds one; `"BeichenZhang/LongCLIP-L"` is fetched from the Hub.
+        device, dtype: of the weights; by default the CPU and float32.
+
+    Returns:
+        The towers; features of `encode_image` and `encode_text` are not normalised.
+
+    Raises:
+        CheckpointError: there is no such source, or its weights do not fit. No weight is ever left at a random value.
+
+    Example:
+        >>> towers = load_clip("tests/golden/longclip_tiny_weights.safetensors")
+        >>> towers.context_length, towers.image_size, towers.embed_dim
+        (248, 32, 32)
+    """
+    name = os.fspath(source)
+    path = Path(name.removeprefix("local-dir:"))
+    if name in _LONG_CLIP_FILES and not path.exists():
+        towers = _load_original(_download(name, _LONG_CLIP_FILES[name]))
+    elif path.is_file():
+        towers = _load_original(path)
+    elif path.is_dir():
+        towers = _load_folder(path)
+    elif name.startswith("local-dir:"):
+        raise CheckpointError(f"no folder {str(path)!r}")
+    elif path.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1:
+        raise CheckpointError(f"CLIP checkpoint {name!r} does not exist")
+    elif ":" in name and not name.startswith("hf-hub:"):
+        towers = _load_open_clip(*name.split(":", 1))
+    else:
+        towers = _load_open_clip(name if name.startswith("hf-hub:") else f"hf-hub:{name}")
+    return towers.to(device=device, dtype=dtype or torch.float32).eval()
+
+
+def _load_folder(folder: Path) -> ClipTowers:
+    if (folder / OPEN_CLIP_CONFIG).is_file():
+        return _load_open_clip(f"local-dir:{folder}")
+    files = sorted(file for file in folder.iterdir() if file.suffix in _WEIGHT_SUFFIXES)
+    if len(files) != 1:
+        names = ", ".join(file.name for file in files) or "none"
+        raise CheckpointError(
+            f"{str(folder)!r} holds no open_clip_config.json; a folder with a checkpoint in the original layout must "
+            f"hold exactly one weight file, but it holds: {names}"
+        )
+    return _load_original(files[0])
+
+
+def _load_original(file: Path) -> ClipTowers:
+    tensors = load_tensors(file)
+    if not is_original_layout(tensors):
+        raise CheckpointError(
+            f"{str(file)!r} is not a CLIP or Long-CLIP checkpoint in the original key layout; for an open_clip model "
+            "name the folder that holds its open_clip_config.json"
+        )
+    metadata = None
+    if file.suffix == ".safetensors":
+        from safetensors import safe_open
+
+        with safe_open(file, "pt") as opened:
+            metadata = opened.metadata()
+    with foreign_errors(repr(str(file))):  # shapes of which no CLIP can be made
+        model_cfg, state = clip_from_original_layout(tensors, metadata=metadata)
+        shapes = {key: tuple(value.shape) for key, value in state.items()}
+        check_fit(lambda: build_clip(model_cfg), shapes, settings=model_cfg, where=repr(str(file)))
+        clip = build_clip(model_cfg)
+    load_strict(clip, state, where=str(file))
+    from open_clip import SimpleTokenizer
+
+    texts = make_bpe_tokenizer(SimpleTokenizer(context_length=model_cfg["text_cfg"]["context_length"]))
+    return ClipTowers(clip, texts)
+
+
+def _download(repo_id: str, filename: str) -> Path:
+    from huggingface_hub import hf_hub_download
+
+    try:
+        return Path(hf_hub_download(repo_id, filename))
+    except (OSError, ValueError) as error:  # every error of the client is one of these
+        raise CheckpointError(
+            f"cannot fetch {filename} of {repo_id} from the Hub: {error}. Download it once where there is a network, "
+            "and pass the path of the file."
+        ) from error
+
+
+def _load_open_clip(name: str, tag: str | None = None) -> ClipTowers:
+    import open_clip
+    from open_clip.pretrained import get_pretrained_cfg
+
+    whole = name if tag is None else f"{name}:{tag}"
+    config = check_open_clip(name, _WEIGHT_SUFFIXES, _download)
+    try:
+        with unsharded_loading():
+            # open_clip only warns if the weights were trained with the other activation
+            gelu = tag is not None and bool(get_pretrained_cfg(name, tag).get("quick_gelu", False))
+            clip = open_clip.create_model(name, pretrained=tag, require_pretrained=True, force_quick_gelu=gelu)
+            # overrides tokenizer_kwargs of the configuration, which could allow code
+            trust = {"trust_remote_code": False} if config.get("text_cfg", {}).get("hf_tokenizer_name") else {}
+            tokenizer = open_clip.get_tokenizer(name, **trust)
+    except Exception as error:  # open_clip raises many built-in errors for files that do not fit
+        raise CheckpointError(
+            f"cannot load the open_clip model {whole!r}: {error}. Expected a folder or Hub repository with "
+            "open_clip_config.json and open_clip_model.safetensors, or ARCHITECTURE:TAG as in "
+            "open_clip.list_pretrained()."
+        ) from error
+    texts: ClipTokenizer | HubClipTokenizer
+    if isinstance(tokenizer, open_clip.SimpleTokenizer):
+        texts = make_bpe_tokenizer(tokenizer)
+    else:
+        texts = HubClipTokenizer(tokenizer)
+    return ClipTowers(clip, texts, dict(open_clip.get_model_preprocess_cfg(clip)))
+
+
+def load_shipped_clip(*, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> ClipTowers:
+    """Loads the small CLIP of the scenes, in eval mode: for trials and tests, not for photos.
+
+    Args:
+        device, dtype: as in `load_clip`.
+
+    Example:
+        >>> load_shipped_clip().embed_dim
+        256
+    """
+    folder = resolve_checkpoint("embedded", metric="vela")
+    architecture = read_config(folder, metric="vela")["image"]["architecture"]
+    towers = towers_of_architecture(architecture, read_tokenizer(folder))
+    tensors = load_tensors(folder / WEIGHTS_FILE)
+    weights = {key.removeprefix(_SHIPPED): value for key, value in tensors.items() if key.startswith(_SHIPPED)}
+    load_strict(towers.clip, weights, where=f"the CLIP in {folder}")
+    return towers.to(device=device, dtype=dtype or torch.float32).eval()
+
+
+def is_original_layout(tensors: Mapping[str, torch.Tensor]) -> bool:
+    """Whether the keys are those of a vision-transformer CLIP in OpenAI's layout, which Long-CLIP shares."""
+    return all(key in tensors for key in _NEEDED)
+
+
+def _layers(tensors: Mapping[str, torch.Tensor], prefix: str) -> int:
+    return sum(key.startswith(prefix) and key.endswith(".attn.in_proj_weight") for key in tensors)
+
+
+def clip_from_original_layout(
+    tensors: Mapping[str, torch.Tensor], *, metadata: Mapping[str, str] | None = None
+) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+    """Turns an original-layout state dict into an open_clip configuration and state dict.
+
+    Text position i of Long-CLIP is `positional_embedding[i]` for i < 20 and `positional_embedding_res[i]` after that.
+    Both are merged into one table, which gives a plain CLIP of open_clip with QuickGELU. Weights become fp32; the
+    reader of open_clip would round fp32 files to fp16.
+
+    Args:
+        tensors: the state dict, with or without `positional_embedding_res`.
+        metadata: may hold `vision_heads` and `text_heads`; otherwise a head is 64 wide, as in every published CLIP.
+
+    Returns:
+        The `model_cfg` for open_clip, and the state dict that fits it.
+
+    Raises:
+        CheckpointError: the keys are not of this layout, or the two position tables differ in shape.
+    """
+    missing = [key for key in _NEEDED if key not in tensors]
+    if missing:
+        raise CheckpointError(f"not a CLIP vision transformer in the original key layout: {', '.join(missing)} missing")
+    metadata = metadata or {}
+    state = {key: value.float() for key, value in tensors.items() if key not in _NOT_WEIGHTS}
+    second = state.pop("positional_embedding_res", None)
+    if second is not None:
+        first = state["positional_embedding"]
+        if second.shape != first.shape:
+            raise CheckpointError(
+                f"positional_embedding {tuple(first.shape)} and positional_embedding_res {tuple(second.shape)} differ"
+            )
+        state["positional_embedding"] = torch.cat([first[:_KEPT_POSITIONS], second[_KEPT_POSITIONS:]])
+    vision_width, _, patch_size, _ = state["visual.conv1.weight"].shape
+    grid = round((state["visual.positional_embedding"].shape[0] - 1) ** 0.5)
+    context_length, text_width = state["positional_embedding"].shape
+    vision_heads = int(metadata.get("vision_heads", max(1, vision_width // 64)))
+    text_heads = int(metadata.get("text_heads", max(1, text_width // 64)))
+    model_cfg = {
+        "embed_dim": state["text_projection"].shape[1],
+        "quick_gelu": True,
+        "vision_cfg": {
+            "image_size": grid * patch_size,
+            "layers": _layers(state, "visual.transformer.resblocks."),
+            "width": vision_width,
+            "head_width": vision_width // vision_heads,
+            "patch_size": patch_size,
+        },
+        "text_cfg": {
+            "context_length": context_length,
+            "vocab_size": state["token_embedding.weight"].shape[0],
+            "width": text_width,
+            "heads": text_heads,
+            "layers": _layers(state, "transformer.resblocks."),
+        },
+    }
+    return model_cfg, state

@@ -1,0 +1,286 @@
+"""Causal language models: captions as token ids, padded batches, and hidden states of prompts with shared prefixes."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.utils.rnn import pad_sequence
+
+__all__ = [
+    "CHARACTERS_PER_TOKEN",
+    "CausalStates",
+    "PlainTextEncoder",
+    "can_share",
+    "caption_ids",
+    "decoder_of",
+    "pad_rows",
+    "pool_states",
+    "rows_of",
+    "token_budget_batches",
+]
+
+CHARACTERS_PER_TOKEN = 32  # no sensible caption has longer tokens; the rest of a very long text is not read
+
+
+class PlainTextEncoder:
+    """Tokenises a caption without ever producing a control token, whatever the text says.
+
+    If a tokenizer reads `"<|im_end|>"` in a caption as the end of the chat turn, the caption can rewrite the prompt.
+    Switching special tokens off is not enough, because tokenizers also match added tokens that are not marked as
+    special. So the text only goes through the tokenizer's normaliser, pre-tokeniser and model, which know none of them.
+
+    Args:
+        tokenizer: a `transformers` tokenizer. One without a `tokenizers` backend is told to split special tokens.
+
+    Example:
+        >>> from tokenizers import Tokenizer, models, pre_tokenizers
+        >>> from transformers import PreTrainedTokenizerFast
+        >>> backend = Tokenizer(models.BPE({c: i for i, c in enumerate("<end>")}, []))
+        >>> tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<end>")
+        >>> tokenizer("<end>").input_ids, PlainTextEncoder(tokenizer)("<end>")
+        ([5], [0, 1, 2, 3, 4])
+    """
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+        self._backend = getattr(tokenizer, "backend_tokenizer", None)
+        # Unigram models have control tokens in their vocabulary. The unknown token is not a control token.
+        self._control = frozenset(tokenizer.added_tokens_decoder) - {tokenizer.unk_token_id}
+
+    def __call__(self, text: str) -> list[int]:
+        """Token ids of `text`, without control tokens and without tokens around it."""
+        if self._backend is None:
+            ids = self._tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True)
+        else:
+            if self._backend.normalizer is not None:
+                text = self._backend.normalizer.normalize_str(text)
+            splits = [text]
+            if self._backend.pre_tokenizer is not None:
+                splits = [split for split, _ in self._backend.pre_tokenizer.pre_tokenize_str(text)]
+            ids = [token.id for split in splits for token in self._backend.model.tokenize(split)]
+        return [token for token in ids if token not in self._control]
+
+
+def caption_ids(
+    encode: Callable[[str], list[int]], text: str, *, start: int, end: int, most_tokens: int
+) -> tuple[list[int], bool]:
+    """Token ids of a caption between a start and an end token, and whether it was cut to fit.
+
+    White space is collapsed to single blanks. A caption that is too long is cut at its end, and the end token stays.
+    At most 32 characters for each token that fits are read, so the time is bounded for texts of any length.
+
+    Args:
+        encode: gives the ids of a text without start and end token; must not parse control tokens.
+        text: the caption.
+        start, end: ids of the two tokens.
+        most_tokens: most ids of a row, start and end included.
+    """
+    collapsed = " ".join(text.split())
+    read = collapsed[: CHARACTERS_PER_TOKEN * most_tokens]
+    ids, room = encode(read), most_tokens - 2
+    return [start, *ids[:room], end], len(ids) > room or len(read) < len(collapsed)
+
+
+def pad_rows(
+    rows: Sequence[Sequence[int]], *, side: str = "right", value: int = 0, device: torch.device | str = "cpu"
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Pads rows of token ids to the longest row.
+
+    Args:
+        rows: B rows.
+        side: where padding goes, `"left"` or `"right"`.
+        value: id of the padding.
+        device: of the result.
+
+    Returns:
+        Ids (B, L) and mask (B, L), both int64; the mask is 1 where a token is and 0 where padding is.
+
+    Example:
+        >>> ids, mask = pad_rows([[5, 6], [7]], side="left")
+        >>> ids.tolist(), mask.tolist()
+        ([[5, 6], [0, 7]], [[1, 1], [0, 1]])
+    """
+    if not rows:
+        return torch.empty(0, 0, dtype=torch.long), torch.empty(0, 0, dtype=torch.long)
+    tensors = [torch.tensor(row, dtype=torch.long) for row in rows]
+    ids = pad_sequence(tensors, batch_first=True, padding_value=value, padding_side=side)
+    mask = pad_sequence([torch.ones_like(row) for row in tensors], batch_first=True, padding_side=side)
+    return ids.to(device), mask.to(device)
+
+
+def token_budget_batches(lengths: Sequence[int], budget: int, max_items: int | None = None) -> list[list[int]]:
+    """Sorts items by length and packs them into batches whose padded size stays within a budget.
+
+    Args:
+        lengths: tokens of each item.
+        budget: most tokens a batch may have, counting padding; an item longer than that gets a batch of its own.
+        max_items: most items of a batch.
+
+    Returns:
+        Lists of indices into `lengths`, longest items first: if memory runs out, it does so in the first batch.
+
+    Raises:
+        ValueError: `budget` or `max_items` is below 1.
+
+    Example:
+        >>> token_budget_batches([3, 9, 4, 2], budget=9)
+        [[1], [2, 0], [3]]
+    """
+    if budget < 1 or (max_items is not None and max_items < 1):
+        raise ValueError(f"budget and max_items must be at least 1, got {budget} and {max_items}")
+    batches: list[list[int]] = []
+    widest = 0
+    for index in sorted(range(len(lengths)), key=lambda item: -lengths[item]):
+        room = bool(batches) and (len(batches[-1]) + 1) * widest <= budget
+        if not room or (max_items is not None and len(batches[-1]) >= max_items):
+            batches.append([])
+            widest = lengths[index]
+        batches[-1].append(index)
+    return batches
+
+
+def decoder_of(model: nn.Module) -> nn.Module:
+    """The decoder of a language model: `model` without its language-modelling head."""
+    return getattr(model, getattr(model, "base_model_prefix", ""), model)
+
+
+def pool_states(hidden: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """[mean of the states ; last state] in float32, shape (B, 2 * d), of right-padded states (B, L, d)."""
+    return _joined(_sum(hidden, mask), _last(hidden, mask), mask.sum(1))
+
+
+def _sum(hidden: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    # padded positions may hold NaN, so they are replaced, not multiplied by 0
+    return hidden.float().masked_fill(mask[..., None] == 0, 0).sum(1)
+
+
+def _last(hidden: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    rows = torch.arange(len(hidden), device=hidden.device)
+    return hidden[rows, mask.sum(1) - 1].float()
+
+
+def _joined(total: torch.Tensor, last: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
+    return torch.cat([total / count[:, None], last], dim=1)
+
+
+class CausalStates:
+    """Encodes (prefix, suffix) pairs with a causal language model, each distinct prefix once.
+
+    The states of a prefix do not depend on what follows. So its keys and values are computed once and shared by its
+    suffixes, with equal results up to rounding. Prefixes are batched with padding on the left, suffixes with padding on
+    the right.
+
+    Args:
+        decoder: a causal decoder of transformers without head; see `decoder_of`.
+    """
+
+    def __init__(self, decoder: nn.Module) -> None:
+        self.decoder = decoder
+        parameters = inspect.signature(decoder.forward).parameters
+        # Without position ids, left padding would shift positions. Without a cache, nothing can be shared.
+        self.shares_prefixes = "position_ids" in parameters and "past_key_values" in parameters
+
+    def encode(
+        self,
+        pairs: Sequence[tuple[Sequence[int], Sequence[int]]],
+        *,
+        token_budget: int,
+        max_rows: int | None = None,
+    ) -> torch.Tensor:
+        """Encodes each prefix + suffix as one prompt.
+
+        Args:
+            pairs: token ids; each suffix has at least one token.
+            token_budget: most tokens of a forward pass, counting padding and, for suffixes, their prefixes.
+            max_rows: most prompts of a forward pass.
+
+        Returns:
+            [mean of all M states ; state M], float32, shape (len(pairs), 2 * d), in the order of `pairs`.
+        """
+        groups: dict[tuple[int, ...], list[int]] = {}
+        for index, (prefix, _) in enumerate(pairs):
+            groups.setdefault(tuple(prefix), []).append(index)
+        results: dict[int, torch.Tensor] = {}
+        shared = [prefix for prefix in groups if prefix and self.shares_prefixes]
+        for wave in token_budget_batches([len(prefix) for prefix in shared], token_budget, max_rows):
+            prefixes = [shared[index] for index in wave]
+            if not self._encode_wave(pairs, prefixes, groups, results, token_budget, max_rows):
+                self.shares_prefixes = False
+                break
+        rest = [index for index in range(len(pairs)) if index not in results]
+        whole = [[*pairs[index][0], *pairs[index][1]] for index in rest]
+        for batch in token_budget_batches([len(row) for row in whole], token_budget, max_rows):
+            ids, mask = pad_rows([whole[item] for item in batch], device=self._device)
+            hidden = self.decoder(input_ids=ids, attention_mask=mask, use_cache=False).last_hidden_state
+            self._keep(results, [rest[item] for item in batch], pool_states(hidden, mask))
+        return torch.stack([results[index] for index in range(len(pairs))])
+
+    @property
+    def _device(self) -> torch.device:
+        return next(self.decoder.parameters()).device
+
+    def _encode_wave(
+        self,
+        pairs: Sequence[tuple[Sequence[int], Sequence[int]]],
+        prefixes: list[tuple[int, ...]],
+        groups: dict[tuple[int, ...], list[int]],
+        results: dict[int, torch.Tensor],
+        token_budget: int,
+        max_rows: int | None,
+    ) -> bool:
+        """Encodes every prompt that starts with one of `prefixes`; False if the model's cache cannot be shared."""
+        ids, prefix_mask = pad_rows(prefixes, side="left", device=self._device)
+        positions = (prefix_mask.cumsum(1) - 1).clamp(min=0)
+        output = self.decoder(input_ids=ids, attention_mask=prefix_mask, position_ids=positions, use_cache=True)
+        cache = getattr(output, "past_key_values", None)
+        if not can_share(cache):
+            return False
+        prefix_sum = _sum(output.last_hidden_state, prefix_mask)
+        members = [(row, index) for row, prefix in enumerate(prefixes) for index in groups[prefix]]
+        lengths = [ids.shape[1] + len(pairs[index][1]) for _, index in members]
+        for batch in token_budget_batches(lengths, token_budget, max_rows):
+            rows = torch.tensor([members[item][0] for item in batch], device=self._device)
+            indices = [members[item][1] for item in batch]
+            suffix_ids, suffix_mask = pad_rows([pairs[index][1] for index in indices], device=self._device)
+            before = prefix_mask[rows]
+            start = before.sum(1, keepdim=True)
+            hidden = self.decoder(
+                input_ids=suffix_ids,
+                attention_mask=torch.cat([before, suffix_mask], dim=1),
+                # padding repeats the last position, because a learned position table may end there
+                position_ids=start
+                + torch.minimum(
+                    torch.arange(suffix_ids.shape[1], device=self._device), suffix_mask.sum(1, keepdim=True) - 1
+                ),
+                past_key_values=rows_of(cache, rows),
+                use_cache=True,
+            ).last_hidden_state
+            total = prefix_sum[rows] + _sum(hidden, suffix_mask)
+            count = start.squeeze(1) + suffix_mask.sum(1)
+            self._keep(results, indices, _joined(total, _last(hidden, suffix_mask), count))
+        return True
+
+    @staticmethod
+    def _keep(results: dict[int, torch.Tensor], indices: Sequence[int], states: torch.Tensor) -> None:
+        results.update(zip(indices, states, strict=True))
+
+
+def can_share(cache: Any) -> bool:
+    """Whether several continuations can share a cache: it must hold every token that was read."""
+    from transformers.cache_utils import DynamicCache, DynamicLayer
+
+    # Sliding-window layers drop old tokens, and recurrent states cannot skip padding.
+    return isinstance(cache, DynamicCache) and all(type(layer) is DynamicLayer for layer in cache.layers)
+
+
+def rows_of(cache: Any, rows: torch.Tensor) -> Any:
+    """A copy of some rows of a cache, which can grow without changing `cache`."""
+    chosen = copy.copy(cache)
+    chosen.layers = [copy.copy(layer) for layer in cache.layers]
+    chosen.batch_select_indices(rows)
+    return chosen

@@ -1,1 +1,0 @@
-"""Baseline: the number of words of the caption."""

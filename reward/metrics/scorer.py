@@ -1,0 +1,387 @@
+"""CaptionScorer: what all metrics share on the way from samples to a table of scores."""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from reward.errors import ImageError
+from reward.images import image_key, load_image
+from reward.metrics.base import MetricSpec
+from reward.samples import CaptionSample, ImageLike, ScoreTable, check_samples
+
+if TYPE_CHECKING:
+    import torch
+    from PIL import Image
+    from torch import nn
+
+__all__ = [
+    "CandidateScores",
+    "CaptionScorer",
+    "Group",
+    "NetworkScorer",
+    "group_samples",
+    "scoring_mode",
+    "windows",
+]
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class Group:
+    """Samples with equal image and references.
+
+    Args:
+        image_key: content hash of the image; None without image.
+        image: the first sample's image.
+        references: the references.
+        rows: {candidate: positions of the samples that have it}, in order of first appearance.
+        error: why the group cannot be scored, such as a missing file; None if it can.
+        context: whatever else the samples share, such as the question that their captions answer.
+        features: what `CaptionScorer.encode_images` gives for the image.
+    """
+
+    image_key: str | None
+    image: ImageLike | None
+    references: tuple[str, ...]
+    rows: dict[str, list[int]] = field(default_factory=dict)
+    error: str | None = None
+    context: Any = None
+    features: Any = None
+
+
+def group_samples(
+    samples: Sequence[CaptionSample],
+    *,
+    use_images: bool = True,
+    use_references: bool = True,
+    contexts: Sequence[Any] | None = None,
+) -> list[Group]:
+    """Groups samples by image content and references; `Group.rows` holds the positions of the samples.
+
+    Trainers make a new image object for every caption of a group. So images are compared by a hash of their bytes or
+    pixels.
+
+    Args:
+        samples: in any order.
+        use_images: whether samples are grouped by image. Without, no image is opened.
+        use_references: whether samples are grouped by references. Without, groups have none.
+        contexts: something hashable for each sample that is to be equal in a group as well.
+
+    Example:
+        >>> samples = [CaptionSample("a"), CaptionSample("b"), CaptionSample("a"), CaptionSample("a", None, ["c"])]
+        >>> [group.rows for group in group_samples(samples)]
+        [{'a': [0, 2], 'b': [1]}, {'a': [3]}]
+    """
+    groups: dict[Any, Group] = {}
+    hashed: dict[int, tuple[str | None, str | None]] = {}  # `samples` keeps the objects alive, so ids stay unique
+    for row, sample in enumerate(samples):
+        key = error = None
+        if use_images and sample.image is not None:
+            if id(sample.image) not in hashed:
+                try:
+                    hashed[id(sample.image)] = image_key(sample.image), None
+                except ImageError as problem:
+                    hashed[id(sample.image)] = None, str(problem)
+            key, error = hashed[id(sample.image)]
+        references = tuple(sample.references) if use_references else ()
+        context = contexts[row] if contexts is not None else None
+        group = groups.setdefault(
+            (key, error, references, context), Group(key, sample.image, references, error=error, context=context)
+        )
+        group.rows.setdefault(sample.candidate, []).append(row)
+    return list(groups.values())
+
+
+def windows(groups: Sequence[Group], size: int, most_groups: int | None = None) -> Iterator[list[Group]]:
+    """Splits groups into windows of at most `size` different candidates and `most_groups` groups.
+
+    A group with more candidates than fit goes on in the next window.
+    """
+    window: list[Group] = []
+    room = size
+    for group in groups:
+        candidates = list(group.rows)
+        while candidates:
+            taken, candidates = candidates[:room], candidates[room:]
+            window.append(replace(group, rows={candidate: group.rows[candidate] for candidate in taken}))
+            room -= len(taken)
+            if room == 0 or len(window) == most_groups:
+                yield window
+                window, room = [], size
+    if window:
+        yield window
+
+
+class CandidateScores(NamedTuple):
+    """What `CaptionScorer.score_groups` gives for K candidates.
+
+    Args:
+        scores: array (K, A).
+        truncated: K flags, True where some text was cut; None if none was.
+        errors: {index of a candidate: why it has no score}.
+    """
+
+    scores: Any
+    truncated: Sequence[bool] | np.ndarray | None = None
+    errors: Mapping[int, str] = {}
+
+
+class CaptionScorer(ABC):
+    """Base of the metrics: derive, set `spec`, and write `score_groups`, `from_pretrained` and `save_pretrained`.
+
+    The base checks the samples, groups them by image and references, and gives groups to the metric in windows of
+    bounded size. Every image is decoded once and encoded once. A sample that lacks what the metric needs, whose image
+    cannot be read, or whose score is not finite gets NaN and a reason; the others are scored. Scores do not depend on
+    the order of the samples, on the batch size, or on which samples come together.
+
+    Attributes:
+        spec: facts about the metric.
+        reads_images, reads_references: whether the metric reads them. By default it reads what `spec` says it needs.
+        decodes_images: whether images are decoded here; otherwise `Group.features` is the image as it was given.
+        window_size: most different candidates of a call of `score_groups`.
+        images_per_pass: most images of a call of `encode_images`.
+    """
+
+    spec: MetricSpec
+    decodes_images: bool = True
+    window_size: ClassVar[int] = 1024
+    images_per_pass: int = 32
+
+    @property
+    def reads_images(self) -> bool:
+        return self.spec.needs_image
+
+    @property
+    def reads_references(self) -> bool:
+        return self.spec.needs_references
+
+    @abstractmethod
+    def score_groups(self, groups: list[Group], batch_size: int | None) -> CandidateScores:
+        """Scores the candidates of some groups, in the order of the groups and of their `rows`.
+
+        Args:
+            groups: those that can be scored; `features` is set if the metric reads images.
+            batch_size: most captions of a forward pass; None leaves it to the metric.
+        """
+
+    def preprocess(self, image: Image.Image) -> Any:
+        """What `encode_images` needs of a decoded image.
+
+        Raises:
+            ImageError: the image cannot be used.
+        """
+        return image
+
+    def encode_images(self, images: list[Any]) -> Any:
+        """Features of some preprocessed images, one each."""
+        return images
+
+    def score(
+        self, samples: Sequence[CaptionSample], *, batch_size: int | None = None, progress: bool = False
+    ) -> ScoreTable:
+        """Scores samples.
+
+        Args:
+            samples: any number.
+            batch_size: most captions or images of one forward pass; None leaves it to the metric.
+            progress: whether to show a progress bar.
+
+        Returns:
+            Scores (N, A) in `spec.range`, in the order of the samples. A sample that cannot be scored has NaN and an
+            entry in `errors`. Texts that do not fit the model are cut, and flagged in `truncated`.
+
+        Raises:
+            InvalidSampleError: an item is not a CaptionSample.
+            ValueError: `batch_size` is not a whole number of at least 1.
+        """
+        return self._score(samples, batch_size, progress)
+
+    def _score(
+        self,
+        samples: Sequence[CaptionSample],
+        batch_size: int | None,
+        progress: bool,
+        contexts: Sequence[Any] | None = None,
+    ) -> ScoreTable:
+        check_samples(samples, batch_size)
+        results = _Results(self.spec.name, len(samples), self._columns())
+        images = _Images(self, batch_size)
+        groups = group_samples(
+            samples, use_images=self.reads_images, use_references=self.reads_references, contexts=contexts
+        )
+        groups.sort(key=lambda group: group.image_key or "")  # so that features of an image need not be kept for long
+        with self._mode(), _progress(self.spec.name, len(samples), progress) as advance:
+            for window in self._windows(groups, batch_size):
+                for group in window:
+                    group.error = group.error or self._lack(group)
+                if self.reads_images:
+                    images.encode(window)
+                results.refuse([group for group in window if group.error is not None])
+                readable = [group for group in window if group.error is None]
+                if readable:
+                    results.add(readable, self.score_groups(readable, batch_size))
+                advance(sum(len(rows) for group in window for rows in group.rows.values()))
+        self._warn(len(samples), results.failed, results.truncated)
+        errors = dict(sorted((results.refused | results.failed).items()))
+        return self._table(results.scores, errors, results.truncated)
+
+    def _windows(self, groups: list[Group], batch_size: int | None) -> Iterator[list[Group]]:
+        return windows(groups, self.window_size)
+
+    def _lack(self, group: Group) -> str | None:
+        """What a group lacks for this metric, as a reason."""
+        if self.reads_images and group.image is None:
+            return f"metric {self.spec.name!r} needs an image, but the sample has none"
+        if self.spec.needs_references and not group.references:
+            return f"metric {self.spec.name!r} needs references, but the sample has none"
+        return None
+
+    def _mode(self) -> AbstractContextManager[None]:
+        """The state in which the metric scores."""
+        return nullcontext()
+
+    def _warn(self, count: int, failed: dict[int, str], truncated: np.ndarray) -> None:
+        """Warns once for all samples; `failed` are those that the metric itself could not score."""
+        if truncated.any():
+            logger.warning("%s: %d of %d samples were cut to fit the model", self.spec.name, truncated.sum(), count)
+
+    def _columns(self) -> int:
+        """Number of columns that `score_groups` gives."""
+        return len(self.spec.aspects)
+
+    def _table(self, scores: np.ndarray, errors: dict[int, str], truncated: np.ndarray) -> ScoreTable:
+        return ScoreTable(scores, self.spec.aspects, errors, truncated, aliases=self.spec.aliases)
+
+
+class _Images:
+    """Decodes and encodes the images of a run, each once, if groups with equal images follow each other."""
+
+    def __init__(self, scorer: CaptionScorer, batch_size: int | None) -> None:
+        self.scorer = scorer
+        self.step = min(scorer.images_per_pass, batch_size or scorer.images_per_pass)
+        self.features: dict[str, Any] = {}
+        self.errors: dict[str, str] = {}
+        self.waiting: dict[str, Any] = {}
+
+    def encode(self, groups: list[Group]) -> None:
+        """Sets `features` of the groups, or `error` if the image cannot be read."""
+        if not self.scorer.decodes_images:
+            for group in groups:
+                group.features = group.image
+            return
+        for group in groups:
+            key = group.image_key
+            if group.error is None and key is not None:
+                self._read(key, group)
+        self._encode_waiting()
+        for group in groups:
+            if group.error is None and group.image_key is not None:
+                group.features = self.features[group.image_key]
+        # only groups with the last image can go on in the next window
+        last = groups[-1].image_key
+        self.features = {key: self.features[key] for key in (last,) if key in self.features}
+
+    def _read(self, key: str, group: Group) -> None:
+        if key in self.features or key in self.waiting:
+            return
+        if key not in self.errors:
+            try:
+                self.waiting[key] = self.scorer.preprocess(load_image(group.image))  # type: ignore[arg-type]
+            except ImageError as error:
+                self.errors[key] = str(error)
+        group.error = self.errors.get(key)
+        if len(self.waiting) >= self.step:
+            self._encode_waiting()
+
+    def _encode_waiting(self) -> None:
+        if self.waiting:
+            encoded = self.scorer.encode_images(list(self.waiting.values()))
+            self.features.update(zip(self.waiting, encoded, strict=True))
+            self.waiting = {}
+
+
+class _Results:
+    """Scores, flags and errors of a run by row; `refused` rows were not scored, `failed` ones have no finite score."""
+
+    def __init__(self, metric: str, count: int, columns: int) -> None:
+        self.metric = metric
+        self.scores = np.full((count, columns), np.nan)
+        self.truncated = np.zeros(count, dtype=bool)
+        self.refused: dict[int, str] = {}
+        self.failed: dict[int, str] = {}
+
+    def refuse(self, groups: list[Group]) -> None:
+        for group in groups:
+            self.refused.update({row: str(group.error) for rows in group.rows.values() for row in rows})
+
+    def add(self, groups: list[Group], result: CandidateScores) -> None:
+        for index, rows in enumerate(rows for group in groups for rows in group.rows.values()):
+            reason = result.errors.get(index)
+            if reason is None and not np.isfinite(result.scores[index]).all():
+                reason = f"metric {self.metric!r} gave a score that is not finite"
+            if reason is None:
+                self.scores[rows] = result.scores[index]
+            else:
+                self.failed.update(dict.fromkeys(rows, reason))
+            self.truncated[rows] = result.truncated is not None and result.truncated[index]
+
+
+class NetworkScorer(CaptionScorer):
+    """Base of the metrics that run a network of their own; `model` is an `nn.Module` with the property `device`."""
+
+    model: Any
+
+    def _mode(self) -> AbstractContextManager[None]:
+        return scoring_mode(self.model, self.model.device)
+
+
+@contextmanager
+def scoring_mode(model: nn.Module, device: torch.device) -> Iterator[None]:
+    """Runs a network without gradients, without the caller's autocast, and in eval mode, and restores its mode after.
+
+    A caller's autocast, around a whole generation for example, must not change scores.
+
+    Args:
+        model: the network that scores.
+        device: where it is.
+
+    Example:
+        >>> import torch
+        >>> model = torch.nn.Dropout()
+        >>> with scoring_mode(model, torch.device("cpu")):
+        ...     model.training, torch.is_inference_mode_enabled()
+        (False, True)
+        >>> model.training
+        True
+    """
+    import torch
+
+    training = [module for module in model.modules() if module.training]
+    model.eval()
+    try:
+        with torch.inference_mode(), torch.autocast(device.type, enabled=False):
+            yield
+    finally:
+        for module in training:
+            module.training = True
+
+
+@contextmanager
+def _progress(name: str, total: int, shown: bool) -> Iterator[Callable[[int], None]]:
+    """Gives a function to be called with the number of samples that are done; draws a bar if `shown`."""
+    if not shown:
+        yield lambda count: None
+        return
+    from rich.progress import Progress
+
+    with Progress() as bar:
+        task = bar.add_task(name, total=total)
+        yield lambda count: bar.advance(task, count)

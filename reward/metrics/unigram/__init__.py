@@ -1,1 +1,0 @@
-"""Baseline: words that the caption shares with its references."""

@@ -1,0 +1,78 @@
+"""Builds the backbones of VELA's branches as a configuration states them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from reward.backbones.clip import ClipTowers
+from reward.backbones.clip_loading import load_clip, towers_of_architecture
+from reward.backbones.fit import foreign_errors
+from reward.backbones.pretrained import build_decoder, load_pretrained
+from reward.metrics.vela.config import ImageConfig, LoraSettings, TextConfig
+
+__all__ = ["add_lora", "make_decoder", "make_towers"]
+
+
+def make_decoder(
+    config: TextConfig,
+    model: nn.Module | None,
+    tokenizer: Any | None,
+    dtype: torch.dtype | None,
+    trust_remote_code: bool = False,
+) -> tuple[nn.Module, Any]:
+    """The language model of a text configuration, or the given one, and its tokenizer."""
+    from transformers import AutoModel, AutoTokenizer
+
+    if config.backbone is None:
+        if tokenizer is None:
+            raise ValueError("a text branch with its own architecture needs tokenizer=")
+        return model or build_decoder(config.architecture or {}), tokenizer
+    if model is None:
+        return load_pretrained(
+            config.backbone,
+            AutoModel,
+            AutoTokenizer,
+            "language model",
+            dtype=dtype,
+            trust_remote_code=trust_remote_code,
+        )
+    with foreign_errors(f"tokenizer of {config.backbone!r}"):
+        # a backbone has its own tokenizer; `tokenizer` is for the other branch
+        return model, AutoTokenizer.from_pretrained(config.backbone, trust_remote_code=bool(trust_remote_code))
+
+
+def make_towers(
+    config: ImageConfig, clip: nn.Module | None, tokenizer: Any | None, dtype: torch.dtype | None
+) -> ClipTowers:
+    """The CLIP of an image configuration, or the given one."""
+    if isinstance(clip, ClipTowers):
+        return clip
+    if config.architecture is None:
+        if clip is not None:
+            raise ValueError("for an image branch with a backbone, pass ClipTowers (from load_clip) as clip")
+        return load_clip(config.backbone or "", dtype=dtype)
+    if tokenizer is None:
+        raise ValueError("an image branch with its own architecture needs tokenizer=")
+    return towers_of_architecture(config.architecture, tokenizer, clip)
+
+
+def add_lora(decoder: nn.Module, settings: LoraSettings) -> nn.Module:
+    """Adds low-rank adapters to a decoder, which do not change its output yet, and freezes its other weights.
+
+    The adapters are in float32, so that half-precision backbones can be trained.
+    """
+    from peft import LoraConfig, inject_adapter_in_model
+    from peft.tuners.tuners_utils import cast_adapter_dtype
+
+    lora = LoraConfig(
+        r=settings.r,
+        lora_alpha=settings.alpha,
+        lora_dropout=settings.dropout,
+        target_modules=list(settings.target_modules),
+    )
+    decoder = inject_adapter_in_model(lora, decoder)
+    cast_adapter_dtype(decoder, adapter_name="default")
+    return decoder

@@ -1,0 +1,116 @@
+"""Weights that turn the aspects of a metric into one number."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from reward.errors import WeightsError
+
+__all__ = ["checked_weight", "list_names", "normalise_weights", "parse_weights", "sum_to_one"]
+
+
+def normalise_weights(
+    weights: Mapping[str, float] | None, aspects: Sequence[str], aliases: Mapping[str, str] | None = None
+) -> np.ndarray:
+    """Aspect weights as a vector of shape (A,) that sums to 1.
+
+    Args:
+        weights: {aspect or alias: weight}; aspects left out weigh 0; None gives equal weights.
+        aspects: the metric's aspects.
+        aliases: {alias: aspect}.
+
+    Raises:
+        WeightsError: an unknown or repeated name, a weight that is not a finite number, or a sum that is not positive.
+
+    Example:
+        >>> normalise_weights({"rel": 3, "flu": 1}, ["relevance", "fluency"], {"rel": "relevance", "flu": "fluency"})
+        array([0.75, 0.25])
+    """
+    aspects = list(aspects)
+    if weights is None:
+        return np.full(len(aspects), 1 / len(aspects))
+    if not isinstance(weights, Mapping):
+        raise WeightsError(f"weights must be a dict {{aspect: number}}, got {type(weights).__name__}")
+    aliases = aliases or {}
+    vector = np.zeros(len(aspects))
+    seen: dict[str, str] = {}
+    for name, weight in weights.items():
+        aspect = aliases.get(name, name)
+        if aspect not in aspects:
+            raise WeightsError(f"weights name an unknown aspect {name!r}; known: {list_names(aspects, aliases)}")
+        if aspect in seen:
+            raise WeightsError(f"weights give aspect {aspect!r} twice, as {seen[aspect]!r} and {name!r}")
+        seen[aspect] = name
+        vector[aspects.index(aspect)] = checked_weight(weight, f"weight of aspect {name!r}")
+    return sum_to_one(vector)
+
+
+def parse_weights(text: str) -> dict[str, float]:
+    """Parses the weights of a command line or an environment variable.
+
+    Raises:
+        WeightsError: the text is not of the form aspect=number,aspect=number, or names an aspect twice.
+
+    Example:
+        >>> parse_weights("desc=1, rel=0.5")
+        {'desc': 1.0, 'rel': 0.5}
+    """
+    weights: dict[str, float] = {}
+    for part in text.split(","):
+        name, equals, number = part.partition("=")
+        name = name.strip()
+        try:
+            if not equals or not name or name in weights:
+                raise ValueError
+            weights[name] = float(number)
+        except ValueError:
+            raise WeightsError(f"{part.strip()!r} is not of the form aspect=number, as in desc=1,rel=2,flu=1") from None
+    return weights
+
+
+def checked_weight(weight: Any, what: str) -> float:
+    """A weight as a float.
+
+    Raises:
+        WeightsError: it is not a finite number; the message starts with `what`.
+    """
+    is_number = isinstance(weight, (int, float, np.integer, np.floating)) and not isinstance(weight, bool)
+    try:
+        number = float(weight) if is_number else math.nan
+    except OverflowError:  # a whole number above all floats
+        number = math.nan
+    if not math.isfinite(number):
+        raise WeightsError(f"{what} must be a finite number, got {weight!r:.80}")
+    return number
+
+
+def sum_to_one(weights: Sequence[float] | np.ndarray) -> np.ndarray:
+    """Weights divided by their sum.
+
+    Raises:
+        WeightsError: the sum is not positive.
+
+    Example:
+        >>> sum_to_one([1e308, 3e307, 1e308, 7e307]).round(3).tolist()
+        [0.333, 0.1, 0.333, 0.233]
+    """
+    vector = np.asarray(weights, dtype=np.float64)
+    with np.errstate(over="ignore"):
+        total = vector.sum()
+    if not math.isfinite(total):  # very large weights overflow; their ratios do not
+        vector = vector / np.abs(vector).max()
+        total = vector.sum()
+    if not total > 0:
+        raise WeightsError(
+            f"weights must sum to a positive number, got {np.asarray(weights).tolist()!r} with sum {total:g}"
+        )
+    return vector / total
+
+
+def list_names(aspects: Sequence[str], aliases: Mapping[str, str]) -> str:
+    """Aspects and their aliases, for a message."""
+    return ", ".join([*aspects, *(alias for alias, target in aliases.items() if target in aspects)])

@@ -1,0 +1,218 @@
+"""CaptionScorer: groups, windows, images decoded once, reasons for missing scores, and the network's mode."""
+
+from __future__ import annotations
+
+import logging
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from reward import CaptionSample
+from reward.errors import ImageError
+from reward.metrics import scorer as scorer_module
+from reward.metrics.base import MetricSpec
+from reward.metrics.scorer import CandidateScores, Group, NetworkScorer, group_samples, windows
+
+
+def png(colour: str, side: int = 8) -> bytes:
+    buffer = BytesIO()
+    Image.new("RGB", (side, side), colour).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def test_equal_content_in_different_objects_is_one_group(tmp_path: Path) -> None:
+    (tmp_path / "red.png").write_bytes(png("red"))
+    samples = [
+        CaptionSample("a", png("red"), ["r"]),
+        CaptionSample("b", bytes(bytearray(png("red"))), ["r"]),
+        CaptionSample("c", tmp_path / "red.png", ("r",)),
+        CaptionSample("d", png("blue"), ["r"]),
+        CaptionSample("a", png("red"), ["r"]),
+    ]
+    groups = group_samples(samples)
+    assert [group.rows for group in groups] == [{"a": [0, 4], "b": [1], "c": [2]}, {"d": [3]}]
+    assert groups[0].image_key != groups[1].image_key
+
+
+def test_references_and_their_order_and_contexts_separate_groups() -> None:
+    references = [(), ("r",), ("r", "s"), ("s", "r"), ()]
+    samples = [CaptionSample("a", None, refs) for refs in references]
+    groups = group_samples(samples)
+    assert [group.references for group in groups] == [(), ("r",), ("r", "s"), ("s", "r")]
+    assert groups[0].rows == {"a": [0, 4]}
+    assert [group.rows for group in group_samples(samples, use_references=False)] == [{"a": [0, 1, 2, 3, 4]}]
+    by_context = group_samples(samples, use_references=False, contexts=["why?", "who?", "why?", None, None])
+    assert [(group.context, group.rows["a"]) for group in by_context] == [
+        ("why?", [0, 2]), ("who?", [1]), (None, [3, 4])
+    ]  # fmt: skip
+
+
+def test_images_are_not_opened_if_they_are_not_used_and_unreadable_ones_have_an_error() -> None:
+    samples = [CaptionSample("a", "absent.png"), CaptionSample("b", png("red"))]
+    assert [group.rows for group in group_samples(samples, use_images=False)] == [{"a": [0], "b": [1]}]
+    unreadable, readable = group_samples(samples)
+    assert "absent.png" in str(unreadable.error)
+    assert readable.error is None
+
+
+@given(
+    sizes=st.lists(st.integers(1, 9), max_size=9),
+    size=st.integers(1, 9),
+    most_groups=st.none() | st.integers(1, 3),
+)
+def test_windows_hold_every_candidate_once_and_never_too_many(
+    sizes: list[int], size: int, most_groups: int | None
+) -> None:
+    groups = [
+        Group(str(number), None, (), {str(row): [row] for row in range(count)}) for number, count in enumerate(sizes)
+    ]
+    split = list(windows(groups, size, most_groups))
+    pairs = [(group.image_key, row) for window in split for group in window for row in group.rows]
+    assert pairs == [(group.image_key, row) for group in groups for row in group.rows]
+    for window in split:
+        assert 1 <= sum(len(group.rows) for group in window) <= size
+        assert most_groups is None or len(window) <= most_groups
+
+
+class Network(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.dropout, self.frozen = torch.nn.Dropout(), torch.nn.Dropout()
+        self.device = torch.device("cpu")
+
+
+class Toy(NetworkScorer):
+    """Brightness of the image + number of words + number of references; records how it was called."""
+
+    spec = MetricSpec("toy", "tests:Toy", ("sum", "words"), {"s": "sum"}, range=(0.0, np.inf))
+    window_size = 3
+    images_per_pass = 2
+    reads_references = True  # type: ignore[assignment]
+
+    def __init__(self) -> None:
+        self.model = Network()
+        self.encoded: list[int] = []
+        self.windows: list[tuple[int, int | None]] = []
+        self.modes: list[tuple[bool, bool, bool]] = []
+
+    def preprocess(self, image: Image.Image) -> float:
+        if image.width == 5:
+            raise ImageError("5 pixels are too few")
+        return float(np.asarray(image).mean())
+
+    def encode_images(self, images: list[float]) -> list[float]:
+        self.encoded.append(len(images))
+        return images
+
+    def score_groups(self, groups: list[Group], batch_size: int | None) -> CandidateScores:
+        modes = self.model.training, torch.is_inference_mode_enabled(), torch.is_autocast_enabled("cpu")
+        self.modes.append(modes)
+        self.windows.append((sum(len(group.rows) for group in groups), batch_size))
+        scores, cut, errors = [], [], {}
+        for group in groups:
+            for caption in group.rows:
+                if caption == "bad":
+                    errors[len(scores)] = "a bad caption"
+                words = len(caption.split())
+                total = np.nan if caption == "nan" else group.features + words + len(group.references)
+                scores.append([total, words])
+                cut.append(words > 4)
+        return CandidateScores(scores, cut, errors)
+
+
+def expected(sample: CaptionSample, brightness: float) -> list[float]:
+    words = len(sample.candidate.split())
+    return [brightness + words + len(sample.references), words]
+
+
+def test_every_image_is_decoded_and_encoded_once_whatever_comes_between(monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded = []
+    load = scorer_module.load_image
+    monkeypatch.setattr(scorer_module, "load_image", lambda image: loaded.append(image) or load(image))
+    pictures = {"black": 0.0, "white": 255.0, "red": 85.0}
+    samples = [
+        CaptionSample(" ".join("x" * count), png(colour), ["r"] * (count % 2))
+        for count in range(1, 6)
+        for colour in pictures
+    ]
+    toy = Toy()
+    table = toy.score(samples, batch_size=1)
+    assert table.scores.tolist() == [expected(s, pictures[c]) for s, c in zip(samples, [*pictures] * 5, strict=True)]
+    assert (len(loaded), toy.encoded) == (3, [1, 1, 1])
+    assert toy.windows == [(3, 1)] * 5
+    assert table.column("s")[0] == table.scores[0, 0]
+    toy = Toy()
+    toy.window_size = 100  # type: ignore[misc]
+    assert np.array_equal(toy.score(samples).scores, table.scores)
+    assert (toy.encoded, toy.windows) == ([2, 1], [(15, None)])
+
+
+def test_equal_samples_are_scored_once() -> None:
+    toy = Toy()
+    table = toy.score([CaptionSample("a b", png("black")) for _ in range(9)])
+    assert toy.windows == [(1, None)]
+    assert table.scores.tolist() == [[2, 2]] * 9
+
+
+def test_samples_without_a_score_have_a_reason_and_the_others_a_score() -> None:
+    samples = [
+        CaptionSample("fine", png("black")),
+        CaptionSample("no image"),
+        CaptionSample("absent", "absent.png"),
+        CaptionSample("broken", b"broken"),
+        CaptionSample("small", png("black", 5)),
+        CaptionSample("nan", png("black")),
+        CaptionSample("bad", png("black")),
+        CaptionSample("fine too", png("black")),
+        CaptionSample("small as well", png("black", 5)),
+    ]
+    table = Toy().score(samples)
+    assert np.flatnonzero(np.isnan(table.scores).all(axis=1)).tolist() == [1, 2, 3, 4, 5, 6, 8]
+    assert table.scores[[0, 7]].tolist() == [[1, 1], [2, 2]]
+    assert list(table.errors) == [1, 2, 3, 4, 5, 6, 8]
+    assert table.errors[1] == "metric 'toy' needs an image, but the sample has none"
+    assert "absent.png" in table.errors[2]
+    assert "not an image" in table.errors[3]
+    assert table.errors[4] == table.errors[8] == "5 pixels are too few"
+    assert table.errors[5] == "metric 'toy' gave a score that is not finite"
+    assert table.errors[6] == "a bad caption"
+
+
+def test_cut_texts_are_flagged_and_counted_in_one_warning(caplog: pytest.LogCaptureFixture) -> None:
+    samples = [CaptionSample(text, png("black")) for text in ("a b c d e", "a", "b b b b b b", "a b c d e", "c")]
+    with caplog.at_level(logging.WARNING, logger="reward"):
+        table = Toy().score(samples)
+    assert table.truncated.tolist() == [True, False, True, True, False]
+    assert [record.getMessage() for record in caplog.records] == ["toy: 3 of 5 samples were cut to fit the model"]
+
+
+def test_the_network_scores_in_eval_mode_without_autocast_and_gets_its_own_mode_back() -> None:
+    toy = Toy()
+    toy.model.train()
+    toy.model.frozen.eval()
+    with torch.autocast("cpu", torch.bfloat16):
+        toy.score([CaptionSample("a", png("black"))])
+        assert torch.is_autocast_enabled("cpu")
+    assert toy.modes == [(False, True, False)]
+    assert (toy.model.training, toy.model.dropout.training, toy.model.frozen.training) == (True, True, False)
+    assert torch.is_grad_enabled()
+
+
+def test_progress_is_shown_on_request(capsys: pytest.CaptureFixture[str]) -> None:
+    Toy().score([CaptionSample("a", png("black"))])
+    assert capsys.readouterr().out == ""
+    Toy().score([CaptionSample("a", png("black"))], progress=True)
+    assert "toy" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("batch_size", [0, -1, 1.5, True, "2"])
+def test_a_batch_size_that_is_not_a_positive_whole_number_is_refused(batch_size: Any) -> None:
+    with pytest.raises(ValueError, match="batch_size must be at least 1"):
+        Toy().score([], batch_size=batch_size)

@@ -1,0 +1,147 @@
+"""What VELA and BEiTScore share as trained metrics: the contract, sharing of work, cut texts, and their checkpoints."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
+
+from reward import CaptionSample, load_scorer
+from reward.errors import CheckpointError
+from reward.metrics.vela.scorer import VelaScorer
+from tests.contract import TOLERANCE, ScorerContract
+from tests.loopback_hub import LoopbackHub
+from tests.reward.metrics import tiny_vela
+from tests.reward.metrics.beitscore import tiny_beitscore
+from tests.reward.metrics.tiny_vela import WORDS, picture
+
+SAMPLES = [CaptionSample(word, picture(seed), WORDS[:seed]) for word in WORDS for seed in range(3)]
+
+
+@pytest.fixture(scope="module", params=["vela", "beitscore", "beitscore with beit3.spm"])
+def scorer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Small models with random weights."""
+    if request.param == "vela":
+        return VelaScorer(tiny_vela.make_model())
+    if request.param == "beitscore":
+        return tiny_beitscore.make_scorer()
+    return tiny_beitscore.make_spm_scorer(tmp_path_factory.mktemp("spm"))
+
+
+class TestTrainedScorers(ScorerContract):
+    """The contract."""
+
+
+class TestVelaInAChatTemplate(ScorerContract):
+    """The contract again, on a language-model branch alone whose prompt is a chat."""
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def scorer(cls) -> VelaScorer:
+        return VelaScorer(tiny_vela.make_model(tiny_vela.make_config(image=False, chat_template=True)))
+
+
+_scorers: list[Any] = [VelaScorer(tiny_vela.make_model()), tiny_beitscore.make_scorer()]
+
+
+@pytest.mark.parametrize("scorer", _scorers, ids=["vela", "beitscore"])
+@settings(max_examples=12, deadline=None)
+@given(
+    rows=st.lists(st.integers(0, len(SAMPLES) - 1), min_size=1, max_size=8),
+    batch_size=st.sampled_from([None, 1, 2, 5]),
+    budget=st.sampled_from([1, 60, 300, 8192]),
+    window=st.sampled_from([1, 2, 1024]),
+)
+def test_scores_do_not_depend_on_token_budget_and_window(
+    scorer: Any, rows: list[int], batch_size: int | None, budget: int, window: int
+) -> None:
+    alone = np.concatenate([scorer.score([SAMPLES[row]]).scores for row in rows])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(scorer), "window_size", window)
+        patch.setattr(scorer, "token_budget", budget)
+        table = scorer.score([SAMPLES[row] for row in rows], batch_size=batch_size)
+    assert np.abs(table.scores - alone).max() < TOLERANCE
+
+
+def test_scores_are_the_same_in_training_mode(scorer: Any) -> None:
+    before = scorer.score(SAMPLES).scores
+    scorer.model.train()
+    assert np.array_equal(scorer.score(SAMPLES).scores, before)
+    assert scorer.model.training
+    scorer.model.eval()
+
+
+def test_long_captions_are_cut_at_their_end_and_flagged(scorer: Any) -> None:
+    long = "The red star is on the green grass. " * 100
+    samples = [CaptionSample(text, picture(0)) for text in ("x", long, long + "No, it is blue.", "Grass.")]
+    table = scorer.score(samples)
+    assert table.truncated.tolist() == [False, True, True, False]
+    assert table.scores[1] == pytest.approx(table.scores[2])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda tensors, last: tensors.pop(last), r"lacks 1 key"),
+        (lambda tensors, last: tensors.update(surplus=torch.zeros(1)), r"unknown 1 key \(surplus\)"),
+        (lambda tensors, last: tensors.update({last: torch.zeros(7)}), r"mis-shaped 1 key"),
+    ],
+    ids=["missing", "surplus", "other shape"],
+)
+def test_weights_that_do_not_fit_are_refused(scorer: Any, change: Any, message: str, tmp_path: Path) -> None:
+    scorer.save_pretrained(tmp_path)
+    tensors = load_file(tmp_path / "model.safetensors")
+    for last in ("bias" if "bias" in tensors else "head.2.bias", next(iter(sorted(tensors, reverse=True)))):
+        changed = dict(tensors)
+        change(changed, last)
+        save_file(changed, tmp_path / "model.safetensors")
+        with pytest.raises(CheckpointError, match=message):
+            type(scorer).from_pretrained(tmp_path, device="cpu")
+
+
+def test_half_precision_files_and_networks(scorer: Any, tmp_path: Path) -> None:
+    expected = scorer.score(SAMPLES).scores
+    for folder, dtype in (("full", None), ("half", torch.float16)):
+        scorer.save_pretrained(tmp_path / folder, dtype=dtype, card="# Mine\n")
+    full, half = ((tmp_path / folder / "model.safetensors").stat().st_size for folder in ("full", "half"))
+    assert half < 0.6 * full
+    assert (tmp_path / "half" / "README.md").read_text() == "# Mine\n"
+    stored = type(scorer).from_pretrained(tmp_path / "half", device="cpu")
+    assert {parameter.dtype for parameter in stored.model.parameters()} == {torch.float32}
+    assert 0 < np.abs(stored.score(SAMPLES).scores - expected).max() < 0.02
+    computed = type(scorer).from_pretrained(tmp_path / "full", device="cpu", dtype="bfloat16")
+    dtypes = {name: parameter.dtype for name, parameter in computed.model.named_parameters()}
+    assert {dtypes[name] for name in dtypes if name in ("weight", "bias") or "head" in name} == {torch.float32}
+    assert set(dtypes.values()) == {torch.float32, torch.bfloat16}
+    assert np.abs(computed.score(SAMPLES).scores - expected).max() < 0.2
+
+
+def test_push_and_pull(scorer: Any, hub: LoopbackHub) -> None:
+    scorer.push_to_hub("owner/checkpoint", private=True)
+    files = set(hub.files("owner/checkpoint"))
+    assert files >= {"config.json", "model.safetensors", "README.md"}
+    assert len(files & {"tokenizer.json", "beit3.spm"}) == 1
+    pulled = load_scorer(scorer.spec.name, "owner/checkpoint", device="cpu")
+    assert np.array_equal(pulled.score(SAMPLES).scores, scorer.score(SAMPLES).scores)
+
+
+def test_an_unwritable_folder_is_an_error(scorer: Any, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CheckpointError, match="cannot be written"):
+        scorer.save_pretrained(tmp_path / "file" / "folder")
+
+
+@pytest.mark.gpu
+def test_a_gpu_gives_the_same_scores_and_bfloat16_close_ones(scorer: Any, tmp_path: Path) -> None:
+    expected = scorer.score(SAMPLES).scores
+    scorer.save_pretrained(tmp_path)
+    full = type(scorer).from_pretrained(tmp_path, device="cuda").score(SAMPLES).scores
+    assert np.abs(full - expected).max() < 1e-4
+    half = type(scorer).from_pretrained(tmp_path, device="cuda", dtype="bfloat16").score(SAMPLES).scores
+    assert np.abs(half - expected).max() < 0.2
