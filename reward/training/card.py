@@ -74,7 +74,7 @@ def figure_table(figures: Mapping[str, Mapping[str, float]]) -> tuple[str, list[
     """What the figures are, and a table of them with one column a part.
 
     Args:
-        figures: {part: {name: figure}}, see `reward.training.loop.TrainingResult`.
+        figures: {part: {name: figure}}, see `reward.training.run.TrainingResult`.
 
     Returns:
         A title, and rows of equally many cells, heads first.

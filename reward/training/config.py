@@ -16,6 +16,7 @@ from reward.errors import ConfigError
 
 __all__ = ["TrainingConfig", "make_config", "read_config_file"]
 
+
 def _is_whole(value: Any, least: int) -> bool:
     return type(value) is int and value >= least  # not a bool
 

@@ -153,7 +153,7 @@ def _padded(sequences: Sequence[Sequence[int]]) -> dict[str, torch.Tensor]:
 
 
 def make_collator(model: VelaModel) -> VelaCollator:
-    """The collator of a model; see `reward.training.loop.TrainingPlug`."""
+    """The collator of a model; see `reward.training.loop.MetricTraining`."""
     return VelaCollator(model)
 
 

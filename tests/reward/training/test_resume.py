@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 
 from reward.errors import OutputError
 from reward.metrics.vela.training import VelaCollator
-from reward.training import loop
+from reward.training import evaluation, run
 from reward.training.config import TrainingConfig
 from reward.training.loop import train
 from reward.training.trainer import last_checkpoint
@@ -88,9 +88,9 @@ def test_a_killed_run_ends_as_an_unbroken_one(
 def test_a_run_killed_after_its_early_stop_stays_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = small_config(epochs=9, patience=1, eval_steps=4)
     taus = iter([0.5, 0.4, 0.9, 0.9, 0.9])
-    real = loop.agreement
-    monkeypatch.setattr(loop, "agreement", lambda *args: {**real(*args), "tau_c": next(taus)})
-    monkeypatch.setattr(loop, "_evaluate", lambda *args: (_ for _ in ()).throw(Killed))
+    real = evaluation.agreement
+    monkeypatch.setattr(evaluation, "agreement", lambda *args: {**real(*args), "tau_c": next(taus)})
+    monkeypatch.setattr(run, "evaluate_parts", lambda *args: (_ for _ in ()).throw(Killed))
     with pytest.raises(Killed):
         train("vela", "scenes", tmp_path / "run", config)
     monkeypatch.undo()

@@ -14,11 +14,11 @@ from safetensors.torch import load_file
 
 from reward import CaptionSample, load_scorer
 from reward.errors import ConfigError, DataError, OutputError
+from reward.metaeval import kendall_tau
 from reward.metrics.beitscore.training import BeitScoreCollator
 from reward.scenes import make_dataset
-from reward.training import loop
+from reward.training import run
 from reward.training.config import TrainingConfig, make_config
-from reward.training.evaluation import kendall_tau_c
 from reward.training.loop import train
 from tests.reward.training.small_beitscore import pair_rows, small_beitscore, small_data
 from tests.reward.training.small_runs import small_config
@@ -77,7 +77,7 @@ def test_a_run_leaves_each_stages_checkpoint_and_the_last_one_as_its_own(tmp_pat
     rows = make_dataset(6, config.scenes_seed + 2)
     scores = scorer.score([CaptionSample(row["cand"], row["image"]) for row in rows]).scores[:, 0]
     found = result.figures["test"]
-    assert found["tau_c"] == pytest.approx(kendall_tau_c(scores, np.array(rows["score"])), abs=1e-6)
+    assert found["tau_c"] == pytest.approx(kendall_tau(scores, np.array(rows["score"])), abs=1e-6)
     assert found["mse"] == pytest.approx(np.mean((scores - np.array(rows["score"])) ** 2), abs=1e-5)
 
     card = (tmp_path / "run" / "README.md").read_text()
@@ -173,7 +173,7 @@ def test_stages_may_have_data_of_their_own(tmp_path: Path) -> None:
 
 def test_the_loss_on_pairs_can_be_kept_on_beside_ratings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[int, int]] = []
-    real = loop._with_pair
+    real = run.with_pair_numbers
 
     def watching(*arguments: Any) -> Any:
         batch = real(*arguments)
@@ -181,7 +181,7 @@ def test_the_loss_on_pairs_can_be_kept_on_beside_ratings(tmp_path: Path, monkeyp
             seen.append((int((batch["pair"] < 0).sum()), int((batch["pair"] >= 0).sum())))
         return batch
 
-    monkeypatch.setattr(loop, "_with_pair", watching)
+    monkeypatch.setattr(run, "with_pair_numbers", watching)
     mixed = {"loss": "l1", "batch_size": 8, "categories": ["noun"]}
     for name, weight in (("off", 0.0), ("low", 1e-9), ("high", 1.0)):
         config = small_beitscore(stages=dict.fromkeys(("1a", "1b", "1c", "2")), **mixed, pair_weight=weight)

@@ -13,11 +13,11 @@ from safetensors.torch import load_file
 
 from reward import CaptionSample, load_scorer
 from reward.errors import ConfigError, OutputError
+from reward.metaeval import kendall_tau
 from reward.registry import metric_spec
 from reward.scenes import make_dataset
-from reward.training import loop
-from reward.training.evaluation import kendall_tau_c
-from reward.training.loop import train, training_plug
+from reward.training import evaluation
+from reward.training.loop import metric_training, train
 from tests.reward.training.small_runs import small_config
 
 
@@ -36,7 +36,7 @@ def test_a_run_leaves_a_checkpoint_whose_scores_have_the_reported_figures(tmp_pa
     for name, shown in (("test", samples), ("test (reference-free)", bare)):
         table, found = scorer.score(shown), result.figures[name]
         for aspect, column in zip(table.aspects, ("desc", "rel", "flu"), strict=True):
-            expected = kendall_tau_c(table.column(aspect), np.array(rows[column]))
+            expected = kendall_tau(table.column(aspect), np.array(rows[column]))
             assert found[f"tau_c_{aspect}"] == pytest.approx(expected, abs=1e-6)
         targets = np.stack([rows[column] for column in ("desc", "rel", "flu")], axis=1)
         assert found["mse"] == pytest.approx(np.mean((table.scores - targets) ** 2), abs=1e-5)
@@ -83,11 +83,11 @@ def test_mixed_precision_keeps_trained_weights_in_float32(tmp_path: Path) -> Non
 
 
 def test_training_stops_by_tau_c_and_keeps_the_best(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = loop.agreement
+    real = evaluation.agreement
 
     def script(*taus: float) -> None:
         left = iter(taus)
-        monkeypatch.setattr(loop, "agreement", lambda *args: {**real(*args), "tau_c": next(left, 0.0)})
+        monkeypatch.setattr(evaluation, "agreement", lambda *args: {**real(*args), "tau_c": next(left, 0.0)})
 
     script(0.1, 0.5, 0.4, 0.3, 0.9)
     steady = {"schedule": "constant", "warmup_ratio": 0.0}
@@ -146,4 +146,4 @@ def test_fp16_without_cuda_is_refused(tmp_path: Path) -> None:
 
 def test_metrics_without_training_say_so() -> None:
     with pytest.raises(ConfigError, match="'length' cannot be trained"):
-        training_plug(metric_spec("length"))
+        metric_training(metric_spec("length"))
