@@ -52,8 +52,8 @@ def train(
     from reward.registry import metric_spec
     from reward.training.card import figure_table
     from reward.training.config import make_config, read_config_file
-    from reward.training.loop import train as run
     from reward.training.loop import metric_training
+    from reward.training.loop import train as run
 
     spec = metric_spec(metric)
     presets = metric_training(spec).PRESETS
