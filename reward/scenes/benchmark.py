@@ -10,7 +10,7 @@ from reward.backbones.clip_tokens import CLIP_TOKENS, clip_length, first_differe
 from reward.corruptions.words import repeat_words, shuffle_sentences, shuffle_words
 from reward.scenes.describe import Caption
 from reward.scenes.graph import Scene, sample_scene
-from reward.scenes.pairs import CATEGORIES, make_pair
+from reward.scenes.pairs import CATEGORIES, make_pair, true_caption
 from reward.scenes.render import render
 
 if TYPE_CHECKING:
@@ -115,18 +115,12 @@ def _grounded(scene: Scene, category: str, rng: random.Random, long: bool) -> tu
     return (pair.correct.text, pair.incorrect.text) if pair else None
 
 
-def _true_caption(scene: Scene, rng: random.Random, long: bool) -> Caption | None:
-    """A correct caption as the pairs have them."""
-    pair = make_pair(scene, rng.choice(CATEGORIES), rng, long=long)
-    return pair.correct if pair else None
-
-
 def _word_level(scene: Scene, category: str, rng: random.Random, long: bool) -> tuple[str, str] | None:
-    caption = _true_caption(scene, rng, long)
+    caption = true_caption(scene, rng, long=long)
     if caption is None:
         return None
     if category == "retrieved":
-        other = _true_caption(sample_scene(rng), rng, long)
+        other = true_caption(sample_scene(rng), rng, long=long)
         return (caption.text, other.text) if other else None
     head, tail = _split(caption) if long else ("", caption.text)
     if category == "shuffle_words":

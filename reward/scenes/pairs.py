@@ -10,7 +10,7 @@ from reward.scenes.describe import Caption, Style, describe
 from reward.scenes.edits import make_error
 from reward.scenes.graph import Fact, Scene
 
-__all__ = ["CATEGORIES", "Pair", "make_pair"]
+__all__ = ["CATEGORIES", "Pair", "make_pair", "true_caption"]
 
 # What can be wrong, in the terms of compositional benchmarks; each is one kind of error of `reward.scenes.edits`.
 CATEGORIES = ("spatial", "actant_swap", "action", "noun", "attribute", "count", "scene_text")
@@ -105,6 +105,12 @@ def make_pair(scene: Scene, category: str, rng: random.Random, *, long: bool = F
         return None  # "left of" became "above", which is true as well: those words would pass for wrong
     wrong = _difference(correct, incorrect)
     return Pair(correct, incorrect, category, wrong) if wrong else None
+
+
+def true_caption(scene: Scene, rng: random.Random, *, long: bool) -> Caption | None:
+    """The correct caption of a pair of a random category; None where the scene offers no such error."""
+    pair = make_pair(scene, rng.choice(CATEGORIES), rng, long=long)
+    return pair.correct if pair else None
 
 
 def _belief(scene: Scene, category: str, rng: random.Random) -> Scene | None:

@@ -1,4 +1,4 @@
-"""Human judgments as training rows: LongCap-Arena's layout from the Hub or disk, or the synthetic scenes."""
+"""Rated captions as training rows, from a data set in LongCap-Arena's layout or from the synthetic scenes."""
 
 from __future__ import annotations
 
@@ -85,16 +85,8 @@ class Judgements(TorchDataset[Judgement]):
         place, number = self._index[item]
         table = self._tables[place]
         row = table.rows[number]
-        sample = CaptionSample(row["cand"], self._image(row), self._references(row.get("refs") or [], item))
+        sample = CaptionSample(row["cand"], image_of(row, self._root), self._references(row.get("refs") or [], item))
         return {"sample": sample, "aspect": table.aspect, "target": float(row[table.column])}
-
-    def _image(self, row: Mapping[str, Any]) -> Any:
-        image = row.get("image")
-        if image is None:
-            image = row["file_name"]
-        if isinstance(image, str) and self._root is not None:
-            return self._root / image  # an absolute path stays itself
-        return image
 
     def _references(self, references: Sequence[str], item: int) -> list[str]:
         rng = random.Random(f"references {self._seed} {self.epoch} {item}")
@@ -178,7 +170,11 @@ def load_parts(source: str | os.PathLike[str], config: TrainingConfig) -> tuple[
     from datasets import Dataset, DatasetDict, load_dataset, load_from_disk
 
     if source == "scenes":
-        return _make_scenes(config), None
+        from reward.scenes import make_dataset
+
+        sizes = scene_parts(config)
+        rows = {part: make_dataset(n, config.scenes_seed + place) for place, (part, n) in enumerate(sizes.items())}
+        return DatasetDict(rows), None
     folder = Path(source)
     if folder.is_file():
         raise DataError(
@@ -204,15 +200,18 @@ def load_parts(source: str | os.PathLike[str], config: TrainingConfig) -> tuple[
     return loaded, folder if folder.is_dir() else None
 
 
-def _make_scenes(config: TrainingConfig) -> DatasetDict:
-    from datasets import DatasetDict
-
-    from reward.scenes import make_dataset
-
+def scene_parts(config: TrainingConfig) -> dict[str, int]:
+    """{part: number of rows} of the synthetic scenes; `train`, `val` and, unless it is empty, `test`."""
     sizes = {"train": config.scenes_train, "val": config.scenes_val, "test": config.scenes_test}
-    return DatasetDict(
-        {part: make_dataset(n, config.scenes_seed + place) for place, (part, n) in enumerate(sizes.items()) if n}
-    )
+    return {part: size for part, size in sizes.items() if size}
+
+
+def image_of(row: Mapping[str, Any], root: Path | None) -> Any:
+    """The image of a row, or its path: the column `image`, else `file_name`; relative paths start in `root`."""
+    image = row["file_name"] if row.get("image") is None else row["image"]
+    if isinstance(image, str) and root is not None:
+        return root / image  # an absolute path is left as it is
+    return image
 
 
 def make_judgements(
@@ -277,17 +276,8 @@ def _references_of(rows: Dataset) -> Sequence[Sequence[str] | None]:
 
 
 def _checked(table: _Table, name: str, text_columns: Sequence[str]) -> Dataset:
-    """The split with its images left undecoded, after a look at its columns and ratings."""
-    from datasets import Image
-
     rows = table.rows
-    if not len(rows):
-        raise DataError(f"split {name!r} is empty")
-    missing = [column for column in (*text_columns, table.column) if column not in rows.column_names]
-    if "image" not in rows.column_names and "file_name" not in rows.column_names:
-        missing.append("image (or file_name)")
-    if missing:
-        raise DataError(f"split {name!r} lacks the columns {', '.join(missing)}; it has {', '.join(rows.column_names)}")
+    check_columns(rows, name, {column: column for column in (*text_columns, table.column)})
     for number, value in enumerate(rows[table.column]):
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:  # NaN fails as well
             raise DataError(
@@ -300,9 +290,29 @@ def _checked(table: _Table, name: str, text_columns: Sequence[str]) -> Dataset:
             CaptionSample(candidate, references=references)
         except InvalidSampleError as error:
             raise DataError(f"split {name!r}, row {number}: {error}") from error
+    return with_encoded_images(rows, [*text_columns, table.column])
+
+
+def check_columns(rows: Dataset, name: str, needed: Mapping[str, str]) -> None:
+    """Checks that the split `name` has rows, the needed columns {column: what messages call it}, and images.
+
+    Raises:
+        DataError: it is empty, or a column is missing.
+    """
+    if not len(rows):
+        raise DataError(f"split {name!r} is empty")
+    missing = [words for column, words in needed.items() if column not in rows.column_names]
+    if not {"image", "file_name"} & set(rows.column_names):
+        missing.append("image (or file_name)")
+    if missing:
+        raise DataError(f"split {name!r} lacks the columns {', '.join(missing)}; it has {', '.join(rows.column_names)}")
+
+
+def with_encoded_images(rows: Dataset, columns: Sequence[str]) -> Dataset:
+    """The columns that training reads, with images left encoded: `reward.images` decodes them in the worker."""
+    from datasets import Image
+
     if "image" in rows.column_names and isinstance(rows.features["image"], Image):
-        # Left encoded, so that reward.images reads it, with its checks, in the worker that needs it.
         rows = rows.cast_column("image", Image(decode=False))
-    # Columns that training does not read (scene graphs, ratings of single raters) would be decoded with every row.
-    wanted = {*text_columns, table.column, "image", "file_name"}
+    wanted = {*columns, "image", "file_name"}  # other columns would be decoded with every row
     return rows.select_columns([column for column in rows.column_names if column in wanted])
