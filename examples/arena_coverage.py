@@ -24,9 +24,9 @@ from pathlib import Path
 
 import numpy as np
 
-from reward.metaeval.arena import Arena, bradley_terry_ratings, draw_arena, elo_ratings
-from reward.metaeval.arena.ratings import POINTS_PER_UNIT, START, strength_covariance
-from reward.metaeval.arena.strengths import fit_strengths, win_tables
+from reward.arena import Arena, bradley_terry_ratings, draw_arena, elo_ratings
+from reward.arena.ratings import POINTS_PER_UNIT, START, strength_covariance
+from reward.arena.strengths import fit_strengths, win_tables
 from reward.metaeval.bootstrap import Interval
 
 __all__: list[str] = []

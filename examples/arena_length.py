@@ -25,10 +25,10 @@ from typing import Any
 
 import numpy as np
 
-from reward.metaeval.arena import Arena, by_metric, by_people, measure_agreement
-from reward.metaeval.arena.agreement import ArenaAgreement
+from reward.arena import Arena, by_metric, by_people, measure_agreement
+from reward.arena.agreement import ArenaAgreement
+from reward.battles import Battle
 from reward.metaeval.bench import MetricSource
-from reward.metrics.caparena.battles import Battle
 
 __all__: list[str] = []
 
@@ -70,8 +70,8 @@ class Made:
 
 
 def make_arena(battles: int, seed: int) -> Made:
-    from reward.metaeval.arena import draw_arena
-    from reward.metaeval.arena.strengths import win_probabilities
+    from reward.arena import draw_arena
+    from reward.arena.strengths import win_probabilities
 
     scores, means = np.array(list(MODELS.values())).T
     strengths = np.log((100 + scores) / (100 - scores))

@@ -20,10 +20,10 @@ from pathlib import Path
 
 import numpy as np
 
-from reward.metaeval.arena import Arena, next_pairs
-from reward.metaeval.arena.agreement import rank_correlations
-from reward.metaeval.arena.ratings import POINTS_PER_UNIT
-from reward.metaeval.arena.strengths import fit_strengths, information_matrix, win_probabilities, win_tables
+from reward.arena import Arena, next_pairs
+from reward.arena.agreement import rank_correlations
+from reward.arena.ratings import POINTS_PER_UNIT
+from reward.arena.strengths import fit_strengths, information_matrix, win_probabilities, win_tables
 
 __all__: list[str] = []
 

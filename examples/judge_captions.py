@@ -24,8 +24,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from reward import CaptionSample
+from reward.arena.pairwise import JudgePair, PairwiseJudge
 from reward.judges import Judge, LocalJudge, ServerJudge
-from reward.metrics.caparena.pairwise import CaptionPair, PairwiseJudge
 from reward.metrics.fleur.scorer import FleurScorer
 from reward.metrics.harmoniceval.scorer import HarmonicScorer
 from reward.scenes import describe, drop_facts, make_error, render, sample_scene
@@ -62,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"  {name}: {table.errors.get(row, scores)}")
 
     names, texts = list(captions), list(captions.values())
-    pairs = [CaptionPair(a, b, image) for a, b in itertools.pairwise(texts)]
+    pairs = [JudgePair(a, b, image) for a, b in itertools.pairwise(texts)]
     verdicts = PairwiseJudge(judge).compare(pairs)
     print("\nThe better caption, asked in both orders:")
     for (first, second), verdict in zip(itertools.pairwise(names), verdicts, strict=True):

@@ -12,8 +12,8 @@ from reward.cli import bench_options, options, terminal
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from reward.metaeval.arena import ArenaResult, Decider
-    from reward.metrics.caparena.battles import Battle
+    from reward.arena import ArenaResult, Decider
+    from reward.battles import Battle
 
 __all__ = ["arena"]
 
@@ -86,7 +86,7 @@ def arena(
 
     --next prints the pairs of models of which another battle tells most, as battles for a judge or for people.
     """
-    from reward.metrics.caparena.battles import read_battles
+    from reward.battles import read_battles
 
     read = read_battles(battles)
     told = terminal.console(stderr=True)
@@ -99,7 +99,7 @@ def arena(
         check_report(output)  # before hours of scoring
 
     def run() -> ArenaResult:
-        from reward.metaeval.arena import Arena, rate_arena
+        from reward.arena import Arena, rate_arena
         from reward.metaeval.score_cache import default_cache_folder
 
         deciders = _deciders(
@@ -118,21 +118,19 @@ def arena(
 
     with bench_options.stdout_kept_clean():
         result = run()
-    from reward.metaeval.arena import tables
+    from reward.arena import report
 
     command = bench_options.command_line()
     if json:
-        terminal.print_json(tables.to_json(result, command=command))
+        terminal.print_json(report.to_json(result, command=command))
     else:
-        for grid in tables.grids(result):
+        for grid in report.grids(result):
             bench_options.print_table(grid.heads, grid.rows, title=grid.title, best=grid.best)
     if not quiet:
-        for note in tables.notes(result):
+        for note in report.notes(result):
             told.print(note)
     if output is not None:
-        from reward.metaeval.arena.report import write_arena
-
-        page = write_arena(output, result, command=command)
+        page = report.write_arena(output, result, command=command)
         if not quiet:
             told.print(f"report: {page}", style="green")
     for decider in result.deciders:
@@ -151,8 +149,8 @@ def _deciders(
     """
     import numpy as np
 
+    from reward.arena import by_column, by_judge, by_metric, by_people
     from reward.errors import DataError
-    from reward.metaeval.arena import by_column, by_judge, by_metric, by_people
     from reward.metaeval.bench import MetricSource
 
     people = by_people(battles)
@@ -182,7 +180,7 @@ def _propose(battles: Sequence[Battle], count: int, seed: int, quiet: bool) -> N
 
     import numpy as np
 
-    from reward.metaeval.arena import by_judge, by_people, next_battles
+    from reward.arena import by_judge, by_people, next_battles
 
     decider = by_people(battles) or by_judge(battles)
     points = np.full(len(battles), np.nan) if decider is None else decider.points

@@ -10,8 +10,8 @@ import typer
 from reward.cli import battle_options, judge_options, options
 
 if TYPE_CHECKING:
-    from reward.metrics.caparena.battles import Battle
-    from reward.scoring.battles import BattleSummary
+    from reward.arena.judging import BattleSummary
+    from reward.battles import Battle
 
 __all__ = ["battle"]
 
@@ -73,7 +73,7 @@ def battle(
     """
 
     def run() -> BattleSummary:
-        from reward.scoring.battles import judge_battles
+        from reward.arena.judging import judge_battles
 
         battles = _read(files, references, seed)
         asking = judge_options.make_judge(
@@ -105,8 +105,8 @@ def battle(
 
 def _read(files: list[str], references: Path | None, seed: int) -> list[Battle]:
     """Battles of one file, or of the captions of several models."""
-    from reward.metrics.caparena.battles import make_battles, read_battles
-    from reward.metrics.caparena.files import read_captions
+    from reward.battles import make_battles, read_battles
+    from reward.json_files import read_captions
 
     if len(files) == 1:
         if references is not None:

@@ -11,10 +11,10 @@ import typer
 from reward.cli import judge_options, terminal
 
 if TYPE_CHECKING:
+    from reward.arena.judging import BattleSummary
+    from reward.arena.pairwise import PairwiseJudge
+    from reward.arena.verdicts import PositionBias
     from reward.judges import Judge
-    from reward.metrics.caparena.pairwise import PairwiseJudge
-    from reward.metrics.caparena.verdicts import PositionBias
-    from reward.scoring.battles import BattleSummary
 
 __all__ = [
     "Images",
@@ -59,8 +59,7 @@ def make_pairwise(
     Raises:
         ConfigError: the prompt file will not do.
     """
-    from reward.metrics.caparena.pairwise import PairwiseJudge
-    from reward.metrics.caparena.prompts import PairPrompt
+    from reward.arena.pairwise import PairPrompt, PairwiseJudge
 
     wording = PairPrompt.default() if prompt is None else PairPrompt.from_file(prompt)
     return PairwiseJudge(

@@ -10,8 +10,8 @@ import typer
 from reward.cli import battle_options, judge_options, options
 
 if TYPE_CHECKING:
-    from reward.metrics.caparena.auto import AutoScore
-    from reward.scoring.battles import BattleSummary
+    from reward.arena.caparena_auto import AutoScore
+    from reward.arena.judging import BattleSummary
 
 __all__ = ["caparena_auto"]
 
@@ -67,9 +67,9 @@ def caparena_auto(
     found: dict[str, AutoScore] = {}
 
     def run() -> BattleSummary:
-        from reward.metrics.caparena.auto import make_auto_battles, read_auto, score_auto
-        from reward.metrics.caparena.files import read_captions
-        from reward.scoring.battles import judge_battles, write_json
+        from reward.arena.caparena_auto import make_auto_battles, read_auto, score_auto
+        from reward.arena.judging import judge_battles, write_json
+        from reward.json_files import read_captions
 
         model = captions.stem if name is None else name
         items = read_auto(benchmark)

@@ -9,6 +9,9 @@ from typing import Any, Literal
 
 import numpy as np
 
+from reward.arena.pairwise import JudgePair, PairwiseJudge
+from reward.arena.tournament import Result, bradley_terry, draw_pairs, win_rates
+from reward.arena.verdicts import PositionBias, Verdict, measure_position_bias
 from reward.errors import ImageError
 from reward.functions.loading import load_beside_a_trainer
 from reward.functions.metric_reward import MetricReward
@@ -16,9 +19,6 @@ from reward.images import load_image
 from reward.judges.base import Judge
 from reward.judges.lazy import LazyJudge
 from reward.metrics.base import MetricSpec
-from reward.metrics.caparena.pairwise import CaptionPair, PairwiseJudge
-from reward.metrics.caparena.tournament import Result, bradley_terry, draw_pairs, win_rates
-from reward.metrics.caparena.verdicts import PositionBias, Verdict, measure_position_bias
 from reward.registry import check_loading
 from reward.samples import CaptionSample
 from reward.scores import ScoreTable
@@ -140,7 +140,7 @@ class _Tournament:
         """One tournament a group; the pairs of all groups go to the judge in one call."""
         scores, errors = np.full((len(samples), 1), np.nan), {}
         games: list[tuple[int, int, int]] = []  # group, two captions
-        pairs: list[CaptionPair] = []
+        pairs: list[JudgePair] = []
         groups = group_samples(samples)
         for number, group in enumerate(groups):
             try:
@@ -154,7 +154,7 @@ class _Tournament:
             seed = f"{self.seed}/{group.image_key}/{captions!r}"
             for first, second in draw_pairs(len(captions), self.max_comparisons, seed):
                 games.append((number, first, second))
-                pairs.append(CaptionPair(captions[first], captions[second], image, group.references))
+                pairs.append(JudgePair(captions[first], captions[second], image, group.references))
 
         verdicts = self.judge.compare(pairs)
         self.bias += measure_position_bias(verdict.choices for verdict in verdicts)

@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from reward.battles import HUMAN
 from reward.metaeval.benchmarks.items import OVERALL, Benchmark, CaptionPair, Item, Quadruple, RatedCaption
 from reward.metaeval.bootstrap import MEAN, Interval, number_clusters, percentile_interval, with_mean
 from reward.metaeval.classification import (
@@ -21,7 +22,6 @@ from reward.metaeval.classification import (
 )
 from reward.metaeval.correlation import resampled_pearson, resampled_spearman, resampled_tau
 from reward.metaeval.resampling import resampled_mean
-from reward.metrics.caparena.battles import HUMAN
 
 __all__ = [
     "Column",

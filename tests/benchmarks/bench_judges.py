@@ -20,10 +20,9 @@ from rich.console import Console
 from rich.table import Table
 
 from reward import CaptionSample, TournamentReward, load_scorer
+from reward.arena.pairwise import PairPrompt, PairwiseJudge
 from reward.errors import CheckpointError
 from reward.judges import Answer, LocalJudge, Question, ScriptedJudge
-from reward.metrics.caparena.pairwise import PairwiseJudge
-from reward.metrics.caparena.prompts import PairPrompt
 from reward.metrics.fleur.scorer import FleurScorer
 from reward.metrics.harmoniceval.scorer import HarmonicScorer
 from reward.scenes import make_candidate, render, sample_scene

@@ -6,10 +6,10 @@ import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from reward.battles import HUMAN, Battle, Record, human_outcome, outcome, read_battles
 from reward.errors import DataError
 from reward.metaeval.benchmarks.files import find_file, finite
 from reward.metaeval.benchmarks.items import BenchmarkSpec, CaptionPair, Item
-from reward.metrics.caparena.battles import HUMAN, Battle, Record, human_outcome, outcome, read_battles
 
 __all__ = ["SPECS", "pair_of_battle"]
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from reward.errors import DataError
+from reward.json_files import read_json
 from reward.metaeval.benchmarks.files import find_file, read_entries, take, take_texts
 from reward.metaeval.benchmarks.items import OVERALL, BenchmarkSpec, CaptionPair, Item
-from reward.metrics.caparena.files import read_json
 
 __all__ = ["SPECS", "coco_captions"]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from reward.errors import DataError
-from reward.metrics.caparena.files import read_json
+from reward.json_files import read_json
 
 __all__ = ["MissingFileError", "find_file", "finite", "read_entries", "take", "take_category", "take_texts"]
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from reward.metaeval.arena import draw_arena
-from reward.metrics.caparena.battles import read_battles
+from reward.arena import draw_arena
+from reward.battles import read_battles
 from tests.reward.cli.conftest import Run
 
 WORDS = {1.0: "Caption 1 is better.", 0.0: "Caption 2 is better.", 0.5: "Tie."}
@@ -131,7 +131,7 @@ def test_a_column_may_be_called_as_a_metric_and_is_read_first(
     def score(*arguments: object, **options: object) -> None:
         raise AssertionError("scored before the columns were read")
 
-    monkeypatch.setattr("reward.metaeval.arena.by_metric", score)
+    monkeypatch.setattr("reward.arena.by_metric", score)
     code, _, err = run(write(tmp_path, named), "-s", "wrong", "-m", "unigram")
     assert (code, "no battle has scores 'wrong'" in err) == (1, True)
 

@@ -11,8 +11,8 @@ from typing import Any, TypeAlias
 import pytest
 from PIL import Image
 
+from reward.arena.pairwise import PairPrompt
 from reward.cli.main import main
-from reward.metrics.caparena.prompts import PairPrompt
 from tests.choosing_judge import choosing_llava, save_choosing_judge
 from tests.loopback_judge import loopback_judge
 from tests.reward.cli.conftest import Run

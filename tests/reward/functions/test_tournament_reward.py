@@ -15,11 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from reward.arena.pairwise import PairwiseJudge
 from reward.errors import InvalidSampleError, JudgeError
 from reward.functions.async_reward import AsyncReward
 from reward.functions.tournament_reward import TournamentReward
 from reward.judges import ScriptedJudge
-from reward.metrics.caparena.pairwise import PairwiseJudge
 
 RED, BLUE = Image.new("RGB", (4, 4), "red"), Image.new("RGB", (4, 4), "blue")
 

@@ -12,10 +12,10 @@ import torch
 from PIL import Image
 
 from reward import CaptionSample
+from reward.arena.pairwise import JudgePair, PairwiseJudge
 from reward.errors import JudgeError
 from reward.judges import Answer, LocalJudge, Question, ScriptedJudge, ServerJudge
 from reward.judges.base import answer_mass_after_blanks
-from reward.metrics.caparena.pairwise import CaptionPair, PairwiseJudge
 from reward.metrics.fleur.scorer import FleurScorer
 from reward.metrics.harmoniceval.aggregate import aggregate
 from reward.metrics.harmoniceval.scorer import HarmonicScorer
@@ -122,7 +122,7 @@ def test_a_likely_blank_that_a_server_does_not_write_is_an_error_of_the_row() ->
 
 def test_captions_are_compared_without_reasons() -> None:
     model, processor = blank_first_llava(strength=MOSTLY)
-    pair = CaptionPair("A dog.", "A red star.", Image.new("RGB", (32, 32)))
+    pair = JudgePair("A dog.", "A red star.", Image.new("RGB", (32, 32)))
     judge = PairwiseJudge(LocalJudge(model, processor), reasons=False)
     verdict = judge.compare([pair])[0]
     assert verdict.a_first is not None

@@ -1,0 +1,280 @@
+"""The report of an arena: tables as text and Markdown, plots, values for JSON, and everything on one HTML page."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from reward.arena.agreement import KENDALL, SPEARMAN, ArenaAgreement
+from reward.arena.ratings import BRADLEY_TERRY, ELO
+from reward.arena.result import ArenaResult
+from reward.errors import OutputError
+from reward.metaeval.benchmarks.items import OVERALL
+from reward.metaeval.bootstrap import Interval
+from reward.metaeval.plots import BEST, INK, PLAIN, SOFT, bare, blank_figure, page_svg
+from reward.metaeval.report import check_report, write_pages
+from reward.metaeval.tables import FEW_IMAGES, Grid, few_images, percent, plain, versions
+
+__all__ = ["bias_plot", "grids", "notes", "rating_plot", "save_plot", "to_json", "write_arena"]
+
+_RANKS = ((ELO, SPEARMAN), (ELO, KENDALL), (BRADLEY_TERRY, SPEARMAN), (BRADLEY_TERRY, KENDALL))
+
+
+def grids(result: ArenaResult) -> list[Grid]:
+    """Ratings; agreement with people; and the bias of each decider for each model."""
+    shown = [_ratings(result)]
+    if result.agreement:
+        shown += [_agreement(result), _bias(result)]
+    return shown
+
+
+def notes(result: ArenaResult) -> Iterator[str]:
+    """What one must know to read the tables, and what went wrong."""
+    yield (
+        "Bradley-Terry: maximum likelihood, a tie half a win, 400 points a chance of 10 to 1, mean 1000; 95 % "
+        "intervals that allow for shared images. Elo: K = 4, median and 95 % range of "
+        f"{result.resamples} resamples of the battles."
+    )
+    images = len(set(result.arena.images))
+    if images < FEW_IMAGES:
+        yield few_images(images)
+    if result.prior:
+        yield f"Prior: {result.prior:g} more games of each model with an average one, half of them won."
+    if result.agreement:
+        yield (
+            "Agreement: share of battles with the people's verdict, ties counted; ties: the decider's and the people's "
+            "share; rankings of the models compared with the people's. Battles of the source 'human' are left out. "
+            f"95 % intervals of {result.resamples} bootstrap resamples of whole images."
+        )
+        yield "Bias: win rate by the decider minus win rate by people, a tie half; positive overestimates the model."
+    for decider in result.deciders:
+        position = decider.position
+        if position is not None and position.first + position.second:
+            line = (
+                f"{decider.name}: the first caption won {100 * position.first_share:.1f}% of the answers with a winner"
+            )
+            if position.both_orders:
+                line += f"; the two orders disagree in {100 * position.inconsistency:.1f}% of the pairs"
+            yield line
+        if decider.errors:
+            yield f"{decider.name}: {decider.errors} without a result; the first: {decider.problem}"
+    for name, agreement in result.agreement.items():
+        if agreement.without_verdict:
+            count = agreement.without_verdict
+            yield f"{name}: {count} battles that people have decided are left out, having no verdict"
+        if not agreement.ranking:
+            yield f"{name}: no ranking, since the battles decided by both do not link all models"
+    yield from result.notes
+
+
+def to_json(result: ArenaResult, *, command: str) -> dict[str, Any]:
+    """Everything as plain JSON values: shares are fractions, NaN is null, infinity "inf"."""
+    return {
+        "command": command,
+        "versions": versions(),
+        "seed": result.seed,
+        "resamples": result.resamples,
+        "prior": result.prior,
+        "battles": len(result.arena),
+        "systems": result.order,
+        "decided_by": result.deciders[0].name,
+        "ratings": {
+            name: {method: ratings.to_json() for method, ratings in methods.items()}
+            for name, methods in result.ratings.items()
+        },
+        "agreement": {name: _agreement_json(agreement) for name, agreement in result.agreement.items()},
+        "deciders": {
+            decider.name: {
+                "threshold": decider.threshold,
+                "position_bias": None if decider.position is None else decider.position.to_json(),
+                "errors": decider.errors,
+                "first_error": decider.problem or None,
+            }
+            for decider in result.deciders
+        },
+        "notes": list(notes(result)),
+    }
+
+
+def _agreement_json(agreement: ArenaAgreement) -> dict[str, Any]:
+    names = ("levels", "battles", "without_verdict", "ties", "human_ties", "ranking", "bias", "mean_bias")
+    described: dict[str, Any] = plain({name: getattr(agreement, name) for name in names})
+    return described
+
+
+def _ratings(result: ArenaResult) -> Grid:
+    first = result.deciders[0].name
+    exact, elo = (result.ratings[first][method] for method in (BRADLEY_TERRY, ELO))
+    rows = [
+        (
+            name,
+            _points(exact.ratings[name]),
+            _points(elo.ratings[name]),
+            str(exact.battles[name]),
+            f"{100 * exact.win_rates[name]:.1f}",
+        )
+        for name in result.order
+    ]
+    title = f"Ratings by {first}: {sum(exact.battles.values()) // 2} battles"
+    return Grid(title, ("", "Bradley-Terry", "Elo", "battles", "won, %"), tuple(rows))
+
+
+def _agreement(result: ArenaResult) -> Grid:
+    levels = list(dict.fromkeys(level for agreement in result.agreement.values() for level in agreement.levels))
+    levels.remove(OVERALL)
+    columns = [OVERALL, *levels]
+    rows = []
+    for name, agreement in result.agreement.items():
+        cells = [percent(agreement.levels.get(level)) for level in columns]
+        ties = f"{100 * agreement.ties:.1f} / {100 * agreement.human_ties:.1f}"
+        ranks = [percent(agreement.ranking.get(method, {}).get(kind)) for method, kind in _RANKS]
+        rows.append((name, *cells, ties, *ranks, f"{100 * agreement.mean_bias:.1f}"))
+    heads = ("", *columns, "ties", "Spearman (Elo)", "Kendall (Elo)", "Spearman (B-T)", "Kendall (B-T)", "mean |bias|")
+    return Grid("Agreement with people, x 100", heads, tuple(rows))
+
+
+def _bias(result: ArenaResult) -> Grid:
+    rows = []
+    for name in result.order:
+        cells = [agreement.bias.get(name) for agreement in result.agreement.values()]
+        if any(cell is not None for cell in cells):
+            rows.append((name, *(percent(cell, sign="+") for cell in cells)))
+    return Grid("Bias for each model, x 100", ("", *result.agreement), tuple(rows))
+
+
+def _points(interval: Interval) -> str:
+    return percent(interval, scale=1, digits=0)
+
+
+# Plots
+
+# In files, which have no page around them, what the page's colours stand for.
+COLOURS = {INK: "#1b2330", SOFT: "#5c6878", BEST: "#2f5bea", PLAIN: "#aab2bf"}
+_OVER, _UNDER = "#d1495b", "#2f7ed8"
+
+
+def rating_plot(result: ArenaResult, colours: dict[str, str] | None = None) -> Any:
+    """Ratings of the first decider by Bradley-Terry and by Elo, best model on top.
+
+    A model whose rating is infinite has an arrow at the edge.
+
+    Args:
+        result: of `rate_arena`.
+        colours: {placeholder: colour}; None keeps the placeholders for `page_svg`.
+
+    Raises:
+        MissingExtraError: matplotlib is not installed.
+    """
+    colour = {name: (colours or {}).get(name, name) for name in COLOURS}
+    order = result.order
+    figure, axes = blank_figure(0.8 + 0.34 * len(order))
+    methods = result.ratings[result.deciders[0].name]
+    drawn = ((BRADLEY_TERRY, "Bradley-Terry", BEST, -0.13), (ELO, "Elo", PLAIN, 0.13))
+    for method, label, tone, shift in drawn:
+        kept = [row for row, name in enumerate(order) if math.isfinite(methods[method].ratings[name].value)]
+        intervals = [methods[method].ratings[order[row]] for row in kept]
+        value, low, high = np.array([[each.value, each.low, each.high] for each in intervals]).reshape(-1, 3).T
+        axes.errorbar(
+            value,
+            np.array(kept) + shift,
+            xerr=np.stack([np.maximum(value - low, 0), np.maximum(high - value, 0)]),
+            fmt="o",
+            ms=4,
+            lw=1.2,
+            color=colour[tone],
+            label=label,
+        )
+    for row, name in enumerate(order):
+        value = methods[BRADLEY_TERRY].ratings[name].value
+        if math.isinf(value):
+            side = 0.99 if value > 0 else 0.01
+            mark = ">" if value > 0 else "<"
+            axes.plot(side, row - 0.13, mark, ms=6, color=colour[BEST], transform=axes.get_yaxis_transform())
+    _names(axes, order, colour)
+    axes.set_xlabel("rating, with 95 % intervals")
+    axes.legend(fontsize=8, frameon=False, labelcolor=colour[INK], loc="lower right")
+    return figure
+
+
+def bias_plot(result: ArenaResult, colours: dict[str, str] | None = None) -> Any:
+    """Win rate by each decider minus win rate by people, for each model; with 95 % intervals.
+
+    Args, Raises: as for `rating_plot`. There must be agreement with people.
+    """
+    colour = {name: (colours or {}).get(name, name) for name in COLOURS}
+    order = [name for name in result.order if any(name in agreement.bias for agreement in result.agreement.values())]
+    count = len(result.agreement)
+    figure, axes = blank_figure(0.8 + 0.3 * len(order), width=1.8 + 2.3 * count)
+    axes.remove()
+    panels = np.atleast_1d(figure.subplots(1, count, sharey=True, sharex=True))
+    for panel, (name, agreement) in zip(panels, result.agreement.items(), strict=True):
+        rows = [row for row, model in enumerate(order) if model in agreement.bias]
+        biases = [agreement.bias[order[row]] for row in rows]
+        value, low, high = 100 * np.array([[bias.value, bias.low, bias.high] for bias in biases]).T
+        tones = [_OVER if each > 0 else _UNDER for each in value]
+        errors = np.stack([np.maximum(value - low, 0), np.maximum(high - value, 0)])
+        panel.barh(rows, value, xerr=errors, color=tones, ecolor=colour[INK], height=0.6, error_kw={"lw": 1})
+        panel.set_title(name, fontsize=8, color=colour[INK], parse_math=False)
+        _names(panel, order, colour)
+        panel.set_xlabel("bias, %")
+        panel.axvline(0, color=colour[SOFT], lw=0.8)
+    return figure
+
+
+def save_plot(figure: Any, stem: Path) -> list[Path]:
+    """Writes STEM.png and STEM.svg of a figure that was drawn with `COLOURS`.
+
+    Raises:
+        OutputError: a file cannot be written.
+    """
+    import matplotlib
+
+    bare(figure, ink=COLOURS[INK], soft=COLOURS[SOFT])
+    written = [stem.with_suffix(".png"), stem.with_suffix(".svg")]
+    for path in written:
+        try:
+            with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "capreward"}):  # the same each time
+                figure.savefig(path, facecolor="white", metadata={"Date": None} if path.suffix == ".svg" else None)
+        except OSError as error:
+            raise OutputError(f"cannot write {path}: {error.strerror or error}") from error
+    return written
+
+
+def _names(axes: Any, order: list[str], colour: dict[str, str]) -> None:
+    axes.set_yticks(range(len(order)), order, parse_math=False)  # a dollar is a dollar
+    axes.set_ylim(len(order) - 0.5, -0.5)
+    axes.set_axisbelow(True)
+    axes.grid(axis="x", color=colour[SOFT], alpha=0.25, lw=0.6)
+
+
+def write_arena(folder: Path, result: ArenaResult, *, command: str) -> Path:
+    """Writes arena.json, arena.md, arena.html, and ratings and bias as .png and .svg.
+
+    Args:
+        folder: made if absent.
+        result: of `rate_arena`.
+        command: as it was typed.
+
+    Returns:
+        Path of the page, which needs no other file.
+
+    Raises:
+        MissingExtraError: matplotlib is not installed.
+        OutputError: a file cannot be written.
+    """
+    check_report(folder)
+    draw: dict[str, Any] = {"ratings": rating_plot}
+    if result.agreement:
+        draw["bias"] = bias_plot
+    for name, plot in draw.items():
+        save_plot(plot(result, COLOURS), folder / name)
+    figures = to_json(result, command=command)
+    section = {"title": "Plots", "bars": {name: page_svg(plot(result)) for name, plot in draw.items()}, "scatters": []}
+    pictures = {name: f"{name}.png" for name in draw}
+    return write_pages(
+        folder, "arena", "Arena", figures, grids(result), list(notes(result)), [section], pictures=pictures
+    )

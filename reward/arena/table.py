@@ -1,0 +1,159 @@
+"""Arena: who met whom on which image, as arrays; and which models their battles link."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from reward.battles import Battle, human_outcome
+from reward.errors import DataError
+from reward.metaeval.benchmarks.items import CaptionPair
+
+__all__ = ["Arena", "check_linked", "human_points", "label_points", "linked_groups"]
+
+
+@dataclass(frozen=True, eq=False)
+class Arena:
+    """N battles of M models. What they came to is kept apart, because people, judges and metrics decide the same ones.
+
+    The points (N,) of a decision are what the first model of each battle won: 1 a win, 0.5 a tie, 0 a loss, and NaN
+    where nothing was decided.
+
+    Args:
+        systems: names of the M models, in order of appearance.
+        pairs: places (N, 2) in `systems` of the two models of each battle.
+        images: N names; battles on one image are not independent.
+        levels: N names of how far apart the two models are, such as "level 1"; empty where there is none.
+
+    Example:
+        >>> arena = Arena.of([("1.jpg", "x", "y", ""), ("2.jpg", "z", "x", "")])
+        >>> arena.systems, arena.pairs.tolist()
+        (('x', 'y', 'z'), [[0, 1], [2, 0]])
+    """
+
+    systems: tuple[str, ...]
+    pairs: np.ndarray
+    images: tuple[str, ...]
+    levels: tuple[str, ...]
+
+    @classmethod
+    def of(cls, battles: Iterable[tuple[str, str, str, str]]) -> Arena:
+        """From (image, first model, second model, level) of each battle.
+
+        Raises:
+            DataError: no battle, or one of a model against itself.
+        """
+        rows = list(battles)
+        if not rows:
+            raise DataError("there are no battles")
+        places: dict[str, int] = {}
+        for image, first, second, _ in rows:
+            if first == second:
+                raise DataError(f"the battle on {image!r} is one of {first!r} against itself")
+            places.setdefault(first, len(places))
+            places.setdefault(second, len(places))
+        pairs = np.array([[places[first], places[second]] for _, first, second, _ in rows])
+        return cls(tuple(places), pairs, tuple(row[0] for row in rows), tuple(row[3] for row in rows))
+
+    @classmethod
+    def of_battles(cls, battles: Sequence[Battle]) -> Arena:
+        """From the battles of a file; the level is its field `cluster`."""
+        return cls.of(
+            (battle.img, battle.source1, battle.source2, str(battle.record.get("cluster") or "")) for battle in battles
+        )
+
+    @classmethod
+    def of_pairs(cls, pairs: Sequence[CaptionPair]) -> Arena:
+        """From caption pairs of a benchmark; the level is their category.
+
+        Raises:
+            DataError: a pair does not say which models wrote its captions.
+        """
+        rows = []
+        for number, pair in enumerate(pairs, start=1):
+            if pair.systems is None:
+                raise DataError(f"pair {number} on {pair.image_id!r} names no systems: there is nobody to rate")
+            rows.append((pair.image_id, *pair.systems, pair.category))
+        return cls.of(rows)
+
+    def __len__(self) -> int:
+        return len(self.pairs)
+
+    def rows(self, keep: np.ndarray) -> Arena:
+        """The battles of a mask (N,), with the models that are left in them.
+
+        Raises:
+            DataError: none is left.
+        """
+        kept = np.flatnonzero(keep)
+        return Arena.of(
+            (self.images[row], self.systems[self.pairs[row, 0]], self.systems[self.pairs[row, 1]], self.levels[row])
+            for row in kept
+        )
+
+    def has(self, system: str) -> np.ndarray:
+        """Whether a model is one of the two, (N,)."""
+        if system not in self.systems:
+            return np.zeros(len(self), dtype=bool)
+        return (self.pairs == self.systems.index(system)).any(axis=1)
+
+    def level_names(self) -> list[str]:
+        """The levels that occur, in order of the numbers in their names; without the empty one."""
+
+        def key(name: str) -> list[tuple[int, str]]:
+            return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]
+
+        return sorted(set(self.levels) - {""}, key=key)
+
+
+def human_points(battles: Sequence[Battle]) -> np.ndarray:
+    """Points (N,) by people: field `winner`, a source or `equal`; NaN without it.
+
+    Raises:
+        DataError: the winner is neither of the two.
+    """
+    return _points([human_outcome(battle.record, 1) for battle in battles])
+
+
+def label_points(pairs: Sequence[CaptionPair]) -> np.ndarray:
+    """Points (N,) of the labels of caption pairs; None is a tie."""
+    return _points([0 if pair.label is None else 1 - 2 * pair.label for pair in pairs])
+
+
+def _points(results: Sequence[int | None]) -> np.ndarray:
+    return np.array([np.nan if result is None else (result + 1) / 2 for result in results], dtype=np.float64)
+
+
+def linked_groups(arena: Arena, points: np.ndarray) -> list[list[str]]:
+    """Models in groups between which no battle was decided, the largest group first."""
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    first, second = arena.pairs[~np.isnan(points)].T
+    count = len(arena.systems)
+    links = coo_array((np.ones(len(first)), (first, second)), shape=(count, count))
+    _, labels = connected_components(links, directed=False)
+    groups: dict[int, list[str]] = {}
+    for name, label in zip(arena.systems, labels, strict=True):
+        groups.setdefault(int(label), []).append(name)
+    return sorted(groups.values(), key=len, reverse=True)
+
+
+def check_linked(arena: Arena, points: np.ndarray) -> None:
+    """Refuses battles that do not link all models: models of different groups cannot be compared.
+
+    Raises:
+        DataError: nothing is decided, or there are several groups; the message names them.
+    """
+    if np.isnan(points).all():
+        raise DataError(f"none of the {len(points)} battles is decided")
+    groups = linked_groups(arena, points)
+    if len(groups) > 1:
+        listed = " | ".join(", ".join(group) for group in groups)
+        raise DataError(
+            f"no decided battle links these {len(groups)} groups of models, so they cannot be rated together: {listed}."
+            " Let models of different groups meet, or rate each group by itself"
+        )

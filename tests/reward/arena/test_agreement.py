@@ -1,0 +1,162 @@
+"""Agreement of verdicts with people: by level, in the ranking, and the bias for each model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import kendalltau, spearmanr
+
+from reward.arena import Arena, by_column, draw_arena, elo_ratings, measure_agreement, rate_arena, score_points
+from reward.arena.agreement import ArenaAgreement, rank_correlations
+from reward.arena.deciders import Decider
+from reward.battles import read_battles
+from reward.errors import DataError
+from reward.metaeval import evaluate
+from reward.metaeval.benchmarks import load_benchmark
+
+ROWS = [
+    ("1", "x", "y", "level 1"),
+    ("1", "x", "z", "level 1"),
+    ("2", "y", "z", "level 2"),
+    ("2", "x", "human", "level 2"),
+    ("3", "z", "y", "level 2"),
+    ("4", "y", "x", "level 2"),
+]
+PEOPLE = np.array([1, 0.5, 0, 1, 1, np.nan])
+
+
+def measure(points: np.ndarray, arena: Arena | None = None, people: np.ndarray = PEOPLE) -> ArenaAgreement:
+    return measure_agreement(arena or Arena.of(ROWS), people, {"m": points}, resamples=200)["m"]
+
+
+def test_levels_ties_and_what_is_left_out() -> None:
+    found = measure(np.array([1, 0, 0, 1, np.nan, 1]))
+    assert {name: interval.value for name, interval in found.levels.items()} == pytest.approx(
+        {"level 1": 0.5, "level 2": 1, "overall": 2 / 3}
+    )
+    assert found.battles == {"level 1": 2, "level 2": 1, "overall": 3}  # neither the human's nor the undecided ones
+    assert found.without_verdict == 1
+    assert (found.human_ties, found.ties) == pytest.approx((1 / 3, 0))
+    assert {name: bias.value for name, bias in found.bias.items()} == pytest.approx({"x": -0.25, "y": 0, "z": 0.25})
+    assert found.mean_bias == pytest.approx(1 / 6)
+
+
+def test_verdicts_of_the_people_agree_in_everything() -> None:
+    arena, people = draw_arena([1, 0.4, 0, -0.4, -1], 400, images=100, ties=0.3, seed=0)
+    found = measure(people, arena, people)
+    assert (found.levels["overall"].low, found.levels["overall"].high) == (1, 1)
+    assert [row.value for ranks in found.ranking.values() for row in ranks.values()] == [1, 1, 1, 1]
+    assert found.mean_bias == 0
+    against = measure(1 - people, arena, people)
+    assert against.ranking["elo"]["kendall"].value == against.ranking["bradley-terry"]["spearman"].value == -1
+
+
+def test_rankings_are_those_of_the_ratings() -> None:
+    arena, people = draw_arena([1, 0.4, 0, -0.4, -1], 120, images=60, seed=1)
+    points = np.random.default_rng(2).choice([0, 0.5, 1], size=120)
+    found = measure_agreement(arena, people, {"m": points}, resamples=100, seed=5)["m"]
+    result = rate_arena(arena, [Decider("people", people), Decider("m", points)], resamples=100, seed=5)
+    for method in ("elo", "bradley-terry"):
+        values = [[result.ratings[name][method].values[system] for system in arena.systems] for name in ("people", "m")]
+        assert found.ranking[method]["spearman"].value == pytest.approx(spearmanr(*values).statistic)
+        assert found.ranking[method]["kendall"].value == pytest.approx(kendalltau(*values).statistic)
+    assert result.ratings["m"]["elo"].values == elo_ratings(arena, points, resamples=100, seed=5).values
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(2, 7).flatmap(lambda n: st.tuples(*[st.lists(st.integers(0, 3), min_size=n, max_size=n)] * 2)))
+def test_rank_correlations_equal_scipy_with_ties(rows: tuple[list[int], list[int]]) -> None:
+    first, second = (np.array([row, row[::-1]], dtype=float) for row in rows)
+    found = rank_correlations(first, second)
+    constant = len(set(rows[0])) == 1 or len(set(rows[1])) == 1
+    expected = [np.nan if constant else float(test(*rows).statistic) for test in (spearmanr, kendalltau)]
+    assert [found["spearman"][0], found["kendall"][0]] == pytest.approx(expected, nan_ok=True)
+    assert found["kendall"][1] == pytest.approx(found["kendall"][0], nan_ok=True)
+
+
+def test_infinite_ratings_have_the_outermost_ranks_and_unplaced_models_none() -> None:
+    first = np.array([[1, 2, np.nan, np.inf], [1, 2, 3, 4]])
+    found = rank_correlations(first, np.array([[1, 3, 2, np.inf], [-np.inf, 2, 1, 3]]))
+    assert found["spearman"][0] == 1
+    assert found["kendall"][1] == pytest.approx(2 / 3)
+
+
+def test_battles_on_one_image_count_as_one_for_the_interval() -> None:
+    rng = np.random.default_rng(0)
+    said = np.repeat(rng.random(60) < 0.6, 5).astype(float)  # the same five times on each image
+    people = np.ones(300)
+    widths = []
+    for images in (np.repeat(np.arange(60), 5), np.arange(300)):
+        arena = Arena.of([(str(image), "x", "y", "") for image in images])
+        interval = measure(said, arena, people).levels["overall"]
+        widths.append(interval.high - interval.low)
+    assert widths[0] == pytest.approx(widths[1] * 5**0.5, rel=0.25)
+
+
+def test_scores_become_as_many_ties_as_people_gave() -> None:
+    rng = np.random.default_rng(3)
+    arena, people = draw_arena([0.5, 0, -0.5], 300, images=100, ties=0.4, seed=0)
+    scores = rng.normal(size=(300, 2))
+    scores[7] = [np.nan, 1]
+    points, threshold = score_points(arena, people, scores)
+    decided = np.arange(300) != 7
+    assert (points[decided] == 0.5).sum() == (people[decided] == 0.5).sum()
+    assert np.isnan(points[7])
+    clear = np.abs(scores[:, 0] - scores[:, 1]) > threshold
+    assert (points[clear & decided] == (scores[:, 0] > scores[:, 1])[clear & decided]).all()
+
+
+def test_the_threshold_is_of_the_battles_that_count() -> None:
+    """The human's battle and the undecided one have no say in it; the latter still gets a verdict by it."""
+    scores = np.array([[9, 1], [3, 2], [1, 9], [5, 5], [9, 2], [2.5, 2]])
+    points, threshold = score_points(Arena.of(ROWS), PEOPLE, scores)
+    assert threshold == 1
+    np.testing.assert_array_equal(points, [1, 0.5, 0, np.nan, 1, 0.5])
+    assert score_points(Arena.of(ROWS), np.full(6, np.nan), scores)[1] == 0
+
+
+def test_no_common_battle_and_no_common_ranking() -> None:
+    with pytest.raises(DataError, match="no battle that both people and m have decided"):
+        measure(np.array([np.nan, np.nan, np.nan, 1, np.nan, 1]))
+    assert measure(np.array([1, np.nan, np.nan, np.nan, np.nan, np.nan])).ranking != {}
+    arena = Arena.of([("1", "x", "y", ""), ("2", "z", "w", ""), ("3", "y", "z", "")])
+    assert measure(np.array([1, 1, np.nan]), arena, np.ones(3)).ranking == {}
+
+
+def test_an_arena_says_what_it_could_not_compute() -> None:
+    arena = Arena.of(ROWS)
+    half = Decider("half", np.array([1, np.nan, np.nan, np.nan, np.nan, np.nan]))
+    none = Decider("none", np.array([np.nan, np.nan, np.nan, 1, np.nan, np.nan]))
+    found = rate_arena(arena, [Decider("people", PEOPLE), half, none], resamples=20)
+    assert list(found.agreement) == ["half"]
+    notes = "\n".join(found.notes)
+    assert "no rating by half of z: none of their battles is decided by it" in notes
+    assert "no agreement of none" in notes
+    with pytest.raises(DataError, match="two deciders are named m"):
+        rate_arena(arena, [Decider("m", PEOPLE), Decider("m", PEOPLE)])
+
+
+def test_the_bench_finds_the_same_agreement(tmp_path: Path) -> None:
+    """`capreward bench` reads the same battles as a benchmark of pairs, by other code."""
+    arena, people = draw_arena([0.8, 0, -0.8], 90, images=30, ties=0.3, seed=4)
+    scores = np.random.default_rng(5).normal(size=(90, 2))
+    rows = []
+    for number, (pair, won) in enumerate(zip(arena.pairs, people, strict=True)):
+        one, two = (arena.systems[place] for place in pair)
+        winner = {1.0: one, 0.0: two}.get(won, "equal")
+        row = {"img": arena.images[number], "source1": one, "source2": two, "caption1": "a", "caption2": "b"}
+        rows.append({**row, "winner": winner, "cluster": f"level {number % 4}", "s": list(scores[number])})
+    path = tmp_path / "battles.json"
+    path.write_text(json.dumps(rows))
+    bench = evaluate(load_benchmark("caparena", path), scores, resamples=20)
+    battles = read_battles(path)
+    points = by_column(battles, "s", people).points
+    found = measure_agreement(Arena.of_battles(battles), people, {"s": points}, resamples=20)["s"]
+    assert {name: each.value for name, each in bench.estimates.items()} == pytest.approx(
+        {name: each.value for name, each in found.levels.items()}
+    )

@@ -1,0 +1,317 @@
+"""CapArena's files: battles, captions of models, CapArena-Auto; what is wrong with them is named."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from reward.arena.caparena_auto import AutoItem, make_auto_battles, read_auto, score_auto
+from reward.arena.verdicts import Opinion, Verdict, combine
+from reward.battles import Battle, make_battles, outcome, read_battles, tally
+from reward.errors import DataError
+from reward.json_files import read_captions
+
+ENTRY = {"img": "1.jpg", "source1": "x", "source2": "y", "caption1": "A dog.", "caption2": "A cat."}
+ALL = {
+    **ENTRY,
+    "ref": "A pet.",
+    "winner": "x",
+    "cluster": "level 2",
+    "in-400": True,
+    "judge": "Tie.",
+    "judge_reason": "?",
+}
+WORDS = ["Caption 1 is better.", "Caption 2 is better.", "Tie."]
+BASELINES = ["GPT-4o-0806", "CogVLM2-llama3-chat-19B", "MiniCPM-V2.6-8B"]
+
+
+def write(tmp_path, content, name="file.json"):
+    path = tmp_path / name
+    path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
+    return path
+
+
+def test_a_battle_keeps_its_other_fields_and_loses_an_earlier_judgement(tmp_path):
+    (battle,) = read_battles(write(tmp_path, [ALL]))
+    assert (battle.img, battle.source2, battle.caption1, battle.ref) == ("1.jpg", "y", "A dog.", "A pet.")
+    assert battle.to_json() == {name: value for name, value in ALL.items() if not name.startswith("judge")}
+
+
+def test_a_blank_reference_is_none(tmp_path):
+    assert read_battles(write(tmp_path, [{**ENTRY, "ref": " "}]))[0].ref is None
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("[{", "is not valid JSON"),
+        ({}, "must hold a JSON list of battles, got dict"),
+        ([], "holds no battles"),
+        ([ENTRY, "x"], "battle 2 must be a JSON object, got str"),
+        ([ENTRY, {**ENTRY, "img": 3}], "battle 2: field 'img' must be a text, got int: 3"),
+        ([{name: value for name, value in ENTRY.items() if name != "caption2"}], "battle 1 has no field 'caption2'"),
+        ([{**ENTRY, "source1": ""}], "battle 1: field 'source1' is empty"),
+        ([{**ENTRY, "source1": "y"}], "battle 1 is one of 'y' against itself"),
+        ([{**ENTRY, "ref": ["a"]}], "battle 1: field 'ref' must be a text, got list"),
+        ([{**ENTRY, "caption1": "\ud83d"}], "battle 1: field 'caption1' is not valid Unicode"),
+        ('[{"img": "a", "img": "b"}]', "'img' is there twice"),
+    ],
+)
+def test_bad_battle_files_name_the_fault(content, message, tmp_path):
+    with pytest.raises(DataError) as caught:
+        read_battles(write(tmp_path, content))
+    assert message in str(caught.value)
+    assert "file.json" in str(caught.value)
+
+
+def test_battles_are_no_lines(tmp_path):
+    path = tmp_path / "battles.jsonl"
+    path.write_text('{"img": "a.jpg"}\n{"img": "b.jpg"}\n')
+    with pytest.raises(DataError, match=r"has an object a line; battles are one JSON list: \[\{\.\.\.\}"):
+        read_battles(path)
+
+
+def test_captions_as_json_and_as_lines(tmp_path):
+    expected = {"1.jpg": "A dog.", "2.jpg": ""}
+    assert read_captions(write(tmp_path, expected)) == expected
+    lines = '\ufeff{"image": "1.jpg", "caption": "A dog.", "x": 1}\r\n\n{"img": "2.jpg", "candidate": ""}\n'
+    assert read_captions(write(tmp_path, lines, "captions.jsonl")) == expected
+
+
+@pytest.mark.parametrize(
+    ("content", "name", "message"),
+    [
+        ("[1]", "c.json", 'must hold one JSON object {"image.jpg": "caption", ...}, got list'),
+        ("{}", "c.json", "holds no captions"),
+        ('{"1.jpg": null}', "c.json", "the caption of '1.jpg' must be a text, got NoneType"),
+        ('{"1.jpg": "a", "1.jpg": "b"}', "c.json", "'1.jpg' is there twice"),
+        ('{"image": "1", "caption": "a"}\n{"image": "1", "caption": "a"}', "c.jsonl", "'1' is there twice"),
+        (
+            '{"image": "1", "caption": "a"}\n{"image": "2"}',
+            "c.jsonl",
+            "line 2 has no caption (candidate or cand or caption)",
+        ),
+        ('{"caption": "a"}', "c.jsonl", "line 1 has no image (images or image or"),
+        ('{"image": 3, "caption": "a"}', "c.jsonl", "the image of line 1 must be a text, got int"),
+        ("3", "c.jsonl", "line 1 must be a JSON object, got int"),
+        ("{", "c.jsonl", "line 1 is not valid JSON"),
+        ("\n\n", "c.jsonl", "holds no captions"),
+    ],
+)
+def test_bad_caption_files_name_the_fault(content, name, message, tmp_path):
+    with pytest.raises(DataError) as caught:
+        read_captions(write(tmp_path, content, name))
+    assert message in str(caught.value)
+
+
+def test_files_that_cannot_be_read(tmp_path):
+    with pytest.raises(DataError, match="there is no file"):
+        read_captions(tmp_path / "absent.json")
+    with pytest.raises(DataError, match="cannot be read"):
+        read_captions(tmp_path)
+    (tmp_path / "latin.json").write_bytes(b'{"1.jpg": "caf\xe9"}')
+    with pytest.raises(DataError, match="is not UTF-8"):
+        read_captions(tmp_path / "latin.json")
+
+
+def test_every_two_models_meet_on_every_image_in_a_drawn_order():
+    captions = {model: {f"{i}.jpg": f"{model} {i}" for i in range(40)} for model in ("x", "y", "z")}
+    references = {f"{i}.jpg": f"person {i}" for i in range(40)}
+    battles = make_battles(captions, references, seed=1)
+    assert Counter(frozenset((b.source1, b.source2)) for b in battles) == {
+        frozenset(pair): 40 for pair in ("xy", "xz", "yz")
+    }
+    for battle in battles:
+        number = battle.img.removesuffix(".jpg")
+        assert (battle.caption1, battle.caption2) == (f"{battle.source1} {number}", f"{battle.source2} {number}")
+        assert battle.ref == f"person {number}"
+    first = sum(battle.source1 == "x" for battle in battles)
+    assert 20 < first < 60  # of 80
+    assert make_battles(captions, references, seed=1) == battles
+    assert make_battles(captions, references, seed=2) != battles
+
+
+def test_the_order_does_not_depend_on_the_order_of_the_models():
+    one, two = {str(i): "a" for i in range(20)}, {str(i): "b" for i in range(20)}
+    ways = (make_battles({"x": one, "y": two}), make_battles({"y": two, "x": one}))
+    assert [b.source1 for b in ways[0]] == [b.source1 for b in ways[1]]
+
+
+@pytest.mark.parametrize(
+    ("captions", "references", "message"),
+    [
+        ({"x": {"1": "a"}}, None, "at least two models, got 1"),
+        ({"x": {"1": "a", "2": "b"}, "y": {"1": "a"}}, None, "1 of the 2 images in the captions of 'x' are missing"),
+        ({"x": {"1": "a"}, "y": {"1": "a", "3": "b"}}, None, "missing in the captions of 'x': 3"),
+        ({"x": {"1": "a"}, "y": {"1": "a"}}, {"2": "r"}, "missing in the references: 1"),
+    ],
+)
+def test_models_must_have_captions_for_the_same_images(captions, references, message):
+    with pytest.raises(DataError) as caught:
+        make_battles(captions, references)
+    assert message in str(caught.value)
+
+
+def test_verdicts_in_the_words_of_the_file():
+    fields = combine(Opinion(0, 1, 0, "sharper"), Opinion(0, 1, 0, "no")).to_json()
+    assert fields == {
+        "judge": "Tie.",
+        "judge_reason": "sharper\nWith the captions exchanged: no",
+        "judge_probabilities": [0.5, 0.5, 0.0],
+        "judge_orders": ["Caption 2 is better.", "Caption 1 is better."],
+    }
+    assert Verdict(None, error="no line").to_json() == {"judge_error": "no line"}
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.lists(st.tuples(st.booleans(), st.sampled_from([*WORDS, None])), max_size=12))
+def test_one_wins_what_the_other_loses(battles):
+    entries = []
+    for turned, judge in battles:
+        sources = {"source1": "y", "source2": "x"} if turned else {"source1": "x", "source2": "y"}
+        entries.append({**ENTRY, **sources, **({} if judge is None else {"judge": judge})})
+    counts = tally(entries)
+    if entries:
+        assert counts["x"]["wins"] == counts["y"]["losses"]
+        assert counts["x"]["losses"] == counts["y"]["wins"]
+        assert counts["x"]["ties"] == counts["y"]["ties"] == sum(judge == "Tie." for _, judge in battles)
+        assert sum(counts["x"].values()) == len(battles)
+
+
+@pytest.mark.parametrize(("judge", "expected"), [("Caption 1 is better", 1), ("Tie", 0), ("Caption 2 is better.", -1)])
+def test_verdicts_with_and_without_a_full_stop(judge, expected):
+    entry = {**ENTRY, "judge": judge}
+    assert (outcome(entry, 1), outcome(entry, 2)) == (expected, -expected)
+
+
+def test_an_unknown_verdict_is_refused():
+    with pytest.raises(DataError, match=r"'judge' must be .*, got 'Both'"):
+        tally([{**ENTRY, "judge": "Both"}])
+
+
+# CapArena-Auto
+
+
+@pytest.fixture
+def auto_file(tmp_path):
+    """Six images, two against each baseline, in the fields of the authors' file."""
+    entries = {}
+    for number in range(6):
+        baseline = BASELINES[number % 3]
+        captions = {"human": f"person {number}", **{name: f"{name} on {number}" for name in BASELINES}}
+        entries[f"test_{number:05}.jpg"] = {"captions": captions, "ref_model": baseline}
+    return write(tmp_path, entries, "caparena_auto_600.json")
+
+
+def test_each_image_meets_its_baseline(auto_file):
+    items = read_auto(auto_file)
+    battles = make_auto_battles(items, {item.image: f"mine {item.image}" for item in items}, "mine", seed=3)
+    assert len(battles) == 6
+    for item, battle in zip(items, battles, strict=True):
+        captions = {battle.source1: battle.caption1, battle.source2: battle.caption2}
+        assert captions == {"mine": f"mine {item.image}", item.baseline: item.caption}
+        assert battle.ref == item.reference
+        assert battle.to_json()["ref_model"] == item.baseline
+    assert {battle.source1 == "mine" for battle in battles} == {True, False}
+
+
+def test_the_score_is_half_of_each_sum_and_the_mean_of_the_three():
+    """200 battles a baseline: 120 wins, 20 ties, 60 losses; then 10 wins, 190 losses; then ties only."""
+    results = {BASELINES[0]: (120, 20, 60), BASELINES[1]: (10, 0, 190), BASELINES[2]: (0, 200, 0)}
+    entries = []
+    for baseline, (wins, ties, losses) in results.items():
+        for number, points in enumerate([1] * wins + [0] * ties + [-1] * losses):
+            first = number % 2 == 0
+            judge = "Tie." if not points else WORDS[0] if (points > 0) == first else WORDS[1]
+            sources = ("mine", baseline) if first else (baseline, "mine")
+            texts = ("a b c", "d") if first else ("d", "a b c")
+            entry = dict(zip(("source1", "source2", "caption1", "caption2"), (*sources, *texts), strict=True))
+            entries.append({"img": "i", **entry, "judge": judge})
+    score = score_auto(entries, "mine", BASELINES)
+    assert [part.score for part in score.baselines.values()] == [(120 - 60) / 2, (10 - 190) / 2, 0.0]
+    assert score.score == pytest.approx((30 - 90 + 0) / 3)
+    assert score.mean_words == 3
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.lists(st.sampled_from(WORDS), min_size=1, max_size=10))
+def test_scores_are_antisymmetric(judges):
+    entries = [{**ENTRY, "judge": judge} for judge in judges]
+    assert score_auto(entries, "x", ["y"]).score == -score_auto(entries, "y", ["x"]).score
+    assert -100 <= score_auto(entries, "x", ["y"]).score <= 100
+
+
+def test_unjudged_battles_count_in_nothing():
+    entries = [{**ENTRY, "judge": WORDS[0]}, ENTRY]
+    part = score_auto(entries, "x", ["y"]).baselines["y"]
+    assert (part.score, part.unjudged, part.judged) == (100.0, 1, 1)
+    empty = score_auto([ENTRY], "x", ["y"])
+    assert math.isnan(empty.score)
+    assert empty.to_json()["score"] is None
+
+
+def test_a_model_that_is_a_baseline_does_not_meet_itself(auto_file):
+    items = read_auto(auto_file)
+    model = BASELINES[1]
+    battles = make_auto_battles(items, {item.image: "a" for item in items}, model)
+    assert len(battles) == 4
+    entries = [{**battle.to_json(), "judge": WORDS[0 if battle.source1 == model else 1]} for battle in battles]
+    score = score_auto(entries, model, BASELINES)
+    assert [part.score for part in score.baselines.values()] == [100.0, 0.0, 100.0]
+    assert score.score == pytest.approx(200 / 3)
+
+
+def test_a_missing_benchmark_says_where_it_is_and_on_what_terms(tmp_path):
+    with pytest.raises(DataError) as caught:
+        read_auto(tmp_path / "caparena_auto_600.json")
+    for part in ("there is no file", "njucckevin/CapArena", "600 images", "licence", "DOCCI"):
+        assert part in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("[]", "must hold one JSON object"),
+        ({"1": 3}, "'1' must have 'captions'"),
+        ({"1": {"captions": {"human": "a"}}}, "'1' must have 'ref_model', the name of a baseline; it has: captions"),
+        ({"1": {"captions": {"human": "a"}, "ref_model": "b"}}, "'1' has no caption of 'b'; it has those of: human"),
+        ({"1": {"captions": {"b": "a"}, "ref_model": "b"}}, "'1' has no caption of 'human'"),
+        ({"1": {"captions": {"b": 3, "human": "a"}, "ref_model": "b"}}, "the caption of 'b' must be a text"),
+    ],
+)
+def test_bad_benchmarks_name_the_fault(content, message, tmp_path):
+    with pytest.raises(DataError) as caught:
+        read_auto(write(tmp_path, content))
+    assert message in str(caught.value)
+
+
+def test_captions_for_other_images_are_refused(auto_file):
+    items = read_auto(auto_file)
+    with pytest.raises(DataError, match="5 of the 6 images in the benchmark are missing in the captions of the model"):
+        make_auto_battles(items, {items[0].image: "a"}, "mine")
+    with pytest.raises(DataError, match="give the model another name"):
+        make_auto_battles(items, {item.image: "a" for item in items}, "human")
+    with pytest.raises(DataError, match="nobody else to meet"):
+        make_auto_battles([AutoItem("1", "b", "c", "r")], {"1": "a"}, "b")
+
+
+def test_battles_of_others_are_refused():
+    with pytest.raises(DataError, match="between 'x' and 'y', not 'z'"):
+        score_auto([ENTRY], "z", ["y"])
+    with pytest.raises(DataError, match="against 'y', which is none of w"):
+        score_auto([ENTRY], "x", ["w"])
+
+
+def test_a_battle_made_by_hand():
+    assert Battle("1.jpg", "x", "y", "a", "b").to_json() == {
+        "img": "1.jpg",
+        "source1": "x",
+        "source2": "y",
+        "caption1": "a",
+        "caption2": "b",
+    }
