@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from reward.metaeval.bench import BenchRow, BenchTable, title_of
-from reward.metaeval.benchmarks import CaptionPair, RatedCaption
+from reward.metaeval.benchmarks import PreferencePair, RatedCaption
 from reward.metaeval.bootstrap import MEAN
 from reward.metaeval.tables import (
     FEW_IMAGES,
@@ -123,7 +123,7 @@ def _rules(table: BenchTable) -> Iterator[str]:
     several = {
         RatedCaption: f"is the mean of {evaluation.statistic} over the aspects; a metric with one score has it "
         "compared with each of them",
-        CaptionPair: "is the mean over the categories",
+        PreferencePair: "is the mean over the categories",
     }
     rules = []
     if spec.form is RatedCaption:

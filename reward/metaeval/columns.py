@@ -11,7 +11,7 @@ from typing import TypeAlias
 import numpy as np
 
 from reward.battles import HUMAN
-from reward.metaeval.benchmarks.items import OVERALL, Benchmark, CaptionPair, Item, Quadruple, RatedCaption
+from reward.metaeval.benchmarks.items import OVERALL, Benchmark, Item, PreferencePair, Quadruple, RatedCaption
 from reward.metaeval.bootstrap import MEAN, Interval, number_clusters, percentile_interval, with_mean
 from reward.metaeval.classification import (
     resampled_auc,
@@ -41,7 +41,7 @@ Scores: TypeAlias = "np.ndarray | Mapping[str, np.ndarray]"
 _CORRELATIONS = ("tau-c", "tau-b", "spearman", "pearson")
 _STATISTICS = {
     RatedCaption: _CORRELATIONS,
-    CaptionPair: ("accuracy", "auc", "ap", "agreement"),
+    PreferencePair: ("accuracy", "auc", "ap", "agreement"),
     Quadruple: ("group", "text", "image"),
 }
 _TIE_RULES = {
@@ -197,7 +197,7 @@ def make_table(benchmark: Benchmark, scores: Mapping[str, np.ndarray], statistic
     Raises:
         ValueError: too few items have scores.
     """
-    make = {RatedCaption: _of_ratings, CaptionPair: _of_pairs, Quadruple: _of_quadruples}[benchmark.spec.form]
+    make = {RatedCaption: _of_ratings, PreferencePair: _of_pairs, Quadruple: _of_quadruples}[benchmark.spec.form]
     return make(benchmark, scores, statistic)
 
 
@@ -243,7 +243,7 @@ def _of_ratings(benchmark: Benchmark, scores: Mapping[str, np.ndarray], statisti
 
 def _of_pairs(benchmark: Benchmark, scores: Mapping[str, np.ndarray], statistic: str) -> Table:
     arena = statistic == "agreement"
-    pairs = [item for item in benchmark.items if isinstance(item, CaptionPair)]
+    pairs = [item for item in benchmark.items if isinstance(item, PreferencePair)]
     counted = [HUMAN not in (item.systems or ()) if arena else item.label is not None for item in pairs]
     kept = np.isfinite(scores[OVERALL]).all(axis=1) & np.array(counted)
     items = list(compress(pairs, kept))

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from reward.metaeval.bench import BenchRow, BenchTable
-from reward.metaeval.benchmarks import CaptionPair, RatedCaption
+from reward.metaeval.benchmarks import PreferencePair, RatedCaption
 from reward.metaeval.bootstrap import Interval
 from reward.optional import require
 
@@ -70,7 +70,7 @@ def score_plots(table: BenchTable, row: BenchRow) -> dict[str, str]:
     chosen = [items[place] for place in places]
     plots: dict[str, str] = {}
     rated = [item for item in chosen if isinstance(item, RatedCaption)]
-    pairs = [item for item in chosen if isinstance(item, CaptionPair)]
+    pairs = [item for item in chosen if isinstance(item, PreferencePair)]
     if rated:
         for aspect in table.benchmark.aspects:
             scores = np.asarray(row.scores[aspect] if isinstance(row.scores, dict) else row.scores)[places, 0]

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from reward.backbones.clip_tokens import CLIP_TOKENS, clip_length, first_different_token
 from reward.errors import DataError, ImageError, OutputError
 from reward.images import image_key, load_image
-from reward.metaeval.benchmarks.files import find_file
-from reward.metaeval.benchmarks.items import OVERALL, BenchmarkSpec, CaptionPair
+from reward.metaeval.benchmarks.items import OVERALL, BenchmarkSpec, PreferencePair
+from reward.metaeval.benchmarks.records import find_file
 from reward.samples import is_blank
 from reward.scoring.readers import BadRow, open_source
 
@@ -260,7 +260,7 @@ def _found_image(image: Any, folder: Path, where: str) -> Any:
     return str(path.absolute())
 
 
-def _load(path: Path, part: str, images: Path | None) -> Iterator[CaptionPair]:
+def _load(path: Path, part: str, images: Path | None) -> Iterator[PreferencePair]:
     from datasets import Image
 
     if path.is_dir() and not (path / "state.json").is_file():
@@ -268,7 +268,7 @@ def _load(path: Path, part: str, images: Path | None) -> Iterator[CaptionPair]:
     pairs: Dataset = read_pairs(path, images=images).cast_column("image", Image(decode=False))
     for row in pairs:
         image = row["image"] if row["image"]["bytes"] is not None else row["image"]["path"]
-        yield CaptionPair(
+        yield PreferencePair(
             captions=(row["correct"], row["incorrect"]),
             label=0,
             image=image,
@@ -281,7 +281,7 @@ SPECS = (
     BenchmarkSpec(
         name="longcapvlcp",
         title="LongCapVLCP",
-        form=CaptionPair,
+        form=PreferencePair,
         statistic="accuracy",
         load=_load,
         ties="wrong",  # the paper gives CLIPScore, for which most of its pairs are equal, an accuracy of 0

@@ -10,9 +10,9 @@ from itertools import islice
 from pathlib import Path
 
 from reward.errors import DataError
-from reward.metaeval.benchmarks.files import MissingFileError
 from reward.metaeval.benchmarks.items import Benchmark, BenchmarkSpec, Item
 from reward.metaeval.benchmarks.jsonl import in_common_form, read_common
+from reward.metaeval.benchmarks.records import MissingFileError
 
 __all__ = ["benchmark_spec", "list_benchmarks", "load_benchmark"]
 

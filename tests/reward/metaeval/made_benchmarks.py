@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from reward.metaeval.benchmarks import Benchmark, BenchmarkSpec, CaptionPair, Item, Quadruple, RatedCaption
+from reward.metaeval.benchmarks import Benchmark, BenchmarkSpec, Item, PreferencePair, Quadruple, RatedCaption
 
 
 def make_benchmark(items: list[Item], statistic: str, **facts: Any) -> Benchmark:
@@ -36,7 +36,7 @@ def pairs(
 ) -> Benchmark:
     """Of labels, 0, 1 or None for a tie."""
     items: list[Item] = [
-        CaptionPair(
+        PreferencePair(
             captions=("one", "other"),
             label=label,
             category=categories[place] if categories else "",

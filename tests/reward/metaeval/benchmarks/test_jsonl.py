@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from reward.errors import DataError
-from reward.metaeval.benchmarks import CaptionPair, Quadruple, RatedCaption
-from reward.metaeval.benchmarks.jsonl import in_common_form, is_jsonl, read_common, read_lines
+from reward.metaeval.benchmarks import PreferencePair, Quadruple, RatedCaption
+from reward.metaeval.benchmarks.jsonl import in_common_form, read_common
+from reward.metaeval.benchmarks.records import is_jsonl, read_lines
 from tests.reward.metaeval.small_benchmarks import write_lines
 
 RATED = {"image": "a.jpg", "candidate": "A dog.", "references": ["A cat.", " "], "ratings": [1, 2.5], "metric": 0.25}
@@ -50,7 +51,7 @@ def test_ratings_and_scores_that_were_not_given(tmp_path: Path) -> None:
 
 def test_pairs_and_quadruples(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "a.jsonl", PAIR, {**PAIR, "label": None, "systems": ["x", "y"], "metric": [None, 1]})
-    one, two = read_common(path, CaptionPair)
+    one, two = read_common(path, PreferencePair)
     assert (one.captions, one.label, one.columns) == (("A dog.", "A cat."), 1, {"metric": (0.5, 1.0)})
     assert (two.label, two.systems) == (None, ("x", "y"))
     assert math.isnan(two.columns["metric"][0])
@@ -116,10 +117,10 @@ def test_a_file_in_a_published_form_is_not_in_the_common_one(tmp_path: Path) -> 
         ({**RATED, "ratings": "3"}, "ratings must be numbers, one a rater, got '3'"),
         ({**RATED, "ratings": [True]}, "ratings must be numbers"),
         ({**RATED, "ratings": {"fluency": ["3"]}}, "ratings must be numbers"),
-        ('{"candidate": "A.", "ratings": [1e999]}', "ratings: inf is not a finite number"),
+        ('{"candidate": "A.", "ratings": [1e999]}', "ratings must be finite numbers, got 'inf'"),
         (
             '{"candidate": "A.", "ratings": [1], "metric": 1%s}' % ("0" * 400),
-            "metric: 1000.* is not a finite number",
+            "metric must be finite numbers, got '1000",
         ),
         ({**RATED, "candidate": None}, "candidate must be text, got None"),
         ({**RATED, "references": "A cat."}, "references must be a list of texts, got 'A cat.'"),
@@ -144,14 +145,14 @@ def test_bad_rated_lines(tmp_path: Path, row: Any, message: str) -> None:
         ({"label": 2}, "label must be 0, 1 or null"),
         ({"label": True}, "label must be 0, 1 or null"),
         ({"label": "1"}, "label must be 0, 1 or null"),
-        ({"captions": ["A."]}, "captions must be a list of two texts"),
-        ({"captions": "AB"}, "captions must be a list of two texts"),
-        ({"systems": ["x"]}, "systems must be a list of two texts"),
+        ({"captions": ["A."]}, "captions must be a list of 2 texts"),
+        ({"captions": "AB"}, "captions must be a list of 2 texts"),
+        ({"systems": ["x"]}, "systems must be a list of 2 texts"),
     ],
 )
 def test_bad_pairs(tmp_path: Path, change: dict[str, Any], message: str) -> None:
     with pytest.raises(DataError, match=message):
-        list(read_common(write_lines(tmp_path / "a.jsonl", {**PAIR, **change}), CaptionPair))
+        list(read_common(write_lines(tmp_path / "a.jsonl", {**PAIR, **change}), PreferencePair))
 
 
 def test_bad_quadruples(tmp_path: Path) -> None:

@@ -101,8 +101,8 @@ def test_json_by_category(tmp_path):
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"captions": ["x"]}, "captions must be a list of two texts"),
-        ({"captions": ["x", 3]}, "captions must be a list of two texts"),
+        ({"captions": ["x"]}, "captions must be a list of 2 texts"),
+        ({"captions": ["x", 3]}, "captions must be a list of 2 texts"),
         ({"label": 2}, "label must be 0, 1 or null"),
         ({"label": True}, "label must be 0, 1 or null"),
         ({"image": 4}, "image must be a path"),

@@ -13,7 +13,7 @@ from reward.errors import DataError
 from reward.metaeval import evaluate
 from reward.metaeval.benchmarks import (
     Benchmark,
-    CaptionPair,
+    PreferencePair,
     Quadruple,
     RatedCaption,
     benchmark_spec,
@@ -97,7 +97,7 @@ def pair_row(**changed):
 def test_pairs_are_read_from_the_common_form(name, tmp_path):
     path = write_lines(tmp_path / "pairs.jsonl", pair_row(), pair_row(label=0, mine=[1, 2]))
     first, second = load_benchmark(name, path).items
-    assert isinstance(first, CaptionPair)
+    assert isinstance(first, PreferencePair)
     assert (first.captions, first.label, first.category) == (("A dog.", "A cat."), 1, "HC")
     assert (first.image, first.references) == (tmp_path / "a.jpg", ("One dog.",))
     assert (second.label, second.columns) == (0, {"mine": (1.0, 2.0)})
@@ -168,7 +168,7 @@ def test_columns_are_those_that_every_item_has_a_place_for() -> None:
     items = [RatedCaption("A.", {"overall": (1.0,)}, columns=values) for values in columns]
     assert Benchmark(spec, items).column_names == ("a",)
     assert Benchmark(spec, []).column_names == ()
-    pair = CaptionPair(("A.", "B."), 0, columns={"a": (nan, 1.0)})
+    pair = PreferencePair(("A.", "B."), 0, columns={"a": (nan, 1.0)})
     four = Quadruple((None, None), ("A.", "B."), columns={"a": (nan,) * 4})
     assert Benchmark(spec, [pair]).column_names == ("a",)
     assert Benchmark(spec, [four]).column_names == ()
