@@ -151,22 +151,22 @@ def _print(
     resamples: int,
     references: bool,
 ) -> None:
-    from reward.metaeval import bench_tables
+    from reward.metaeval import bench_report
 
     command = bench_options.command_line()
-    found = bench_tables.to_json(tables, command=command, seed=seed, resamples=resamples, references=references)
+    found = bench_report.to_json(tables, command=command, seed=seed, resamples=resamples, references=references)
     told = terminal.console(stderr=True)
     if json:
         terminal.print_json(found)
     else:
-        for grid in bench_tables.grids(tables):
+        for grid in bench_report.grids(tables):
             bench_options.print_table(grid.heads, grid.rows, title=grid.title, best=grid.best)
     failed = [row for table in tables for row in table.rows if row.errors]
     if not quiet or failed:
-        for note in bench_tables.notes(tables, resamples=resamples):
+        for note in bench_report.notes(tables, resamples=resamples):
             told.print(note)
     if output is not None:
-        from reward.metaeval.report import write_report
+        from reward.metaeval.bench_report import write_report
 
         page = write_report(output, tables, found)
         if not quiet:

@@ -12,7 +12,7 @@ import numpy as np
 
 from reward.battles import HUMAN
 from reward.metaeval.benchmarks.items import OVERALL, Benchmark, Item, PreferencePair, Quadruple, RatedCaption
-from reward.metaeval.bootstrap import MEAN, Interval, number_clusters, percentile_interval, with_mean
+from reward.metaeval.bootstrap import MEAN, Interval, number_clusters, percentile_interval, resampled_mean, with_mean
 from reward.metaeval.classification import (
     resampled_auc,
     resampled_precision,
@@ -21,7 +21,6 @@ from reward.metaeval.classification import (
     winoground_scores,
 )
 from reward.metaeval.correlation import resampled_pearson, resampled_spearman, resampled_tau
-from reward.metaeval.resampling import resampled_mean
 
 __all__ = [
     "Column",

@@ -12,7 +12,7 @@ from reward.metaeval.bench import BenchRow, MetricSource, score_row, title_of
 from reward.metaeval.benchmarks import Benchmark
 from reward.metaeval.bootstrap import Interval
 from reward.metaeval.evaluation import Difference, compare
-from reward.metaeval.tables import FEW_IMAGES, SIGNIFICANT, few_images, percent, plain, versions
+from reward.metaeval.report import FEW_IMAGES, SIGNIFICANT, few_images, percent, plain, versions
 
 __all__ = ["MetricComparison", "compare_on_benchmark"]
 

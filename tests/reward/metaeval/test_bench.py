@@ -12,7 +12,7 @@ import pytest
 
 from reward.errors import DataError, MissingExtraError, UnknownMetricError
 from reward.metaeval.bench import BenchRow, BenchTable, MetricSource, default_metrics, run_bench
-from reward.metaeval.bench_tables import detail_grid, grids, notes, to_json
+from reward.metaeval.bench_report import detail_grid, grids, notes, to_json
 from reward.metaeval.benchmarks import Benchmark, load_benchmark
 from reward.metaeval.comparison import compare_on_benchmark
 from reward.metaeval.evaluation import compare, evaluate, holm

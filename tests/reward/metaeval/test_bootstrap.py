@@ -10,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reward.metaeval import Interval, bootstrap_weights, mean_difference, mean_interval
-from reward.metaeval.bootstrap import draw_clusters
-from reward.metaeval.correlation import resampled_tau
-from reward.metaeval.resampling import Concordance, resampled_mean, resampled_sums
+from reward.metaeval.bootstrap import draw_clusters, resampled_mean, resampled_sums
+from reward.metaeval.correlation import Concordance, resampled_tau
 
 
 def test_the_interval_of_a_mean_covers_the_truth_about_as_often_as_it_says():

@@ -13,12 +13,10 @@ import pytest
 
 from reward.errors import MissingExtraError, OutputError
 from reward.metaeval.bench import BenchRow, BenchTable, MetricSource, run_bench
-from reward.metaeval.bench_tables import to_json
+from reward.metaeval.bench_report import score_plots, to_json, write_report
 from reward.metaeval.benchmarks import load_benchmark
 from reward.metaeval.bootstrap import Interval
-from reward.metaeval.plots import bar_plot, score_plots
-from reward.metaeval.report import check_report, write_report
-from reward.metaeval.tables import percent
+from reward.metaeval.report import bar_plot, check_report, percent
 from tests.reward.metaeval.small_benchmarks import write_pairs, write_rated
 
 
