@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from reward.corruptions.negatives import Negative, comparable
+from reward.corruptions.sampler import Negative, comparable
 from reward.errors import ConfigError, DataError
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from reward.corruptions.negatives import Negative, comparable
-from reward.corruptions.sampler import WORD_LEVEL, NegativeSampler
+from reward.corruptions.sampler import WORD_LEVEL, Negative, NegativeSampler, comparable
 from reward.errors import DataError, InvalidSampleError
 from reward.samples import CaptionSample
 from reward.training.data import check_columns, image_of, with_encoded_images

@@ -7,11 +7,9 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reward.corruptions.answers import read_answer
-from reward.corruptions.negatives import Negative
 from reward.corruptions.prompts import load_prompts
-from reward.corruptions.rewrites import rewrite_captions
-from reward.corruptions.sampler import NegativeSampler
+from reward.corruptions.rewrites import read_answer, rewrite_captions
+from reward.corruptions.sampler import Negative, NegativeSampler
 from reward.errors import ConfigError, InvalidSampleError, JudgeError, OutputError
 from reward.judges import Answer, ScriptedJudge
 from reward.scenes.pairs import CATEGORIES

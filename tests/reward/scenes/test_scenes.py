@@ -32,7 +32,7 @@ from reward.scenes import (
     sample_scene,
 )
 from reward.scenes.graph import NOUNS
-from reward.scenes.raters import true_ratings
+from reward.scenes.samples import true_ratings
 
 seeds = st.integers(min_value=0, max_value=2**32)
 styles = st.builds(
