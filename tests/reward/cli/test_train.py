@@ -13,8 +13,7 @@ import pytest
 from reward import CaptionSample, load_scorer
 from reward.scenes import render, sample_scene
 from tests.reward.cli.conftest import Run
-from tests.reward.training.small_beitscore import small_beitscore
-from tests.reward.training.small_runs import small_config
+from tests.reward.training.small_runs import small_beitscore, small_config
 
 
 @pytest.fixture

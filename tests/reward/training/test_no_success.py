@@ -11,8 +11,7 @@ import torch
 from reward.errors import ConfigError, TrainingError
 from reward.metrics.vela import training as vela_training
 from reward.training.loop import train
-from tests.reward.training.small_beitscore import small_beitscore
-from tests.reward.training.small_runs import small_config
+from tests.reward.training.small_runs import small_beitscore, small_config
 
 
 def test_a_loss_that_is_no_number_stops_at_its_step(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from reward.training.config import TrainingConfig, make_config
 from reward.training.pair_sources import FAMILIES, TablePairs, make_table_pairs
 from reward.training.pairs import CaptionPairs, load_pairs
 from reward.training.sampling import EpochOrder, MixedOrder, PairOrder, balanced_draw
-from tests.reward.training.small_beitscore import pair_rows
+from tests.reward.training.small_runs import pair_rows
 
 
 def config(**changes: Any) -> TrainingConfig:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
 
 from reward import CaptionSample, load_scorer
 from reward.errors import ConfigError, OutputError
@@ -18,11 +16,7 @@ from reward.registry import metric_spec
 from reward.scenes import make_dataset
 from reward.training import evaluation
 from reward.training.loop import metric_training, train
-from tests.reward.training.small_runs import small_config
-
-
-def weights(folder: Path) -> dict[str, torch.Tensor]:
-    return load_file(folder / "model.safetensors")
+from tests.reward.training.small_runs import record, same_weights, small_config, weights
 
 
 def test_a_run_leaves_a_checkpoint_whose_scores_have_the_reported_figures(tmp_path: Path) -> None:
@@ -44,16 +38,14 @@ def test_a_run_leaves_a_checkpoint_whose_scores_have_the_reported_figures(tmp_pa
     card = (tmp_path / "run" / "README.md").read_text()
     for fact in ("capreward train vela", "Seed 0", "| test (reference-free) |", "torch", '"learning_rate": 0.001'):
         assert fact in card
-    record = json.loads((tmp_path / "run" / "training.json").read_text())
-    assert record["figures"] == result.figures
-    assert record["rows"] == {"train": 36, "val": 24, "test": 30}
+    assert record(tmp_path / "run")["figures"] == result.figures
+    assert record(tmp_path / "run")["rows"] == {"train": 36, "val": 24, "test": 30}
     assert not (tmp_path / "run" / "checkpoints").exists()
 
 
 def test_training_lowers_the_loss(tmp_path: Path) -> None:
     train("vela", "scenes", tmp_path / "run", small_config(epochs=7, schedule="constant"))
-    record = json.loads((tmp_path / "run" / "training.json").read_text())
-    losses = [entry["loss"] for entry in record["history"] if "loss" in entry]
+    losses = [entry["loss"] for entry in record(tmp_path / "run")["history"] if "loss" in entry]
     assert losses[-1] < 0.8 * losses[0]
 
 
@@ -69,9 +61,8 @@ def test_accumulated_batches_train_like_one_large_batch(tmp_path: Path) -> None:
 def test_seeds_decide_and_repeat(tmp_path: Path) -> None:
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
         train("vela", "scenes", tmp_path / name, small_config(seed=seed, max_steps=2))
-    a, b, c = (weights(tmp_path / name) for name in "abc")
-    assert all(torch.equal(a[name], b[name]) for name in a)
-    assert not torch.equal(a["text.decoder.embed_tokens.weight"], c["text.decoder.embed_tokens.weight"])
+    assert same_weights(tmp_path / "a", tmp_path / "b")
+    assert not same_weights(tmp_path / "a", tmp_path / "c")
 
 
 def test_mixed_precision_keeps_trained_weights_in_float32(tmp_path: Path) -> None:
@@ -92,14 +83,11 @@ def test_training_stops_by_tau_c_and_keeps_the_best(tmp_path: Path, monkeypatch:
     script(0.1, 0.5, 0.4, 0.3, 0.9)
     steady = {"schedule": "constant", "warmup_ratio": 0.0}
     stopped = train("vela", "scenes", tmp_path / "stopped", small_config(epochs=9, patience=2, **steady))
-    assert (stopped.steps, stopped.best_step) == (
-        24,
-        12,
-    )  # six steps an epoch: evaluated four times, best at the second
+    # six steps an epoch: evaluated four times, best at the second
+    assert (stopped.steps, stopped.best_step) == (24, 12)
     script(0.1, 0.5)
     train("vela", "scenes", tmp_path / "short", small_config(epochs=2, **steady))
-    short, kept = weights(tmp_path / "short"), weights(tmp_path / "stopped")
-    assert all(torch.equal(short[name], kept[name]) for name in short)
+    assert same_weights(tmp_path / "short", tmp_path / "stopped")
 
 
 def test_ablations_train_one_branch(tmp_path: Path) -> None:
