@@ -15,7 +15,7 @@ from scipy.stats import kendalltau, pearsonr, spearmanr
 
 from reward.metaeval import average_precision, evaluate, pairwise_accuracy, roc_auc
 from reward.metaeval.benchmarks import Benchmark, benchmark_spec, list_benchmarks, load_benchmark
-from tests.reward.metaeval.made_benchmarks import pairs, quadruples, rated
+from tests.reward.metaeval.small_benchmarks import pairs, quadruples, rated
 
 EXPECTED = {
     "tau-b": kendalltau,

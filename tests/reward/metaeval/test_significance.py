@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scipy.stats import kendalltau, pearsonr, rankdata, spearmanr, zscore
 
 from reward.metaeval import average_precision, compare, evaluate, holm, roc_auc
-from tests.reward.metaeval.made_benchmarks import pairs, quadruples, rated
+from tests.reward.metaeval.small_benchmarks import pairs, quadruples, rated
 
 PERMUTATIONS = 4000
 IMAGES = np.array([0, 0, 1, 2, 2, 3, 4, 5, 5, 5, 6, 7])  # of twelve items
