@@ -1,4 +1,4 @@
-"""Rewrites: a language model puts errors of one kind into captions; its answers are kept on disk."""
+"""Rewrites by a language model that puts errors of one kind into captions; its answers are stored on disk."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["DROPS", "Rewrites", "read_answer", "rewrite_captions"]
 
 _CALL = 32  # questions a call of the judge: what an interruption can lose
-# Why an answer is no negative, in the order in which it is looked at.
+# Why an answer is dropped, in the order of the checks.
 DROPS = ("cut", "empty", "unchanged", "lines", "length", "unlike")
 
 _THOUGHTS = re.compile(r"\A\s*<think>.*?(</think>|\Z)", re.DOTALL)
@@ -75,21 +75,20 @@ def rewrite_captions(
 ) -> Rewrites:
     """Has a language model rewrite captions, once for each category of error.
 
-    Answers are appended to the journal as they come and waited for until they are on the disk, so that a run that was
-    stopped goes on where it was, and more captions or categories can be added to it. They are kept as the model wrote
-    them and judged anew each time by `read_answer`. Equal captions are asked about once. How
-    many requests run at a time and a minute is the judge's affair.
+    Every answer is written to the journal on disk at once. An interrupted run therefore continues where it stopped, and
+    captions or categories can be added later. The journal holds the answers as the model wrote them; `read_answer`
+    checks them in every run. Equal captions are sent once. The judge decides how many requests run at a time.
 
     Args:
         captions: N true captions.
         judge: what answers: `reward.corruptions.language_model.load_language_model(...)`, a `LocalJudge`, a
             `ServerJudge`, or anything with their `generate`.
         journal: JSON-lines file of the answers; belongs to one judge and one set of prompts.
-        categories: those of the prompts that are wanted; None takes all.
-        prompts: None takes ours, see `reward.corruptions.prompts.load_prompts`.
+        categories: names of categories in the prompts; None takes all.
+        prompts: None takes the default, see `reward.corruptions.prompts.load_prompts`.
         max_new_tokens: length limit of an answer; None gives about twice what the longest caption of a call needs.
             Models that think before they answer need more.
-        overwrite: start afresh if the journal belongs to other prompts or another judge.
+        overwrite: start again if the journal belongs to other prompts or another judge.
 
     Returns:
         N lists of negatives, and counts of what was kept and dropped. A question that the judge failed on is counted,
@@ -108,8 +107,8 @@ def rewrite_captions(
         >>> from reward.judges import ScriptedJudge
         >>> judge = ScriptedJudge(lambda question: '"Three stars."')
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     found = rewrite_captions(["Two stars."], judge, folder + "/answers.jsonl", categories=["count"])
-        >>> found[0]
+        ...     rewrites = rewrite_captions(["Two stars."], judge, folder + "/answers.jsonl", categories=["count"])
+        >>> rewrites[0]
         [Negative(text='Three stars.', category='count')]
     """
     prompts = prompts or load_prompts()
@@ -159,7 +158,7 @@ def _ask(
         try:
             answers: Sequence[Any] = judge.generate(questions, max_new_tokens=limit)
         except JudgeError as error:
-            if len(error.failures) in (0, len(part)):  # it will not get better with the next call
+            if len(error.failures) in (0, len(part)):  # the next call would fail as well
                 raise
             answers, failures = error.results, error.failures
         yield (
@@ -176,7 +175,7 @@ def _judged(captions: Sequence[str], wanted: Sequence[str], answers: dict[tuple[
     counts: dict[str, Counter[str]] = {category: Counter() for category in wanted}
     lists: list[list[Negative]] = []
     for caption in captions:
-        key, found = _key(caption), []
+        key, negatives = _key(caption), []
         for category in wanted:
             line = answers.get((key, category))
             if line is None:
@@ -185,8 +184,8 @@ def _judged(captions: Sequence[str], wanted: Sequence[str], answers: dict[tuple[
             text, reason = read_answer(caption, line["answer"], truncated=line["cut"])
             counts[category][reason or "kept"] += 1
             if text is not None:
-                found.append(Negative(text, category))
-        lists.append(found)
+                negatives.append(Negative(text, category))
+        lists.append(negatives)
     return Rewrites(lists, counts)
 
 
@@ -202,14 +201,14 @@ def _length_limit(captions: Sequence[str]) -> int:
 def read_answer(caption: str, answer: str, *, truncated: bool = False) -> tuple[str | None, str]:
     """Reads the rewritten caption out of an answer.
 
-    Thoughts between `<think>` tags and code fences are taken off, then JSON or quotes around the whole. What is left is
-    dropped as
+    Thoughts between `<think>` tags, code fences, and JSON or quotes around the whole are removed. An answer is dropped
+    for the first of these reasons that applies:
     - `cut`: the length limit cut the answer;
-    - `empty`: nothing is left;
-    - `unchanged`: it is the caption, but for case, white space and quotes: the model found nothing to change;
+    - `empty`: the answer is empty;
+    - `unchanged`: it equals the caption except for case, white space and quotes, so the model changed nothing;
     - `lines`: it has more lines than the caption, as an answer with an explanation has;
-    - `length`: it is less than half or more than twice as long, give or take 20 characters;
-    - `unlike`: less than 30 % of the caption's words are left, as in a refusal. Not asked of captions of one word.
+    - `length`: it is less than half or more than twice as long, with a tolerance of 20 characters;
+    - `unlike`: it has less than 30 % of the caption's words, as a refusal has. Captions of one word are exempt.
 
     Args:
         caption: the caption that was to be rewritten.

@@ -65,8 +65,8 @@ class NegativeSampler:
     Args:
         captions: N correct captions.
         sources: by name, N lists of negatives each: rewrites, retrieved captions, wrong captions that came with the
-            data. Looked up by row when drawn, so that a lazy sequence stays lazy.
-        weights: by name of source, with `"words"` for the word-level corruptions; what is left out weighs 1, and 0
+            data. A row is read only when it is drawn from.
+        weights: by name of source, with `"words"` for the word-level corruptions; the default is 1, and 0
             switches a source off.
         categories: only these are drawn; None draws all.
         seed: any whole number.

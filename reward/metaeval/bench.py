@@ -146,7 +146,7 @@ def run_bench(
 ) -> list[BenchTable]:
     """Scores and evaluates every metric on every benchmark, and tests each against the best one.
 
-    If a benchmark lacks what a metric needs (the column, references), its row says so.
+    If a benchmark lacks what a metric needs, such as references, the row of the metric says so.
 
     Args:
         benchmarks: benchmarks, each with the path that it was read from.
@@ -157,8 +157,8 @@ def run_bench(
         cache, batch_size, progress, device, dtype: see `score_benchmark`.
 
     Raises:
-        DataError: none of the benchmarks has what a metric needs.
-        ScoringInterrupted: Ctrl-C; what was scored is kept.
+        DataError: a metric needs something that none of the benchmarks has.
+        ScoringInterrupted: Ctrl-C; the scores so far are stored.
 
     Example:
         >>> from reward.metaeval.benchmarks import load_benchmark
@@ -219,7 +219,7 @@ def title_of(benchmark: Benchmark) -> str:
 def default_metrics(
     benchmarks: Sequence[Benchmark], *, references: bool = True
 ) -> tuple[list[MetricSource], list[str]]:
-    """Metrics that run on these benchmarks without a checkpoint of yours, and why the others are left out.
+    """Metrics that can score these benchmarks with what ships with the package, and why the others are left out.
 
     Raises:
         DataError: there is none.

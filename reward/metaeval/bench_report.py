@@ -160,7 +160,10 @@ def _doubts(table: BenchTable, resamples: int) -> Iterator[str]:
             f"significance, give --resamples {math.ceil(2 * tests / SIGNIFICANT)} or more."
         )
     if len({each.scored for each in evaluations}) > 1:
-        yield f"{name}: rows with another number under 'scored' are of other items; p is on the items that both scored."
+        yield (
+            f"{name}: rows that differ in 'scored' are computed on different items; p is computed on the items that both "
+            "scored."
+        )
     images = min((each.images for each in evaluations), default=FEW_IMAGES)
     if images < FEW_IMAGES:
         yield f"{name}: {few_images(images)[0].lower()}{few_images(images)[1:]}"

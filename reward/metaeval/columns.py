@@ -1,4 +1,4 @@
-"""From the scores of a benchmark's captions to the columns of a table: the rows that each column counts."""
+"""The columns of a benchmark's table: the statistic of each column, and the rows that it is computed from."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ _RESAMPLED: dict[str, Callable[..., np.ndarray]] = {
 
 @dataclass(frozen=True)
 class Column:
-    """Rows that one statistic is computed of.
+    """The rows that one statistic is computed from.
 
     Args:
         statistic: name of a correlation, `"auc"` or `"ap"`; or `"mean"` of the values.
@@ -131,7 +131,7 @@ class Table:
 
 
 def tie_rule(benchmark: Benchmark, statistic: str) -> str:
-    """What a tie counts in a statistic of a benchmark, in words."""
+    """How ties count in a statistic of a benchmark, in words."""
     if benchmark.spec.form is Quadruple:
         return "comparisons are strict: equal scores are wrong"
     if statistic == "accuracy":
@@ -172,7 +172,7 @@ def check_scores(benchmark: Benchmark, scores: Scores, what: str = "scores") -> 
         if array.shape != shape:
             raise ValueError(f"{what} must have shape {shape}: a row an item, a column a caption; got {array.shape}")
         if np.isinf(array).any():
-            raise ValueError(f"{what} hold {int(np.isinf(array).sum())} infinite numbers; what has no score is NaN")
+            raise ValueError(f"{what} hold {int(np.isinf(array).sum())} infinite numbers; use NaN for no score")
         arrays[name] = array
     return arrays
 

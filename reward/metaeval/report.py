@@ -176,7 +176,7 @@ def bar_plot(rows: Mapping[str, Interval], *, best: str | None = None, unit: str
 
     Args:
         rows: {label: estimate}, from top to bottom; an estimate may be NaN.
-        best: label of the bar to be set off.
+        best: label of the bar to highlight.
         unit: below the axis.
 
     Raises:
@@ -190,7 +190,7 @@ def bar_plot(rows: Mapping[str, Interval], *, best: str | None = None, unit: str
     labels = list(rows)
     values = np.array([[100 * each for each in (row.value, row.low, row.high)] for row in rows.values()])
     value, low, high = values.T
-    # An estimate may lie outside its percentile interval; an error bar cannot have a negative length.
+    # An estimate may lie outside its percentile interval, but an error bar cannot have a negative length.
     errors = np.stack([np.maximum(value - low, 0), np.maximum(high - value, 0)])
     colours = [BEST if label == best else PLAIN for label in labels]
     axes.barh(range(len(labels)), value, xerr=errors, color=colours, ecolor=INK, height=0.6, error_kw={"lw": 1})
@@ -216,7 +216,7 @@ def blank_figure(height: float, width: float = 6.4) -> tuple[Any, Any]:
 
 
 def bare(figure: Any, *, ink: str = INK, soft: str = SOFT) -> None:
-    """Takes the frames away, and makes the labels small, in these colours."""
+    """Removes the frames, and draws small labels in these colours."""
     for axes in figure.axes:
         axes.tick_params(colors=ink, labelsize=8, length=0)
         axes.xaxis.label.set(color=soft, fontsize=8)

@@ -271,10 +271,10 @@ def _keys(
                 hashes[name] = image_key(image)
             except ImageError as error:
                 hashes[name] = error
-        found = hashes[name]
-        if isinstance(found, ImageError):
-            raise found
-        return found
+        digest = hashes[name]
+        if isinstance(digest, ImageError):
+            raise digest
+        return digest
 
     keys: list[str | None] = [None] * len(samples)
     errors: dict[int, str] = {}

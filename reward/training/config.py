@@ -80,12 +80,12 @@ class TrainingConfig:
     Args:
         model: the metric's own settings (for VELA the fields of `VelaConfig`); the metric checks them.
         stages: {name: settings that differ from these}, trained one after the other, each from the weights of the one
-            before; `model` and `stages` belong to the whole. Empty trains once. Null in a later table drops a stage.
-        loss: `"mse"` or `"l1"` (absolute difference) to human ratings, or `"bce"`: correct captions are told from
-            incorrect ones by binary cross-entropy.
-        data: the data set of ratings; None is the one that the run was started with.
-        pairs: the data set of correct and incorrect captions; None is the one that the run was started with.
-        categories: kinds of errors that pairs are taken from, each equally often; empty takes all that are there.
+            before; `model` and `stages` belong to the whole. Empty trains once. A later table drops a stage with null.
+        loss: `"mse"` or `"l1"` (absolute difference) to human ratings, or `"bce"`: binary
+            cross-entropy on correct and incorrect captions.
+        data: the data set of ratings; None takes the one given to `train`.
+        pairs: the data set of correct and incorrect captions; None takes the one given to `train`.
+        categories: kinds of errors of the pairs, each equally frequent; empty takes all kinds in the data.
         pair_weight: with a loss on ratings, weight of the cross-entropy on pairs beside it; above 0, half of each
             batch is pairs.
         learning_rate: peak step size of AdamW with betas (0.9, 0.999).
@@ -103,8 +103,8 @@ class TrainingConfig:
         eval_batch_size: captions per process and forward pass of an evaluation.
         precision: `"fp32"`, or mixed precision in `"bf16"` or `"fp16"` (fp16 needs a CUDA device).
         seed: seed of new weights, dropout, order of the data and the choice of references.
-        reference_free_rate: share of training rows that are shown without references, in [0, 1], so that one model
-            scores with and without; at 1 the validation part is shown without them too.
+        reference_free_rate: share of training rows without references, in [0, 1], so that one model can score with
+            and without them; at 1 the validation part has none either.
         max_references: at most this many references a row: in training a random choice anew each epoch, else the
             first ones. None keeps all.
         group_by_length: whether batches hold judgements of similar length, which saves padding.

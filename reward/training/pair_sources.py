@@ -183,13 +183,13 @@ class _Negatives(Sequence[list[Negative]]):
         return len(self._rows)
 
     def __getitem__(self, place: Any) -> Any:  # a row, not a slice
-        row, found = self._rows[place], []
+        row, negatives = self._rows[place], []
         for column, value in row.items():
             if column == "incorrect" or column.startswith(_PREFIX):
                 category = row["category"] if column == "incorrect" else column.removeprefix(_PREFIX)
                 texts = value if isinstance(value, list) else [] if value is None else [value]
-                found += [Negative(text, category) for text in texts]
-        return found
+                negatives += [Negative(text, category) for text in texts]
+        return negatives
 
 
 def _kinds_of_rows(rows: Dataset, name: str) -> tuple[list[set[str]], int]:
@@ -198,11 +198,11 @@ def _kinds_of_rows(rows: Dataset, name: str) -> tuple[list[set[str]], int]:
     for place, caption in enumerate(rows["caption"]):
         try:
             CaptionSample(caption)
-            found = negatives[place]
+            of_row = negatives[place]
         except InvalidSampleError as error:
             raise DataError(f"split {name!r}, row {place}: {error}") from error
-        wrong = [negative.category for negative in found if comparable(negative.text) != comparable(caption)]
-        unchanged += len(found) - len(wrong)
+        wrong = [negative.category for negative in of_row if comparable(negative.text) != comparable(caption)]
+        unchanged += len(of_row) - len(wrong)
         kinds.append({_FAMILY_OF.get(category, category) for category in wrong})
     return kinds, unchanged
 

@@ -60,8 +60,8 @@ class CaptionPairs(TorchDataset[PairRow]):
 
     def counts(self) -> dict[str, int]:
         """{category: number of pairs}."""
-        found = Counter(self.kinds)
-        return {name: found[kind] for kind, name in enumerate(self.categories)}
+        counts = Counter(self.kinds)
+        return {name: counts[kind] for kind, name in enumerate(self.categories)}
 
     def pair_lengths(self) -> list[int] | None:
         """See `PairSource.lengths`."""
@@ -73,11 +73,11 @@ class CaptionPairs(TorchDataset[PairRow]):
 
     def sorted_by_length(self) -> CaptionPairs:
         """The same rows from short to long, so that batches taken in order need little padding."""
-        found = CaptionPairs(self._source)
+        ordered = CaptionPairs(self._source)
         lengths = self.pair_lengths()
         if lengths is not None:
-            found._rows = sorted(self._rows, key=lambda row: (lengths[row // 2], row))
-        return found
+            ordered._rows = sorted(self._rows, key=lambda row: (lengths[row // 2], row))
+        return ordered
 
 
 def load_pairs(source: str | os.PathLike[str], config: TrainingConfig) -> dict[str, CaptionPairs]:

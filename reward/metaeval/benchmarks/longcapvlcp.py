@@ -1,4 +1,4 @@
-"""Pairs in LongCapVLCP's form, built, written and read: long captions with a single error, mostly past a CLIP's end."""
+"""Builds, writes and reads pairs in LongCapVLCP's form: long captions with one error, mostly beyond CLIP's context."""
 
 from __future__ import annotations
 
@@ -68,8 +68,8 @@ def build_pairs(
 ) -> PairBuild:
     """Builds pairs in LongCapVLCP's form, with one error each, past the text that a CLIP reads.
 
-    A pair is kept only if its captions do not differ before token `beyond` of open_clip's tokenizer, where the start
-    token is number 0. If an attempt does not give such a pair, `make_incorrect` is called again with another generator.
+    A pair is kept only if its captions are equal up to token `beyond` of open_clip's tokenizer, counted from 0 at the
+    start token. If an attempt gives no such pair, `make_incorrect` is called again with another generator.
 
     Source: the BEiTScore paper, whose pairs all differ after CLIP token 77, except those of scene text.
 

@@ -117,7 +117,7 @@ def _read(spec: BenchmarkSpec, path: Path | None, part: str, images: Path | None
 
 
 def _needs(spec: BenchmarkSpec) -> str:
-    """What a user has to put where."""
+    """What the user has to provide."""
     terms = f"Licence: {spec.licence}" if spec.licence else "Its licence is not known to us: ask its authors"
     where = "Put it anywhere and give its path (--data, data=)"
     return f"{spec.title} needs {spec.files}. From: {spec.origin}. {terms}. {where}."

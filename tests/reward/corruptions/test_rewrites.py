@@ -285,7 +285,7 @@ def test_swaps_and_short_captions_pass():
         ({"request": "{change}"}, "{caption} exactly once"),
         ({"request": "{change} {change} {caption}"}, "{change} exactly once"),
         ({"request": "{caption} {change}"}, "must stand before"),
-        ({"system": ""}, "system must be a text"),
+        ({"system": ""}, "system must be text"),
         ({"changes": {}}, "changes"),
         ({"changes": {"noun": None}}, "changes.noun"),
         ({"extra": 1}, "must have the keys"),
@@ -301,7 +301,7 @@ def test_unreadable_prompt_files_are_refused(tmp_path):
     with pytest.raises(ConfigError, match="cannot read"):
         load_prompts(tmp_path / "none.yaml")
     (tmp_path / "bad.yaml").write_text("{")
-    with pytest.raises(ConfigError, match="no YAML"):
+    with pytest.raises(ConfigError, match="not valid YAML"):
         load_prompts(tmp_path / "bad.yaml")
     (tmp_path / "list.yaml").write_text("[]")
     with pytest.raises(ConfigError, match="got list"):

@@ -236,7 +236,7 @@ def test_rows_of_other_items_and_too_few_images_are_told(tmp_path: Path) -> None
     for row in rows:
         row.evaluation = evaluate(benchmark, row.scores, resamples=20)
     table = BenchTable(benchmark, None, rows, ("overall",), "overall")
-    assert any("rows with another number under 'scored' are of other items" in note for note in doubts(table, 20))
+    assert any("rows that differ in 'scored' are computed on different items" in note for note in doubts(table, 20))
     assert any(note.startswith("Flickr8k-Expert: only 5 different images: too few") for note in doubts(table, 20))
     found = compare_on_benchmark(benchmark, GOOD, BAD, resamples=50)
     assert found.notes == ["Only 5 different images: too few for intervals and p-values to be trusted."]

@@ -299,7 +299,7 @@ def test_every_statistic_says_what_a_tie_counts():
         (rated([[1], [2]]), np.ones((2, 2)), {}, r"shape \(2, 1\): a row an item.*got \(2, 2\)"),
         (pairs([0, 1]), np.ones(2), {}, r"shape \(2, 2\).*got \(2,\)"),
         (rated([{"a": (1,), "b": (2,)}] * 2), {"a": np.ones(2)}, {}, "scores lack the aspect 'b'; they have: a"),
-        (rated([[1], [2]]), np.array([1, np.inf]), {}, "hold 1 infinite numbers; what has no score is NaN"),
+        (rated([[1], [2]]), np.array([1, np.inf]), {}, "hold 1 infinite numbers; use NaN for no score"),
         (rated([[1], [2]]), np.array([1, np.nan]), {}, "1 captions of Made have a score and a rating of 'overall'"),
         (pairs([0, 1]), np.full((2, 2), np.nan), {}, "no pair of Made that counts has both its scores"),
         (pairs([None, None]), np.ones((2, 2)), {}, "no pair of Made that counts"),
