@@ -161,7 +161,7 @@ def _doubts(table: BenchTable, resamples: int) -> Iterator[str]:
         )
     if len({each.scored for each in evaluations}) > 1:
         yield (
-            f"{name}: rows that differ in 'scored' are computed on different items; p is computed on the items that both "
+            f"{name}: rows that differ in 'scored' are computed on different items, and p on the items that both rows "
             "scored."
         )
     images = min((each.images for each in evaluations), default=FEW_IMAGES)

@@ -50,12 +50,12 @@ def length_grouped_order(lengths: Sequence[int], batch_size: int, seed: str) -> 
 
 
 class EpochOrder(Sampler[int]):
-    """Sampler whose order depends on seed and `epoch` alone, so that a resumed run sees what an unbroken one sees.
+    """Sampler whose order depends only on seed and `epoch`, so that a resumed run sees what an unbroken one sees.
 
     Args:
         lengths: N lengths, or None to shuffle without regard to them.
         count: number of rows N.
-        batch_size: rows of one optimizer step over all processes, which therefore share one length.
+        batch_size: rows of one optimizer step over all processes, which get similar lengths.
         seed: the run's seed.
     """
 
@@ -103,7 +103,7 @@ def balanced_draw(kinds: Sequence[int], seed: str) -> list[int]:
     return drawn
 
 
-class PairOrder(Sampler[int]):
+class PairOrder(EpochOrder):
     """Order of the rows of pairs, in which row 2k is pair k's correct caption and row 2k + 1 its incorrect one.
 
     The two come one after the other, so that both are in one batch of an even number of rows; each kind of error comes
@@ -117,11 +117,8 @@ class PairOrder(Sampler[int]):
     """
 
     def __init__(self, kinds: Sequence[int], lengths: Sequence[int] | None, batch_size: int, seed: int) -> None:
+        super().__init__(lengths, len(kinds), batch_size, seed)
         self._kinds = kinds
-        self._lengths = lengths if lengths is not None else [0] * len(kinds)
-        self._batch_size = batch_size
-        self._seed = seed
-        self.epoch = 0
 
     def __len__(self) -> int:
         return 2 * len(self._kinds)
