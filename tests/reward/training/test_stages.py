@@ -15,7 +15,6 @@ from reward.errors import ConfigError, DataError, OutputError
 from reward.metaeval import kendall_tau
 from reward.scenes import make_dataset
 from reward.training import run
-from reward.training.config import make_config
 from reward.training.loop import train
 from tests.reward.training.small_runs import (
     pair_rows,
@@ -160,30 +159,6 @@ def test_the_loss_on_pairs_can_be_kept_on_beside_ratings(tmp_path: Path, monkeyp
     assert seen == [(4, 4), (4, 4)] * 2
     assert not same_weights(tmp_path / "low", tmp_path / "high")
     assert record(tmp_path / "high")["pairs"] == {"beside the ratings": {"noun": 8}}
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"stages": [1]}, "stages must be a table"),
-        ({"stages": {"a/b": {}}}, "the name of a stage may hold letters"),
-        ({"stages": {"a": 3}}, "stage 'a' must be a table"),
-        ({"stages": {"a": {"model": {}}}}, "stage 'a' cannot set model"),
-        ({"stages": {"a": {"epochs": 0}}}, "stage 'a': training config: epochs must be a whole number of at least 1"),
-        ({"stages": {"a": {"epoch": 1}}}, "stage 'a': training config: unknown settings epoch"),
-        ({"loss": "hinge"}, "loss must be one of"),
-        ({"loss": "bce", "batch_size": 3}, r"batch_size must be divisible by 2 \(two captions per pair\), got 3"),
-        ({"pair_weight": 1.0, "batch_size": 6}, "divisible by 4"),
-        ({"pair_weight": -1.0}, "pair_weight must be a number of at least 0"),
-        ({"loss": "bce", "pair_weight": 1.0}, "needs a loss on ratings"),
-        ({"categories": "noun"}, "categories must be a list of different names"),
-        ({"categories": ["noun", "noun"]}, "list of different names"),
-        ({"pairs": 3}, "pairs must be the name of a data set, or null"),
-    ],
-)
-def test_bad_stage_settings_are_refused(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        make_config(settings)
 
 
 def test_vela_refuses_what_it_is_not_trained_with(tmp_path: Path) -> None:
