@@ -6,7 +6,6 @@ import importlib
 import os
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from reward.errors import ConfigError
 from reward.metrics.base import MetricSpec
@@ -15,9 +14,6 @@ from reward.training.config import TrainingConfig
 from reward.training.record import RECORD_FILE, check_output, is_complete, read_record, write_record
 from reward.training.rows import load_rows
 from reward.training.run import MetricTraining, TrainingResult, train_once, use_cpu
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["MetricTraining", "TrainingResult", "metric_training", "train"]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from reward.errors import DataError
 from reward.metaeval.benchmarks.items import OVERALL, BenchmarkSpec, Item, PreferencePair
@@ -168,14 +169,13 @@ def _names(names: Sequence[str]) -> str:
     return ", ".join(f"{name}.json" for name in names)
 
 
+_PAIRS: dict[str, Any] = {"form": PreferencePair, "statistic": "accuracy", "ties": "wrong"}
 SPECS = (
     BenchmarkSpec(
         name="foil",
         title="FOIL",
-        form=PreferencePair,
-        statistic="accuracy",
+        **_PAIRS,
         load=_load_foil,
-        ties="wrong",
         files=f"a folder with {FOILS} and COCO's {COCO_CAPTIONS} (also in annotations/), or a .jsonl file with image, "
         "captions, label and references a line; and the folder of COCO's images val2014 (--images, images=)",
         origin="foilunitn.github.io (Shekhar and others 2017); captions and images from cocodataset.org",
@@ -184,10 +184,8 @@ SPECS = (
     BenchmarkSpec(
         name="nocaps-foil",
         title="nocaps-FOIL",
-        form=PreferencePair,
-        statistic="accuracy",
+        **_PAIRS,
         load=_load_nocaps_foil,
-        ties="wrong",
         headline=OVERALL,
         files=f"{NOCAPS} or a folder that holds it, or a .jsonl file with category, image, captions, label and "
         "references a line; and the folder of the nocaps validation images (--images, images=)",
@@ -197,10 +195,8 @@ SPECS = (
     BenchmarkSpec(
         name="sugarcrepe",
         title="SugarCrepe",
-        form=PreferencePair,
-        statistic="accuracy",
+        **_PAIRS,
         load=_load_sugarcrepe,
-        ties="wrong",
         files=f"a folder with the files {_names(SUGARCREPE)} (also in data/), one of these files, or {_COMMON}; and "
         "the folder of COCO's images val2017 (--images, images=)",
         origin="the repository RAIVNLab/sugar-crepe (Hsieh and others 2023); images from cocodataset.org",
@@ -209,11 +205,9 @@ SPECS = (
     BenchmarkSpec(
         name="valse",
         title="VALSE",
-        form=PreferencePair,
-        statistic="accuracy",
+        **_PAIRS,
         load=_load_valse,
         refine=_without_coreference,
-        ties="wrong",
         files=f"a folder with the files {_names(VALSE)} (also in data/), one of these files, or {_COMMON}; and a "
         "folder of the images (--images, images=), together or in one folder for each value of the field dataset",
         origin="the repository Heidelberg-NLP/VALSE, data/ (Parcalabescu and others 2022); images from the data sets "

@@ -35,7 +35,7 @@ def _expert_text(path: Path, images: Path | None) -> Iterator[RatedCaption]:
     for line, image, candidate, own in _annotations(path, _EXPERT, images):
         if candidate not in own:
             ratings = tuple(line.number(name, 1, 4, text=True) for name in _EXPERT[2:])
-            yield RatedCaption(candidate, {OVERALL: ratings}, image, tuple(own), image.name)
+            yield RatedCaption(candidate, {OVERALL: ratings}, image, tuple(own), line.text("image"))
 
 
 def _crowd_text(path: Path, images: Path | None) -> Iterator[RatedCaption]:
@@ -44,18 +44,18 @@ def _crowd_text(path: Path, images: Path | None) -> Iterator[RatedCaption]:
     As in CLIPScore's evaluation every pair counts. If a candidate is a reference of its own image, it is taken out of
     the references of that image instead, for all its candidates.
     """
-    rated: dict[Path, list[tuple[str, float, list[str]]]] = {}
+    rated: dict[str, list[tuple[Path, str, float, list[str]]]] = {}
     for line, image, candidate, own in _annotations(path, _CROWD, images):
         yes, no = (line.number(name, 0, text=True) for name in ("yes", "no"))
         if not yes + no or abs(yes / (yes + no) - line.number("share of yes", 0, 1, text=True)) > 1e-5:
             given = line.values
             raise DataError(f"{line.where}: {given['yes']} yes and {given['no']} no are no share of {given[_CROWD[2]]}")
-        rated.setdefault(image, []).append((candidate, yes / (yes + no), own))
+        rated.setdefault(line.text("image"), []).append((image, candidate, yes / (yes + no), own))
         if candidate in own:
             own.remove(candidate)
-    for image, pairs in rated.items():
-        for candidate, rating, own in pairs:
-            yield RatedCaption(candidate, {OVERALL: (rating,)}, image, tuple(own), image.name)
+    for name, captions in rated.items():
+        for image, candidate, rating, own in captions:
+            yield RatedCaption(candidate, {OVERALL: (rating,)}, image, tuple(own), name)
 
 
 def _annotations(

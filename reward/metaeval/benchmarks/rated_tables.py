@@ -20,7 +20,7 @@ from reward.metaeval.benchmarks.records import (
     Split,
     find_file,
     find_splits,
-    first_file,
+    image_file,
     image_folder,
     read_table,
 )
@@ -150,9 +150,9 @@ def _merged(splits: Mapping[str, Split], images: Path | None) -> Iterator[RatedC
 def _key_columns(split: Split) -> tuple[str, ...]:
     """The columns that identify images and candidates, without the images themselves where possible: they are large."""
     first = next(split.records(), None)
-    if first is None or not isinstance(first.get(*_IMAGE)[1], dict):
+    if first is None or not isinstance(first.first(*_IMAGE)[1], dict):
         return (*_TEXTS, *_IMAGE)
-    named = first.get(*_NAME)[1] is not None
+    named = first.first(*_NAME)[1] is not None
     return _TEXTS if named or _references(first) else (*_TEXTS, *_IMAGE)
 
 
@@ -165,8 +165,8 @@ def _key(row: Record) -> tuple[str, str]:
 
 
 def _image_name(row: Record) -> str:
-    name, value = row.get(*_NAME)
-    column, image = row.get(*_IMAGE)
+    name, value = row.first(*_NAME)
+    column, image = row.first(*_IMAGE)
     if value is None and isinstance(image, str):
         name, value = column, image
     if value is None and (references := "\n".join(_references(row))):
@@ -201,15 +201,15 @@ def _references(row: Record) -> tuple[str, ...]:
 
 
 def _image(row: Record, images: Path | None) -> ImageLike | None:
-    _, value = row.get(*_IMAGE)
+    _, value = row.first(*_IMAGE)
     if isinstance(value, dict):
         if value.get("bytes") is not None:
             return value
         value = value.get("path")
     if value is None:
-        value = row.get(*_NAME)[1]
+        value = row.first(*_NAME)[1]
     root = image_folder(row.folder, images, *(() if images else ("images",)))
-    return None if value is None else first_file(root / str(value))
+    return None if value is None else image_file(root / str(value))
 
 
 _COMMON = "or a .jsonl file with image, candidate, references and ratings a line"

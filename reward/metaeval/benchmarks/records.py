@@ -24,7 +24,7 @@ __all__ = [
     "Split",
     "find_file",
     "find_splits",
-    "first_file",
+    "image_file",
     "image_folder",
     "is_jsonl",
     "number_in",
@@ -74,13 +74,13 @@ class Record:
         shown = self.values.get(name) if value is ... else value
         return DataError(f"{self.where}: {name} must be {wanted}, got {shown!r:.60}")
 
-    def get(self, *names: str) -> tuple[str, Any]:
+    def first(self, *names: str) -> tuple[str, Any]:
         """The first of these fields that the record has, and its value; ("", None) if it has none."""
         return next(((name, self.values[name]) for name in names if name in self.values), ("", None))
 
     def take(self, *names: str) -> tuple[str, Any]:
-        """As `get`; a DataError if the record has none of the fields."""
-        name, value = self.get(*names)
+        """As `first`; a DataError if the record has none of the fields."""
+        name, value = self.first(*names)
         if not name:
             known = ", ".join(map(str, self.values)) or "none"
             raise DataError(f"{self.where} has no field {' or '.join(map(repr, names))}; it has: {known}")
@@ -270,8 +270,8 @@ def find_file(path: Path, *names: str) -> Path:
     raise MissingFileError(f"{path} holds no {' or '.join(names)}")
 
 
-def first_file(path: Path) -> Path:
-    """An image file: the path or, if its name has no ending of an image, the file with such an ending, if any."""
+def image_file(path: Path) -> Path:
+    """The path of an image; if its name has no ending of an image, with the ending of a file that exists."""
     if path.suffix.lower() in _IMAGE_ENDINGS:
         return path
     return next((file for ending in _IMAGE_ENDINGS if (file := Path(f"{path}{ending}")).exists()), path)
