@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from reward.corruptions.sampler import WORD_LEVEL, Negative, NegativeSampler, comparable
 from reward.errors import DataError, InvalidSampleError
@@ -42,31 +42,6 @@ class ContrastPair:
     image: Any
     correct: str
     incorrect: str
-
-
-class PairSource(Protocol):
-    """Pairs by number; the same number and epoch always give the same pair."""
-
-    @property
-    def categories(self) -> Sequence[str]:
-        """Names of the kinds of errors."""
-        ...
-
-    def kinds(self) -> list[int]:
-        """Place in `categories` of each pair (P,)."""
-        ...
-
-    def lengths(self) -> list[int] | None:
-        """About how many characters the correct caption of each pair has (P,), or None where that is not known."""
-        ...
-
-    def texts(self) -> list[str]:
-        """Captions that a tokenizer may be trained on."""
-        ...
-
-    def draw(self, number: int, epoch: int) -> ContrastPair:
-        """One pair."""
-        ...
 
 
 class TablePairs:
@@ -107,16 +82,20 @@ class TablePairs:
         ]
 
     def kinds(self) -> list[int]:
+        """Place in `categories` of each pair (P,)."""
         return [kind for _, kind in self._pairs]
 
     def lengths(self) -> list[int]:
+        """Characters of the correct caption of each pair (P,)."""
         return [len(self._captions[row]) for row, _ in self._pairs]
 
     def texts(self) -> list[str]:
+        """Captions that a tokenizer may be trained on."""
         given = (negative.text for place in range(len(self._negatives)) for negative in self._negatives[place])
         return list(dict.fromkeys([*self._captions, *given]))
 
     def draw(self, number: int, epoch: int) -> ContrastPair:
+        """One pair; the same number and epoch always give the same pair."""
         epoch = epoch if self._fresh else 0
         place, kind = self._pairs[number]
         rng = random.Random(f"captions {self._seed} {epoch} {number}")
@@ -285,3 +264,6 @@ class ScenePairs:
         sampler = NegativeSampler([correct.text], categories=FAMILIES[category], seed=rng.getrandbits(32))
         negative = sampler.draw(0)
         return (correct.text, negative.text) if negative else None
+
+
+PairSource: TypeAlias = TablePairs | ScenePairs

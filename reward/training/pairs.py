@@ -64,11 +64,11 @@ class CaptionPairs(TorchDataset[PairRow]):
         return {name: counts[kind] for kind, name in enumerate(self.categories)}
 
     def pair_lengths(self) -> list[int] | None:
-        """See `PairSource.lengths`."""
+        """About how many characters the correct caption of each pair has (P,), or None where that is not known."""
         return self._source.lengths()
 
     def texts(self) -> list[str]:
-        """See `PairSource.texts`."""
+        """Captions that a tokenizer may be trained on."""
         return self._source.texts()
 
     def sorted_by_length(self) -> CaptionPairs:
