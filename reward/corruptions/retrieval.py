@@ -135,7 +135,7 @@ def retrieve_negatives(
 
     Raises:
         ConfigError: `cap` or `block` below 1.
-        DataError: no captions, all of one image, lengths differ, or embeddings that are no finite, non-zero vectors.
+        DataError: no captions, all of one image, lengths differ, or embeddings that are not finite, non-zero vectors.
 
     Source: BEiTScore, section 3.1 (retrieval-based negatives) and appendix A (up to 30 a level).
 
@@ -154,7 +154,7 @@ def retrieve_negatives(
     if not len(captions):
         raise DataError("no captions to retrieve negatives from")
     if len(image_ids) != len(captions):
-        raise DataError(f"{len(captions)} captions but {len(image_ids)} image_ids; give one a caption")
+        raise DataError(f"{len(captions)} captions but {len(image_ids)} image_ids; give one per caption")
     keys = np.asarray(_embedded(captions, embeddings) if callable(embeddings) else embeddings, np.float32)
     keys = _normalised(keys, len(captions), "embeddings")
     searched = keys if queries is None else _normalised(np.asarray(queries, np.float32), len(captions), "queries")
@@ -186,7 +186,7 @@ def clip_embeddings(
     Args:
         towers: what `reward.backbones.clip.load_clip` gives, on any device.
         captions: N captions; text beyond the model's context is cut off.
-        images: M images, such as one a caption.
+        images: M images, such as one per caption.
         batch_size: captions or images at a time.
 
     Returns:
@@ -354,7 +354,7 @@ def _embedded(captions: Sequence[str], embed: Embed) -> npt.NDArray[np.float32]:
 
 def _normalised(vectors: npt.NDArray[np.float32], count: int, name: str) -> npt.NDArray[np.float32]:
     if vectors.ndim != 2 or len(vectors) != count:
-        raise DataError(f"{name} must have the shape ({count}, D), one row a caption, got {vectors.shape}")
+        raise DataError(f"{name} must have the shape ({count}, D), one row per caption, got {vectors.shape}")
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     bad = np.flatnonzero(~(np.isfinite(lengths) & (lengths > 0)))
     if len(bad):

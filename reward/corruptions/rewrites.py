@@ -55,7 +55,7 @@ class Rewrites(Sequence[list[Negative]]):
         return self._lists[index]
 
     def table(self) -> str:
-        """The counts as text, one line a category."""
+        """The counts as text, one line per category."""
         columns = ("kept", *DROPS, "failed")
         lines = ["category".ljust(14) + "".join(name.rjust(11) for name in columns)]
         for category, counts in self.counts.items():

@@ -29,7 +29,7 @@ class Negative:
         category: what is wrong with it, such as `"count"` or `"shuffle_words"`; negatives are counted by it.
 
     Raises:
-        InvalidSampleError: text or category is no string or blank, or the text is not valid Unicode.
+        InvalidSampleError: text or category is not a string or is blank, or the text is not valid Unicode.
     """
 
     text: str
@@ -77,7 +77,7 @@ class NegativeSampler:
             Copies in worker processes count for themselves.
 
     Raises:
-        ConfigError: a source has another length, weights name an unknown source or are no finite numbers >= 0, none is
+        ConfigError: a source has another length, weights name an unknown source or are not finite numbers >= 0, none is
             above 0, or `categories` is empty or a bare string.
 
     Example:

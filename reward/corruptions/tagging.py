@@ -22,7 +22,7 @@ Tagger: TypeAlias = Callable[[Sequence[str]], Sequence[str]]
 
 _SPACE = re.compile(r"(\s+)")
 # The tagger's model uses the BNC's C5 tags. Forms of be, have and do, modal verbs and particles are left out on
-# purpose: they are no keywords, and repeating them teaches nothing about content.
+# purpose: they are not keywords, and repeating them teaches nothing about content.
 _C5_PARTS = {"NN": "noun", "NP": "noun", "VV": "verb", "AJ": "adjective", "AV0": "adverb"}
 
 

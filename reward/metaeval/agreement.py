@@ -199,7 +199,7 @@ def pairwise_accuracy(
     The bootstrap draws clusters, stratified by the categories in which they occur; see `draw_clusters`.
 
     Args:
-        correct_scores, incorrect_scores: finite numbers (N,), N at least 2: one pair a row.
+        correct_scores, incorrect_scores: finite numbers (N,), N at least 2: one pair per row.
         categories: what is wrong with each incorrect caption, N names.
         clusters: what each pair belongs to, such as its image; None takes the pairs as independent.
         ties: whether a pair with equal scores counts `"half"` or as `"wrong"` in the accuracy.

@@ -153,7 +153,7 @@ def check_statistic(benchmark: Benchmark, statistic: str | None) -> str:
 
 
 def check_scores(benchmark: Benchmark, scores: Scores, what: str = "scores") -> dict[str, np.ndarray]:
-    """{aspect: scores (N, K)}, or {"overall": scores} of pairs and quadruples; NaN is no score.
+    """{aspect: scores (N, K)}, or {"overall": scores} of pairs and quadruples; NaN means no score.
 
     Raises:
         ValueError: another shape, an aspect is missing, or an infinite score.
@@ -170,7 +170,7 @@ def check_scores(benchmark: Benchmark, scores: Scores, what: str = "scores") -> 
         if array.shape == (shape[0],) and shape[1] == 1:
             array = array[:, None]
         if array.shape != shape:
-            raise ValueError(f"{what} must have shape {shape}: a row an item, a column a caption; got {array.shape}")
+            raise ValueError(f"{what} must have shape {shape}: a row per item, a column per caption; got {array.shape}")
         if np.isinf(array).any():
             raise ValueError(f"{what} hold {int(np.isinf(array).sum())} infinite numbers; use NaN for no score")
         arrays[name] = array

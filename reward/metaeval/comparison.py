@@ -69,7 +69,7 @@ class MetricComparison:
         return lines
 
     def table(self) -> tuple[list[str], list[list[str]]]:
-        """Heads and rows, one row a column of the benchmark."""
+        """Heads and rows, one row per column of the benchmark."""
         compared = self.difference
         heads = ["", self.first.metric.label, self.second.metric.label, "difference", "p", "items"]
         rows = [

@@ -75,7 +75,7 @@ def evaluate(
 
     Args:
         benchmark: the items; see `load_benchmark`.
-        scores: (N, K), one row an item and one column a caption, NaN where there is no score; or {aspect: (N, K)}.
+        scores: (N, K), one row per item and one column a caption, NaN where there is no score; or {aspect: (N, K)}.
         statistic: "tau-b", "tau-c", "spearman" or "pearson" for rated captions; "accuracy", "auc", "ap" or "agreement"
             for pairs; the headline column for quadruples. None is the benchmark's own statistic.
         resamples: number of bootstrap resamples of whole images, see `draw_clusters`.

@@ -78,7 +78,7 @@ class Grid:
 def markdown_table(
     rows: Mapping[str, Mapping[str, Interval]], columns: Sequence[str], *, title: str = "", signed: bool = False
 ) -> str:
-    """A Markdown table of estimates with their intervals, one row a system.
+    """A Markdown table of estimates with their intervals, one row per system.
 
     Args:
         rows: {row: {column: estimate}}.

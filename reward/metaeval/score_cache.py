@@ -1,4 +1,4 @@
-"""Scores stored on disk, one file a metric and one row a caption, so that no caption is scored twice."""
+"""Scores stored on disk, one file per metric and one row per caption, so that no caption is scored twice."""
 
 from __future__ import annotations
 

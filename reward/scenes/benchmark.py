@@ -1,4 +1,4 @@
-"""Held-out pairs of captions in LongCapVLCP's form: one error a pair, in a short caption or far into a long one."""
+"""Held-out pairs of captions in LongCapVLCP's form: one error per pair, in a short caption or far into a long one."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def make_pair_dataset(
     columns: dict[str, list[Any]] = {name: [] for name in features}
     for category in categories:
         for index in range(n):
-            # One generator a row: row k of a category is the same whatever n and the other categories are.
+            # One generator per row: row k of a category is the same whatever n and the other categories are.
             rng = random.Random(f"capreward pairs {'long' if long else 'short'} {seed} {category} {index}")
             scene, correct, incorrect = _fitting_pair(category, rng, long)
             row = {

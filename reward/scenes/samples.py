@@ -48,7 +48,7 @@ class Ratings:
 
     Args:
         true: {aspect: rating before noise, in [1, 5]}.
-        raters: {aspect: whole ratings 1..5, one a rater}.
+        raters: {aspect: whole ratings 1..5, one per rater}.
     """
 
     true: dict[str, float]
@@ -179,7 +179,7 @@ def make_dataset(n: int, seed: int, *, aspect: str | None = None, references: in
         n: number of rows, at least 1.
         seed: any whole number; rows of different seeds are different scenes.
         aspect: `"desc"`, `"rel"` or `"flu"`: what the column `score` holds; None puts the mean of the three there.
-        references: number of references a row; None gives one to three.
+        references: number of references per row; None gives one to three.
 
     Returns:
         A data set with the columns of LongCap-Arena, file_name (str), image (PIL), refs (list of str), cand (str) and

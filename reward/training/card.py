@@ -71,7 +71,7 @@ def make_staged_card(spec: MetricSpec, facts: Mapping[str, Any]) -> str:
 
 
 def figure_table(figures: Mapping[str, Mapping[str, float]]) -> tuple[str, list[list[str]]]:
-    """A title for the figures, and a table of them with one column a part.
+    """A title for the figures, and a table of them with one column per part.
 
     Args:
         figures: {part: {name: figure}}, see `reward.training.run.TrainingResult`.

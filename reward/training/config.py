@@ -105,7 +105,7 @@ class TrainingConfig:
         seed: seed of new weights, dropout, order of the data and the choice of references.
         reference_free_rate: share of training rows without references, in [0, 1], so that one model can score with
             and without them; at 1 the validation part has none either.
-        max_references: at most this many references a row: in training a random choice anew each epoch, else the
+        max_references: at most this many references per row: in training a random choice anew each epoch, else the
             first ones. None keeps all.
         group_by_length: whether batches hold judgements of similar length, which saves padding.
         workers: processes that prepare batches beside each training process.
@@ -253,7 +253,7 @@ def make_config(*layers: Mapping[str, Any]) -> TrainingConfig:
     """One configuration from several tables: later ones win; tables inside `model` and `stages` merge key by key.
 
     Raises:
-        ConfigError: a key that is no field of `TrainingConfig`, or a value it refuses.
+        ConfigError: an unknown setting, or a value that `TrainingConfig` refuses.
 
     Example:
         >>> make_config({"epochs": 3, "model": {"a": {"b": 1}}}, {"model": {"a": {"c": 2}}}).model

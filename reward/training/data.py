@@ -56,7 +56,7 @@ class Judgements(TorchDataset[Judgement]):
         root: folder of relative image paths, or None.
         seed: seed of the choices below.
         reference_free_rate: share of rows without references.
-        max_references: most references a row, or None.
+        max_references: most references per row, or None.
         choose: whether `max_references` are chosen at random (training), or the first ones are taken (evaluation).
     """
 

@@ -172,7 +172,7 @@ class _Negatives(Sequence[list[Negative]]):
 
 
 def _kinds_of_rows(rows: Dataset, name: str) -> tuple[list[set[str]], int]:
-    """Kinds of errors of each row, and how many wrong captions are no different from the correct one."""
+    """Kinds of errors of each row, and the number of wrong captions that equal the correct one."""
     negatives, kinds, unchanged = _Negatives(rows), [], 0
     for place, caption in enumerate(rows["caption"]):
         try:

@@ -30,7 +30,7 @@ class PairRow(TypedDict):
 
 
 class CaptionPairs(TorchDataset[PairRow]):
-    """Captions of pairs, one a row: row 2k is pair k's correct caption, row 2k + 1 its incorrect one.
+    """Captions of pairs, one per row: row 2k is pair k's correct caption, row 2k + 1 its incorrect one.
 
     What a row holds depends on `epoch` and its number alone.
 

@@ -22,7 +22,7 @@ def length_grouped_order(lengths: Sequence[int], batch_size: int, seed: str) -> 
 
     Args:
         lengths: N lengths.
-        batch_size: rows a batch.
+        batch_size: rows per batch.
         seed: equal seeds give equal orders.
 
     Returns:

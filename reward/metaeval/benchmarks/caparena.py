@@ -24,7 +24,7 @@ def _load_battles(path: Path, part: str, images: Path | None) -> Iterator[Prefer
 
     The category is the level (`cluster`), the reference what a person wrote of the image (`ref`). Verdicts of a judge
     in the file (`judge`) become the score column `"judge"`: 1 for the better caption and 0 for the other, 0.5 for both
-    in a tie, NaN without a readable verdict. Other fields that hold two numbers, one a caption, are score columns too.
+    in a tie, NaN without a readable verdict. Other fields with two numbers, one per caption, are score columns too.
 
     Raises:
         DataError: a file that is missing or malformed, or a battle without `winner`.
@@ -111,7 +111,7 @@ SPECS = (
         load=_load_battles,
         refine=_without_people,
         files=f"{BATTLES}, another file of battles with winner, or a folder that holds the first; or a .jsonl file "
-        "with image, captions, label, systems, category and references a line; and the folder of DOCCI's images "
+        "with image, captions, label, systems, category and references per line; and the folder of DOCCI's images "
         "(--images, images=)",
         origin="the link in the repository njucckevin/CapArena (Cheng and others 2025); images from DOCCI",
     ),

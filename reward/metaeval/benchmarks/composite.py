@@ -16,7 +16,7 @@ from reward.metaeval.benchmarks.records import MissingFileError, Record
 
 __all__ = ["SPECS"]
 
-# A sheet has an image a row: its address (Input.<...>url), captions and their ratings; the literature uses three.
+# A sheet has one image per row: its address (Input.<...>url), captions and their ratings; the literature uses three.
 _COLUMNS = tuple((f"Input.text{number}", f"Answer.Q{number}Answer") for number in (1, 2, 3))
 _SHEETS = {"8k": "flickr8k", "30k": "flickr30k", "coco": "coco"}
 _CAPTIONS_OF = {"8k": "Flickr8k.token.txt", "30k": "results_20130124.token", "coco": "captions_val2014.json"}
@@ -111,7 +111,7 @@ SPECS = (
         files="a folder with 8k_correctness.csv, 30k_correctness.csv and coco_correctness.csv, and for references the "
         "captions of the three corpora (Flickr8k.token.txt, results_20130124.token, captions_val2014.json); or a .csv "
         "file with imgid, mt, refs and score; or the Parquet files of the Hub; or a .jsonl file with image, candidate, "
-        "references and ratings a line; and the images in folders beside them named as in their archives, or all in "
+        "references and ratings per line; and the images in folders beside them named as in their archives, or all in "
         "one folder (--images, images=)",
         origin="the authors (Aditya, Yang, Baral, Fermuller, Aloimonos 2015) publish the sheets on the page of their "
         "scene description graphs",

@@ -162,7 +162,7 @@ def _folder(path: Path) -> Path:
     return path.parent if path.is_file() else path
 
 
-_COMMON = "a .jsonl file with category, image, captions and label a line"
+_COMMON = "a .jsonl file with category, image, captions and label per line"
 
 
 def _names(names: Sequence[str]) -> str:
@@ -177,7 +177,7 @@ SPECS = (
         **_PAIRS,
         load=_load_foil,
         files=f"a folder with {FOILS} and COCO's {COCO_CAPTIONS} (also in annotations/), or a .jsonl file with image, "
-        "captions, label and references a line; and the folder of COCO's images val2014 (--images, images=)",
+        "captions, label and references per line; and the folder of COCO's images val2014 (--images, images=)",
         origin="foilunitn.github.io (Shekhar and others 2017); captions and images from cocodataset.org",
         parts=tuple(REFERENCES),
     ),
@@ -188,7 +188,7 @@ SPECS = (
         load=_load_nocaps_foil,
         headline=OVERALL,
         files=f"{NOCAPS} or a folder that holds it, or a .jsonl file with category, image, captions, label and "
-        "references a line; and the folder of the nocaps validation images (--images, images=)",
+        "references per line; and the folder of the nocaps validation images (--images, images=)",
         origin="the repository of ALOHa (DavidMChan/aloha, data/; Petryk and others 2024); images from nocaps.org",
         licence="none found for the foils; the captions of nocaps are CC BY 2.0, says the card of HuggingFaceM4/NoCaps",
     ),

@@ -48,8 +48,7 @@ def _crowd_text(path: Path, images: Path | None) -> Iterator[RatedCaption]:
     for line, image, candidate, own in _annotations(path, _CROWD, images):
         yes, no = (line.number(name, 0, text=True) for name in ("yes", "no"))
         if not yes + no or abs(yes / (yes + no) - line.number("share of yes", 0, 1, text=True)) > 1e-5:
-            given = line.values
-            raise DataError(f"{line.where}: {given['yes']} yes and {given['no']} no are no share of {given[_CROWD[2]]}")
+            raise line.error("share of yes", f"the share of {yes:g} yes and {no:g} no")
         rated.setdefault(line.text("image"), []).append((image, candidate, yes / (yes + no), own))
         if candidate in own:
             own.remove(candidate)
@@ -89,7 +88,7 @@ def _read_lines(path: Path, fields: Sequence[str]) -> Iterator[Record]:
 
 
 def read_token_file(path: Path) -> dict[str, str]:
-    """{caption id: caption} from a file with `<image>#<number>`, a tab and a caption a line."""
+    """{caption id: caption} from a file with `<image>#<number>`, a tab and a caption per line."""
     return {line.text("caption id"): _plain(line.text("caption")) for line in _read_lines(path, _TOKENS)}
 
 
@@ -194,7 +193,7 @@ def _files(layout: _Layout, ratings: str) -> str:
     return (
         f"a folder with {layout.text} and {_TOKEN_FILE} (also in its folder {_TEXTS}); or {layout.json}; or the "
         f"Parquet files of the Hub (configuration {layout.config}); or a .jsonl file with image, candidate, references "
-        f"and ratings ({ratings}) a line; and the images in a folder {_IMAGES[0]} beside them (or --images, images=)"
+        f"and ratings ({ratings}) per line; and the images in a folder {_IMAGES[0]} beside them (or --images, images=)"
     )
 
 
@@ -219,7 +218,7 @@ SPECS = (
         statistic="tau-b",
         load=_CROWD_FILES.load,
         judgments="mean",
-        files=_files(_CROWD_FILES, "0 or 1 a rater, or the share of yes"),
+        files=_files(_CROWD_FILES, "0 or 1 per rater, or the share of yes"),
         origin=_ORIGIN,
         licence=_LICENCE,
         hub="yuwd/Flickr8k-HumanEval",

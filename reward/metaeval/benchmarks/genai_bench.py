@@ -48,7 +48,7 @@ SPECS = (
         judgments="mean",
         files="a folder with genai_image.json, {prompt id: {prompt, models: {generator: ratings}}}, and a folder for "
         "each generator with the images <prompt id>.jpeg; or a .jsonl file with image, candidate (the prompt) and "
-        "ratings a line",
+        "ratings per line",
         origin="the authors (Li, Lin, Pathak, Li and others 2024), on the Hub as BaiqiL/GenAI-Bench-1600 and "
         "zhiqiulin/GenAI-Bench-527, with the images of a generator in an archive each",
         licence="Apache-2.0, says the card of BaiqiL/GenAI-Bench",

@@ -23,13 +23,13 @@ class RatedCaption:
 
     Args:
         candidate: the caption.
-        ratings: {aspect: one number a rater}, on any scale on which larger is better. Benchmarks of a single rating use
+        ratings: {aspect: one number per rater}, on any scale on which larger is better. Benchmarks of one rating use
             `"overall"`. An aspect that nobody rated is left out.
         image: as for `CaptionSample`, or None.
         references: zero or more captions by people.
         image_id: name of the image; the bootstrap draws whole images.
         category: task, level or system, if the benchmark has any; else empty.
-        columns: {name: score} of scores that came with the data; NaN is no score.
+        columns: {name: score} of scores that came with the data; NaN means no score.
     """
 
     candidate: str

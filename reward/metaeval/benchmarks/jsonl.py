@@ -24,8 +24,8 @@ SPECS = (
         title="Your ratings",
         form=RatedCaption,
         statistic="tau-c",
-        files="a .jsonl file with image, candidate, references, ratings (numbers, one a rater, or {aspect: numbers}) "
-        "and perhaps category a line; further numbers are score columns",
+        files="a .jsonl file with image, candidate, references, ratings (numbers, one per rater, or {aspect: numbers}) "
+        "and perhaps category per line; further numbers are score columns",
         **_OWN,
     ),
     BenchmarkSpec(
@@ -34,7 +34,7 @@ SPECS = (
         form=PreferencePair,
         statistic="accuracy",
         files="a .jsonl file with image, captions (two), label (0, 1, or null for a tie), references and perhaps "
-        "category a line; further lists of two numbers are score columns",
+        "category per line; further lists of two numbers are score columns",
         **_OWN,
     ),
     BenchmarkSpec(
@@ -42,7 +42,7 @@ SPECS = (
         title="Your quadruples",
         form=Quadruple,
         statistic="group",
-        files="a .jsonl file with images (two), captions (two, caption k of image k) and perhaps category a line; "
+        files="a .jsonl file with images (two), captions (two, caption k of image k) and perhaps category per line; "
         "further lists of four numbers are score columns",
         **_OWN,
     ),
@@ -60,8 +60,8 @@ def in_common_form(path: Path | None) -> bool:
 def read_common(path: Path, form: type[Item], images: Path | None = None) -> Iterator[Item]:
     """Reads a file in the common form of a kind of item.
 
-    - `RatedCaption`: `{image, candidate, references, ratings, category, <score columns>}` a line. `ratings` is a list
-      of numbers, one a rater, or {aspect: list}. A rating of null or NaN was not given, and a caption that nobody rated
+    - `RatedCaption`: `{image, candidate, references, ratings, category, <score columns>}` per line. `ratings` is a list
+      of numbers, one per rater, or {aspect: list}. A rating of null or NaN was not given, and a caption that nobody rated
       is left out. A score column is a number.
     - `PreferencePair`: `{image, captions: [2], label: 0|1, references, category, systems, <score columns: [2]>}`. A
       label of null is a tie.
@@ -153,7 +153,7 @@ def _columns(record: Record, count: int) -> dict[str, Any]:
 def _ratings(record: Record, values: Any) -> tuple[float, ...]:
     values = [values] if _is_score(values) else values
     if not isinstance(values, list) or not values or not all(map(_is_score, values)):
-        raise record.error("ratings", "numbers, one a rater", values)
+        raise record.error("ratings", "numbers, one per rater", values)
     numbers = (_score(record, "ratings", value) for value in values)
     return tuple(number for number in numbers if not math.isnan(number))
 

@@ -135,7 +135,7 @@ def build_pairs(
 
 
 def write_pairs(pairs: Dataset, folder: str | os.PathLike[str]) -> Path:
-    """Writes `pairs.jsonl`, one pair a line, and the images that it names, each once, into a folder.
+    """Writes `pairs.jsonl`, one pair per line, and the images that it names, each once, into a folder.
 
     Encoded images are copied byte for byte.
 
@@ -285,9 +285,9 @@ SPECS = (
         load=_load,
         ties="wrong",  # the paper gives CLIPScore, for which most of its pairs are equal, an accuracy of 0
         headline=OVERALL,  # its "micro avg."
-        files="a .jsonl, .csv or .parquet file with image, correct, incorrect and category a row, a folder with "
+        files="a .jsonl, .csv or .parquet file with image, correct, incorrect and category per row, a folder with "
         "pairs.jsonl, or one written by Dataset.save_to_disk; or a .jsonl file with category, image, captions and "
-        "label a line",
+        "label per line",
         origin="the authors of BEiTScore; reward.metaeval.build_pairs makes your own pairs in this form",
     ),
 )

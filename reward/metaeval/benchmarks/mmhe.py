@@ -60,7 +60,7 @@ SPECS = (
         form=RatedCaption,
         statistic="tau-c",
         refine=_check_criteria,
-        files=f"a .jsonl file with image, candidate, ratings {{criterion: one number a rater}} and category a line; "
+        files=f"a .jsonl file with image, candidate, ratings {{criterion: one number per rater}} and category per line; "
         f"the criteria are {', '.join(CRITERIA)}; {_TASKS}",
         origin=_ORIGIN,
     ),
@@ -71,7 +71,7 @@ SPECS = (
         statistic="accuracy",
         load=_load_triplets,
         files="a .jsonl file with image, candidates (three), best (the place of the best, 0 to 2, or a list with one "
-        f"place a rater) and category a line, or one with image, captions (two), label and category; {_TASKS}",
+        f"place per rater) and category per line, or one with image, captions (two), label and category; {_TASKS}",
         origin=_ORIGIN,
     ),
 )

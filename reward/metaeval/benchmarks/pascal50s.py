@@ -151,7 +151,7 @@ SPECS = (
         ties="wrong",
         files="a folder with pair_pascal.mat and consensus_pascal.mat (also in pyCIDErConsensus/); or pascal_50s.json, "
         "{category: list of {image, captions, label, references}}; or a .jsonl file with category, image, captions, "
-        "label and references a line; and a folder of the images of the PASCAL VOC challenge (--images, images=)",
+        "label and references per line; and a folder of the images of the PASCAL VOC challenge (--images, images=)",
         origin="the authors of CIDEr (Vedantam, Zitnick, Parikh 2015) publish the .mat files with the data of their "
         "consensus study; pascal_50s.json is in the repository of FLEUR (Yebin46/FLEUR, annotations/)",
         parts=(*DRAWS, ALL),

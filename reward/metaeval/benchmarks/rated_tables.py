@@ -1,4 +1,4 @@
-"""Tables with an image, a caption and a rating a row: Polaris, Nebula, LongCap-Arena, VICR, and others of this kind."""
+"""Tables with an image, a caption and a rating per row: Polaris, Nebula, LongCap-Arena, VICR, and others of this kind."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _ARENA_PARTS = {"TestA": "dci_val", "TestB": "dci_test"}
 
 
 def rated_split(path: Path, images: Path | None, names: Sequence[str], config: str = "") -> Iterator[RatedCaption]:
-    """Rated captions of one split of a data set on disk, with one rating a row.
+    """Rated captions of one split of a data set on disk, with one rating per row.
 
     Args:
         path: a file, which is the split, or a folder as for `find_splits`.
@@ -61,7 +61,7 @@ def rated_split(path: Path, images: Path | None, names: Sequence[str], config: s
         if name in splits:
             return _merged({OVERALL: splits[name]}, images)
     raise MissingFileError(
-        f"{path} holds no split {' or '.join(names)}, only {', '.join(sorted(splits)[:12]) or 'nothing of the kind'}"
+        f"{path} holds no split {' or '.join(names)}, only {', '.join(sorted(splits)[:12]) or 'no tables'}"
     )
 
 
@@ -86,7 +86,7 @@ def _load_longcap_arena(path: Path, part: str, images: Path | None) -> Iterator[
 
 
 def _load_vicr(path: Path, part: str, images: Path | None) -> Iterator[RatedCaption]:
-    """A table with a column a rater, from 1 to 5, four or five of them a caption. There are no references."""
+    """A table with a column per rater, from 1 to 5, four or five of them per caption. There are no references."""
     for row in read_table(find_file(path, "vicr.csv", "VICR.csv")):
         address, raters = str(row.take("image")[1]), [row.take("ratings")[0]]
         raters += [name for name in row.values if name.startswith("rating_")]
@@ -212,7 +212,7 @@ def _image(row: Record, images: Path | None) -> ImageLike | None:
     return None if value is None else image_file(root / str(value))
 
 
-_COMMON = "or a .jsonl file with image, candidate, references and ratings a line"
+_COMMON = "or a .jsonl file with image, candidate, references and ratings per line"
 SPECS = (
     BenchmarkSpec(
         name="longcap-arena",
@@ -223,7 +223,7 @@ SPECS = (
         files="a folder that save_to_disk wrote, or one with Parquet or JSONL files of the splits <part>.<aspect> "
         "(parts dci_val = TestA, dci_test = TestB, val, test, train; aspects desc, rel, flu), with the columns "
         "file_name, image, refs, cand and score; or a .jsonl file with image, candidate, references and "
-        "ratings {aspect: list} a line",
+        "ratings {aspect: list} per line",
         origin="the authors of VELA (Matsuda, Wada, Hirano, Otsuki, Sugiura 2025), on the Hub",
         licence="BSD 3-Clause Clear, say its paper and its card; its images are of SA-1B, which has its own terms",
         hub="Ka2ukiMatsuda/LongCap-Arena",
@@ -267,7 +267,7 @@ SPECS = (
         load=_load_vicr,
         files="vicr.csv with the columns image (its address or file name), caption, subset (train, val or test; a file "
         "without it is one part), ratings and rating_2, rating_3 ... (one rater each, empty where there are fewer); or "
-        "a .jsonl file with image, candidate, references and ratings a line; and a folder with the images of COCO "
+        "a .jsonl file with image, candidate, references and ratings per line; and a folder with the images of COCO "
         "val2014 and Flickr8k (images beside it, or --images, images=)",
         origin="the authors (Narins, Scott, Gautam, Kulkarni and others, NeurIPS Datasets and Benchmarks 2023); the "
         "layout of these columns is that of a sample in hil-se/comparative_image_caption, data/VICR_Sample250.csv",

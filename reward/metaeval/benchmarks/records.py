@@ -134,7 +134,7 @@ class Record:
 
 
 def number_in(value: Any, low: float, high: float, *, text: bool = False) -> float | None:
-    """The value as a float, or None if it is no finite number from `low` to `high`; with `text`, text may hold it."""
+    """The value as a float, or None if it is not a finite number from `low` to `high`; with `text`, it may be text."""
     if isinstance(value, bool) or not isinstance(value, (int, float, str) if text else (int, float)):
         return None
     try:
@@ -145,7 +145,7 @@ def number_in(value: Any, low: float, high: float, *, text: bool = False) -> flo
 
 
 def score_in(value: Any) -> float | None:
-    """The value as a score: NaN for null and NaN, and None if it is no finite number."""
+    """The value as a score: NaN for null and NaN, and None if it is not a finite number."""
     return math.nan if value is None or value != value else number_in(value, -math.inf, math.inf)
 
 
@@ -190,7 +190,7 @@ def read_list(path: Path) -> Iterator[Record]:
 
 
 def is_jsonl(path: Path | None) -> bool:
-    """Whether a path names a file with one JSON object a line, plain or compressed by gzip."""
+    """Whether a path names a file with one JSON object per line, plain or compressed by gzip."""
     return path is not None and path.is_file() and path.name.lower().endswith(JSONL_ENDINGS)
 
 

@@ -87,9 +87,9 @@ SPECS = (
         statistic="group",
         load=_load,
         ties="wrong",
-        files=f"{EXAMPLES} with image_0, image_1, caption_0, caption_1 and tag a line, or a folder that holds it (also "
-        "in data/), and beside it images.zip or the folder images, unless --images (images=) names another; or a "
-        ".parquet file with these columns and encoded images; or a .jsonl file with images and captions, two each, a "
+        files=f"{EXAMPLES} with image_0, image_1, caption_0, caption_1 and tag per line, or a folder that holds it "
+        "(also in data/), and beside it images.zip or the folder images, unless --images (images=) names another; or a "
+        ".parquet file with these columns and encoded images; or a .jsonl file with images and captions, two each, per "
         "line",
         origin="facebook/winoground on the Hub, whose terms have to be accepted there first (Thrush and others 2022)",
         licence="Meta Images Research License, say those who hold it: for evaluation only, not to be passed on; its "

@@ -295,7 +295,7 @@ def test_every_statistic_says_what_a_tie_counts():
 @pytest.mark.parametrize(
     ("benchmark", "scores", "options", "message"),
     [
-        (rated([[1], [2]]), np.ones((2, 2)), {}, r"shape \(2, 1\): a row an item.*got \(2, 2\)"),
+        (rated([[1], [2]]), np.ones((2, 2)), {}, r"shape \(2, 1\): a row per item.*got \(2, 2\)"),
         (pairs([0, 1]), np.ones(2), {}, r"shape \(2, 2\).*got \(2,\)"),
         (rated([{"a": (1,), "b": (2,)}] * 2), {"a": np.ones(2)}, {}, "scores lack the aspect 'b'; they have: a"),
         (rated([[1], [2]]), np.array([1, np.inf]), {}, "hold 1 infinite numbers; use NaN for no score"),

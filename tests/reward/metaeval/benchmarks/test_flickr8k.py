@@ -138,8 +138,8 @@ def test_bad_expert_lines(texts: Path, change: str, message: str) -> None:
 
 def test_bad_crowd_lines_and_missing_captions(texts: Path) -> None:
     for line, message in (
-        ("1_a.jpg\t2_b.jpg#0\t0.9\t1\t2\n", "1 yes and 2 no are no share of 0.9"),
-        ("1_a.jpg\t2_b.jpg#0\t0\t0\t0\n", "0 yes and 0 no"),
+        ("1_a.jpg\t2_b.jpg#0\t0.9\t1\t2\n", "share of yes must be the share of 1 yes and 2 no, got '0.9'"),
+        ("1_a.jpg\t2_b.jpg#0\t0\t0\t0\n", "the share of 0 yes and 0 no"),
         ("1_a.jpg\t2_b.jpg#0\t1\tinf\t0\n", "yes must be a number from 0, got 'inf'"),
     ):
         (texts / "CrowdFlowerAnnotations.txt").write_text(line)

@@ -71,7 +71,7 @@ def test_a_file_in_a_published_form_is_not_in_the_common_one(tmp_path: Path) -> 
     [
         ({"candidate": "A."}, "has no field 'ratings'; it has: candidate"),
         ({"ratings": [1]}, "has no field 'candidate'"),
-        ({**RATED, "ratings": []}, r"ratings must be numbers, one a rater, got \[\]"),
+        ({**RATED, "ratings": []}, r"ratings must be numbers, one per rater, got \[\]"),
         ({**RATED, "ratings": [True]}, "ratings must be numbers"),
         ({**RATED, "ratings": {"fluency": ["3"]}}, "ratings must be numbers"),
         ('{"candidate": "A.", "ratings": [1e999]}', "ratings must be finite numbers, got 'inf'"),
