@@ -60,8 +60,8 @@ SPECS = (
         form=RatedCaption,
         statistic="tau-c",
         refine=_check_criteria,
-        files=f"a .jsonl file with image, candidate, ratings {{criterion: one number per rater}} and category per line; "
-        f"the criteria are {', '.join(CRITERIA)}; {_TASKS}",
+        files=f"a .jsonl file with image, candidate, ratings {{criterion: one number per rater}} and category per "
+        f"line; the criteria are {', '.join(CRITERIA)}; {_TASKS}",
         origin=_ORIGIN,
     ),
     BenchmarkSpec(

@@ -1,4 +1,4 @@
-"""Tables with an image, a caption and a rating per row: Polaris, Nebula, LongCap-Arena, VICR, and others of this kind."""
+"""Tables with an image, a caption and a rating per row: Polaris, Nebula, LongCap-Arena, VICR and others."""
 
 from __future__ import annotations
 
