@@ -61,7 +61,7 @@ def read_common(path: Path, form: type[Item], images: Path | None = None) -> Ite
     """Reads a file in the common form of a kind of item.
 
     - `RatedCaption`: `{image, candidate, references, ratings, category, <score columns>}` per line. `ratings` is a list
-      of numbers, one per rater, or {aspect: list}. A rating of null or NaN was not given. A caption that nobody rated is
+      of numbers, one per rater, or {aspect: list}. A rating of null or NaN was not given. A caption without ratings is
       left out. A score column is a number.
     - `PreferencePair`: `{image, captions: [2], label: 0|1, references, category, systems, <score columns: [2]>}`. A
       label of null is a tie.

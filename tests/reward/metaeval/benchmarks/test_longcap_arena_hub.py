@@ -22,6 +22,12 @@ def parquet(rows: Dataset) -> bytes:
     return buffer.getvalue()
 
 
+@pytest.fixture(autouse=True)
+def own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """What is downloaded here must not be in the cache of other tests."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+
+
 def fill(hub: LoopbackHub) -> Dataset:
     """Scenes under the real names, splits and columns; gives the rows of one split."""
     files: dict[str, bytes | Path] = {"README.md": b"# LongCap-Arena\n"}
