@@ -22,7 +22,7 @@ from reward import load_scorer
 from reward.metaeval import Interval, PairwiseResult, markdown_table
 from reward.metaeval.agreement import RATER
 from reward.metaeval.bootstrap import MEAN
-from reward.metaeval.tables import plain
+from reward.metaeval.report import plain
 from reward.metrics.base import Scorer
 from reward.metrics.vela.scorer import VelaScorer
 from reward.scenes import ASPECTS, CATEGORIES, make_dataset

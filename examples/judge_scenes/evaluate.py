@@ -25,7 +25,7 @@ from integrations.demo.agreement import CEILING, caption_samples, rate_by_clip
 from reward import CaptionSample, load_scorer
 from reward.errors import CheckpointError
 from reward.metaeval import Interval, bootstrap_weights, compare_metrics, markdown_table, mean_interval
-from reward.metaeval.tables import plain
+from reward.metaeval.report import plain
 from reward.metrics.fleur.scorer import FleurScorer
 from reward.metrics.harmoniceval.aggregate import harmonic_weights
 from reward.metrics.harmoniceval.prompt import CRITERIA

@@ -13,9 +13,8 @@ from reward.arena.table import Arena, linked_groups
 from reward.battles import HUMAN
 from reward.errors import DataError
 from reward.metaeval.benchmarks.items import OVERALL
-from reward.metaeval.bootstrap import RESAMPLES, Interval, bootstrap_weights, whole_first
+from reward.metaeval.bootstrap import RESAMPLES, Interval, bootstrap_weights, resampled_mean, whole_first
 from reward.metaeval.classification import tie_threshold, verdicts
-from reward.metaeval.resampling import resampled_mean
 
 __all__ = ["ArenaAgreement", "measure_agreement", "rank_correlations", "score_points"]
 

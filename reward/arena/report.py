@@ -15,9 +15,23 @@ from reward.arena.result import ArenaResult
 from reward.errors import OutputError
 from reward.metaeval.benchmarks.items import OVERALL
 from reward.metaeval.bootstrap import Interval
-from reward.metaeval.plots import BEST, INK, PLAIN, SOFT, bare, blank_figure, page_svg
-from reward.metaeval.report import check_report, write_pages
-from reward.metaeval.tables import FEW_IMAGES, Grid, few_images, percent, plain, versions
+from reward.metaeval.report import (
+    BEST,
+    FEW_IMAGES,
+    INK,
+    PLAIN,
+    SOFT,
+    Grid,
+    bare,
+    blank_figure,
+    check_report,
+    few_images,
+    page_svg,
+    percent,
+    plain,
+    versions,
+    write_pages,
+)
 
 __all__ = ["bias_plot", "grids", "notes", "rating_plot", "save_plot", "to_json", "write_arena"]
 

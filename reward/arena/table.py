@@ -10,7 +10,7 @@ import numpy as np
 
 from reward.battles import Battle, human_outcome
 from reward.errors import DataError
-from reward.metaeval.benchmarks.items import CaptionPair
+from reward.metaeval.benchmarks.items import PreferencePair
 
 __all__ = ["Arena", "check_linked", "human_points", "label_points", "linked_groups"]
 
@@ -66,7 +66,7 @@ class Arena:
         )
 
     @classmethod
-    def of_pairs(cls, pairs: Sequence[CaptionPair]) -> Arena:
+    def of_pairs(cls, pairs: Sequence[PreferencePair]) -> Arena:
         """From caption pairs of a benchmark; the level is their category.
 
         Raises:
@@ -118,7 +118,7 @@ def human_points(battles: Sequence[Battle]) -> np.ndarray:
     return _points([human_outcome(battle.record, 1) for battle in battles])
 
 
-def label_points(pairs: Sequence[CaptionPair]) -> np.ndarray:
+def label_points(pairs: Sequence[PreferencePair]) -> np.ndarray:
     """Points (N,) of the labels of caption pairs; None is a tie."""
     return _points([0 if pair.label is None else 1 - 2 * pair.label for pair in pairs])
 

@@ -194,9 +194,9 @@ def _print(
     figures: options.FigureOptions,
     output: Path | None,
 ) -> None:
-    from reward.metaeval import bench_tables
+    from reward.metaeval import bench_report
 
-    values = bench_tables.to_json(
+    values = bench_report.to_json(
         tables,
         command=terminal.command_line(),
         seed=selection.seed,
@@ -206,14 +206,14 @@ def _print(
     if figures.json:
         terminal.print_json(values)
     else:
-        for grid in bench_tables.grids(tables):
+        for grid in bench_report.grids(tables):
             terminal.print_table(grid.heads, grid.rows, title=grid.title, best=grid.best)
     failed = [row for table in tables for row in table.rows if row.errors]
     if not figures.quiet or failed:
-        for note in bench_tables.notes(tables, resamples=selection.resamples):
+        for note in bench_report.notes(tables, resamples=selection.resamples):
             terminal.console(stderr=True).print(note)
     if output is not None:
-        from reward.metaeval.report import write_report
+        from reward.metaeval.bench_report import write_report
 
         page = write_report(output, tables, values)
         if not figures.quiet:

@@ -46,11 +46,11 @@ def train(
     from reward.errors import ConfigError
     from reward.registry import metric_spec
     from reward.training.config import make_config, read_config_file
+    from reward.training.loop import metric_training
     from reward.training.loop import train as run
-    from reward.training.loop import training_plug
 
     spec = metric_spec(metric)
-    presets = training_plug(spec).PRESETS
+    presets = metric_training(spec).PRESETS
     if preset not in presets:
         raise ConfigError(f"{metric} has no preset {preset!r}; known: {', '.join(sorted(presets))}")
     layers = [presets[preset], read_config_file(config) if config else {}, {} if seed is None else {"seed": seed}]

@@ -1,4 +1,4 @@
-"""Language models without eyes as judges: rewriting a caption needs no image."""
+"""Text-only language models as judges, for rewriting captions without their images."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def load_language_model(
 ) -> LocalJudge:
     """Loads a causal language model of transformers, such as Qwen3, as a judge for `rewrite_captions`.
 
-    Models that also see are loaded with `LocalJudge.from_pretrained`. Where the chat template can switch thinking off,
-    it is.
+    Vision-language models are loaded with `LocalJudge.from_pretrained`. If the chat template can switch thinking off,
+    it does.
 
     Args:
         source: folder or Hub id of a model that `AutoModelForCausalLM` knows, tuned for chat.
@@ -58,17 +58,17 @@ def load_language_model(
 
 
 class _TextProcessor:
-    """A tokenizer where a judge expects the processor of a model that sees."""
+    """A tokenizer with the interface of the processor that a judge expects."""
 
     def __init__(self, tokenizer: Any) -> None:
         self.tokenizer = tokenizer
         self.chat_template = tokenizer.chat_template
 
     def apply_chat_template(self, messages: Sequence[dict[str, Any]], **options: Any) -> Any:
-        """Templates of such models want a message's text as a string, not as a list of parts."""
+        """Chat templates of text-only models expect the content of a message as a string, not as a list of parts."""
         plain = []
         for message in messages:
             if any(part["type"] != "text" for part in message["content"]):
-                raise JudgeError("this language model cannot see; leave the image out, or use a model that does")
+                raise JudgeError("this model reads no images: leave the image out, or use a vision-language model")
             plain.append({**message, "content": "".join(part["text"] for part in message["content"])})
         return self.tokenizer.apply_chat_template(plain, enable_thinking=False, **options)

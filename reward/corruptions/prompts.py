@@ -1,4 +1,4 @@
-"""Instructions for rewrites: read from data, checked, filled with a caption that cannot break out of its place."""
+"""Instructions for rewrites: read from a file, checked, and filled with a caption as escaped JSON."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from reward.errors import ConfigError
 
 __all__ = ["RewritePrompts", "load_prompts"]
 
-_OURS = Path(__file__).with_name("rewrite_prompts.yaml")
-# Written as JSON escapes, these cannot make up a control token (<|im_end|>, [INST], <s>) nor close a tag.
+_DEFAULT_FILE = Path(__file__).with_name("rewrite_prompts.yaml")
+# As JSON escapes, these characters cannot form a control token (<|im_end|>, [INST], <s>) or close a tag.
 _ESCAPED = {character: f"\\u{ord(character):04x}" for character in "<>[]|\u2028\u2029\u0085"}
 
 
@@ -46,7 +46,7 @@ class RewritePrompts:
         texts.update({f"changes.{name}": text for name, text in self.changes.items()})
         for name, text in texts.items():
             if not isinstance(text, str) or not text.strip():
-                raise ConfigError(f"rewrite prompts: {name} must be a text, got {text!r}")
+                raise ConfigError(f"rewrite prompts: {name} must be text, got {text!r}")
         for mark in ("{change}", "{caption}"):
             if self.request.count(mark) != 1:
                 raise ConfigError(f"rewrite prompts: request must hold {mark} exactly once, got {self.request!r}")
@@ -57,7 +57,7 @@ class RewritePrompts:
 
     @property
     def digest(self) -> str:
-        """Names these very texts."""
+        """Identifies the texts."""
         texts = [self.version, self.system, self.request, sorted(self.changes.items())]
         return hashlib.sha256(json.dumps(texts).encode()).hexdigest()[:16]
 
@@ -79,21 +79,21 @@ class RewritePrompts:
 
 
 def load_prompts(path: str | os.PathLike[str] | None = None) -> RewritePrompts:
-    """Reads rewrite prompts from a YAML or JSON file; None reads ours, `rewrite_prompts.yaml` in this package.
+    """Reads rewrite prompts from a YAML or JSON file; None reads `rewrite_prompts.yaml` in this package.
 
     Raises:
-        ConfigError: the file cannot be read, is no YAML, has unknown or missing keys, or see `RewritePrompts`.
+        ConfigError: the file cannot be read, is not YAML, has unknown or missing keys, or see `RewritePrompts`.
 
     Example:
         >>> list(load_prompts().changes)
         ['spatial', 'actant_swap', 'action', 'noun', 'attribute', 'count', 'scene_text']
     """
-    return _ours() if path is None else _read(Path(path))
+    return _default() if path is None else _read(Path(path))
 
 
 @functools.cache
-def _ours() -> RewritePrompts:
-    return _read(_OURS)
+def _default() -> RewritePrompts:
+    return _read(_DEFAULT_FILE)
 
 
 def _read(path: Path) -> RewritePrompts:
@@ -104,14 +104,14 @@ def _read(path: Path) -> RewritePrompts:
     except OSError as error:
         raise ConfigError(f"cannot read rewrite prompts {str(path)!r}: {error.strerror or error}") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"rewrite prompts {str(path)!r} are no YAML: {error}") from error
+        raise ConfigError(f"rewrite prompts {str(path)!r} are not valid YAML: {error}") from error
     wanted = ("version", "system", "request", "changes")
     if not isinstance(values, dict) or set(values) != set(wanted):
-        found = sorted(map(str, values)) if isinstance(values, dict) else type(values).__name__
-        raise ConfigError(f"rewrite prompts {str(path)!r} must have the keys {', '.join(wanted)}, got {found}")
+        given = sorted(map(str, values)) if isinstance(values, dict) else type(values).__name__
+        raise ConfigError(f"rewrite prompts {str(path)!r} must have the keys {', '.join(wanted)}, got {given}")
     return RewritePrompts(str(values["version"]), values["system"], values["request"], values["changes"])
 
 
 def json_quoted(caption: str) -> str:
-    """A caption as a JSON string on one line, in which nothing reads as a control token or the string's end."""
+    """A caption as a JSON string on one line, without control tokens and without an early end of the string."""
     return "".join(_ESCAPED.get(character, character) for character in json.dumps(caption, ensure_ascii=False))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from reward.corruptions.negatives import Negative, comparable
+from reward.corruptions.sampler import Negative, comparable
 from reward.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -34,8 +34,8 @@ _KEY_MASK = (1 << 31) - 1
 class Bands:
     """Ranges of similarity, each from a lower to an upper bound; the upper one is part of `hard` only.
 
-    The defaults are ours; the paper found its ranges by looking and does not print them. Captions below the median are
-    left out as too easy, `hard` is the closest hundredth. In data where captions of other images are often true of an
+    The paper chose its ranges by inspection and does not print them; the defaults are ours. Captions below the median
+    are too easy and are not used, and `hard` is the closest hundredth. If captions of other images are often true of an
     image as well, lower the upper bound of `hard`.
 
     Args:
@@ -111,11 +111,11 @@ def retrieve_negatives(
 ) -> Retrieved:
     """Finds for each caption wrong ones among the captions of other images, in three bands of cosine similarity.
 
-    Captions of the same image are left out, as is every caption with the words of one of them; of captions that are the
-    same text one is kept. Within a band up to `cap` are drawn at random: the nearest ones alone would be the upper edge
-    of each band, and for `hard` those most likely to be true.
+    Captions of the same image are excluded, and so is every caption with the same words as one of them. Equal captions
+    are used once. Within a band, up to `cap` captions are drawn at random: the nearest ones alone would be the upper
+    edge of the band, and for `hard` those most likely to be true.
 
-    All pairs are compared, block by block: time grows with N squared, memory with N times `cap` and block squared.
+    All pairs are compared in blocks. Time grows with N squared, memory with N times `cap` plus the block squared.
 
     Args:
         captions: N captions.
@@ -124,27 +124,27 @@ def retrieve_negatives(
             length; normalised here.
         queries: (N, D) what is searched with, usually the embedding of each caption's image; None searches with the
             caption's own embedding.
-        bands: where the bands lie.
-        cap: most negatives a band.
-        seed: which of the captions of a band are drawn; the block size does not matter.
+        bands: the bounds of the bands.
+        cap: largest number of negatives per band.
+        seed: decides which captions of a band are drawn, whatever the block size.
         device: where similarities are computed.
-        block: rows and columns that are compared at a time.
+        block: rows and columns of a block.
 
     Returns:
         N lists of `Negative`, category `"retrieved_easy"`, `"retrieved_medium"` or `"retrieved_hard"`.
 
     Raises:
         ConfigError: `cap` or `block` below 1.
-        DataError: no captions, all of one image, lengths differ, or embeddings that are no finite, non-zero vectors.
+        DataError: no captions, all of one image, lengths differ, or embeddings that are not finite, non-zero vectors.
 
     Source: BEiTScore, section 3.1 (retrieval-based negatives) and appendix A (up to 30 a level).
 
     Example:
-        >>> found = retrieve_negatives(
+        >>> retrieved = retrieve_negatives(
         ...     ["a dog", "a puppy", "a car"], [1, 2, 3], [[1.0, 0.1], [1.0, 0.3], [0.1, 1.0]],
         ...     bands=Bands(easy=(-1, 0.5), medium=(0.5, 0.9), hard=(0.9, 1), quantiles=False),
         ... )
-        >>> [(negative.text, negative.category) for negative in found[0]]
+        >>> [(negative.text, negative.category) for negative in retrieved[0]]
         [('a car', 'retrieved_easy'), ('a puppy', 'retrieved_hard')]
     """
     import torch
@@ -154,7 +154,7 @@ def retrieve_negatives(
     if not len(captions):
         raise DataError("no captions to retrieve negatives from")
     if len(image_ids) != len(captions):
-        raise DataError(f"{len(captions)} captions but {len(image_ids)} image_ids; give one a caption")
+        raise DataError(f"{len(captions)} captions but {len(image_ids)} image_ids; give one per caption")
     keys = np.asarray(_embedded(captions, embeddings) if callable(embeddings) else embeddings, np.float32)
     keys = _normalised(keys, len(captions), "embeddings")
     searched = keys if queries is None else _normalised(np.asarray(queries, np.float32), len(captions), "queries")
@@ -171,10 +171,10 @@ def retrieve_negatives(
     rows = np.full((len(captions), len(BANDS), cap), -1, np.int32)
     for start in range(0, len(captions), block):
         stop = min(start + block, len(captions))
-        found = _search(
+        places = _search(
             torch.from_numpy(searched[start:stop]).to(device), start, candidates, pool, bounds, cap, seed, block
         )
-        rows[start:stop] = np.where(found >= 0, pool.rows[found], -1)
+        rows[start:stop] = np.where(places >= 0, pool.rows[places], -1)
     return Retrieved(captions, rows, bounds)
 
 
@@ -185,8 +185,8 @@ def clip_embeddings(
 
     Args:
         towers: what `reward.backbones.load_clip` gives, on any device.
-        captions: N captions; what exceeds the model's context is not seen by it.
-        images: M images, such as one a caption.
+        captions: N captions; text beyond the model's context is cut off.
+        images: M images, such as one per caption.
         batch_size: captions or images at a time.
 
     Returns:
@@ -223,7 +223,7 @@ def clip_embeddings(
 
 
 class _Pool:
-    """The captions that can be retrieved: one of each text, and which of them each image rules out.
+    """The captions that can be retrieved, one of each text, and the ones that each image rules out.
 
     Attributes:
         rows: (U,) row of the captions where each text stands first.
@@ -252,12 +252,12 @@ class _Pool:
         if len(rows) < 2:
             raise DataError("all captions have the same words; negatives are captions with others")
         self.rows = np.array(rows)
-        self.ruled_out = [np.array(sorted(found)) for found in ruled_out]
+        self.ruled_out = [np.array(sorted(places)) for places in ruled_out]
 
     def excluded(self, start: int, stop: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Pairs (row - start, place) that must not be retrieved, for rows from `start` to `stop`."""
         lists = [self.ruled_out[number] for number in self.image[start:stop]]
-        return np.repeat(np.arange(stop - start), [len(found) for found in lists]), np.concatenate(lists)
+        return np.repeat(np.arange(stop - start), [len(places) for places in lists]), np.concatenate(lists)
 
 
 def _search(
@@ -295,12 +295,12 @@ def _search(
             merged_places = torch.cat([place[band], places.expand(count, -1)], 1)
             best[band], chosen = merged.topk(cap, dim=1)
             place[band] = merged_places.gather(1, chosen)
-    found: npt.NDArray[np.int64] = torch.where(best >= 0, place, -1).permute(1, 0, 2).cpu().numpy()
-    return found
+    drawn: npt.NDArray[np.int64] = torch.where(best >= 0, place, -1).permute(1, 0, 2).cpu().numpy()
+    return drawn
 
 
 def _random_keys(rows: torch.Tensor, columns: torch.Tensor, seed: int) -> torch.Tensor:
-    """Random whole numbers >= 0 for pairs of a row and a column: a hash, so that blocks do not change them."""
+    """Random whole numbers >= 0 for pairs of a row and a column, by a hash that does not depend on the blocks."""
     first, second, third = _MULTIPLIERS
     offset = np.array([seed % (1 << 63)], np.int64) * third  # NumPy wraps around as torch does; Python would not
     mixed = (rows * first + int(offset[0]))[:, None] + (columns * second)[None, :]
@@ -332,12 +332,12 @@ def _bounds_of_quantiles(
             for start in range(0, len(left), 65536)
         ]
     )
-    found = {}
+    bounds = {}
     for name, (low, high) in bands.items():
         lower, upper = np.quantile(similarity, [low, high]).tolist()
-        # A sample misses the extremes of the whole, which a bound of 0 or 1 means.
-        found[name] = (-1.0 - 1e-5 if low == 0 else lower, 1.0 if high == 1 else upper)
-    return found
+        # A bound of 0 or 1 means the extremes of all pairs, which a sample misses.
+        bounds[name] = (-1.0 - 1e-5 if low == 0 else lower, 1.0 if high == 1 else upper)
+    return bounds
 
 
 def _embedded(captions: Sequence[str], embed: Embed) -> npt.NDArray[np.float32]:
@@ -354,12 +354,12 @@ def _embedded(captions: Sequence[str], embed: Embed) -> npt.NDArray[np.float32]:
 
 def _normalised(vectors: npt.NDArray[np.float32], count: int, name: str) -> npt.NDArray[np.float32]:
     if vectors.ndim != 2 or len(vectors) != count:
-        raise DataError(f"{name} must have the shape ({count}, D), one row a caption, got {vectors.shape}")
+        raise DataError(f"{name} must have the shape ({count}, D), one row per caption, got {vectors.shape}")
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     bad = np.flatnonzero(~(np.isfinite(lengths) & (lengths > 0)))
     if len(bad):
         raise DataError(
-            f"{name}[{bad[0]}] is zero or not finite, and so are {len(bad) - 1} others; a direction is needed"
+            f"{name}[{bad[0]}] is zero or not finite, and so are {len(bad) - 1} others; a similarity needs a direction"
         )
     normalised: npt.NDArray[np.float32] = vectors / lengths
     return normalised

@@ -1,18 +1,20 @@
-"""Rewrites: a language model puts errors of one kind into captions; its answers are kept on disk."""
+"""Rewrites by a language model that puts errors of one kind into captions; its answers are stored on disk."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
+import re
 import warnings
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reward.corruptions.answers import DROPS, read_answer
-from reward.corruptions.negatives import Negative
 from reward.corruptions.prompts import RewritePrompts, load_prompts
+from reward.corruptions.sampler import Negative, comparable
+from reward.corruptions.tagging import split_words
 from reward.errors import ConfigError, InvalidSampleError, JudgeError
 from reward.samples import check_encodable, is_blank
 from reward.scoring.journal import Journal
@@ -20,9 +22,18 @@ from reward.scoring.journal import Journal
 if TYPE_CHECKING:
     from reward.judges import Judge
 
-__all__ = ["Rewrites", "rewrite_captions"]
+__all__ = ["DROPS", "Rewrites", "read_answer", "rewrite_captions"]
 
 _CALL = 32  # questions a call of the judge: what an interruption can lose
+# Why an answer is dropped, in the order of the checks.
+DROPS = ("cut", "empty", "unchanged", "lines", "length", "unlike")
+
+_THOUGHTS = re.compile(r"\A\s*<think>.*?(</think>|\Z)", re.DOTALL)
+_FENCE = re.compile(r"\A```\w*\n(.*?)\n?```\Z", re.DOTALL)
+_QUOTED = re.compile(r"\A[\"“](.*)[\"”]\Z", re.DOTALL)
+_ESCAPE = re.compile(r"\\u([0-9a-fA-F]{4})")
+_SLACK = 20  # characters by which a short caption may grow or shrink
+_LEAST_KEPT = 0.3  # share of the caption's words that must be left
 
 
 class Rewrites(Sequence[list[Negative]]):
@@ -30,7 +41,7 @@ class Rewrites(Sequence[list[Negative]]):
 
     Attributes:
         counts: per category how many captions gave a rewrite (`"kept"`), how many were dropped for which reason (one of
-            `reward.corruptions.answers.DROPS`), and how many have no answer (`"failed"`).
+            `DROPS`), and how many have no answer (`"failed"`).
     """
 
     def __init__(self, lists: list[list[Negative]], counts: dict[str, Counter[str]]) -> None:
@@ -44,7 +55,7 @@ class Rewrites(Sequence[list[Negative]]):
         return self._lists[index]
 
     def table(self) -> str:
-        """The counts as text, one line a category."""
+        """The counts as text, one line per category."""
         columns = ("kept", *DROPS, "failed")
         lines = ["category".ljust(14) + "".join(name.rjust(11) for name in columns)]
         for category, counts in self.counts.items():
@@ -64,21 +75,20 @@ def rewrite_captions(
 ) -> Rewrites:
     """Has a language model rewrite captions, once for each category of error.
 
-    Answers are appended to the journal as they come and waited for until they are on the disk, so that a run that was
-    stopped goes on where it was, and more captions or categories can be added to it. They are kept as the model wrote
-    them and judged anew each time by `reward.corruptions.answers.read_answer`. Equal captions are asked about once. How
-    many requests run at a time and a minute is the judge's affair.
+    Every answer is written to the journal on disk at once. An interrupted run therefore continues where it stopped, and
+    captions or categories can be added later. The journal holds the answers as the model wrote them; `read_answer`
+    checks them in every run. Equal captions are sent once. The judge decides how many requests run at a time.
 
     Args:
         captions: N true captions.
         judge: what answers: `reward.corruptions.language_model.load_language_model(...)`, a `LocalJudge`, a
             `ServerJudge`, or anything with their `generate`.
         journal: JSON-lines file of the answers; belongs to one judge and one set of prompts.
-        categories: those of the prompts that are wanted; None takes all.
-        prompts: None takes ours, see `reward.corruptions.prompts.load_prompts`.
+        categories: names of categories in the prompts; None takes all.
+        prompts: None takes the default, see `reward.corruptions.prompts.load_prompts`.
         max_new_tokens: length limit of an answer; None gives about twice what the longest caption of a call needs.
             Models that think before they answer need more.
-        overwrite: start afresh if the journal belongs to other prompts or another judge.
+        overwrite: start again if the journal belongs to other prompts or another judge.
 
     Returns:
         N lists of negatives, and counts of what was kept and dropped. A question that the judge failed on is counted,
@@ -97,8 +107,8 @@ def rewrite_captions(
         >>> from reward.judges import ScriptedJudge
         >>> judge = ScriptedJudge(lambda question: '"Three stars."')
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     found = rewrite_captions(["Two stars."], judge, folder + "/answers.jsonl", categories=["count"])
-        >>> found[0]
+        ...     rewrites = rewrite_captions(["Two stars."], judge, folder + "/answers.jsonl", categories=["count"])
+        >>> rewrites[0]
         [Negative(text='Three stars.', category='count')]
     """
     prompts = prompts or load_prompts()
@@ -148,7 +158,7 @@ def _ask(
         try:
             answers: Sequence[Any] = judge.generate(questions, max_new_tokens=limit)
         except JudgeError as error:
-            if len(error.failures) in (0, len(part)):  # it will not get better with the next call
+            if len(error.failures) in (0, len(part)):  # the next call would fail as well
                 raise
             answers, failures = error.results, error.failures
         yield (
@@ -165,7 +175,7 @@ def _judged(captions: Sequence[str], wanted: Sequence[str], answers: dict[tuple[
     counts: dict[str, Counter[str]] = {category: Counter() for category in wanted}
     lists: list[list[Negative]] = []
     for caption in captions:
-        key, found = _key(caption), []
+        key, negatives = _key(caption), []
         for category in wanted:
             line = answers.get((key, category))
             if line is None:
@@ -174,8 +184,8 @@ def _judged(captions: Sequence[str], wanted: Sequence[str], answers: dict[tuple[
             text, reason = read_answer(caption, line["answer"], truncated=line["cut"])
             counts[category][reason or "kept"] += 1
             if text is not None:
-                found.append(Negative(text, category))
-        lists.append(found)
+                negatives.append(Negative(text, category))
+        lists.append(negatives)
     return Rewrites(lists, counts)
 
 
@@ -186,3 +196,77 @@ def _key(caption: str) -> str:
 def _length_limit(captions: Sequence[str]) -> int:
     """Tokens for an answer: one for two bytes, where English has one for four and Chinese one or two for three."""
     return 64 + max(len(caption.encode()) for caption in captions) // 2
+
+
+def read_answer(caption: str, answer: str, *, truncated: bool = False) -> tuple[str | None, str]:
+    """Reads the rewritten caption out of an answer.
+
+    Thoughts between `<think>` tags, code fences, and JSON or quotes around the whole are removed. An answer is dropped
+    for the first of these reasons that applies:
+    - `cut`: the length limit cut the answer;
+    - `empty`: the answer is empty;
+    - `unchanged`: it equals the caption except for case, white space and quotes, so the model changed nothing;
+    - `lines`: it has more lines than the caption, as an answer with an explanation has;
+    - `length`: it is less than half or more than twice as long, with a tolerance of 20 characters;
+    - `unlike`: it has less than 30 % of the caption's words, as a refusal has. Captions of one word are exempt.
+
+    Args:
+        caption: the caption that was to be rewritten.
+        answer: what the model wrote.
+        truncated: whether it was cut.
+
+    Returns:
+        (text, "") or (None, reason), the reason being one of `DROPS`.
+
+    Example:
+        >>> read_answer("Two red stars.", '"Three red stars."')
+        ('Three red stars.', '')
+        >>> read_answer("Two red stars.", "two red stars.")
+        (None, 'unchanged')
+    """
+    text = _unwrapped(answer)
+    if truncated:
+        return None, "cut"
+    if is_blank(text):
+        return None, "empty"
+    if comparable(text) == comparable(caption):
+        return None, "unchanged"
+    if len(text.strip().splitlines()) > len(caption.strip().splitlines()):
+        return None, "lines"
+    if not len(caption) / 2 - _SLACK <= len(text) <= 2 * len(caption) + _SLACK:
+        return None, "length"
+    before, after = _bag(caption), _bag(text)
+    if before.total() > 1 and (before & after).total() < _LEAST_KEPT * before.total():
+        return None, "unlike"
+    return text, ""
+
+
+def _unwrapped(answer: str) -> str:
+    text = _THOUGHTS.sub("", answer, count=1).strip()
+    if fenced := _FENCE.match(text):
+        text = fenced.group(1).strip()
+    if text.startswith('"'):
+        try:
+            value = json.loads(text, strict=False)
+        except ValueError:  # quotes, but no JSON: inner quotes left as they are, for example
+            value = None
+        if isinstance(value, str):
+            return _without_lone_surrogates(value).strip()
+    if inner := _QUOTED.match(text):
+        text = inner.group(1).strip()
+    # The request showed some characters as escapes, and a model that forgets the quotes may still keep those.
+    text = _ESCAPE.sub(lambda match: chr(int(match[1], 16)), text).replace('\\"', '"')
+    return _without_lone_surrogates(text)
+
+
+def _without_lone_surrogates(text: str) -> str:
+    """JSON can hold half an emoji, which no tokenizer takes; such an answer counts as empty."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return ""
+    return text
+
+
+def _bag(text: str) -> Counter[str]:
+    return Counter(token.word.casefold() for token in split_words(text) if token.word)

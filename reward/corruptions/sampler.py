@@ -1,36 +1,72 @@
-"""NegativeSampler: draws wrong captions for rows of training data, the same for the same row, epoch and seed."""
+"""Negatives, which are wrong captions, and a sampler that draws the same ones for the same row, epoch and seed."""
 
 from __future__ import annotations
 
 import random
+import unicodedata
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 
-from reward.corruptions.negatives import Negative, comparable
 from reward.corruptions.tagging import PARTS, Tagger
 from reward.corruptions.words import repeat_words, shuffle_sentences, shuffle_words
-from reward.errors import ConfigError
+from reward.errors import ConfigError, InvalidSampleError
+from reward.samples import check_encodable, is_blank
 
-__all__ = ["WORD_LEVEL", "NegativeSampler"]
+__all__ = ["WORD_LEVEL", "Negative", "NegativeSampler", "comparable"]
 
 # Categories that are made on demand, out of the correct caption alone.
 WORD_LEVEL = (*(f"repeat_{part}" for part in PARTS), "shuffle_words", "shuffle_sentences")
+_QUOTES = "\"'`“”‘’«»„"
+
+
+@dataclass(frozen=True)
+class Negative:
+    """A wrong caption of an image.
+
+    Args:
+        text: the caption.
+        category: what is wrong with it, such as `"count"` or `"shuffle_words"`; negatives are counted by it.
+
+    Raises:
+        InvalidSampleError: text or category is not a string or is blank, or the text is not valid Unicode.
+    """
+
+    text: str
+    category: str
+
+    def __post_init__(self) -> None:
+        for name in ("text", "category"):
+            value = getattr(self, name)
+            if not isinstance(value, str) or is_blank(value):
+                raise InvalidSampleError(f"{name} of a negative must be a string that shows something, got {value!r}")
+        check_encodable(self.text, "text of a negative")
+
+
+def comparable(text: str) -> str:
+    """A text without what does not count as a change: case, white space, and quotes around the whole.
+
+    Example:
+        >>> comparable('"A red  star."') == comparable("a red star.")
+        True
+    """
+    return " ".join(unicodedata.normalize("NFKC", text).casefold().split()).strip(_QUOTES).strip()
 
 
 class NegativeSampler:
     """Draws negatives at random from several sources.
 
-    First a source is drawn, by weight; then one of the categories it has for the row, all alike; then one negative of
-    that category, all alike. So thirty retrieved captions do not outweigh one rewrite. Where a source has nothing for a
-    row the next is tried. A negative that equals the correct caption is never drawn.
+    The sampler first draws a source by weight, then a category that the source has for the row, then a negative of that
+    category, the latter two with equal chances. Thirty retrieved captions therefore do not outweigh one rewrite. If a
+    source has nothing for a row, the next one is tried. A negative that equals the correct caption is never drawn.
 
-    A draw depends on seed, epoch, and row alone: neither on the order of the calls nor on the number of workers.
+    A draw depends only on seed, epoch and row, not on the order of the calls or the number of workers.
 
     Args:
         captions: N correct captions.
         sources: by name, N lists of negatives each: rewrites, retrieved captions, wrong captions that came with the
-            data. Looked up by row when drawn, so that a lazy sequence stays lazy.
-        weights: by name of source, with `"words"` for the word-level corruptions; what is left out weighs 1, and 0
+            data. A row is read only when it is drawn from.
+        weights: by name of source, with `"words"` for the word-level corruptions; the default is 1, and 0
             switches a source off.
         categories: only these are drawn; None draws all.
         seed: any whole number.
@@ -41,7 +77,7 @@ class NegativeSampler:
             Copies in worker processes count for themselves.
 
     Raises:
-        ConfigError: a source has another length, weights name an unknown source or are no finite numbers >= 0, none is
+        ConfigError: a source has another length, weights name an unknown source or are not finite numbers >= 0, none is
             above 0, or `categories` is empty or a bare string.
 
     Example:

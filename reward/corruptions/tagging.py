@@ -1,4 +1,4 @@
-"""Captions cut into words and punctuation, and the part of speech of each word."""
+"""Splits captions into words and punctuation, and tags the part of speech of each word."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Tagger: TypeAlias = Callable[[Sequence[str]], Sequence[str]]
 
 _SPACE = re.compile(r"(\s+)")
 # The tagger's model uses the BNC's C5 tags. Forms of be, have and do, modal verbs and particles are left out on
-# purpose: they are no keywords, and repeating them teaches nothing about content.
+# purpose: they are not keywords, and repeating them teaches nothing about content.
 _C5_PARTS = {"NN": "noun", "NP": "noun", "VV": "verb", "AJ": "adjective", "AV0": "adverb"}
 
 
@@ -49,7 +49,7 @@ class Token:
 
 
 def split_words(text: str) -> list[Token]:
-    """Cuts a text at white space, and punctuation off the ends of each piece; `join` gives the same text back.
+    """Splits a text at white space, and separates punctuation from the ends of each piece; `join` restores the text.
 
     A script without spaces, such as Chinese, is one word.
 
@@ -80,8 +80,8 @@ def tag_words(text: str, tagger: Tagger | None = None) -> list[tuple[str, str]]:
     """Finds the part of speech of every word of an English caption.
 
     The tagger is HanTa (a hidden Markov model over morphemes, whose model comes with the package, so that nothing is
-    downloaded). It guesses unknown words from their endings; like any tagger it errs now and then, most often where
-    one form is noun and verb ("watches") or on words in capitals. Words without a Latin letter are "other". For other
+    downloaded). It guesses unknown words from their endings. Like any tagger it makes errors, mostly where one form
+    is both noun and verb ("watches") and on words in capitals. Words without a Latin letter are "other". For other
     languages pass a tagger of your own.
 
     Args:
@@ -100,15 +100,15 @@ def tag_words(text: str, tagger: Tagger | None = None) -> list[tuple[str, str]]:
         [('A', 'other'), ('small', 'adjective'), ('dog', 'noun'), ('runs', 'verb'), ('quickly', 'adverb')]
     """
     tagger = tagger or _hanta_parts
-    found: list[tuple[str, str]] = []
+    tagged: list[tuple[str, str]] = []
     sentence: list[Token] = []
     tokens = split_words(text)
     for index, token in enumerate(tokens):
         sentence.append(token)
         if token.ends_sentence or index == len(tokens) - 1:
-            found += _tag_sentence(sentence, tagger)
+            tagged += _tag_sentence(sentence, tagger)
             sentence = []
-    return found
+    return tagged
 
 
 def _tag_sentence(tokens: Sequence[Token], tagger: Tagger) -> list[tuple[str, str]]:
@@ -135,7 +135,7 @@ def _hanta_parts(words: Sequence[str]) -> Sequence[str]:
 
 @functools.lru_cache(maxsize=2**14)  # in training the same sentences come every epoch
 def _parts_of_sentence(words: tuple[str, ...]) -> list[str]:
-    # Its time grows with the square of a word's length, and endings tell most.
+    # Only the ends of long words: the time grows with the square of the length, and endings are most informative.
     tags = [tag for _, _, tag in _hanta().tag_sent([word[-_LONGEST:] for word in words])]
     return [
         _C5_PARTS.get(tag[:2]) or _C5_PARTS.get(tag, "other") if _LATIN.search(word) else "other"

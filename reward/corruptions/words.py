@@ -120,11 +120,11 @@ def repeat_words(text: str, rng: random.Random, part: str = "noun", *, tagger: T
     tokens = split_words(text)
     starts = _sentence_starts(tokens)
     slots = [index for index, token in enumerate(tokens) if token.word]
-    found = [index for index, (_, tag) in zip(slots, tag_words(text, tagger), strict=True) if tag == part]
-    if not found:
+    of_part = [index for index, (_, tag) in zip(slots, tag_words(text, tagger), strict=True) if tag == part]
+    if not of_part:
         return None
-    sure = rng.choice(found)
-    for index in found:
+    sure = rng.choice(of_part)
+    for index in of_part:
         if index != sure and rng.random() < 0.5:
             continue
         word = tokens[index].word

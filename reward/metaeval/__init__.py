@@ -30,8 +30,8 @@ from reward.metaeval.bootstrap import Interval, bootstrap_weights, mean_differen
 from reward.metaeval.classification import average_precision, roc_auc, tie_threshold, verdicts, winoground_scores
 from reward.metaeval.correlation import kendall_tau, pearson, spearman
 from reward.metaeval.evaluation import Difference, Evaluation, compare, evaluate, holm
+from reward.metaeval.report import markdown_table
 from reward.metaeval.scoring import BenchmarkScores, score_benchmark
-from reward.metaeval.tables import markdown_table
 
 __all__ = [
     "BenchTable",

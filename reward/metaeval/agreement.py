@@ -24,7 +24,7 @@ from reward.metaeval.correlation import Variant, resampled_tau
 
 __all__ = ["RATER", "Comparison", "PairwiseResult", "compare_metrics", "compare_with_raters", "pairwise_accuracy"]
 
-RATER = "single rater"  # the row of a person instead of a metric
+RATER = "single rater"  # the name of the row for a person
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def compare_metrics(
         scores: {metric: {aspect: (N,)}}; a metric with a single score has it for every aspect.
         ratings: {aspect: (N,)}.
         weights: (R, N), see `bootstrap_weights`.
-        subjects: metrics whose paired differences from all others are wanted.
+        subjects: metrics to compare with all others, by paired differences.
         variant: "b" or "c".
 
     Raises:
@@ -86,7 +86,7 @@ def compare_with_raters(
 ) -> Comparison:
     """Agreement of a single rater with the mean of the other raters, beside that of metrics with the same means.
 
-    Each of the K raters takes the metric's place in turn, and the K values are averaged. This is what a person reaches.
+    Each of the K raters takes the metric's place in turn, and the K values are averaged: the agreement of one person.
 
     Args:
         raters: {aspect: ratings (N, K)}, K at least 2.
@@ -199,7 +199,7 @@ def pairwise_accuracy(
     The bootstrap draws clusters, stratified by the categories in which they occur; see `draw_clusters`.
 
     Args:
-        correct_scores, incorrect_scores: finite numbers (N,), N at least 2: one pair a row.
+        correct_scores, incorrect_scores: finite numbers (N,), N at least 2: one pair per row.
         categories: what is wrong with each incorrect caption, N names.
         clusters: what each pair belongs to, such as its image; None takes the pairs as independent.
         ties: whether a pair with equal scores counts `"half"` or as `"wrong"` in the accuracy.

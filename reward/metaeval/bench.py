@@ -146,7 +146,7 @@ def run_bench(
 ) -> list[BenchTable]:
     """Scores and evaluates every metric on every benchmark, and tests each against the best one.
 
-    If a benchmark lacks what a metric needs (the column, references), its row says so.
+    If a benchmark lacks what a metric needs, such as references, the row of the metric says so.
 
     Args:
         benchmarks: benchmarks, each with the path that it was read from.
@@ -157,8 +157,8 @@ def run_bench(
         cache, batch_size, progress, device, dtype: see `score_benchmark`.
 
     Raises:
-        DataError: none of the benchmarks has what a metric needs.
-        ScoringInterrupted: Ctrl-C; what was scored is kept.
+        DataError: a metric needs something that none of the benchmarks has.
+        ScoringInterrupted: Ctrl-C; the scores so far are stored.
 
     Example:
         >>> from reward.metaeval.benchmarks import load_benchmark
@@ -168,33 +168,26 @@ def run_bench(
         (True, True)
     """
     every = [benchmark for benchmark, _ in benchmarks]
-    problems = {
-        (number, metric): problem for metric in metrics for number, problem in _check(metric, every, references).items()
-    }
+    problems = {metric: _missing(metric, every, references) for metric in metrics}
+    scoring = {"cache": cache, "batch_size": batch_size, "progress": progress, "device": device, "dtype": dtype}
     tables = []
     for number, (benchmark, data) in enumerate(benchmarks):
         rows = []
         for metric in metrics:
             row = BenchRow(metric, len(benchmark.items) * benchmark.captions_per_item)
-            if (number, metric) in problems:
-                row.problem, row.left_out = problems[number, metric], True
-            else:
-                try:
-                    score_row(
-                        row,
-                        benchmark,
-                        references=references,
-                        say=say,
-                        cache=cache,
-                        batch_size=batch_size,
-                        progress=progress,
-                        device=device,
-                        dtype=dtype,
-                    )
-                except DataError as error:  # such as references that CIDEr cannot be fitted on: the other rows stand
-                    row.errors, row.problem = row.captions, str(error)
-            _evaluate(row, benchmark, resamples, seed)
             rows.append(row)
+            if number in problems[metric]:
+                row.problem, row.left_out = problems[metric][number], True
+                continue
+            try:
+                score_row(row, benchmark, references=references, say=say, **scoring)
+            except DataError as error:  # such as references that CIDEr cannot be fitted on; the other rows are kept
+                row.errors, row.problem = row.captions, str(error)
+            if row.scores is not None:
+                try:
+                    row.evaluation = evaluate(benchmark, row.scores, resamples=resamples, seed=seed)
+                except ValueError as error:  # too few scores for this statistic
+                    row.scores, row.problem = None, row.problem or str(error)
         table = BenchTable(benchmark, data, rows)
         _rank(table, resamples, seed)
         tables.append(table)
@@ -226,7 +219,7 @@ def title_of(benchmark: Benchmark) -> str:
 def default_metrics(
     benchmarks: Sequence[Benchmark], *, references: bool = True
 ) -> tuple[list[MetricSource], list[str]]:
-    """Metrics that run on these benchmarks without a checkpoint of yours, and why the others are left out.
+    """Metrics that can score these benchmarks with what ships with the package, and why the others are left out.
 
     Raises:
         DataError: there is none.
@@ -239,7 +232,7 @@ def default_metrics(
             reasons.setdefault("no checkpoint ships with this package; give NAME=SOURCE", []).append(name)
             continue
         try:
-            _check(MetricSource(name), benchmarks, references)
+            _missing(MetricSource(name), benchmarks, references)
             if spec.extra is not None:
                 load_scorer(name)  # says what is not installed
             metrics.append(MetricSource(name))
@@ -251,8 +244,8 @@ def default_metrics(
     return metrics, notes
 
 
-def _check(metric: MetricSource, benchmarks: Sequence[Benchmark], references: bool) -> dict[int, str]:
-    """Finds benchmarks that lack what a metric needs, before anything is scored: {number of the benchmark: reason}.
+def _missing(metric: MetricSource, benchmarks: Sequence[Benchmark], references: bool) -> dict[int, str]:
+    """{number of a benchmark: what it lacks that the metric needs}, found before anything is scored.
 
     Raises:
         DataError: all of them lack it.
@@ -287,41 +280,30 @@ def score_row(
         row.scores = row.run.for_aspects(benchmark)
 
 
-def _evaluate(row: BenchRow, benchmark: Benchmark, resamples: int, seed: int) -> None:
-    if row.scores is None:
-        return
-    try:
-        row.evaluation = evaluate(benchmark, row.scores, resamples=resamples, seed=seed)
-    except ValueError as error:  # too few scores for this statistic: the other rows stand
-        row.scores, row.problem = None, row.problem or str(error)
-
-
 def _rank(table: BenchTable, permutations: int, seed: int) -> None:
-    """Finds columns, headline and the best row, and tests the others against it."""
-    ranked = [row for row in table.rows if row.evaluation is not None]
-    if not ranked:
+    """Sets columns, headline and the best row, and tests the other rows against it."""
+    evaluations = {row.metric.label: row.evaluation for row in table.rows if row.evaluation is not None}
+    if not evaluations:
         return
-    evaluations = [row.evaluation for row in ranked if row.evaluation is not None]
-    table.columns = tuple(dict.fromkeys(name for each in evaluations for name in each.estimates))
-    table.headline = evaluations[0].headline
-    table.best = max(ranked, key=lambda row: _value(row, table.headline))
-    others = {row.metric.label: row for row in ranked if row is not table.best}
+    table.columns = tuple(dict.fromkeys(name for each in evaluations.values() for name in each.estimates))
+    table.headline = next(iter(evaluations.values())).headline
+    values = {label: each.estimates[table.headline].value for label, each in evaluations.items()}
+    best = max(values, key=lambda label: -np.inf if np.isnan(values[label]) else values[label])
+    rows = {row.metric.label: row for row in table.rows}
+    table.best = rows[best]
     p_values: dict[str, float] = {}
-    for label, row in others.items():
+    for label in evaluations:
+        if label == best:
+            continue
         try:
             compared = compare(
-                table.benchmark, table.best.scores, row.scores, resamples=1, permutations=permutations, seed=seed
+                *(table.benchmark, table.best.scores, rows[label].scores),
+                resamples=1,
+                permutations=permutations,
+                seed=seed,
             )
         except ValueError:  # no item that both have scored
             continue
         p_values[label] = compared.p_values[table.headline]
-    adjusted = holm(p_values)
-    for label, p in p_values.items():
-        others[label].p, others[label].p_adjusted = p, adjusted[label]
-
-
-def _value(row: BenchRow, column: str) -> float:
-    """The value by which a row is ranked; NaN ranks last."""
-    assert row.evaluation is not None
-    value = row.evaluation.estimates[column].value
-    return -np.inf if np.isnan(value) else value
+    for label, adjusted in holm(p_values).items():
+        rows[label].p, rows[label].p_adjusted = p_values[label], adjusted

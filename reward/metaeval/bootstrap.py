@@ -1,4 +1,4 @@
-"""Bootstrap: how often each resample holds each sample, and confidence intervals from what the resamples give."""
+"""The bootstrap: weights of resamples, sums and means over resamples, and confidence intervals."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ __all__ = [
     "mean_interval",
     "number_clusters",
     "percentile_interval",
+    "resampled_mean",
+    "resampled_sums",
     "whole_first",
     "with_mean",
 ]
@@ -27,6 +29,7 @@ __all__ = [
 RESAMPLES = 1000
 LEVEL = 0.95
 MEAN = "mean"  # the column of the mean over aspects or categories
+CELLS = 2**20  # of a block of weights, rows times resamples: 8 MB
 SMALL_STRATUM = 20  # fewer clusters, drawn among themselves, would vary too little
 
 
@@ -162,6 +165,43 @@ def with_mean(values: Mapping[str, np.ndarray], averaged: Sequence[str]) -> dict
     sums = np.where(known, stacked, 0).sum(axis=0)
     mean = np.divide(sums, numbers, out=np.full(len(sums), np.nan), where=numbers > 0)
     return {**{name: values[name] for name in averaged}, MEAN: mean, **values}
+
+
+def resampled_sums(values: np.ndarray, weights: np.ndarray, clusters: np.ndarray) -> np.ndarray:
+    """Sums of values over each resample.
+
+    Args:
+        values: (N, M).
+        weights: how often each resample holds each cluster, (R, K).
+        clusters: number of each row's cluster, (N,).
+
+    Returns:
+        Floats (R, M).
+
+    Example:
+        >>> resampled_sums(np.array([[1.0], [2.0], [4.0]]), np.array([[1, 1], [2, 0]]), np.array([0, 0, 1]))
+        array([[7.],
+               [6.]])
+    """
+    totals = np.stack([np.bincount(clusters, column, weights.shape[1]) for column in values.T], axis=1)
+    step = max(8, CELLS // len(totals))
+    parts = [weights[start : start + step] for start in range(0, len(weights), step)]
+    return np.concatenate([part.astype(np.float64) @ totals for part in parts])
+
+
+def resampled_mean(values: np.ndarray, weights: np.ndarray, clusters: np.ndarray | None = None) -> np.ndarray:
+    """Mean of values (N,) over each resample, (R,); NaN for an empty resample.
+
+    Args:
+        weights: (R, K) with `clusters` (N,), as for `resampled_sums`. Without clusters each value is one: (R, N).
+
+    Example:
+        >>> resampled_mean(np.array([1.0, 2.0]), np.array([[1, 3], [0, 0]]))
+        array([1.75,  nan])
+    """
+    clusters = np.arange(len(values)) if clusters is None else clusters
+    sums, counts = resampled_sums(np.stack([values, np.ones(len(values))], axis=1), weights, clusters).T
+    return np.divide(sums, counts, out=np.full(len(counts), np.nan), where=counts > 0)
 
 
 def percentile_interval(value: float, replicates: np.ndarray, *, level: float = LEVEL) -> Interval:

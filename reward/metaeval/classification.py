@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from reward.metaeval.bootstrap import checked_pair
-from reward.metaeval.resampling import Classes, Concordance, Rows
+from reward.metaeval.correlation import Classes, Concordance, Rows
 
 __all__ = [
     "average_precision",

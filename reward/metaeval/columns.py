@@ -1,4 +1,4 @@
-"""From the scores of a benchmark's captions to the columns of a table: the rows that each column counts."""
+"""The columns of a benchmark's table: the statistic of each column, and the rows that it is computed from."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import TypeAlias
 import numpy as np
 
 from reward.battles import HUMAN
-from reward.metaeval.benchmarks.items import OVERALL, Benchmark, CaptionPair, Item, Quadruple, RatedCaption
-from reward.metaeval.bootstrap import MEAN, Interval, number_clusters, percentile_interval, with_mean
+from reward.metaeval.benchmarks.items import OVERALL, Benchmark, Item, PreferencePair, Quadruple, RatedCaption
+from reward.metaeval.bootstrap import MEAN, Interval, number_clusters, percentile_interval, resampled_mean, with_mean
 from reward.metaeval.classification import (
     resampled_auc,
     resampled_precision,
@@ -21,7 +21,6 @@ from reward.metaeval.classification import (
     winoground_scores,
 )
 from reward.metaeval.correlation import resampled_pearson, resampled_spearman, resampled_tau
-from reward.metaeval.resampling import resampled_mean
 
 __all__ = [
     "Column",
@@ -41,7 +40,7 @@ Scores: TypeAlias = "np.ndarray | Mapping[str, np.ndarray]"
 _CORRELATIONS = ("tau-c", "tau-b", "spearman", "pearson")
 _STATISTICS = {
     RatedCaption: _CORRELATIONS,
-    CaptionPair: ("accuracy", "auc", "ap", "agreement"),
+    PreferencePair: ("accuracy", "auc", "ap", "agreement"),
     Quadruple: ("group", "text", "image"),
 }
 _TIE_RULES = {
@@ -65,7 +64,7 @@ _RESAMPLED: dict[str, Callable[..., np.ndarray]] = {
 
 @dataclass(frozen=True)
 class Column:
-    """Rows that one statistic is computed of.
+    """The rows that one statistic is computed from.
 
     Args:
         statistic: name of a correlation, `"auc"` or `"ap"`; or `"mean"` of the values.
@@ -132,7 +131,7 @@ class Table:
 
 
 def tie_rule(benchmark: Benchmark, statistic: str) -> str:
-    """What a tie counts in a statistic of a benchmark, in words."""
+    """How ties count in a statistic of a benchmark, in words."""
     if benchmark.spec.form is Quadruple:
         return "comparisons are strict: equal scores are wrong"
     if statistic == "accuracy":
@@ -154,7 +153,7 @@ def check_statistic(benchmark: Benchmark, statistic: str | None) -> str:
 
 
 def check_scores(benchmark: Benchmark, scores: Scores, what: str = "scores") -> dict[str, np.ndarray]:
-    """{aspect: scores (N, K)}, or {"overall": scores} of pairs and quadruples; NaN is no score.
+    """{aspect: scores (N, K)}, or {"overall": scores} of pairs and quadruples; NaN means no score.
 
     Raises:
         ValueError: another shape, an aspect is missing, or an infinite score.
@@ -171,9 +170,9 @@ def check_scores(benchmark: Benchmark, scores: Scores, what: str = "scores") -> 
         if array.shape == (shape[0],) and shape[1] == 1:
             array = array[:, None]
         if array.shape != shape:
-            raise ValueError(f"{what} must have shape {shape}: a row an item, a column a caption; got {array.shape}")
+            raise ValueError(f"{what} must have shape {shape}: a row per item, a column per caption; got {array.shape}")
         if np.isinf(array).any():
-            raise ValueError(f"{what} hold {int(np.isinf(array).sum())} infinite numbers; what has no score is NaN")
+            raise ValueError(f"{what} hold {int(np.isinf(array).sum())} infinite numbers; use NaN for no score")
         arrays[name] = array
     return arrays
 
@@ -197,7 +196,7 @@ def make_table(benchmark: Benchmark, scores: Mapping[str, np.ndarray], statistic
     Raises:
         ValueError: too few items have scores.
     """
-    make = {RatedCaption: _of_ratings, CaptionPair: _of_pairs, Quadruple: _of_quadruples}[benchmark.spec.form]
+    make = {RatedCaption: _of_ratings, PreferencePair: _of_pairs, Quadruple: _of_quadruples}[benchmark.spec.form]
     return make(benchmark, scores, statistic)
 
 
@@ -243,7 +242,7 @@ def _of_ratings(benchmark: Benchmark, scores: Mapping[str, np.ndarray], statisti
 
 def _of_pairs(benchmark: Benchmark, scores: Mapping[str, np.ndarray], statistic: str) -> Table:
     arena = statistic == "agreement"
-    pairs = [item for item in benchmark.items if isinstance(item, CaptionPair)]
+    pairs = [item for item in benchmark.items if isinstance(item, PreferencePair)]
     counted = [HUMAN not in (item.systems or ()) if arena else item.label is not None for item in pairs]
     kept = np.isfinite(scores[OVERALL]).all(axis=1) & np.array(counted)
     items = list(compress(pairs, kept))

@@ -12,14 +12,14 @@ from reward.metaeval.bench import BenchRow, MetricSource, score_row, title_of
 from reward.metaeval.benchmarks import Benchmark
 from reward.metaeval.bootstrap import Interval
 from reward.metaeval.evaluation import Difference, compare
-from reward.metaeval.tables import FEW_IMAGES, SIGNIFICANT, few_images, percent, plain, versions
+from reward.metaeval.report import FEW_IMAGES, SIGNIFICANT, few_images, percent, plain, versions
 
 __all__ = ["MetricComparison", "compare_on_benchmark"]
 
 
 @dataclass(frozen=True, eq=False)
 class MetricComparison:
-    """Two metrics on a benchmark and the test of their difference, as `compare_on_benchmark` gives it.
+    """Two metrics on a benchmark and the test of their difference, as `compare_on_benchmark` returns it.
 
     Args:
         benchmark: on which.
@@ -56,7 +56,7 @@ class MetricComparison:
 
     @property
     def notes(self) -> list[str]:
-        """What could not be scored, and reasons to trust the test less."""
+        """Captions that could not be scored, and reasons to trust the test less."""
         lines = [
             f"{row.metric.label}: {row.errors} of {row.captions} captions not scored; the first: {row.problem}"
             for row in (self.first, self.second)
@@ -69,7 +69,7 @@ class MetricComparison:
         return lines
 
     def table(self) -> tuple[list[str], list[list[str]]]:
-        """Heads and rows, one row a column of the benchmark."""
+        """Heads and rows, one row per column of the benchmark."""
         compared = self.difference
         heads = ["", self.first.metric.label, self.second.metric.label, "difference", "p", "items"]
         rows = [
@@ -139,7 +139,7 @@ def compare_on_benchmark(
 
     Raises:
         DataError: they are the same, or one cannot be scored.
-        ScoringInterrupted: Ctrl-C; what was scored is kept.
+        ScoringInterrupted: Ctrl-C; the scores so far are stored.
 
     Example:
         >>> from reward.metaeval.benchmarks import load_benchmark
@@ -154,7 +154,7 @@ def compare_on_benchmark(
     rows = [BenchRow(metric, captions) for metric in (first, second)]
     for row in rows:
         if row.metric.is_column:
-            score_row(row, benchmark)  # a wrong column name is found before hours of scoring
+            score_row(row, benchmark)  # first, because a wrong column name should not show after hours of scoring
     for row in rows:
         if not row.metric.is_column:
             score_row(row, benchmark, say=say, cache=cache, **options)

@@ -19,7 +19,7 @@ _ROUNDING = 1e-12  # differences this close count as equal
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Agreement of a metric with people, as `evaluate` gives it.
+    """Agreement of a metric with people, as `evaluate` returns it.
 
     For rated captions there is a column for each aspect and, if there are several, the headline column "mean", the mean
     of their statistics. A metric with a single score is compared with each aspect. For pairs there is a column for each
@@ -75,7 +75,7 @@ def evaluate(
 
     Args:
         benchmark: the items; see `load_benchmark`.
-        scores: (N, K), one row an item and one column a caption, NaN where there is no score; or {aspect: (N, K)}.
+        scores: (N, K), one row per item and one column a caption, NaN where there is no score; or {aspect: (N, K)}.
         statistic: "tau-b", "tau-c", "spearman" or "pearson" for rated captions; "accuracy", "auc", "ap" or "agreement"
             for pairs; the headline column for quadruples. None is the benchmark's own statistic.
         resamples: number of bootstrap resamples of whole images, see `draw_clusters`.
@@ -137,7 +137,7 @@ def _categories(
 
 @dataclass(frozen=True)
 class Difference:
-    """Difference between two metrics, as `compare` gives it; the columns are those of `Evaluation.estimates`.
+    """Difference between two metrics, as `compare` returns it; the columns are those of `Evaluation.estimates`.
 
     Args:
         statistic: name of the statistic.

@@ -1,24 +1,246 @@
-"""Writes a bench into a folder: all figures as JSON, the tables as Markdown, and one HTML page with plots."""
+"""What all reports are made of: tables of texts, plots, plain values for JSON, and pages in Markdown and HTML."""
 
 from __future__ import annotations
 
+import io
 import json
+import math
+import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
 
+import numpy as np
+
 from reward.errors import OutputError
-from reward.metaeval.bench import BenchTable, title_of
-from reward.metaeval.bench_tables import grids, notes
-from reward.metaeval.plots import bar_plot, score_plots
-from reward.metaeval.tables import Grid
-from reward.optional import require
+from reward.metaeval.bootstrap import Interval
+from reward.optional import installed_versions, require
 from reward.scoring.writers import refuse_address, write_atomically
 
-__all__ = ["check_report", "write_pages", "write_report"]
+__all__ = [
+    "BEST",
+    "FEW_IMAGES",
+    "INK",
+    "PLAIN",
+    "SIGNIFICANT",
+    "SOFT",
+    "Grid",
+    "bar_plot",
+    "bare",
+    "blank_figure",
+    "check_report",
+    "few_images",
+    "markdown_table",
+    "milliseconds",
+    "page_svg",
+    "percent",
+    "plain",
+    "versions",
+    "write_pages",
+]
+
+SIGNIFICANT = 0.05
+FEW_IMAGES = 10  # with fewer images, resamples are too similar for intervals to be reliable
+_PACKAGES = ("capreward", "numpy", "scipy", "torch", "transformers", "open_clip_torch", "pycocoevalcap")
+# Placeholders for the colours of the page, which may be light or dark; `page_svg` replaces them by the page's names.
+INK, SOFT, BEST, PLAIN = "#010101", "#020202", "#030303", "#040404"
+_NAMES = {INK: "var(--ink)", SOFT: "var(--soft)", BEST: "var(--ours)", PLAIN: "var(--plain)"}
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table of texts.
+
+    Args:
+        title: shown above it.
+        heads: of the columns; the first is that of the rows' names.
+        rows: one text a column.
+        best: number of the row in bold; None for none.
+    """
+
+    title: str
+    heads: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    best: int | None = None
+
+    def markdown(self) -> str:
+        """As a Markdown table, without the title."""
+        lines = [_line(self.heads), "|---" * len(self.heads) + "|"]
+        for number, row in enumerate(self.rows):
+            lines.append(_line([f"**{cell}**" for cell in row] if number == self.best else row))
+        return "\n".join(lines)
+
+
+def markdown_table(
+    rows: Mapping[str, Mapping[str, Interval]], columns: Sequence[str], *, title: str = "", signed: bool = False
+) -> str:
+    """A Markdown table of estimates with their intervals, one row per system.
+
+    Args:
+        rows: {row: {column: estimate}}.
+        columns: which, in order.
+        title: head of the first column.
+        signed: for differences: write the sign, and in bold intervals that exclude 0.
+
+    Example:
+        >>> print(markdown_table({"VELA - length": {"rel": Interval(0.2, 0.1, 0.3)}}, ["rel"], signed=True))
+        |  | rel |
+        |---|---|
+        | VELA - length | **+0.200 [0.100, 0.300]** |
+    """
+    cells = [(name, *(_cell(row[column], signed) for column in columns)) for name, row in rows.items()]
+    return Grid("", (title, *columns), tuple(cells)).markdown()
+
+
+def percent(interval: Interval | None, *, scale: int = 100, digits: int = 1, sign: str = "") -> str:
+    """An estimate times 100, as papers give it, with its interval if it has one.
+
+    Args:
+        interval: the estimate; None or NaN gives "-".
+        scale: what values are multiplied with.
+        digits: after the point.
+        sign: "+" writes the sign of positive values too.
+
+    Example:
+        >>> percent(Interval(0.5298, 0.52, 0.541))
+        '53.0 [52.0, 54.1]'
+    """
+    if interval is None or math.isnan(interval.value):
+        return "-"
+    value, low, high = (f"{scale * each:{sign}.{digits}f}" for each in (interval.value, interval.low, interval.high))
+    return value if math.isnan(interval.low) else f"{value} [{low}, {high}]"
+
+
+def few_images(count: int) -> str:
+    """A warning for figures of so few images.
+
+    Example:
+        >>> few_images(1)
+        'Only 1 different image: too few for intervals and p-values to be trusted.'
+    """
+    return f"Only {count} different image{'s' * (count != 1)}: too few for intervals and p-values to be trusted."
+
+
+def milliseconds(seconds: float) -> str:
+    """A time as text, three digits.
+
+    Example:
+        >>> milliseconds(0.0012345), milliseconds(1.4567)
+        ('1.23', '1,457')
+    """
+    if math.isnan(seconds):
+        return "-"
+    return f"{1000 * seconds:,.0f}" if seconds >= 0.1 else f"{1000 * seconds:.3g}"
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python and of the installed packages that figures may depend on."""
+    return installed_versions(_PACKAGES)
+
+
+def plain(value: Any) -> Any:
+    """Plain values for JSON; numbers that are not finite become None.
+
+    Example:
+        >>> plain({"a": [1.5, float("nan")]})
+        {'a': [1.5, None]}
+    """
+    if isinstance(value, dict):
+        return {str(name): plain(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    if isinstance(value, Interval):
+        return {"value": plain(value.value), "low": plain(value.low), "high": plain(value.high)}
+    if hasattr(value, "item"):  # a numpy scalar
+        value = value.item()
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def _cell(interval: Interval, signed: bool) -> str:
+    if not signed:
+        return str(interval)
+    text = f"+{interval}" if interval.value > 0 else str(interval)
+    return f"**{text}**" if interval.excludes_zero else text
+
+
+def bar_plot(rows: Mapping[str, Interval], *, best: str | None = None, unit: str = "") -> str:
+    """Horizontal bars with 95 % intervals, times 100.
+
+    Args:
+        rows: {label: estimate}, from top to bottom; an estimate may be NaN.
+        best: label of the bar to highlight.
+        unit: below the axis.
+
+    Raises:
+        MissingExtraError: matplotlib is not installed.
+
+    Example:
+        >>> "<svg" in bar_plot({"vela": Interval(0.5, 0.4, 0.6)}, best="vela")
+        True
+    """
+    figure, axes = blank_figure(0.45 + 0.32 * len(rows) + (0.2 if unit else 0))
+    labels = list(rows)
+    values = np.array([[100 * each for each in (row.value, row.low, row.high)] for row in rows.values()])
+    value, low, high = values.T
+    # An estimate may lie outside its percentile interval, but an error bar cannot have a negative length.
+    errors = np.stack([np.maximum(value - low, 0), np.maximum(high - value, 0)])
+    colours = [BEST if label == best else PLAIN for label in labels]
+    axes.barh(range(len(labels)), value, xerr=errors, color=colours, ecolor=INK, height=0.6, error_kw={"lw": 1})
+    axes.set_yticks(range(len(labels)), labels, parse_math=False)
+    axes.invert_yaxis()
+    axes.axvline(0, color=SOFT, lw=0.8)
+    axes.grid(axis="x", color=SOFT, alpha=0.25, lw=0.6)
+    axes.set_xlabel(unit)
+    return page_svg(figure)
+
+
+def blank_figure(height: float, width: float = 6.4) -> tuple[Any, Any]:
+    """A figure of that size in inches, and its axes.
+
+    Raises:
+        MissingExtraError: matplotlib is not installed.
+    """
+    require("matplotlib", extra="report", purpose="a plot")
+    from matplotlib.figure import Figure  # not pyplot, which looks for a screen
+
+    figure = Figure(figsize=(width, height), layout="constrained", dpi=150)
+    return figure, figure.subplots()
+
+
+def bare(figure: Any, *, ink: str = INK, soft: str = SOFT) -> None:
+    """Removes the frames, and draws small labels in these colours."""
+    for axes in figure.axes:
+        axes.tick_params(colors=ink, labelsize=8, length=0)
+        axes.xaxis.label.set(color=soft, fontsize=8)
+        axes.yaxis.label.set(color=soft, fontsize=8)
+        for spine in axes.spines.values():
+            spine.set_visible(False)
+
+
+def page_svg(figure: Any) -> str:
+    """The figure as text, in the page's font and colours."""
+    import matplotlib
+
+    bare(figure)
+    buffer = io.StringIO()
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "capreward"}):
+        figure.savefig(
+            buffer, format="svg", transparent=True, metadata=dict.fromkeys(("Date", "Creator", "Format", "Type"))
+        )
+    text = buffer.getvalue()
+    text = text[text.index("<svg") :]
+    text = re.sub(r'<svg [^>]*?viewBox="([^"]*)"[^>]*>', r'<svg class="chart" viewBox="\1">', text, count=1)
+    for colour, name in _NAMES.items():
+        text = text.replace(colour, name)
+    return text
 
 
 def check_report(folder: Path) -> None:
@@ -36,27 +258,6 @@ def check_report(folder: Path) -> None:
             pass
     except OSError as error:
         raise OutputError(f"cannot write {folder}: {error.strerror or error}") from error
-
-
-def write_report(folder: Path, tables: Sequence[BenchTable], figures: dict[str, Any]) -> Path:
-    """Writes bench.json, bench.md and bench.html into a folder.
-
-    Args:
-        folder: made if absent.
-        tables: of the benchmarks, from `run_bench`.
-        figures: of `bench_tables.to_json`.
-
-    Returns:
-        Path of the page.
-
-    Raises:
-        MissingExtraError: matplotlib is not installed.
-        OutputError: a file cannot be written.
-    """
-    check_report(folder)
-    shown, remarks = grids(tables, details=True), list(notes(tables, resamples=figures["resamples"]))
-    sections = [_plots(table) for table in tables]
-    return write_pages(folder, "bench", "Agreement with human judgments", figures, shown, remarks, sections)
 
 
 def write_pages(
@@ -120,18 +321,3 @@ def _markdown(
 
 def _write(path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8")
-
-
-def _plots(table: BenchTable) -> dict[str, Any]:
-    """{title, best, bars {column: plot}, scatters [(row, aspect, plot)]} of one benchmark."""
-    ranked = [row for row in table.rows if row.evaluation is not None]
-    bars = {}
-    for column in table.columns:
-        rows = {
-            row.metric.label: row.evaluation.estimates[column]
-            for row in ranked
-            if row.evaluation is not None and column in row.evaluation.estimates
-        }
-        bars[column] = bar_plot(rows, best=None if table.best is None else table.best.metric.label)
-    scatters = [(row.metric.label, aspect, plot) for row in ranked for aspect, plot in score_plots(table, row).items()]
-    return {"title": title_of(table.benchmark), "bars": bars, "scatters": scatters}

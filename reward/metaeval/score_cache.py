@@ -1,4 +1,4 @@
-"""Scores kept on disk, one file a metric and one row a caption, so that no caption is scored twice."""
+"""Scores stored on disk, one file per metric and one row per caption, so that no caption is scored twice."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _KEYS_A_QUERY = 500  # SQLite allows 999 placeholders in old builds
 
 @dataclass(frozen=True)
 class KnownScore:
-    """What is kept of a caption.
+    """The stored result of a caption.
 
     Args:
         scores: finite numbers, one an aspect.
@@ -55,7 +55,7 @@ class ScoreCache:
         path: the file.
 
     Raises:
-        OutputError: the file cannot be opened, or is none of ours, or is damaged.
+        OutputError: the file cannot be opened, or is not a cache, or is damaged.
 
     Example:
         >>> import tempfile
@@ -80,22 +80,22 @@ class ScoreCache:
             )
         except (sqlite3.Error, OSError) as error:
             raise self._problem(error) from error
-        self.set_fact("identity", dict(identity))  # for people who look into the folder
+        self.set_fact("identity", dict(identity))  # for people who open the file
 
     def fact(self, name: str) -> Any:
-        """What `set_fact` kept, or None."""
-        found = self._run("SELECT value FROM facts WHERE name = ?", [name])
-        return json.loads(found[0][0]) if found else None
+        """The value that `set_fact` stored, or None."""
+        rows = self._run("SELECT value FROM facts WHERE name = ?", [name])
+        return json.loads(rows[0][0]) if rows else None
 
     def set_fact(self, name: str, value: Any) -> None:
-        """Keeps a JSON value, such as the aspects of the scores."""
+        """Stores a JSON value, such as the aspects of the scores."""
         text = json.dumps(value)
         if json.dumps(self.fact(name)) != text:
             self._run("INSERT OR REPLACE INTO facts VALUES (?, ?)", [name, text])
 
     def get(self, keys: Sequence[str]) -> dict[str, KnownScore]:
-        """Those that are kept, by key."""
-        found: dict[str, KnownScore] = {}
+        """The stored results of these keys; a key without one is left out."""
+        known: dict[str, KnownScore] = {}
         for start in range(0, len(keys), _KEYS_A_QUERY):
             part = list(keys[start : start + _KEYS_A_QUERY])
             marks = ",".join("?" * len(part))
@@ -104,11 +104,11 @@ class ScoreCache:
                     numbers = tuple(map(float, json.loads(scores)))
                 except (TypeError, ValueError) as error:
                     raise self._problem(error) from error
-                found[key] = KnownScore(numbers, bool(rest[0]), rest[1], rest[2])
-        return found
+                known[key] = KnownScore(numbers, bool(rest[0]), rest[1], rest[2])
+        return known
 
     def put(self, known: Mapping[str, KnownScore]) -> None:
-        """Keeps a chunk of scores, all of them or, after a kill, none."""
+        """Stores a chunk of scores: all of them, or none if the process is killed meanwhile."""
         rows = [
             (key, json.dumps(each.scores), int(each.truncated), each.seconds, each.device)
             for key, each in known.items()
@@ -146,8 +146,8 @@ def metric_identity(
 ) -> dict[str, Any]:
     """What a metric's scores depend on: package version, the metric's code, weights, revision and number format.
 
-    Weights are known by the content of a folder, and those on the Hub by the commit that the revision stands for; where
-    the Hub cannot be reached, the commit that was last downloaded counts.
+    A folder of weights is identified by its content, and weights on the Hub by the commit of the revision. If the Hub
+    cannot be reached, that is the commit that was last downloaded.
 
     Example:
         >>> from reward.registry import metric_spec
@@ -174,19 +174,19 @@ def sample_key(sample: CaptionSample, image: str | None, *, among: str = "") -> 
     Args:
         sample: what is scored.
         image: hash of the image; None for a metric that does not look at it.
-        among: for metrics that weigh a caption by the others: what names those.
+        among: for metrics whose scores depend on the other captions: what identifies these.
     """
     content = json.dumps([sample.candidate, list(sample.references), image, among])
     return hashlib.sha256(content.encode()).hexdigest()
 
 
 def _code_fingerprint(spec: MetricSpec) -> str:
-    """Hash of the files of a metric's folder, and of what all metrics share: a changed formula is another metric."""
+    """Hash of the code of a metric and of the code that all metrics share."""
     module = spec.scorer.partition(":")[0]
-    found = find_spec(module)
-    if found is None or found.origin is None:
+    spec_of_module = find_spec(module)
+    if spec_of_module is None or spec_of_module.origin is None:
         return "unknown"
-    file = Path(found.origin)
+    file = Path(spec_of_module.origin)
     package = Path(reward.__file__).parent
     folders = [*((file.parent,) if "." in module else ()), *(package / name for name in _SHARED)]
     files = {file} | {

@@ -1,4 +1,4 @@
-"""Scores the captions of a benchmark with a metric, in chunks that are kept on disk: nothing is scored twice."""
+"""Scores the captions of a benchmark with a metric, and keeps every chunk on disk, so that nothing is scored twice."""
 
 from __future__ import annotations
 
@@ -85,28 +85,27 @@ def score_benchmark(
 ) -> BenchmarkScores:
     """Scores every caption of a benchmark.
 
-    A caption that cannot be scored does not keep the others from being scored. Its error is not kept: the next run
-    tries again.
+    A caption that cannot be scored does not stop the others. Its error is not stored, and the next run tries again.
 
     Args:
         benchmark: from `load_benchmark`.
         metric: name of a metric, or a scorer.
         source: checkpoint of a metric given by name.
-        cache: folder of `ScoreCache` files; None keeps nothing. Of a scorer given as an object, scores are kept only if
-            it has a `fingerprint`.
-        references: False withholds them from a metric that can do without.
+        cache: folder of `ScoreCache` files; None stores nothing. Scores of a scorer object are stored only if it has a
+            `fingerprint`.
+        references: False withholds the references from a metric that can do without them.
         batch_size: passed to the scorer.
         progress: show a progress bar.
         revision, dtype, options: passed to `load_scorer`.
 
     Raises:
         DataError: the benchmark has no images, or no references, and the metric needs them.
-        ScoringInterrupted: Ctrl-C; what was scored is kept.
+        ScoringInterrupted: Ctrl-C; the scores so far are stored.
 
     Example:
         >>> from reward.metaeval.benchmarks import load_benchmark
-        >>> found = score_benchmark(load_benchmark("scenes", limit=2), "length")
-        >>> found.scores.shape, found.aspects, found.errors
+        >>> scores = score_benchmark(load_benchmark("scenes", limit=2), "length")
+        >>> scores.scores.shape, scores.aspects, scores.errors
         ((2, 1), ('length',), {})
     """
     given = {name: value for name, value in options.items() if value is not None}
@@ -143,7 +142,7 @@ class _Run:
             self.cache = ScoreCache(Path(cache), {"metric": self.registered.name, "fingerprint": fingerprint})
 
     def spec(self) -> MetricSpec:
-        """Facts of the checkpoint, which may have other aspects and needs than the metric: from disk, else loaded."""
+        """The spec of the checkpoint, whose aspects and needs may differ from the metric's; from the cache if there."""
         kept = None if self.scorer is not None or self.cache is None else self.cache.fact("spec")
         if kept is not None:
             return replace(self.registered, **{**kept, "aspects": tuple(kept["aspects"])})
@@ -166,35 +165,43 @@ class _Run:
         spec = self.spec()
         samples = benchmark.samples(references=references)
         check_needs(spec, benchmark, samples)
-        errors: dict[int, str] = {}
         corpus = [sample.references for sample in samples if sample is not None and sample.references]
-        keys = _keys(samples, spec, errors, among=_digest(corpus) if spec.needs_corpus else "")
-        wanted = {key: row for row, key in reversed(list(enumerate(keys))) if key is not None}  # first row of each
+        among = ""
+        if spec.needs_corpus:  # a score depends on the references of all captions, in whatever order
+            among = hashlib.sha256(json.dumps(sorted(map(list, corpus))).encode()).hexdigest()
+        keys, errors = _keys(samples, spec, among)
+        wanted: dict[str, CaptionSample] = {}  # equal samples once
+        for key, sample in zip(keys, samples, strict=True):
+            if key is not None and sample is not None and key not in wanted:
+                wanted[key] = sample if spec.needs_image else replace(sample, image=None)
         if not wanted:
-            reason = next(iter(errors.values()))
-            raise DataError(f"{benchmark.spec.name}: no caption can be scored; the first: {reason}")
+            raise DataError(
+                f"{benchmark.spec.name}: no caption can be scored; the first: {next(iter(errors.values()))}"
+            )
         known = {} if self.cache is None else self.cache.get(list(wanted))
-        found, failed = dict(known), {}
-        todo = {key: row for key, row in sorted(wanted.items(), key=lambda entry: entry[1]) if key not in known}
+        scored, failed = dict(known), {}
+        todo = {key: sample for key, sample in wanted.items() if key not in known}
         if todo:
-            chosen = {key: _as_seen(samples[row], spec) for key, row in todo.items()}
-            scorer = _fitted(self.load(), corpus, benchmark)
-            failed = self._score(scorer, chosen, found, len(wanted), batch_size, progress)
-        return _collect(keys, found, failed, errors, spec, new=len(todo), known=len(known))
+            try:
+                scorer = fitted(self.load(), corpus)
+            except ConfigError as error:
+                raise DataError(f"{benchmark.spec.name}: {error}") from error
+            failed = self._score(scorer, todo, scored, len(wanted), batch_size, progress)
+        return _collect(keys, scored, failed, errors, spec, new=len(todo), known=len(known))
 
     def _score(
         self,
         scorer: Scorer,
         todo: Mapping[str, CaptionSample],
-        found: dict[str, KnownScore],
+        scored: dict[str, KnownScore],
         total: int,
         batch_size: int | None,
         progress: bool,
     ) -> dict[str, tuple[tuple[float, ...], str]]:
-        """Adds scores to `found`; gives what failed, {key: (scores, message)}."""
+        """Adds scores to `scored`; returns the failures, {key: (scores, message)}."""
         device = _device_name(scorer)
         failed: dict[str, tuple[tuple[float, ...], str]] = {}
-        keys, position, limit, saved = list(todo), 0, FIRST_CHUNK, len(found)
+        keys, position, limit, saved = list(todo), 0, FIRST_CHUNK, len(scored)
         try:
             with progress_bar(progress, done=total - len(todo), total=total) as advance:
                 while position < len(keys):
@@ -214,7 +221,7 @@ class _Run:
                     if self.cache is not None:
                         self.cache.put(new)
                         saved += len(new)
-                    found |= new
+                    scored |= new
                     advance(len(chunk), len(chunk) - len(new))
                     position += len(chunk)
                     if seconds < CHUNK_SECONDS:
@@ -227,91 +234,66 @@ class _Run:
 
 
 def check_needs(spec: MetricSpec, benchmark: Benchmark, samples: Sequence[CaptionSample | None]) -> None:
-    """Refuses a metric that needs what no sample of the benchmark has.
+    """Refuses a metric that needs images or references that no sample of the benchmark has.
 
     Raises:
         DataError: no images, or no references.
     """
-    there = [sample for sample in samples if sample is not None]
-    if spec.needs_references and not any(sample.references for sample in there):
+    valid = [sample for sample in samples if sample is not None]
+    if spec.needs_references and not any(sample.references for sample in valid):
+        withheld = any(getattr(item, "references", ()) for item in benchmark.items)
         raise DataError(
             f"metric {spec.name!r} needs references, and {benchmark.spec.name} has none"
-            + (" to give (--no-references withholds them)" if any(_has_references(benchmark)) else "")
+            + (" to give (--no-references withholds them)" if withheld else "")
         )
     if not spec.needs_image:
         return
-    images = [sample.image for sample in there if sample.image is not None]
+    images = [sample.image for sample in valid if sample.image is not None]
     if not images:
         raise DataError(f"metric {spec.name!r} looks at the images, and these data of {benchmark.spec.name} name none")
-    if not any(_may_be_there(image) for image in images):
+    if all(isinstance(image, (str, os.PathLike)) and not Path(image).is_file() for image in images):
         raise DataError(
-            f"metric {spec.name!r} looks at the images, and none of those of {benchmark.spec.name} is there, the first "
+            f"metric {spec.name!r} looks at the images, and none of those of {benchmark.spec.name} exists, the first "
             f"being {images[0]!s}; give their folder with --images (images=)"
         )
 
 
-def _fitted(scorer: Scorer, corpus: Sequence[Sequence[str]], benchmark: Benchmark) -> Scorer:
-    try:
-        return fitted(scorer, corpus)
-    except ConfigError as error:
-        raise DataError(f"{benchmark.spec.name}: {error}") from error
-
-
-def _may_be_there(image: ImageLike) -> bool:
-    return not isinstance(image, (str, os.PathLike)) or Path(image).is_file()
-
-
-def _has_references(benchmark: Benchmark) -> list[bool]:
-    return [bool(getattr(item, "references", ())) for item in benchmark.items]
-
-
-def _digest(corpus: Sequence[Sequence[str]]) -> str:
-    """Names the references of all captions, in whatever order they come."""
-    return hashlib.sha256(json.dumps(sorted(map(list, corpus))).encode()).hexdigest()
-
-
 def _keys(
-    samples: Sequence[CaptionSample | None], spec: MetricSpec, errors: dict[int, str], *, among: str
-) -> list[str | None]:
-    """`sample_key` of each sample; None, and an entry in `errors`, where there is nothing to be scored."""
+    samples: Sequence[CaptionSample | None], spec: MetricSpec, among: str
+) -> tuple[list[str | None], dict[int, str]]:
+    """`sample_key` of each sample, or None; and {row: why there is no key}. Each image is hashed once."""
     hashes: dict[Any, str | ImageError] = {}
-    keys: list[str | None] = []
+
+    def hashed(image: ImageLike) -> str:
+        name = os.fspath(image) if isinstance(image, (str, os.PathLike)) else id(image)
+        if name not in hashes:
+            try:
+                hashes[name] = image_key(image)
+            except ImageError as error:
+                hashes[name] = error
+        digest = hashes[name]
+        if isinstance(digest, ImageError):
+            raise digest
+        return digest
+
+    keys: list[str | None] = [None] * len(samples)
+    errors: dict[int, str] = {}
     for row, sample in enumerate(samples):
-        key: str | None = None
         if sample is None:
             errors[row] = "the caption is empty or not valid text"
-        elif not spec.needs_image or sample.image is None:
-            key = sample_key(sample, None, among=among)  # a missing image is the scorer's to refuse
-        else:
-            image = _hashed(sample.image, hashes)
-            if isinstance(image, ImageError):
-                errors[row] = str(image)
-            else:
-                key = sample_key(sample, image, among=among)
-        keys.append(key)
-    return keys
-
-
-def _hashed(image: ImageLike, hashes: dict[Any, str | ImageError]) -> str | ImageError:
-    """Content hash of an image, each file or object read once, or why it cannot be read."""
-    name = os.fspath(image) if isinstance(image, (str, os.PathLike)) else id(image)
-    if name not in hashes:
+            continue
         try:
-            hashes[name] = image_key(image)
+            image = hashed(sample.image) if spec.needs_image and sample.image is not None else None
         except ImageError as error:
-            hashes[name] = error
-    return hashes[name]
-
-
-def _as_seen(sample: CaptionSample | None, spec: MetricSpec) -> CaptionSample:
-    """The sample without an image that the metric does not look at: what is not read cannot be missing."""
-    assert sample is not None  # it has a key
-    return sample if spec.needs_image else replace(sample, image=None)
+            errors[row] = str(error)
+        else:
+            keys[row] = sample_key(sample, image, among=among)  # the scorer reports a missing image
+    return keys, errors
 
 
 def _collect(
     keys: Sequence[str | None],
-    found: Mapping[str, KnownScore],
+    scored: Mapping[str, KnownScore],
     failed: Mapping[str, tuple[tuple[float, ...], str]],
     errors: dict[int, str],
     spec: MetricSpec,
@@ -324,13 +306,13 @@ def _collect(
     for row, key in enumerate(keys):
         if key is None:
             continue
-        if key in found:
-            scores[row] = found[key].scores
-            truncated += found[key].truncated
+        if key in scored:
+            scores[row] = scored[key].scores
+            truncated += scored[key].truncated
         elif key in failed:
             scores[row], errors[row] = failed[key]
     scores[~np.isfinite(scores)] = np.nan
-    seconds = [each.seconds for each in found.values()]
+    seconds = [each.seconds for each in scored.values()]
     return BenchmarkScores(
         scores=scores,
         aspects=tuple(spec.aspects),
@@ -338,14 +320,14 @@ def _collect(
         errors=dict(sorted(errors.items())),
         truncated=truncated,
         seconds=float(np.mean(seconds)) if seconds else float("nan"),
-        devices=tuple(sorted({each.device for each in found.values()})),
+        devices=tuple(sorted({each.device for each in scored.values()})),
         known=known,
         new=new,
     )
 
 
 def _device_name(scorer: Scorer) -> str:
-    """What the scorer computes on, as people would call it."""
+    """What the scorer computes on, for people: the name of the GPU, or the number of CPU cores."""
     for holder in ("model", "judge", "judge.model"):
         owner: Any = scorer
         for part in holder.split("."):

@@ -1,4 +1,4 @@
-"""Held-out pairs of captions in LongCapVLCP's form: one error a pair, in a short caption or far into a long one."""
+"""Held-out pairs of captions in LongCapVLCP's form: one error per pair, in a short caption or far into a long one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from reward.backbones.clip_tokens import CLIP_TOKENS, clip_length, first_differe
 from reward.corruptions.words import repeat_words, shuffle_sentences, shuffle_words
 from reward.scenes.describe import Caption
 from reward.scenes.graph import Scene, sample_scene
-from reward.scenes.pairs import CATEGORIES, make_pair
+from reward.scenes.pairs import CATEGORIES, make_pair, true_caption
 from reward.scenes.render import render
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def make_pair_dataset(
     columns: dict[str, list[Any]] = {name: [] for name in features}
     for category in categories:
         for index in range(n):
-            # One generator a row: row k of a category is the same whatever n and the other categories are.
+            # One generator per row: row k of a category is the same whatever n and the other categories are.
             rng = random.Random(f"capreward pairs {'long' if long else 'short'} {seed} {category} {index}")
             scene, correct, incorrect = _fitting_pair(category, rng, long)
             row = {
@@ -115,18 +115,12 @@ def _grounded(scene: Scene, category: str, rng: random.Random, long: bool) -> tu
     return (pair.correct.text, pair.incorrect.text) if pair else None
 
 
-def _true_caption(scene: Scene, rng: random.Random, long: bool) -> Caption | None:
-    """A correct caption as the pairs have them."""
-    pair = make_pair(scene, rng.choice(CATEGORIES), rng, long=long)
-    return pair.correct if pair else None
-
-
 def _word_level(scene: Scene, category: str, rng: random.Random, long: bool) -> tuple[str, str] | None:
-    caption = _true_caption(scene, rng, long)
+    caption = true_caption(scene, rng, long=long)
     if caption is None:
         return None
     if category == "retrieved":
-        other = _true_caption(sample_scene(rng), rng, long)
+        other = true_caption(sample_scene(rng), rng, long=long)
         return (caption.text, other.text) if other else None
     head, tail = _split(caption) if long else ("", caption.text)
     if category == "shuffle_words":

@@ -1,4 +1,4 @@
-"""The describer: writes a caption that states a chosen set of facts about a scene, in varied wording."""
+"""Writes captions that state a given set of facts about a scene, in varied wording."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Caption:
 
     def words(self) -> list[Word]:
         """Words as written: first ones capitalised, last ones with their full stop."""
-        found: list[Word] = []
+        words: list[Word] = []
         for index, sentence in enumerate(self.sentences):
             for position, word in enumerate(sentence.words):
                 text = word.text
@@ -69,8 +69,8 @@ class Caption:
                     text = text[:1].upper() + text[1:]
                 if position == len(sentence.words) - 1 and (self.closed or index < len(self.sentences) - 1):
                     text += "."
-                found.append(Word(text, word.fact, word.damaged))
-        return found
+                words.append(Word(text, word.fact, word.damaged))
+        return words
 
     @property
     def text(self) -> str:

@@ -1,4 +1,4 @@
-"""The error maker: changes one kind of fact in what a caption's writer believes, drops facts, damages fluency."""
+"""Makes captions worse: changes one fact of the scene that the writer describes, drops facts, or damages fluency."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from reward.scenes.language import SYNONYMS, Sentence, Word, plural
 __all__ = ["DAMAGES", "ERRORS", "damage", "drop_facts", "make_error"]
 
 ERRORS = ("noun", "attribute", "count", "spatial", "actant_swap", "action", "scene_text", "hallucination", "background")
-# Points of five that one damage costs with a rater who sees nothing else.
+# Points, on the scale to five, that one damage costs.
 DAMAGES = {"repetition": 1.0, "word_order": 1.2, "agreement": 0.7, "truncation": 1.3}
 
 
@@ -36,9 +36,9 @@ def _other(rng: random.Random, options: tuple[str, ...], current: str) -> str:
 
 
 def make_error(scene: Scene, kind: str, rng: random.Random) -> Scene | None:
-    """A scene that differs from `scene` in one fact of the named kind, or None where the scene offers none.
+    """A scene that differs from `scene` in one fact of the named kind, or None if the scene allows no such error.
 
-    Because the belief is edited and not the text, every mention agrees and grammar stays right.
+    The scene is edited and not the text, so all mentions agree and the grammar stays correct.
 
     Args:
         kind: one of `ERRORS`.
@@ -94,7 +94,7 @@ def make_error(scene: Scene, kind: str, rng: random.Random) -> Scene | None:
 
 
 def drop_facts(scene: Scene, keep: float, rng: random.Random) -> set[Fact]:
-    """Facts that a writer states who keeps about the share `keep`: whole objects go first, then single attributes.
+    """Facts of a caption that states about the share `keep` of a scene: some objects and some attributes are left out.
 
     Args:
         keep: in [0, 1]; 1 keeps everything.
@@ -111,7 +111,7 @@ def drop_facts(scene: Scene, keep: float, rng: random.Random) -> set[Fact]:
 
 
 def damage(caption: Caption, kind: str, rng: random.Random) -> Caption | None:
-    """A copy of the caption with one damage to its fluency, or None where the caption offers no place for it.
+    """A copy of the caption with one damage to its fluency, or None if the caption has no place for it.
 
     Args:
         kind: one of `DAMAGES`.

@@ -1,4 +1,4 @@
-"""Scene graphs: what can be in a picture, how one is drawn at random, and the facts it makes true."""
+"""Scene graphs: what a picture can show, how a random one is made, and which facts are true of it."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Sign:
 
 @dataclass(frozen=True)
 class Scene:
-    """The whole truth about one picture. Nouns are unique, so that a noun names its entity.
+    """Everything that is true of one picture. Nouns are unique, so a noun identifies its entity.
 
     Example:
         >>> scene = sample_scene(random.Random(0))
@@ -98,12 +98,12 @@ class Scene:
 
     def facts(self) -> frozenset[Fact]:
         """Every fact a complete caption states (spatial relations follow from positions and are not listed)."""
-        found = [fact for entity in self.entities for fact in entity.facts()]
+        facts = [fact for entity in self.entities for fact in entity.facts()]
         if self.action:
-            found.append(("action", self.action.agent, self.action.verb, self.action.patient))
+            facts.append(("action", self.action.agent, self.action.verb, self.action.patient))
         if self.sign:
-            found += [("text", self.sign.word), ("position", "sign", self.sign.cell)]
-        return frozenset([*found, ("background", self.background)])
+            facts += [("text", self.sign.word), ("position", "sign", self.sign.cell)]
+        return frozenset([*facts, ("background", self.background)])
 
     def is_true(self, fact: Fact) -> bool:
         """Whether the scene makes a fact true; also decides spatial relations between its objects."""
@@ -154,12 +154,12 @@ def relations(first: int, second: int) -> set[str]:
     """Spatial relations of cell `first` to cell `second`: a subset of above, below, left, right."""
     row, column = divmod(first, GRID)
     other_row, other_column = divmod(second, GRID)
-    found = set()
+    names = set()
     if row != other_row:
-        found.add("above" if row < other_row else "below")
+        names.add("above" if row < other_row else "below")
     if column != other_column:
-        found.add("left" if column < other_column else "right")
-    return found
+        names.add("left" if column < other_column else "right")
+    return names
 
 
 def sample_entity(rng: random.Random, noun: str, cell: int, *, single: bool = False) -> Entity:

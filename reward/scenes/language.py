@@ -1,4 +1,4 @@
-"""The world's English: lexicon and sentence templates, written once, used both to write and to read captions."""
+"""The English of the scenes: words and sentence templates, with which captions are both written and read."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ FILLER = (
 
 
 def plural(noun: str) -> str:
-    """Plural of one of the world's nouns.
+    """Plural of a noun of the scenes.
 
     Example:
         >>> plural("box"), plural("star")

@@ -59,7 +59,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class Verdict:
-    """A caption held against the truth.
+    """A caption compared with the truth.
 
     Args:
         recall: share of the scene's facts that are stated, in [0, 1].
@@ -107,10 +107,10 @@ class Oracle:
                 continue
             seen.add(sentence)
             unfinished = sentence == sentences[-1]
-            found, flaws = _read_sentence(sentence, many)
-            claims.update(found)
+            stated, flaws = _read_sentence(sentence, many)
+            claims.update(stated)
             if unfinished:
-                flaws.pop("unreadable", None)  # one flaw: that it breaks off
+                flaws.pop("unreadable", None)  # a sentence that breaks off is one flaw
             faults.update(flaws)
         return Reading(frozenset(claims), dict(faults))
 
@@ -127,7 +127,7 @@ class Oracle:
 
 
 def compare(claims: Iterable[Fact], scene: Scene, *, faults: int = 0) -> Verdict:
-    """Holds claims against the truth; see `Verdict`."""
+    """Compares claims with the truth; see `Verdict`."""
     claims = frozenset(claims)
     truth = scene.facts()
     right = {claim for claim in claims if scene.is_true(claim)}
@@ -160,9 +160,9 @@ def _read_sentence(sentence: str, many: dict[str, bool]) -> tuple[list[Fact], Co
 
 def _match(sentence: str) -> tuple[str, dict[str, str]] | None:
     for kind, pattern in _patterns():
-        found = pattern.fullmatch(sentence)
-        if found:
-            return kind, {name: value for name, value in found.groupdict().items() if value is not None}
+        match = pattern.fullmatch(sentence)
+        if match:
+            return kind, {name: value for name, value in match.groupdict().items() if value is not None}
     return None
 
 
@@ -227,32 +227,32 @@ def _claims(kind: str, groups: dict[str, str]) -> list[Fact]:
     if kind == "background":
         return [("background", _BACKGROUND[groups["background"]])]
     if kind.startswith("sign"):
-        found: list[Fact] = [("text", _TEXT[groups["text"]])] if "text" in groups else []
-        return found + ([("position", "sign", _POSITION[groups["pos"]])] if "pos" in groups else [])
+        claims: list[Fact] = [("text", _TEXT[groups["text"]])] if "text" in groups else []
+        return claims + ([("position", "sign", _POSITION[groups["pos"]])] if "pos" in groups else [])
     noun = str(_NOUN[groups["noun" if "noun" in groups else "a"]])
-    found = [("object", noun), ("count", noun, _NUMBER[groups["number"]])] if "number" in groups else []
+    claims = [("object", noun), ("count", noun, _NUMBER[groups["number"]])] if "number" in groups else []
     for name, table in (("size", _SIZE), ("pattern", _PATTERN), ("pos", _POSITION)):
         if name in groups:
-            found.append(("position" if name == "pos" else name, noun, table[groups[name]]))
+            claims.append(("position" if name == "pos" else name, noun, table[groups[name]]))
     if "colour" in groups:
-        found.append(("colour", noun, groups["colour"]))
-    return found
+        claims.append(("colour", noun, groups["colour"]))
+    return claims
 
 
 def _without_repeats(words: list[str]) -> list[str]:
     """Removes a span of up to three words that directly follows itself."""
-    found: list[str] = []
+    kept: list[str] = []
     for word in words:
-        found.append(word)
+        kept.append(word)
         for size in (3, 2, 1):
-            if len(found) >= 2 * size and found[-size:] == found[-2 * size : -size]:
-                del found[-size:]
+            if len(kept) >= 2 * size and kept[-size:] == kept[-2 * size : -size]:
+                del kept[-size:]
                 break
-    return found
+    return kept
 
 
 def _loose_claims(words: list[str]) -> list[Fact]:
-    """What a reader still takes from a sentence that breaks the grammar: one subject's facts, or an action."""
+    """What a reader still understands of a sentence that breaks the grammar: facts about one subject, or an action."""
     text = " ".join(words)
     nouns = [str(_NOUN[word]) for word in words if word in _NOUN]
     verbs = [word for word in words if word in _ING or word in _PAST]
@@ -261,20 +261,20 @@ def _loose_claims(words: list[str]) -> list[Fact]:
             return []
         agent, patient = nouns if verbs[0] in _ING else reversed(nouns)
         return [("action", agent, _ING.get(verbs[0]) or _PAST[verbs[0]], patient)]
-    found: list[Fact] = [("background", _BACKGROUND_HEAD[word]) for word in words if word in _BACKGROUND_HEAD]
+    claims: list[Fact] = [("background", _BACKGROUND_HEAD[word]) for word in words if word in _BACKGROUND_HEAD]
     place = next((value for phrase, value in _POSITION.items() if phrase in text), None)
     if any(word in ("sign", "written", "says", "reads") for word in words):
-        found += [("text", _TEXT[word]) for word in words if word in _TEXT]
-        return found + ([("position", "sign", place)] if place is not None else [])
+        claims += [("text", _TEXT[word]) for word in words if word in _TEXT]
+        return claims + ([("position", "sign", place)] if place is not None else [])
     if len(set(nouns)) != 1:
-        return found
+        return claims
     noun = nouns[0]
     numbers = [_NUMBER[word] for word in words if word in _NUMBER and word != "one"] or [
         1 for word in words if word == "one"
     ]
     if numbers:
-        found += [("object", noun), ("count", noun, numbers[0])]
-    found += [("size", noun, _SIZE[word]) for word in words if word in _SIZE]
-    found += [("pattern", noun, _PATTERN[word]) for word in words if word in _PATTERN]
-    found += [("colour", noun, word) for word in words if word in COLOURS]
-    return found + ([("position", noun, place)] if place is not None else [])
+        claims += [("object", noun), ("count", noun, numbers[0])]
+    claims += [("size", noun, _SIZE[word]) for word in words if word in _SIZE]
+    claims += [("pattern", noun, _PATTERN[word]) for word in words if word in _PATTERN]
+    claims += [("colour", noun, word) for word in words if word in COLOURS]
+    return claims + ([("position", noun, place)] if place is not None else [])

@@ -10,7 +10,7 @@ from reward.scenes.describe import Caption, Style, describe
 from reward.scenes.edits import make_error
 from reward.scenes.graph import Fact, Scene
 
-__all__ = ["CATEGORIES", "Pair", "make_pair"]
+__all__ = ["CATEGORIES", "Pair", "make_pair", "true_caption"]
 
 # What can be wrong, in the terms of compositional benchmarks; each is one kind of error of `reward.scenes.edits`.
 CATEGORIES = ("spatial", "actant_swap", "action", "noun", "attribute", "count", "scene_text")
@@ -21,7 +21,7 @@ class Pair:
     """A true caption and one with one error.
 
     Args:
-        correct, incorrect: the captions; where they differ they state another value of the same fact.
+        correct, incorrect: the captions; where they differ, they state different values of the same fact.
         category: one of `CATEGORIES`.
         wrong: indices of words of `incorrect` (as in `incorrect.words()`) that `correct` does not have.
     """
@@ -55,7 +55,7 @@ class _SteadyRandom(random.Random):
 
 
 def make_pair(scene: Scene, category: str, rng: random.Random, *, long: bool = False) -> Pair | None:
-    """Writes a pair, or gives None where the scene or the draw offers no such error.
+    """Writes a pair, or returns None if the scene or the draw allows no such error.
 
     Args:
         scene: the truth.
@@ -87,7 +87,7 @@ def make_pair(scene: Scene, category: str, rng: random.Random, *, long: bool = F
         style = Style(split=rng.choice((0.0, 0.0, 0.3)), spatial=rng.choice((0, 0, 1)))
     stated = {_key(fact) for fact in sorted(scene.facts(), key=str) if rng.random() < keep}
     stated |= {_key(fact) for fact in scene.facts() - belief.facts()}
-    # A fact can only be stated of an object that is.
+    # A fact can only be stated of an object that is mentioned.
     stated |= {("object", noun) for kind, noun in stated if kind in ("colour", "size", "pattern", "count", "position")}
     if ("action", "") in stated and scene.action:
         stated |= {("object", scene.action.agent), ("object", scene.action.patient)}
@@ -107,8 +107,14 @@ def make_pair(scene: Scene, category: str, rng: random.Random, *, long: bool = F
     return Pair(correct, incorrect, category, wrong) if wrong else None
 
 
+def true_caption(scene: Scene, rng: random.Random, *, long: bool) -> Caption | None:
+    """The correct caption of a pair of a random category; None where the scene offers no such error."""
+    pair = make_pair(scene, rng.choice(CATEGORIES), rng, long=long)
+    return pair.correct if pair else None
+
+
 def _belief(scene: Scene, category: str, rng: random.Random) -> Scene | None:
-    """A scene with one error of a category that the words alone do not give away."""
+    """A scene with one error that the words alone do not reveal."""
     for _ in range(8):
         belief = make_error(scene, category, rng)
         if belief is None or category != "count":
@@ -130,8 +136,8 @@ def _key(fact: Fact, names: dict[str, str] | None = None) -> tuple[str, str]:
 
 def _difference(correct: Caption, incorrect: Caption) -> tuple[int, ...]:
     before, after = ([word.text.lower() for word in caption.words()] for caption in (correct, incorrect))
-    found: list[int] = []
+    places: list[int] = []
     for kind, _, _, start, end in SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
         if kind in ("replace", "insert"):
-            found += range(start, end)
-    return tuple(found)
+            places += range(start, end)
+    return tuple(places)

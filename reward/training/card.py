@@ -15,7 +15,7 @@ _PACKAGES = ("capreward", "torch", "transformers", "peft", "open_clip_torch", "a
 
 
 def package_versions() -> dict[str, str]:
-    """Versions of Python and of the packages that decide a training run; those not installed are left out.
+    """Versions of Python and of the installed packages that affect a training run.
 
     Example:
         >>> "torch" in package_versions()
@@ -62,7 +62,7 @@ def make_staged_card(spec: MetricSpec, facts: Mapping[str, Any]) -> str:
         Markdown with the Hub's YAML head.
     """
     parts = [_head(spec), "Trained in stages, each from the weights that the one before it kept:"]
-    parts[1] += f" {', '.join(facts['stages'])}. What follows of each stage was measured at its own end."
+    parts[1] += f" {', '.join(facts['stages'])}. The figures of each stage were measured at its end."
     for name, stage in facts["stages"].items():
         parts += [f"## Stage {name}", _figures(stage, "###"), "### Training", _course(stage)]
     settings = f"```json\n{json.dumps(facts['config'], indent=2)}\n```"
@@ -71,10 +71,10 @@ def make_staged_card(spec: MetricSpec, facts: Mapping[str, Any]) -> str:
 
 
 def figure_table(figures: Mapping[str, Mapping[str, float]]) -> tuple[str, list[list[str]]]:
-    """What the figures are, and a table of them with one column a part.
+    """A title for the figures, and a table of them with one column per part.
 
     Args:
-        figures: {part: {name: figure}}, see `reward.training.loop.TrainingResult`.
+        figures: {part: {name: figure}}, see `reward.training.run.TrainingResult`.
 
     Returns:
         A title, and rows of equally many cells, heads first.
@@ -83,18 +83,18 @@ def figure_table(figures: Mapping[str, Mapping[str, float]]) -> tuple[str, list[
         >>> figure_table({"val": {"accuracy": 0.75, "accuracy_noun": 0.75, "auc": 0.8, "n": 8}})
         ('Pairs ranked right x 100', [['', 'val'], ['noun', '75.0'], ['mean', '75.0'], ['AUC', '80.0'], ['pairs', '8']])
     """
-    pairs = any("accuracy" in found for found in figures.values())
+    pairs = any("accuracy" in part for part in figures.values())
     title, prefix = ("Pairs ranked right x 100", "accuracy") if pairs else ("Kendall's tau-c x 100", "tau_c")
-    names = dict.fromkeys(key for found in figures.values() for key in found if key.startswith(f"{prefix}_"))
+    names = dict.fromkeys(key for part in figures.values() for key in part if key.startswith(f"{prefix}_"))
     rows = [["", *figures]]
     for name in (*names, prefix):
         head = "mean" if name == prefix else name.removeprefix(f"{prefix}_")
-        rows.append([head, *(f"{100 * found[name]:.1f}" if name in found else "-" for found in figures.values())])
+        rows.append([head, *(f"{100 * part[name]:.1f}" if name in part else "-" for part in figures.values())])
     if pairs:
-        rows.append(["AUC", *(f"{100 * found['auc']:.1f}" for found in figures.values())])
+        rows.append(["AUC", *(f"{100 * part['auc']:.1f}" for part in figures.values())])
     else:
-        rows.append(["MSE", *(f"{found['mse']:.4f}" for found in figures.values())])
-    rows.append(["pairs" if pairs else "n", *(f"{found['n']:g}" for found in figures.values())])
+        rows.append(["MSE", *(f"{part['mse']:.4f}" for part in figures.values())])
+    rows.append(["pairs" if pairs else "n", *(f"{part['n']:g}" for part in figures.values())])
     return title, rows
 
 
@@ -133,8 +133,8 @@ def _figures(facts: Mapping[str, Any], level: str) -> str:
     return f"""{level} {title}
 
 {what}
-Training stopped by the part `{part}`, so its figures are a little too good; the other parts were not looked at before
-the end.
+The part `{part}` decided when training stopped, so its figures are slightly too good. The other parts were not used
+before the end.
 
 {table}"""
 

@@ -1,4 +1,4 @@
-"""TrainingConfig: everything a training run is decided by, read from YAML or JSON over a metric's preset."""
+"""The settings of a training run, read from YAML or JSON on top of a metric's preset."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,9 +16,61 @@ from reward.errors import ConfigError
 
 __all__ = ["TrainingConfig", "make_config", "read_config_file"]
 
-_PRECISIONS = ("fp32", "bf16", "fp16")
-_SCHEDULES = ("constant", "linear", "cosine")
-_LOSSES = ("mse", "l1", "bce")
+
+def _is_whole(value: Any, least: int) -> bool:
+    return type(value) is int and value >= least  # not a bool
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) and math.isfinite(value)
+
+
+def _is_name(value: Any) -> bool:
+    return isinstance(value, str) and bool(value)
+
+
+def _rule(words: str, holds: Callable[[Any], bool], *names: str) -> dict[str, tuple[str, Callable[[Any], bool]]]:
+    return dict.fromkeys(names, (words, holds))
+
+
+def _choice(name: str, *allowed: str) -> dict[str, tuple[str, Callable[[Any], bool]]]:
+    return _rule(f"one of {', '.join(allowed)}", lambda value: value in allowed, name)
+
+
+# {setting: what it must be, whether a value is that}
+_RULES = {
+    **_rule("a table of settings", lambda value: isinstance(value, Mapping), "model", "stages"),
+    **_rule(
+        "a list of different names",
+        lambda value: isinstance(value, tuple) and all(map(_is_name, value)) and len(set(value)) == len(value),
+        *("test_parts", "categories"),
+    ),
+    **_rule("the name of a data set, or null", lambda value: value is None or _is_name(value), "data", "pairs"),
+    **_rule("the name of a part", _is_name, "train_part", "validation_part"),
+    **_rule(
+        "a whole number of at least 1",
+        lambda value: _is_whole(value, 1),
+        *("batch_size", "eval_batch_size", "accumulation", "epochs", "patience", "scenes_train", "scenes_val"),
+    ),
+    **_rule(
+        "a whole number of at least 1, or null",
+        lambda value: value is None or _is_whole(value, 1),
+        *("max_steps", "eval_steps", "max_references"),
+    ),
+    **_rule(
+        "a whole number of at least 0",
+        lambda value: _is_whole(value, 0),
+        *("seed", "workers", "scenes_test", "scenes_seed"),
+    ),
+    **_rule("a number above 0", lambda value: _is_number(value) and value > 0, "learning_rate", "max_grad_norm"),
+    **_rule("a number of at least 0", lambda value: _is_number(value) and value >= 0, "weight_decay", "pair_weight"),
+    **_rule("a number in [0, 1)", lambda value: _is_number(value) and 0 <= value < 1, "warmup_ratio"),
+    **_rule("a number in [0, 1]", lambda value: _is_number(value) and 0 <= value <= 1, "reference_free_rate"),
+    **_rule("true or false", lambda value: isinstance(value, bool), "group_by_length"),
+    **_choice("precision", "fp32", "bf16", "fp16"),
+    **_choice("schedule", "constant", "linear", "cosine"),
+    **_choice("loss", "mse", "l1", "bce"),
+}
 
 
 @dataclass(frozen=True)
@@ -28,12 +80,12 @@ class TrainingConfig:
     Args:
         model: the metric's own settings (for VELA the fields of `VelaConfig`); the metric checks them.
         stages: {name: settings that differ from these}, trained one after the other, each from the weights of the one
-            before; `model` and `stages` belong to the whole. Empty trains once. Null in a later table drops a stage.
-        loss: `"mse"` or `"l1"` (absolute difference) to human ratings, or `"bce"`: correct captions are told from
-            incorrect ones by binary cross-entropy.
-        data: the data set of ratings; None is the one that the run was started with.
-        pairs: the data set of correct and incorrect captions; None is the one that the run was started with.
-        categories: kinds of errors that pairs are taken from, each equally often; empty takes all that are there.
+            before; `model` and `stages` belong to the whole. Empty trains once. A later table drops a stage with null.
+        loss: `"mse"` or `"l1"` (absolute difference) to human ratings, or `"bce"`: binary
+            cross-entropy on correct and incorrect captions.
+        data: the data set of ratings; None takes the one given to `train`.
+        pairs: the data set of correct and incorrect captions; None takes the one given to `train`.
+        categories: kinds of errors of the pairs, each equally frequent; empty takes all kinds in the data.
         pair_weight: with a loss on ratings, weight of the cross-entropy on pairs beside it; above 0, half of each
             batch is pairs.
         learning_rate: peak step size of AdamW with betas (0.9, 0.999).
@@ -51,9 +103,9 @@ class TrainingConfig:
         eval_batch_size: captions per process and forward pass of an evaluation.
         precision: `"fp32"`, or mixed precision in `"bf16"` or `"fp16"` (fp16 needs a CUDA device).
         seed: seed of new weights, dropout, order of the data and the choice of references.
-        reference_free_rate: share of training rows that are shown without references, in [0, 1], so that one model
-            scores with and without; at 1 the validation part is shown without them too.
-        max_references: at most this many references a row: in training a random choice anew each epoch, else the
+        reference_free_rate: share of training rows without references, in [0, 1], so that one model can score with
+            and without them; at 1 the validation part has none either.
+        max_references: at most this many references per row: in training a random choice anew each epoch, else the
             first ones. None keeps all.
         group_by_length: whether batches hold judgements of similar length, which saves padding.
         workers: processes that prepare batches beside each training process.
@@ -72,7 +124,7 @@ class TrainingConfig:
         >>> TrainingConfig(epochs=0)
         Traceback (most recent call last):
         ...
-        reward.errors.ConfigError: training config: epochs must be at least 1, got 0
+        reward.errors.ConfigError: training config: epochs must be a whole number of at least 1, got 0
     """
 
     model: Mapping[str, Any] = field(default_factory=dict)
@@ -109,76 +161,37 @@ class TrainingConfig:
     scenes_seed: int = 20_000
 
     def __post_init__(self) -> None:
-        if not isinstance(self.model, Mapping):
-            raise ConfigError(f"training config: model must be a table of settings, got {self.model!r}")
         for name in ("test_parts", "categories"):
+            if isinstance(getattr(self, name), list):  # as YAML and JSON give it
+                object.__setattr__(self, name, tuple(getattr(self, name)))
+        for name, (words, holds) in _RULES.items():
             value = getattr(self, name)
-            if isinstance(value, list):  # what YAML and JSON give
-                object.__setattr__(self, name, tuple(value))
-            elif not isinstance(value, tuple):
-                raise ConfigError(f"training config: {name} must be a list of names, got {value!r}")
-            if not all(isinstance(entry, str) for entry in value) or len(set(value)) < len(value):
-                raise ConfigError(f"training config: {name} must be a list of different names, got {value!r}")
-        for name in ("data", "pairs"):
-            if getattr(self, name) is not None and (
-                not isinstance(getattr(self, name), str) or not getattr(self, name)
-            ):
-                raise ConfigError(f"training config: {name} must name a data set, got {getattr(self, name)!r}")
-        for name in (
-            "batch_size",
-            "eval_batch_size",
-            "accumulation",
-            "epochs",
-            "patience",
-            "scenes_train",
-            "scenes_val",
-        ):
-            self._check_whole(name, 1)
-        for name in ("max_steps", "eval_steps", "max_references"):
-            if getattr(self, name) is not None:
-                self._check_whole(name, 1)
-        for name in ("seed", "workers", "scenes_test", "scenes_seed"):
-            self._check_whole(name, 0)
-        for name in ("learning_rate", "max_grad_norm"):
-            self._check_number(name, lambda value: value > 0, "above 0")
-        self._check_number("weight_decay", lambda value: value >= 0, "at least 0")
-        self._check_number("warmup_ratio", lambda value: 0 <= value < 1, "in [0, 1)")
-        self._check_number("reference_free_rate", lambda value: 0 <= value <= 1, "in [0, 1]")
-        self._check_number("pair_weight", lambda value: value >= 0, "at least 0")
-        for name, allowed in (("precision", _PRECISIONS), ("schedule", _SCHEDULES), ("loss", _LOSSES)):
-            if getattr(self, name) not in allowed:
-                raise ConfigError(f"training config: {name} must be one of {allowed}, got {getattr(self, name)!r}")
-        if not isinstance(self.group_by_length, bool):
-            raise ConfigError(f"training config: group_by_length must be true or false, got {self.group_by_length!r}")
-        for name in ("train_part", "validation_part"):
-            if not isinstance(getattr(self, name), str) or not getattr(self, name):
-                raise ConfigError(f"training config: {name} must be the name of a part, got {getattr(self, name)!r}")
+            if not holds(value):
+                text = isinstance(value, str) and "number" in words and "e" in value
+                hint = "; YAML reads 1e-4 as text, write 1.0e-4" if text else ""
+                raise ConfigError(f"training config: {name} must be {words}, got {value!r}{hint}")
         if self.train_part == self.validation_part:
             raise ConfigError(
-                f"training config: train_part and validation_part are both {self.train_part!r}; stopping early on the "
-                "training data would never stop in time"
+                f"training config: train_part and validation_part are both {self.train_part!r}; early stopping needs a "
+                "part that is not trained on"
             )
         if self.loss == "bce" and self.pair_weight:
-            raise ConfigError("training config: pair_weight goes with a loss on ratings; with bce everything is pairs")
+            raise ConfigError("training config: pair_weight needs a loss on ratings; with bce every row is a pair")
         rows = 2 if self.loss == "bce" else 4 if self.pair_weight else 1
         if self.batch_size % rows:
-            reason = "two captions a pair" if rows == 2 else "half of a batch is pairs, of two captions each"
+            reason = "two captions per pair" if rows == 2 else "half of a batch is pairs, with two captions each"
             raise ConfigError(
                 f"training config: batch_size must be divisible by {rows} ({reason}), got {self.batch_size}"
             )
-        self._check_stages()
-
-    def _check_stages(self) -> None:
-        if not isinstance(self.stages, Mapping):
-            raise ConfigError(f"training config: stages must be a table of names and settings, got {self.stages!r}")
         for name, settings in self.stages.items():
             if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", str(name)):
-                raise ConfigError(f"training config: a stage is named in letters, digits, _, . and -, got {name!r}")
+                raise ConfigError(
+                    f"training config: the name of a stage may hold letters, digits, _, . and -, got {name!r}"
+                )
             if not isinstance(settings, Mapping):
                 raise ConfigError(f"training config: stage {name!r} must be a table of settings, got {settings!r}")
-            whole = {"model", "stages"} & set(settings)
-            if whole:
-                raise ConfigError(f"training config: stage {name!r} cannot set {', '.join(sorted(whole))} of its own")
+            if shared := sorted({"model", "stages"} & set(settings)):
+                raise ConfigError(f"training config: stage {name!r} cannot set {', '.join(shared)}")
             self.stage(name)
 
     def stage(self, name: str) -> TrainingConfig:
@@ -198,21 +211,6 @@ class TrainingConfig:
             return make_config(settings, own)
         except ConfigError as error:
             raise ConfigError(f"stage {name!r}: {error}") from error
-
-    def _check_whole(self, name: str, least: int) -> None:
-        value = getattr(self, name)
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise ConfigError(f"training config: {name} must be a whole number, got {value!r}")
-        if value < least:
-            raise ConfigError(f"training config: {name} must be at least {least}, got {value}")
-
-    def _check_number(self, name: str, allowed: Any, words: str) -> None:
-        value = getattr(self, name)
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-            hint = "; YAML reads 1e-4 as text, write 1.0e-4" if isinstance(value, str) else ""
-            raise ConfigError(f"training config: {name} must be a number, got {value!r}{hint}")
-        if not allowed(value):
-            raise ConfigError(f"training config: {name} must be {words}, got {value}")
 
     def to_dict(self) -> dict[str, Any]:
         """The settings as plain JSON values; `make_config` reads them back."""
@@ -255,7 +253,7 @@ def make_config(*layers: Mapping[str, Any]) -> TrainingConfig:
     """One configuration from several tables: later ones win; tables inside `model` and `stages` merge key by key.
 
     Raises:
-        ConfigError: a key that is no field of `TrainingConfig`, or a value it refuses.
+        ConfigError: an unknown setting, or a value that `TrainingConfig` refuses.
 
     Example:
         >>> make_config({"epochs": 3, "model": {"a": {"b": 1}}}, {"model": {"a": {"c": 2}}}).model
@@ -280,8 +278,8 @@ def make_config(*layers: Mapping[str, Any]) -> TrainingConfig:
 
 
 def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    found = dict(base)
+    merged = dict(base)
     for key, value in over.items():
-        below = found.get(key)
-        found[key] = _merged(below, value) if isinstance(below, Mapping) and isinstance(value, Mapping) else value
-    return found
+        below = merged.get(key)
+        merged[key] = _merged(below, value) if isinstance(below, Mapping) and isinstance(value, Mapping) else value
+    return merged

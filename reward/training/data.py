@@ -1,4 +1,4 @@
-"""Human judgments as training rows: LongCap-Arena's layout from the Hub or disk, or the synthetic scenes."""
+"""Rated captions as training rows, from a data set in LongCap-Arena's layout or from the synthetic scenes."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import dataclasses
 import os
 import random
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
@@ -28,7 +29,7 @@ ALIASES = {"longcap-arena": "Ka2ukiMatsuda/LongCap-Arena"}
 
 
 class Judgement(TypedDict):
-    """One training row: a caption, which aspect of it was rated (place in the metric's aspects), and how well."""
+    """One training row: a caption, the aspect that was rated (its place in the metric's aspects), and the rating."""
 
     sample: CaptionSample
     aspect: int
@@ -45,18 +46,18 @@ class _Table:
 
 
 class Judgements(TorchDataset[Judgement]):
-    """Rows (caption, aspect, rating) of one part of a data set; images are read when a row is asked for.
+    """Rows (caption, aspect, rating) of one part of a data set. An image is read when its row is asked for.
 
-    Which references a row shows depends on `seed`, `epoch` and the row alone: not on the order of the rows, on the
-    number of worker processes, or on whether the run was resumed.
+    The references of a row depend only on `seed`, `epoch` and the row. The order of the rows, the number of worker
+    processes, and whether the run was resumed do not matter.
 
     Args:
         tables: splits with the column that rates an aspect.
         root: folder of relative image paths, or None.
         seed: seed of the choices below.
-        reference_free_rate: share of rows shown without references.
-        max_references: most references a row, or None.
-        choose: whether the references that stay are chosen at random (training) or the first ones (evaluation).
+        reference_free_rate: share of rows without references.
+        max_references: most references per row, or None.
+        choose: whether `max_references` are chosen at random (training), or the first ones are taken (evaluation).
     """
 
     def __init__(
@@ -85,16 +86,8 @@ class Judgements(TorchDataset[Judgement]):
         place, number = self._index[item]
         table = self._tables[place]
         row = table.rows[number]
-        sample = CaptionSample(row["cand"], self._image(row), self._references(row.get("refs") or [], item))
+        sample = CaptionSample(row["cand"], image_of(row, self._root), self._references(row.get("refs") or [], item))
         return {"sample": sample, "aspect": table.aspect, "target": float(row[table.column])}
-
-    def _image(self, row: Mapping[str, Any]) -> Any:
-        image = row.get("image")
-        if image is None:
-            image = row["file_name"]
-        if isinstance(image, str) and self._root is not None:
-            return self._root / image  # an absolute path stays itself
-        return image
 
     def _references(self, references: Sequence[str], item: int) -> list[str]:
         rng = random.Random(f"references {self._seed} {self.epoch} {item}")
@@ -113,52 +106,39 @@ class Judgements(TorchDataset[Judgement]):
 
     def ratings(self) -> dict[int, set[float]]:
         """Different ratings of each aspect that is rated, {place of the aspect: ratings}."""
-        found: dict[int, set[float]] = {}
+        ratings: dict[int, set[float]] = {}
         for table in self._tables:
-            found.setdefault(table.aspect, set()).update(table.rows[table.column])
-        return found
+            ratings.setdefault(table.aspect, set()).update(table.rows[table.column])
+        return ratings
 
     def lengths(self) -> list[int]:
-        """Characters of candidate and references of each row, which stand for its cost; shape (N,)."""
-        found: list[int] = []
+        """Characters of candidate and references of each row, a measure of its cost; shape (N,)."""
+        lengths: list[int] = []
         for table in self._tables:
             for candidate, references in zip(table.rows["cand"], _references_of(table.rows), strict=True):
-                found.append(len(candidate) + sum(map(len, (references or [])[: self._max_references])))
-        return found
+                lengths.append(len(candidate) + sum(map(len, (references or [])[: self._max_references])))
+        return lengths
 
     def texts(self) -> list[str]:
-        """Every candidate and reference once, in a fixed order: what a tokenizer may be trained on."""
-        found: dict[str, None] = {}
+        """Every candidate and reference once, in a fixed order, for training a tokenizer."""
+        texts: dict[str, None] = {}
         for table in self._tables:
-            found |= dict.fromkeys(table.rows["cand"])
-            found |= dict.fromkeys(text for texts in _references_of(table.rows) for text in texts or [])
-        return list(found)
+            texts |= dict.fromkeys(table.rows["cand"])
+            texts |= dict.fromkeys(text for references in _references_of(table.rows) for text in references or [])
+        return list(texts)
 
     def sorted_by_length(self) -> Judgements:
         """The same rows from short to long, so that batches taken in order need little padding."""
-        lengths = self.lengths()
-        found = self._copy()
-        found._index = [self._index[item] for item in sorted(range(len(self)), key=lambda item: (lengths[item], item))]
-        return found
+        lengths, ordered = self.lengths(), copy(self)
+        order = sorted(range(len(self)), key=lambda item: (lengths[item], item))
+        ordered._index = [self._index[item] for item in order]
+        return ordered
 
     def without_references(self) -> Judgements:
-        """The same rows shown without references."""
-        found = self._copy()
-        found._reference_free_rate = 1.0
-        return found
-
-    def _copy(self) -> Judgements:
-        """A shallow copy: the tables are shared."""
-        found = Judgements(
-            self._tables,
-            root=self._root,
-            seed=self._seed,
-            reference_free_rate=self._reference_free_rate,
-            max_references=self._max_references,
-            choose=self._choose,
-        )
-        found._index = list(self._index)
-        return found
+        """The same rows without references."""
+        bare = copy(self)
+        bare._reference_free_rate = 1.0
+        return bare
 
 
 def load_parts(source: str | os.PathLike[str], config: TrainingConfig) -> tuple[DatasetDict, Path | None]:
@@ -178,7 +158,11 @@ def load_parts(source: str | os.PathLike[str], config: TrainingConfig) -> tuple[
     from datasets import Dataset, DatasetDict, load_dataset, load_from_disk
 
     if source == "scenes":
-        return _make_scenes(config), None
+        from reward.scenes import make_dataset
+
+        sizes = scene_parts(config)
+        rows = {part: make_dataset(n, config.scenes_seed + place) for place, (part, n) in enumerate(sizes.items())}
+        return DatasetDict(rows), None
     folder = Path(source)
     if folder.is_file():
         raise DataError(
@@ -204,15 +188,18 @@ def load_parts(source: str | os.PathLike[str], config: TrainingConfig) -> tuple[
     return loaded, folder if folder.is_dir() else None
 
 
-def _make_scenes(config: TrainingConfig) -> DatasetDict:
-    from datasets import DatasetDict
-
-    from reward.scenes import make_dataset
-
+def scene_parts(config: TrainingConfig) -> dict[str, int]:
+    """{part: number of rows} of the synthetic scenes; `train`, `val` and, unless it is empty, `test`."""
     sizes = {"train": config.scenes_train, "val": config.scenes_val, "test": config.scenes_test}
-    return DatasetDict(
-        {part: make_dataset(n, config.scenes_seed + place) for place, (part, n) in enumerate(sizes.items()) if n}
-    )
+    return {part: size for part, size in sizes.items() if size}
+
+
+def image_of(row: Mapping[str, Any], root: Path | None) -> Any:
+    """The image of a row, or its path: the column `image`, else `file_name`; relative paths start in `root`."""
+    image = row["file_name"] if row.get("image") is None else row["image"]
+    if isinstance(image, str) and root is not None:
+        return root / image  # an absolute path is left as it is
+    return image
 
 
 def make_judgements(
@@ -241,7 +228,7 @@ def make_judgements(
         names = [f"{part}.{alias}" for alias in spec.aliases] or [f"{part}.{aspect}" for aspect in spec.aspects]
         raise DataError(
             f"the data set has no part {part!r} that rates {spec.name}: expected splits {', '.join(names)}, or a split "
-            f"{part!r} with columns named after the aspects; found {', '.join(splits) or 'no splits'}"
+            f"{part!r} with columns named after the aspects; it has {', '.join(splits) or 'no splits'}"
         )
     text_columns = ("cand",) if config.reference_free_rate == 1 else ("refs", "cand")
     checked = [dataclasses.replace(table, rows=_checked(table, name, text_columns)) for name, table in tables]
@@ -259,17 +246,17 @@ def make_judgements(
 
 def _find_tables(splits: Mapping[str, Dataset], part: str, spec: MetricSpec) -> list[tuple[str, _Table]]:
     names = {**{aspect: aspect for aspect in spec.aspects}, **spec.aliases}
-    found = []
+    tables = []
     for name, aspect in names.items():
         split = f"{part}.{name}"
         if split in splits:
-            found.append((split, _Table(splits[split], "score", spec.aspects.index(aspect))))
-    if not found and part in splits:
+            tables.append((split, _Table(splits[split], "score", spec.aspects.index(aspect))))
+    if not tables and part in splits:
         columns = [name for name in names if name in splits[part].column_names]
-        found = [(part, _Table(splits[part], name, spec.aspects.index(names[name]))) for name in columns]
-        if not found and len(spec.aspects) == 1:
-            found = [(part, _Table(splits[part], "score", 0))]
-    return found
+        tables = [(part, _Table(splits[part], name, spec.aspects.index(names[name]))) for name in columns]
+        if not tables and len(spec.aspects) == 1:
+            tables = [(part, _Table(splits[part], "score", 0))]
+    return tables
 
 
 def _references_of(rows: Dataset) -> Sequence[Sequence[str] | None]:
@@ -277,17 +264,8 @@ def _references_of(rows: Dataset) -> Sequence[Sequence[str] | None]:
 
 
 def _checked(table: _Table, name: str, text_columns: Sequence[str]) -> Dataset:
-    """The split with its images left undecoded, after a look at its columns and ratings."""
-    from datasets import Image
-
     rows = table.rows
-    if not len(rows):
-        raise DataError(f"split {name!r} is empty")
-    missing = [column for column in (*text_columns, table.column) if column not in rows.column_names]
-    if "image" not in rows.column_names and "file_name" not in rows.column_names:
-        missing.append("image (or file_name)")
-    if missing:
-        raise DataError(f"split {name!r} lacks the columns {', '.join(missing)}; it has {', '.join(rows.column_names)}")
+    check_columns(rows, name, {column: column for column in (*text_columns, table.column)})
     for number, value in enumerate(rows[table.column]):
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:  # NaN fails as well
             raise DataError(
@@ -300,9 +278,29 @@ def _checked(table: _Table, name: str, text_columns: Sequence[str]) -> Dataset:
             CaptionSample(candidate, references=references)
         except InvalidSampleError as error:
             raise DataError(f"split {name!r}, row {number}: {error}") from error
+    return with_encoded_images(rows, [*text_columns, table.column])
+
+
+def check_columns(rows: Dataset, name: str, needed: Mapping[str, str]) -> None:
+    """Checks that the split `name` has rows, the needed columns {column: what messages call it}, and images.
+
+    Raises:
+        DataError: it is empty, or a column is missing.
+    """
+    if not len(rows):
+        raise DataError(f"split {name!r} is empty")
+    missing = [words for column, words in needed.items() if column not in rows.column_names]
+    if not {"image", "file_name"} & set(rows.column_names):
+        missing.append("image (or file_name)")
+    if missing:
+        raise DataError(f"split {name!r} lacks the columns {', '.join(missing)}; it has {', '.join(rows.column_names)}")
+
+
+def with_encoded_images(rows: Dataset, columns: Sequence[str]) -> Dataset:
+    """The columns that training reads, with images left encoded: `reward.images` decodes them in the worker."""
+    from datasets import Image
+
     if "image" in rows.column_names and isinstance(rows.features["image"], Image):
-        # Left encoded, so that reward.images reads it, with its checks, in the worker that needs it.
         rows = rows.cast_column("image", Image(decode=False))
-    # Columns that training does not read (scene graphs, ratings of single raters) would be decoded with every row.
-    wanted = {*text_columns, table.column, "image", "file_name"}
+    wanted = {*columns, "image", "file_name"}  # other columns would be decoded with every row
     return rows.select_columns([column for column in rows.column_names if column in wanted])

@@ -1,63 +1,23 @@
-"""Correct and incorrect captions of images as training rows: from columns, from corruptions on demand, from scenes."""
+"""Correct and incorrect captions of images as training rows."""
 
 from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypedDict
+from collections.abc import Container, Sequence
+from typing import TYPE_CHECKING, TypedDict
 
 from torch.utils.data import Dataset as TorchDataset
 
 from reward.errors import DataError
 from reward.samples import CaptionSample
+from reward.training.data import load_parts, scene_parts
+from reward.training.pair_sources import ContrastPair, PairSource, ScenePairs, make_table_pairs
 
 if TYPE_CHECKING:
     from reward.training.config import TrainingConfig
 
-__all__ = ["FAMILIES", "CaptionPair", "CaptionPairs", "PairRow", "PairSource", "load_pairs"]
-
-# Kinds of errors that are balanced as one, with the corruptions they are made of.
-FAMILIES = {
-    "repeat": ("repeat_noun", "repeat_verb", "repeat_adjective", "repeat_adverb"),
-    "shuffle": ("shuffle_words", "shuffle_sentences"),
-    "retrieved": ("retrieved_easy", "retrieved_medium", "retrieved_hard"),
-}
-
-
-@dataclass(frozen=True)
-class CaptionPair:
-    """An image with a correct caption and an incorrect one."""
-
-    image: Any
-    correct: str
-    incorrect: str
-
-
-class PairSource(Protocol):
-    """Pairs by number; the same number and epoch always give the same pair."""
-
-    @property
-    def categories(self) -> Sequence[str]:
-        """Names of the kinds of errors."""
-        ...
-
-    def kinds(self) -> list[int]:
-        """Place in `categories` of each pair (P,)."""
-        ...
-
-    def lengths(self) -> list[int] | None:
-        """About how many characters the correct caption of each pair has (P,), or None where that is not known."""
-        ...
-
-    def texts(self) -> list[str]:
-        """Captions that a tokenizer may be trained on."""
-        ...
-
-    def draw(self, number: int, epoch: int) -> CaptionPair:
-        """One pair."""
-        ...
+__all__ = ["CaptionPairs", "PairRow", "load_pairs"]
 
 
 class PairRow(TypedDict):
@@ -70,7 +30,7 @@ class PairRow(TypedDict):
 
 
 class CaptionPairs(TorchDataset[PairRow]):
-    """Captions of pairs, one a row: row 2k is pair k's correct caption, row 2k + 1 its incorrect one.
+    """Captions of pairs, one per row: row 2k is pair k's correct caption, row 2k + 1 its incorrect one.
 
     What a row holds depends on `epoch` and its number alone.
 
@@ -84,7 +44,7 @@ class CaptionPairs(TorchDataset[PairRow]):
         self.kinds = source.kinds()
         self._source = source
         self._rows: Sequence[int] = range(2 * len(self.kinds))
-        self._last: tuple[tuple[int, int], CaptionPair] | None = None
+        self._last: tuple[tuple[int, int], ContrastPair] | None = None
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -100,31 +60,31 @@ class CaptionPairs(TorchDataset[PairRow]):
 
     def counts(self) -> dict[str, int]:
         """{category: number of pairs}."""
-        found = Counter(self.kinds)
-        return {name: found[kind] for kind, name in enumerate(self.categories)}
+        counts = Counter(self.kinds)
+        return {name: counts[kind] for kind, name in enumerate(self.categories)}
 
     def pair_lengths(self) -> list[int] | None:
-        """See `PairSource.lengths`."""
+        """About how many characters the correct caption of each pair has (P,), or None where that is not known."""
         return self._source.lengths()
 
     def texts(self) -> list[str]:
-        """See `PairSource.texts`."""
+        """Captions that a tokenizer may be trained on."""
         return self._source.texts()
 
     def sorted_by_length(self) -> CaptionPairs:
         """The same rows from short to long, so that batches taken in order need little padding."""
-        found = CaptionPairs(self._source)
+        ordered = CaptionPairs(self._source)
         lengths = self.pair_lengths()
         if lengths is not None:
-            found._rows = sorted(self._rows, key=lambda row: (lengths[row // 2], row))
-        return found
+            ordered._rows = sorted(self._rows, key=lambda row: (lengths[row // 2], row))
+        return ordered
 
 
 def load_pairs(source: str | os.PathLike[str], config: TrainingConfig) -> dict[str, CaptionPairs]:
     """Loads the parts of a data set of pairs.
 
-    The scenes make new pairs each epoch. Of a data set, the part `train` is the split `train.pairs`, or `train` where
-    there is none; see `reward.training.pair_tables` for its columns.
+    The scenes give new pairs in each epoch. In a data set, the part `train` is the split `train.pairs` or, without it,
+    the split `train`; see `make_table_pairs` for its columns.
 
     Args:
         source: as for `reward.training.data.load_parts`.
@@ -138,16 +98,10 @@ def load_pairs(source: str | os.PathLike[str], config: TrainingConfig) -> dict[s
     """
     names = (config.train_part, config.validation_part, *config.test_parts)
     if source == "scenes":
-        from reward.training.pair_scenes import ScenePairs
-
-        sizes = {"train": config.scenes_train, "val": config.scenes_val, "test": config.scenes_test}
-        found = {part: ScenePairs(part, sizes[part], config) for part in names if sizes.get(part)}
-        _check_parts(config, found, "scenes")
-        return {part: CaptionPairs(pairs) for part, pairs in found.items()}
-
-    from reward.training.data import load_parts
-    from reward.training.pair_tables import make_table_pairs
-
+        sizes = scene_parts(config)
+        sources = {part: ScenePairs(part, sizes[part], config) for part in names if part in sizes}
+        _check_parts(config, sources, "scenes")
+        return {part: CaptionPairs(source) for part, source in sources.items()}
     splits, root = load_parts(source, config)
     tables = {part: f"{part}.pairs" if f"{part}.pairs" in splits else part for part in names}
     tables = {part: split for part, split in tables.items() if split in splits}
@@ -158,7 +112,7 @@ def load_pairs(source: str | os.PathLike[str], config: TrainingConfig) -> dict[s
     }
 
 
-def _check_parts(config: TrainingConfig, found: object, there: str) -> None:
+def _check_parts(config: TrainingConfig, parts: Container[str], names: str) -> None:
     for part in (config.train_part, config.validation_part):
-        if part not in found:  # type: ignore[operator]
-            raise DataError(f"the data set of pairs has no part {part!r} (nor {part}.pairs): found {there}")
+        if part not in parts:
+            raise DataError(f"the data set of pairs has no part {part!r} (nor {part}.pairs); it has {names}")

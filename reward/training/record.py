@@ -17,16 +17,16 @@ STATES = "checkpoints"
 
 
 def check_output(output: Path, record: Mapping[str, Any], *, resume: bool) -> None:
-    """Checks that the folder is free, or holds an unfinished run of the same settings that is to be resumed."""
+    """Checks that the folder is empty, or with `resume`, that it holds an unfinished run with the same settings."""
     refuse_address(output)
     path = output / RECORD_FILE
     if resume:
         if not path.is_file():
             raise OutputError(f"there is no run to resume in {output}")
-        found = json.loads(path.read_text(encoding="utf-8"))
+        previous = json.loads(path.read_text(encoding="utf-8"))
         if is_complete(output):
             raise OutputError(f"the run in {output} is complete; there is nothing to resume")
-        differing = [what for name in record for what in _differences(name, found.get(name), record[name])]
+        differing = [what for name in record for what in _differences(name, previous.get(name), record[name])]
         if differing:
             raise OutputError(f"cannot resume in {output} with other settings: {', '.join(differing)}")
         return
@@ -40,16 +40,16 @@ def check_output(output: Path, record: Mapping[str, Any], *, resume: bool) -> No
 
 
 def read_record(output: Path) -> dict[str, Any] | None:
-    """What is known about the run in a folder; None where there is none."""
+    """The record of the run in a folder, or None."""
     path = output / RECORD_FILE
-    found: dict[str, Any] | None = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
-    return found
+    record: dict[str, Any] | None = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+    return record
 
 
 def is_complete(output: Path) -> bool:
     """Whether a folder holds a finished run."""
-    found = read_record(output)
-    return found is not None and "figures" in found and not (output / STATES).exists()
+    record = read_record(output)
+    return record is not None and "figures" in record and not (output / STATES).exists()
 
 
 def _differences(name: str, was: Any, now: Any) -> list[str]:
@@ -60,7 +60,7 @@ def _differences(name: str, was: Any, now: Any) -> list[str]:
 
 
 def write_record(output: Path, record: Mapping[str, Any]) -> None:
-    """Replaces the record of the run in a folder, which always holds a whole one."""
+    """Replaces the record of the run in a folder; an interruption never leaves half of one."""
     path = output / RECORD_FILE
     temporary = path.with_suffix(".tmp")
     temporary.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The rows that a run trains on and is judged by, and their order."""
+"""The rows that a run is trained and evaluated on, and their order."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class RatingsAndPairs(TorchDataset[Any]):
 
 @dataclass(frozen=True)
 class TrainingRows:
-    """What a run reads.
+    """The rows of a run.
 
     Args:
         train: rows to train on.
@@ -58,18 +58,18 @@ class TrainingRows:
 
     def counts(self) -> dict[str, dict[str, int]]:
         """{part: {kind of error: number of pairs}} of the parts that are pairs."""
-        found = {part: rows.counts() for part, rows in self.parts.items() if isinstance(rows, CaptionPairs)}
+        counts = {part: rows.counts() for part, rows in self.parts.items() if isinstance(rows, CaptionPairs)}
         if isinstance(self.train, RatingsAndPairs):
-            found["beside the ratings"] = self.train.pairs.counts()
-        return found
+            counts["beside the ratings"] = self.train.pairs.counts()
+        return counts
 
 
 def load_rows(spec: MetricSpec, data: str | os.PathLike[str], config: TrainingConfig) -> TrainingRows:
-    """Loads what a configuration asks for.
+    """Loads the rows for a configuration.
 
     Args:
         spec: facts of the metric.
-        data: what the run was started with; `config.data` and `config.pairs` go before it.
+        data: the data set given to `train`; `config.data` and `config.pairs` take precedence.
         config: settings.
 
     Raises:
@@ -90,18 +90,21 @@ def load_rows(spec: MetricSpec, data: str | os.PathLike[str], config: TrainingCo
 
 
 def _check_ratings(spec: MetricSpec, config: TrainingConfig, parts: Mapping[str, Judgements]) -> None:
-    """Refuses ratings from which nothing can be learned, which training would pass over without a word."""
+    """Refuses ratings from which nothing can be learned; training itself would not notice."""
     train = parts[config.train_part]
     unrated = [aspect for place, aspect in enumerate(spec.aspects) if place not in train.aspects()]
     if unrated:
         raise DataError(
-            f"the part {config.train_part!r} does not rate {', '.join(unrated)}, so these scores would stay as they "
-            f"start; train the aspects that it rates: model.aspects: "
+            f"the part {config.train_part!r} does not rate {', '.join(unrated)}, so their scores would not be "
+            f"trained; train only the rated aspects with model.aspects: "
             f"[{', '.join(spec.aspects[place] for place in sorted(train.aspects()))}]"
         )
-    uses = {config.train_part: "nothing can be learned from it", config.validation_part: "no step is the best by it"}
+    uses = {
+        config.train_part: "nothing can be learned from it",
+        config.validation_part: "it cannot tell which step is best",
+    }
     for part, reason in uses.items():
-        if len(parts[part]) > 1 and all(len(found) == 1 for found in parts[part].ratings().values()):
+        if len(parts[part]) > 1 and all(len(ratings) == 1 for ratings in parts[part].ratings().values()):
             raise DataError(f"all ratings of the part {part!r} are equal, so {reason}")
 
 

@@ -1,4 +1,4 @@
-"""Order of the training rows: shuffled, balanced, in batches of similar length, a function of seed and epoch alone."""
+"""The order of the training rows: shuffled, balanced, in batches of similar length, given by seed and epoch alone."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _BLOCK = 50
 def length_grouped_order(lengths: Sequence[int], batch_size: int, seed: str) -> list[int]:
     """A random order in which each `batch_size` neighbours have similar lengths.
 
-    transformers' own sampler runs through each block from long to short; here the batches are shuffled again, since
-    length and quality of a caption go together and the model would otherwise see drifting ratings.
+    The sampler of transformers orders each block from long to short. Here the batches are shuffled again: length and
+    quality of a caption are correlated, and the ratings would otherwise drift during training.
 
     Args:
         lengths: N lengths.
-        batch_size: rows a batch.
+        batch_size: rows per batch.
         seed: equal seeds give equal orders.
 
     Returns:
@@ -50,12 +50,12 @@ def length_grouped_order(lengths: Sequence[int], batch_size: int, seed: str) -> 
 
 
 class EpochOrder(Sampler[int]):
-    """Sampler whose order depends on seed and `epoch` alone, so that a resumed run sees what an unbroken one sees.
+    """Sampler whose order depends only on seed and `epoch`, so that a resumed run sees what an unbroken one sees.
 
     Args:
         lengths: N lengths, or None to shuffle without regard to them.
         count: number of rows N.
-        batch_size: rows of one optimizer step over all processes, which therefore share one length.
+        batch_size: rows of one optimizer step over all processes, which get similar lengths.
         seed: the run's seed.
     """
 
@@ -75,7 +75,7 @@ class EpochOrder(Sampler[int]):
 def balanced_draw(kinds: Sequence[int], seed: str) -> list[int]:
     """As many places of `kinds` as there are, each kind equally often.
 
-    A rare kind's places come again, each once before any comes twice; of a frequent kind some are left out.
+    Places of a rare kind are repeated, each once before any is used twice; some places of a frequent kind are left out.
 
     Args:
         kinds: N numbers.
@@ -103,7 +103,7 @@ def balanced_draw(kinds: Sequence[int], seed: str) -> list[int]:
     return drawn
 
 
-class PairOrder(Sampler[int]):
+class PairOrder(EpochOrder):
     """Order of the rows of pairs, in which row 2k is pair k's correct caption and row 2k + 1 its incorrect one.
 
     The two come one after the other, so that both are in one batch of an even number of rows; each kind of error comes
@@ -117,11 +117,8 @@ class PairOrder(Sampler[int]):
     """
 
     def __init__(self, kinds: Sequence[int], lengths: Sequence[int] | None, batch_size: int, seed: int) -> None:
+        super().__init__(lengths, len(kinds), batch_size, seed)
         self._kinds = kinds
-        self._lengths = lengths if lengths is not None else [0] * len(kinds)
-        self._batch_size = batch_size
-        self._seed = seed
-        self.epoch = 0
 
     def __len__(self) -> int:
         return 2 * len(self._kinds)
@@ -138,7 +135,7 @@ class MixedOrder(Sampler[int]):
 
     Args:
         ratings: order of the rated rows, which come first in the data set.
-        pairs: order of the rows of pairs, which follow them; begun anew where there are fewer of them.
+        pairs: order of the rows of pairs, which follow them; repeated if there are fewer of them.
         batch_size: rows of one batch of one process, divisible by 4.
     """
 
@@ -153,7 +150,7 @@ class MixedOrder(Sampler[int]):
     def __iter__(self) -> Iterator[int]:
         self._ratings.epoch, self._pairs.epoch = self.epoch, self.epoch
         rated, after = list(self._ratings), len(self._ratings)
-        pairs = itertools.cycle(self._pairs)  # begins anew in the same order: what is new in a pair comes by epoch
+        pairs = itertools.cycle(self._pairs)  # repeats in the same order; pairs change with the epoch
         for start in range(0, len(rated), self._half):
             yield from rated[start : start + self._half]
             yield from (after + row for row in itertools.islice(pairs, self._half))

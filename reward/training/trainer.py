@@ -3,29 +3,57 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
+from torch.nn import functional as F
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from reward.errors import TrainingError
-from reward.training.losses import binary_cross_entropy, mean_absolute_error, mean_squared_error
 from reward.training.sampling import EpochOrder, MixedOrder, PairOrder
 
-__all__ = ["MetricTrainer", "has_stopped", "last_checkpoint"]
+__all__ = ["MetricTrainer", "has_stopped", "last_checkpoint", "mean_loss"]
 
 _STATE_FILE = "trainer_state.json"  # the Trainer writes it last
 _TRAINED_FILE = "trained.safetensors"
+_LOSSES: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    "mse": F.mse_loss,
+    "l1": F.l1_loss,
+    "bce": F.binary_cross_entropy_with_logits,
+}
+
+
+def mean_loss(name: str, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """The mean loss over a batch, in float32 whatever type autocast computes the outputs in.
+
+    Args:
+        name: `"mse"`, `"l1"`, or `"bce"` (binary cross-entropy, computed from logits).
+        outputs: scores (N,) in [0, 1], or logits (N,) for `"bce"`.
+        targets: ratings (N,) in [0, 1], or 1 for a correct caption and 0 for an incorrect one.
+
+    Raises:
+        ValueError: the shapes differ; broadcasting would train on every pair of rows.
+
+    Source: BEiTScore, section 3.2, for `"bce"` on pairs and then `"l1"` on ratings.
+
+    Example:
+        >>> mean_loss("mse", torch.tensor([0.5, 1.0]), torch.tensor([0.0, 1.0])).item()
+        0.125
+    """
+    if outputs.shape != targets.shape:
+        raise ValueError(f"the outputs have shape {tuple(outputs.shape)}, the targets {tuple(targets.shape)}")
+    return _LOSSES[name](outputs.float(), targets.float())
 
 
 class MetricTrainer(Trainer):
     """Trains a network whose output has `scores` (N,), and `logits` (N,) for pairs, against `labels` of each batch.
 
-    It differs from its base in four things: the loss; the order of the rows, which is a function of seed and epoch;
-    checkpoints, which hold the trained parameters only, since frozen backbones are large and do not change; and the
-    epoch, which it tells the data set, so that random choices about a row can be made anew each epoch.
+    It differs from its base class in four ways. It has losses on scores. The order of the rows is a function of seed
+    and epoch. Checkpoints hold only the trained parameters, because frozen backbones are large and do not change. It
+    tells the data set the epoch, so that random choices about a row can change with it.
 
     Args:
         network: what is trained.
@@ -59,12 +87,12 @@ class MetricTrainer(Trainer):
         return (loss, {"loss": loss, "scores": output["scores"]}) if return_outputs else loss
 
     def training_step(self, *args: Any, **kwargs: Any) -> torch.Tensor:
-        """As in the base class, which logs a loss of NaN as 0 and goes on."""
+        """As in the base class, which would log a loss of NaN as 0 and continue."""
         loss: torch.Tensor = super().training_step(*args, **kwargs)
         if not torch.isfinite(loss):
             raise TrainingError(
                 f"the loss is {loss.item()} at step {self.state.global_step + 1}: lower learning_rate, use precision "
-                "bf16 or fp32, or look for weights that are not finite in the checkpoint or backbone it started from"
+                "bf16 or fp32, or check that the weights it started from are finite"
             )
         return loss
 
@@ -72,14 +100,12 @@ class MetricTrainer(Trainer):
         self, output: dict[str, torch.Tensor], labels: torch.Tensor, pair: torch.Tensor | None
     ) -> torch.Tensor:
         if self._loss == "bce":
-            return binary_cross_entropy(output["logits"], labels)
-        on_ratings = mean_absolute_error if self._loss == "l1" else mean_squared_error
+            return mean_loss("bce", output["logits"], labels)
         if pair is None:
-            return on_ratings(output["scores"], labels)
+            return mean_loss(self._loss, output["scores"], labels)
         rated = pair < 0
-        return on_ratings(output["scores"][rated], labels[rated]) + self._pair_weight * binary_cross_entropy(
-            output["logits"][~rated], labels[~rated]
-        )
+        loss_on_pairs = mean_loss("bce", output["logits"][~rated], labels[~rated])
+        return mean_loss(self._loss, output["scores"][rated], labels[rated]) + self._pair_weight * loss_on_pairs
 
     def _get_train_sampler(self, train_dataset: Any = None) -> EpochOrder | PairOrder | MixedOrder:
         return self._order
@@ -100,7 +126,7 @@ class MetricTrainer(Trainer):
         self._load_trained(self.state.best_model_checkpoint)
 
     def restore_best(self, checkpoint: Path) -> None:
-        """Puts the trainer where `train` leaves it, given the last checkpoint of a run that has stopped."""
+        """Restores the state that `train` ends in, from the last checkpoint of a run that has stopped."""
         self.state = TrainerState.load_from_json(str(checkpoint / _STATE_FILE))
         best = self.state.best_model_checkpoint
         self._load_trained(str(checkpoint.parent / Path(best).name if best else checkpoint))
@@ -121,7 +147,7 @@ class MetricTrainer(Trainer):
 
 
 class _Scores(nn.Module):
-    """The network reduced to its scores and logits; keeps its `config`, not one of transformers', from the Trainer."""
+    """Returns only scores and logits, and hides `config` from the Trainer, which expects one of transformers."""
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
@@ -133,7 +159,7 @@ class _Scores(nn.Module):
 
 
 class _TellEpoch(TrainerCallback):
-    """Sets `epoch` of the given objects when an epoch begins, also the one that a resumed run begins in."""
+    """Sets `epoch` of the given objects at the start of an epoch, also of the one that a resumed run starts in."""
 
     def __init__(self, targets: list[Any]) -> None:
         self._targets = targets
@@ -146,16 +172,13 @@ class _TellEpoch(TrainerCallback):
 
 
 def last_checkpoint(folder: str | os.PathLike[str]) -> Path | None:
-    """The newest complete checkpoint below a folder, or None.
-
-    A run that is killed while it writes a checkpoint leaves one without its last file, which is passed over.
-    """
-    found = [path.parent for path in Path(folder).glob(f"checkpoint-*/{_STATE_FILE}")]
-    return max(found, key=lambda path: int(path.name.rpartition("-")[2]), default=None)
+    """The newest complete checkpoint in a folder, or None. One whose writing was interrupted is skipped."""
+    complete = [path.parent for path in Path(folder).glob(f"checkpoint-*/{_STATE_FILE}")]
+    return max(complete, key=lambda path: int(path.name.rpartition("-")[2]), default=None)
 
 
 def has_stopped(checkpoint: Path, patience: int) -> bool:
-    """Whether the run that wrote a checkpoint took all its steps, or stopped early, before it could finish its work."""
+    """Whether the run that wrote a checkpoint had already taken its last step, or stopped early."""
     state = TrainerState.load_from_json(str(checkpoint / _STATE_FILE))
     stopping = state.stateful_callbacks["EarlyStoppingCallback"]
     used = (stopping[0] if isinstance(stopping, list) else stopping)["attributes"]["early_stopping_patience_counter"]

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from reward.battles import HUMAN, Battle, Record, human_outcome, outcome, read_battles
 from reward.errors import DataError
-from reward.metaeval.benchmarks.files import find_file, finite
-from reward.metaeval.benchmarks.items import BenchmarkSpec, CaptionPair, Item
+from reward.metaeval.benchmarks.items import BenchmarkSpec, Item, PreferencePair
+from reward.metaeval.benchmarks.records import find_file, score_in
 
 __all__ = ["SPECS", "pair_of_battle"]
 
@@ -19,12 +19,12 @@ _LABELS = {1: 0, -1: 1, 0: None}  # by the outcome for the first caption
 _SCORES = {1: (1.0, 0.0), -1: (0.0, 1.0), 0: (0.5, 0.5)}
 
 
-def _load_battles(path: Path, part: str, images: Path | None) -> Iterator[CaptionPair]:
+def _load_battles(path: Path, part: str, images: Path | None) -> Iterator[PreferencePair]:
     """Reads battles that people have judged.
 
     The category is the level (`cluster`), the reference what a person wrote of the image (`ref`). Verdicts of a judge
     in the file (`judge`) become the score column `"judge"`: 1 for the better caption and 0 for the other, 0.5 for both
-    in a tie, NaN without a readable verdict. Other fields that hold two numbers, one a caption, are score columns too.
+    in a tie, NaN without a readable verdict. Other fields with two numbers, one per caption, are score columns too.
 
     Raises:
         DataError: a file that is missing or malformed, or a battle without `winner`.
@@ -48,7 +48,7 @@ def _load_battles(path: Path, part: str, images: Path | None) -> Iterator[Captio
 
 def _without_people(items: Iterator[Item], path: Path | None, part: str) -> Iterator[Item]:
     """Leaves out battles against captions by people (source `human`), as CapArena does."""
-    return (item for item in items if not (isinstance(item, CaptionPair) and HUMAN in (item.systems or ())))
+    return (item for item in items if not (isinstance(item, PreferencePair) and HUMAN in (item.systems or ())))
 
 
 def pair_of_battle(
@@ -57,20 +57,20 @@ def pair_of_battle(
     label: int | None = None,
     level: str = "",
     columns: Mapping[str, tuple[float, float]] | None = None,
-) -> CaptionPair:
+) -> PreferencePair:
     """A battle as a pair of captions, with its fields that hold two numbers as score columns.
 
     Args:
         battle: the battle.
         images: folder of the images.
-        label: as for `CaptionPair`.
+        label: as for `PreferencePair`.
         level: the category.
         columns: further score columns.
 
     Raises:
         DataError: a score is too large for a float.
     """
-    return CaptionPair(
+    return PreferencePair(
         captions=(battle.caption1, battle.caption2),
         label=label,
         image=images / battle.img,
@@ -91,24 +91,27 @@ def _verdict(record: Record) -> tuple[float, float]:
 
 
 def _numbers(battle: Battle) -> dict[str, tuple[float, float]]:
-    where = f"the battle of {battle.source1} and {battle.source2} of {battle.img}"
-    return {
-        name: (finite(value[0], f"{where}: {name}"), finite(value[1], f"{where}: {name}"))
-        for name, value in battle.record.items()
-        if isinstance(value, list) and len(value) == 2 and all(type(number) in (int, float) for number in value)
-    }
+    columns = {}
+    for name, value in battle.record.items():
+        if isinstance(value, list) and len(value) == 2 and all(type(number) in (int, float) for number in value):
+            first, second = map(score_in, value)
+            if first is None or second is None:
+                where = f"the battle of {battle.source1} and {battle.source2} of {battle.img}"
+                raise DataError(f"{where}: {name} must be finite numbers, got {value!r:.60}")
+            columns[name] = first, second
+    return columns
 
 
 SPECS = (
     BenchmarkSpec(
         name="caparena",
         title="CapArena",
-        form=CaptionPair,
+        form=PreferencePair,
         statistic="agreement",
         load=_load_battles,
         refine=_without_people,
         files=f"{BATTLES}, another file of battles with winner, or a folder that holds the first; or a .jsonl file "
-        "with image, captions, label, systems, category and references a line; and the folder of DOCCI's images "
+        "with image, captions, label, systems, category and references per line; and the folder of DOCCI's images "
         "(--images, images=)",
         origin="the link in the repository njucckevin/CapArena (Cheng and others 2025); images from DOCCI",
     ),

@@ -6,18 +6,18 @@ import csv
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from reward.errors import DataError
 from reward.metaeval.benchmarks.contrast import coco_captions
-from reward.metaeval.benchmarks.files import MissingFileError
 from reward.metaeval.benchmarks.flickr8k import captions_by_image, read_token_file
 from reward.metaeval.benchmarks.items import OVERALL, BenchmarkSpec, RatedCaption
 from reward.metaeval.benchmarks.rated_tables import rated_split
+from reward.metaeval.benchmarks.records import MissingFileError, Record
 
 __all__ = ["SPECS"]
 
-CAPTIONS = 3  # of an image that the literature uses; Flickr30k and COCO have a fourth
+# A sheet has one image per row: its address (Input.<...>url), captions and their ratings; the literature uses three.
+_COLUMNS = tuple((f"Input.text{number}", f"Answer.Q{number}Answer") for number in (1, 2, 3))
 _SHEETS = {"8k": "flickr8k", "30k": "flickr30k", "coco": "coco"}
 _CAPTIONS_OF = {"8k": "Flickr8k.token.txt", "30k": "results_20130124.token", "coco": "captions_val2014.json"}
 _IMAGES = ("images", "Flicker8k_Dataset", "Flickr8k_Dataset", "flickr30k-images", "flickr30k_images", "val2014")
@@ -42,58 +42,44 @@ def _load(path: Path, part: str, images: Path | None) -> Iterator[RatedCaption]:
 def _all_sheets(sheets: Mapping[str, Path], images: Path | None) -> Iterator[RatedCaption]:
     for name, sheet in sheets.items():
         references = _references(sheet.parent / _CAPTIONS_OF[name])
-        for image, captions, ratings in _read_sheet(sheet):
-            own = references.get(image, [])
-            kept = tuple(text for text in own if _words(text) != _words(captions[0]))
-            for caption, rating in zip(captions, ratings, strict=True):
+        for image, row in _read_sheet(sheet):
+            rated = [(" ".join(row.text(text).split()), _rating(row, answer)) for text, answer in _COLUMNS]
+            own = _words(rated[0][0])
+            for caption, rating in rated:
                 yield RatedCaption(
                     candidate=caption,
                     ratings={OVERALL: (rating,)},
                     image=_find_image(image, images or sheet.parent),
-                    references=kept,
+                    references=tuple(text for text in references.get(image, []) if _words(text) != own),
                     image_id=f"{_SHEETS[name]}/{image}",
                     category=_SHEETS[name],
                 )
 
 
-def _read_sheet(path: Path) -> Iterator[tuple[str, list[str], list[float]]]:
-    """File name of an image, its captions and their ratings; rows without an image, at the end, are sums."""
+def _read_sheet(path: Path) -> Iterator[tuple[str, Record]]:
+    """File name of an image, and its row; rows without an image, at the end, are sums."""
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
-            reader = csv.DictReader(file, delimiter=";")
-            image_column, captions, answers = _columns(reader.fieldnames or (), path)
+            reader = csv.DictReader(file, delimiter=";", restval="")
+            names = reader.fieldnames or ()
+            address = next((name for name in names if name.startswith("Input.") and "url" in name.lower()), None)
+            if address is None or any(name not in names for pair in _COLUMNS for name in pair):
+                raise DataError(
+                    f"{path} must have the columns Input.image_url, Input.text1 to Input.text3 and Answer.Q1Answer to "
+                    f"Answer.Q3Answer between semicolons; it has: {', '.join(map(str, names))[:300] or 'none'}"
+                )
             for number, row in enumerate(reader, start=1):
-                address = (row.get(image_column) or "").strip()
-                if not address:
-                    continue
-                where = f"{path}, row {number}"
-                texts = [" ".join((row.get(name) or "").split()) for name in captions]
-                yield address.rpartition("/")[2], texts, [_rating(row.get(name), name, where) for name in answers]
+                if image := row[address].strip():
+                    yield image.rpartition("/")[2], Record(row, f"{path}, row {number}", path.parent)
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"cannot read {path}: {error}") from error
 
 
-def _columns(names: Any, path: Path) -> tuple[str, list[str], list[str]]:
-    """The columns of the image's address, of the first captions and of their ratings."""
-    numbered: dict[str, dict[int, str]] = {"text": {}, "answer": {}}
-    address = next((name for name in names if name.startswith("Input.") and "url" in name.lower()), None)
-    for name in names:
-        if match := re.fullmatch(r"Input\.text(\d+)|Answer\.Q(\d+)Answer", name):
-            kind, number = ("text", match[1]) if match[1] else ("answer", match[2])
-            numbered[kind][int(number)] = name
-    wanted = range(1, CAPTIONS + 1)
-    if address is None or any(number not in columns for columns in numbered.values() for number in wanted):
-        raise DataError(
-            f"{path} must have the columns Input.image_url, Input.text1 to Input.text{CAPTIONS} and Answer.Q1Answer to "
-            f"Answer.Q{CAPTIONS}Answer between semicolons; it has: {', '.join(map(str, names))[:300] or 'none'}"
-        )
-    return address, [numbered["text"][number] for number in wanted], [numbered["answer"][number] for number in wanted]
-
-
-def _rating(text: str | None, name: str, where: str) -> float:
-    if text is None or text.strip() not in ("1", "2", "3", "4", "5"):
-        raise DataError(f"{where}: {name} must be a rating from 1 to 5, got {text!r:.40}")
-    return float(text)
+def _rating(row: Record, name: str) -> float:
+    rating = row.number(name, 1, 5, text=True)
+    if not rating.is_integer():
+        raise row.error(name, "a whole number from 1 to 5")
+    return rating
 
 
 def _references(path: Path) -> dict[str, list[str]]:
@@ -125,7 +111,7 @@ SPECS = (
         files="a folder with 8k_correctness.csv, 30k_correctness.csv and coco_correctness.csv, and for references the "
         "captions of the three corpora (Flickr8k.token.txt, results_20130124.token, captions_val2014.json); or a .csv "
         "file with imgid, mt, refs and score; or the Parquet files of the Hub; or a .jsonl file with image, candidate, "
-        "references and ratings a line; and the images in folders beside them named as in their archives, or all in "
+        "references and ratings per line; and the images in folders beside them named as in their archives, or all in "
         "one folder (--images, images=)",
         origin="the authors (Aditya, Yang, Baral, Fermuller, Aloimonos 2015) publish the sheets on the page of their "
         "scene description graphs",

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from reward.errors import DataError
-from reward.json_files import read_json
-from reward.metaeval.benchmarks.files import find_file, read_entries, take, take_texts
-from reward.metaeval.benchmarks.items import OVERALL, BenchmarkSpec, CaptionPair, Item
+from reward.metaeval.benchmarks.items import OVERALL, BenchmarkSpec, Item, PreferencePair
+from reward.metaeval.benchmarks.records import Record, find_file, read_entries, read_list, read_object
 
 __all__ = ["SPECS", "coco_captions"]
 
@@ -35,7 +34,7 @@ class Fields:
         correct, incorrect: the two captions.
         references: captions by people; None if there are none.
         category: kind of error or domain; None if the file is named after it.
-        image_set: data set of the image. Its images may be in a folder of that name, or in one with all others.
+        image_set: data set of the image, whose images may be in a folder of that name.
     """
 
     image: str
@@ -45,61 +44,59 @@ class Fields:
     category: str | None = None
     image_set: str | None = None
 
+    def pair(self, entry: Record, images: Path, category: str = "") -> PreferencePair:
+        """The pair of an entry; the correct caption comes first."""
+        image_id = image = entry.text(self.image)
+        if self.image_set is not None:
+            image_set = entry.text(self.image_set)
+            image_id = f"{image_set}/{image}"
+            images = images / image_set if image_set and (images / image_set).is_dir() else images
+        return PreferencePair(
+            captions=(entry.text(self.correct), entry.text(self.incorrect)),
+            label=0,
+            image=images / image,
+            references=() if self.references is None else entry.texts(self.references),
+            image_id=image_id,
+            category=category if self.category is None else entry.text(self.category),
+        )
 
-def _read(
-    files: Mapping[str, Path],
+
+SUGARCREPE_FIELDS = Fields("filename", "caption", "negative_caption")
+VALSE_FIELDS = Fields("image_file", "caption", "foil", image_set="dataset")
+NOCAPS_FIELDS = Fields("image_path", "baseline", "foil", references="references", category="domain")
+
+
+def _category_files(
+    path: Path,
+    names: Sequence[str],
+    title: str,
     fields: Fields,
-    images: Path,
-    *,
-    kind: type[dict] | type[list] = dict,
-    keep: Callable[[Any, str], bool] = lambda entry, where: True,
-) -> Iterator[CaptionPair]:
-    """The pairs of JSON files, by category; the correct caption comes first."""
-    for name, file in files.items():
-        for _, where, entry in read_entries(file, kind):
-            if not keep(entry, where):
-                continue
-            image_id = image = take(entry, fields.image, str, where)
-            folder = images
-            if fields.image_set is not None:
-                image_set = take(entry, fields.image_set, str, where)
-                image_id = f"{image_set}/{image}"
-                folder = images / image_set if image_set and (images / image_set).is_dir() else images
-            yield CaptionPair(
-                captions=(take(entry, fields.correct, str, where), take(entry, fields.incorrect, str, where)),
-                label=0,
-                image=folder / image,
-                references=() if fields.references is None else take_texts(entry, fields.references, where),
-                image_id=image_id,
-                category=name if fields.category is None else take(entry, fields.category, str, where),
-            )
-
-
-def _category_files(path: Path, names: Sequence[str], title: str) -> dict[str, Path]:
-    """{category: its file}, of a folder with a file for each category, or of one of these files."""
+    images: Path | None,
+    keep: Callable[[Record], bool] = lambda entry: True,
+) -> Iterator[PreferencePair]:
+    """The pairs of a folder with a file for each category, or of one of these files, which hold {key: entry}."""
     if path.is_file() and path.stem not in names:
         raise DataError(f"{path} is not a file of {title}; they are: {', '.join(f'{name}.json' for name in names)}")
-    return {
-        name: find_file(path, f"{name}.json", f"data/{name}.json")
-        for name in names
-        if path.is_dir() or name == path.stem
-    }
+    chosen = [name for name in names if path.is_dir() or name == path.stem]
+    files = {name: find_file(path, f"{name}.json", f"data/{name}.json") for name in chosen}
+    for name, file in files.items():
+        for _, entry in read_entries(file):
+            if keep(entry):
+                yield fields.pair(entry, images or _folder(path), name)
 
 
-def _load_sugarcrepe(path: Path, part: str, images: Path | None) -> Iterator[CaptionPair]:
-    files = _category_files(path, SUGARCREPE, "SugarCrepe")
-    return _read(files, Fields("filename", "caption", "negative_caption"), images or _folder(path))
+def _load_sugarcrepe(path: Path, part: str, images: Path | None) -> Iterator[PreferencePair]:
+    return _category_files(path, SUGARCREPE, "SugarCrepe", SUGARCREPE_FIELDS, images)
 
 
-def _load_valse(path: Path, part: str, images: Path | None) -> Iterator[CaptionPair]:
+def _load_valse(path: Path, part: str, images: Path | None) -> Iterator[PreferencePair]:
     """Valid foils only: those for which two of three annotators chose the caption, as the authors ask."""
     names = [name for name in VALSE if path.is_file() or part != WITHOUT or name not in COREFERENCE]
 
-    def valid(entry: Any, where: str) -> bool:
-        return take(take(entry, "mturk", dict, where), "caption", int, f"{where}, mturk") >= VALID
+    def valid(entry: Record) -> bool:
+        return entry.record("mturk").of_kind("caption", int) >= VALID
 
-    fields = Fields("image_file", "caption", "foil", image_set="dataset")
-    return _read(_category_files(path, names, "VALSE"), fields, images or _folder(path), keep=valid)
+    return _category_files(path, names, "VALSE", VALSE_FIELDS, images, valid)
 
 
 def _without_coreference(items: Iterator[Item], path: Path | None, part: str) -> Iterator[Item]:
@@ -107,33 +104,28 @@ def _without_coreference(items: Iterator[Item], path: Path | None, part: str) ->
     return (item for item in items if part != WITHOUT or item.category not in COREFERENCE)
 
 
-def _load_nocaps_foil(path: Path, part: str, images: Path | None) -> Iterator[CaptionPair]:
+def _load_nocaps_foil(path: Path, part: str, images: Path | None) -> Iterator[PreferencePair]:
     """Captions of nocaps beside their foils; the category is the domain, references are the image's other captions."""
     file = find_file(path, NOCAPS, f"data/{NOCAPS}")
-    fields = Fields("image_path", "baseline", "foil", references="references", category="domain")
-    return _read({NOCAPS: file}, fields, images or file.parent, kind=list)
+    return (NOCAPS_FIELDS.pair(entry, images or file.parent) for entry in read_list(file))
 
 
-def _load_foil(path: Path, part: str, images: Path | None) -> Iterator[CaptionPair]:
+def _load_foil(path: Path, part: str, images: Path | None) -> Iterator[PreferencePair]:
     """Pairs every foil of the test set with the COCO caption it was made from, which comes first.
 
     References are the image's other COCO captions, the first four (part `"4-ref"`) or the first one (`"1-ref"`).
     """
-    folder, path = _folder(path), find_file(path, FOILS)
+    folder, data = _folder(path), read_object(find_file(path, FOILS))
     captions = coco_captions(find_file(folder, COCO_CAPTIONS, f"annotations/{COCO_CAPTIONS}"))
-    data = read_json(path)
-    names = {
-        take(entry, "id", int, where): take(entry, "file_name", str, where)
-        for where, entry in _listed(data, "images", f"{path}, image")
-    }
+    names = {entry.of_kind("id", int): entry.text("file_name") for entry in data.records("images", "image")}
     originals: dict[int, str] = {}
     foils: list[tuple[str, int, int, str]] = []
-    for where, entry in _listed(data, "annotations", f"{path}, annotation"):
-        key, caption = take(entry, "id", int, where), take(entry, "caption", str, where)
-        if take(entry, "foil", bool, where):
-            foils.append((where, key, take(entry, "image_id", int, where), caption))
+    for entry in data.records("annotations", "annotation"):
+        key, caption = entry.of_kind("id", int), entry.text("caption")
+        if entry.of_kind("foil", bool):
+            foils.append((entry.where, key, entry.of_kind("image_id", int), caption))
         elif originals.setdefault(key, caption) != caption:
-            raise DataError(f"{where}: the id {key} has two captions that are not foils")
+            raise DataError(f"{entry.where}: the id {key} has two captions that are not foils")
     for where, key, image, foil in foils:
         if key not in originals:
             raise DataError(f"{where}: the id {key} has no caption that is not a foil")
@@ -143,7 +135,7 @@ def _load_foil(path: Path, part: str, images: Path | None) -> Iterator[CaptionPa
             raise DataError(f"{where}: the image {image} has no captions in {COCO_CAPTIONS}")
         own = originals[key].split()
         references = [caption for caption in captions[image] if caption.split() != own]
-        yield CaptionPair(
+        yield PreferencePair(
             captions=(originals[key], foil),
             label=0,
             image=(images or folder) / names[image],
@@ -159,63 +151,52 @@ def coco_captions(path: Path) -> dict[int, list[str]]:
         DataError: an annotation without an image or a caption.
     """
     captions: dict[int, list[str]] = {}
-    for where, entry in _listed(read_json(path), "annotations", f"{path}, annotation"):
-        caption = take(entry, "caption", str, where)
+    for entry in read_object(path).records("annotations", "annotation"):
+        caption = entry.text("caption")
         if caption.strip():
-            captions.setdefault(take(entry, "image_id", int, where), []).append(caption)
+            captions.setdefault(entry.of_kind("image_id", int), []).append(caption)
     return captions
-
-
-def _listed(data: Any, name: str, where: str) -> Iterator[tuple[str, Any]]:
-    """The entries of a field that is a list, each with its place for messages."""
-    for number, entry in enumerate(take(data, name, list, where.rpartition(",")[0]), start=1):
-        yield f"{where} {number}", entry
 
 
 def _folder(path: Path) -> Path:
     return path.parent if path.is_file() else path
 
 
-_COMMON = "a .jsonl file with category, image, captions and label a line"
+_COMMON = "a .jsonl file with category, image, captions and label per line"
 
 
 def _names(names: Sequence[str]) -> str:
     return ", ".join(f"{name}.json" for name in names)
 
 
+_PAIRS: dict[str, Any] = {"form": PreferencePair, "statistic": "accuracy", "ties": "wrong"}
 SPECS = (
     BenchmarkSpec(
         name="foil",
         title="FOIL",
-        form=CaptionPair,
-        statistic="accuracy",
+        **_PAIRS,
         load=_load_foil,
-        ties="wrong",
         files=f"a folder with {FOILS} and COCO's {COCO_CAPTIONS} (also in annotations/), or a .jsonl file with image, "
-        "captions, label and references a line; and the folder of COCO's images val2014 (--images, images=)",
+        "captions, label and references per line; and the folder of COCO's images val2014 (--images, images=)",
         origin="foilunitn.github.io (Shekhar and others 2017); captions and images from cocodataset.org",
         parts=tuple(REFERENCES),
     ),
     BenchmarkSpec(
         name="nocaps-foil",
         title="nocaps-FOIL",
-        form=CaptionPair,
-        statistic="accuracy",
+        **_PAIRS,
         load=_load_nocaps_foil,
-        ties="wrong",
         headline=OVERALL,
         files=f"{NOCAPS} or a folder that holds it, or a .jsonl file with category, image, captions, label and "
-        "references a line; and the folder of the nocaps validation images (--images, images=)",
+        "references per line; and the folder of the nocaps validation images (--images, images=)",
         origin="the repository of ALOHa (DavidMChan/aloha, data/; Petryk and others 2024); images from nocaps.org",
         licence="none found for the foils; the captions of nocaps are CC BY 2.0, says the card of HuggingFaceM4/NoCaps",
     ),
     BenchmarkSpec(
         name="sugarcrepe",
         title="SugarCrepe",
-        form=CaptionPair,
-        statistic="accuracy",
+        **_PAIRS,
         load=_load_sugarcrepe,
-        ties="wrong",
         files=f"a folder with the files {_names(SUGARCREPE)} (also in data/), one of these files, or {_COMMON}; and "
         "the folder of COCO's images val2017 (--images, images=)",
         origin="the repository RAIVNLab/sugar-crepe (Hsieh and others 2023); images from cocodataset.org",
@@ -224,11 +205,9 @@ SPECS = (
     BenchmarkSpec(
         name="valse",
         title="VALSE",
-        form=CaptionPair,
-        statistic="accuracy",
+        **_PAIRS,
         load=_load_valse,
         refine=_without_coreference,
-        ties="wrong",
         files=f"a folder with the files {_names(VALSE)} (also in data/), one of these files, or {_COMMON}; and a "
         "folder of the images (--images, images=), together or in one folder for each value of the field dataset",
         origin="the repository Heidelberg-NLP/VALSE, data/ (Parcalabescu and others 2022); images from the data sets "

@@ -12,7 +12,7 @@ import numpy as np
 from reward.errors import InvalidSampleError
 from reward.samples import CaptionSample, ImageLike, is_blank
 
-__all__ = ["OVERALL", "Benchmark", "BenchmarkSpec", "CaptionPair", "Item", "Quadruple", "RatedCaption"]
+__all__ = ["OVERALL", "Benchmark", "BenchmarkSpec", "Item", "PreferencePair", "Quadruple", "RatedCaption"]
 
 OVERALL = "overall"  # the aspect of captions rated as a whole, and the column of all pairs together
 
@@ -23,13 +23,13 @@ class RatedCaption:
 
     Args:
         candidate: the caption.
-        ratings: {aspect: one number a rater}, on any scale on which larger is better. Benchmarks of a single rating use
+        ratings: {aspect: one number per rater}, on any scale on which larger is better. Benchmarks of one rating use
             `"overall"`. An aspect that nobody rated is left out.
         image: as for `CaptionSample`, or None.
         references: zero or more captions by people.
         image_id: name of the image; the bootstrap draws whole images.
         category: task, level or system, if the benchmark has any; else empty.
-        columns: {name: score} of scores that came with the data; NaN is no score.
+        columns: {name: score} of scores that came with the data; NaN means no score.
     """
 
     candidate: str
@@ -42,7 +42,7 @@ class RatedCaption:
 
 
 @dataclass(frozen=True, eq=False)
-class CaptionPair:
+class PreferencePair:
     """Two captions of one image, one of which is correct or preferred by people.
 
     Args:
@@ -83,7 +83,7 @@ class Quadruple:
     columns: Mapping[str, tuple[float, float, float, float]] = field(default_factory=dict)
 
 
-Item: TypeAlias = "RatedCaption | CaptionPair | Quadruple"
+Item: TypeAlias = "RatedCaption | PreferencePair | Quadruple"
 Load: TypeAlias = "Callable[[Any, str, Path | None], Iterator[Item]]"
 Refine: TypeAlias = "Callable[[Iterator[Item], Path | None, str], Iterator[Item]]"
 
@@ -118,7 +118,7 @@ class BenchmarkSpec:
 
     name: str
     title: str
-    form: type[RatedCaption] | type[CaptionPair] | type[Quadruple]
+    form: type[RatedCaption] | type[PreferencePair] | type[Quadruple]
     statistic: str
     load: Load | None = None
     refine: Refine | None = None
@@ -160,7 +160,7 @@ class Benchmark:
     @property
     def captions_per_item(self) -> int:
         """Number K of scores of an item: 1, 2 or 4."""
-        return {RatedCaption: 1, CaptionPair: 2, Quadruple: 4}[self.spec.form]
+        return {RatedCaption: 1, PreferencePair: 2, Quadruple: 4}[self.spec.form]
 
     @property
     def column_names(self) -> tuple[str, ...]:
@@ -183,7 +183,7 @@ class Benchmark:
             if isinstance(item, Quadruple):
                 pairs = [(caption, image) for image in item.images for caption in item.captions]
             else:
-                captions = item.captions if isinstance(item, CaptionPair) else (item.candidate,)
+                captions = item.captions if isinstance(item, PreferencePair) else (item.candidate,)
                 pairs = [(caption, item.image) for caption in captions]
             given = () if isinstance(item, Quadruple) or not references else item.references
             given = tuple(text for text in given if not is_blank(text))

@@ -1,4 +1,4 @@
-"""Pairs in LongCapVLCP's form, built, written and read: long captions with a single error, mostly past a CLIP's end."""
+"""Builds, writes and reads pairs in LongCapVLCP's form: long captions with one error, mostly beyond CLIP's context."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from reward.backbones.clip_tokens import CLIP_TOKENS, clip_length, first_different_token
 from reward.errors import DataError, ImageError, OutputError
 from reward.images import image_key, load_image
-from reward.metaeval.benchmarks.files import find_file
-from reward.metaeval.benchmarks.items import OVERALL, BenchmarkSpec, CaptionPair
+from reward.metaeval.benchmarks.items import OVERALL, BenchmarkSpec, PreferencePair
+from reward.metaeval.benchmarks.records import Record, Split, find_file
 from reward.samples import is_blank
-from reward.scoring.readers import BadRow, open_source
+from reward.scoring.readers import open_source
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -68,8 +68,8 @@ def build_pairs(
 ) -> PairBuild:
     """Builds pairs in LongCapVLCP's form, with one error each, past the text that a CLIP reads.
 
-    A pair is kept only if its captions do not differ before token `beyond` of open_clip's tokenizer, where the start
-    token is number 0. If an attempt does not give such a pair, `make_incorrect` is called again with another generator.
+    A pair is kept only if its captions are equal up to token `beyond` of open_clip's tokenizer, counted from 0 at the
+    start token. If an attempt gives no such pair, `make_incorrect` is called again with another generator.
 
     Source: the BEiTScore paper, whose pairs all differ after CLIP token 77, except those of scene text.
 
@@ -104,7 +104,12 @@ def build_pairs(
     dropped: Counter[str] = Counter()
     free = frozenset(exempt)
     for place, row in enumerate(rows):
-        image, caption, category = _checked_row(row, place)
+        record = Record(row, f"row {place}", Path())
+        caption, category, (_, image) = (
+            _shown_text(record, "caption"),
+            _shown_text(record, "category"),
+            record.take("image"),
+        )
         least = 0 if category in free else beyond
         try:
             load_image(image)
@@ -130,7 +135,7 @@ def build_pairs(
 
 
 def write_pairs(pairs: Dataset, folder: str | os.PathLike[str]) -> Path:
-    """Writes `pairs.jsonl`, one pair a line, and the images that it names, each once, into a folder.
+    """Writes `pairs.jsonl`, one pair per line, and the images that it names, each once, into a folder.
 
     Encoded images are copied byte for byte.
 
@@ -198,17 +203,12 @@ def read_pairs(data: Any, *, images: str | os.PathLike[str] | None = None) -> Da
         )
     folder = source.folder if images is None else Path(images)
     columns: dict[str, list[Any]] = {name: [] for name in _COLUMNS}
-    for number, row in enumerate(source.rows(_COLUMNS)):
-        where = f"{source.name}, row {number}"
-        if isinstance(row, BadRow):
-            raise DataError(f"{where}: {row.message}")
+    for row in Split([source]).records(_COLUMNS):
         for name in _COLUMNS[1:]:
-            if not isinstance(row.get(name), str) or is_blank(row[name]):
-                raise DataError(f"{where}: {name} must be a text, got {row.get(name)!r:.80}")
-            columns[name].append(row[name])
-        if row["correct"] == row["incorrect"]:
-            raise DataError(f"{where}: correct and incorrect caption are the same")
-        columns["image"].append(_found_image(row.get("image"), folder, where))
+            columns[name].append(_shown_text(row, name))
+        if columns["correct"][-1] == columns["incorrect"][-1]:
+            raise DataError(f"{row.where}: correct and incorrect caption are the same")
+        columns["image"].append(_image_in(row, folder))
     text = Value("string")
     return Dataset.from_dict(
         columns, features=Features({"image": Image(), "correct": text, "incorrect": text, "category": text})
@@ -225,14 +225,12 @@ def _first_error(caption: str, incorrect: str | None, least: int) -> tuple[int |
     return token, f"error before token {least}" if token < least else None
 
 
-def _checked_row(row: Mapping[str, Any], place: int) -> tuple[Any, str, str]:
-    for name in ("image", "caption", "category"):
-        if name not in row:
-            raise DataError(f"row {place} lacks {name!r}; a row needs image, caption and category, got {sorted(row)}")
-    for name in ("caption", "category"):
-        if not isinstance(row[name], str) or is_blank(row[name]):
-            raise DataError(f"row {place}: {name} must be a text, got {row[name]!r:.80}")
-    return row["image"], row["caption"], row["category"]
+def _shown_text(row: Record, name: str) -> str:
+    """A text that is not blank."""
+    text = row.text(name)
+    if is_blank(text):
+        raise row.error(name, "a text that is not blank")
+    return text
 
 
 def _stored(image: Any) -> Any:
@@ -246,21 +244,22 @@ def _stored(image: Any) -> Any:
     return load_image(image)
 
 
-def _found_image(image: Any, folder: Path, where: str) -> Any:
-    """The image of a row; a path must name a file."""
+def _image_in(row: Record, folder: Path) -> Any:
+    """The encoded image of a row, or the path of its file, which must exist."""
+    _, image = row.take("image")
     if isinstance(image, dict):
         if image.get("bytes") is not None:
             return image
         image = image.get("path")
     if not isinstance(image, str) or not image:
-        raise DataError(f"{where}: image must be a path or an encoded image, got {image!r:.80}")
+        raise row.error("image", "a path or an encoded image", image)
     path = folder / image
     if not path.is_file():
-        raise DataError(f"{where}: there is no image file {str(path)!r}")
+        raise DataError(f"{row.where}: there is no image file {str(path)!r}")
     return str(path.absolute())
 
 
-def _load(path: Path, part: str, images: Path | None) -> Iterator[CaptionPair]:
+def _load(path: Path, part: str, images: Path | None) -> Iterator[PreferencePair]:
     from datasets import Image
 
     if path.is_dir() and not (path / "state.json").is_file():
@@ -268,7 +267,7 @@ def _load(path: Path, part: str, images: Path | None) -> Iterator[CaptionPair]:
     pairs: Dataset = read_pairs(path, images=images).cast_column("image", Image(decode=False))
     for row in pairs:
         image = row["image"] if row["image"]["bytes"] is not None else row["image"]["path"]
-        yield CaptionPair(
+        yield PreferencePair(
             captions=(row["correct"], row["incorrect"]),
             label=0,
             image=image,
@@ -281,14 +280,14 @@ SPECS = (
     BenchmarkSpec(
         name="longcapvlcp",
         title="LongCapVLCP",
-        form=CaptionPair,
+        form=PreferencePair,
         statistic="accuracy",
         load=_load,
         ties="wrong",  # the paper gives CLIPScore, for which most of its pairs are equal, an accuracy of 0
         headline=OVERALL,  # its "micro avg."
-        files="a .jsonl, .csv or .parquet file with image, correct, incorrect and category a row, a folder with "
+        files="a .jsonl, .csv or .parquet file with image, correct, incorrect and category per row, a folder with "
         "pairs.jsonl, or one written by Dataset.save_to_disk; or a .jsonl file with category, image, captions and "
-        "label a line",
+        "label per line",
         origin="the authors of BEiTScore; reward.metaeval.build_pairs makes your own pairs in this form",
     ),
 )

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from reward.errors import DataError
-from reward.metaeval.benchmarks.files import MissingFileError, take, take_category, take_texts
-from reward.metaeval.benchmarks.items import BenchmarkSpec, CaptionPair, Item, RatedCaption
-from reward.metaeval.benchmarks.jsonl import is_jsonl, read_lines
+from reward.metaeval.benchmarks.items import BenchmarkSpec, Item, PreferencePair, RatedCaption
+from reward.metaeval.benchmarks.records import MissingFileError, is_jsonl, read_lines
 
 __all__ = ["SPECS"]
 
@@ -31,27 +30,26 @@ def _check_criteria(items: Iterator[Item], path: Path | None, part: str) -> Iter
         yield item
 
 
-def _load_triplets(path: Path, part: str, images: Path | None) -> Iterator[CaptionPair]:
+def _load_triplets(path: Path, part: str, images: Path | None) -> Iterator[PreferencePair]:
     """Three texts and which of them is best: two pairs, the best with each of the others, for each rater's choice."""
     if not is_jsonl(path):
         raise MissingFileError(f"{path} is not a .jsonl file")
-    for where, row in read_lines(path):
-        texts = take_texts(row, "candidates", where, count=3)
+    for row in read_lines(path):
+        texts = row.texts("candidates", 3)
         if not all(text.strip() for text in texts):
-            raise DataError(f"{where}: candidates must be three texts, none of them blank, got {texts!r:.60}")
-        best = row.get("best")
-        image = take(row, "image", str, where)
+            raise row.error("candidates", "three texts, none of them blank")
+        best, image = row.values.get("best"), row.text("image")
         for choice in best if isinstance(best, list) and best else [best]:
             if type(choice) is not int or choice not in (0, 1, 2):
-                raise DataError(f"{where}: best must be 0, 1 or 2, or a list of them, got {best!r:.60}")
+                raise row.error("best", "0, 1 or 2, or a list of them")
             for other in sorted({0, 1, 2} - {choice}):
                 low, high = sorted((choice, other))
-                yield CaptionPair(
+                yield PreferencePair(
                     captions=(texts[low], texts[high]),
                     label=int(choice > other),
                     image=(images or path.parent) / image,
                     image_id=image,
-                    category=take_category(row, where),
+                    category=row.category(),
                 )
 
 
@@ -62,18 +60,18 @@ SPECS = (
         form=RatedCaption,
         statistic="tau-c",
         refine=_check_criteria,
-        files=f"a .jsonl file with image, candidate, ratings {{criterion: one number a rater}} and category a line; "
-        f"the criteria are {', '.join(CRITERIA)}; {_TASKS}",
+        files=f"a .jsonl file with image, candidate, ratings {{criterion: one number per rater}} and category per "
+        f"line; the criteria are {', '.join(CRITERIA)}; {_TASKS}",
         origin=_ORIGIN,
     ),
     BenchmarkSpec(
         name="mmhe-pairs",
         title="MMHE (pairs)",
-        form=CaptionPair,
+        form=PreferencePair,
         statistic="accuracy",
         load=_load_triplets,
         files="a .jsonl file with image, candidates (three), best (the place of the best, 0 to 2, or a list with one "
-        f"place a rater) and category a line, or one with image, captions (two), label and category; {_TASKS}",
+        f"place per rater) and category per line, or one with image, captions (two), label and category; {_TASKS}",
         origin=_ORIGIN,
     ),
 )

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from reward.errors import DataError
-from reward.metaeval.benchmarks.files import find_file, read_entries
-from reward.metaeval.benchmarks.items import BenchmarkSpec, CaptionPair, Item
+from reward.metaeval.benchmarks.items import BenchmarkSpec, Item, PreferencePair
 from reward.metaeval.benchmarks.jsonl import read_pair
+from reward.metaeval.benchmarks.records import find_file, read_object
 
 __all__ = ["SPECS"]
 
@@ -46,7 +46,7 @@ def _draw_references(items: Iterator[Item], path: Path | None, part: str) -> Ite
     for place, pair in enumerate(items):
         if pair.category not in CATEGORIES:
             raise DataError(f"{path}: category must be {', '.join(CATEGORIES)}, got {pair.category!r:.60}")
-        if isinstance(pair, CaptionPair) and part != ALL and len(pair.references) > DRAWN:
+        if isinstance(pair, PreferencePair) and part != ALL and len(pair.references) > DRAWN:
             drawn = tuple(_generator(part, place, "references").sample(pair.references, DRAWN))
             pair = replace(pair, references=drawn)
         yield pair
@@ -56,16 +56,15 @@ def _generator(part: str, place: int, purpose: str) -> random.Random:
     return random.Random(f"capreward pascal-50s {part} {place} {purpose}")
 
 
-def _read_json(path: Path, images: Path | None) -> Iterator[CaptionPair]:
+def _read_json(path: Path, images: Path | None) -> Iterator[PreferencePair]:
     """`{category: list of {image, captions, label, references}}`."""
-    for category, where, entries in read_entries(path):
-        if not isinstance(entries, list):
-            raise DataError(f"{where} must be a list of pairs, got {type(entries).__name__}")
-        for number, entry in enumerate(entries, start=1):
-            yield replace(read_pair(entry, f"{where}, pair {number}", images or path.parent), category=category)
+    data = read_object(path)
+    for category in data.values:
+        for entry in data.records(category, f"{category}, pair"):
+            yield replace(read_pair(entry, images), category=category)
 
 
-def _read_mat(path: Path, part: str, images: Path | None) -> Iterator[CaptionPair]:
+def _read_mat(path: Path, part: str, images: Path | None) -> Iterator[PreferencePair]:
     folder = path.parent if path.is_file() else path
     pairs_file, votes_file = (
         find_file(folder, name, f"pyCIDErConsensus/{name}") for name in ("pair_pascal.mat", "consensus_pascal.mat")
@@ -97,7 +96,7 @@ def _read_mat(path: Path, part: str, images: Path | None) -> Iterator[CaptionPai
             label = _generator(part, place, "label").randrange(2)
         else:
             label = int(counts[1] > counts[0])
-        yield CaptionPair(
+        yield PreferencePair(
             captions=(first, second),
             label=label,
             image=(images or folder) / image,
@@ -145,14 +144,14 @@ SPECS = (
     BenchmarkSpec(
         name="pascal-50s",
         title="Pascal-50S",
-        form=CaptionPair,
+        form=PreferencePair,
         statistic="accuracy",
         load=_load,
         refine=_draw_references,
         ties="wrong",
         files="a folder with pair_pascal.mat and consensus_pascal.mat (also in pyCIDErConsensus/); or pascal_50s.json, "
         "{category: list of {image, captions, label, references}}; or a .jsonl file with category, image, captions, "
-        "label and references a line; and a folder of the images of the PASCAL VOC challenge (--images, images=)",
+        "label and references per line; and a folder of the images of the PASCAL VOC challenge (--images, images=)",
         origin="the authors of CIDEr (Vedantam, Zitnick, Parikh 2015) publish the .mat files with the data of their "
         "consensus study; pascal_50s.json is in the repository of FLEUR (Yebin46/FLEUR, annotations/)",
         parts=(*DRAWS, ALL),

@@ -1,4 +1,4 @@
-"""Tables with an image, a caption and a rating a row: Polaris, Nebula, LongCap-Arena, VICR, and others of this kind."""
+"""Tables with an image, a caption and a rating per row: Polaris, Nebula, LongCap-Arena, VICR and others."""
 
 from __future__ import annotations
 
@@ -13,21 +13,28 @@ from pathlib import Path
 from typing import Any
 
 from reward.errors import DataError
-from reward.metaeval.benchmarks.files import MissingFileError, find_file, take
 from reward.metaeval.benchmarks.items import OVERALL, BenchmarkSpec, RatedCaption
-from reward.metaeval.benchmarks.tables import Row, Split, find_splits, image_folder, read_file
+from reward.metaeval.benchmarks.records import (
+    MissingFileError,
+    Record,
+    Split,
+    find_file,
+    find_splits,
+    image_file,
+    image_folder,
+    read_table,
+)
 from reward.samples import ImageLike
 
 __all__ = ["SPECS", "rated_split"]
 
 # The names that published data sets give their columns.
-_IMAGE = ("image", "img")
+_IMAGE = ("image", "img")  # an encoded image, or its file name
 _NAME = ("file_name", "imgid")
 _CANDIDATE = ("cand", "mt", "caption")
-_REFERENCES = ("refs", "references")
-_SCORE = ("score", "human_score")
+_REFERENCES = ("refs", "references")  # a list; in CSV files the text of a list, as Python or JSON writes it
+_SCORE = ("score", "human_score")  # one judgment; null, NaN or "" was not given
 _TEXTS = (*_NAME, *_CANDIDATE, *_REFERENCES, *_SCORE)
-_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp")
 
 # LongCap-Arena has a split for each part and aspect, such as dci_val.desc; the paper's TestA is dci_val.
 ASPECTS = {"desc": "descriptiveness", "rel": "relevance", "flu": "fluency"}
@@ -35,7 +42,7 @@ _ARENA_PARTS = {"TestA": "dci_val", "TestB": "dci_test"}
 
 
 def rated_split(path: Path, images: Path | None, names: Sequence[str], config: str = "") -> Iterator[RatedCaption]:
-    """Rated captions of one split of a data set on disk, with one rating a row.
+    """Rated captions of one split of a data set on disk, with one rating per row.
 
     Args:
         path: a file, which is the split, or a folder as for `find_splits`.
@@ -54,7 +61,7 @@ def rated_split(path: Path, images: Path | None, names: Sequence[str], config: s
         if name in splits:
             return _merged({OVERALL: splits[name]}, images)
     raise MissingFileError(
-        f"{path} holds no split {' or '.join(names)}, only {', '.join(sorted(splits)[:12]) or 'nothing of the kind'}"
+        f"{path} holds no split {' or '.join(names)}, only {', '.join(sorted(splits)[:12]) or 'no tables'}"
     )
 
 
@@ -73,47 +80,32 @@ def _load_longcap_arena(path: Path, part: str, images: Path | None) -> Iterator[
     names = {aspect: f"{_ARENA_PARTS.get(part, part)}.{short}" for short, aspect in ASPECTS.items()}
     chosen = {aspect: splits[name] for aspect, name in names.items() if name in splits}
     if not chosen:
-        there = ", ".join(sorted(splits)[:15]) or "no splits"
-        raise MissingFileError(f"{path} holds none of the splits {', '.join(names.values())}, but {there}")
+        known = ", ".join(sorted(splits)[:15]) or "no splits"
+        raise MissingFileError(f"{path} holds none of the splits {', '.join(names.values())}, but {known}")
     return _merged(chosen, images)
 
 
 def _load_vicr(path: Path, part: str, images: Path | None) -> Iterator[RatedCaption]:
-    """A table with a column a rater, from 1 to 5, four or five of them a caption. There are no references."""
-    for row in read_file(find_file(path, "vicr.csv", "VICR.csv")):
-        missing = [name for name in ("image", "caption", "ratings") if name not in row.values]
-        if missing:
-            raise DataError(f"{row.where} has no column {missing[0]}; it has: {', '.join(row.values)}")
+    """A table with a column per rater, from 1 to 5, four or five of them per caption. There are no references."""
+    for row in read_table(find_file(path, "vicr.csv", "VICR.csv")):
+        address, raters = str(row.take("image")[1]), [row.take("ratings")[0]]
+        raters += [name for name in row.values if name.startswith("rating_")]
         if row.values.get("subset", part) != part:
             continue
-        name = str(row.values["image"]).replace("\\", "/").rpartition("/")[2]
+        name = address.replace("\\", "/").rpartition("/")[2]
         if not name:
-            raise DataError(f"{row.where}: image must name a file, got {row.values['image']!r:.60}")
-        if ratings := _columns_of_raters(row):
-            caption = take(row.values, "caption", str, row.where)
+            raise row.error("image", "the address or name of a file")
+        given = [rater for rater in raters if str(row.values[rater] or "").strip()]
+        if ratings := tuple(row.number(rater, 1, 5, text=True) for rater in given):
             folder = image_folder(row.folder, images, *(() if images else ("images",)))
-            yield RatedCaption(caption, {OVERALL: ratings}, image=folder / name, image_id=name)
-
-
-def _columns_of_raters(row: Row) -> tuple[float, ...]:
-    ratings = []
-    for name, given in row.values.items():
-        if (name == "ratings" or name.startswith("rating_")) and given is not None and str(given).strip():
-            try:
-                value = math.nan if isinstance(given, bool) else float(given)
-            except (TypeError, ValueError):
-                value = math.nan
-            if not 1 <= value <= 5:
-                raise DataError(f"{row.where}: {name} must be a rating from 1 to 5, got {given!r:.40}")
-            ratings.append(value)
-    return tuple(ratings)
+            yield RatedCaption(row.text("caption"), {OVERALL: ratings}, image=folder / name, image_id=name)
 
 
 def _merged(splits: Mapping[str, Split], images: Path | None) -> Iterator[RatedCaption]:
     """One rated caption for all rows of the same image and candidate, in the order of their first rows.
 
-    Images are identified by file name or, without one, by their references. A score of null or NaN was not given; a
-    caption without scores is left out. Every row counts as one judgment.
+    Images are identified by file name or, without one, by their references. A caption without scores is left out. Every
+    row counts as one judgment.
 
     Args:
         splits: {aspect: rows that rate it}.
@@ -126,7 +118,7 @@ def _merged(splits: Mapping[str, Split], images: Path | None) -> Iterator[RatedC
     rows_of: dict[str, set[tuple[str, str]]] = {}
     for aspect, split in splits.items():
         rows_of[aspect] = set()
-        for row in split.rows(_key_columns(split)):
+        for row in split.records(_key_columns(split)):
             key = _key(row)
             rows_of[aspect].add(key)
             score = _score(row)
@@ -137,7 +129,7 @@ def _merged(splits: Mapping[str, Split], images: Path | None) -> Iterator[RatedC
     for aspect, split in splits.items():
         if rows_of[aspect] <= done:  # its captions and images were read with another aspect
             continue
-        for row in split.rows():
+        for row in split.records():
             key = _key(row)
             if key in done:
                 continue
@@ -147,7 +139,7 @@ def _merged(splits: Mapping[str, Split], images: Path | None) -> Iterator[RatedC
             if key[0] not in shown:
                 shown[key[0]] = _image(row, images)
             yield RatedCaption(
-                candidate=_candidate(row),
+                candidate=key[1],
                 ratings={name: tuple(values) for name, values in ratings[key].items()},
                 image=shown[key[0]],
                 references=_references(row),
@@ -157,101 +149,70 @@ def _merged(splits: Mapping[str, Split], images: Path | None) -> Iterator[RatedC
 
 def _key_columns(split: Split) -> tuple[str, ...]:
     """The columns that identify images and candidates, without the images themselves where possible: they are large."""
-    first = next(split.rows(), None)
-    if first is None or not isinstance(_column(first, _IMAGE, needed=False)[1], dict):
+    first = next(split.records(), None)
+    if first is None or not isinstance(first.first(*_IMAGE)[1], dict):
         return (*_TEXTS, *_IMAGE)
-    named = _column(first, _NAME, needed=False)[1] is not None
+    named = first.first(*_NAME)[1] is not None
     return _TEXTS if named or _references(first) else (*_TEXTS, *_IMAGE)
 
 
-def _column(row: Row, names: Sequence[str], *, needed: bool = True) -> tuple[str, Any]:
-    for name in names:
-        if name in row.values:
-            return name, row.values[name]
-    if needed:
-        raise DataError(f"{row.where} has no column {' or '.join(names)}; it has: {', '.join(row.values) or 'none'}")
-    return "", None
+def _key(row: Record) -> tuple[str, str]:
+    """Name of the image, and candidate; published data have empty candidates, which no metric can score."""
+    name, candidate = row.take(*_CANDIDATE)
+    if candidate is not None and not isinstance(candidate, str):
+        raise row.error(name, "text")
+    return _image_name(row), candidate or ""
 
 
-def _key(row: Row) -> tuple[str, str]:
-    return _image_name(row), _candidate(row)
-
-
-def _image_name(row: Row) -> str:
-    name, value = _column(row, _NAME, needed=False)
-    shown, image = _column(row, _IMAGE, needed=False)
+def _image_name(row: Record) -> str:
+    name, value = row.first(*_NAME)
+    column, image = row.first(*_IMAGE)
     if value is None and isinstance(image, str):
-        name, value = shown, image
+        name, value = column, image
     if value is None and (references := "\n".join(_references(row))):
         return hashlib.sha256(references.encode(errors="surrogatepass")).hexdigest()[:16]
     if value is None and isinstance(image, dict):
-        name, value = shown, image.get("path")
+        name, value = column, image.get("path")
     if value is None:
         raise DataError(f"{row.where} has nothing that names its image: no {', '.join(_NAME)} and no references")
     if isinstance(value, bool) or not isinstance(value, (str, int)) or not str(value).strip():
-        raise DataError(f"{row.where}: {name} must be the name of an image, got {value!r:.60}")
+        raise row.error(name, "the name of an image")
     return str(value)
 
 
-def _candidate(row: Row) -> str:
-    name, value = _column(row, _CANDIDATE)
-    if value is not None and not isinstance(value, str):
-        raise DataError(f"{row.where}: {name} must be text, got {value!r:.60}")
-    return value or ""  # published data have empty captions, which no metric can score
+def _score(row: Record) -> float:
+    name, value = row.take(*_SCORE)
+    not_given = value is None or value == "" or value != value or str(value).strip().lower() == "nan"
+    return math.nan if not_given else row.number(name, text=True)
 
 
-def _score(row: Row) -> float:
-    name, value = _column(row, _SCORE)
-    if value is None or value == "":
-        return math.nan
-    try:
-        number = math.inf if isinstance(value, bool) else float(value)
-    except (TypeError, ValueError, OverflowError):
-        number = math.inf
-    if math.isinf(number):
-        raise DataError(f"{row.where}: {name} must be a finite number, got {value!r:.60}")
-    return number
-
-
-def _references(row: Row) -> tuple[str, ...]:
-    """A list; in CSV files the text of a list, as Python or JSON writes it."""
-    name, value = _column(row, _REFERENCES)
-    given = value
+def _references(row: Record) -> tuple[str, ...]:
+    name, value = row.take(*_REFERENCES)
+    values: Any = value
     if isinstance(value, str):
         try:
-            given = ast.literal_eval(value)
+            values = ast.literal_eval(value)
         except (ValueError, SyntaxError, RecursionError, MemoryError):
             try:
-                given = json.loads(value)
+                values = json.loads(value)
             except (ValueError, RecursionError):
-                given = None
-    elif value is None:
-        given = []
-    if not isinstance(given, list) or not all(isinstance(text, str) for text in given):
-        raise DataError(f"{row.where}: {name} must be a list of texts, got {value!r:.60}")
-    return tuple(text for text in given if text.strip())
+                raise row.error(name, "a list of texts") from None
+    return () if values is None else Record({name: values}, row.where, row.folder).texts(name)
 
 
-def _image(row: Row, images: Path | None) -> ImageLike | None:
-    _, value = _column(row, _IMAGE, needed=False)
-    if isinstance(value, dict) and value.get("bytes") is not None:
-        return value
-    root = image_folder(row.folder, images, *(() if images else ("images",)))
+def _image(row: Record, images: Path | None) -> ImageLike | None:
+    _, value = row.first(*_IMAGE)
     if isinstance(value, dict):
+        if value.get("bytes") is not None:
+            return value
         value = value.get("path")
     if value is None:
-        value = _column(row, _NAME, needed=False)[1]
-    return None if value is None else _existing(root / str(value))
+        value = row.first(*_NAME)[1]
+    root = image_folder(row.folder, images, *(() if images else ("images",)))
+    return None if value is None else image_file(root / str(value))
 
 
-def _existing(path: Path) -> Path:
-    """The path; if it has no image suffix, with that of a file which exists."""
-    if path.suffix.lower() in _SUFFIXES:
-        return path
-    return next((file for suffix in _SUFFIXES if (file := Path(f"{path}{suffix}")).exists()), path)
-
-
-_COMMON = "or a .jsonl file with image, candidate, references and ratings a line"
+_COMMON = "or a .jsonl file with image, candidate, references and ratings per line"
 SPECS = (
     BenchmarkSpec(
         name="longcap-arena",
@@ -262,7 +223,7 @@ SPECS = (
         files="a folder that save_to_disk wrote, or one with Parquet or JSONL files of the splits <part>.<aspect> "
         "(parts dci_val = TestA, dci_test = TestB, val, test, train; aspects desc, rel, flu), with the columns "
         "file_name, image, refs, cand and score; or a .jsonl file with image, candidate, references and "
-        "ratings {aspect: list} a line",
+        "ratings {aspect: list} per line",
         origin="the authors of VELA (Matsuda, Wada, Hirano, Otsuki, Sugiura 2025), on the Hub",
         licence="BSD 3-Clause Clear, say its paper and its card; its images are of SA-1B, which has its own terms",
         hub="Ka2ukiMatsuda/LongCap-Arena",
@@ -306,7 +267,7 @@ SPECS = (
         load=_load_vicr,
         files="vicr.csv with the columns image (its address or file name), caption, subset (train, val or test; a file "
         "without it is one part), ratings and rating_2, rating_3 ... (one rater each, empty where there are fewer); or "
-        "a .jsonl file with image, candidate, references and ratings a line; and a folder with the images of COCO "
+        "a .jsonl file with image, candidate, references and ratings per line; and a folder with the images of COCO "
         "val2014 and Flickr8k (images beside it, or --images, images=)",
         origin="the authors (Narins, Scott, Gautam, Kulkarni and others, NeurIPS Datasets and Benchmarks 2023); the "
         "layout of these columns is that of a sample in hil-se/comparative_image_caption, data/VICR_Sample250.csv",

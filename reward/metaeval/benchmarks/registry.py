@@ -10,9 +10,9 @@ from itertools import islice
 from pathlib import Path
 
 from reward.errors import DataError
-from reward.metaeval.benchmarks.files import MissingFileError
 from reward.metaeval.benchmarks.items import Benchmark, BenchmarkSpec, Item
 from reward.metaeval.benchmarks.jsonl import in_common_form, read_common
+from reward.metaeval.benchmarks.records import MissingFileError
 
 __all__ = ["benchmark_spec", "list_benchmarks", "load_benchmark"]
 
@@ -117,7 +117,7 @@ def _read(spec: BenchmarkSpec, path: Path | None, part: str, images: Path | None
 
 
 def _needs(spec: BenchmarkSpec) -> str:
-    """What a user has to put where."""
+    """What the user has to provide."""
     terms = f"Licence: {spec.licence}" if spec.licence else "Its licence is not known to us: ask its authors"
     where = "Put it anywhere and give its path (--data, data=)"
     return f"{spec.title} needs {spec.files}. From: {spec.origin}. {terms}. {where}."

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from reward.errors import DataError
-from reward.metaeval.benchmarks.items import BenchmarkSpec, CaptionPair, RatedCaption
+from reward.metaeval.benchmarks.items import BenchmarkSpec, PreferencePair, RatedCaption
 
 __all__ = ["SPECS"]
 
@@ -35,7 +35,7 @@ def _load_ratings(path: Path | None, part: str, images: Path | None) -> Iterator
         )
 
 
-def _load_pairs(path: Path | None, part: str, images: Path | None) -> Iterator[CaptionPair]:
+def _load_pairs(path: Path | None, part: str, images: Path | None) -> Iterator[PreferencePair]:
     """100 pairs of each kind of error. A CLIP reads the short captions whole; long ones differ only after its end."""
     _refuse_files(path, images)
     from reward.scenes import CATEGORIES, make_pair_dataset
@@ -43,7 +43,7 @@ def _load_pairs(path: Path | None, part: str, images: Path | None) -> Iterator[C
     for category in CATEGORIES:
         rows = make_pair_dataset(PAIRS, SEEDS["seed 7"], long=part == "long", categories=[category])
         for index, row in enumerate(rows):
-            yield CaptionPair(
+            yield PreferencePair(
                 captions=(row["correct"], row["incorrect"]),
                 label=0,
                 image=row["image"],
@@ -72,7 +72,7 @@ SPECS = (
     BenchmarkSpec(
         name="scenes-pairs",
         title="pairs of the synthetic scenes",
-        form=CaptionPair,
+        form=PreferencePair,
         statistic="accuracy",
         load=_load_pairs,
         parts=("short", "long"),

@@ -5,18 +5,17 @@ from __future__ import annotations
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from reward.errors import DataError
-from reward.metaeval.benchmarks.files import MissingFileError, find_file, take
 from reward.metaeval.benchmarks.items import BenchmarkSpec, Item, Quadruple
-from reward.metaeval.benchmarks.jsonl import in_common_form, is_jsonl, read_common, read_lines
-from reward.metaeval.benchmarks.tables import read_file
+from reward.metaeval.benchmarks.jsonl import in_common_form, read_common
+from reward.metaeval.benchmarks.records import MissingFileError, Record, find_file, is_jsonl, read_lines, read_table
 from reward.samples import ImageLike
 
 __all__ = ["SPECS"]
 
 EXAMPLES = "examples.jsonl"
+_IMAGES = ("image_0", "image_1")  # file names, or encoded images
 SUFFIX = ".png"  # of the images, which the published file names without it
 
 
@@ -26,9 +25,8 @@ def _load(path: Path, part: str, images: Path | None) -> Iterator[Item]:
         tables = sorted([*path.glob("*.parquet"), *path.glob("data/*.parquet")])
         path = tables[0] if len(tables) == 1 else find_file(path, EXAMPLES, f"data/{EXAMPLES}")
     if path.suffix == ".parquet":
-        for example in read_file(path):
-            shown = [take(example.values, name, dict, example.where) for name in ("image_0", "image_1")]
-            yield _quadruple(example.values, example.where, shown)
+        for row in read_table(path):
+            yield _quadruple(row, [row.of_kind(name, dict) for name in _IMAGES])
         return
     if not is_jsonl(path):
         raise DataError(f"{path} is neither a .jsonl nor a .parquet file")
@@ -36,25 +34,25 @@ def _load(path: Path, part: str, images: Path | None) -> Iterator[Item]:
         yield from read_common(path, Quadruple, images)
         return
     image: Callable[[str], ImageLike] | None = None
-    for where, row in read_lines(path):
+    for row in read_lines(path):
         image = image or _images_of(path, images)
-        yield _quadruple(row, where, [image(take(row, name, str, where)) for name in ("image_0", "image_1")])
+        yield _quadruple(row, [image(row.text(name)) for name in _IMAGES])
 
 
-def _quadruple(row: dict[str, Any], where: str, images: Sequence[ImageLike]) -> Quadruple:
-    tag = row.get("collapsed_tag") or row.get("tag") or ""
+def _quadruple(row: Record, images: Sequence[ImageLike]) -> Quadruple:
+    tag = row.values.get("collapsed_tag") or row.values.get("tag") or ""
     if not isinstance(tag, str):
-        raise DataError(f"{where}: tag must be text, got {tag!r:.60}")
+        raise row.error("tag", "text", tag)
     return Quadruple(
         images=(images[0], images[1]),
-        captions=(take(row, "caption_0", str, where), take(row, "caption_1", str, where)),
-        image_id=str(row.get("id", where)),
+        captions=(row.text("caption_0"), row.text("caption_1")),
+        image_id=str(row.values.get("id", row.where)),
         category=tag,
     )
 
 
 def _images_of(path: Path, images: Path | None) -> Callable[[str], ImageLike]:
-    """Where the images are: gives one by the name that it has in the examples."""
+    """A function from the name of an image in the examples to its path or bytes."""
     if images is None and (path.parent / "images").is_dir():
         images = path.parent / "images"
     if images is not None:
@@ -74,7 +72,7 @@ def _images_of(path: Path, images: Path | None) -> Callable[[str], ImageLike]:
             raise DataError(f"{packed} holds no image {name}{SUFFIX}")
         try:
             return archive.read(member)
-        # RuntimeError: locked by a password; NotImplementedError (a kind of it): packed by a method zipfile has not
+        # RuntimeError: protected by a password; NotImplementedError (a kind of it): another compression method
         except (zipfile.BadZipFile, OSError, RuntimeError) as error:
             raise DataError(f"{packed}: {member} cannot be read: {error}") from error
 
@@ -89,9 +87,9 @@ SPECS = (
         statistic="group",
         load=_load,
         ties="wrong",
-        files=f"{EXAMPLES} with image_0, image_1, caption_0, caption_1 and tag a line, or a folder that holds it (also "
-        "in data/), and beside it images.zip or the folder images, unless --images (images=) names another; or a "
-        ".parquet file with these columns and encoded images; or a .jsonl file with images and captions, two each, a "
+        files=f"{EXAMPLES} with image_0, image_1, caption_0, caption_1 and tag per line, or a folder that holds it "
+        "(also in data/), and beside it images.zip or the folder images, unless --images (images=) names another; or a "
+        ".parquet file with these columns and encoded images; or a .jsonl file with images and captions, two each, per "
         "line",
         origin="facebook/winoground on the Hub, whose terms have to be accepted there first (Thrush and others 2022)",
         licence="Meta Images Research License, say those who hold it: for evaluation only, not to be passed on; its "

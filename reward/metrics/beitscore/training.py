@@ -249,7 +249,7 @@ def load_model(folder: Path, settings: Mapping[str, Any]) -> BeitScoreNetwork:
 
 
 def make_collator(model: BeitScoreNetwork) -> BeitScoreCollator:
-    """The collator of a network; see `reward.training.loop.TrainingPlug`."""
+    """The collator of a network; see `reward.training.loop.MetricTraining`."""
     return BeitScoreCollator(model)
 
 

@@ -146,7 +146,7 @@ class VelaCollator:
 
 
 def make_collator(model: VelaModel) -> VelaCollator:
-    """The collator of a model; see `reward.training.loop.TrainingPlug`."""
+    """The collator of a model; see `reward.training.loop.MetricTraining`."""
     return VelaCollator(model)
 
 

@@ -8,7 +8,7 @@ import pytest
 from reward.arena import Arena, draw_arena, human_points, label_points
 from reward.battles import Battle, human_outcome
 from reward.errors import DataError
-from reward.metaeval.benchmarks import CaptionPair
+from reward.metaeval.benchmarks import PreferencePair
 
 ENTRY = {"img": "1.jpg", "source1": "x", "source2": "y", "caption1": "A dog.", "caption2": "A cat."}
 
@@ -33,13 +33,13 @@ def test_levels_come_in_the_order_of_their_numbers() -> None:
 
 def test_caption_pairs_of_a_benchmark() -> None:
     pairs = [
-        CaptionPair(("a", "b"), label, image_id=str(number), category="level 1", systems=("x", "y"))
+        PreferencePair(("a", "b"), label, image_id=str(number), category="level 1", systems=("x", "y"))
         for number, label in enumerate((0, 1, None))
     ]
     assert Arena.of_pairs(pairs).images == ("0", "1", "2")
     assert label_points(pairs).tolist() == [1, 0, 0.5]
     with pytest.raises(DataError, match="pair 1 on '' names no systems"):
-        Arena.of_pairs([CaptionPair(("a", "b"), 0)])
+        Arena.of_pairs([PreferencePair(("a", "b"), 0)])
 
 
 def test_what_is_no_arena() -> None:

@@ -150,7 +150,7 @@ def test_images_from_another_folder(run: Run, data: Path, tmp_path: Path) -> Non
         shutil.move(image, tmp_path / "photos" / image.name)
     code, _, err = run(*FLICKR, "-d", data, "-m", "picture")
     assert code == 1
-    assert err.startswith("error: metric 'picture' looks at the images, and none of those of flickr8k-expert is there")
+    assert err.startswith("error: metric 'picture' looks at the images, and none of those of flickr8k-expert exists")
     assert "--images" in err
     assert run(*FLICKR, "-d", data, "-m", "picture", "--images", tmp_path / "photos")[0] == 0
 

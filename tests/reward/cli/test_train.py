@@ -12,10 +12,8 @@ import pytest
 
 from reward import CaptionSample, load_scorer
 from reward.scenes import render, sample_scene
-from reward.training import loop
 from tests.reward.cli.conftest import Run
-from tests.reward.training.small_beitscore import small_beitscore
-from tests.reward.training.small_runs import small_config
+from tests.reward.training.small_runs import small_beitscore, small_config
 
 
 @pytest.fixture
@@ -33,7 +31,7 @@ def test_train_then_resume_a_killed_run(tmp_path: Path, run: Run, monkeypatch: p
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(loop, "_evaluate", killed)
+        patch.setattr("reward.training.run.evaluate_parts", killed)
         code, _, _ = run(*arguments)
     assert code == 130
     code, _, error = run(*arguments)

@@ -72,7 +72,7 @@ def test_images_are_refused(folder):
     from PIL import Image
 
     judge = load_language_model(folder, device="cpu")
-    with pytest.raises(JudgeError, match="cannot see"):
+    with pytest.raises(JudgeError, match="reads no images"):
         judge.generate([Question("What is it?", image=Image.new("RGB", (8, 8)))], max_new_tokens=2)
 
 

@@ -7,11 +7,9 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reward.corruptions.answers import read_answer
-from reward.corruptions.negatives import Negative
 from reward.corruptions.prompts import load_prompts
-from reward.corruptions.rewrites import rewrite_captions
-from reward.corruptions.sampler import NegativeSampler
+from reward.corruptions.rewrites import read_answer, rewrite_captions
+from reward.corruptions.sampler import Negative, NegativeSampler
 from reward.errors import ConfigError, InvalidSampleError, JudgeError, OutputError
 from reward.judges import Answer, ScriptedJudge
 from reward.scenes.pairs import CATEGORIES
@@ -237,16 +235,10 @@ def test_ways_to_answer(answer):
     assert read_answer(CAPTION, answer) == (EDITED, "")
 
 
-def test_escapes_are_read_back():
-    caption = "A <b> sign [red] lies here."
-    assert (
-        read_answer(caption, '"A \\u003cb\\u003e sign \\u005bblue\\u005d lies here."')[0]
-        == "A <b> sign [blue] lies here."
-    )
-    assert (
-        read_answer(caption, "A \\u003cb\\u003e sign \\u005bblue\\u005d lies here.")[0]
-        == "A <b> sign [blue] lies here."
-    )
+@pytest.mark.parametrize("quote", ['"', ""])
+def test_escapes_are_read_back(quote):
+    answer = f"{quote}A \\u003cb\\u003e sign \\u005bblue\\u005d lies here.{quote}"
+    assert read_answer("A <b> sign [red] lies here.", answer)[0] == "A <b> sign [blue] lies here."
 
 
 @pytest.mark.parametrize(
@@ -287,7 +279,7 @@ def test_swaps_and_short_captions_pass():
         ({"request": "{change}"}, "{caption} exactly once"),
         ({"request": "{change} {change} {caption}"}, "{change} exactly once"),
         ({"request": "{caption} {change}"}, "must stand before"),
-        ({"system": ""}, "system must be a text"),
+        ({"system": ""}, "system must be text"),
         ({"changes": {}}, "changes"),
         ({"changes": {"noun": None}}, "changes.noun"),
         ({"extra": 1}, "must have the keys"),
@@ -299,12 +291,11 @@ def test_broken_prompt_files_are_refused(tmp_path, change, message):
         load_prompts(tmp_path / "mine.yaml")
 
 
-def test_unreadable_prompt_files_are_refused(tmp_path):
-    with pytest.raises(ConfigError, match="cannot read"):
-        load_prompts(tmp_path / "none.yaml")
-    (tmp_path / "bad.yaml").write_text("{")
-    with pytest.raises(ConfigError, match="no YAML"):
-        load_prompts(tmp_path / "bad.yaml")
-    (tmp_path / "list.yaml").write_text("[]")
-    with pytest.raises(ConfigError, match="got list"):
-        load_prompts(tmp_path / "list.yaml")
+@pytest.mark.parametrize(
+    ("text", "message"), [(None, "cannot read"), ("{", "not valid YAML"), ("[]", "must have the keys .*, got list")]
+)
+def test_unreadable_prompt_files_are_refused(tmp_path, text, message):
+    if text is not None:
+        (tmp_path / "mine.yaml").write_text(text)
+    with pytest.raises(ConfigError, match=message):
+        load_prompts(tmp_path / "mine.yaml")

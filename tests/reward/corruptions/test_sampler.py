@@ -9,8 +9,7 @@ from multiprocessing import get_context
 
 import pytest
 
-from reward.corruptions.negatives import Negative
-from reward.corruptions.sampler import WORD_LEVEL, NegativeSampler
+from reward.corruptions.sampler import WORD_LEVEL, Negative, NegativeSampler
 from reward.errors import ConfigError, InvalidSampleError
 
 CAPTIONS = [f"A red star slowly pushes {number} rings. The sea is calm." for number in range(40)]

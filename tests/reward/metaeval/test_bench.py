@@ -12,7 +12,7 @@ import pytest
 
 from reward.errors import DataError, MissingExtraError, UnknownMetricError
 from reward.metaeval.bench import BenchRow, BenchTable, MetricSource, default_metrics, run_bench
-from reward.metaeval.bench_tables import detail_grid, grids, notes, to_json
+from reward.metaeval.bench_report import detail_grid, grids, notes, to_json
 from reward.metaeval.benchmarks import Benchmark, load_benchmark
 from reward.metaeval.comparison import compare_on_benchmark
 from reward.metaeval.evaluation import compare, evaluate, holm
@@ -236,7 +236,7 @@ def test_rows_of_other_items_and_too_few_images_are_told(tmp_path: Path) -> None
     for row in rows:
         row.evaluation = evaluate(benchmark, row.scores, resamples=20)
     table = BenchTable(benchmark, None, rows, ("overall",), "overall")
-    assert any("rows with another number under 'scored' are of other items" in note for note in doubts(table, 20))
+    assert any("rows that differ in 'scored' are computed on different items" in note for note in doubts(table, 20))
     assert any(note.startswith("Flickr8k-Expert: only 5 different images: too few") for note in doubts(table, 20))
     found = compare_on_benchmark(benchmark, GOOD, BAD, resamples=50)
     assert found.notes == ["Only 5 different images: too few for intervals and p-values to be trusted."]

@@ -48,20 +48,16 @@ def test_each_resample_has_the_value_of_the_captions_it_holds(rows, seed):
     scores, labels = (np.array(column) for column in zip(*rows, strict=True))
     rng = np.random.default_rng(seed)
     clusters, weights = rng.integers(0, 4, len(scores)), rng.multinomial(4, [0.25] * 4, size=5)
-    found = [
-        resampled(scores, labels, weights, clusters=clusters) for resampled in (resampled_auc, resampled_precision)
-    ]
-    for number, counts in enumerate(weights):
-        drawn = np.repeat(np.arange(len(scores)), counts[clusters])
-        some = scores[drawn].tolist(), labels[drawn].tolist()
-        if any(some[1]) and not all(some[1]):
-            assert found[0][number] == pytest.approx(auc_by_definition(*some))
-        else:
-            assert np.isnan(found[0][number])
-        if any(some[1]):
-            assert found[1][number] == pytest.approx(precision_by_definition(*some))
-        else:
-            assert np.isnan(found[1][number])
+    for resampled, by_definition, undefined in (
+        (resampled_auc, auc_by_definition, lambda right: not any(right) or all(right)),
+        (resampled_precision, precision_by_definition, lambda right: not any(right)),
+    ):
+        found = resampled(scores, labels, weights, clusters=clusters)
+        for value, counts in zip(found, weights, strict=True):
+            drawn = np.repeat(np.arange(len(scores)), counts[clusters])
+            some = scores[drawn].tolist(), labels[drawn].tolist()
+            expected = np.nan if undefined(some[1]) else by_definition(*some)
+            assert value == pytest.approx(expected, nan_ok=True)
 
 
 def test_perfect_chance_and_reversed_orders():

@@ -231,7 +231,7 @@ def test_a_checkpoint_may_need_less_than_its_metric(monkeypatch: pytest.MonkeyPa
             "picture",
             {"image": "gone/1.png"},
             {},
-            r"none of those .* is there, the first being .*gone/1.png; .*--images",
+            r"none of those .* exists, the first being .*gone/1.png; .*--images",
         ),
         ("unigram", {"references": []}, {}, r"'unigram' needs references, and flickr8k-expert has none$"),
         ("unigram", {}, {"references": False}, r"none to give \(--no-references withholds them\)"),

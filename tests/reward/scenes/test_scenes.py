@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import random
@@ -32,7 +31,7 @@ from reward.scenes import (
     sample_scene,
 )
 from reward.scenes.graph import NOUNS
-from reward.scenes.raters import true_ratings
+from reward.scenes.samples import true_ratings
 
 seeds = st.integers(min_value=0, max_value=2**32)
 styles = st.builds(
@@ -235,14 +234,33 @@ def test_short_references_are_true_and_short() -> None:
             assert len(text.split()) < 40
 
 
-def test_rows_do_not_depend_on_the_process() -> None:
-    """Sets of strings are walked in another order in every process; no random choice may follow that order."""
-    code = (
-        "import hashlib; from reward.scenes import make_dataset; rows = make_dataset(20, 5)\n"
-        "text = str([(row['cand'], row['refs'], row['desc'], row['scene']) for row in rows])\n"
-        "print(hashlib.sha256(text.encode()).hexdigest())"
-    )
-    found = {
+PAIRS = """
+from reward.scenes import CATEGORIES, make_pair, sample_scene
+rows = []
+for index in range(8):
+    for category in CATEGORIES:
+        rng = random.Random(f"{index} {category}")
+        pair = make_pair(sample_scene(rng), category, rng, long=index % 2 == 0)
+        if pair:
+            rows.append((pair.correct.text, pair.incorrect.text, pair.wrong, pair.around_error(rng, 3).wrong))
+"""
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "from reward.scenes import make_dataset; rows = make_dataset(20, 5).remove_columns('image')[:]",
+        "from reward.scenes import CATEGORIES, make_pair_dataset\n"
+        "rows = make_pair_dataset(1, 3, long=True, categories=[*CATEGORIES, 'retrieved', 'shuffle_words'])\n"
+        "rows = [{**row, 'image': row['image'].tobytes()} for row in rows]",
+        PAIRS,
+    ],
+    ids=["rated samples", "a data set of pairs", "pairs"],
+)
+def test_rows_do_not_depend_on_the_process(code: str) -> None:
+    """The order of a set of strings differs between processes; no random choice may follow it."""
+    code = f"import hashlib, random\n{code}\nprint(hashlib.sha256(repr(rows).encode()).hexdigest())"
+    outputs = [
         subprocess.run(
             [sys.executable, "-c", code],
             env=os.environ | {"PYTHONHASHSEED": seed},
@@ -251,7 +269,6 @@ def test_rows_do_not_depend_on_the_process() -> None:
             check=True,
         ).stdout
         for seed in ("1", "2")
-    }
-    rows = make_dataset(20, 5)
-    text = str([(row["cand"], row["refs"], row["desc"], row["scene"]) for row in rows])
-    assert found == {hashlib.sha256(text.encode()).hexdigest() + "\n"}
+    ]
+    assert len(outputs[0]) == 65
+    assert outputs[0] == outputs[1]

@@ -1,30 +1,30 @@
-"""Training runs of a second or two: VELA from scratch with one thin layer a tower, on a handful of scenes."""
+"""Training runs of a second or two: networks of one or two thin layers, a handful of scenes or drawn pictures."""
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
-from reward.metrics.vela.training import PRESETS
+import pytest
+import torch
+from datasets import Dataset, DatasetDict
+from PIL import Image
+from safetensors.torch import load_file
+
+from reward.metrics.beitscore import training as beitscore_training
+from reward.metrics.vela import training as vela_training
 from reward.training.config import TrainingConfig, make_config
+from reward.training.loop import train
 
-__all__ = ["small_config"]
-
-_SMALL: dict[str, Any] = {
-    "scenes_train": 12,
-    "scenes_val": 8,
-    "scenes_test": 0,
-    "batch_size": 6,
-    "epochs": 2,
-    "patience": 5,
+_SMALL_VELA: dict[str, Any] = {
+    **{"scenes_train": 12, "scenes_val": 8, "scenes_test": 0, "batch_size": 6, "epochs": 2, "patience": 5},
     "model": {
         "tokenizer": {"vocab_size": 400},
         "text": {
             "architecture": {
-                "hidden_size": 32,
-                "intermediate_size": 64,
-                "num_hidden_layers": 1,
-                "num_attention_heads": 2,
-                "num_key_value_heads": 1,
+                **{"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1},
+                **{"num_attention_heads": 2, "num_key_value_heads": 1},
             }
         },
         "image": {
@@ -38,8 +38,84 @@ _SMALL: dict[str, Any] = {
         },
     },
 }
+SMALL_MODEL: dict[str, Any] = {
+    "tokenizer": {"vocab_size": 320},
+    "config": {
+        **{"hidden_size": 16, "layers": 2, "heads": 2, "ffn_size": 32},
+        **{"image_size": 32, "patch_size": 16, "head_size": 8},
+    },
+}
+_SMALL_BEITSCORE: dict[str, Any] = {
+    **{"scenes_train": 8, "scenes_val": 6, "scenes_test": 0, "batch_size": 4, "epochs": 1, "eval_batch_size": 8},
+    "model": SMALL_MODEL,
+}
 
 
 def small_config(**settings: Any) -> TrainingConfig:
-    """The preset `tiny` with everything small; `settings` win."""
-    return make_config(PRESETS["tiny"], _SMALL, settings)
+    """VELA's preset `tiny` with everything small; `settings` win."""
+    return make_config(vela_training.PRESETS["tiny"], _SMALL_VELA, settings)
+
+
+def small_beitscore(**settings: Any) -> TrainingConfig:
+    """BEiTScore's preset `tiny` with everything small; `settings` win."""
+    return make_config(beitscore_training.PRESETS["tiny"], _SMALL_BEITSCORE, settings)
+
+
+def pair_rows(n: int = 4, **columns: Any) -> Dataset:
+    """A split of pairs: pictures of one colour each, with a caption, a wrong one and its category."""
+    data: dict[str, Any] = {
+        "image": [Image.new("RGB", (8, 8), (40 * i, 0, 90)) for i in range(n)],
+        "caption": [f"There are {i} red stars. A cat looks at them." for i in range(n)],
+        "incorrect": [f"There are {i + 1} red stars. A cat looks at them." for i in range(n)],
+        "category": ["count"] * n,
+        **columns,
+    }
+    return Dataset.from_dict({name: values for name, values in data.items() if values is not None})
+
+
+def small_data() -> DatasetDict:
+    """Pairs and ratings in one data set."""
+    rated = {"image": [Image.new("RGB", (8, 8), (0, 30 * i, 0)) for i in range(6)]}
+    rated |= {"cand": [f"A green picture, number {i}." for i in range(6)], "score": [i / 5 for i in range(6)]}
+    splits = {f"{part}.pairs": pair_rows() for part in ("train", "val")}
+    return DatasetDict(splits | {part: Dataset.from_dict(rated) for part in ("train", "val")})
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    """The weights of a checkpoint."""
+    return load_file(folder / "model.safetensors")
+
+
+def same_weights(one: Path, two: Path) -> bool:
+    """Whether two checkpoints hold the same weights."""
+    first, second = weights(one), weights(two)
+    return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
+
+
+def record(folder: Path) -> Any:
+    """The record of a run."""
+    return json.loads((folder / "training.json").read_text())
+
+
+class Killed(BaseException):
+    """Like a kill: no handler of exceptions catches it."""
+
+
+def train_until_killed(
+    metric: str, folder: Path, config: TrainingConfig, monkeypatch: pytest.MonkeyPatch, *, batches: int
+) -> None:
+    """Trains until so many batches were made, those of evaluations included."""
+    collator: Any = {"vela": vela_training.VelaCollator, "beitscore": beitscore_training.BeitScoreCollator}[metric]
+    made, real = 0, collator.__call__
+
+    def failing(self: Any, rows: Any) -> Any:
+        nonlocal made
+        made += 1
+        if made > batches:
+            raise Killed
+        return real(self, rows)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(collator, "__call__", failing)
+        with pytest.raises(Killed):
+            train(metric, "scenes", folder, config)

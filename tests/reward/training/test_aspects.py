@@ -11,8 +11,8 @@ from PIL import Image
 
 from reward import CaptionSample, VelaReward, load_scorer
 from reward.errors import ConfigError, DataError
+from reward.metaeval import kendall_tau
 from reward.scenes import make_dataset
-from reward.training.evaluation import kendall_tau_c
 from reward.training.loop import train
 from tests.reward.training.small_runs import small_config
 
@@ -34,7 +34,7 @@ def test_ratings_go_to_the_aspects_of_their_names(aspects: list[str], tmp_path: 
     found = result.figures["test"]
     assert {name for name in found if name.startswith("tau_c_")} == {f"tau_c_{aspect}" for aspect in aspects}
     for aspect in aspects:
-        expected = kendall_tau_c(table.column(aspect), np.array(rows[COLUMNS[aspect]]))
+        expected = kendall_tau(table.column(aspect), np.array(rows[COLUMNS[aspect]]))
         assert found[f"tau_c_{aspect}"] == pytest.approx(expected, abs=1e-6)
     targets = np.stack([rows[COLUMNS[aspect]] for aspect in aspects], axis=1)
     assert found["mse"] == pytest.approx(np.mean((table.scores - targets) ** 2), abs=1e-5)

@@ -117,7 +117,7 @@ def test_bad_columns_name_split_and_row(columns: dict[str, Any], message: str) -
 
 
 def test_missing_parts_and_empty_splits_are_named() -> None:
-    with pytest.raises(DataError, match=r"no part 'val' .* expected splits val\.desc, .* found train\.desc"):
+    with pytest.raises(DataError, match=r"no part 'val' .* expected splits val\.desc, .* it has train\.desc"):
         make_judgements({"train.desc": rows()}, "val", SPEC, TrainingConfig())
     with pytest.raises(DataError, match=r"split 'val\.desc' is empty"):
         make_judgements({"val.desc": rows().select([])}, "val", SPEC, TrainingConfig())

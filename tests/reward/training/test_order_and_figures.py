@@ -8,9 +8,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reward.training.evaluation import agreement, kendall_tau_c, pair_accuracy
-from reward.training.losses import binary_cross_entropy, mean_absolute_error, mean_squared_error
+from reward.training.evaluation import agreement, pair_accuracy
 from reward.training.sampling import EpochOrder, length_grouped_order
+from reward.training.trainer import mean_loss
 
 
 @settings(max_examples=40, deadline=None)
@@ -39,14 +39,6 @@ def test_epochs_differ_and_repeat() -> None:
     assert list(EpochOrder(None, 50, 4, seed=2)) != first
 
 
-def test_tau_c_matches_its_definition() -> None:
-    rng = np.random.default_rng(0)
-    x, y = rng.integers(0, 4, 60), rng.integers(0, 3, 60)
-    signs = np.sign(x[:, None] - x) * np.sign(y[:, None] - y)
-    least = min(len(set(x)), len(set(y)))
-    assert kendall_tau_c(x, y) == pytest.approx(signs.sum() / (len(x) ** 2 * (least - 1) / least))
-
-
 def test_agreement_is_the_mean_over_the_aspects_that_occur() -> None:
     scores, targets = np.array([0.1, 0.2, 0.3, 0.1]), np.array([0.0, 1.0, 0.0, 1.0])
     found = agreement(scores, targets, np.array([0, 0, 2, 2]), ["a", "b", "c"])
@@ -55,14 +47,6 @@ def test_agreement_is_the_mean_over_the_aspects_that_occur() -> None:
     assert found["mse"] == pytest.approx(np.mean((scores - targets) ** 2))
     with pytest.raises(ValueError, match="1 of 2 scores are not finite"):
         agreement(np.array([np.nan, 1]), np.ones(2), np.zeros(2), ["a"])
-
-
-def test_loss_is_in_float32_and_refuses_to_broadcast() -> None:
-    loss = mean_squared_error(torch.tensor([0.5, 0.25], dtype=torch.bfloat16), torch.tensor([0.0, 0.25]))
-    assert loss.dtype == torch.float32
-    assert loss.item() == 0.125
-    with pytest.raises(ValueError, match="shape"):
-        mean_squared_error(torch.zeros(2, 1), torch.zeros(2))
 
 
 def test_pair_accuracy_and_auc_match_their_definitions() -> None:
@@ -87,12 +71,17 @@ def test_pair_accuracy_and_auc_match_their_definitions() -> None:
         pair_accuracy(np.array([np.nan, 1]), np.array([1, 0]), np.zeros(2), np.zeros(2), ["a"])
 
 
-def test_losses_on_ratings_and_pairs_are_in_float32_and_refuse_to_broadcast() -> None:
-    assert mean_absolute_error(torch.tensor([0.5, 0.25]).half(), torch.tensor([0.0, 0.5])).item() == 0.375
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize(("loss", "expected"), [("mse", 0.0625), ("l1", 0.25), ("bce", 0.7750082)])
+def test_losses_are_in_float32_and_refuse_to_broadcast(loss: str, expected: float, dtype: torch.dtype) -> None:
+    found = mean_loss(loss, torch.tensor([0.5, 0.25], dtype=dtype), torch.tensor([0.25, 0.5]))
+    assert found.dtype == torch.float32
+    assert found.item() == pytest.approx(expected, rel=1e-5)
+    with pytest.raises(ValueError, match="shape"):
+        mean_loss(loss, torch.zeros(2, 1), torch.zeros(2))
+
+
+def test_the_loss_on_pairs_is_finite_where_a_score_is_exactly_1() -> None:
+    expected = (np.log1p(np.exp(-3.0)) + np.log1p(np.exp(-0.5)) + 200) / 3
     logits, labels = torch.tensor([-3.0, 0.5, 200.0]), torch.tensor([0.0, 1.0, 0.0])
-    expected = (np.log1p(np.exp(-3.0)) + np.log1p(np.exp(-0.5)) + 200) / 3  # no infinity where a score is exactly 1
-    assert binary_cross_entropy(logits, labels).item() == pytest.approx(expected, rel=1e-6)
-    assert binary_cross_entropy(logits.bfloat16(), labels).dtype == torch.float32
-    for loss in (mean_absolute_error, binary_cross_entropy):
-        with pytest.raises(ValueError, match="shape"):
-            loss(torch.zeros(2, 1), torch.zeros(2))
+    assert mean_loss("bce", logits, labels).item() == pytest.approx(expected, rel=1e-6)

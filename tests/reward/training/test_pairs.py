@@ -15,10 +15,10 @@ from reward.errors import DataError
 from reward.images import load_image
 from reward.scenes.pairs import CATEGORIES
 from reward.training.config import TrainingConfig, make_config
-from reward.training.pair_tables import TablePairs, make_table_pairs
-from reward.training.pairs import FAMILIES, CaptionPairs, load_pairs
+from reward.training.pair_sources import FAMILIES, TablePairs, make_table_pairs
+from reward.training.pairs import CaptionPairs, load_pairs
 from reward.training.sampling import EpochOrder, MixedOrder, PairOrder, balanced_draw
-from tests.reward.training.small_beitscore import pair_rows
+from tests.reward.training.small_runs import pair_rows
 
 
 def config(**changes: Any) -> TrainingConfig:
@@ -80,7 +80,7 @@ def test_a_corruption_that_a_caption_does_not_allow_is_made_of_another() -> None
     rows = pair_rows(3, caption=["Star.", "Ring.", "A cat sleeps. A dog runs."], incorrect=None, category=None)
     pairs = table(rows, "shuffle")
     assert {pairs.draw(number, 0).correct for number in range(3)} == {"A cat sleeps. A dog runs."}
-    with pytest.raises(DataError, match="'shuffle' could not be made"):
+    with pytest.raises(DataError, match="'shuffle' could not be made from any of 200"):
         table(pair_rows(1, caption=["Star."], incorrect=None, category=None), "shuffle").draw(0, 0)
 
 
@@ -121,7 +121,7 @@ def test_parts_are_found_and_missing_or_empty_ones_named(tmp_path: Path) -> None
     parts = load_pairs(tmp_path / "a", config(categories=["count"]))
     assert {part: len(pairs) for part, pairs in parts.items()} == {"train": 8, "val": 4, "test": 2}
     DatasetDict({"train": pair_rows()}).save_to_disk(tmp_path / "b")
-    with pytest.raises(DataError, match=r"no part 'val' \(nor val\.pairs\): found train"):
+    with pytest.raises(DataError, match=r"no part 'val' \(nor val\.pairs\); it has train"):
         load_pairs(tmp_path / "b", config())
     with pytest.raises(DataError, match="split 'train' is empty"):
         table(pair_rows().select([]))

@@ -16,7 +16,7 @@ from reward.metrics.vela.training import PRESETS
 from reward.registry import metric_spec
 from reward.scenes import make_dataset
 from reward.training.config import make_config
-from reward.training.loop import train, training_plug
+from reward.training.loop import metric_training, train
 from tests.reward.metrics.tiny_vela import language_architecture, make_tokenizer
 from tests.small_clip import small_clip
 
@@ -96,7 +96,7 @@ def test_ablations_leave_out_what_they_say(backbones: dict[str, str]) -> None:
 def test_help_names_every_preset() -> None:
     shown = CliRunner().invoke(app, ["train", "--help"], env={"COLUMNS": "200"}).output
     for metric in ("vela", "beitscore"):
-        for name in training_plug(metric_spec(metric)).PRESETS:
+        for name in metric_training(metric_spec(metric)).PRESETS:
             assert name in shown, name
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -12,38 +11,12 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
 
 from reward.errors import OutputError
-from reward.metrics.vela.training import VelaCollator
-from reward.training import loop
-from reward.training.config import TrainingConfig
+from reward.training import evaluation, run
 from reward.training.loop import train
 from reward.training.trainer import last_checkpoint
-from tests.reward.training.small_runs import small_config
-
-
-class Killed(BaseException):
-    """Like a kill, nothing in the way catches it."""
-
-
-def train_until_killed(folder: Path, config: TrainingConfig, monkeypatch: pytest.MonkeyPatch, *, batches: int) -> None:
-    """Trains until so many batches were made, those of evaluations included."""
-    made = 0
-    real = VelaCollator.__call__
-
-    def failing(self: VelaCollator, rows: Any) -> Any:
-        nonlocal made
-        made += 1
-        if made > batches:
-            raise Killed
-        return real(self, rows)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(VelaCollator, "__call__", failing)
-        with pytest.raises(Killed):
-            train("vela", "scenes", folder, config)
-
+from tests.reward.training.small_runs import Killed, record, same_weights, small_config, train_until_killed, weights
 
 # Every source of chance at once: dropout, references left out and chosen, a schedule, and states between epochs.
 CHANCY: dict[str, Any] = {
@@ -69,7 +42,7 @@ def test_a_killed_run_ends_as_an_unbroken_one(
 ) -> None:
     config = small_config(**CHANCY, **settings)
     whole = train("vela", "scenes", tmp_path / "whole", config)
-    train_until_killed(tmp_path / "killed", config, monkeypatch, batches=batches)
+    train_until_killed("vela", tmp_path / "killed", config, monkeypatch, batches=batches)
     states = tmp_path / "killed" / "checkpoints"
     assert last_checkpoint(states) == states / state
     # What a kill in the middle of writing a state leaves behind.
@@ -79,18 +52,16 @@ def test_a_killed_run_ends_as_an_unbroken_one(
     resumed = train("vela", "scenes", tmp_path / "killed", config, resume=True)
     assert resumed.figures == whole.figures
     assert (resumed.steps, resumed.best_step) == (whole.steps, whole.best_step)
-    one, two = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "killed"))
-    assert one.keys() == two.keys()
-    assert all(torch.equal(one[name], two[name]) for name in one)
-    assert json.loads((tmp_path / "killed" / "training.json").read_text())["resumed"] is True
+    assert same_weights(tmp_path / "whole", tmp_path / "killed")
+    assert record(tmp_path / "killed")["resumed"] is True
 
 
 def test_a_run_killed_after_its_early_stop_stays_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = small_config(epochs=9, patience=1, eval_steps=4)
     taus = iter([0.5, 0.4, 0.9, 0.9, 0.9])
-    real = loop.agreement
-    monkeypatch.setattr(loop, "agreement", lambda *args: {**real(*args), "tau_c": next(taus)})
-    monkeypatch.setattr(loop, "_evaluate", lambda *args: (_ for _ in ()).throw(Killed))
+    real = evaluation.agreement
+    monkeypatch.setattr(evaluation, "agreement", lambda *args: {**real(*args), "tau_c": next(taus)})
+    monkeypatch.setattr(run, "evaluate_parts", lambda *args: (_ for _ in ()).throw(Killed))
     with pytest.raises(Killed):
         train("vela", "scenes", tmp_path / "run", config)
     monkeypatch.undo()
@@ -100,7 +71,7 @@ def test_a_run_killed_after_its_early_stop_stays_stopped(tmp_path: Path, monkeyp
 
 def test_resume_refuses_other_settings_and_finished_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = small_config(epochs=1)
-    train_until_killed(tmp_path / "run", config, monkeypatch, batches=3)
+    train_until_killed("vela", tmp_path / "run", config, monkeypatch, batches=3)
     with pytest.raises(OutputError, match="resume the run in it"):
         train("vela", "scenes", tmp_path / "run", config)
     with pytest.raises(OutputError, match=r"other settings: config.epochs was 1 and is 2$"):
@@ -128,10 +99,10 @@ def test_two_processes_train_like_one_with_twice_the_batch(tmp_path: Path) -> No
     run = subprocess.run([sys.executable, script, tmp_path / "two"], env=environment, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
     train("vela", "scenes", tmp_path / "one", small_config(batch_size=6))
-    record, other = (json.loads((tmp_path / name / "training.json").read_text()) for name in ("two", "one"))
-    assert (record["processes"], other["processes"]) == (2, 1)
-    assert record["steps"] == other["steps"]
-    assert record["figures"]["val"]["n"] == 24
-    one, two = (load_file(tmp_path / name / "model.safetensors") for name in ("one", "two"))
-    assert all(torch.allclose(one[name], two[name], atol=1e-3) for name in one)
-    assert record["figures"]["val"]["mse"] == pytest.approx(other["figures"]["val"]["mse"], abs=1e-4)
+    two, one = record(tmp_path / "two"), record(tmp_path / "one")
+    assert (two["processes"], one["processes"]) == (2, 1)
+    assert two["steps"] == one["steps"]
+    assert two["figures"]["val"]["n"] == 24
+    assert two["figures"]["val"]["mse"] == pytest.approx(one["figures"]["val"]["mse"], abs=1e-4)
+    large, small = weights(tmp_path / "one"), weights(tmp_path / "two")
+    assert all(torch.allclose(large[name], small[name], atol=1e-3) for name in large)

@@ -3,62 +3,31 @@
 from __future__ import annotations
 
 import itertools
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
 
 from reward import CaptionSample, load_scorer
 from reward.errors import ConfigError, DataError, OutputError
-from reward.metrics.beitscore.training import BeitScoreCollator
+from reward.metaeval import kendall_tau
 from reward.scenes import make_dataset
-from reward.training import loop
-from reward.training.config import TrainingConfig, make_config
-from reward.training.evaluation import kendall_tau_c
+from reward.training import run
 from reward.training.loop import train
-from tests.reward.training.small_beitscore import pair_rows, small_beitscore, small_data
-from tests.reward.training.small_runs import small_config
+from tests.reward.training.small_runs import (
+    pair_rows,
+    record,
+    same_weights,
+    small_beitscore,
+    small_config,
+    small_data,
+    train_until_killed,
+    weights,
+)
 
 TWO = {"1a": {"loss": "bce", "categories": ["noun", "shuffle"]}, "2": {"loss": "l1"}, "1b": None, "1c": None}
-
-
-class Killed(BaseException):
-    """Like a kill, nothing in the way catches it."""
-
-
-def weights(folder: Path) -> dict[str, torch.Tensor]:
-    return load_file(folder / "model.safetensors")
-
-
-def record(folder: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((folder / "training.json").read_text())
-    return found
-
-
-def train_until_killed(folder: Path, config: TrainingConfig, monkeypatch: pytest.MonkeyPatch, *, batches: int) -> None:
-    made = 0
-    real = BeitScoreCollator.__call__
-
-    def failing(self: BeitScoreCollator, rows: Any) -> Any:
-        nonlocal made
-        made += 1
-        if made > batches:
-            raise Killed
-        return real(self, rows)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(BeitScoreCollator, "__call__", failing)
-        with pytest.raises(Killed):
-            train("beitscore", "scenes", folder, config)
-
-
-def same(one: Path, two: Path) -> bool:
-    first, second = weights(one), weights(two)
-    return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
 
 
 def test_a_run_leaves_each_stages_checkpoint_and_the_last_one_as_its_own(tmp_path: Path) -> None:
@@ -66,8 +35,8 @@ def test_a_run_leaves_each_stages_checkpoint_and_the_last_one_as_its_own(tmp_pat
     result = train("beitscore", "scenes", tmp_path / "run", config, command="capreward train beitscore")
     assert list(result.stages) == ["1a", "1b", "1c", "2"]
     folders = [stage.folder for stage in result.stages.values()]
-    assert same(tmp_path / "run", folders[3])
-    assert not any(same(one, two) for one, two in itertools.pairwise(folders))
+    assert same_weights(tmp_path / "run", folders[3])
+    assert not any(same_weights(one, two) for one, two in itertools.pairwise(folders))
     starts = [record(folder).get("start") for folder in folders]
     assert starts == [None, "../1a", "../1b", "../1c"]
     assert "accuracy_scene_text" not in result.stages["1b"].figures["val"]
@@ -77,7 +46,7 @@ def test_a_run_leaves_each_stages_checkpoint_and_the_last_one_as_its_own(tmp_pat
     rows = make_dataset(6, config.scenes_seed + 2)
     scores = scorer.score([CaptionSample(row["cand"], row["image"]) for row in rows]).scores[:, 0]
     found = result.figures["test"]
-    assert found["tau_c"] == pytest.approx(kendall_tau_c(scores, np.array(rows["score"])), abs=1e-6)
+    assert found["tau_c"] == pytest.approx(kendall_tau(scores, np.array(rows["score"])), abs=1e-6)
     assert found["mse"] == pytest.approx(np.mean((scores - np.array(rows["score"])) ** 2), abs=1e-5)
 
     card = (tmp_path / "run" / "README.md").read_text()
@@ -115,7 +84,7 @@ def test_a_killed_run_ends_as_an_unbroken_one(
     settings = {"model": {"config": {"drop_path": 0.3}}, "eval_steps": 2, "eval_batch_size": 16, "schedule": "linear"}
     config = small_beitscore(stages=TWO, **settings)
     whole = train("beitscore", "scenes", tmp_path / "whole", config)
-    train_until_killed(tmp_path / "killed", config, monkeypatch, batches=batches)
+    train_until_killed("beitscore", tmp_path / "killed", config, monkeypatch, batches=batches)
     assert (tmp_path / "killed" / state).exists()
     assert not (tmp_path / "killed" / "model.safetensors").exists()
     with pytest.raises(OutputError, match="resume the run in it"):
@@ -124,14 +93,14 @@ def test_a_killed_run_ends_as_an_unbroken_one(
     assert {name: stage.figures for name, stage in resumed.stages.items()} == {
         name: stage.figures for name, stage in whole.stages.items()
     }
-    assert same(tmp_path / "whole", tmp_path / "killed")
-    assert same(tmp_path / "whole" / "stages" / "1a", tmp_path / "killed" / "stages" / "1a")
+    assert same_weights(tmp_path / "whole", tmp_path / "killed")
+    assert same_weights(tmp_path / "whole" / "stages" / "1a", tmp_path / "killed" / "stages" / "1a")
     with pytest.raises(OutputError, match="is complete"):
         train("beitscore", "scenes", tmp_path / "killed", config, resume=True)
 
 
 def test_resuming_refuses_other_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    train_until_killed(tmp_path / "run", small_beitscore(stages=TWO), monkeypatch, batches=1)
+    train_until_killed("beitscore", tmp_path / "run", small_beitscore(stages=TWO), monkeypatch, batches=1)
     other = small_beitscore(stages={**TWO, "2": {"loss": "mse"}})
     with pytest.raises(OutputError, match=r"other settings: config\.stages\.2\.loss was 'l1' and is 'mse'$"):
         train("beitscore", "scenes", tmp_path / "run", other, resume=True)
@@ -173,7 +142,7 @@ def test_stages_may_have_data_of_their_own(tmp_path: Path) -> None:
 
 def test_the_loss_on_pairs_can_be_kept_on_beside_ratings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[int, int]] = []
-    real = loop._with_pair
+    real = run.with_pair_numbers
 
     def watching(*arguments: Any) -> Any:
         batch = real(*arguments)
@@ -181,39 +150,15 @@ def test_the_loss_on_pairs_can_be_kept_on_beside_ratings(tmp_path: Path, monkeyp
             seen.append((int((batch["pair"] < 0).sum()), int((batch["pair"] >= 0).sum())))
         return batch
 
-    monkeypatch.setattr(loop, "_with_pair", watching)
+    monkeypatch.setattr(run, "with_pair_numbers", watching)
     mixed = {"loss": "l1", "batch_size": 8, "categories": ["noun"]}
     for name, weight in (("off", 0.0), ("low", 1e-9), ("high", 1.0)):
         config = small_beitscore(stages=dict.fromkeys(("1a", "1b", "1c", "2")), **mixed, pair_weight=weight)
         result = train("beitscore", "scenes", tmp_path / name, config)
         assert result.figures["val"]["n"] == 6
     assert seen == [(4, 4), (4, 4)] * 2
-    assert not same(tmp_path / "low", tmp_path / "high")
+    assert not same_weights(tmp_path / "low", tmp_path / "high")
     assert record(tmp_path / "high")["pairs"] == {"beside the ratings": {"noun": 8}}
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"stages": [1]}, "stages must be a table"),
-        ({"stages": {"a/b": {}}}, "a stage is named in letters"),
-        ({"stages": {"a": 3}}, "stage 'a' must be a table"),
-        ({"stages": {"a": {"model": {}}}}, "stage 'a' cannot set model"),
-        ({"stages": {"a": {"epochs": 0}}}, "stage 'a': training config: epochs must be at least 1"),
-        ({"stages": {"a": {"epoch": 1}}}, "stage 'a': training config: unknown settings epoch"),
-        ({"loss": "hinge"}, "loss must be one of"),
-        ({"loss": "bce", "batch_size": 3}, r"batch_size must be divisible by 2 \(two captions a pair\), got 3"),
-        ({"pair_weight": 1.0, "batch_size": 6}, "divisible by 4"),
-        ({"pair_weight": -1.0}, "pair_weight must be at least 0"),
-        ({"loss": "bce", "pair_weight": 1.0}, "goes with a loss on ratings"),
-        ({"categories": "noun"}, "categories must be a list of names"),
-        ({"categories": ["noun", "noun"]}, "list of different names"),
-        ({"pairs": 3}, "pairs must name a data set"),
-    ],
-)
-def test_bad_stage_settings_are_refused(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        make_config(settings)
 
 
 def test_vela_refuses_what_it_is_not_trained_with(tmp_path: Path) -> None:

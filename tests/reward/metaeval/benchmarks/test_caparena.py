@@ -74,20 +74,10 @@ def test_a_battle_without_reference_or_level(tmp_path):
         ({"winner": None}, "battle 2 has no 'winner': only battles that people have judged"),
         ({"winner": "z"}, "'winner' must be one of the two, or 'equal', got 'z'"),
         ({"cluster": 2}, "battle 2: cluster must be text, such as 'level 1', got 2"),
-        ({"caption1": None}, "battle 2: field 'caption1' must be a text"),
-        ({"source2": "x"}, "battle 2 is one of 'x' against itself"),
         ({"img": ""}, "battle 2: field 'img' is empty"),
-        ({"clip": [10**400, 1]}, "the battle of x and y of .*: clip: 1000.* is not a finite number"),
+        ({"clip": [10**400, 1]}, "the battle of x and y of .*: clip must be finite numbers, got \\[1000"),
     ],
 )
 def test_bad_battles_are_refused(changed, message, tmp_path):
     with pytest.raises(DataError, match=message):
         load_benchmark("caparena", write(tmp_path, battle(), battle(**changed)))
-
-
-@pytest.mark.parametrize("field", ["img", "source1", "source2", "caption1", "caption2"])
-def test_a_missing_field_is_named(field, tmp_path):
-    row = battle()
-    del row[field]
-    with pytest.raises(DataError, match=f"battle 1 has no field '{field}'"):
-        load_benchmark("caparena", write(tmp_path, row))

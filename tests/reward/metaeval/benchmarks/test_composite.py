@@ -76,7 +76,7 @@ def test_images_in_one_folder_or_in_those_of_the_archives(sheets: Path, tmp_path
 def test_bad_sheets(sheets: Path) -> None:
     path = sheets / "8k_correctness.csv"
     path.write_text(EIGHT.replace(";5;2;1\n;;", ";5;6;1\n;;"))
-    with pytest.raises(DataError, match=r"row 1: Answer.Q2Answer must be a rating from 1 to 5, got '6'"):
+    with pytest.raises(DataError, match=r"row 1: Answer.Q2Answer must be a number from 1 to 5, got '6'"):
         items(sheets)
     path.write_text(EIGHT.replace("Answer.Q3Answer", "Answer"))
     with pytest.raises(DataError, match=r"must have the columns Input.image_url, Input.text1 to Input.text3 and"):

@@ -68,15 +68,10 @@ def changed_row(**changed):
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (foils(annotations={}), "annotations must be a list"),
         ({"images": []}, "has no field 'annotations'"),
-        ({"annotations": []}, "has no field 'images'"),
-        (foils(images=[{"id": "42", "file_name": "a"}]), "image 1: id must be a whole number, got '42'"),
         (foils(images=[{"id": 42}]), "image 1 has no field 'file_name'; it has: id"),
         (foils(images=[]), "annotation 1: there is no image with the id 42"),
-        (foils(annotations=[3]), "annotation 1 must be a JSON object, got int"),
         (changed_row(foil="True"), "annotation 3: foil must be true or false, got 'True'"),
-        (changed_row(caption=None), "annotation 3: caption must be text"),
         (changed_row(id=9), "annotation 3: the id 9 has no caption that is not a foil"),
         (changed_row(foil=False), "annotation 3: the id 7 has two captions that are not foils"),
         (
@@ -89,18 +84,6 @@ def changed_row(**changed):
 def test_bad_foils_are_refused_by_place(data, message, tmp_path):
     with pytest.raises(DataError, match=message):
         load_benchmark("foil", write_foil(tmp_path, data))
-
-
-@pytest.mark.parametrize(
-    ("captions", "message"),
-    [
-        ({"annotations": [{"image_id": 42}]}, "annotation 1 has no field 'caption'"),
-        ({"annotations": [{"image_id": 42.5, "caption": "x"}]}, "image_id must be a whole number"),
-    ],
-)
-def test_bad_coco_captions_are_refused_by_place(captions, message, tmp_path):
-    with pytest.raises(DataError, match=f"captions_val2014.json, {message}|captions_val2014.json.*{message}"):
-        load_benchmark("foil", write_foil(tmp_path, captions=captions))
 
 
 def nocaps(**changed):
@@ -196,7 +179,6 @@ def test_images_of_valse_lie_together_or_in_one_folder_a_data_set(tmp_path):
     assert item.image == tmp_path / "images" / "run.jpg"
 
 
-@pytest.mark.parametrize("value", [None, ["x"], "absent"])
 @pytest.mark.parametrize(
     ("benchmark", "file", "make", "field"),
     [
@@ -206,17 +188,10 @@ def test_images_of_valse_lie_together_or_in_one_folder_a_data_set(tmp_path):
         *[("valse", "relations", valse, field) for field in ("dataset", "image_file", "caption", "foil", "mturk")],
     ],
 )  # fmt: skip
-def test_bad_entries_are_refused_by_file_entry_and_field(benchmark, file, make, field, value, tmp_path):
-    row = make(**{field: [4] if (field, value) == ("references", ["x"]) else value})
-    if value == "absent":
-        del row[field]
+def test_bad_entries_are_refused_by_file_entry_and_field(benchmark, file, make, field, tmp_path):
+    row = make()
+    del row[field]
     path = tmp_path / f"{file}.json"
     path.write_text(json.dumps([make(), row] if benchmark == "nocaps-foil" else {"1": make(), "2": row}))
     with pytest.raises(DataError, match=rf"{file}.json, entry 2.*{field}"):
         load_benchmark(benchmark, path)
-
-
-def test_votes_must_be_counted(tmp_path):
-    (tmp_path / "relations.json").write_text(json.dumps({"rel_0": valse(mturk={"foil": 1})}))
-    with pytest.raises(DataError, match="rel_0, mturk has no field 'caption'; it has: foil"):
-        load_benchmark("valse", tmp_path / "relations.json")

@@ -122,12 +122,11 @@ def test_tables_of_the_hub_are_one_judgment_a_row(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ("1_a.jpg\t2_b.jpg#0\t1\t1\n", "line 1 must have 5 fields between tabs, got 4"),
+        ("1_a.jpg\t2_b.jpg#0\t1\t1\n", "line 1 must have 5 fields between tabs \\(image, caption id, .*\\), got 4"),
         ("1_a.jpg\t2_b.jpg#9\t1\t1\t2\n", "no caption of '2_b.jpg#9'"),
         ("3.jpg\t2_b.jpg#0\t1\t1\t2\n", "no caption of '3.jpg'"),
-        ("1_a.jpg\t2_b.jpg#0\t1\t1\t5\n", "'5' is not a number from 1 to 4"),
-        ("1_a.jpg\t2_b.jpg#0\t1\tx\tnan\n", "'x' is not a number from 1 to 4"),
-        ("1_a.jpg\t2_b.jpg#0\t1\t1\tnan\n", "'nan' is not a number from 1 to 4"),
+        ("1_a.jpg\t2_b.jpg#0\t1\t1\t5\n", "expert 3 must be a number from 1 to 4, got '5'"),
+        ("1_a.jpg\t2_b.jpg#0\t1\t1\tnan\n", "expert 3 must be a number from 1 to 4, got 'nan'"),
         ("", "holds nothing to score"),
     ],
 )
@@ -139,9 +138,9 @@ def test_bad_expert_lines(texts: Path, change: str, message: str) -> None:
 
 def test_bad_crowd_lines_and_missing_captions(texts: Path) -> None:
     for line, message in (
-        ("1_a.jpg\t2_b.jpg#0\t0.9\t1\t2\n", "1 yes and 2 no do not make a share of 0.9"),
-        ("1_a.jpg\t2_b.jpg#0\t0\t0\t0\n", "0 yes and 0 no"),
-        ("1_a.jpg\t2_b.jpg#0\t1\tinf\t0\n", "'inf' is not a number"),
+        ("1_a.jpg\t2_b.jpg#0\t0.9\t1\t2\n", "share of yes must be the share of 1 yes and 2 no, got '0.9'"),
+        ("1_a.jpg\t2_b.jpg#0\t0\t0\t0\n", "the share of 0 yes and 0 no"),
+        ("1_a.jpg\t2_b.jpg#0\t1\tinf\t0\n", "yes must be a number from 0, got 'inf'"),
     ):
         (texts / "CrowdFlowerAnnotations.txt").write_text(line)
         with pytest.raises(DataError, match=message):
@@ -158,15 +157,11 @@ def test_bad_crowd_lines_and_missing_captions(texts: Path) -> None:
     ("name", "data", "message"),
     [
         ("flickr8k-expert", "{", "JSON"),
-        ("flickr8k-expert", "[]", "must hold a JSON object, got list"),
-        ("flickr8k-expert", '{"1": 2}', "image 1 must be a JSON object"),
-        ("flickr8k-expert", '{"1": {}}', "image 1 has no field 'ground_truth'"),
+        ("flickr8k-expert", '{"1": {}}', "image 1 has no field 'image_path'"),
         ("flickr8k-expert", entry("1.jpg", ["A."], ("B.", 0.5)), "3 experts rated each.*file of Flickr8k-CF"),
         ("flickr8k-cf", entry("1.jpg", ["A."], *[("B.", 2.0)] * 3), "share from 0 to 1, got 2.0.*of Flickr8k-Expert"),
-        ("flickr8k-cf", entry("1.jpg", ["A."], ("B.", None)), "rating must be a number, got None"),  # type: ignore[arg-type]
-        ("flickr8k-cf", entry("1.jpg", ["A."], ("B.", float("inf"))), "rating must be a number, got inf"),
-        ("flickr8k-cf", entry("1.jpg", ["A."], (3, 1.0)), "caption must be text, got 3"),  # type: ignore[arg-type]
-        ("flickr8k-cf", entry("1.jpg", "A.", ("B.", 1.0)), "ground_truth must be a list"),  # type: ignore[arg-type]
+        ("flickr8k-cf", entry("1.jpg", ["A."], ("B.", None)), "rating must be a finite number, got None"),  # type: ignore[arg-type]
+        ("flickr8k-cf", entry("1.jpg", ["A."], ("B.", float("inf"))), "rating must be a finite number, got inf"),
     ],
 )
 def test_bad_json(tmp_path: Path, name: str, data: Any, message: str) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 import math
 from pathlib import Path
 from typing import Any
@@ -11,8 +9,8 @@ from typing import Any
 import pytest
 
 from reward.errors import DataError
-from reward.metaeval.benchmarks import CaptionPair, Quadruple, RatedCaption
-from reward.metaeval.benchmarks.jsonl import in_common_form, is_jsonl, read_common, read_lines
+from reward.metaeval.benchmarks import PreferencePair, Quadruple, RatedCaption
+from reward.metaeval.benchmarks.jsonl import in_common_form, read_common
 from tests.reward.metaeval.small_benchmarks import write_lines
 
 RATED = {"image": "a.jpg", "candidate": "A dog.", "references": ["A cat.", " "], "ratings": [1, 2.5], "metric": 0.25}
@@ -50,47 +48,13 @@ def test_ratings_and_scores_that_were_not_given(tmp_path: Path) -> None:
 
 def test_pairs_and_quadruples(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "a.jsonl", PAIR, {**PAIR, "label": None, "systems": ["x", "y"], "metric": [None, 1]})
-    one, two = read_common(path, CaptionPair)
+    one, two = read_common(path, PreferencePair)
     assert (one.captions, one.label, one.columns) == (("A dog.", "A cat."), 1, {"metric": (0.5, 1.0)})
     assert (two.label, two.systems) == (None, ("x", "y"))
     assert math.isnan(two.columns["metric"][0])
     (four,) = read_common(write_lines(tmp_path / "b.jsonl", QUADRUPLE), Quadruple)
     assert four.images == (tmp_path / "a.jpg", None)
     assert four.columns["metric"][:3] == (1.0, 2.0, 3.0)
-
-
-def test_packed_files_and_marks_in_front(tmp_path: Path) -> None:
-    packed = tmp_path / "a.jsonl.gz"
-    with gzip.open(packed, "wt", encoding="utf-8-sig") as file:
-        file.write(json.dumps(RATED))
-    plain = tmp_path / "b.jsonl"
-    plain.write_text(json.dumps(RATED), encoding="utf-8-sig")
-    assert [item.candidate for path in (packed, plain) for item in read_common(path, RatedCaption)] == [
-        "A dog.",
-        "A dog.",
-    ]
-    assert is_jsonl(packed)
-    assert not is_jsonl(tmp_path)
-    assert not is_jsonl(None)
-    packed.write_bytes(packed.read_bytes()[:-12])
-    with pytest.raises(DataError, match="cannot read"):
-        list(read_lines(packed))
-    packed.write_bytes(b"no gzip")
-    with pytest.raises(DataError, match="cannot read"):
-        list(read_lines(packed))
-    plain.write_bytes(b'{"candidate": "\xff"}')
-    with pytest.raises(DataError, match="cannot read"):
-        list(read_lines(plain))
-
-
-def test_a_category_may_be_a_number_or_absent(tmp_path: Path) -> None:
-    rows = [{**RATED, "category": value} for value in (0, 1, " IC ", None)]
-    assert [item.category for item in read_common(write_lines(tmp_path / "a.jsonl", *rows), RatedCaption)] == [
-        "0",
-        "1",
-        "IC",
-        "",
-    ]
 
 
 def test_a_file_in_a_published_form_is_not_in_the_common_one(tmp_path: Path) -> None:
@@ -105,29 +69,19 @@ def test_a_file_in_a_published_form_is_not_in_the_common_one(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ("{", "line 2 is not valid JSON"),
-        ("[" * 100_000, "line 2 is not valid JSON"),
-        ("[1]", "line 2 must be a JSON object, got list"),
-        ('{"ratings": [Infinity]}', "line 2 is not valid JSON: Infinity is not a number"),
-        ('{"ratings": [-Infinity]}', "-Infinity is not a number"),
         ({"candidate": "A."}, "has no field 'ratings'; it has: candidate"),
         ({"ratings": [1]}, "has no field 'candidate'"),
-        ({**RATED, "ratings": []}, r"ratings must be numbers, one a rater, got \[\]"),
-        ({**RATED, "ratings": "3"}, "ratings must be numbers, one a rater, got '3'"),
+        ({**RATED, "ratings": []}, r"ratings must be numbers, one per rater, got \[\]"),
         ({**RATED, "ratings": [True]}, "ratings must be numbers"),
         ({**RATED, "ratings": {"fluency": ["3"]}}, "ratings must be numbers"),
-        ('{"candidate": "A.", "ratings": [1e999]}', "ratings: inf is not a finite number"),
+        ('{"candidate": "A.", "ratings": [1e999]}', "ratings must be finite numbers, got 'inf'"),
         (
             '{"candidate": "A.", "ratings": [1], "metric": 1%s}' % ("0" * 400),
-            "metric: 1000.* is not a finite number",
+            "metric must be finite numbers, got '1000",
         ),
         ({**RATED, "candidate": None}, "candidate must be text, got None"),
         ({**RATED, "references": "A cat."}, "references must be a list of texts, got 'A cat.'"),
-        ({**RATED, "references": {}}, "references must be a list of texts"),
-        ({**RATED, "references": [1]}, "references must be a list of texts"),
         ({**RATED, "image": 3}, "image must be a path, got 3"),
-        ({**RATED, "category": ["IC"]}, r"category must be text or a whole number, got \['IC'\]"),
-        ({**RATED, "category": True}, "category must be text or a whole number, got True"),
         ({**RATED, "image": ""}, "image must be a path, got ''"),
     ],
 )
@@ -144,14 +98,14 @@ def test_bad_rated_lines(tmp_path: Path, row: Any, message: str) -> None:
         ({"label": 2}, "label must be 0, 1 or null"),
         ({"label": True}, "label must be 0, 1 or null"),
         ({"label": "1"}, "label must be 0, 1 or null"),
-        ({"captions": ["A."]}, "captions must be a list of two texts"),
-        ({"captions": "AB"}, "captions must be a list of two texts"),
-        ({"systems": ["x"]}, "systems must be a list of two texts"),
+        ({"captions": ["A."]}, "captions must be a list of 2 texts"),
+        ({"captions": "AB"}, "captions must be a list of 2 texts"),
+        ({"systems": ["x"]}, "systems must be a list of 2 texts"),
     ],
 )
 def test_bad_pairs(tmp_path: Path, change: dict[str, Any], message: str) -> None:
     with pytest.raises(DataError, match=message):
-        list(read_common(write_lines(tmp_path / "a.jsonl", {**PAIR, **change}), CaptionPair))
+        list(read_common(write_lines(tmp_path / "a.jsonl", {**PAIR, **change}), PreferencePair))
 
 
 def test_bad_quadruples(tmp_path: Path) -> None:

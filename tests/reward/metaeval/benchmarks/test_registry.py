@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from reward.errors import DataError
 from reward.metaeval import evaluate
 from reward.metaeval.benchmarks import (
     Benchmark,
-    CaptionPair,
+    PreferencePair,
     Quadruple,
     RatedCaption,
     benchmark_spec,
@@ -23,7 +24,6 @@ from reward.metaeval.benchmarks import (
 from tests.reward.metaeval.small_benchmarks import write_lines
 
 EXTERNAL = [name for name in list_benchmarks() if benchmark_spec(name).checked != "own"]
-RATED = [name for name in EXTERNAL if benchmark_spec(name).form is RatedCaption]
 
 
 PAIRS = ["caparena", "foil", "longcapvlcp", "nocaps-foil", "pascal-50s", "sugarcrepe", "valse"]
@@ -67,52 +67,37 @@ def test_every_benchmark_says_what_it_needs(name: str, tmp_path: Path, monkeypat
                 load_benchmark(name, data, part=part)
 
 
-@pytest.mark.parametrize("name", RATED)
-def test_every_rated_benchmark_reads_the_common_form(name: str, tmp_path: Path) -> None:
-    ratings = {"fluency": [1, 2]} if name == "mmhe" else [1, 2]
-    row = {"image": "a.jpg", "candidate": "A dog.", "references": [], "ratings": ratings, "metric": 0.5}
-    path = tmp_path / "any.jsonl"
-    path.write_text(json.dumps(row) + "\n" + json.dumps({**row, "metric": None}))
+SHARED = {"image": "a.jpg", "references": ["One dog.", " "], "category": "HC"}
+ROWS: dict[Any, dict[str, Any]] = {
+    RatedCaption: {**SHARED, "candidate": "A dog.", "ratings": [1, 2], "metric": 0.5},
+    PreferencePair: {**SHARED, "captions": ["A dog.", "A cat."], "label": 1, "systems": None, "metric": [0.5, 0.25]},
+    Quadruple: {"images": ["a.jpg", "b.jpg"], "captions": ["x y", "y x"], "category": "HC", "metric": [1, 2, 3, 4]},
+}
+
+
+@pytest.mark.parametrize("name", EXTERNAL)
+def test_every_benchmark_reads_the_common_form(name: str, tmp_path: Path) -> None:
+    form = benchmark_spec(name).form
+    row = ROWS[form] | ({"ratings": {"fluency": [1, 2]}} if name == "mmhe" else {})
+    path = write_lines(tmp_path / "any.jsonl", row, {**row, "metric": [None] * 4 if form is Quadruple else None})
     benchmark = load_benchmark(name, path)
-    assert len(benchmark.items) == 2
-    assert benchmark.column_names == ("metric",)
-    assert [item.ratings for item in benchmark.items if isinstance(item, RatedCaption)] == [
-        {benchmark.aspects[0]: (1.0, 2.0)}
-    ] * 2
-    path.write_text("\n")
+    first, second = benchmark.items
+    assert isinstance(first, form)
+    assert isinstance(second, form)
+    assert (first.category, len(benchmark.items)) == ("HC", 2)
+    assert first.columns["metric"] == (tuple(row["metric"]) if isinstance(row["metric"], list) else 0.5)
+    (tmp_path / "pictures").mkdir()
+    elsewhere = load_benchmark(name, path, images=tmp_path / "pictures", limit=1)
+    for item, folder in ((first, tmp_path), (elsewhere.items[0], tmp_path / "pictures")):
+        assert (item.images[0] if isinstance(item, Quadruple) else item.image) == folder / "a.jpg"
+        assert isinstance(item, Quadruple) or item.references == ("One dog.",)
+    write_lines(path, "")
     with pytest.raises(DataError, match="holds nothing to score"):
         load_benchmark(name, path)
-    path.write_text(json.dumps(row) + "\n" + json.dumps({**row, "candidate": 3}))
-    with pytest.raises(DataError, match="line 2: candidate must be text"):
+    write_lines(path, row, {**row, "category": True})
+    with pytest.raises(DataError, match="line 2: category must be text"):
         load_benchmark(name, path)
-    assert len(load_benchmark(name, path, limit=1).items) == 1  # what comes after is not read
-
-
-def pair_row(**changed):
-    row = {"category": "HC", "image": "a.jpg", "captions": ["A dog.", "A cat."], "label": 1}
-    return {**row, "references": ["One dog.", " "], "systems": None, "mine": [0.5, 0.25], **changed}
-
-
-@pytest.mark.parametrize("name", PAIRS)
-def test_pairs_are_read_from_the_common_form(name, tmp_path):
-    path = write_lines(tmp_path / "pairs.jsonl", pair_row(), pair_row(label=0, mine=[1, 2]))
-    first, second = load_benchmark(name, path).items
-    assert isinstance(first, CaptionPair)
-    assert (first.captions, first.label, first.category) == (("A dog.", "A cat."), 1, "HC")
-    assert (first.image, first.references) == (tmp_path / "a.jpg", ("One dog.",))
-    assert (second.label, second.columns) == (0, {"mine": (1.0, 2.0)})
-    (tmp_path / "pictures").mkdir()
-    assert load_benchmark(name, path, images=tmp_path / "pictures", limit=1).items[0].image == (
-        tmp_path / "pictures" / "a.jpg"
-    )
-
-
-def test_quadruples_are_read_from_the_common_form(tmp_path):
-    row = {"images": ["a.jpg", "b.jpg"], "captions": ["x y", "y x"], "category": "Object", "mine": [1, 2, 3, 4]}
-    (item,) = load_benchmark("winoground", write_lines(tmp_path / "q.jsonl", row)).items
-    assert isinstance(item, Quadruple)
-    assert (item.images, item.captions) == ((tmp_path / "a.jpg", tmp_path / "b.jpg"), ("x y", "y x"))
-    assert (item.category, item.columns) == ("Object", {"mine": (1.0, 2.0, 3.0, 4.0)})
+    assert len(load_benchmark(name, path, limit=1).items) == 1  # the rest is not read
 
 
 @pytest.mark.parametrize("name", [name for name in PAIRS if name != "longcapvlcp"])
@@ -168,7 +153,7 @@ def test_columns_are_those_that_every_item_has_a_place_for() -> None:
     items = [RatedCaption("A.", {"overall": (1.0,)}, columns=values) for values in columns]
     assert Benchmark(spec, items).column_names == ("a",)
     assert Benchmark(spec, []).column_names == ()
-    pair = CaptionPair(("A.", "B."), 0, columns={"a": (nan, 1.0)})
+    pair = PreferencePair(("A.", "B."), 0, columns={"a": (nan, 1.0)})
     four = Quadruple((None, None), ("A.", "B."), columns={"a": (nan,) * 4})
     assert Benchmark(spec, [pair]).column_names == ("a",)
     assert Benchmark(spec, [four]).column_names == ()

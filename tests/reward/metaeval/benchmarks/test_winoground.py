@@ -122,11 +122,9 @@ def test_a_damaged_archive_or_one_without_an_image_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("field", ["image_0", "image_1", "caption_0", "caption_1"])
-@pytest.mark.parametrize("value", [None, 3, "absent"])
-def test_bad_examples_are_refused_by_line_and_field(field, value, tmp_path):
-    row = example(1, **{field: value})
-    if value == "absent":
-        del row[field]
+def test_bad_examples_are_refused_by_line_and_field(field, tmp_path):
+    row = example(1)
+    del row[field]
     with pytest.raises(DataError, match=rf"examples.jsonl, line 2.*{field}"):
         load_benchmark("winoground", write_all(tmp_path, example(), row))
 

@@ -19,7 +19,7 @@ from reward.training.pairs import CaptionPairs, load_pairs
 from tests.reward.metrics.beitscore.tiny_beitscore import make_config as model_config
 from tests.reward.metrics.beitscore.tiny_beitscore import make_model as random_model
 from tests.reward.metrics.beitscore.tiny_beitscore import train_spm
-from tests.reward.training.small_beitscore import small_beitscore
+from tests.reward.training.small_runs import small_beitscore
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,269 @@
+"""Where pairs of captions come from: the columns of a data set, word-level corruptions, or synthetic scenes."""
+
+from __future__ import annotations
+
+import random
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from reward.corruptions.sampler import WORD_LEVEL, Negative, NegativeSampler, comparable
+from reward.errors import DataError, InvalidSampleError
+from reward.samples import CaptionSample
+from reward.training.data import check_columns, image_of, with_encoded_images
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+    from reward.scenes import Scene
+    from reward.training.config import TrainingConfig
+
+__all__ = ["FAMILIES", "ContrastPair", "PairSource", "ScenePairs", "TablePairs", "make_table_pairs"]
+
+# Kinds of errors that count as one when kinds are balanced, and the corruptions that belong to each.
+FAMILIES = {
+    "repeat": ("repeat_noun", "repeat_verb", "repeat_adjective", "repeat_adverb"),
+    "shuffle": ("shuffle_words", "shuffle_sentences"),
+    "retrieved": ("retrieved_easy", "retrieved_medium", "retrieved_hard"),
+}
+_FAMILY_OF = {member: family for family, members in FAMILIES.items() for member in members}
+_PREFIX = "incorrect_"
+_TRIES = 200  # captions tried for a corruption that few captions allow, such as repeating an adverb
+_LONG = 0.25  # share of long captions of scenes
+_VOCABULARY = 500  # pairs of scenes whose captions a new tokenizer is trained on
+
+
+@dataclass(frozen=True)
+class ContrastPair:
+    """An image with a correct caption and an incorrect one."""
+
+    image: Any
+    correct: str
+    incorrect: str
+
+
+class TablePairs:
+    """Pairs of a split. Rows are read when a pair is asked for, and a wrong caption is drawn among those of its kind.
+
+    Args:
+        rows: the split, with its images left undecoded.
+        categories: names of the kinds of errors.
+        pairs: (row, place in `categories`) of each pair.
+        seed: seed of the draws.
+        fresh: whether each epoch draws afresh.
+        root: folder of relative image paths, or None.
+    """
+
+    def __init__(
+        self,
+        rows: Dataset,
+        categories: Sequence[str],
+        pairs: Sequence[tuple[int, int]],
+        *,
+        seed: int,
+        fresh: bool,
+        root: Path | None,
+    ) -> None:
+        self.categories = categories
+        self._rows, self._pairs, self._root = rows, pairs, root
+        self._seed, self._fresh = seed, fresh
+        self._captions: Sequence[str] = rows["caption"]
+        self._negatives = _Negatives(rows)
+        self._samplers = [
+            NegativeSampler(
+                self._captions,
+                {"given": self._negatives},
+                categories=(name, *FAMILIES.get(name, ())),
+                seed=seed,
+            )
+            for name in categories
+        ]
+
+    def kinds(self) -> list[int]:
+        """Place in `categories` of each pair (P,)."""
+        return [kind for _, kind in self._pairs]
+
+    def lengths(self) -> list[int]:
+        """Characters of the correct caption of each pair (P,)."""
+        return [len(self._captions[row]) for row, _ in self._pairs]
+
+    def texts(self) -> list[str]:
+        """Captions that a tokenizer may be trained on."""
+        given = (negative.text for place in range(len(self._negatives)) for negative in self._negatives[place])
+        return list(dict.fromkeys([*self._captions, *given]))
+
+    def draw(self, number: int, epoch: int) -> ContrastPair:
+        """One pair; the same number and epoch always give the same pair."""
+        epoch = epoch if self._fresh else 0
+        place, kind = self._pairs[number]
+        rng = random.Random(f"captions {self._seed} {epoch} {number}")
+        for _ in range(_TRIES):
+            negative = self._samplers[kind].draw(place, epoch)
+            if negative is not None:
+                return ContrastPair(image_of(self._rows[place], self._root), self._captions[place], negative.text)
+            place = rng.randrange(len(self._captions))  # another caption that allows it keeps the kinds balanced
+        raise DataError(
+            f"{self.categories[kind]!r} could not be made from any of {_TRIES} captions: leave it out of `categories`"
+        )
+
+
+def make_table_pairs(rows: Dataset, name: str, config: TrainingConfig, *, root: Path | None, fresh: bool) -> TablePairs:
+    """Pairs of a split.
+
+    Columns: `image` (or `file_name`), `caption` or `correct` (a correct caption), and wrong captions in any of
+
+    - `incorrect` (a string) with `category` (what is wrong with it: `count`, `action`, any name);
+    - `incorrect_<category>`: a string or a list of strings, null where there is none.
+
+    The kinds `repeat` and `shuffle` are made on demand from the captions alone. A wrong caption that equals the correct
+    one is left out. One row gives one pair for each of its kinds of errors.
+
+    Args:
+        rows: the split.
+        name: its name, for messages.
+        config: the seed, and the categories: names from the columns or of `FAMILIES`; empty means all.
+        root: folder of relative image paths.
+        fresh: whether each epoch draws afresh, as in training.
+
+    Raises:
+        DataError: empty split, missing columns, a caption that is not text, or no pair of the wanted categories.
+    """
+    rows = _checked(rows, name)
+    made = [family for family, members in FAMILIES.items() if set(members) <= set(WORD_LEVEL)]
+    given, unchanged = _kinds_of_rows(rows, name)
+    there = [*sorted(set().union(*given)), *made]
+    categories = [kind for kind in config.categories or dict.fromkeys(there) if kind in there]
+    if not categories:
+        wanted = ", ".join(config.categories)
+        raise DataError(f"split {name!r} has no pairs of the categories {wanted}; it offers {', '.join(there)}")
+    absent = [kind for kind in config.categories if kind not in categories]
+    if absent:
+        warnings.warn(f"split {name!r} has no pairs of the categories {', '.join(absent)}", stacklevel=2)
+    if unchanged:
+        warnings.warn(f"split {name!r}: {unchanged} wrong captions are the correct one and are left out", stacklevel=2)
+    pairs = [
+        (place, kind)
+        for place, kinds in enumerate(given)
+        for kind, category in enumerate(categories)
+        if category in kinds or category in made
+    ]
+    return TablePairs(rows, categories, pairs, seed=config.seed, fresh=fresh, root=root)
+
+
+class _Negatives(Sequence[list[Negative]]):
+    """Wrong captions of each row, read when asked for."""
+
+    def __init__(self, rows: Dataset) -> None:
+        self._rows = rows.select_columns([name for name in rows.column_names if name not in ("image", "file_name")])
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, place: Any) -> Any:  # a row, not a slice
+        row, negatives = self._rows[place], []
+        for column, value in row.items():
+            if column == "incorrect" or column.startswith(_PREFIX):
+                category = row["category"] if column == "incorrect" else column.removeprefix(_PREFIX)
+                texts = value if isinstance(value, list) else [] if value is None else [value]
+                negatives += [Negative(text, category) for text in texts]
+        return negatives
+
+
+def _kinds_of_rows(rows: Dataset, name: str) -> tuple[list[set[str]], int]:
+    """Kinds of errors of each row, and the number of wrong captions that equal the correct one."""
+    negatives, kinds, unchanged = _Negatives(rows), [], 0
+    for place, caption in enumerate(rows["caption"]):
+        try:
+            CaptionSample(caption)
+            of_row = negatives[place]
+        except InvalidSampleError as error:
+            raise DataError(f"split {name!r}, row {place}: {error}") from error
+        wrong = [negative.category for negative in of_row if comparable(negative.text) != comparable(caption)]
+        unchanged += len(of_row) - len(wrong)
+        kinds.append({_FAMILY_OF.get(category, category) for category in wrong})
+    return kinds, unchanged
+
+
+def _checked(rows: Dataset, name: str) -> Dataset:
+    if "correct" in rows.column_names and "caption" not in rows.column_names:
+        rows = rows.rename_column("correct", "caption")  # as in files of `reward.metaeval.write_pairs`
+    needed = {"caption": "caption"}
+    if "incorrect" in rows.column_names:
+        needed["category"] = "category (of the column incorrect)"
+    check_columns(rows, name, needed)
+    wanted = {"caption", "incorrect", "category"}
+    return with_encoded_images(
+        rows, [column for column in rows.column_names if column in wanted or column.startswith(_PREFIX)]
+    )
+
+
+class ScenePairs:
+    """Pairs of captions of random scenes, made when they are asked for; each category occurs equally often.
+
+    The training part has new scenes in each epoch and under each seed. Held-out parts are always the same.
+
+    Args:
+        part: name of the part.
+        count: number of pairs.
+        config: the categories (default: all), the seeds, and the name of the training part.
+
+    Raises:
+        DataError: an unknown category.
+    """
+
+    def __init__(self, part: str, count: int, config: TrainingConfig) -> None:
+        from reward.scenes.pairs import CATEGORIES
+
+        known = (*CATEGORIES, *FAMILIES)
+        self.categories = config.categories or known
+        unknown = [name for name in self.categories if name not in known]
+        if unknown:
+            raise DataError(f"the scenes have no errors of the kinds {', '.join(unknown)}; known: {', '.join(known)}")
+        self._count = count
+        self._fresh = part == config.train_part
+        self._seed = f"{config.scenes_seed} {part}" + (f" {config.seed}" if self._fresh else "")
+
+    def kinds(self) -> list[int]:
+        return [number % len(self.categories) for number in range(self._count)]
+
+    def lengths(self) -> None:
+        """Not known before the captions are made."""
+        return None
+
+    def texts(self) -> list[str]:
+        pairs = [self.draw(number, 0) for number in range(min(self._count, _VOCABULARY))]
+        return list(dict.fromkeys(text for pair in pairs for text in (pair.correct, pair.incorrect)))
+
+    def draw(self, number: int, epoch: int) -> ContrastPair:
+        from reward.scenes import render, sample_scene
+
+        rng = random.Random(f"capreward pairs {self._seed} {epoch if self._fresh else 0} {number}")
+        category = self.categories[number % len(self.categories)]
+        while True:  # not every scene has a sign, an action or a free cell; about one in two or more has
+            scene = sample_scene(rng)
+            captions = self._captions(scene, category, rng)
+            if captions is not None:
+                return ContrastPair(render(scene), *captions)
+
+    def _captions(self, scene: Scene, category: str, rng: random.Random) -> tuple[str, str] | None:
+        from reward.scenes import sample_scene
+        from reward.scenes.pairs import CATEGORIES, make_pair, true_caption
+
+        long = rng.random() < _LONG
+        if category in CATEGORIES:
+            pair = make_pair(scene, category, rng, long=long)
+            return (pair.correct.text, pair.incorrect.text) if pair else None
+        correct = true_caption(scene, rng, long=long)
+        if correct is None:
+            return None
+        if category == "retrieved":
+            other = true_caption(sample_scene(rng), rng, long=long)
+            return (correct.text, other.text) if other else None
+        sampler = NegativeSampler([correct.text], categories=FAMILIES[category], seed=rng.getrandbits(32))
+        negative = sampler.draw(0)
+        return (correct.text, negative.text) if negative else None
+
+
+PairSource: TypeAlias = TablePairs | ScenePairs
