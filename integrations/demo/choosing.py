@@ -16,7 +16,7 @@ from integrations.demo.quality import compare_systems, judge_captions, mean_qual
 from integrations.hf_generate import BestOfN
 from reward.decoding.candidates import rate_candidates
 from reward.decoding.selection import rank
-from reward.functions.rating import RatesCaptions
+from reward.functions.wrappers import RatesCaptions
 from reward.metaeval import Interval, bootstrap_weights
 from reward.scenes import Scene
 

@@ -27,7 +27,7 @@ from integrations.hf_generate.private_names import (
 from reward.decoding.candidates import rate_candidates
 from reward.decoding.selection import best_of_groups
 from reward.errors import ConfigError
-from reward.functions.rating import RatesCaptions, rates_captions
+from reward.functions.wrappers import RatesCaptions, rates_captions
 from reward.samples import ImageLike, checked_references
 
 __all__ = ["BestOfN", "BestOfNDecoderOnlyOutput", "BestOfNEncoderDecoderOutput", "RatedCandidates"]
@@ -92,7 +92,7 @@ class BestOfN:
 
     Args:
         reward: such as `VelaReward()`; anything with `rewards(samples)`; a metric's name or a scorer; or a reward
-            function with a trainer's call. See `reward.functions.rating.rates_captions`.
+            function with a trainer's call. See `reward.functions.wrappers.rates_captions`.
         n: candidates an image, the greedy one included.
         processor: processor or tokenizer that decodes the captions.
         images: one image a prompt of the batch, or an iterator over those of all batches. None for rewards that need

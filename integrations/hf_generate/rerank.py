@@ -8,7 +8,7 @@ from typing import Any
 from reward.decoding.candidates import rate_candidates
 from reward.decoding.selection import rank
 from reward.errors import InvalidSampleError
-from reward.functions.rating import RatesCaptions
+from reward.functions.wrappers import RatesCaptions
 from reward.samples import ImageLike
 
 __all__ = ["rerank"]
@@ -32,7 +32,7 @@ def rerank(
         image: path, bytes, PIL image, array, ... as for `reward.images.load_image`; None for metrics that need none.
         references: reference captions, may be empty.
         reward: such as `VelaReward()`; or a metric's name (loaded anew at every call), a scorer, or a reward function
-            with a trainer's call, see `reward.functions.rating.rates_captions`.
+            with a trainer's call, see `reward.functions.wrappers.rates_captions`.
 
     Raises:
         InvalidSampleError: the candidates are one string or have no order, a candidate or reference is no string, or

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from reward.errors import InvalidSampleError
-from reward.functions.rating import RatesCaptions, rates_captions
+from reward.functions.wrappers import RatesCaptions, rates_captions
 from reward.samples import CaptionSample, ImageLike, is_wordless
 
 __all__ = ["rate_candidates"]
@@ -31,7 +31,7 @@ def rate_candidates(
         images: one an image's list of captions, or None for metrics that need none.
         references: reference captions of each image, None or empty for none.
         reward: gives the rewards, such as `VelaReward()`; for what else it may be, see
-            `reward.functions.rating.rates_captions`.
+            `reward.functions.wrappers.rates_captions`.
 
     Returns:
         Lists of the shape of `candidates`.

@@ -10,8 +10,8 @@ from typing import Any, Literal
 import numpy as np
 
 from reward.errors import ImageError
-from reward.functions.loading import load_beside_a_trainer
 from reward.functions.metric_reward import MetricReward
+from reward.functions.processes import load_beside_a_trainer
 from reward.images import load_image
 from reward.judges.base import Judge
 from reward.judges.lazy import LazyJudge

@@ -119,8 +119,9 @@ def test_other_names_of_the_image_are_those_of_the_command():
     ],
 )
 def test_reasoning_is_no_part_of_the_caption(text, caption):
-    assert read_rows(["p"], [text], {})[0].candidate == caption
-    assert read_rows(["p"], [text], {}, strip_thinking=False)[0].candidate == text
+    row = read_rows(["p"], [text], {})[0]
+    assert row.is_wordless if not caption else row.sample.candidate == caption
+    assert read_rows(["p"], [text], {}, strip_thinking=False)[0].sample.candidate == text
 
 
 @pytest.mark.parametrize("columns", [{"images": [["a.png", "b.png"]]}, {}])
@@ -133,9 +134,9 @@ def test_several_images_are_a_problem_not_a_guess(columns):
 def test_references_of_a_row():
     columns = {"references": [["One."], None, [], "One string.", [""], ["One.", "", None], ["One.", 2]]}
     rows = read_rows(["p"] * 7, ["c"] * 7, columns)
-    assert [row.references for row in rows[:6]] == [("One.",), (), (), ("One string.",), (), ("One.",)]
+    assert [row.sample.references for row in rows[:6]] == [("One.",), (), (), ("One string.",), (), ("One.",)]
     assert rows[6].problem.kind == "bad references"
-    assert read_rows(["p"], ["c"], {"refs": ["One."]})[0].references == ("One.",)
+    assert read_rows(["p"], ["c"], {"refs": ["One."]})[0].sample.references == ("One.",)
 
 
 def test_named_columns_must_be_there():

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from reward.errors import InvalidSampleError, JudgeError
-from reward.functions.async_reward import AsyncReward
 from reward.functions.tournament_reward import TournamentReward
+from reward.functions.wrappers import AsyncReward
 from reward.judges import ScriptedJudge
 from reward.metrics.caparena.pairwise import PairwiseJudge
 
