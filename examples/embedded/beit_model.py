@@ -9,9 +9,9 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from examples.embedded.beit import GUIDED, LOOKING, SEEING, WRITING
 from examples.embedded.beit_data import IGNORED, MASK, Batch
 from examples.embedded.beit_vision import CellReader, cell_loss
+from examples.embedded.configs import GUIDED, LOOKING, SEEING, WRITING
 from examples.embedded.facts import CELL_LABELS, cell_labels
 from reward.metrics.beitscore.config import BeitScoreConfig
 from reward.metrics.beitscore.encoder import Layer, Streams, attention_mask

@@ -14,8 +14,7 @@ from transformers import PreTrainedModel, set_seed
 from integrations.demo.captioner import MAX_NEW_TOKENS, caption_texts, prompt_inputs, write_captions
 from integrations.demo.quality import compare_systems, judge_captions, mean_quality
 from integrations.hf_generate import BestOfN
-from reward.decoding.candidates import rate_candidates
-from reward.decoding.selection import rank
+from reward.decoding.selection import rank, rate_candidates
 from reward.functions.wrappers import RatesCaptions
 from reward.metaeval import Interval, bootstrap_weights
 from reward.scenes import Scene

@@ -24,8 +24,7 @@ from integrations.hf_generate.private_names import (
     warpers,
     withheld_arguments,
 )
-from reward.decoding.candidates import rate_candidates
-from reward.decoding.selection import best_of_groups
+from reward.decoding.selection import best_of_groups, rate_candidates
 from reward.errors import ConfigError
 from reward.functions.wrappers import RatesCaptions, rates_captions
 from reward.samples import ImageLike, checked_references

@@ -146,8 +146,7 @@ def test_the_gap_to_the_oracle_is_closed_by_the_oracle_and_not_by_chance(caption
     candidates = [list(group) for group in zip(*(captions_of_quality(0.6, seed) for seed in range(8)), strict=True)]
 
     def fixed(model, processor, images, references, reward, *, n, seed, max_new_tokens):
-        from reward.decoding.candidates import rate_candidates
-        from reward.decoding.selection import rank
+        from reward.decoding.selection import rank, rate_candidates
 
         rewards = rate_candidates(candidates, images, [()] * len(images), reward)
         return [group[rank(own)[0]] for group, own in zip(candidates, rewards, strict=True)], candidates, rewards

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from reward.decoding.candidates import rate_candidates
+from reward.decoding.selection import rate_candidates
 from reward.errors import InvalidSampleError
 from reward.functions.metric_reward import MetricReward
 from reward.functions.wrappers import WeightedReward
