@@ -42,7 +42,8 @@ check: $(INSTALLED)
 	$(BIN)/lint-imports
 
 bench: $(INSTALLED)
-	@set -e; for script in tests/benchmarks/bench_*.py; do echo "== $$script"; $(BIN)/python "$$script"; done
+	@set -e; for file in tests/benchmarks/bench_*.py; do \
+		echo "== $$file"; $(BIN)/python -m "tests.benchmarks.$$(basename "$$file" .py)"; done
 
 $(INSTALLED): pyproject.toml $(CONSTRAINTS)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

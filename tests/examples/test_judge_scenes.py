@@ -22,7 +22,7 @@ from reward.metrics.harmoniceval.prompt import CRITERIA
 from reward.metrics.harmoniceval.scorer import HarmonicScorer
 from reward.scenes import Ratings, make_candidate, render, sample_scene
 
-BENCHMARK = Path(__file__).parents[1] / "benchmarks" / "bench_judges.py"
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -220,8 +220,8 @@ def test_the_benchmark_runs_and_counts_tokens(captioner_folder, scene_vela_folde
     file = tmp_path / "figures.json"
     models = ["--judge", captioner_folder, "--vela", scene_vela_folder, "--beitscore", tmp_path, "--device", "cpu"]
     sizes = ["--images", "2", "--group", "3", "--comparisons", "3", "--repeats", "1", "--json", file]
-    command = [sys.executable, str(BENCHMARK), *map(str, [*models, *sizes])]
-    found = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    command = [sys.executable, "-m", "tests.benchmarks.bench_judges", *map(str, [*models, *sizes])]
+    found = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
     assert found.returncode == 0, found.stderr
     figures = json.loads(file.read_text())
     measured, shipped = figures["measured"], figures["shipped prompts"]
