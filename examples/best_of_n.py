@@ -32,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--beitscore", default="embedded", help="checkpoint of BEiTScore")
     parser.add_argument("--captioner", default="embedded", help="checkpoint of the captioner")
     parser.add_argument("--scenes", type=int, default=200, help="held-out scenes; default: %(default)s")
-    parser.add_argument("--n", type=int, default=16, help="candidates a scene; default: %(default)s")
+    parser.add_argument("--n", type=int, default=16, help="candidates per scene; default: %(default)s")
     parser.add_argument(
         "--without-references", action="store_true", help="VELA sees only the picture, as BEiTScore does"
     )

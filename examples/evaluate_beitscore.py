@@ -77,7 +77,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--without-stage-1", metavar="FOLDER", help="BEiTScore trained on ratings alone; default: none")
     parser.add_argument("--vela", default="embedded", help="VELA to compare with; default: %(default)s")
     parser.add_argument("--n", type=int, default=100, help="pairs of each category and length; default: %(default)s")
-    parser.add_argument("--samples", type=int, default=400, help="rated captions, one a scene; default: %(default)s")
+    parser.add_argument("--samples", type=int, default=400, help="rated captions, one per scene; default: %(default)s")
     parser.add_argument("--seed", type=int, default=SEED, help="of the scenes; default: %(default)s")
     parser.add_argument("--resamples", type=int, default=1000, help="of the bootstrap; default: %(default)s")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write all figures into this file")
@@ -130,15 +130,15 @@ def _pair_tables(part: PairsPart) -> list[str]:
         "Short: within 60 CLIP tokens; long: the captions are alike up to CLIP token 77."
     ]
     for length in LENGTHS:
-        found = part.errors[length]
-        tables.append(_by_category({name: found[name].accuracy for name in metrics}, length))
+        results = part.errors[length]
+        tables.append(_by_category({name: results[name].accuracy for name in metrics}, length))
     shown = {
         f"{name}, {length}": part.errors[length][name + OTHER_IMAGE].accuracy for name in controls for length in LENGTHS
     }
     tables.append(_by_category(shown, "with another scene's image"))
     for length in LENGTHS:
-        found = part.errors[length]
-        others = {f"- {name}": found[OURS].minus(found[name]) for name in metrics if name != OURS}
+        results = part.errors[length]
+        others = {f"- {name}": results[OURS].minus(results[name]) for name in metrics if name != OURS}
         tables.append(_by_category(others, f"{OURS}, {length}", signed=True))
     short, long = (part.errors[length] for length in LENGTHS)
     tables.append(
@@ -174,8 +174,8 @@ def _word_tables(part: PairsPart, spoiling: Mapping[str, Mapping[str, Interval]]
     """How often word-level errors and captions of other scenes score lower, and what spoiling does to the mean."""
     tables = ["3. Errors in the words alone, and captions of other scenes (retrieved): pairwise accuracy."]
     for length in LENGTHS:
-        found = part.words[length]
-        accuracy = {name: found[name].accuracy for name in found if not name.endswith(OTHER_IMAGE)}
+        results = part.words[length]
+        accuracy = {name: results[name].accuracy for name in results if not name.endswith(OTHER_IMAGE)}
         tables.append(_by_category(accuracy, length, categories=WORD_LEVEL))
     tables.append("Change of the mean score; above 0, spoiling would pay.")
     for name, row in spoiling.items():

@@ -62,8 +62,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--beitscore", default="embedded", help="checkpoint of BEiTScore")
     parser.add_argument("--captioner", default="embedded", help="checkpoint of the captioner")
     parser.add_argument("--steps", type=int, default=200, help="default: %(default)s")
-    parser.add_argument("--prompts", type=int, default=8, help="scenes a step; default: %(default)s")
-    parser.add_argument("--generations", type=int, default=8, help="captions a scene; default: %(default)s")
+    parser.add_argument("--prompts", type=int, default=8, help="scenes per step; default: %(default)s")
+    parser.add_argument("--generations", type=int, default=8, help="captions per scene; default: %(default)s")
     parser.add_argument("--lr", type=float, default=2e-4, help="learning rate; default: %(default)s")
     parser.add_argument("--scenes", type=int, default=200, help="held-out scenes; default: %(default)s")
     parser.add_argument(

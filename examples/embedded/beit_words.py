@@ -57,14 +57,14 @@ def main(argv: Sequence[str] | None = None) -> None:
 
     def draw(name: str, scenes: int, most: int, shift: float) -> tuple[list[Scene], torch.Tensor, Batch]:
         rng = random.Random(name)
-        found = [sample_scene(rng) for _ in range(scenes)]
+        drawn = [sample_scene(rng) for _ in range(scenes)]
         captions, image = [], []
-        for index, scene in enumerate(found):
+        for index, scene in enumerate(drawn):
             for _ in range(options.captions):
                 caption = caption_of(scene, rng, most)
                 captions.append(reader.spoiled(caption, scene, rng, mask=0.25, replace=0.15))
                 image.append(index)
-        return found, torch.tensor(image), reader.batch(captions, rng, shift=shift)
+        return drawn, torch.tensor(image), reader.batch(captions, rng, shift=shift)
 
     def step_loss(step: int) -> tuple[torch.Tensor, dict[str, float]]:
         # A sentence first: what it states stands in it wherever it is. Whole captions later.

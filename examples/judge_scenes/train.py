@@ -54,7 +54,7 @@ class JudgeTrainer:
 
     Args:
         model, processor: the captioner; its image tower is not trained.
-        batch: questions a step.
+        batch: questions per step.
         seed: of the drawing; scenes come from streams of the name "judge <seed> <step>".
     """
 

@@ -33,7 +33,7 @@ class AgreementPart:
     """Agreement of metrics with the mean rating, and with the mean of two raters.
 
     Args:
-        samples: number of captions, one a scene.
+        samples: number of captions, one per scene.
         seed: of the scenes.
         agreement: {metric: {aspect: tau-c}}.
         differences: {learned metric: {other metric: {aspect: paired difference}}}.

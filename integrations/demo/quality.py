@@ -29,11 +29,11 @@ __all__ = [
 ]
 
 MEASURES = ("f1", "recall", "precision", "faults", "words")
-Quality = dict[str, np.ndarray]  # {measure: (N,)}, one number a scene
+Quality = dict[str, np.ndarray]  # {measure: (N,)}, one number per scene
 
 
 def judge_captions(captions: Sequence[str], scenes: Sequence[Scene | str]) -> Quality:
-    """Oracle F1, recall, precision and language faults, and the number of words, of one caption a scene.
+    """Oracle F1, recall, precision and language faults, and the number of words, of one caption per scene.
 
     Example:
         >>> from reward.scenes import Entity
@@ -48,7 +48,7 @@ def judge_captions(captions: Sequence[str], scenes: Sequence[Scene | str]) -> Qu
 
 
 def mean_quality(captions: Sequence[Sequence[str]], scenes: Sequence[Scene | str]) -> Quality:
-    """The same for several captions a scene, averaged within the scene."""
+    """The same for several captions per scene, averaged within the scene."""
     flat = [caption for group in captions for caption in group]
     owners = [scene for group, scene in zip(captions, scenes, strict=True) for _ in group]
     ends = np.cumsum([len(group) for group in captions])[:-1]

@@ -43,7 +43,7 @@ class Sizes:
         samples: rated captions in the comparison of metrics.
         scenes: held-out scenes of best-of-n and GRPO.
         n: candidates of best-of-n.
-        steps, prompts, generations: GRPO steps, scenes a step, captions a scene.
+        steps, prompts, generations: GRPO steps, scenes per step, captions per scene.
         learning_rate: of GRPO.
         samples_judged: sampled captions a held-out scene before and after GRPO.
         max_new_tokens: longest caption.

@@ -99,7 +99,7 @@ class _Demo:
         self.model, self.processor = load_captioner(captioner)
         rows = make_dataset(sizes.scenes, SEED)
         self.images, self.references, self.scenes = list(rows["image"]), list(rows["refs"]), list(rows["scene"])
-        self.systems: dict[str, list[str]] = {}  # {system: one caption a scene}, for the examples
+        self.systems: dict[str, list[str]] = {}  # {system: one caption per scene}, for the examples
 
     def run(self) -> None:
         """All parts; the one that changes the captioner, and takes longest, comes last."""

@@ -240,5 +240,5 @@ def _with_reference_lists(dataset: Dataset, name: str) -> Dataset:
     raise _no_captions(name, str(feature))
 
 
-def _no_captions(name: str, found: str) -> InvalidSampleError:
-    return InvalidSampleError(f"column {name!r} must hold a list of captions or one caption, got {found}")
+def _no_captions(name: str, held: str) -> InvalidSampleError:
+    return InvalidSampleError(f"column {name!r} must hold a list of captions or one caption, got {held}")

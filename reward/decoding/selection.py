@@ -63,7 +63,7 @@ def rate_candidates(
     Args:
         candidates: the captions of each image. Repeated ones are scored once; those without a word (no letter, no
             number) get None, so that they lose to every caption with one.
-        images: one an image's list of captions, or None for metrics that need none.
+        images: one per image's list of captions, or None for metrics that need none.
         references: reference captions of each image, None or empty for none.
         reward: gives the rewards, such as `VelaReward()`; for what else it may be, see
             `reward.functions.wrappers.rates_captions`.

@@ -229,11 +229,11 @@ def read_rows(
     references_column: str | None = None,
     strip_thinking: bool = True,
 ) -> list[CaptionRow]:
-    """Reads one row a completion; nothing given is changed.
+    """Reads one row per completion; the arguments are not changed.
 
     The image comes from `image_column` if that is named, else from the columns `images` or `image`, else from the
     messages of the prompt, else from a column of another known name, see `reward.samples.COLUMN_NAMES`. A caption
-    metric judges one image: a row with several is a problem, not a guess. References come from `references_column` if
+    metric judges one image, so a row with several is a problem. References come from `references_column` if
     that is named, else from the column `references` or `refs` if there is one.
 
     Args:
@@ -244,11 +244,11 @@ def read_rows(
         strip_thinking: whether reasoning is left out of the caption, see `without_thinking`.
 
     Raises:
-        InvalidSampleError: lengths differ, or a named column is not there: faults of the set-up, which no row escapes.
+        InvalidSampleError: lengths differ, or a named column is not there: faults of the set-up, which affect every row.
     """
     count = len(completions)
     if len(prompts) != count:
-        raise InvalidSampleError(f"got {len(prompts)} prompts and {count} completions; there must be one of each a row")
+        raise InvalidSampleError(f"got {len(prompts)} prompts and {count} completions; each row needs one of both")
     data = {name: values for name, values in columns.items() if isinstance(values, (list, tuple))}
     images, references = _image_cells(prompts, data, image_column), _cells(data, "references", references_column)
     for where, values in (*images.sources, *references.sources):

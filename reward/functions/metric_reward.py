@@ -104,7 +104,7 @@ class MetricReward:
                 f"load_scorer({self.spec.name!r}).fit(references), and pass that scorer, or the folder it was saved in"
             )
         self.weights = self.spec.weigh(weights)
-        self._asked_weights = weights
+        self._given_weights = weights
         self.source = source
         self.image_column = image_column
         self.references_column = references_column
@@ -187,7 +187,7 @@ class MetricReward:
         return self._rate([CaptionRow.of_sample(sample)])[1].errors.get(0)
 
     def aspects(self) -> list[AspectReward]:
-        """One reward function an aspect, named `<name>_<aspect>`, for trainers that weigh or normalise each reward.
+        """One reward function per aspect, named `<name>_<aspect>`, for trainers that weigh or normalise each reward.
 
         They share this reward's model, and one forward pass serves all of them when they are called in turn for the
         same rows, as trainers do. The rows of the last call are kept in memory for that.
@@ -286,7 +286,7 @@ class MetricReward:
                 load = partial(load_scorer, self.spec.name, self.source, **self._loading)
                 scorer = load_beside_a_trainer(load, self._device)
             # a checkpoint may have fewer aspects than its metric, or need no image
-            self.weights = scorer.spec.weigh(self._asked_weights)
+            self.weights = scorer.spec.weigh(self._given_weights)
             self.spec = scorer.spec
             self._scorer = scorer
         return self._scorer
@@ -300,7 +300,7 @@ class MetricReward:
         renew_in_children(self)
 
     def _after_fork(self) -> None:
-        """In a forked child: if a thread of the parent was scoring, nobody will give the lock back, or end its work."""
+        """In a forked child: if a thread of the parent was scoring, its lock is never released here."""
         if self._lock.acquire(blocking=False):
             self._lock.release()
         else:

@@ -90,7 +90,7 @@ class WeightedReward:
         """
         check_one_name(self, columns.get("trainer_state"))
         loggers = {"log_extra": log_extra, "log_metric": log_metric}
-        # only what there is: a trainer without loggers does not name them either
+        # pass only the loggers that the trainer gave
         options = {**columns, **{key: value for key, value in loggers.items() if value is not None}}
         given = [
             part(prompts=prompts, completions=completions, completion_ids=completion_ids, **options)
@@ -193,7 +193,7 @@ class AsyncReward:
         self.__name__ = getattr(reward, "__name__", type(reward).__name__)
 
     async def __call__(self, prompts: Sequence[Any], completions: Sequence[Any], **arguments: Any) -> Any:
-        """What the reward function gives for the same arguments."""
+        """Calls the reward function with the same arguments, in a thread of its own."""
         return await asyncio.to_thread(self.reward, prompts=prompts, completions=completions, **arguments)
 
     # TRL before 1.14 asks `inspect.iscoroutinefunction` about the instance. With these it passes for a function.
@@ -210,12 +210,12 @@ class RatesCaptions(Protocol):
     """
 
     def rewards(self, samples: Sequence[CaptionSample]) -> list[float | None]:
-        """One number a sample, in order, None where there is none; larger is better."""
+        """One number per sample, in order, None where there is none; larger is better."""
         ...
 
 
 def rates_captions(reward: Any) -> RatesCaptions:
-    """Makes what rates captions of whatever a user calls a reward.
+    """Gives an object that rates captions, made of whatever a user calls a reward.
 
     Args:
         reward: one of these:
@@ -273,7 +273,7 @@ def _function_name(function: Callable[..., Any]) -> str:
 
 
 class _RewardFunction:
-    """A function with a trainer's call, asked about captions."""
+    """Calls a trainer's reward function for captions."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         parameters = inspect.signature(function).parameters.values()

@@ -127,7 +127,7 @@ def test_captions_do_not_depend_on_the_batch_and_repeat_with_the_seed(captioner)
     assert [len(group) for group in first] == [3, 3]
     assert first == write_captions(*captioner, IMAGES[:2], samples=3, temperature=1.0, seed=1, max_new_tokens=8)
     assert first != write_captions(*captioner, IMAGES[:2], samples=3, temperature=1.0, seed=2, max_new_tokens=8)
-    with pytest.raises(ValueError, match="one caption an image, not 2"):
+    with pytest.raises(ValueError, match="one caption per image, not 2"):
         write_captions(*captioner, IMAGES[:1], samples=2)
 
 

@@ -1,4 +1,4 @@
-"""BestOfN inside `generate` of tiny real models: decoder-only with one or more images a prompt, encoder-decoder."""
+"""BestOfN inside `generate` of tiny real models: decoder-only with one or more images per prompt, encoder-decoder."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def test_output_of_an_encoder_decoder_holds_the_chosen_rows():
         output_hidden_states=True,
     )
     assert isinstance(output, BestOfNEncoderDecoderOutput)
-    assert output.encoder_hidden_states[0].shape[0] == 2  # one a prompt, as transformers gives it
+    assert output.encoder_hidden_states[0].shape[0] == 2  # one per prompt, as transformers gives it
     pixels = inputs["pixel_values"].repeat_interleave(2, dim=0)
     forward = model(pixel_values=pixels, decoder_input_ids=output.sequences[:, :-1])
     torch.testing.assert_close(torch.stack(output.logits, dim=1), forward.logits, atol=1e-4, rtol=1e-4)
@@ -317,11 +317,11 @@ def test_what_generate_keeps_from_strategies_is_refused(options, message):
         ({"reward": MetricReward}, r"write MetricReward\(\)"),
         ({"reward": lambda completions, solution: []}, "needs solution"),
         ({"processor": None}, "processor must be able to batch_decode"),
-        ({"images": IMAGES[0]}, "images must hold one item a prompt, got Image"),
-        ({"images": "a.png"}, "images must hold one item a prompt, got str"),
-        ({"images": BytesIO(b"")}, "images must hold one item a prompt, got BytesIO"),
-        ({"images": torch.zeros(3, 8, 8)}, "images must hold one item a prompt, got Tensor"),
-        ({"references": "A star."}, "references must hold one item a prompt, got str"),
+        ({"images": IMAGES[0]}, "images must hold one item per prompt, got Image"),
+        ({"images": "a.png"}, "images must hold one item per prompt, got str"),
+        ({"images": BytesIO(b"")}, "images must hold one item per prompt, got BytesIO"),
+        ({"images": torch.zeros(3, 8, 8)}, "images must hold one item per prompt, got Tensor"),
+        ({"references": "A star."}, "references must hold one item per prompt, got str"),
     ],
 )
 def test_what_cannot_work_is_refused_at_construction(options, message):

@@ -64,7 +64,7 @@ def likes_letters(question):
 
 
 def test_tournaments_of_a_local_judge_and_of_one_with_a_taste(tmp_path):
-    """Two images a step, four captions each: the groups of the trainer are the groups of the tournament."""
+    """Two images per step, four captions each: the groups of the trainer are the groups of the tournament."""
     folder = save_choosing_judge(tmp_path / "judge")
     reward = TournamentReward(str(folder), max_comparisons=4, name="duel", device="cpu")
     taste = TournamentReward(ScriptedJudge(distribution=likes_letters), max_comparisons=4, ranking="bradley_terry")
@@ -79,6 +79,6 @@ def test_tournaments_of_a_local_judge_and_of_one_with_a_taste(tmp_path):
         assert float(entry["rewards/tournament_scripted/std"]) > 0.05
         assert float(entry["tournament_scripted/inconsistency"]) == 0
     bias = reward.position_bias
-    assert 4 <= bias.both_orders <= 4 * 2 * 2  # comparisons: at most 4 a group, two groups a step, two steps
+    assert 4 <= bias.both_orders <= 4 * 2 * 2  # comparisons: at most 4 a group, two groups per step, two steps
     assert bias.both_orders == taste.position_bias.both_orders
     assert reward.tournament.judge.judge.usage.answered == 2 * bias.both_orders

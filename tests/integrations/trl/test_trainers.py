@@ -70,7 +70,7 @@ def test_aspects_as_rewards_of_their_own_share_a_forward_pass(rows, tmp_path):
     options = {"multi_objective_aggregation": "normalize_then_sum", "reward_weights": [2.0, 1.0]}
     logs = train(list(rewards), data, tmp_path, **options)
     assert all({"rewards/caption_colour/mean", "rewards/caption_brevity/mean"} <= set(entry) for entry in logs)
-    assert len(scorer.calls) == 2  # one a step, for two rewards
+    assert len(scorer.calls) == 2  # one per step, for two rewards
 
 
 def test_rows_without_an_image_are_left_out_with_a_counted_warning(rows, tmp_path, caplog):
