@@ -244,7 +244,7 @@ def read_rows(
         strip_thinking: whether reasoning is left out of the caption, see `without_thinking`.
 
     Raises:
-        InvalidSampleError: lengths differ, or a named column is not there: faults of the set-up, which affect every row.
+        InvalidSampleError: lengths differ, or a named column is not there: faults of the set-up, in every row.
     """
     count = len(completions)
     if len(prompts) != count:
