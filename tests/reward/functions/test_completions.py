@@ -13,31 +13,20 @@ from reward.functions.completions import completion_text, prompt_images, read_ro
 RED, BLUE = Image.new("RGB", (4, 4), "red"), Image.new("RGB", (4, 4), "blue")
 
 
+def assistant(content, **more):
+    return {"role": "assistant", "content": content, **more}
+
+
 @pytest.mark.parametrize(
     ("completion", "text"),
     [
         ("A star.", "A star."),
-        ([{"role": "assistant", "content": "A star."}], "A star."),
-        (
-            [
-                {
-                    "role": "assistant",
-                    "content": [{"type": "text", "text": "A"}, {"type": "image"}, {"type": "text", "text": "B"}],
-                }
-            ],
-            "A\nB",
-        ),
-        (
-            [
-                {"role": "assistant", "content": "no"},
-                {"role": "tool", "content": "5"},
-                {"role": "assistant", "content": "yes"},
-            ],
-            "yes",
-        ),
-        ([{"role": "assistant", "content": "yes"}, {"role": "tool", "content": "5"}], "yes"),
-        ([{"role": "assistant", "content": None, "tool_calls": [{}]}], ""),
-        ([{"role": "assistant", "content": [{"type": "text", "text": None}, {"type": "text", "text": "A"}]}], "A"),
+        ([assistant("A star.")], "A star."),
+        ([assistant([{"type": "text", "text": "A"}, {"type": "image"}, {"type": "text", "text": "B"}])], "A\nB"),
+        ([assistant("no"), {"role": "tool", "content": "5"}, assistant("yes")], "yes"),
+        ([assistant("yes"), {"role": "tool", "content": "5"}], "yes"),
+        ([assistant(None, tool_calls=[{}])], ""),
+        ([assistant([{"type": "text", "text": None}, {"type": "text", "text": "A"}])], "A"),
         ("", ""),
     ],
 )
@@ -48,13 +37,9 @@ def test_text_of_a_completion(completion, text):
 @pytest.mark.parametrize(
     "completion",
     [
-        None,
-        3,
-        b"A star.",
-        [],
+        *(None, 3, b"A star.", [], {"role": "assistant"}),
         [{"role": "user", "content": "hello"}],
-        {"role": "assistant"},
-        [{"role": "assistant", "content": [{"type": "text", "text": 5}]}],
+        [assistant([{"type": "text", "text": 5}])],
     ],
 )
 def test_what_is_no_completion_is_refused(completion):
