@@ -30,13 +30,15 @@ LOGGER = "reward.functions.metric_reward"
 
 @pytest.fixture
 def toy(monkeypatch):
-    """Installs the toy metric under its name, as an entry point would; gives the list of the scorers that are loaded."""
-    loaded = []
-    load = ToyScorer.from_pretrained
+    """Installs the toy metric under its name, as an entry point would; gives the list of scorers that are loaded."""
+    loaded, load = [], ToyScorer.from_pretrained
+
+    def listed(source, **options):
+        loaded.append(load(source, **options))
+        return loaded[-1]
+
     monkeypatch.setattr(registry, "_specs", lambda: {"toy": SPEC})
-    monkeypatch.setattr(
-        ToyScorer, "from_pretrained", lambda *a, **options: loaded.append(load(*a, **options)) or loaded[-1]
-    )
+    monkeypatch.setattr(ToyScorer, "from_pretrained", listed)
     return loaded
 
 
