@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from integrations.demo.agreement import AgreementPart, measure_agreement, rate_by_clip
+from integrations.demo.agreement import AgreementPart, difference_table, measure_agreement, rate_by_clip
 from integrations.demo.results import SEED
 from reward import CaptionSample, load_scorer
 from reward.corruptions.words import repeat_words, shuffle_sentences, shuffle_words
@@ -165,9 +165,7 @@ def _agreement_tables(part: AgreementPart) -> list[str]:
         "a single rater is held against the mean of the other two.",
         markdown_table({**part.agreement, RATER: part.against_two[RATER]}, columns, title="metric"),
     ]
-    rows = {f"- {other}": row for other, row in part.differences[OURS].items()}
-    rows[f"- {RATER} (both with two raters)"] = part.differences_from_rater[OURS]
-    return [*tables, markdown_table(rows, columns, title=OURS, signed=True)]
+    return [*tables, difference_table(part, OURS)]
 
 
 def _word_tables(part: PairsPart, spoiling: Mapping[str, Mapping[str, Interval]]) -> list[str]:

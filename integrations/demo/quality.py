@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, is_dataclass
 from itertools import islice
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image
 
 from reward import CaptionSample
 from reward.metaeval import Interval, mean_difference, mean_interval
+from reward.metaeval.tables import plain
 from reward.metrics.base import Scorer
 from reward.scenes import Oracle, Scene
 from reward.scenes.graph import Fact
@@ -26,6 +30,7 @@ __all__ = [
     "judge_captions",
     "make_examples",
     "mean_quality",
+    "write_tables",
 ]
 
 MEASURES = ("f1", "recall", "precision", "faults", "words")
@@ -168,3 +173,13 @@ def fact_words(fact: Fact) -> str:
     if kind in ("size", "pattern", "colour"):
         return f"{parts[1]} {parts[0]}"
     return " ".join(str(part) for part in parts)
+
+
+def write_tables(folder: Path, name: str, tables: Sequence[str], figures: Any) -> None:
+    """Prints tables of Markdown, and writes them as `<name>.md` and all figures as `<name>.json` into a folder."""
+    text = "\n\n".join(tables) + "\n"
+    figures = asdict(figures) if is_dataclass(figures) and not isinstance(figures, type) else figures
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{name}.md").write_text(text, encoding="utf-8")
+    (folder / f"{name}.json").write_text(json.dumps(plain(figures), indent=1), encoding="utf-8")
+    print(text)

@@ -103,7 +103,7 @@ class TournamentReward(MetricReward):
         pairwise = judge if isinstance(judge, PairwiseJudge) else PairwiseJudge(judge, reasons=False)
         self.tournament = _Tournament(pairwise, max_comparisons, ranking, seed)
         super().__init__(
-            self.tournament,
+            self.tournament,  # type: ignore[arg-type]  # it is made from a judge, and is neither loaded nor saved
             pairwise.judge.name,
             name=name,
             image_column=image_column,
@@ -178,17 +178,6 @@ class _Tournament:
                 reasons = [str(verdict.error) for i, j, verdict in games if player in (i, j)]
                 reason = f"max_comparisons={self.max_comparisons} left the caption out of {len(captions)}"
                 errors.update(dict.fromkeys(group.rows[caption], reasons[0] if reasons else reason))
-
-    @classmethod
-    def from_pretrained(
-        cls, source: str | os.PathLike[str], *, revision: str | None = None, device: Any = None, dtype: Any = None
-    ) -> _Tournament:
-        """Not supported: a tournament is made from a judge."""
-        raise TypeError("make a TournamentReward(judge) instead: a tournament has no checkpoint")
-
-    def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
-        """Not supported: a tournament has no weights."""
-        raise TypeError("a tournament has no checkpoint")
 
 
 def _load_local(source: str, revision: str | None, device: Any, dtype: Any) -> Judge:
