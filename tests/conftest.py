@@ -71,7 +71,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    if not session.config.getoption("--write-slow-tests") or exitstatus:
+    if not session.config.getoption("--write-slow-tests", False) or exitstatus:
         return
     seconds = {name: own + _setups[name.partition("::")[0]] for name, own in _seconds.items()}
     total, slow = 0.0, []
