@@ -7,13 +7,21 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
 OLDEST := .venv-oldest/oldest.txt
 
-.PHONY: demo test test-oldest test-wheel check bench
+.PHONY: demo test test-fast slow-tests test-oldest test-wheel check bench
 
 demo: $(INSTALLED)
 	$(BIN)/capreward demo
 
 test: $(INSTALLED)
 	$(BIN)/python -m pytest
+
+# Less than a minute, for a loop of edit and test: all but the functions in tests/slow_tests.txt.
+test-fast: $(INSTALLED)
+	$(BIN)/python -m pytest -q -m "not slow and not gpu and not weights" --durations=5 --durations-min=0.5
+
+# All tests, measured; writes tests/slow_tests.txt.
+slow-tests: $(INSTALLED)
+	$(BIN)/python -m pytest --write-slow-tests
 
 # The tests with the lower bounds of pyproject.toml, which are therefore what has been tested.
 test-oldest: $(OLDEST)
@@ -34,7 +42,8 @@ check: $(INSTALLED)
 	$(BIN)/lint-imports
 
 bench: $(INSTALLED)
-	@set -e; for script in tests/benchmarks/bench_*.py; do echo "== $$script"; $(BIN)/python "$$script"; done
+	@set -e; for file in tests/benchmarks/bench_*.py; do \
+		echo "== $$file"; $(BIN)/python -m "tests.benchmarks.$$(basename "$$file" .py)"; done
 
 $(INSTALLED): pyproject.toml $(CONSTRAINTS)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

@@ -3,7 +3,7 @@
     python -m examples.arena_coverage
     python -m examples.arena_coverage --arenas 1000 --models 14 --battles 1500 --json runs/arena_coverage.json
 
-In each arena models of random strengths meet on images. A model has one caption an image, so battles on one image are
+In each arena models of random strengths meet on images. A model has one caption per image, so battles on one image are
 not independent, and some end in a tie. For each kind of rating the table says
 
 - how many of the true strengths lie in their 95 % intervals, with the interval of this share over the arenas;
@@ -126,20 +126,20 @@ def main(argv: Sequence[str] | None = None) -> dict[str, Coverage]:
     parser.add_argument("--json", type=Path, help="where to write the figures")
     options = vars(parser.parse_args(argv))
     path = options.pop("json")
-    found, left_out = simulate(**options)
+    coverage, left_out = simulate(**options)
     print(", ".join(f"{name} {value}" for name, value in options.items()))
     if left_out:
         print(f"{left_out} arenas left out: some model won or lost everything, or was in no battle")
     print("\n| | true strengths in the 95 % interval | pairs in order | arenas in order | pairs apart | wrongly |")
     print("|---|---|---|---|---|---|")
-    for name, row in found.items():
+    for name, row in coverage.items():
         shares = (row.ordered, row.wholly_ordered, row.apart, row.apart_wrongly)
         print(f"| {name} | {row.covered} | {' | '.join(f'{share:.3f}' for share in shares)} |")
     if path:
         path.parent.mkdir(parents=True, exist_ok=True)
-        figures = {name: asdict(row) for name, row in found.items()}
+        figures = {name: asdict(row) for name, row in coverage.items()}
         path.write_text(json.dumps({"options": options, "left_out": left_out, "ratings": figures}, indent=2) + "\n")
-    return found
+    return coverage
 
 
 if __name__ == "__main__":

@@ -123,23 +123,23 @@ def measure(battles: list[Battle], resamples: int) -> ArenaAgreement:
     return measure_agreement(arena, people.points, {"length": length.points}, resamples=resamples)["length"]
 
 
-def print_paper(found: ArenaAgreement, battles: int) -> None:
+def print_paper(agreement: ArenaAgreement, battles: int) -> None:
     print(f"{battles} battles of {len(MODELS)} models; the longer caption wins\n")
     print("| agreement with people | made arena | CapArena |\n|---|---|---|")
     for name, value in PAPER.items():
-        print(f"| {name} | {found.levels[name]} | {value:.3f} |")
+        print(f"| {name} | {agreement.levels[name]} | {value:.3f} |")
     for name, value in PAPER_RANKING.items():
-        print(f"| {name}, by Elo | {found.ranking['elo'][name].value:.3f} | {value:.3f} |")
+        print(f"| {name}, by Elo | {agreement.ranking['elo'][name].value:.3f} | {value:.3f} |")
 
 
 def print_lengthened(rows: dict[int, ArenaAgreement]) -> None:
     print(f"\nThe captions of {LENGTHENED} get more words, which are worth nothing:\n")
     print("| words more | its bias, % | mean bias of all, % | agreement | Spearman |\n|---|---|---|---|---|")
-    for words, found in rows.items():
-        bias = found.bias[LENGTHENED]
+    for words, agreement in rows.items():
+        bias = agreement.bias[LENGTHENED]
         own = f"{100 * bias.value:+.1f} [{100 * bias.low:+.1f}, {100 * bias.high:+.1f}]"
-        rank = found.ranking["elo"]["spearman"].value
-        print(f"| {words} | {own} | {100 * found.mean_bias:.1f} | {found.levels['overall']} | {rank:.3f} |")
+        rank = agreement.ranking["elo"]["spearman"].value
+        print(f"| {words} | {own} | {100 * agreement.mean_bias:.1f} | {agreement.levels['overall']} | {rank:.3f} |")
 
 
 def main(argv: Sequence[str] | None = None) -> dict[int, ArenaAgreement]:
@@ -158,15 +158,15 @@ def main(argv: Sequence[str] | None = None) -> dict[int, ArenaAgreement]:
     print_lengthened(rows)
     if options.json:
         options.json.parent.mkdir(parents=True, exist_ok=True)
-        options.json.write_text(json.dumps({words: to_json(found) for words, found in rows.items()}, indent=2) + "\n")
+        options.json.write_text(json.dumps({words: to_json(row) for words, row in rows.items()}, indent=2) + "\n")
     return rows
 
 
-def to_json(found: ArenaAgreement) -> dict[str, Any]:
+def to_json(agreement: ArenaAgreement) -> dict[str, Any]:
     return {
-        "levels": {name: [each.value, each.low, each.high] for name, each in found.levels.items()},
-        "ranking": {name: each.value for name, each in found.ranking["elo"].items()},
-        "bias": {name: [each.value, each.low, each.high] for name, each in found.bias.items()},
+        "levels": {name: [each.value, each.low, each.high] for name, each in agreement.levels.items()},
+        "ranking": {name: each.value for name, each in agreement.ranking["elo"].items()},
+        "bias": {name: [each.value, each.low, each.high] for name, each in agreement.bias.items()},
     }
 
 

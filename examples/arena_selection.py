@@ -38,9 +38,9 @@ def run(truth: np.ndarray, *, choose: bool, checkpoints: Sequence[int], batch: i
     chance, everyone = win_probabilities(truth), list(combinations(names, 2))
     rows: list[tuple[str, str, str, str]] = []
     points: list[float] = []
-    found = []
-    while len(found) < len(checkpoints):
-        count = min(batch, checkpoints[len(found)] - len(rows))
+    figures = []
+    while len(figures) < len(checkpoints):
+        count = min(batch, checkpoints[len(figures)] - len(rows))
         if not rows or not choose:
             drawn = [everyone[place] for place in rng.integers(len(everyone), size=count)]
         else:
@@ -49,9 +49,9 @@ def run(truth: np.ndarray, *, choose: bool, checkpoints: Sequence[int], batch: i
         for one, two in drawn:
             rows.append((str(len(rows)), one, two, ""))
             points.append(float(rng.random() < chance[int(one), int(two)]))
-        if len(rows) == checkpoints[len(found)]:
-            found.append(_figures(Arena.of(rows), np.array(points), truth))
-    return np.array(found)
+        if len(rows) == checkpoints[len(figures)]:
+            figures.append(_figures(Arena.of(rows), np.array(points), truth))
+    return np.array(figures)
 
 
 def _figures(arena: Arena, points: np.ndarray, truth: np.ndarray) -> tuple[float, float, float]:
@@ -70,14 +70,14 @@ def simulate(
     runs: int, *, models: int, spread: float, checkpoints: Sequence[int], batch: int, seed: int
 ) -> dict[str, np.ndarray]:
     """{"chosen" or "random": figures (runs, checkpoints, 3)}."""
-    found: dict[str, list[np.ndarray]] = {CHOSEN: [], RANDOM: []}
+    figures: dict[str, list[np.ndarray]] = {CHOSEN: [], RANDOM: []}
     for number in range(runs):
         truth = np.random.default_rng((seed, number)).normal(scale=spread, size=models)
-        for name, rows in found.items():
+        for name, rows in figures.items():
             rows.append(
                 run(truth, choose=name == CHOSEN, checkpoints=checkpoints, batch=batch, seed=seed * runs + number)
             )
-    return {name: np.array(rows) for name, rows in found.items()}
+    return {name: np.array(rows) for name, rows in figures.items()}
 
 
 def main(argv: Sequence[str] | None = None) -> dict[str, np.ndarray]:
@@ -93,10 +93,10 @@ def main(argv: Sequence[str] | None = None) -> dict[str, np.ndarray]:
     options = vars(parser.parse_args(argv))
     path = options.pop("json")
     options["checkpoints"] = checkpoints = sorted(map(int, options["checkpoints"].split(",")))
-    found = simulate(**options)
+    results = simulate(**options)
     print(", ".join(f"{name} {value}" for name, value in options.items()))
     print(f"\n| battles | pairs | {' | '.join(FIGURES)} | saved |\n|---|---|---|---|---|---|")
-    means = {name: rows.mean(axis=0) for name, rows in found.items()}
+    means = {name: rows.mean(axis=0) for name, rows in results.items()}
     for place, battles in enumerate(checkpoints):
         saved = 1 - (means[CHOSEN][place, 0] / means[RANDOM][place, 0]) ** 2
         for name in (RANDOM, CHOSEN):
@@ -107,7 +107,7 @@ def main(argv: Sequence[str] | None = None) -> dict[str, np.ndarray]:
         path.parent.mkdir(parents=True, exist_ok=True)
         figures = {name: rows.tolist() for name, rows in means.items()}
         path.write_text(json.dumps({"options": options, "figures": list(FIGURES), "means": figures}, indent=2) + "\n")
-    return found
+    return results
 
 
 if __name__ == "__main__":

@@ -9,14 +9,12 @@ Writes best_of_n.md and best_of_n.json, which also holds all candidates with the
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 from integrations.demo.captioner import MAX_NEW_TOKENS, load_captioner
 from integrations.demo.choosing import measure_choice
-from integrations.demo.quality import MEASURES
+from integrations.demo.quality import MEASURES, write_tables
 from integrations.demo.results import SEED
 from reward import BeitScoreReward, MetricReward, VelaReward
 from reward.metaeval import markdown_table
@@ -32,7 +30,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--beitscore", default="embedded", help="checkpoint of BEiTScore")
     parser.add_argument("--captioner", default="embedded", help="checkpoint of the captioner")
     parser.add_argument("--scenes", type=int, default=200, help="held-out scenes; default: %(default)s")
-    parser.add_argument("--n", type=int, default=16, help="candidates a scene; default: %(default)s")
+    parser.add_argument("--n", type=int, default=16, help="candidates per scene; default: %(default)s")
     parser.add_argument(
         "--without-references", action="store_true", help="VELA sees only the picture, as BEiTScore does"
     )
@@ -65,11 +63,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     ]
     for name, share in part.gap_closed.items():
         tables.append(f"{name} goes {share:.0%} of the way from greedy to the oracle's choice in F1.")
-    text = "\n\n".join(tables) + "\n"
-    options.output.mkdir(parents=True, exist_ok=True)
-    (options.output / "best_of_n.md").write_text(text, encoding="utf-8")
-    (options.output / "best_of_n.json").write_text(json.dumps(asdict(part), indent=1), encoding="utf-8")
-    print(text)
+    write_tables(options.output, "best_of_n", tables, part)
 
 
 if __name__ == "__main__":

@@ -10,27 +10,65 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from integrations.demo.agreement import AgreementPart, measure_agreement, rate_by_clip
-from integrations.demo.pairwise import LENGTHS, OTHER_IMAGE, PairsPart, Rate, measure_pairs, measure_spoiling
+import numpy as np
+
+from integrations.demo.agreement import AgreementPart, difference_table, measure_agreement, rate_by_clip
 from integrations.demo.results import SEED
-from reward import load_scorer
-from reward.metaeval import Interval, PairwiseResult, markdown_table
+from reward import CaptionSample, load_scorer
+from reward.corruptions.words import repeat_words, shuffle_sentences, shuffle_words
+from reward.metaeval import (
+    Interval,
+    PairwiseResult,
+    bootstrap_weights,
+    markdown_table,
+    mean_difference,
+    pairwise_accuracy,
+)
 from reward.metaeval.agreement import RATER
 from reward.metaeval.bootstrap import MEAN
 from reward.metaeval.report import plain
 from reward.metrics.base import Scorer
 from reward.metrics.vela.scorer import VelaScorer
-from reward.scenes import ASPECTS, CATEGORIES, make_dataset
+from reward.scenes import ASPECTS, CATEGORIES, make_dataset, make_pair_dataset
 from reward.scenes.benchmark import WORD_LEVEL
+
+if TYPE_CHECKING:
+    from datasets import Dataset
 
 OURS, WITHOUT, CLIP, VELA = "BEiTScore", "BEiTScore without stage 1", "CLIP score", "VELA"
 
 Table = dict[str, dict[str, Interval]]
+Rate = Callable[[list[CaptionSample]], np.ndarray]  # (N,), larger is better
+
+LENGTHS = ("short", "long")
+OTHER_IMAGE = ", another scene's image"
+# Kinds of word-level spoiling, by whose score a policy could be rewarded for nothing.
+SPOILED = ("shuffle_words", "shuffle_sentences", "repeat_noun", "repeat_verb", "repeat_adjective")
+
+
+@dataclass
+class PairsPart:
+    """Pairwise accuracy of metrics.
+
+    Args:
+        pairs: of each category and length.
+        seed: of the scenes.
+        errors: {length: {metric: result}} for the errors that only the picture shows.
+        words: the same for errors in the words alone, and for captions of other scenes.
+        changes: {length: {metric: {kind: mean score of spoiled minus mean score of correct captions}}}.
+    """
+
+    pairs: int
+    seed: int
+    errors: dict[str, dict[str, PairwiseResult]]
+    words: dict[str, dict[str, PairwiseResult]]
+    changes: dict[str, dict[str, dict[str, Interval]]]
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -39,7 +77,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--without-stage-1", metavar="FOLDER", help="BEiTScore trained on ratings alone; default: none")
     parser.add_argument("--vela", default="embedded", help="VELA to compare with; default: %(default)s")
     parser.add_argument("--n", type=int, default=100, help="pairs of each category and length; default: %(default)s")
-    parser.add_argument("--samples", type=int, default=400, help="rated captions, one a scene; default: %(default)s")
+    parser.add_argument("--samples", type=int, default=400, help="rated captions, one per scene; default: %(default)s")
     parser.add_argument("--seed", type=int, default=SEED, help="of the scenes; default: %(default)s")
     parser.add_argument("--resamples", type=int, default=1000, help="of the bootstrap; default: %(default)s")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write all figures into this file")
@@ -92,15 +130,15 @@ def _pair_tables(part: PairsPart) -> list[str]:
         "Short: within 60 CLIP tokens; long: the captions are alike up to CLIP token 77."
     ]
     for length in LENGTHS:
-        found = part.errors[length]
-        tables.append(_by_category({name: found[name].accuracy for name in metrics}, length))
+        results = part.errors[length]
+        tables.append(_by_category({name: results[name].accuracy for name in metrics}, length))
     shown = {
         f"{name}, {length}": part.errors[length][name + OTHER_IMAGE].accuracy for name in controls for length in LENGTHS
     }
     tables.append(_by_category(shown, "with another scene's image"))
     for length in LENGTHS:
-        found = part.errors[length]
-        others = {f"- {name}": found[OURS].minus(found[name]) for name in metrics if name != OURS}
+        results = part.errors[length]
+        others = {f"- {name}": results[OURS].minus(results[name]) for name in metrics if name != OURS}
         tables.append(_by_category(others, f"{OURS}, {length}", signed=True))
     short, long = (part.errors[length] for length in LENGTHS)
     tables.append(
@@ -127,17 +165,15 @@ def _agreement_tables(part: AgreementPart) -> list[str]:
         "a single rater is held against the mean of the other two.",
         markdown_table({**part.agreement, RATER: part.against_two[RATER]}, columns, title="metric"),
     ]
-    rows = {f"- {other}": row for other, row in part.differences[OURS].items()}
-    rows[f"- {RATER} (both with two raters)"] = part.differences_from_rater[OURS]
-    return [*tables, markdown_table(rows, columns, title=OURS, signed=True)]
+    return [*tables, difference_table(part, OURS)]
 
 
 def _word_tables(part: PairsPart, spoiling: Mapping[str, Mapping[str, Interval]]) -> list[str]:
     """How often word-level errors and captions of other scenes score lower, and what spoiling does to the mean."""
     tables = ["3. Errors in the words alone, and captions of other scenes (retrieved): pairwise accuracy."]
     for length in LENGTHS:
-        found = part.words[length]
-        accuracy = {name: found[name].accuracy for name in found if not name.endswith(OTHER_IMAGE)}
+        results = part.words[length]
+        accuracy = {name: results[name].accuracy for name in results if not name.endswith(OTHER_IMAGE)}
         tables.append(_by_category(accuracy, length, categories=WORD_LEVEL))
     tables.append("Change of the mean score; above 0, spoiling would pay.")
     for name, row in spoiling.items():
@@ -177,6 +213,113 @@ def _figures(part: PairsPart) -> dict[str, Any]:
 
     facts = {"pairs": part.pairs, "seed": part.seed, "changes": part.changes}
     return {**facts, "errors": of_lengths(part.errors), "words": of_lengths(part.words)}
+
+
+def measure_pairs(
+    metrics: Mapping[str, Rate],
+    *,
+    pairs: int,
+    seed: int,
+    controls: Sequence[str] = (),
+    resamples: int = 1000,
+) -> PairsPart:
+    """Rates correct and incorrect captions of held-out scenes.
+
+    Results on short pairs and on long pairs come from different seeds of the bootstrap, so that `minus` takes them as
+    what they are: independent.
+
+    Args:
+        metrics: {name: gives scores}.
+        pairs: of each category and length, at least 2.
+        seed: of the scenes.
+        controls: metrics that are also shown each pair with the image of another pair of its category, under their
+            name and `OTHER_IMAGE`: what they then still tell apart they do not tell by the picture.
+        resamples: of the bootstrap.
+    """
+    part = PairsPart(pairs, seed, {}, {}, {})
+    for place, length in enumerate(LENGTHS):
+        rows = make_pair_dataset(pairs, seed, long=length == "long")
+        scores = {}
+        for name, rate in metrics.items():
+            scores[name] = _rate_pairs(rate, rows, shift=0)
+            if name in controls:
+                scores[name + OTHER_IMAGE] = _rate_pairs(rate, rows, shift=1)
+        for categories, results in ((CATEGORIES, part.errors), (WORD_LEVEL, part.words)):
+            own = np.array([category in categories for category in rows["category"]])
+            names = [category for category in rows["category"] if category in categories]
+            scenes = [scene for scene, wanted in zip(rows["scene"], own, strict=True) if wanted]
+            results[length] = {
+                name: pairwise_accuracy(
+                    correct[own], incorrect[own], names, clusters=scenes, resamples=resamples, seed=place
+                )
+                for name, (correct, incorrect) in scores.items()
+            }
+        weights = bootstrap_weights(pairs, resamples=resamples)
+        kinds = np.array(rows["category"])
+        part.changes[length] = {
+            name: {kind: mean_difference(after[kinds == kind], before[kinds == kind], weights) for kind in SPOILED}
+            for name, (before, after) in scores.items()
+            if name in metrics
+        }
+    return part
+
+
+def measure_spoiling(
+    metrics: Mapping[str, Rate], rows: Dataset, *, seed: int = 0, resamples: int = 1000
+) -> dict[str, dict[str, Interval]]:
+    """How word-level spoiling changes the mean score of captions of any quality.
+
+    Args:
+        metrics: {name: gives scores}.
+        rows: from `reward.scenes.make_dataset`; a caption that a kind does not apply to is left out of that kind.
+        seed: of the spoiling.
+        resamples: of the bootstrap.
+
+    Returns:
+        {metric: {kind: mean score of the spoiled minus mean score of the same captions as they were}}.
+    """
+    captions, images = list(rows["cand"]), list(rows["image"])
+    before = {name: rate(_samples(captions, images)) for name, rate in metrics.items()}
+    changes: dict[str, dict[str, Interval]] = {name: {} for name in metrics}
+    for kind in SPOILED:
+        made = [spoil(text, kind, random.Random(f"{seed} {kind} {row}")) for row, text in enumerate(captions)]
+        kept = [row for row, text in enumerate(made) if text is not None]
+        spoiled = _samples([text for text in made if text is not None], [images[row] for row in kept])
+        weights = bootstrap_weights(len(kept), resamples=resamples)
+        for name, rate in metrics.items():
+            changes[name][kind] = mean_difference(rate(spoiled), before[name][kept], weights)
+    return changes
+
+
+def spoil(caption: str, kind: str, rng: random.Random) -> str | None:
+    """A caption after one of `SPOILED`; None where there is nothing to shuffle or repeat.
+
+    Example:
+        >>> spoil("A red star. A ring.", "shuffle_sentences", random.Random(0))
+        'A ring. A red star.'
+    """
+    if kind == "shuffle_words":
+        return shuffle_words(caption, rng)
+    if kind == "shuffle_sentences":
+        return shuffle_sentences(caption, rng)
+    return repeat_words(caption, rng, kind.removeprefix("repeat_"))
+
+
+def _rate_pairs(rate: Rate, rows: Dataset, *, shift: int) -> tuple[np.ndarray, np.ndarray]:
+    """Scores (N,) of the correct and of the incorrect captions, with the image `shift` rows on in the category."""
+    places: dict[str, list[int]] = {}
+    for row, category in enumerate(rows["category"]):
+        places.setdefault(category, []).append(row)
+    of_image = {row: own[(k + shift) % len(own)] for own in places.values() for k, row in enumerate(own)}
+    images = list(rows["image"])
+    images = [images[of_image[row]] for row in range(len(rows))]
+    # both captions of an image in one call, so that it is encoded once
+    scores = rate(_samples([*rows["correct"], *rows["incorrect"]], [*images, *images]))
+    return scores[: len(rows)], scores[len(rows) :]
+
+
+def _samples(captions: Sequence[str], images: Sequence[object]) -> list[CaptionSample]:
+    return [CaptionSample(text, image=image) for text, image in zip(captions, images, strict=True)]  # type: ignore[arg-type]
 
 
 if __name__ == "__main__":

@@ -11,35 +11,16 @@ the first checkpoint from everything else, paired, and bold where the 95 % inter
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 
-from integrations.demo.agreement import AgreementPart, measure_agreement
+from integrations.demo.agreement import difference_table, measure_agreement
+from integrations.demo.quality import write_tables
 from integrations.demo.results import SEED
 from reward.metaeval import markdown_table
-from reward.metaeval.agreement import RATER
 from reward.metaeval.bootstrap import MEAN
 from reward.metrics.vela.scorer import VelaScorer
 from reward.scenes import ASPECTS
-
-
-def markdown(part: AgreementPart, first: str) -> str:
-    """The tables; differences are those of the checkpoint named `first`."""
-    columns = (*ASPECTS, MEAN)
-    tables = [
-        f"Kendall's tau-c with the mean of three raters, {part.samples} held-out scenes (seed {part.seed}).",
-        markdown_table(part.agreement, columns, title="metric"),
-        "With the mean of two raters, averaged over the three pairs:",
-        markdown_table(part.against_two, columns, title="metric"),
-    ]
-    for name, rows in part.differences.items():
-        if name.startswith(f"{first}, with"):
-            rows = {f"- {other}": row for other, row in rows.items()}
-            rows[f"- {RATER} (both with two raters)"] = part.differences_from_rater[name]
-            tables.append(markdown_table(rows, columns, title=name, signed=True))
-    return "\n\n".join(tables) + "\n"
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -66,11 +47,16 @@ def main(argv: Sequence[str] | None = None) -> None:
         resamples=options.resamples,
         progress=True,
     )
-    text = markdown(part, next(iter(named)))
-    options.output.mkdir(parents=True, exist_ok=True)
-    (options.output / "agreement.md").write_text(text, encoding="utf-8")
-    (options.output / "agreement.json").write_text(json.dumps(asdict(part), indent=1), encoding="utf-8")
-    print(text)
+    columns = (*ASPECTS, MEAN)
+    tables = [
+        f"Kendall's tau-c with the mean of three raters, {part.samples} held-out scenes (seed {part.seed}).",
+        markdown_table(part.agreement, columns, title="metric"),
+        "With the mean of two raters, averaged over the three pairs:",
+        markdown_table(part.against_two, columns, title="metric"),
+    ]
+    first = next(iter(named))
+    tables += [difference_table(part, name) for name in part.differences if name.startswith(f"{first}, with")]
+    write_tables(options.output, "agreement", tables, part)
 
 
 if __name__ == "__main__":

@@ -52,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
 
     benchmark = load_benchmark("flickr8k-expert", options.data)
-    [found] = run_bench(
+    [measured] = run_bench(
         [(benchmark, str(options.data))],
         list(PUBLISHED),
         resamples=options.resamples,
@@ -68,9 +68,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         title=f"Flickr8k-Expert, {len(benchmark.items)} captions",
     )
     different = []
-    for row in found.rows:
+    for row in measured.rows:
         published, place = PUBLISHED[row.metric]
-        estimate = None if row.evaluation is None else row.evaluation.estimates[found.headline]
+        estimate = None if row.evaluation is None else row.evaluation.estimates[measured.headline]
         if estimate is None or f"{100 * estimate.value:.1f}" != f"{published:.1f}":
             different.append(row.metric.label)
         table.add_row(row.metric.label, percent(estimate), f"{published:.1f}", place)

@@ -16,14 +16,13 @@ import argparse
 import json
 import random
 from collections.abc import Sequence
-from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from integrations.demo.captioner import MAX_NEW_TOKENS, load_captioner, write_captions
 from integrations.demo.grpo import Written, train_with_grpo
-from integrations.demo.quality import MEASURES, compare_systems, mean_quality
+from integrations.demo.quality import MEASURES, compare_systems, mean_quality, write_tables
 from integrations.demo.results import SEED
 from reward import BeitScoreReward, VelaReward, WeightedReward
 from reward.metaeval import bootstrap_weights, markdown_table
@@ -62,8 +61,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--beitscore", default="embedded", help="checkpoint of BEiTScore")
     parser.add_argument("--captioner", default="embedded", help="checkpoint of the captioner")
     parser.add_argument("--steps", type=int, default=200, help="default: %(default)s")
-    parser.add_argument("--prompts", type=int, default=8, help="scenes a step; default: %(default)s")
-    parser.add_argument("--generations", type=int, default=8, help="captions a scene; default: %(default)s")
+    parser.add_argument("--prompts", type=int, default=8, help="scenes per step; default: %(default)s")
+    parser.add_argument("--generations", type=int, default=8, help="captions per scene; default: %(default)s")
     parser.add_argument("--lr", type=float, default=2e-4, help="learning rate; default: %(default)s")
     parser.add_argument("--scenes", type=int, default=200, help="held-out scenes; default: %(default)s")
     parser.add_argument(
@@ -107,18 +106,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         markdown_table(means, MEASURES, title="captions"),
         markdown_table(differences, MEASURES, title="paired difference", signed=True),
     ]
-    text = "\n\n".join(tables) + "\n"
-    figures = {
-        "options": {name: str(value) for name, value in vars(options).items()},
-        "resumed": resumed,
-        "means": {name: {measure: asdict(cell) for measure, cell in row.items()} for name, row in means.items()},
-        "differences": {
-            name: {measure: asdict(cell) for measure, cell in row.items()} for name, row in differences.items()
-        },
-    }
-    (options.output / "grpo.md").write_text(text, encoding="utf-8")
-    (options.output / "grpo.json").write_text(json.dumps(figures, indent=1), encoding="utf-8")
-    print(text)
+    asked = {name: str(value) for name, value in vars(options).items()}
+    figures = {"options": asked, "resumed": resumed, "means": means, "differences": differences}
+    write_tables(options.output, "grpo", tables, figures)
 
 
 def _check_options(options: argparse.Namespace, parser: argparse.ArgumentParser) -> None:

@@ -6,35 +6,38 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from reward.functions.async_reward import AsyncReward
-    from reward.functions.beitscore_reward import BeitScoreReward
-    from reward.functions.judge_rewards import FleurReward, HarmonicReward
     from reward.functions.metric_reward import MetricReward
-    from reward.functions.ready import beitscore_reward, vela_reward
+    from reward.functions.named_rewards import (
+        BeitScoreReward,
+        FleurReward,
+        HarmonicReward,
+        VelaReward,
+        beitscore_reward,
+        vela_reward,
+    )
     from reward.functions.tournament_reward import TournamentReward
-    from reward.functions.vela_reward import VelaReward
-    from reward.functions.weighted_reward import WeightedReward
+    from reward.functions.wrappers import AsyncReward, WeightedReward
     from reward.registry import list_metrics, load_scorer, metric_spec
     from reward.samples import CaptionSample, ScoreTable
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "AsyncReward": "reward.functions.async_reward",
-    "BeitScoreReward": "reward.functions.beitscore_reward",
+    "AsyncReward": "reward.functions.wrappers",
+    "BeitScoreReward": "reward.functions.named_rewards",
     "CaptionSample": "reward.samples",
-    "FleurReward": "reward.functions.judge_rewards",
-    "HarmonicReward": "reward.functions.judge_rewards",
+    "FleurReward": "reward.functions.named_rewards",
+    "HarmonicReward": "reward.functions.named_rewards",
     "MetricReward": "reward.functions.metric_reward",
     "ScoreTable": "reward.samples",
     "TournamentReward": "reward.functions.tournament_reward",
-    "VelaReward": "reward.functions.vela_reward",
-    "WeightedReward": "reward.functions.weighted_reward",
-    "beitscore_reward": "reward.functions.ready",
+    "VelaReward": "reward.functions.named_rewards",
+    "WeightedReward": "reward.functions.wrappers",
+    "beitscore_reward": "reward.functions.named_rewards",
     "list_metrics": "reward.registry",
     "load_scorer": "reward.registry",
     "metric_spec": "reward.registry",
-    "vela_reward": "reward.functions.ready",
+    "vela_reward": "reward.functions.named_rewards",
 }
 __all__ = [
     "AsyncReward",

@@ -8,9 +8,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from reward.columns import column_names
 from reward.errors import DataError, InvalidSampleError
-from reward.samples import check_encodable, is_blank
+from reward.samples import check_encodable, column_names, is_blank
 
 __all__ = ["check_same_images", "check_text", "read_captions", "read_json"]
 
@@ -20,7 +19,7 @@ _IMAGE_KEYS, _CAPTION_KEYS = (*column_names("image"), "image_id"), column_names(
 def read_captions(path: str | os.PathLike[str]) -> dict[str, str]:
     """Reads the captions of one model: {image: caption} as JSON, or JSONL with one image and caption a line.
 
-    A JSONL line has an image and a caption under a name of `reward.columns.COLUMN_NAMES`, or `image_id`.
+    A JSONL line has an image and a caption under a name of `reward.samples.COLUMN_NAMES`, or `image_id`.
 
     Raises:
         DataError: unreadable, empty, an image named twice, or a caption that is no text.

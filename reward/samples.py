@@ -1,18 +1,22 @@
-"""CaptionSample, the input of every metric, and ScoreTable, its output."""
+"""What goes into a metric and comes out: CaptionSample, ScoreTable, and the names of the columns that hold captions.
+
+The table of column names is the only one: commands, data sets and rewards read it.
+"""
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral
 from typing import IO, TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from reward.errors import ConfigError, InvalidSampleError
+from reward.errors import ConfigError, DataError, InvalidSampleError
 from reward.weights import list_names, normalise_weights
 
 if TYPE_CHECKING:
@@ -20,6 +24,7 @@ if TYPE_CHECKING:
     from PIL import Image
 
 __all__ = [
+    "COLUMN_NAMES",
     "CaptionSample",
     "ImageLike",
     "ScoreTable",
@@ -27,8 +32,14 @@ __all__ = [
     "check_encodable",
     "check_samples",
     "checked_references",
+    "clean_references",
+    "column_names",
+    "find_column",
     "is_blank",
     "is_wordless",
+    "named",
+    "one_image",
+    "read_references",
 ]
 
 # A path, encoded bytes, an open binary file, a PIL image, an array of pixels (numpy, torch), the dict that a
@@ -43,6 +54,15 @@ _INVISIBLE = re.compile(
     "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff"
     "\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff\u2800]"
 )
+
+# For each role: names that are taken in this order, and synonyms, of which at most one may be there.
+COLUMN_NAMES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "candidate": (("candidate",), ("cand", "caption")),
+    "candidates": (("candidates",), ("cands", "captions")),
+    # `images` first: where both are there, TRL shows `images` to the policy; `file_name` is what imagefolder reads
+    "image": (("images", "image"), ("file_name", "image_path", "img")),
+    "references": (("references",), ("refs",)),
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -216,3 +236,119 @@ def check_encodable(text: str, name: str) -> None:
         text.encode()
     except UnicodeEncodeError as error:
         raise InvalidSampleError(f"{name} is not valid Unicode: a lone surrogate at position {error.start}") from None
+
+
+def column_names(role: str) -> tuple[str, ...]:
+    """All names of a role, in the order in which they are taken.
+
+    Example:
+        >>> column_names("image")
+        ('images', 'image', 'file_name', 'image_path', 'img')
+    """
+    names, synonyms = COLUMN_NAMES[role]
+    return names + synonyms
+
+
+def find_column(
+    role: str, columns: Iterable[str], given: str | None = None, *, option: str, needed_by: str | None = None
+) -> str | None:
+    """The column that holds what a role means: the one given, else the first known name, else the only synonym.
+
+    Args:
+        role: `"image"`, `"references"`, `"candidate"` or `"candidates"`.
+        columns: the columns there are.
+        given: the name that the user gave, or None.
+        option: how the user gives it, such as `"image_column="` or `"--image-column"`; named in the errors.
+        needed_by: who cannot do without, such as `"metric 'vela'"`; None where the column may be missing.
+
+    Returns:
+        Its name; None where there is none and nobody needs it.
+
+    Raises:
+        DataError: the column given is not there, one that is needed is not there, or several could be meant.
+
+    Example:
+        >>> find_column("image", ["file_name", "refs"], option="image_column=")
+        'file_name'
+        >>> find_column("references", ["file_name", "refs"], "captions", option="references_column=")
+        Traceback (most recent call last):
+            ...
+        reward.errors.DataError: references_column= names 'captions', which is no column. The columns are: file_name, \
+refs.
+    """
+    columns = list(columns)
+    if given is not None:
+        if given in columns:
+            return given
+        close = difflib.get_close_matches(str(given), columns, n=1)
+        hint = f" Did you mean {close[0]!r}?" if close else ""
+        raise DataError(f"{option} names {given!r}, which is no column.{hint} The columns are: {named(columns)}.")
+    names, synonyms = COLUMN_NAMES[role]
+    for name in names:
+        if name in columns:
+            return name
+    present = [name for name in synonyms if name in columns]
+    if len(present) > 1:
+        raise DataError(
+            f"{role} could be any of {', '.join(present)}: choose one with {option}. The columns are: {named(columns)}."
+        )
+    if not present and needed_by:
+        raise DataError(
+            f"{needed_by} needs a column with the {role}, but none is named {' or '.join(column_names(role))}. "
+            f"The columns are: {named(columns)}. Name it with {option}."
+        )
+    return present[0] if present else None
+
+
+def named(columns: Sequence[str], most: int = 30) -> str:
+    """Names of columns for a message, which a file of thousands must not fill.
+
+    Example:
+        >>> named(["image", "caption", "id"], most=2)
+        'image, caption, and 1 more'
+    """
+    return ", ".join([*columns[:most], *([f"and {len(columns) - most} more"] if columns[most:] else [])]) or "none"
+
+
+def one_image(value: Any) -> Any:
+    """The image in a cell: the cell itself, or the only one of a list; None where there is none.
+
+    Raises:
+        InvalidSampleError: a list of several images, since a caption is judged against one.
+
+    Example:
+        >>> one_image(["a.png", None]), one_image("a.png"), one_image([])
+        ('a.png', 'a.png', None)
+    """
+    if isinstance(value, (list, tuple)):
+        images = [image for image in value if image is not None]
+        if len(images) > 1:
+            raise InvalidSampleError(
+                f"the row has {len(images)} images, but a caption is judged against one; keep one a row, or name a "
+                "column that holds one with image_column="
+            )
+        value = images[0] if images else None
+    return None if isinstance(value, str) and not value.strip() else value
+
+
+def clean_references(value: Any) -> Any:
+    """The references in a cell, not checked: a string is one reference, blank ones are left out; None if none is left.
+
+    Example:
+        >>> clean_references("A red star."), clean_references(["A red star.", " "]), clean_references([None])
+        (['A red star.'], ['A red star.'], None)
+    """
+    if isinstance(value, str):
+        value = [value]
+    if isinstance(value, Iterable) and not isinstance(value, bytes):
+        value = [item for item in value if item is not None and not (isinstance(item, str) and is_blank(item))]
+    return None if isinstance(value, list) and not value else value
+
+
+def read_references(value: Any) -> tuple[str, ...]:
+    """The references in a cell, see `clean_references`, as a tuple of strings.
+
+    Raises:
+        InvalidSampleError: neither a string nor a list, or an item that is no string.
+    """
+    return checked_references(clean_references(value))

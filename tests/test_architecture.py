@@ -1,8 +1,9 @@
-"""A rule of the house that import-linter cannot express, because it does not tell where in a file an import stands."""
+"""Rules that no linter holds: where in a file an import of TRL may stand, and that the list of slow tests is true."""
 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -36,3 +37,15 @@ def test_reward_does_not_load_trl_by_itself() -> None:
     assert len(files) > 10
     loads = [path for path in files if "trl" in imports_on_load(ast.parse(path.read_text(encoding="utf-8")))]
     assert [str(path.relative_to(folder)) for path in loads] == []
+
+
+def test_every_function_on_the_list_of_slow_tests_is_there() -> None:
+    root = Path(__file__).parents[1]
+    for name in (root / "tests" / "slow_tests.txt").read_text(encoding="utf-8").split():
+        file, *_, function = name.split("::")
+        source = (root / file).read_text(encoding="utf-8") if (root / file).is_file() else ""
+        # doctests have dotted names, whose last part is a function, a class, or the module itself
+        last = function.rpartition(".")[2]
+        assert re.search(rf"(def|class) {last}\b", source) or (source and file.endswith(f"{last}.py")), (
+            f"{name} is on the list and nowhere else: `make slow-tests` writes it anew"
+        )

@@ -19,8 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import typer
 
 from examples import draw_pictures
+from reward.cli.app import app
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
@@ -102,6 +104,28 @@ def test_links_within_the_docs_lead_somewhere() -> None:
         targets = re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", text) + re.findall(r'(?:src|srcset)="([^":]+)"', text)
         missing += [f"{page.name}: {target}" for target in targets if not (page.parent / target).exists()]
     assert not missing
+
+
+def test_every_command_on_the_pages_exists_with_its_options() -> None:
+    """Also those that need data or models, and so are not run."""
+    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    checked = 0
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8").replace("\\\n", " ")
+        blocks = re.findall(r"^```(?:bash)?\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+        inline = re.findall(r"`([^`]+)`", re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL))
+        lines = [line for block in blocks for line in block.splitlines()] + [code.replace("\n", " ") for code in inline]
+        for line in lines:
+            command = re.match(r"capreward ([a-z-]+)(.*?)( #|$)", line)
+            if command is None or command[1].startswith("-"):
+                continue
+            assert command[1] in commands, f"{page.name}: {line}"
+            options = {name for parameter in commands[command[1]].params for name in parameter.opts} | {"--help"}
+            assert set(re.findall(r"(?<= )--?[a-z][a-z-]*", command[2])) <= options, f"{page.name}: {line}"
+            checked += 1
+        for script in re.findall(r"python (?:-m (examples[\w.]+)|(examples/\w+)\.py)", text):
+            assert (ROOT / ("".join(script).replace(".", "/") + ".py")).is_file(), f"{page.name}: {script}"
+    assert checked > 30
 
 
 def test_readme_is_short() -> None:

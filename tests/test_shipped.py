@@ -28,11 +28,11 @@ def vela() -> VelaScorer:
 
 
 def test_vela_agrees_with_raters_better_than_every_baseline(vela: VelaScorer) -> None:
-    found = measure_agreement({"VELA": vela}, samples=120, seed=4711, clip=vela, resamples=50)
+    measured = measure_agreement({"VELA": vela}, samples=120, seed=4711, clip=vela, resamples=50)
     for mode in ("with", "without"):
         for other in BASELINES:
             for aspect in ASPECTS:
-                assert found.differences[f"VELA, {mode} references"][other][aspect].value > 0
+                assert measured.differences[f"VELA, {mode} references"][other][aspect].value > 0
 
 
 def test_beitscore_sees_every_kind_of_error_in_the_picture_and_not_in_the_words() -> None:
@@ -45,8 +45,8 @@ def test_beitscore_sees_every_kind_of_error_in_the_picture_and_not_in_the_words(
             scorer.score([reward.CaptionSample(text, image) for text, image in zip(rows[side], pictures, strict=True)])
             for side in ("correct", "incorrect")
         )
-        found = pairwise_accuracy(right.scores[:, 0], wrong.scores[:, 0], rows["category"], resamples=10)
-        return {name: interval.value for name, interval in found.accuracy.items()}
+        measured = pairwise_accuracy(right.scores[:, 0], wrong.scores[:, 0], rows["category"], resamples=10)
+        return {name: interval.value for name, interval in measured.accuracy.items()}
 
     seen, unseen = accuracy(images), accuracy([*images[7:], *images[:7]])
     assert all(seen[category] > 0.5 for category in CATEGORIES)

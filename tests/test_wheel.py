@@ -26,9 +26,9 @@ def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(code: str, unpacked: Path, folder: Path) -> str:
     """What Python prints that finds the unpacked wheel before every other installation of the package."""
     environment = {**os.environ, "PYTHONPATH": str(unpacked)}
-    found = subprocess.run([sys.executable, "-c", code], cwd=folder, env=environment, capture_output=True, text=True)
-    assert found.returncode == 0, found.stderr
-    return found.stdout
+    done = subprocess.run([sys.executable, "-c", code], cwd=folder, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def files(root: Path) -> set[str]:

@@ -21,7 +21,7 @@ def scene_vela_folder(_scene_tokenizer, tmp_path_factory: pytest.TempPathFactory
     """A VELA with both branches and a random head."""
     import torch
 
-    from examples.embedded.vela_config import vela_config
+    from examples.embedded.configs import vela_config
     from reward.metrics.vela.model import VelaModel
     from reward.metrics.vela.scorer import VelaScorer
 
@@ -38,7 +38,7 @@ def scene_beitscore_folder(_scene_tokenizer, tmp_path_factory: pytest.TempPathFa
     """A BEiTScore of the embedded sizes."""
     import torch
 
-    from examples.embedded.beit import beit_config
+    from examples.embedded.configs import beit_config
     from reward.metrics.beitscore.model import BeitScoreModel
     from reward.metrics.beitscore.scorer import BeitScoreScorer
     from reward.metrics.beitscore.tokenizer import BeitScoreTokenizer

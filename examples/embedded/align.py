@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import argparse
 import random
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch.nn import functional as F
 
+from examples.embedded.configs import vela_config
 from examples.embedded.facts import COORDINATES, fact_vector
-from examples.embedded.schedule import fit
+from examples.embedded.schedule import batches_by_length, drawn_together, fit, step_options
 from examples.embedded.text import clip_ids, encode_text
 from examples.embedded.tokenizer import load_tokenizer
-from examples.embedded.vela_config import vela_config
 from examples.embedded.vision import pixels
 from reward.metrics.vela.model import VelaModel
 from reward.metrics.vela.scorer import VelaScorer
@@ -64,14 +64,7 @@ def tau_c(scores: torch.Tensor, ratings: torch.Tensor) -> dict[str, float]:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Trains and writes `<output>/align/last.pt` and the checkpoint `<output>/align/model` (image branch alone)."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--output", type=Path, default=Path("runs/embedded"))
-    parser.add_argument("--steps", type=int, default=260)
-    parser.add_argument("--batch", type=int, default=64)
-    parser.add_argument("--lr", type=float, default=5e-4)
-    parser.add_argument("--seed", type=int, default=1)
-    options = parser.parse_args(argv)
-    torch.manual_seed(options.seed)
+    options = step_options(__doc__, argv, steps=260, batch=64, lr=5e-4)
     tokenizer = load_tokenizer(options.output)
     model = VelaModel.from_config(vela_config(tokenizer, text=False), tokenizer=tokenizer)
     load_towers(model, options.output)
@@ -82,12 +75,15 @@ def main(argv: Sequence[str] | None = None) -> None:
     def batches(name: str, size: int, number: int) -> list[ImageBatch]:
         rng = random.Random(name)
         samples = [make_rated_sample(rng, references=0) for _ in range(size * number)]
-        samples.sort(key=lambda sample: len(sample.candidate.caption.text))
-        found = [image_batch(samples[first : first + size], tokenizer) for first in range(0, len(samples), size)]
-        rng.shuffle(found)
-        return found
+        return batches_by_length(
+            samples,
+            size,
+            lambda sample: len(sample.candidate.caption.text),
+            lambda rows: image_batch(rows, tokenizer),
+            rng,
+        )
 
-    pool: list[ImageBatch] = []
+    batch_of = drawn_together(lambda step: batches(f"align {options.seed} {step}", options.batch, 8))
     # The head starts from nothing and its inputs are small: it takes larger steps than the towers do.
     head_optimizer = torch.optim.Adam(heads, lr=1e-2)
 
@@ -96,9 +92,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         return image, text, model.head(None, model.image.relate(image, text))
 
     def step_loss(step: int) -> tuple[torch.Tensor, dict[str, float]]:
-        if not pool:
-            pool.extend(batches(f"align {options.seed} {step}", options.batch, 8))
-        batch = pool.pop()
+        batch = batch_of(step)
         head_optimizer.step()  # with the gradients of the step before
         head_optimizer.zero_grad(set_to_none=True)
         image, text, scores = scores_of(batch)
@@ -115,20 +109,19 @@ def main(argv: Sequence[str] | None = None) -> None:
             name: float(part.detach()) for name, part in figures.items()
         }
 
-    held_out = batches("align held out", 64, 8)
+    held_out = cache(lambda: batches("align held out", 64, 8))
 
     def evaluate() -> dict[str, float]:
-        scores = torch.cat([scores_of(batch)[2] for batch in held_out])
-        ratings = torch.cat([batch["ratings"] for batch in held_out])
+        scores = torch.cat([scores_of(batch)[2] for batch in held_out()])
+        ratings = torch.cat([batch["ratings"] for batch in held_out()])
         return {"mse": float(F.mse_loss(scores, ratings))} | tau_c(scores, ratings)
 
     fit(
         parameters,
         step_loss,
-        steps=options.steps,
-        lr=options.lr,
+        options,
+        "align",
         state={"model": model},
-        folder=options.output / "align",
         evaluate=evaluate,
         evaluate_every=100,
         warmup=50,

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import argparse
 import random
 from collections.abc import Sequence
-from pathlib import Path
+from functools import cache
 
 import torch
 from torch.nn import functional as F
 
-from examples.embedded.beit import beit_config
 from examples.embedded.beit_data import Batch, Reader, Tokens
 from examples.embedded.beit_model import Aided, aid_loss
 from examples.embedded.beit_vision import scene_pixels
 from examples.embedded.beit_words import caption_of, start_from
-from examples.embedded.schedule import fit
+from examples.embedded.configs import beit_config
+from examples.embedded.schedule import fit, step_options
 from examples.embedded.tokenizer import load_tokenizer
 from reward.corruptions.words import repeat_words, shuffle_sentences, shuffle_words
 from reward.scenes import Scene, sample_scene
@@ -104,14 +103,7 @@ def match_loss(logits: torch.Tensor) -> torch.Tensor:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Trains from `<output>/beit_words/last.pt` and writes `<output>/beit_match/last.pt`."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--output", type=Path, default=Path("runs/embedded"))
-    parser.add_argument("--steps", type=int, default=7000)
-    parser.add_argument("--pairs", type=int, default=14)
-    parser.add_argument("--lr", type=float, default=1e-3)
-    parser.add_argument("--seed", type=int, default=1)
-    options = parser.parse_args(argv)
-    torch.manual_seed(options.seed)
+    options = step_options(__doc__, argv, steps=7000, pairs=14, lr=1e-3)
     tokenizer = load_tokenizer(options.output)
     config = beit_config(len(tokenizer))
     aided = Aided(config)
@@ -141,11 +133,11 @@ def main(argv: Sequence[str] | None = None) -> None:
         order = (out.logits[0:matched:2] > out.logits[1:matched:2]).float().mean()
         return match + aids, {"match": float(match.detach()), "order": float(order), **figures}
 
-    sets = maker.held_out()
+    sets = cache(maker.held_out)
 
     def evaluate() -> dict[str, float]:
         figures = {}
-        for name, (scenes, batch) in sets.items():
+        for name, (scenes, batch) in sets().items():
             image = torch.arange(len(scenes)).repeat_interleave(2)
             pixels = scene_pixels(scenes)
             logits = aided(pixels, image, batch).logits
@@ -158,12 +150,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     fit(
         aided.parameters(),
         step_loss,
-        steps=options.steps,
-        lr=options.lr,
+        options,
+        "beit_match",
         # Nearly constant: each kind of error is learned all at once, some late, and none at a small rate.
         floor=0.7,
         state={"aided": aided},
-        folder=options.output / "beit_match",
         evaluate=evaluate,
         evaluate_every=500,
     )

@@ -9,9 +9,9 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from examples.embedded.beit import GUIDED, LOOKING, SEEING, WRITING
 from examples.embedded.beit_data import IGNORED, MASK, Batch
 from examples.embedded.beit_vision import CellReader, cell_loss
+from examples.embedded.configs import GUIDED, LOOKING, SEEING, WRITING
 from examples.embedded.facts import CELL_LABELS, cell_labels
 from reward.metrics.beitscore.config import BeitScoreConfig
 from reward.metrics.beitscore.encoder import Layer, Streams, attention_mask
@@ -36,7 +36,7 @@ class Outputs:
         words, errors: (B, L, V) and (B, L), logits of the true word in each place, and of the word there being wrong.
         looks: (heads, B, L, 9), share of attention of each text token for each cell in the guided heads of the
             `LOOKING` layers.
-        found: (B, L, classes), logits of what is in the cell that a word is about, and of which cell that is.
+        contents: (B, L, classes), logits of what is in the cell that a word is about, and of which cell that is.
         echoes: (B, L, V), logits of the word itself.
         verdicts: (B, L, V), logits of what is claimed where it is right, and of `WRONG` where it is not.
     """
@@ -46,7 +46,7 @@ class Outputs:
     words: torch.Tensor
     errors: torch.Tensor
     looks: torch.Tensor
-    found: torch.Tensor
+    contents: torch.Tensor
     echoes: torch.Tensor
     verdicts: torch.Tensor
 
@@ -84,7 +84,7 @@ class Aided(nn.Module):
             words=self.writer(layers[WRITING][1]),
             errors=self.tagger(layers[WRITING][1])[..., 0],
             looks=torch.cat(looks),
-            found=self.finder(layers[LOOKING[0] + 1][1]),
+            contents=self.finder(layers[LOOKING[0] + 1][1]),
             echoes=self._name(layers[LOOKING[0] + 1][1]),
             verdicts=self._name(layers[WRITING][1]),
         )
@@ -118,7 +118,7 @@ def look_loss(looks: torch.Tensor, batch: Batch) -> torch.Tensor:
     return -(share + 1e-6).log().mean()
 
 
-def find_loss(found: torch.Tensor, batch: Batch, labels: torch.Tensor) -> torch.Tensor:
+def find_loss(contents: torch.Tensor, batch: Batch, labels: torch.Tensor) -> torch.Tensor:
     """Cross-entropy of what is in the cell that a word is about, and of which cell it is, where it is one.
 
     Args:
@@ -128,7 +128,7 @@ def find_loss(found: torch.Tensor, batch: Batch, labels: torch.Tensor) -> torch.
     rows, _ = known.nonzero(as_tuple=True)
     cell = batch.cells[known].int().argmax(-1)
     target = torch.cat([labels[rows, cell], cell[:, None]], dim=1)
-    parts = found[known].split([*CELL_LABELS, GRID * GRID], dim=-1)
+    parts = contents[known].split([*CELL_LABELS, GRID * GRID], dim=-1)
     return sum(FOUND[k] * F.cross_entropy(part, target[:, k]) for k, part in enumerate(parts))
 
 
@@ -179,7 +179,7 @@ def aid_loss(
         "errors": errors * error_loss(out.errors, batch, MASK),
         "cells": 0.2 * cell_loss(out.cells, scenes, labels),
         "looks": 0.5 * look_loss(out.looks, batch),
-        "found": find_loss(out.found, batch, labels),
+        "contents": find_loss(out.contents, batch, labels),
         "echoes": 0.3 * echo_loss(out.echoes, batch),
         "verdicts": verdict_loss(out.verdicts, batch, MASK),
     }

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import argparse
 import random
 from collections.abc import Sequence
-from pathlib import Path
+from functools import cache
 
 import torch
 from scipy.stats import kendalltau
 from torch.nn import functional as F
 
-from examples.embedded.beit import beit_config
-from examples.embedded.beit_data import Batch, Reader
+from examples.embedded.beit_data import Batch, Reader, Tokens
 from examples.embedded.beit_match import LATE, PairMaker
 from examples.embedded.beit_model import Aided, aid_loss
 from examples.embedded.beit_vision import scene_pixels
 from examples.embedded.beit_words import caption_of, start_from
-from examples.embedded.schedule import fit
+from examples.embedded.configs import beit_config
+from examples.embedded.schedule import batches_by_length, fit, step_options
 from examples.embedded.tokenizer import load_tokenizer
 from reward.scenes import ASPECTS, Scene, make_candidate, sample_scene
 from reward.scenes.language import Word
@@ -36,14 +35,13 @@ def order_loss(logits: torch.Tensor) -> torch.Tensor:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Trains and writes `<output>/beit_rate/last.pt`, or with `--without-stage-1` `<output>/beit_plain/last.pt`."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--output", type=Path, default=Path("runs/embedded"))
-    parser.add_argument("--steps", type=int, default=900)
-    parser.add_argument("--lr", type=float, default=6e-4)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--without-stage-1", action="store_true", help="the ablation: from step 2, without pairs")
-    options = parser.parse_args(argv)
-    torch.manual_seed(options.seed)
+    options = step_options(
+        __doc__,
+        argv,
+        steps=900,
+        lr=6e-4,
+        without_stage_1={"action": "store_true", "help": "start from step 2, and use no pairs"},
+    )
     tokenizer = load_tokenizer(options.output)
     config = beit_config(len(tokenizer))
     aided = Aided(config)
@@ -52,28 +50,27 @@ def main(argv: Sequence[str] | None = None) -> None:
     reader = Reader(tokenizer, config.max_text_tokens)
     maker = PairMaker(reader)
 
-    def ratings(rng: random.Random, size: int, number: int) -> list[tuple[list[Scene], Batch, torch.Tensor]]:
-        """`number` batches of scenes, captions and human scores, drawn together and sorted by length."""
+    def ratings(rng: random.Random, size: int) -> list[tuple[list[Scene], Batch, torch.Tensor]]:
+        """Eight batches of scenes, captions and human scores."""
         rows = []
-        for _ in range(size * number):
+        for _ in range(size * 8):
             scene = sample_scene(rng)
             candidate = make_candidate(scene, rng)
             score = sum(candidate.ratings.score(aspect) for aspect in ASPECTS) / len(ASPECTS)
             rows.append((scene, reader.tokens([Word(word.text) for word in candidate.caption.words()]), score))
-        rows.sort(key=lambda row: len(row[1].ids))
-        batches = []
-        for first in range(0, len(rows), size):
-            scenes, captions, scores = zip(*rows[first : first + size], strict=True)
-            batches.append((list(scenes), reader.batch(captions, rng, shift=0.0), torch.tensor(scores)))
-        rng.shuffle(batches)
-        return batches
+
+        def collate(rows: list[tuple[Scene, Tokens, float]]) -> tuple[list[Scene], Batch, torch.Tensor]:
+            scenes, captions, scores = zip(*rows, strict=True)
+            return list(scenes), reader.batch(captions, rng, shift=0.0), torch.tensor(scores)
+
+        return batches_by_length(rows, size, lambda row: len(row[1].ids), collate, rng)
 
     pool: list[tuple[list[Scene], Batch, torch.Tensor]] = []
 
     def step_loss(step: int) -> tuple[torch.Tensor, dict[str, float]]:
         rng = random.Random(f"beit rate {options.seed} {step}")
         if not pool:
-            pool.extend(ratings(rng, 20, 8))
+            pool.extend(ratings(rng, 20))
         scenes, batch, scores = pool.pop()
         logits = aided(scene_pixels(scenes), torch.arange(len(scenes)), batch).logits
         human = (torch.sigmoid(logits) - scores).abs().mean()
@@ -96,14 +93,16 @@ def main(argv: Sequence[str] | None = None) -> None:
             figures["order"] = float(order.detach())
         return loss, figures | more
 
-    held_out = ratings(random.Random("beit rate held out"), 50, 8)
-    sets = maker.held_out()
+    held_out = cache(lambda: ratings(random.Random("beit rate held out"), 50))
+    sets = cache(maker.held_out)
 
     def evaluate() -> dict[str, float]:
-        given = [aided(scene_pixels(scenes), torch.arange(len(scenes)), batch).logits for scenes, batch, _ in held_out]
-        scores = torch.cat([scores for _, _, scores in held_out])
+        given = [
+            aided(scene_pixels(scenes), torch.arange(len(scenes)), batch).logits for scenes, batch, _ in held_out()
+        ]
+        scores = torch.cat([scores for _, _, scores in held_out()])
         figures = {"tau_b": float(kendalltau(torch.cat(given).numpy(), scores.numpy()).statistic)}
-        for name, (pictures, pairs) in sets.items():
+        for name, (pictures, pairs) in sets().items():
             logits = aided(scene_pixels(pictures), torch.arange(len(pictures)).repeat_interleave(2), pairs).logits
             figures[name] = float((logits[::2] > logits[1::2]).float().mean())
         return figures
@@ -111,11 +110,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     fit(
         aided.parameters(),
         step_loss,
-        steps=options.steps,
-        lr=options.lr,
+        options,
+        "beit_plain" if plain else "beit_rate",
         floor=0.02,
         state={"aided": aided},
-        folder=options.output / ("beit_plain" if plain else "beit_rate"),
         evaluate=evaluate,
         evaluate_every=250,
     )

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import argparse
 import random
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-from examples.embedded.beit import SEEING, beit_config
+from examples.embedded.configs import SEEING, beit_config
 from examples.embedded.facts import CELL_LABELS, cell_labels
-from examples.embedded.schedule import fit
+from examples.embedded.schedule import fit, step_options
 from reward.metrics.beitscore.encoder import Beit3
 from reward.scenes import render, sample_scene
 from reward.scenes.graph import BACKGROUNDS, Scene
@@ -86,14 +84,7 @@ def image_states(beit3: Beit3, pixels: torch.Tensor) -> torch.Tensor:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Trains and writes `<output>/beit_vision/last.pt`."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--output", type=Path, default=Path("runs/embedded"))
-    parser.add_argument("--steps", type=int, default=4000)
-    parser.add_argument("--batch", type=int, default=64)
-    parser.add_argument("--lr", type=float, default=1e-3)
-    parser.add_argument("--seed", type=int, default=1)
-    options = parser.parse_args(argv)
-    torch.manual_seed(options.seed)
+    options = step_options(__doc__, argv, steps=4000, batch=64, lr=1e-3)
     config = beit_config(640)
     beit3, reader = Beit3(config), CellReader(config.hidden_size)
     lay_out_patches(beit3.encoder.embed_positions["A"], torch.Generator().manual_seed(options.seed))
@@ -103,11 +94,10 @@ def main(argv: Sequence[str] | None = None) -> None:
         scenes = [sample_scene(rng) for _ in range(options.batch)]
         return cell_loss(reader(image_states(beit3, scene_pixels(scenes))), scenes), {}
 
-    rng = random.Random("beit vision held out")
-    held_out = [sample_scene(rng) for _ in range(512)]
-    labels = torch.stack([cell_labels(scene) for scene in held_out])
-
     def evaluate() -> dict[str, float]:
+        rng = random.Random("beit vision held out")
+        held_out = [sample_scene(rng) for _ in range(512)]
+        labels = torch.stack([cell_labels(scene) for scene in held_out])
         logits, _ = reader(image_states(beit3, scene_pixels(held_out)))
         figures = {}
         for k, part in enumerate(logits.split(list(CELL_LABELS), dim=-1)):
@@ -118,11 +108,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     fit(
         [*beit3.parameters(), *reader.parameters()],
         step_loss,
-        steps=options.steps,
-        lr=options.lr,
+        options,
+        "beit_vision",
         floor=0.3,
         state={"beit3": beit3, "reader": reader},
-        folder=options.output / "beit_vision",
         evaluate=evaluate,
         evaluate_every=250,
     )

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import argparse
 import random
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 import torch
 
-from examples.embedded.beit import beit_config
 from examples.embedded.beit_data import MASK, Batch, Reader, excerpt
 from examples.embedded.beit_model import Aided, aid_loss
 from examples.embedded.beit_vision import scene_pixels
-from examples.embedded.schedule import fit
+from examples.embedded.configs import beit_config
+from examples.embedded.schedule import fit, step_options
 from examples.embedded.tokenizer import load_tokenizer
 from reward.scenes import Caption, Scene, Style, describe, sample_scene
 
@@ -47,15 +47,7 @@ def caption_of(scene: Scene, rng: random.Random, most: int | None = None) -> Cap
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Trains from `<output>/beit_vision/last.pt` and writes `<output>/beit_words/last.pt`."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--output", type=Path, default=Path("runs/embedded"))
-    parser.add_argument("--steps", type=int, default=4000)
-    parser.add_argument("--scenes", type=int, default=32)
-    parser.add_argument("--captions", type=int, default=2)
-    parser.add_argument("--lr", type=float, default=1e-3)
-    parser.add_argument("--seed", type=int, default=1)
-    options = parser.parse_args(argv)
-    torch.manual_seed(options.seed)
+    options = step_options(__doc__, argv, steps=4000, scenes=32, captions=2, lr=1e-3)
     tokenizer = load_tokenizer(options.output)
     config = beit_config(len(tokenizer))
     aided = Aided(config)
@@ -65,14 +57,14 @@ def main(argv: Sequence[str] | None = None) -> None:
 
     def draw(name: str, scenes: int, most: int, shift: float) -> tuple[list[Scene], torch.Tensor, Batch]:
         rng = random.Random(name)
-        found = [sample_scene(rng) for _ in range(scenes)]
+        drawn = [sample_scene(rng) for _ in range(scenes)]
         captions, image = [], []
-        for index, scene in enumerate(found):
+        for index, scene in enumerate(drawn):
             for _ in range(options.captions):
                 caption = caption_of(scene, rng, most)
                 captions.append(reader.spoiled(caption, scene, rng, mask=0.25, replace=0.15))
                 image.append(index)
-        return found, torch.tensor(image), reader.batch(captions, rng, shift=shift)
+        return drawn, torch.tensor(image), reader.batch(captions, rng, shift=shift)
 
     def step_loss(step: int) -> tuple[torch.Tensor, dict[str, float]]:
         # A sentence first: what it states stands in it wherever it is. Whole captions later.
@@ -82,10 +74,10 @@ def main(argv: Sequence[str] | None = None) -> None:
         out = aided(scene_pixels(scenes), image, batch)
         return aid_loss(out, batch, [scenes[index] for index in image.tolist()], errors=1.0)
 
-    held_out = draw("beit words held out", 128, 2, 0.0)
+    held_out = cache(lambda: draw("beit words held out", 128, 2, 0.0))
 
     def evaluate() -> dict[str, float]:
-        scenes, image, batch = held_out
+        scenes, image, batch = held_out()
         pixels = scene_pixels(scenes)
         figures = {}
         for name, which in (("", image), ("other_", (image + 1) % len(scenes))):
@@ -101,11 +93,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     fit(
         aided.parameters(),
         step_loss,
-        steps=options.steps,
-        lr=options.lr,
+        options,
+        "beit_words",
         floor=0.4,
         state={"aided": aided},
-        folder=options.output / "beit_words",
         evaluate=evaluate,
         evaluate_every=250,
     )

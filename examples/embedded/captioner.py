@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import argparse
 import random
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -20,8 +18,8 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from examples.embedded.clip_config import MEAN, STD
-from examples.embedded.schedule import fit
+from examples.embedded.configs import MEAN, STD
+from examples.embedded.schedule import fit, step_options
 from examples.embedded.tokenizer import load_tokenizer
 from examples.embedded.vision import VisionWithLabels, make_clip, pixels
 from integrations.demo.captioner import PROMPT
@@ -146,14 +144,7 @@ def _copy_vision(source: nn.Module, target: nn.Module) -> None:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Trains and writes `<output>/captioner/last.pt`, then the model folder `<output>/captioner/model`."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--output", type=Path, default=Path("runs/embedded"))
-    parser.add_argument("--steps", type=int, default=1200)
-    parser.add_argument("--batch", type=int, default=32)
-    parser.add_argument("--lr", type=float, default=2e-3)
-    parser.add_argument("--seed", type=int, default=1)
-    options = parser.parse_args(argv)
-    torch.manual_seed(options.seed)
+    options = step_options(__doc__, argv, steps=1200, batch=32, lr=2e-3)
     tokenizer = load_tokenizer(options.output)
     trained = VisionWithLabels(make_clip(len(tokenizer), tokenizer.eos_token_id).visual, 192)
     trained.load_state_dict(torch.load(options.output / "vision" / "last.pt", weights_only=True)["model"])
@@ -207,10 +198,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     fit(
         model.parameters(),
         step_loss,
-        steps=options.steps,
-        lr=options.lr,
+        options,
+        "captioner",
         state={"model": model},
-        folder=options.output / "captioner",
         evaluate=evaluate,
         evaluate_every=500,
     )

@@ -10,8 +10,8 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file, save_file
 
-from examples.embedded.beit import beit_config
 from examples.embedded.beit_model import Aided
+from examples.embedded.configs import beit_config
 from examples.embedded.tokenizer import load_tokenizer
 from reward.metrics.beitscore.scorer import BeitScoreScorer
 from reward.metrics.beitscore.tokenizer import BeitScoreTokenizer

@@ -20,7 +20,7 @@ from reward.scenes.graph import (
     Scene,
 )
 
-__all__ = ["CELL_LABELS", "COORDINATES", "HARD", "cell_labels", "fact_vector"]
+__all__ = ["CELL_LABELS", "COORDINATES", "HARD", "cell_labels", "fact_figures", "fact_vector"]
 
 
 def _coordinates() -> dict[tuple[str | int, ...], int]:
@@ -57,6 +57,15 @@ def fact_vector(facts: Iterable[Fact]) -> torch.Tensor:
         elif fact[0] != "spatial":
             vector[COORDINATES[fact]] = 1.0
     return vector
+
+
+def fact_figures(stated: torch.Tensor, truth: torch.Tensor) -> dict[str, float]:
+    """Squared error of what a tower states (N, F), and the share of the true facts of each kind that it states."""
+    figures = {"mse": float((stated - truth).square().sum(1).mean())}
+    for kind in sorted({name[0] for name in COORDINATES}):
+        index = [k for name, k in COORDINATES.items() if name[0] == kind]
+        figures[kind] = float(truth[:, index].mul(stated[:, index] > 0.5).sum() / truth[:, index].sum())
+    return figures
 
 
 # Classes a cell: noun (with sign and empty), colour, size, pattern, count, word, action by role; 0 is "none".

@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
-import argparse
 import random
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
+from functools import cache
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-from examples.embedded.schedule import fit
+from examples.embedded.configs import vela_config
+from examples.embedded.schedule import batches_by_length, drawn_together, fit, mark_losses, step_options
 from examples.embedded.tokenizer import load_tokenizer
-from examples.embedded.vela_config import vela_config
 from reward.metrics.vela.model import VelaModel
 from reward.scenes import ASPECTS, make_rated_sample
 from reward.scenes.samples import RatedSample
 
-__all__ = ["prompt_rows"]
+__all__ = ["draw_prompts", "prompt_rows", "tau_of_batches"]
+
+Batch = dict[str, torch.Tensor]
 
 _IGNORED = -100.0
 
 
-def prompt_rows(
-    model: VelaModel, samples: list[RatedSample], references: list[int], aspects: list[int]
-) -> dict[str, torch.Tensor]:
+def prompt_rows(model: VelaModel, samples: list[RatedSample], references: list[int], aspects: list[int]) -> Batch:
     """Padded prompts with labels at every token.
 
     Args:
@@ -75,97 +74,82 @@ def prompt_rows(
     return batch
 
 
+def draw_prompts(
+    model: VelaModel, name: str, size: int, number: int, more: Callable[[list[RatedSample]], Batch] = lambda samples: {}
+) -> list[Batch]:
+    """`number` batches of `prompt_rows`, each with the key `aspect` (B,) and with what `more` gives for its samples."""
+    rng = random.Random(name)
+    rows = []
+    for _ in range(size * number):
+        sample, shown = make_rated_sample(rng, references=2), rng.choice((0, 0, 1, 1, 2))
+        rows.append((sample, shown, rng.randrange(len(ASPECTS))))
+
+    def length(row: tuple[RatedSample, int, int]) -> int:
+        return len(row[0].candidate.caption.text) + sum(map(len, row[0].references[: row[1]]))
+
+    def collate(rows: list[tuple[RatedSample, int, int]]) -> Batch:
+        samples, shown, aspects = map(list, zip(*rows, strict=True))
+        return prompt_rows(model, samples, shown, aspects) | {"aspect": torch.tensor(aspects)} | more(samples)
+
+    return batches_by_length(rows, size, length, collate, rng)
+
+
+def tau_of_batches(scores: list[torch.Tensor], batches: list[Batch]) -> dict[str, float]:
+    """Kendall's tau-c of the scores with the ratings, per aspect, with references (`refs`) and without (`free`)."""
+    from scipy.stats import kendalltau
+
+    given, labels, aspects = (
+        torch.cat(parts) for parts in (scores, *([batch[key] for batch in batches] for key in ("labels", "aspect")))
+    )
+    free = torch.cat([(batch["wrong"] == _IGNORED).all(1) for batch in batches])
+    figures = {}
+    for index, aspect in enumerate(ASPECTS):
+        for shown, name in ((~free, "refs"), (free, "free")):
+            at = shown & (aspects == index)
+            figures[f"{aspect}_{name}"] = float(kendalltau(given[at], labels[at], variant="c").statistic)
+    return figures
+
+
 def main(argv: Sequence[str] | None = None) -> None:
     """Trains and writes `<output>/language/last.pt`."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--output", type=Path, default=Path("runs/embedded"))
-    parser.add_argument("--steps", type=int, default=800)
-    parser.add_argument("--batch", type=int, default=32)
-    parser.add_argument("--lr", type=float, default=2e-3)
-    parser.add_argument("--seed", type=int, default=1)
-    options = parser.parse_args(argv)
-    torch.manual_seed(options.seed)
+    options = step_options(__doc__, argv, steps=800, batch=32, lr=2e-3)
     tokenizer = load_tokenizer(options.output)
     model = VelaModel.from_config(vela_config(tokenizer, image=False), tokenizer=tokenizer)
     tags = nn.Linear(128, 2)
 
-    def draw(name: str, size: int, number: int) -> list[tuple[dict[str, torch.Tensor], torch.Tensor]]:
-        """`number` batches drawn together and sorted by length, so that little is padding."""
-        rng = random.Random(name)
-        rows = []
-        for _ in range(size * number):
-            sample, shown, aspect = make_rated_sample(rng, references=2), rng.choice((0, 0, 1, 1, 2)), rng.randrange(3)
-            length = len(sample.candidate.caption.text) + sum(map(len, sample.references[:shown]))
-            rows.append((length, sample, shown, aspect))
-        rows.sort(key=lambda row: row[0])
-        found = []
-        for first in range(0, len(rows), size):
-            _, samples, shown, aspects = zip(*rows[first : first + size], strict=True)
-            found.append((prompt_rows(model, list(samples), list(shown), list(aspects)), torch.tensor(aspects)))
-        rng.shuffle(found)
-        return found
+    batch_of = drawn_together(lambda step: draw_prompts(model, f"language {options.seed} {step}", options.batch, 8))
 
-    pool: list[tuple[dict[str, torch.Tensor], torch.Tensor]] = []
-
-    def losses(batch: dict[str, torch.Tensor], aspects: torch.Tensor) -> dict[str, torch.Tensor]:
-        out = model(
-            aspect=aspects,
-            input_ids=batch["input_ids"],
-            attention_mask=batch["attention_mask"],
-            labels=batch["labels"],
-            output_hidden_states=True,
-        )
+    def losses(batch: Batch) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
+        """The losses and the scores (B,)."""
+        inputs = {name: batch[name] for name in ("aspect", "input_ids", "attention_mask", "labels")}
+        out = model(**inputs, output_hidden_states=True)
         hidden = out.hidden_states
         logits = hidden[:, :-1] @ model.text.decoder.embed_tokens.weight.T
         where = batch["text"][:, 1:] & (batch["attention_mask"][:, 1:] == 1)
-        found = {"rating": out.loss, "language": F.cross_entropy(logits[where], batch["input_ids"][:, 1:][where])}
-        marks = tags(hidden)
-        for index, name in enumerate(("wrong", "damaged")):
-            at = batch[name] >= 0
-            # A batch of short prompts may show no reference, and then says nothing about wrong words.
-            count = at.sum().clamp(min=1)
-            found[name] = (
-                F.binary_cross_entropy_with_logits(marks[..., index][at], batch[name][at], reduction="sum") / count
-            )
-        return found
+        parts = {"rating": out.loss, "language": F.cross_entropy(logits[where], batch["input_ids"][:, 1:][where])}
+        return parts | mark_losses(tags(hidden), batch), out.scores
 
     weights = {"rating": 5.0, "language": 0.5, "wrong": 2.0, "damaged": 2.0}
 
     def step_loss(step: int) -> tuple[torch.Tensor, dict[str, float]]:
-        if not pool:
-            pool.extend(draw(f"language {options.seed} {step}", options.batch, 8))
-        parts = losses(*pool.pop())
+        parts, _ = losses(batch_of(step))
         return sum(weights[name] * part for name, part in parts.items()), {
             name: float(part.detach()) for name, part in parts.items()
         }
 
-    held_out = draw("language held out", 32, 12)
+    held_out = cache(lambda: draw_prompts(model, "language held out", 32, 12))
 
     def evaluate() -> dict[str, float]:
-        from scipy.stats import kendalltau
-
-        figures = dict.fromkeys(weights, 0.0)
-        scores: list[tuple[int, bool, float, float]] = []
-        for batch, aspects in held_out:
-            for name, part in losses(batch, aspects).items():
-                figures[name] += float(part) / len(held_out)
-            out = model(aspect=aspects, input_ids=batch["input_ids"], attention_mask=batch["attention_mask"])
-            free = [bool((row != _IGNORED).sum() == 0) for row in batch["wrong"]]
-            scores += zip(aspects.tolist(), free, out.scores.tolist(), batch["labels"].tolist(), strict=True)
-        for index, aspect in enumerate(ASPECTS):
-            for free in (False, True):
-                pairs = [(a, b) for k, f, a, b in scores if k == index and f == free]
-                tau = kendalltau(*zip(*pairs, strict=True), variant="c").statistic
-                figures[f"{aspect}{'_free' if free else '_refs'}"] = float(tau)
-        return figures
+        measured = [losses(batch) for batch in held_out()]
+        figures = {name: sum(float(parts[name]) for parts, _ in measured) / len(measured) for name in weights}
+        return figures | tau_of_batches([scores for _, scores in measured], held_out())
 
     fit(
         [*model.parameters(), *tags.parameters()],
         step_loss,
-        steps=options.steps,
-        lr=options.lr,
+        options,
+        "language",
         state={"model": model, "tags": tags},
-        folder=options.output / "language",
         evaluate=evaluate,
         evaluate_every=300,
         warmup=200,

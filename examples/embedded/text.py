@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import argparse
 import random
 from collections.abc import Sequence
-from pathlib import Path
+from functools import cache
 
 import open_clip
 import torch
-from torch.nn import functional as F
 from transformers import PreTrainedTokenizerFast
 
-from examples.embedded.clip_config import CONTEXT
-from examples.embedded.facts import COORDINATES, HARD, fact_vector
-from examples.embedded.schedule import fit
+from examples.embedded.configs import CONTEXT
+from examples.embedded.facts import COORDINATES, HARD, fact_figures, fact_vector
+from examples.embedded.schedule import batches_by_length, drawn_together, fit, step_options
 from examples.embedded.tokenizer import load_tokenizer
 from examples.embedded.vision import make_clip
 from reward.scenes import Caption, make_candidate, sample_scene
@@ -56,62 +54,47 @@ def _excerpt(caption: Caption, rng: random.Random) -> Caption:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Trains and writes `<output>/text/last.pt`."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--output", type=Path, default=Path("runs/embedded"))
-    parser.add_argument("--steps", type=int, default=1800)
-    parser.add_argument("--batch", type=int, default=64)
-    parser.add_argument("--lr", type=float, default=1e-3)
-    parser.add_argument("--seed", type=int, default=1)
-    options = parser.parse_args(argv)
-    torch.manual_seed(options.seed)
+    options = step_options(__doc__, argv, steps=1800, batch=64, lr=1e-3)
     tokenizer = load_tokenizer(options.output)
     clip = make_clip(len(tokenizer), tokenizer.eos_token_id)
     clip.visual = None
     facts = len(COORDINATES)
 
+    def collate(captions: list[Caption]) -> tuple[torch.Tensor, torch.Tensor]:
+        claims = torch.stack([fact_vector(caption.claims) for caption in captions])
+        return clip_ids([caption.text for caption in captions], tokenizer), claims
+
     def batches(name: str, size: int, number: int, excerpts: float) -> list[tuple[torch.Tensor, torch.Tensor]]:
-        """`number` batches drawn together and sorted by length, so that little is padding."""
         rng = random.Random(name)
         captions = [make_candidate(sample_scene(rng), rng).caption for _ in range(size * number)]
         captions = [_excerpt(caption, rng) if rng.random() < excerpts else caption for caption in captions]
-        captions.sort(key=lambda caption: len(caption.text))
-        found = []
-        for first in range(0, len(captions), size):
-            part = captions[first : first + size]
-            claims = torch.stack([fact_vector(caption.claims) for caption in part])
-            found.append((clip_ids([caption.text for caption in part], tokenizer), claims))
-        rng.shuffle(found)
-        return found
+        return batches_by_length(captions, size, lambda caption: len(caption.text), collate, rng)
 
-    pool: list[tuple[torch.Tensor, torch.Tensor]] = []
+    # A sentence states its facts wherever it stands: most of the reading is learned on a few at a time.
+    batch_of = drawn_together(
+        lambda step: batches(
+            f"text {options.seed} {step}", options.batch, 8, 0.85 if step < options.steps * 0.7 else 0.2
+        )
+    )
 
     def step_loss(step: int) -> tuple[torch.Tensor, dict[str, float]]:
-        if not pool:
-            # A sentence states its facts wherever it stands: most of the reading is learned on a few at a time.
-            excerpts = 0.85 if step < options.steps * 0.7 else 0.2
-            pool.extend(batches(f"text {options.seed} {step}", options.batch, 8, excerpts))
-        ids, claims = pool.pop()
+        ids, claims = batch_of(step)
         loss = (HARD * (encode_text(clip, ids)[:, :facts] - claims).square()).sum(1).mean()
         return loss, {}
 
-    held_out = batches("text held out", 64, 6, 0.0)
+    held_out = cache(lambda: batches("text held out", 64, 6, 0.0))
 
     def evaluate() -> dict[str, float]:
-        claimed = torch.cat([encode_text(clip, ids) for ids, _ in held_out])[:, :facts]
-        truth = torch.cat([claims for _, claims in held_out])
-        figures = {"mse": float(F.mse_loss(claimed, truth, reduction="none").sum(1).mean())}
-        for kind in sorted({name[0] for name in COORDINATES}):
-            index = [k for name, k in COORDINATES.items() if name[0] == kind]
-            figures[kind] = float(truth[:, index].mul(claimed[:, index] > 0.5).sum() / truth[:, index].sum())
-        return figures
+        claimed = torch.cat([encode_text(clip, ids) for ids, _ in held_out()])[:, :facts]
+        truth = torch.cat([claims for _, claims in held_out()])
+        return fact_figures(claimed, truth)
 
     fit(
         clip.parameters(),
         step_loss,
-        steps=options.steps,
-        lr=options.lr,
+        options,
+        "text",
         state={"clip": clip},
-        folder=options.output / "text",
         evaluate=evaluate,
         evaluate_every=250,
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import random
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
+from examples.embedded.schedule import step_options
 from reward.scenes import make_rated_sample
 
 __all__ = ["SPECIAL", "load_tokenizer", "train_tokenizer"]
@@ -63,9 +63,7 @@ def load_tokenizer(output: Path) -> PreTrainedTokenizerFast:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Trains the tokenizer and shows what it does to a caption."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--output", type=Path, default=Path("runs/embedded"))
-    tokenizer = load_tokenizer(parser.parse_args(argv).output)
+    tokenizer = load_tokenizer(step_options(__doc__, argv).output)
     caption = make_rated_sample(random.Random(0)).candidate.caption.text
     print(len(tokenizer), len(caption.split()), tokenizer.tokenize(caption))
 

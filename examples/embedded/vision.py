@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import argparse
 import random
 from collections.abc import Sequence
-from pathlib import Path
+from functools import cache
 
 import numpy as np
 import open_clip
@@ -13,9 +12,9 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from examples.embedded.clip_config import MEAN, STD, clip_config
-from examples.embedded.facts import CELL_LABELS, COORDINATES, HARD, cell_labels, fact_vector
-from examples.embedded.schedule import fit
+from examples.embedded.configs import MEAN, STD, clip_config
+from examples.embedded.facts import CELL_LABELS, COORDINATES, HARD, cell_labels, fact_figures, fact_vector
+from examples.embedded.schedule import fit, step_options
 from reward.scenes import render, sample_scene
 from reward.scenes.graph import Scene
 
@@ -53,14 +52,7 @@ class VisionWithLabels(nn.Module):
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Trains and writes `<output>/vision/last.pt`."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--output", type=Path, default=Path("runs/embedded"))
-    parser.add_argument("--steps", type=int, default=2900)
-    parser.add_argument("--batch", type=int, default=64)
-    parser.add_argument("--lr", type=float, default=1e-3)
-    parser.add_argument("--seed", type=int, default=1)
-    options = parser.parse_args(argv)
-    torch.manual_seed(options.seed)
+    options = step_options(__doc__, argv, steps=2900, batch=64, lr=1e-3)
     clip = make_clip()
     model = VisionWithLabels(clip.visual, 192)
     facts = len(COORDINATES)
@@ -87,30 +79,24 @@ def main(argv: Sequence[str] | None = None) -> None:
         )
         return error + cell, {"facts": float(error.detach()), "cells": float(cell.detach())}
 
-    held_out = batch("vision held out", 512)
+    held_out = cache(lambda: batch("vision held out", 512))
 
     def evaluate() -> dict[str, float]:
-        embedding, logits = model(held_out[0])
-        figures = {"mse": float(F.mse_loss(embedding[:, :facts], held_out[1], reduction="none").sum(1).mean())}
-        kinds = {name[0] for name in COORDINATES}
-        for kind in sorted(kinds):
-            index = [k for name, k in COORDINATES.items() if name[0] == kind]
-            figures[kind] = float(
-                held_out[1][:, index].mul(embedding[:, index] > 0.5).sum() / held_out[1][:, index].sum()
-            )
+        images, truth, cells = held_out()
+        embedding, logits = model(images)
+        figures = fact_figures(embedding[:, :facts], truth)
         names = ("noun", "colour", "size", "pattern", "count", "word", "action")
         for k, part in enumerate(logits.split(list(CELL_LABELS), dim=-1)):
-            where = held_out[2][..., k] > 0
-            figures["cell_" + names[k]] = float((part.argmax(-1) == held_out[2][..., k])[where].float().mean())
+            where = cells[..., k] > 0
+            figures["cell_" + names[k]] = float((part.argmax(-1) == cells[..., k])[where].float().mean())
         return figures
 
     fit(
         model.parameters(),
         step_loss,
-        steps=options.steps,
-        lr=options.lr,
+        options,
+        "vision",
         state={"model": model},
-        folder=options.output / "vision",
         evaluate=evaluate,
         evaluate_every=250,
     )

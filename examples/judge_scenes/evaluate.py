@@ -90,21 +90,21 @@ def judge_scores(folder: Path, samples: list[CaptionSample]) -> tuple[Scores, Ha
 
 def other_scores(held: Held, vela: str, beitscore: str) -> tuple[dict[str, Scores], str]:
     """{metric: {aspect: scores}} of what the judge is compared with, and a remark on what is left out."""
-    found: dict[str, Scores] = {}
+    scores: dict[str, Scores] = {}
     scorer = VelaScorer.from_pretrained(vela, device="cpu")
     table = scorer.score(held.samples)
     own = {aspect: table.column(scorer.spec.aliases.get(aspect, aspect)) for aspect in ASPECTS}
-    found["VELA, without references"] = own | {MEAN: table.scores.mean(axis=1)}
+    scores["VELA, without references"] = own | {MEAN: table.scores.mean(axis=1)}
     remark = ""
     try:
-        found["BEiTScore"] = same(load_scorer("beitscore", beitscore, device="cpu").score(held.samples).scores[:, 0])
+        scores["BEiTScore"] = same(load_scorer("beitscore", beitscore, device="cpu").score(held.samples).scores[:, 0])
     except CheckpointError as error:
         remark = f"No row for BEiTScore: {error}"
     if scorer.model.image is not None:
-        found["CLIP score"] = same(rate_by_clip(scorer, held.samples))
-    found["length"] = same(load_scorer("length").score(held.samples).column("length"))
-    found[CEILING] = held.truth | {MEAN: np.mean(list(held.truth.values()), axis=0)}
-    return found, remark
+        scores["CLIP score"] = same(rate_by_clip(scorer, held.samples))
+    scores["length"] = same(load_scorer("length").score(held.samples).column("length"))
+    scores[CEILING] = held.truth | {MEAN: np.mean(list(held.truth.values()), axis=0)}
+    return scores, remark
 
 
 def same(scores: np.ndarray) -> Scores:

@@ -9,7 +9,6 @@ load_scorer reads. Run again, it goes on from its last save.
 
 from __future__ import annotations
 
-import argparse
 import random
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,7 +20,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from examples.embedded.facts import CELL_LABELS
-from examples.embedded.schedule import fit
+from examples.embedded.schedule import batches_by_length, drawn_together, fit, mark_losses, step_options
 from examples.embedded.vision import pixels
 from examples.judge_scenes.questions import FLEUR_PROMPT, HARMONIC_PROMPT, Row, RowMaker, pad_rows
 from examples.judge_scenes.ratings import ASPECT_OF
@@ -55,16 +54,16 @@ class JudgeTrainer:
 
     Args:
         model, processor: the captioner; its image tower is not trained.
-        batch: questions a step.
+        batch: questions per step.
         seed: of the drawing; scenes come from streams of the name "judge <seed> <step>".
     """
 
     def __init__(self, model: Any, processor: Any, *, batch: int, seed: int) -> None:
-        self.model, self.batch, self.seed = model, batch, seed
+        self.model, self.batch = model, batch
         model.model.vision_tower.requires_grad_(False)
         self.rows = RowMaker(processor, model.config.image_seq_length)
         self.heads = nn.Linear(model.config.text_config.hidden_size, sum(HEADS))
-        self._pool: list[Batch] = []
+        self._batch_of = drawn_together(lambda step: self.draw(f"judge {seed} {step}", POOL))
 
     def draw(self, name: str, number: int) -> list[Batch]:
         """`number` batches with what the image tower sees, as `features` (B', 36, D) of the rows that show an image."""
@@ -81,16 +80,13 @@ class JudgeTrainer:
             tower = self.model.model.vision_tower
             seen = tower(pixels(scenes), output_hidden_states=True)
             features = seen.hidden_states[self.model.config.vision_feature_layer][:, 1:]  # without the class token
-        rows.sort(key=lambda row: len(row[0].ids))
-        found = []
-        for start in range(0, len(rows), self.batch):
-            part = rows[start : start + self.batch]
-            pad, vocabulary = self.rows.tokenizer.pad_token_id, self.model.config.text_config.vocab_size
-            batch = pad_rows([row for row, _ in part], pad, vocabulary)
-            batch["features"] = features[[index for row, index in part if row.sees_image]]
-            found.append(batch)
-        rng.shuffle(found)
-        return found
+        pad, vocabulary = self.rows.tokenizer.pad_token_id, self.model.config.text_config.vocab_size
+
+        def collate(part: list[tuple[Row, int]]) -> Batch:
+            seen = features[[index for row, index in part if row.sees_image]]
+            return pad_rows([row for row, _ in part], pad, vocabulary) | {"features": seen}
+
+        return batches_by_length(rows, self.batch, lambda row: len(row[0].ids), collate, rng)
 
     def losses(self, batch: Batch) -> dict[str, torch.Tensor]:
         """Cross-entropy of the answers, and what the heads miss."""
@@ -102,14 +98,9 @@ class JudgeTrainer:
         hidden = self.model.model(inputs_embeds=inputs, attention_mask=batch["attention_mask"]).last_hidden_state
         row, place = batch["at"].T
         logits = self.model.lm_head(hidden[row, place - 1])
-        found = {"answer": F.cross_entropy(logits, batch["answers"], reduction="sum") / len(batch["input_ids"])}
+        losses = {"answer": F.cross_entropy(logits, batch["answers"], reduction="sum") / len(batch["input_ids"])}
         marks, looks, cells, ratings = self.heads(hidden).split(HEADS, dim=-1)
-        for index, name in enumerate(("wrong", "damaged")):
-            told = batch[name] >= 0
-            missed = F.binary_cross_entropy_with_logits(
-                marks[..., index][told], batch[name][told].float(), reduction="sum"
-            )
-            found[name] = missed / told.sum().clamp(min=1)  # there may be only questions without an image
+        losses |= mark_losses(marks, batch)
         about = batch["cell"] >= 0
         where = batch["cell"][about]
         shown = batch["shown"][about.nonzero()[:, 0], where]
@@ -117,20 +108,18 @@ class JudgeTrainer:
         missed = F.cross_entropy(cells[about], where, reduction="sum") + sum(
             F.cross_entropy(part, shown[:, kind], reduction="sum") for kind, part in enumerate(parts)
         )
-        found["object"] = missed / about.sum().clamp(min=1)
-        found["truth"] = (ratings[row, place - 1] - batch["truth"][row]).square().mean()
+        losses["object"] = missed / about.sum().clamp(min=1)
+        losses["truth"] = (ratings[row, place - 1] - batch["truth"][row]).square().mean()
         right = (batch["wrong"][:, 1:] == 0) & (batch["damaged"][:, 1:] == 0)
         words = self.model.lm_head(hidden[:, :-1][right])
-        found["words"] = F.cross_entropy(words, batch["input_ids"][:, 1:][right], reduction="sum") / right.sum().clamp(
+        losses["words"] = F.cross_entropy(words, batch["input_ids"][:, 1:][right], reduction="sum") / right.sum().clamp(
             min=1
         )
-        return found
+        return losses
 
     def step_loss(self, step: int) -> tuple[torch.Tensor, dict[str, float]]:
         """For `fit`."""
-        if not self._pool:
-            self._pool = self.draw(f"judge {self.seed} {step}", POOL)
-        parts = self.losses(self._pool.pop())
+        parts = self.losses(self._batch_of(step))
         return sum(WEIGHTS[name] * part for name, part in parts.items()), {
             name: float(part.detach()) for name, part in parts.items()
         }
@@ -160,24 +149,16 @@ def measure(model: Any, processor: Any, samples: int) -> dict[str, float]:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Trains and writes the judge and the two scorers."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--captioner", default="embedded", help="what to begin with; default: %(default)s")
-    parser.add_argument("--output", type=Path, default=Path("runs/judge"), help="default: %(default)s")
-    parser.add_argument("--steps", type=int, default=4000, help="default: %(default)s")
-    parser.add_argument("--batch", type=int, default=32, help="questions a step; default: %(default)s")
-    parser.add_argument("--lr", type=float, default=1e-3, help="default: %(default)s")
-    parser.add_argument("--seed", type=int, default=1, help="default: %(default)s")
-    options = parser.parse_args(argv)
-    torch.manual_seed(options.seed)
+    output, captioner = Path("runs/judge"), {"default": "embedded", "help": "what to begin with; default: %(default)s"}
+    options = step_options(__doc__, argv, output=output, captioner=captioner, steps=4000, batch=32, lr=1e-3)
     model, processor = load_captioner(options.captioner)
     trainer = JudgeTrainer(model, processor, batch=options.batch, seed=options.seed)
     fit(
         [*model.parameters(), *trainer.heads.parameters()],
         trainer.step_loss,
-        steps=options.steps,
-        lr=options.lr,
+        options,
+        ".",
         state={"model": model, "heads": trainer.heads},
-        folder=options.output,
         evaluate=lambda: measure(model, processor, 100),
         evaluate_every=500,
         warmup=50,

@@ -77,7 +77,7 @@ def write_captions(
     Args:
         model, processor: from `load_captioner`.
         images: N images.
-        samples: captions an image.
+        samples: captions per image.
         temperature: None decodes greedily (then `samples` must be 1), a number samples from the whole vocabulary.
         seed: of the sampling.
         max_new_tokens: longest caption.
@@ -87,7 +87,7 @@ def write_captions(
     """
     if temperature is None:
         if samples != 1:
-            raise ValueError(f"greedy decoding gives one caption an image, not {samples}")
+            raise ValueError(f"greedy decoding gives one caption per image, not {samples}")
         decoding: dict[str, Any] = {"do_sample": False}
     else:
         decoding = {"do_sample": True, "temperature": temperature, "top_k": 0, "num_return_sequences": samples}

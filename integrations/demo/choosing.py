@@ -14,9 +14,8 @@ from transformers import PreTrainedModel, set_seed
 from integrations.demo.captioner import MAX_NEW_TOKENS, caption_texts, prompt_inputs, write_captions
 from integrations.demo.quality import compare_systems, judge_captions, mean_quality
 from integrations.hf_generate import BestOfN
-from reward.decoding.candidates import rate_candidates
-from reward.decoding.selection import rank
-from reward.functions.rating import RatesCaptions
+from reward.decoding.selection import rank, rate_candidates
+from reward.functions.wrappers import RatesCaptions
 from reward.metaeval import Interval, bootstrap_weights
 from reward.scenes import Scene
 
@@ -31,12 +30,12 @@ class ChoicePart:
 
     Args:
         scenes: number of scenes.
-        n: candidates a scene.
+        n: candidates per scene.
         means: {system: {measure: mean over scenes}}.
         differences: {"system - system": {measure: paired difference}}.
         gap_closed: {reward: share of the way from greedy to the oracle's choice, in F1, that its choice goes}; empty if
             the oracle finds nothing better than greedy.
-        captions: {system: one caption a scene}.
+        captions: {system: one caption per scene}.
         candidates: the n candidates of each scene.
         rewards: {reward: their rewards}.
     """
@@ -109,7 +108,7 @@ def measure_choice(
         model, processor: the captioner.
         images, references, scenes: N scenes; references None for none.
         rewards: {name: chooses}, such as {"VELA": VelaReward()}; all choose among the same candidates.
-        n: candidates a scene.
+        n: candidates per scene.
         greedy: greedy captions, if they are known already.
         seed: of the sampling.
         max_new_tokens: longest caption.

@@ -40,7 +40,7 @@ class GrpoPart:
         curve: {"step", "reward", "oracle_f1", "tokens" and the aspects: number} of each step.
         means: {system: {measure: mean over scenes}}; systems are "greedy, before", "sampled, before", ..., "after".
         differences: {"system - system": {measure: paired difference}}.
-        captions: {system: one caption a scene}, greedy ones.
+        captions: {system: one caption per scene}, greedy ones.
     """
 
     steps: int
@@ -79,7 +79,7 @@ def train_with_grpo(
         rows: scenes, from `reward.scenes.make_dataset`; their column `refs` gives the reward its references.
         folder: where the trainer writes.
         steps: optimisation steps.
-        prompts, generations: scenes a step, and captions a scene.
+        prompts, generations: scenes per step, and captions per scene.
         learning_rate: at its peak, after a few steps; falls to 0.
         max_new_tokens: longest caption.
         seed: of order and sampling.
@@ -137,10 +137,10 @@ def train_with_grpo(
 def _last_checkpoint(folder: Path, steps: int) -> tuple[str | None, int]:
     """The last whole checkpoint, and its step."""
     files = folder.glob("checkpoint-*/trainer_state.json")  # written after the weights
-    found = [(TrainerState.load_from_json(str(file)), str(file.parent)) for file in files]
-    if not found:
+    saved = [(TrainerState.load_from_json(str(file)), str(file.parent)) for file in files]
+    if not saved:
         return None, 0
-    state, checkpoint = max(found, key=lambda pair: pair[0].global_step)
+    state, checkpoint = max(saved, key=lambda pair: pair[0].global_step)
     if state.max_steps != steps:
         raise CheckpointError(
             f"{checkpoint!r} belongs to a training of {state.max_steps} steps, not {steps}, and the learning rate "
@@ -158,7 +158,7 @@ def decode_both_ways(
     samples: int = 4,
     max_new_tokens: int = MAX_NEW_TOKENS,
 ) -> Written:
-    """{"greedy, <name>": one caption a scene, "sampled, <name>": several, at temperature 1}."""
+    """{"greedy, <name>": one caption per scene, "sampled, <name>": several, at temperature 1}."""
     return {
         f"greedy, {name}": write_captions(model, processor, images, max_new_tokens=max_new_tokens),
         f"sampled, {name}": write_captions(
@@ -199,10 +199,10 @@ class _Curve(TrainerCallback):
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_: Any) -> None:
         logs = logs or {}
-        found = {short: float(logs[name]) for name, short in self.names.items() if name in logs}
+        entry = {short: float(logs[name]) for name, short in self.names.items() if name in logs}
         for name, value in logs.items():  # a VELA logs its aspects under a name of its own
             aspect = name.rpartition("/")[2]
             if aspect in SPEC.aspects:
-                found[aspect] = float(value)
-        if found:  # the last log, of the whole run, has none of them
-            self.report({"step": float(state.global_step), **found})
+                entry[aspect] = float(value)
+        if entry:  # the last log, of the whole run, has none of them
+            self.report({"step": float(state.global_step), **entry})

@@ -1,22 +1,44 @@
-"""The truth about captions of scenes: what the oracle says of each, and how systems compare in it, with intervals."""
+"""What the oracle says of captions of scenes: of single captions, of systems with intervals, and of example scenes."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, is_dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+from PIL import Image
+from reward.metaeval.report import plain
 
+from reward import CaptionSample
 from reward.metaeval import Interval, mean_difference, mean_interval
+from reward.metrics.base import Scorer
 from reward.scenes import Oracle, Scene
+from reward.scenes.graph import Fact
+from reward.scenes.language import POSITION_PHRASES
 
-__all__ = ["MEASURES", "Quality", "compare_systems", "judge_captions", "mean_quality"]
+__all__ = [
+    "MEASURES",
+    "Example",
+    "JudgedCaption",
+    "Quality",
+    "compare_systems",
+    "fact_words",
+    "judge_captions",
+    "make_examples",
+    "mean_quality",
+    "write_tables",
+]
 
 MEASURES = ("f1", "recall", "precision", "faults", "words")
-Quality = dict[str, np.ndarray]  # {measure: (N,)}, one number a scene
+Quality = dict[str, np.ndarray]  # {measure: (N,)}, one number per scene
 
 
 def judge_captions(captions: Sequence[str], scenes: Sequence[Scene | str]) -> Quality:
-    """Oracle F1, recall, precision and language faults, and the number of words, of one caption a scene.
+    """Oracle F1, recall, precision and language faults, and the number of words, of one caption per scene.
 
     Example:
         >>> from reward.scenes import Entity
@@ -31,7 +53,7 @@ def judge_captions(captions: Sequence[str], scenes: Sequence[Scene | str]) -> Qu
 
 
 def mean_quality(captions: Sequence[Sequence[str]], scenes: Sequence[Scene | str]) -> Quality:
-    """The same for several captions a scene, averaged within the scene."""
+    """The same for several captions per scene, averaged within the scene."""
     flat = [caption for group in captions for caption in group]
     owners = [scene for group, scene in zip(captions, scenes, strict=True) for _ in group]
     ends = np.cumsum([len(group) for group in captions])[:-1]
@@ -65,3 +87,99 @@ def compare_systems(
         for first, second in pairs
     }
     return means, differences
+
+
+@dataclass(frozen=True)
+class JudgedCaption:
+    """One system's caption of a scene.
+
+    Args:
+        system: who wrote it.
+        text: the caption.
+        scores: {aspect, or name of a metric with a single one: score}.
+        f1, recall, precision: the oracle's.
+        wrong: false claims, in words.
+        missing: number of facts left out.
+    """
+
+    system: str
+    text: str
+    scores: dict[str, float]
+    f1: float
+    recall: float
+    precision: float
+    wrong: list[str]
+    missing: int
+
+
+@dataclass(frozen=True)
+class Example:
+    """A scene with the captions of several systems."""
+
+    image: Image.Image
+    captions: list[JudgedCaption]
+
+
+def make_examples(
+    images: Sequence[Image.Image],
+    references: Sequence[Sequence[str]],
+    scenes: Sequence[str],
+    systems: Mapping[str, Sequence[str]],
+    scorers: Mapping[str, Scorer],
+    *,
+    count: int = 6,
+) -> list[Example]:
+    """Judges the captions of the first `count` scenes; not chosen, so that they show the bad along with the good."""
+    oracle, examples = Oracle(), []
+    rows = zip(images, references, scenes, *systems.values(), strict=True)
+    for image, known, scene, *captions in islice(rows, count):
+        visible = [text if text.strip() else "(empty)" for text in captions]
+        samples = [CaptionSample(text, image=image, references=known) for text in visible]
+        columns: dict[str, list[float]] = {}
+        for name, scorer in scorers.items():
+            table = scorer.score(samples)
+            several = len(table.aspects) > 1
+            columns |= {aspect if several else name: table.column(aspect).tolist() for aspect in table.aspects}
+        judged = []
+        for row, (system, text) in enumerate(zip(systems, visible, strict=True)):
+            verdict = oracle.score(text, scene)
+            scores = {name: column[row] for name, column in columns.items()}
+            wrong = sorted(fact_words(fact) for fact in verdict.wrong)
+            judged.append(
+                JudgedCaption(
+                    system, text, scores, verdict.f1, verdict.recall, verdict.precision, wrong, len(verdict.missing)
+                )
+            )
+        examples.append(Example(image, judged))
+    return examples
+
+
+def fact_words(fact: Fact) -> str:
+    """A fact of a scene for people.
+
+    Example:
+        >>> fact_words(("position", "star", 0)), fact_words(("count", "ring", 2))
+        ('star in the top left', '2 x ring')
+    """
+    kind, *parts = fact
+    if kind == "position":
+        return f"{parts[0]} in the {POSITION_PHRASES[int(parts[1])][0]}"
+    if kind == "count":
+        return f"{parts[1]} x {parts[0]}"
+    if kind == "text":
+        return f"sign {parts[0]}"
+    if kind == "background":
+        return f"background {parts[0]}"
+    if kind in ("size", "pattern", "colour"):
+        return f"{parts[1]} {parts[0]}"
+    return " ".join(str(part) for part in parts)
+
+
+def write_tables(folder: Path, name: str, tables: Sequence[str], figures: Any) -> None:
+    """Prints tables of Markdown, and writes them as `<name>.md` and all figures as `<name>.json` into a folder."""
+    text = "\n\n".join(tables) + "\n"
+    figures = asdict(figures) if is_dataclass(figures) and not isinstance(figures, type) else figures
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{name}.md").write_text(text, encoding="utf-8")
+    (folder / f"{name}.json").write_text(json.dumps(plain(figures), indent=1), encoding="utf-8")
+    print(text)

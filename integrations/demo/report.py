@@ -1,28 +1,32 @@
-"""Writes the demo's report: one HTML file that needs nothing else, and all figures as JSON."""
+"""Writes the demo's report: one HTML file with its charts that needs no other file, and all figures as JSON."""
 
 from __future__ import annotations
 
 import base64
 import io
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from html import escape
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from jinja2 import Environment, StrictUndefined
 from PIL import Image
 
 from integrations.demo.agreement import CEILING
-from integrations.demo.charts import curves, interval_plot
-from integrations.demo.examples import Example
+from integrations.demo.quality import Example
 from integrations.demo.results import Results
 from reward.metaeval import Interval
 from reward.metaeval.agreement import RATER
 from reward.metaeval.bootstrap import MEAN
 from reward.scenes import ASPECTS
 
-__all__ = ["write_report"]
+__all__ = ["curves", "interval_plot", "write_report"]
+
+_ROW = 26
+_LABEL = 190
 
 _NAMES = {"desc": "descriptiveness", "rel": "relevance", "flu": "fluency", MEAN: "mean of the three"}
 
@@ -57,14 +61,14 @@ def write_report(folder: Path, results: Results, examples: Sequence[Example] = (
 
 def _headlines(results: Results) -> list[dict[str, Any]]:
     """The main figure of each part: {title, before, after, what, difference}."""
-    found: list[dict[str, Any]] = []
+    headlines: list[dict[str, Any]] = []
     if results.agreement is not None:
         rows = results.agreement.agreement
         learned = results.agreement.differences
         vela = next(iter(learned))
         baselines = [name for name in rows if name not in learned and name != CEILING]
         best = max(baselines, key=lambda name: rows[name][MEAN].value)
-        found.append(
+        headlines.append(
             {
                 "title": "Agreement with raters",
                 "before": f"{rows[best][MEAN].value:.2f}",
@@ -75,12 +79,12 @@ def _headlines(results: Results) -> list[dict[str, Any]]:
         )
     if results.choice is not None:
         chosen = f"best of {results.choice.n} by {next(iter(results.choice.rewards))}"
-        found.append(_change(f"Best of {results.choice.n}", "greedy", chosen, results.choice))
+        headlines.append(_change(f"Best of {results.choice.n}", "greedy", chosen, results.choice))
     if results.grpo is not None and results.grpo.differences:
-        found.append(_change("GRPO", "greedy, before", "greedy, after", results.grpo))
+        headlines.append(_change("GRPO", "greedy, before", "greedy, after", results.grpo))
     if results.offline is not None:
         summary = results.offline.summary
-        found.append(
+        headlines.append(
             {
                 "title": "Offline scoring",
                 "before": None,
@@ -89,7 +93,7 @@ def _headlines(results: Results) -> list[dict[str, Any]]:
                 "difference": None,
             }
         )
-    return found
+    return headlines
 
 
 def _change(title: str, before: str, after: str, part: Any) -> dict[str, Any]:
@@ -168,3 +172,96 @@ def _png(image: Image.Image) -> str:
     buffer = io.BytesIO()
     image.save(buffer, format="PNG")
     return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
+
+
+def interval_plot(
+    rows: Mapping[str, Interval], *, kinds: Mapping[str, str] | None = None, low: float = 0.0, high: float = 1.0
+) -> str:
+    """A dot with its interval for each row, on one axis.
+
+    Args:
+        rows: {label: estimate}.
+        kinds: {label: CSS class of the row}; rows left out are "plain".
+        low, high: ends of the axis.
+
+    Example:
+        >>> interval_plot({"VELA": Interval(0.5, 0.4, 0.6)}).startswith("<svg")
+        True
+    """
+    width, right = 560, 56
+    scale = (width - _LABEL - right) / (high - low)
+
+    def x(value: float) -> float:
+        return _LABEL + (min(max(value, low), high) - low) * scale
+
+    height = len(rows) * _ROW + 24
+    parts = [f'<svg class="chart" viewBox="0 0 {width} {height}" role="img">']
+    for tick in _ticks(low, high):
+        parts.append(f'<line class="grid" x1="{x(tick):.1f}" x2="{x(tick):.1f}" y1="0" y2="{height - 20}"/>')
+        parts.append(f'<text class="tick" x="{x(tick):.1f}" y="{height - 6}" text-anchor="middle">{tick:g}</text>')
+    for index, (label, interval) in enumerate(rows.items()):
+        y = index * _ROW + _ROW / 2
+        kind = (kinds or {}).get(label, "plain")
+        parts.append(
+            f'<g class="row {kind}"><title>{escape(label)}: {interval}</title>'
+            f'<text class="label" x="{_LABEL - 10}" y="{y + 4:.1f}" text-anchor="end">{escape(label)}</text>'
+            f'<line class="whisker" x1="{x(interval.low):.1f}" x2="{x(interval.high):.1f}" y1="{y}" y2="{y}"/>'
+            f'<circle cx="{x(interval.value):.1f}" cy="{y}" r="5"/>'
+            f'<text class="value" x="{width - 4}" y="{y + 4:.1f}" text-anchor="end">{interval.value:.3f}</text></g>'
+        )
+    return "".join([*parts, "</svg>"])
+
+
+def curves(series: Mapping[str, Sequence[tuple[float, float]]], *, smooth: int = 9) -> str:
+    """Lines over steps: each as its points, faint, and their running mean.
+
+    Args:
+        series: {label: (step, value) in order}; the n-th line has the CSS class "line<n>".
+        smooth: steps of the running mean.
+
+    Example:
+        >>> curves({"reward": [(1, 0.4), (2, 0.5)]}).count("<polyline")
+        2
+    """
+    width, height, left, bottom, top = 540, 250, 36, 30, 10
+    points = [point for line in series.values() for point in line]
+    steps, values = [step for step, _ in points], [value for _, value in points]
+    last = max(steps)
+    low, high = np.floor(min(values) * 10) / 10, np.ceil(max(values) * 10) / 10
+    high = high if high > low else low + 0.1
+
+    def x(step: float) -> float:
+        return left + (width - left - 16) * step / last
+
+    def y(value: float) -> float:
+        return top + (height - bottom - top) * (high - value) / (high - low)
+
+    parts = [f'<svg class="chart" viewBox="0 0 {width} {height}" role="img">']
+    for tick in _ticks(low, high):
+        parts.append(f'<line class="grid" x1="{left}" x2="{width - 16}" y1="{y(tick):.1f}" y2="{y(tick):.1f}"/>')
+        parts.append(f'<text class="tick" x="{left - 8}" y="{y(tick) + 4:.1f}" text-anchor="end">{tick:g}</text>')
+    for tick in _ticks(0, last):
+        parts.append(f'<text class="tick" x="{x(tick):.1f}" y="{height - 14}" text-anchor="middle">{tick:g}</text>')
+    for index, (label, line) in enumerate(series.items()):
+        smoothed = _running_mean(np.array([value for _, value in line]), smooth)
+        for kind, heights in (("raw", [value for _, value in line]), ("smooth", smoothed)):
+            path = " ".join(f"{x(step):.1f},{y(value):.1f}" for (step, _), value in zip(line, heights, strict=True))
+            parts.append(
+                f'<polyline class="line{index} {kind}" points="{path}"><title>{escape(label)}</title></polyline>'
+            )
+    return "".join([*parts, "</svg>"])
+
+
+def _running_mean(values: np.ndarray, window: int) -> list[float]:
+    """Mean of the values around each, fewer at the ends."""
+    half = window // 2
+    return [float(values[max(0, k - half) : k + half + 1].mean()) for k in range(len(values))]
+
+
+def _ticks(low: float, high: float) -> list[float]:
+    """Round numbers between two ends, about five."""
+    rough = (high - low) / 5
+    unit = 10 ** np.floor(np.log10(rough))
+    step = next(float(unit * factor) for factor in (1, 2, 5, 10) if rough <= unit * factor * 1.001)
+    first = int(np.ceil(low / step - 1e-9))
+    return [round(k * step, 10) for k in range(first, int(np.floor(high / step + 1e-9)) + 1)]

@@ -1,13 +1,15 @@
-"""Runs the demo's parts one after another, prints what they find, and keeps the report up to date."""
+"""Runs the demo's parts one after another, prints their tables, and keeps the report up to date."""
 
 from __future__ import annotations
 
+import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
+from PIL import Image
 from rich.console import Console
 from rich.status import Status
 
@@ -15,17 +17,25 @@ import reward
 from integrations.demo.agreement import measure_agreement
 from integrations.demo.captioner import load_captioner
 from integrations.demo.choosing import measure_choice
-from integrations.demo.examples import make_examples
 from integrations.demo.grpo import GrpoPart, decode_both_ways, measure_change, train_with_grpo
-from integrations.demo.offline import score_files, write_captions_file
+from integrations.demo.quality import make_examples
 from integrations.demo.report import write_report
-from integrations.demo.results import SEED, Results, Sizes
-from integrations.demo.tables import agreement_table, choice_table, grpo_table, offline_table
+from integrations.demo.results import (
+    SEED,
+    OfflinePart,
+    Results,
+    Sizes,
+    agreement_table,
+    choice_table,
+    grpo_table,
+    offline_table,
+)
 from reward import BeitScoreReward, MetricReward, VelaReward, load_scorer
 from reward.errors import OutputError
 from reward.metrics.base import Scorer
 from reward.metrics.vela.scorer import VelaScorer
 from reward.scenes import make_dataset
+from reward.scoring import score_dataset
 from reward.scoring.writers import refuse_address
 
 __all__ = ["run_demo"]
@@ -89,7 +99,7 @@ class _Demo:
         self.model, self.processor = load_captioner(captioner)
         rows = make_dataset(sizes.scenes, SEED)
         self.images, self.references, self.scenes = list(rows["image"]), list(rows["refs"]), list(rows["scene"])
-        self.systems: dict[str, list[str]] = {}  # {system: one caption a scene}, for the examples
+        self.systems: dict[str, list[str]] = {}  # {system: one caption per scene}, for the examples
 
     def run(self) -> None:
         """All parts; the one that changes the captioner, and takes longest, comes last."""
@@ -112,7 +122,7 @@ class _Demo:
                 break
 
     def agreement(self, status: Status) -> None:
-        found = measure_agreement(
+        part = measure_agreement(
             {"VELA": self.scorer},
             self.beitscore,
             samples=self.sizes.samples,
@@ -120,11 +130,11 @@ class _Demo:
             clip=self.scorer,
             resamples=self.sizes.resamples,
         )
-        self.results.agreement = found
-        self.console.print(agreement_table(found))
+        self.results.agreement = part
+        self.console.print(agreement_table(part))
 
     def choice(self, status: Status) -> None:
-        found = measure_choice(
+        part = measure_choice(
             self.model,
             self.processor,
             self.images,
@@ -135,18 +145,17 @@ class _Demo:
             max_new_tokens=self.sizes.max_new_tokens,
             resamples=self.sizes.resamples,
         )
-        self.results.choice = found
-        self.systems.update({name: texts for name, texts in found.captions.items() if "oracle" not in name})
-        self.console.print(choice_table(found))
+        self.results.choice = part
+        self.systems.update({name: texts for name, texts in part.captions.items() if "oracle" not in name})
+        self.console.print(choice_table(part))
 
     def offline(self, status: Status) -> None:
         assert self.results.choice is not None  # its candidates are what is scored
         folder = self.output / "offline"
         captions = [group[:4] for group in self.results.choice.candidates]
-        path = write_captions_file(folder, self.images, self.references, captions)
-        found = score_files(path, self.scorer)
-        self.results.offline = found
-        self.console.print(offline_table(found))
+        path = _write_captions_file(folder, self.images, self.references, captions)
+        self.results.offline = _score_files(path, self.scorer)
+        self.console.print(offline_table(self.results.offline))
 
     def grpo(self, status: Status) -> None:
         sizes = self.sizes
@@ -195,3 +204,34 @@ class _Demo:
             scorers = {"VELA": self.scorer, **self.beitscore}
             examples = make_examples(self.images, self.references, self.scenes, self.systems, scorers)
         write_report(self.output, self.results, examples)
+
+
+def _write_captions_file(
+    folder: Path,
+    images: Sequence[Image.Image],
+    references: Sequence[Sequence[str]],
+    captions: Sequence[Sequence[str]],
+) -> Path:
+    """Writes `captions.jsonl`, one row a caption, and the images it names, into a folder."""
+    (folder / "images").mkdir(parents=True, exist_ok=True)
+    lines = []
+    for index, (image, known, group) in enumerate(zip(images, references, captions, strict=True)):
+        name = f"images/scene_{index:03d}.png"
+        image.save(folder / name)
+        lines += [
+            json.dumps({"image": name, "candidate": text, "references": list(known)}) for text in group if text.strip()
+        ]
+    path = folder / "captions.jsonl"
+    path.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+    return path
+
+
+def _score_files(captions: Path, scorer: Scorer, *, shown: int = 6) -> OfflinePart:
+    """Scores the file into `scores.parquet` beside it."""
+    import pyarrow.parquet
+
+    output = captions.with_name("scores.parquet")
+    summary = score_dataset(captions, scorer, output, overwrite=True)
+    rows = pyarrow.parquet.read_table(output).slice(0, shown).to_pylist()
+    command = f"capreward score {captions.name} --metric {scorer.spec.name} --output {output.name}"
+    return OfflinePart(captions.name, output.name, command, summary.to_json(), rows)

@@ -1,4 +1,4 @@
-"""BestOfN: sample N captions an image inside `generate`, return those that a reward likes best."""
+"""BestOfN: sample N captions per image inside `generate`, return those that a reward likes best."""
 
 from __future__ import annotations
 
@@ -24,10 +24,9 @@ from integrations.hf_generate.private_names import (
     warpers,
     withheld_arguments,
 )
-from reward.decoding.candidates import rate_candidates
-from reward.decoding.selection import best_of_groups
+from reward.decoding.selection import best_of_groups, rate_candidates
 from reward.errors import ConfigError
-from reward.functions.rating import RatesCaptions, rates_captions
+from reward.functions.wrappers import RatesCaptions, rates_captions
 from reward.samples import ImageLike, checked_references
 
 __all__ = ["BestOfN", "BestOfNDecoderOnlyOutput", "BestOfNEncoderDecoderOutput", "RatedCandidates"]
@@ -63,7 +62,7 @@ class RatedCandidates:
 
 
 class BestOfN:
-    """A decoding strategy for `model.generate(custom_generate=BestOfN(...))`: the best of n sampled captions an image.
+    """A decoding strategy for `model.generate(custom_generate=BestOfN(...))`: the best of n sampled captions per image.
 
     Works for decoder-only vision-language models and for encoder-decoders, with any batch size. The model's inputs are
     encoded once a prompt. Captions are always sampled when n > 1, with the temperature, top_k, top_p, ... of the
@@ -86,27 +85,27 @@ class BestOfN:
         best = BestOfN(VelaReward(), n=16, processor=processor, images=iter(images))
         pipe(chats, batch_size=4, generate_kwargs={"custom_generate": best})
 
-    Not possible: beams, a streamer, an assistant model, a static or filled cache, and `stop_strings`, which `generate`
+    Not supported: beams, a streamer, an assistant model, a static or filled cache, and `stop_strings`, which `generate`
     refuses with a strategy; `cache_implementation="paged"` makes `generate` pass over every strategy. If k does not
-    divide n, up to k - 1 samples a prompt are drawn in vain. Needs transformers 5, see `private_names.py`.
+    divide n, up to k - 1 samples per prompt are drawn and not used. Needs transformers 5, see `private_names.py`.
 
     Args:
         reward: such as `VelaReward()`; anything with `rewards(samples)`; a metric's name or a scorer; or a reward
-            function with a trainer's call. See `reward.functions.rating.rates_captions`.
-        n: candidates an image, the greedy one included.
+            function with a trainer's call. See `reward.functions.wrappers.rates_captions`.
+        n: candidates per image, the greedy one included.
         processor: processor or tokenizer that decodes the captions.
         images: one image a prompt of the batch, or an iterator over those of all batches. None for rewards that need
             none, and where the images come with the call.
         references: the same of lists of reference captions; None for a prompt without.
         include_greedy: makes the greedy caption the first candidate. Its `scores`, if the output holds them, are those
             of a token that was certain; its `logits` are the model's.
-        chunk: at most so many rows are decoded at once, for models whose n captions a prompt do not fit into memory.
+        chunk: at most so many rows are decoded at once, for models whose n captions per prompt do not fit into memory.
             There must be room for one row of each prompt, k with `num_return_sequences=k`. The candidates are as many
             and as likely as without, but not the same, as random numbers are drawn in another order. An output object
             then holds `sequences` and `reward_scores` only. `max_time` counts for all parts together.
 
     Raises:
-        ConfigError: a value is of the wrong type or range; in the call, whatever is not possible.
+        ConfigError: a value is of the wrong type or range; in the call, an option that is not supported.
         InvalidSampleError: in the call, no caption of an image got a reward. `last` then holds the captions.
 
     Example:
@@ -261,7 +260,7 @@ def _several(values: Any, name: str) -> Any:
         return values
     one = isinstance(values, (str, bytes, Mapping)) or not isinstance(values, Iterable) or hasattr(values, "read")
     if one or getattr(values, "ndim", 4) != 4:  # the rows of a single image in an array are no images
-        raise ConfigError(f"{name} must hold one item a prompt, got {type(values).__name__}: give a list")
+        raise ConfigError(f"{name} must hold one item per prompt, got {type(values).__name__}: give a list")
     return list(values)
 
 
@@ -273,7 +272,7 @@ def _one_a_prompt(of_call: Any, of_strategy: Any, prompts: int, name: str) -> li
         values = list(islice(values, prompts))
     if len(values) != prompts:
         raise ConfigError(
-            f"BestOfN has {len(values)} {name} for a batch of {prompts} prompts; it needs one a prompt. Give those "
+            f"BestOfN has {len(values)} {name} for a batch of {prompts} prompts; it needs one per prompt. Give those "
             f"of a batch with its call, generate(..., {name}=...). Where a pipeline calls generate, give the strategy "
             f"an iterator over those of all batches, {name}=iter(...), and a new one for every run"
         )

@@ -100,9 +100,9 @@ def _load_adapter(model: Any, folder: Path) -> None:
     """Loads the active adapter strictly; PEFT itself only warns of missing weights and ignores those left over."""
     name = model.active_adapters[0]
     own = folder / name  # PEFT saves adapters other than "default" in folders of their own
-    found = model.load_adapter(own if own.is_dir() else folder, name, is_trainable=True)
-    refuse_missing(f"adapter {str(folder)!r}", found.missing_keys)
-    refuse_left_over(f"adapter {str(folder)!r}", found.unexpected_keys)
+    keys = model.load_adapter(own if own.is_dir() else folder, name, is_trainable=True)
+    refuse_missing(f"adapter {str(folder)!r}", keys.missing_keys)
+    refuse_left_over(f"adapter {str(folder)!r}", keys.unexpected_keys)
 
 
 class ResumeWeights(TrainerCallback):

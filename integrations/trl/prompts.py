@@ -7,9 +7,9 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from reward.columns import find_column
 from reward.errors import DataError, InvalidSampleError
 from reward.images import load_image
+from reward.samples import find_column
 
 if TYPE_CHECKING:
     from datasets import Dataset, DatasetDict, IterableDataset, IterableDatasetDict
@@ -38,7 +38,7 @@ def make_prompt_dataset(
     message. Rows that lack an image are left out, with a warning that counts them: TRL cannot mix them with others.
 
     Columns that are not named are found under the names that the rewards and `capreward score` know, such as `image`,
-    `file_name` and `refs`; see `reward.columns`.
+    `file_name` and `refs`; see `reward.samples`.
 
     Args:
         dataset: rows with an image each, or a list of images: `datasets.Image`, or paths (relative to the working
@@ -240,5 +240,5 @@ def _with_reference_lists(dataset: Dataset, name: str) -> Dataset:
     raise _no_captions(name, str(feature))
 
 
-def _no_captions(name: str, found: str) -> InvalidSampleError:
-    return InvalidSampleError(f"column {name!r} must hold a list of captions or one caption, got {found}")
+def _no_captions(name: str, held: str) -> InvalidSampleError:
+    return InvalidSampleError(f"column {name!r} must hold a list of captions or one caption, got {held}")

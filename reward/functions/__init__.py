@@ -1,1 +1,1 @@
-"""Metrics behind the call that trainers make: from completions and columns to one number a caption."""
+"""Metrics behind the call that trainers make: from completions and columns to one number per caption."""

@@ -1,4 +1,4 @@
-"""From what a trainer hands over (prompts, completions, data set columns) to candidates, images and references."""
+"""From a trainer's call (prompts, completions, data set columns) to samples, and the reasons why a row has no score."""
 
 from __future__ import annotations
 
@@ -7,11 +7,30 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from reward.columns import COLUMN_NAMES, column_names, find_column, one_image, read_references
-from reward.errors import DataError, InvalidSampleError
-from reward.samples import CaptionSample, check_encodable, is_wordless
+from reward.errors import DataError, ImageError, InvalidSampleError
+from reward.images import load_image
+from reward.metrics.base import MetricSpec
+from reward.samples import (
+    COLUMN_NAMES,
+    CaptionSample,
+    check_encodable,
+    checked_references,
+    clean_references,
+    column_names,
+    find_column,
+    is_wordless,
+    one_image,
+)
 
-__all__ = ["CaptionRow", "Problem", "completion_text", "prompt_images", "read_rows", "without_thinking"]
+__all__ = [
+    "CaptionRow",
+    "Problem",
+    "check_first_call",
+    "completion_text",
+    "prompt_images",
+    "read_rows",
+    "without_thinking",
+]
 
 _PROMPT = "the prompt"
 
@@ -20,7 +39,7 @@ _PROMPT = "the prompt"
 class Problem:
     """Why a row has no score: `kind` is what is counted, `message` tells about this row.
 
-    `by_policy` is a problem with what the policy wrote; all others are faults of the data or of the set-up.
+    `by_policy` marks a problem with what the policy wrote; all others are faults of the data or of the set-up.
     """
 
     kind: str
@@ -32,33 +51,97 @@ class Problem:
 class CaptionRow:
     """One completion with its image and references, or the reason why it cannot be scored.
 
-    `wordless` is a caption without a letter or number: that is what the policy wrote, so it is no problem of the data.
-    `image_from` and `references_from` say where they were found, or why there are none.
+    Args:
+        sample: what a metric scores; None for a problem, and for a caption without a word (no letter and no number).
+            The policy wrote that caption, so it is no problem of the data.
+        image, references: of the row, also where there is no sample.
+        problem: why the row cannot be scored.
+        image_from, references_from: where image and references were found, or why there are none.
     """
 
-    candidate: str = ""
+    sample: CaptionSample | None = None
     image: Any = None
-    references: tuple[str, ...] = ()
+    references: Any = ()
     problem: Problem | None = None
     image_from: str = "the sample has none"
     references_from: str = "the sample has none"
 
-    @property
-    def wordless(self) -> bool:
-        return self.problem is None and is_wordless(self.candidate)
+    @classmethod
+    def of_sample(cls, sample: CaptionSample) -> CaptionRow:
+        """The row of a sample that did not come from a trainer."""
+        return cls(None if is_wordless(sample.candidate) else sample, sample.image, sample.references)
 
-    def sample(self) -> CaptionSample:
-        return CaptionSample(self.candidate, image=self.image, references=self.references)
+    @property
+    def is_wordless(self) -> bool:
+        return self.sample is None and self.problem is None
+
+    def check_needs(self, spec: MetricSpec) -> CaptionRow:
+        """The row, with a problem if it lacks an image or references that the metric needs."""
+        if self.problem is None and spec.needs_image and self.image is None:
+            message = f"metric {spec.name!r} needs an image, but {self.image_from}"
+            return CaptionRow(problem=Problem("no image", message + self._hint("its column with image_column=")))
+        if self.problem is None and spec.needs_references and not self.references:
+            message = f"metric {spec.name!r} needs references, but {self.references_from}"
+            return CaptionRow(
+                problem=Problem("no references", message + self._hint("their column with references_column="))
+            )
+        return self
+
+    def _hint(self, what: str) -> str:
+        return "" if self.image_from == CaptionRow.image_from else f". Name {what}"  # a sample has no columns
 
     def same_as(self, other: CaptionRow) -> bool:
         """Whether both rows score alike, judged without reading pixels: images must be one object or one path."""
-        same_image = self.image is other.image or (isinstance(self.image, str) and self.image == other.image)
-        return (
-            same_image
-            and self.candidate == other.candidate
-            and self.references == other.references
-            and (self.problem is None) == (other.problem is None)
+        if (self.problem is None) != (other.problem is None) or self.is_wordless != other.is_wordless:
+            return False
+        if self.image is not other.image and not (isinstance(self.image, str) and self.image == other.image):
+            return False
+        a, b = self.sample, other.sample
+        return a is b or (
+            a is not None and b is not None and (a.candidate, a.references) == (b.candidate, b.references)
         )
+
+
+def check_first_call(name: str, spec: MetricSpec, rows: Sequence[CaptionRow], problems: Mapping[int, Problem]) -> None:
+    """Refuses data of which not one row can be scored: a training on them would run to its end and learn nothing.
+
+    What the policy wrote is no reason to stop: captions without a word, or captions that the metric cannot score
+    although their images can be read.
+
+    Args:
+        name: of the reward, for the message.
+        spec: facts of the metric.
+        rows: all rows of the call, at least one.
+        problems: {row: why it has no score}.
+
+    Raises:
+        InvalidSampleError: every row has a fault of the data; the message gives the first.
+    """
+    first = None
+    for index, row in enumerate(rows):
+        fault = _fault_of_data(spec, row, problems.get(index))
+        if fault is None:
+            return
+        first = first or fault
+    raise InvalidSampleError(
+        f"{name}: none of the {len(rows)} rows of the first call can be scored, and the reason is in the data. "
+        f"The first: {first}. If only some rows of the data set are like this, leave them out"
+    )
+
+
+def _fault_of_data(spec: MetricSpec, row: CaptionRow, problem: Problem | None) -> str | None:
+    if row.problem is not None:
+        return None if row.problem.by_policy else row.problem.message
+    try:
+        if row.is_wordless:  # it was not scored, so nobody has looked at its references and image yet
+            where = row.references_from
+            checked_references(row.references)
+        if spec.needs_image and (problem is not None or row.is_wordless):
+            where = row.image_from
+            load_image(row.image)
+    except (ImageError, InvalidSampleError) as error:
+        return f"{where}: {error}"
+    return None
 
 
 def completion_text(completion: Any) -> str:
@@ -127,14 +210,14 @@ def prompt_images(prompt: Any) -> list[Any]:
     """
     if isinstance(prompt, str) or not isinstance(prompt, Sequence):
         return []
-    found = []
+    images = []
     for message in prompt:
         content = message.get("content") if isinstance(message, Mapping) else None
         for block in content if isinstance(content, (list, tuple)) else ():
             # blocks that hold only a placeholder, as Arrow stores them, carry image None
             if isinstance(block, Mapping) and block.get("type") == "image" and block.get("image") is not None:
-                found.append(block["image"])
-    return found
+                images.append(block["image"])
+    return images
 
 
 def read_rows(
@@ -146,11 +229,11 @@ def read_rows(
     references_column: str | None = None,
     strip_thinking: bool = True,
 ) -> list[CaptionRow]:
-    """Reads one row a completion; nothing given is changed.
+    """Reads one row per completion; the arguments are not changed.
 
     The image comes from `image_column` if that is named, else from the columns `images` or `image`, else from the
-    messages of the prompt, else from a column of another known name, see `reward.columns.COLUMN_NAMES`. A caption
-    metric judges one image: a row with several is a problem, not a guess. References come from `references_column` if
+    messages of the prompt, else from a column of another known name, see `reward.samples.COLUMN_NAMES`. A caption
+    metric judges one image, so a row with several is a problem. References come from `references_column` if
     that is named, else from the column `references` or `refs` if there is one.
 
     Args:
@@ -161,11 +244,11 @@ def read_rows(
         strip_thinking: whether reasoning is left out of the caption, see `without_thinking`.
 
     Raises:
-        InvalidSampleError: lengths differ, or a named column is not there: faults of the set-up, which no row escapes.
+        InvalidSampleError: lengths differ, or a named column is not there: faults of the set-up, in every row.
     """
     count = len(completions)
     if len(prompts) != count:
-        raise InvalidSampleError(f"got {len(prompts)} prompts and {count} completions; there must be one of each a row")
+        raise InvalidSampleError(f"got {len(prompts)} prompts and {count} completions; each row needs one of both")
     data = {name: values for name, values in columns.items() if isinstance(values, (list, tuple))}
     images, references = _image_cells(prompts, data, image_column), _cells(data, "references", references_column)
     for where, values in (*images.sources, *references.sources):
@@ -222,19 +305,23 @@ def _image_cells(prompts: Sequence[Any], data: Mapping[str, Sequence[Any]], give
 
 
 def _read_row(index: int, completion: Any, images: _Cells, references: _Cells, strip_thinking: bool) -> CaptionRow:
-    kind = "several images"
+    kind, by_policy = "several images", False
     try:
         image, image_from = images.find(index, one_image)
         kind = "no caption"
         candidate = completion_text(completion)
-        kind = "bad references"
-        given, references_from = references.find(index, lambda value: read_references(value) or None)
-    except InvalidSampleError as error:
-        return CaptionRow(problem=Problem(kind, str(error)))
-    if strip_thinking:
-        candidate = without_thinking(candidate)
-    try:
+        if strip_thinking:
+            candidate = without_thinking(candidate)
+        by_policy = True
         check_encodable(candidate, "completion")
+        kind, by_policy = "bad references", False
+        known, references_from = references.find(index, clean_references)
+        sample = None
+        if not is_wordless(candidate):
+            try:
+                sample = CaptionSample(candidate, image, known)
+            except InvalidSampleError as error:
+                raise InvalidSampleError(f"{references_from}: {error}") from None
     except InvalidSampleError as error:
-        return CaptionRow(problem=Problem("no caption", str(error), by_policy=True))
-    return CaptionRow(candidate, image, given or (), image_from=image_from, references_from=references_from)
+        return CaptionRow(problem=Problem(kind, str(error), by_policy))
+    return CaptionRow(sample, image, known or (), image_from=image_from, references_from=references_from)

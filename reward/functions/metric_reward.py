@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 import math
 import os
+import re
 import threading
+import weakref
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -14,19 +16,19 @@ from typing import Any, Literal
 import numpy as np
 
 from reward.errors import ConfigError, InvalidSampleError
-from reward.functions.completions import CaptionRow, Problem, read_rows
-from reward.functions.data_faults import check_first_call, row_for
-from reward.functions.forks import renew_in_children
-from reward.functions.loading import load_beside_a_trainer
-from reward.functions.names import check_one_name, default_name
-from reward.metrics.base import Scorer
+from reward.functions.completions import CaptionRow, Problem, check_first_call, read_rows
+from reward.functions.processes import load_beside_a_trainer, renew_in_children
+from reward.metrics.base import MetricSpec, Scorer
 from reward.registry import check_loading, load_scorer, metric_spec
 from reward.samples import CaptionSample, ScoreTable, check_batch_size
 from reward.weights import normalise_weights
 
-__all__ = ["AspectReward", "MetricReward"]
+__all__ = ["AspectReward", "MetricReward", "check_one_name"]
 
 logger = logging.getLogger(__name__)
+
+# {name: (the trainer's state, the reward that was called with it)}, as weak references
+_called: dict[str, tuple[weakref.ref[Any], weakref.ref[Any]]] = {}
 
 
 class MetricReward:
@@ -102,7 +104,7 @@ class MetricReward:
                 f"load_scorer({self.spec.name!r}).fit(references), and pass that scorer, or the folder it was saved in"
             )
         self.weights = self.spec.weigh(weights)
-        self._asked_weights = weights
+        self._given_weights = weights
         self.source = source
         self.image_column = image_column
         self.references_column = references_column
@@ -110,11 +112,12 @@ class MetricReward:
         self.on_error = on_error
         self.batch_size = batch_size
         self.failures: Counter[str] = Counter()
-        self._loading = {"revision": revision, "device": device, "dtype": dtype}
+        self._device = device
+        self._loading: dict[str, Any] = {"revision": revision, "dtype": dtype}
         self._given_scorer = None if isinstance(metric, str) else metric
         self._keep_last = False
         self._start_empty()
-        self.__name__ = name or default_name(self.spec, source, weights)
+        self.__name__ = name or _default_name(self.spec, source, weights)
 
     def __call__(
         self,
@@ -141,10 +144,10 @@ class MetricReward:
                 a fault in every row; with `on_error="raise"`, also for a row that cannot be scored.
             ConfigError: another reward of this trainer has the same name.
         """
-        rows, table = self._judge(prompts, completions, columns)
+        rows, table = self._rate_call(prompts, completions, columns)
         if log_extra is not None:
             for aspect in self.spec.aspects:
-                log_extra(f"{self.__name__}/{aspect}", [float(score) for score in table.column(aspect)])
+                log_extra(f"{self.__name__}/{aspect}", table.column(aspect).tolist())
         if log_metric is not None and len(table):
             self._log_means(table, log_metric)
             self._log_shares(table, log_metric)
@@ -172,8 +175,7 @@ class MetricReward:
             >>> MetricReward("length").rewards([CaptionSample("A red star.")])
             [3.0]
         """
-        rows = self._rows(samples)
-        return self._combine(rows, self._rate(rows), self.weights)
+        return self._combine(*self._rate([CaptionRow.of_sample(sample) for sample in samples]), self.weights)
 
     def reason(self, sample: CaptionSample) -> str | None:
         """Why a valid sample has no reward; None if it has one.
@@ -182,10 +184,10 @@ class MetricReward:
             >>> MetricReward("length").reason(CaptionSample("A red star.")) is None
             True
         """
-        return self._rate(self._rows([sample])).errors.get(0)
+        return self._rate([CaptionRow.of_sample(sample)])[1].errors.get(0)
 
     def aspects(self) -> list[AspectReward]:
-        """One reward function an aspect, named `<name>_<aspect>`, for trainers that weigh or normalise each reward.
+        """One reward function per aspect, named `<name>_<aspect>`, for trainers that weigh or normalise each reward.
 
         They share this reward's model, and one forward pass serves all of them when they are called in turn for the
         same rows, as trainers do. The rows of the last call are kept in memory for that.
@@ -197,31 +199,25 @@ class MetricReward:
         self._keep_last = True
         return [AspectReward(self, aspect) for aspect in self.spec.aspects]
 
-    def _judge(
+    def _rate_call(
         self, prompts: Sequence[Any], completions: Sequence[Any], columns: dict[str, Any]
     ) -> tuple[list[CaptionRow], ScoreTable]:
         """Rows and scores of a trainer's call."""
         check_one_name(self, columns.get("trainer_state"))
         options = {name: getattr(self, name) for name in ("image_column", "references_column", "strip_thinking")}
-        rows = self._check(read_rows(prompts, completions, columns, **options))
-        return rows, self._rate(rows, by_trainer=True)
+        return self._rate(read_rows(prompts, completions, columns, **options), by_trainer=True)
 
-    def _rows(self, samples: Sequence[CaptionSample]) -> list[CaptionRow]:
-        return self._check([CaptionRow(s.candidate, s.image, tuple(s.references)) for s in samples])
-
-    def _check(self, rows: list[CaptionRow]) -> list[CaptionRow]:
-        if rows:
-            with self._lock:
-                self._load()  # only the checkpoint knows what it needs
-        return [row_for(self.spec, row) for row in rows]
-
-    def _rate(self, rows: list[CaptionRow], *, by_trainer: bool = False) -> ScoreTable:
-        """Scores (N, A) of all rows: the lowest for captions without a word, NaN and a counted failure for no score."""
+    def _rate(self, rows: list[CaptionRow], *, by_trainer: bool = False) -> tuple[list[CaptionRow], ScoreTable]:
+        """Rows and their scores (N, A): the lowest for captions without a word, NaN and a counted failure for none."""
         with self._lock:  # one forward pass at a time, and the kept rows belong to the kept table
-            if self._last is not None and _same_rows(self._last[0], rows):
-                return self._last[1]
-            scored = [index for index, row in enumerate(rows) if row.problem is None and not row.wordless]
-            part = self.score([rows[index].sample() for index in scored])
+            if rows:
+                self._load()  # only the checkpoint knows what it needs
+            rows = [row.check_needs(self.spec) for row in rows]
+            last = self._last
+            if last is not None and len(last[0]) == len(rows) and all(map(CaptionRow.same_as, last[0], rows)):
+                return last
+            samples = {index: row.sample for index, row in enumerate(rows) if row.sample is not None}
+            part, scored = self.score(list(samples.values())), list(samples)
 
             scores = np.full((len(rows), len(self.spec.aspects)), np.nan)
             truncated = np.zeros(len(rows), dtype=bool)
@@ -232,7 +228,7 @@ class MetricReward:
                 if np.isnan(scores[index]).any():
                     reason = part.errors.get(position, f"the metric gave {part.scores[position].tolist()}")
                     problems[index] = Problem("not scored by the metric", reason)
-            wordless = [index for index, row in enumerate(rows) if row.wordless]
+            wordless = [index for index, row in enumerate(rows) if row.is_wordless]
             scores[wordless] = self.spec.range[0]
             self._report(problems, len(wordless))
             if by_trainer and rows and self._is_first_call:
@@ -242,7 +238,7 @@ class MetricReward:
             table = ScoreTable(scores, self.spec.aspects, errors, truncated, aliases=self.spec.aliases)
             if self._keep_last:
                 self._last = (rows, table)
-            return table
+            return rows, table
 
     def _report(self, problems: dict[int, Problem], wordless: int) -> None:
         if problems and self.on_error == "raise":
@@ -256,27 +252,26 @@ class MetricReward:
         for kind, count in kinds.items():
             before = self.failures[kind]
             self.failures[kind] += count
-            if before == 0 or math.floor(math.log10(before)) < math.floor(math.log10(self.failures[kind])):
+            if before == 0 or len(str(before)) < len(str(self.failures[kind])):  # at 1, 10, 100, ...
                 example = next((p.message for p in problems.values() if p.kind == kind), "given the lowest score")
                 logger.warning("%s: %d rows so far with %s (%s)", self.__name__, self.failures[kind], kind, example)
 
     def _log_means(self, table: ScoreTable, log_metric: Callable[[str, float], None]) -> None:
-        finite = np.isfinite(table.scores).all(axis=1)
-        if finite.any():  # a mean of nothing would be logged as NaN and spoil the mean over processes
-            for aspect in self.spec.aspects:
-                log_metric(f"{self.__name__}/{aspect}", float(table.column(aspect)[finite].mean()))
+        scored = table.scores[np.isfinite(table.scores).all(axis=1)]
+        if len(scored):  # a mean of nothing would be logged as NaN and spoil the mean over processes
+            for aspect, mean in zip(self.spec.aspects, scored.mean(axis=0).tolist(), strict=True):
+                log_metric(f"{self.__name__}/{aspect}", mean)
 
     def _log_shares(self, table: ScoreTable, log_metric: Callable[[str, float], None]) -> None:
-        finite = np.isfinite(table.scores).all(axis=1)
-        log_metric(f"{self.__name__}/unscored", float(1 - finite.mean()))
-        log_metric(f"{self.__name__}/truncated", float(np.mean(table.truncated)))
+        log_metric(f"{self.__name__}/unscored", float(1 - np.isfinite(table.scores).all(axis=1).mean()))
+        log_metric(f"{self.__name__}/truncated", float(table.truncated.mean()))
 
     def _combine(self, rows: list[CaptionRow], table: ScoreTable, weights: np.ndarray) -> list[float | None]:
         used = weights != 0  # an aspect without weight must not spread its NaN
         combined = table.scores[:, used] @ weights[used]
         low, high = self.spec.range
         lowest = sum(weight * (low if weight > 0 else high) for weight in weights[used])
-        rewards = [float(lowest if row.wordless else value) for row, value in zip(rows, combined, strict=True)]
+        rewards = [float(lowest if row.is_wordless else value) for row, value in zip(rows, combined, strict=True)]
         return [value if math.isfinite(value) else None for value in rewards]
 
     def _load(self) -> Scorer:
@@ -288,11 +283,10 @@ class MetricReward:
         if self._scorer is None:
             scorer = self._given_scorer
             if scorer is None:
-                options = dict(self._loading)
-                device = options.pop("device")
-                scorer = load_beside_a_trainer(partial(load_scorer, self.spec.name, self.source, **options), device)
+                load = partial(load_scorer, self.spec.name, self.source, **self._loading)
+                scorer = load_beside_a_trainer(load, self._device)
             # a checkpoint may have fewer aspects than its metric, or need no image
-            self.weights = scorer.spec.weigh(self._asked_weights)
+            self.weights = scorer.spec.weigh(self._given_weights)
             self.spec = scorer.spec
             self._scorer = scorer
         return self._scorer
@@ -306,7 +300,7 @@ class MetricReward:
         renew_in_children(self)
 
     def _after_fork(self) -> None:
-        """In a forked child: if a thread of the parent was scoring, nobody will give the lock back, or end its work."""
+        """In a forked child: if a thread of the parent was scoring, its lock is never released here."""
         if self._lock.acquire(blocking=False):
             self._lock.release()
         else:
@@ -322,9 +316,7 @@ class MetricReward:
         self._start_empty()
 
     def __repr__(self) -> str:
-        weights = {
-            aspect: round(float(weight), 4) for aspect, weight in zip(self.spec.aspects, self.weights, strict=True)
-        }
+        weights = dict(zip(self.spec.aspects, self.weights.round(4).tolist(), strict=True))
         return f"{type(self).__name__}(name={self.__name__!r}, source={str(self.source)!r}, weights={weights})"
 
 
@@ -351,15 +343,14 @@ class AspectReward:
 
         The shares `<name>/unscored` and `<name>/truncated` are logged under the name of the whole reward.
         """
-        rows, table = self.whole._judge(prompts, completions, columns)
+        rows, table = self.whole._rate_call(prompts, completions, columns)
         if log_metric is not None and len(table):
             self.whole._log_shares(table, log_metric)
         return self._pick(rows, table)
 
     def rewards(self, samples: Sequence[CaptionSample]) -> list[float | None]:
         """Scores of this aspect for valid samples, None where there is none."""
-        rows = self.whole._rows(samples)
-        return self._pick(rows, self.whole._rate(rows))
+        return self._pick(*self.whole._rate([CaptionRow.of_sample(sample) for sample in samples]))
 
     def reason(self, sample: CaptionSample) -> str | None:
         """Why a valid sample has no score; None if it has one."""
@@ -369,5 +360,41 @@ class AspectReward:
         return self.whole._combine(rows, table, normalise_weights({self.aspect: 1.0}, table.aspects))
 
 
-def _same_rows(rows: list[CaptionRow], others: list[CaptionRow]) -> bool:
-    return len(rows) == len(others) and all(row.same_as(other) for row, other in zip(rows, others, strict=True))
+def check_one_name(reward: Any, trainer_state: Any) -> None:
+    """Raises ConfigError if another reward of this name was called by the same trainer, which would merge their logs.
+
+    Args:
+        reward: is being called.
+        trainer_state: what the trainer hands to all its rewards; None where it hands over nothing.
+    """
+    try:
+        state = weakref.ref(trainer_state)
+    except TypeError:  # None, or no object of a trainer
+        return
+    last = _called.get(reward.__name__)
+    # states are compared by identity, since those of two trainers may be equal
+    if last is not None and last[0]() is trainer_state and last[1]() not in (None, reward):
+        raise ConfigError(
+            f"two rewards of this trainer are named {reward.__name__!r}, and it would merge their logs. "
+            f"Give one of them another name: {type(reward).__name__}(..., name='...')"
+        )
+    _called[reward.__name__] = (state, weakref.ref(reward))
+
+
+def _default_name(spec: MetricSpec, source: str | os.PathLike[str], weights: Mapping[str, float] | None) -> str:
+    """The metric's name, then the last part of the source and the weights where they are not the metric's own.
+
+    Example:
+        >>> _default_name(metric_spec("vela"), "runs/photos", {"rel": 2, "flu": 1})
+        'vela_photos_rel2_flu1'
+    """
+    parts = [spec.name]
+    if os.fspath(source) != "embedded":
+        last = re.split(r"[/\\]", os.fspath(source).rstrip("/\\"))[-1]
+        parts.append(re.sub(r"[^\w.-]+", "_", last))
+    if weights is not None and not (spec.weigh(weights) == spec.weigh()).all():
+        given = {spec.aliases.get(name, name): weight for name, weight in weights.items() if weight}
+        short = {aspect: alias for alias, aspect in spec.aliases.items()}
+        alike = len(set(given.values())) == 1
+        parts += [short.get(a, a) + ("" if alike else f"{given[a]:g}") for a in spec.aspects if a in given]
+    return "_".join(parts)

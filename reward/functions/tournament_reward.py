@@ -13,8 +13,8 @@ from reward.arena.pairwise import JudgePair, PairwiseJudge
 from reward.arena.tournament import Result, bradley_terry, draw_pairs, win_rates
 from reward.arena.verdicts import PositionBias, Verdict, measure_position_bias
 from reward.errors import ImageError
-from reward.functions.loading import load_beside_a_trainer
 from reward.functions.metric_reward import MetricReward
+from reward.functions.processes import load_beside_a_trainer
 from reward.images import load_image
 from reward.judges.base import Judge
 from reward.judges.lazy import LazyJudge
@@ -37,7 +37,7 @@ class TournamentReward(MetricReward):
 
     A reward is relative to the group: with `"win_rate"`, the mean of what the caption won (the probability that it is
     better, plus half of that of a tie, by the judge); with `"bradley_terry"`, how likely it beats an average caption
-    of the group, which takes into account whom it met when not everybody met everybody. Captions without a word get 0
+    of the group, which takes into account which captions it was compared with. Captions without a word get 0
     and are not compared; if nothing is left to compare with (one different caption), the reward is 0.5.
     None goes to rows as in `MetricReward`, and to captions of which no comparison has an answer.
 
@@ -55,8 +55,8 @@ class TournamentReward(MetricReward):
         judge: folder or Hub id of a vision-language model, which is loaded at the first call and left out when pickled;
             or a judge such as `ServerJudge`; or a `PairwiseJudge`, which knows how to ask. The first two are asked for
             a token instead of a reason, in both orders.
-        max_comparisons: most pairs a group. Each is two questions (one for a PairwiseJudge with one order). By half as
-            many as captions in a group, everybody meets somebody.
+        max_comparisons: most pairs per group. Each is two questions (one for a PairwiseJudge with one order). Half as
+            many as there are captions in a group are enough to compare every caption once.
         ranking: see above.
         seed: of the draw.
         name, image_column, references_column, strip_thinking, on_error: as in `MetricReward`. References are shown to
@@ -102,7 +102,7 @@ class TournamentReward(MetricReward):
         pairwise = judge if isinstance(judge, PairwiseJudge) else PairwiseJudge(judge, reasons=False)
         self.tournament = _Tournament(pairwise, max_comparisons, ranking, seed)
         super().__init__(
-            self.tournament,
+            self.tournament,  # type: ignore[arg-type]  # it is made from a judge, and is neither loaded nor saved
             pairwise.judge.name,
             name=name,
             image_column=image_column,
@@ -177,17 +177,6 @@ class _Tournament:
                 reasons = [str(verdict.error) for i, j, verdict in games if player in (i, j)]
                 reason = f"max_comparisons={self.max_comparisons} left the caption out of {len(captions)}"
                 errors.update(dict.fromkeys(group.rows[caption], reasons[0] if reasons else reason))
-
-    @classmethod
-    def from_pretrained(
-        cls, source: str | os.PathLike[str], *, revision: str | None = None, device: Any = None, dtype: Any = None
-    ) -> _Tournament:
-        """Not there: a tournament is made of a judge."""
-        raise TypeError("make a TournamentReward(judge) instead: a tournament has no checkpoint")
-
-    def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
-        """Not there: a tournament has no weights."""
-        raise TypeError("a tournament has no checkpoint")
 
 
 def _load_local(source: str, revision: str | None, device: Any, dtype: Any) -> Judge:

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from reward.columns import find_column, named, one_image, read_references
 from reward.errors import DataError, InvalidSampleError
 from reward.metrics.base import MetricSpec
+from reward.samples import find_column, named, one_image, read_references
 from reward.scoring.sources import BadRow
 
 __all__ = ["ColumnPlan", "RowTask", "find_columns", "image_identity", "listed", "row_key", "row_references", "row_task"]
@@ -78,7 +78,7 @@ def find_columns(
     group: str | None = None,
     many: bool = False,
 ) -> ColumnPlan:
-    """Chooses the columns: those named, else those of `reward.columns.COLUMN_NAMES`.
+    """Chooses the columns: those named, else those of `reward.samples.COLUMN_NAMES`.
 
     Args:
         columns: the columns there are.

@@ -76,7 +76,7 @@ def score_dataset(
         source: checkpoint of a metric given by name: `"embedded"`, a folder, or a Hub id.
         weights: {aspect: weight} of the reward; None weighs all alike.
         candidate_column, image_column, references_column: None finds `candidate` (or cand, caption), `image` (or
-            images, file_name, image_path, img) and `references` (or refs): see `reward.columns.COLUMN_NAMES`.
+            images, file_name, image_path, img) and `references` (or refs): see `reward.samples.COLUMN_NAMES`.
             References are a list, or one string; in CSV a list is JSON text. A list of one image is that image.
             Images are read only for a metric that needs them, or when `image_column` is given.
         image_root: where relative image paths start; None is the folder of the data file.

@@ -5,20 +5,14 @@ from __future__ import annotations
 import argparse
 import io
 import json
-import resource
 import statistics
-import subprocess
-import sys
-import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from PIL import Image
 from rich.console import Console
-from rich.table import Table
 from tokenizers import Tokenizer, models, pre_tokenizers
 from torch import nn
 from transformers import PreTrainedTokenizerFast
@@ -28,6 +22,7 @@ from reward.metrics.beitscore import BeitScoreModel
 from reward.metrics.beitscore.config import BeitScoreConfig, preset_config
 from reward.metrics.beitscore.scorer import BeitScoreScorer
 from reward.metrics.beitscore.tokenizer import BeitScoreTokenizer
+from tests.benchmarks.measuring import DEVICE, in_fresh_process, make_table, measure_memory, measure_seconds
 
 WAYS = ("reference", "ours")
 
@@ -42,7 +37,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--lengths", type=int, nargs="*", default=[20, 250, 1022], help="tokens of a caption, batch 1")
     parser.add_argument("--groups", type=int, nargs="+", default=[2, 8], help="captions of one image")
     parser.add_argument("--repeats", type=int, default=3, help="timed runs of each way; the median counts")
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--device", default=DEVICE)
     parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16"])
     parser.add_argument("--json", action="store_true", help="print the figures as JSON lines instead of tables")
     parser.add_argument("--cell", nargs=3, metavar=("WHAT", "BATCH", "LENGTH"), help=argparse.SUPPRESS)
@@ -122,41 +117,26 @@ def make_runs(
     }
 
 
-def measure_times(options: argparse.Namespace, runs: dict[str, Callable[[], Any]]) -> dict[str, float]:
-    """Median seconds of each way; the ways take turns, so that other work on the machine slows all of them alike."""
-    seconds: dict[str, list[float]] = {way: [] for way in runs}
-    for _ in range(options.repeats):
-        for way, run in runs.items():
-            synchronize(options.device)
-            start = time.perf_counter()
-            run()
-            synchronize(options.device)
-            seconds[way].append(time.perf_counter() - start)
-    return {way: statistics.median(times) for way, times in seconds.items()}
-
-
 def measure_encoders(options: argparse.Namespace, batch: int, length: int) -> dict[str, float]:
     """Seconds of both formulations and the largest difference of their states."""
     runs = make_runs(options, batch, length)
     with torch.inference_mode():
         states = {way: run() for way, run in runs.items()}  # which also warms up
-        times = measure_times(options, runs)
+        times = _medians(options, runs)
     return {**times, "difference": float((states["ours"] - states["reference"]).abs().max())}
 
 
-def measure_memory(options: argparse.Namespace, way: str, batch: int, length: int) -> float:
+def added_memory(options: argparse.Namespace, way: str, batch: int, length: int) -> float:
     """Megabytes that one pass adds at its peak, over the model."""
     with torch.inference_mode():
         make_runs(options, 1, 4, image_size=32)[way]()  # libraries take memory of their own at the first call
         run = make_runs(options, batch, length)[way]
-        if options.device.startswith("cuda"):
-            torch.cuda.reset_peak_memory_stats()
-            before = torch.cuda.memory_allocated()
-            run()
-            return (torch.cuda.max_memory_allocated() - before) / 2**20
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        run()
-        return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+        return measure_memory(run, options.device)
+
+
+def _medians(options: argparse.Namespace, runs: dict[str, Callable[[], Any]]) -> dict[str, float]:
+    seconds = measure_seconds(runs, options.repeats, options.device)
+    return {way: statistics.median(times) for way, times in seconds.items()}
 
 
 def make_samples(count: int, tokens: int) -> list[CaptionSample]:
@@ -189,7 +169,7 @@ def measure_group(options: argparse.Namespace, count: int) -> dict[str, float]:
     scores = {way: run() for way, run in runs.items()}
     difference = float(np.abs(scores["one group"] - scores["one by one"]).max())
     shared = {"image": lambda: embed_once(scorer, samples[0])}
-    return {**measure_times(options, runs), **measure_times(options, shared), "difference": difference}
+    return {**_medians(options, runs), **_medians(options, shared), "difference": difference}
 
 
 def embed_once(scorer: BeitScoreScorer, sample: CaptionSample) -> torch.Tensor:
@@ -199,23 +179,6 @@ def embed_once(scorer: BeitScoreScorer, sample: CaptionSample) -> torch.Tensor:
     pixels = scorer.model.preprocess(load_image(sample.image))  # type: ignore[arg-type]
     with torch.inference_mode():
         return scorer.model.beit3.embed_image(pixels[None].to(scorer.model.device))
-
-
-def synchronize(device: str) -> None:
-    """Waits for the GPU, if there is one to wait for."""
-    if device.startswith("cuda"):
-        torch.cuda.synchronize()
-
-
-def in_fresh_process(what: str, batch: int, length: int) -> Any:
-    """A measurement in a process of its own, because peak memory never goes down within one."""
-    cell = ["--cell", what, str(batch), str(length)]
-    done = subprocess.run(
-        [sys.executable, str(Path(__file__)), *sys.argv[1:], *cell], capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        raise SystemExit(done.stderr)
-    return json.loads(done.stdout.splitlines()[-1])
 
 
 def main() -> None:
@@ -229,19 +192,18 @@ def main() -> None:
         elif what == "times":
             figure = measure_encoders(options, batch, length)
         else:
-            figure = measure_memory(options, what, batch, length)
+            figure = added_memory(options, what, batch, length)
         print(json.dumps(figure))
         return
     config = make_config(options)
     image_tokens = 1 + config.patches
     name = f"BEiT-3 {options.preset} width, {options.layers} layers, {options.dtype}, {options.device}"
-    encoders = Table(title=f"{name}, {torch.get_num_threads()} threads; reference: softmax written out, one sequence")
-    for title in ("captions\na batch", "tokens\nof a caption", "tokens\nin all"):
-        encoders.add_column(title, justify="right")
-    for way in WAYS:
-        encoders.add_column(f"{way}\nms / MB added", justify="right")
-    for title in ("ours\ncaptions/s", "times\nfaster", "largest\ndifference"):
-        encoders.add_column(title, justify="right")
+    encoders = make_table(
+        f"{name}, {torch.get_num_threads()} threads; reference: softmax written out, one sequence",
+        ["captions\na batch", "tokens\nof a caption", "tokens\nin all"]
+        + [f"{way}\nms / MB added" for way in WAYS]
+        + ["ours\ncaptions/s", "times\nfaster", "largest\ndifference"],
+    )
     cells = [(batch, options.tokens) for batch in options.batches] + [(1, length) for length in options.lengths]
     for batch, length in cells:
         times = in_fresh_process("times", batch, length)
@@ -258,12 +220,18 @@ def main() -> None:
             f"{times['difference']:.1e}",
         )
 
-    groups = Table(
-        title=f"The same encoder in BeitScoreScorer: captions of {options.tokens} tokens of one 1600 x 1200 JPEG"
+    groups = make_table(
+        f"The same encoder in BeitScoreScorer: captions of {options.tokens} tokens of one 1600 x 1200 JPEG",
+        [
+            "captions",
+            "one by one\nms",
+            "one group\nms",
+            "times\nfaster",
+            "shared image\nms",
+            "captions/s",
+            "largest\ndifference",
+        ],
     )
-    for title in ("captions", "one by one\nms", "one group\nms", "times\nfaster", "shared image\nms", "captions/s"):
-        groups.add_column(title, justify="right")
-    groups.add_column("largest\ndifference", justify="right")
     for count in options.groups:
         times = in_fresh_process("group", count, options.tokens)
         if options.json:

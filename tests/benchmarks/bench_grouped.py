@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import resource
-import subprocess
-import sys
-import time
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import torch
 from rich.console import Console
-from rich.table import Table
 from transformers import Qwen2Config, Qwen2Model
 
 from reward.backbones.language import CausalStates, pad_rows, pool_states
+from tests.benchmarks.measuring import DEVICE, in_fresh_process, make_table, measure_memory, measure_seconds
 
 WAYS = ("one by one", "padded batch", "shared prefix")
 
@@ -32,7 +26,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--width", type=int, default=256, help="hidden size of the random Qwen2")
     parser.add_argument("--layers", type=int, default=6, help="layers of the random Qwen2")
     parser.add_argument("--repeats", type=int, default=3, help="timed runs of each way; the fastest counts")
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--device", default=DEVICE)
     parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16"])
     parser.add_argument("--json", action="store_true", help="print the figures as JSON lines instead of a table")
     parser.add_argument("--cell", nargs=2, metavar=("WHAT", "G"), help=argparse.SUPPRESS)
@@ -80,55 +74,23 @@ def runner(way: str, model: Qwen2Model, prompts: list[tuple[list[int], list[int]
 
 
 def measure_times(options: argparse.Namespace, count: int) -> dict[str, float]:
-    """Fastest seconds of each way at one G, and the largest difference of the shared way from one by one.
-
-    The ways take turns, so that other work on the machine slows all of them alike.
-    """
+    """Fastest seconds of each way at one G, and the largest difference of the shared way from one by one."""
     model, prompts = make_model(options), make_prompts(options, count)
     runs = {way: runner(way, model, prompts) for way in WAYS}
-    seconds: dict[str, list[float]] = {way: [] for way in WAYS}
     with torch.inference_mode():
         states = {way: run() for way, run in runs.items()}  # which also warms up
-        for _ in range(options.repeats):
-            for way, run in runs.items():
-                synchronize(options.device)
-                start = time.perf_counter()
-                run()
-                synchronize(options.device)
-                seconds[way].append(time.perf_counter() - start)
+        seconds = measure_seconds(runs, options.repeats, options.device)
     difference = float((states["shared prefix"] - states["one by one"]).abs().max())
     return {"difference": difference, **{way: min(times) for way, times in seconds.items()}}
 
 
-def measure_memory(options: argparse.Namespace, way: str, count: int) -> float:
+def added_memory(options: argparse.Namespace, way: str, count: int) -> float:
     """Megabytes that one run adds at its peak, over the model."""
     model, prompts = make_model(options), make_prompts(options, count)
     run = runner(way, model, prompts)
     with torch.inference_mode():
         runner("one by one", model, prompts[:1])()  # libraries take memory of their own at the first call
-        if options.device.startswith("cuda"):
-            torch.cuda.reset_peak_memory_stats()
-            before = torch.cuda.memory_allocated()
-            run()
-            return (torch.cuda.max_memory_allocated() - before) / 2**20
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        run()
-        return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
-
-
-def synchronize(device: str) -> None:
-    """Waits for the GPU, if there is one to wait for."""
-    if device.startswith("cuda"):
-        torch.cuda.synchronize()
-
-
-def in_fresh_process(what: str, count: int) -> Any:
-    """A measurement in a process of its own, because peak memory never goes down within one."""
-    command = [sys.executable, str(Path(__file__)), *sys.argv[1:], "--cell", what, str(count)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise SystemExit(done.stderr)
-    return json.loads(done.stdout.splitlines()[-1])
+        return measure_memory(run, options.device)
 
 
 def main() -> None:
@@ -136,17 +98,17 @@ def main() -> None:
     options = parse()
     if options.cell:
         what, count = options.cell[0], int(options.cell[1])
-        print(json.dumps(measure_times(options, count) if what == "times" else measure_memory(options, what, count)))
+        print(json.dumps(measure_times(options, count) if what == "times" else added_memory(options, what, count)))
         return
     sizes = f"{options.aspects} aspects, {options.prefix} prefix and {options.candidate} candidate tokens"
     model = f"Qwen2 {options.layers} x {options.width}, {options.dtype}, {options.device}"
-    table = Table(title=f"{sizes}, {model}, {torch.get_num_threads()} threads")
-    table.add_column("G", justify="right")
-    for way in WAYS:
-        table.add_column(f"{way}\nms / MB added", justify="right")
-    for way in WAYS[:2]:
-        table.add_column(f"faster than\n{way}", justify="right")
-    table.add_column("largest\ndifference", justify="right")
+    table = make_table(
+        f"{sizes}, {model}, {torch.get_num_threads()} threads",
+        ["G"]
+        + [f"{way}\nms / MB added" for way in WAYS]
+        + [f"faster than\n{way}" for way in WAYS[:2]]
+        + ["largest\ndifference"],
+    )
     for count in options.groups:
         times = in_fresh_process("times", count)
         memory = {way: in_fresh_process(way, count) for way in WAYS}

@@ -7,7 +7,6 @@ import json
 import logging
 import math
 import random
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from importlib.resources import files
@@ -17,7 +16,6 @@ from typing import Any
 import numpy as np
 import torch
 from rich.console import Console
-from rich.table import Table
 
 from reward import CaptionSample, TournamentReward, load_scorer
 from reward.arena.pairwise import PairPrompt, PairwiseJudge
@@ -26,6 +24,7 @@ from reward.judges import Answer, LocalJudge, Question, ScriptedJudge
 from reward.metrics.fleur.scorer import FleurScorer
 from reward.metrics.harmoniceval.scorer import HarmonicScorer
 from reward.scenes import make_candidate, render, sample_scene
+from tests.benchmarks.measuring import DEVICE, make_table, measure_seconds
 
 PROMPTS = Path(__file__).parents[2] / "examples" / "judge_scenes"
 FLEUR_PROMPT, HARMONIC_PROMPT = PROMPTS / "fleur.yaml", PROMPTS / "harmoniceval.yaml"
@@ -49,7 +48,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--comparisons", type=int, default=8, help="pairs a group; default: %(default)s")
     parser.add_argument("--repeats", type=int, default=3, help="timed runs of each way; the fastest counts")
     parser.add_argument("--shipped-prompts", action="store_true", help="judge with them, not with short ones")
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--device", default=DEVICE)
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures into this file")
     return parser.parse_args()
 
@@ -96,19 +95,6 @@ def counted_tokens(judge: LocalJudge, run: Run) -> tuple[int, int]:
     before = replace(judge.usage)
     run()
     return judge.usage.input_tokens - before.input_tokens, judge.usage.output_tokens - before.output_tokens
-
-
-def fastest(runs: dict[str, Run], repeats: int, device: str) -> dict[str, float]:
-    """Fewest seconds of each way; the ways take turns, so that other work on the machine slows all of them alike."""
-    seconds: dict[str, list[float]] = {way: [] for way in runs}
-    for _ in range(repeats):
-        for way, run in runs.items():
-            start = time.perf_counter()
-            run()
-            if device.startswith("cuda"):
-                torch.cuda.synchronize()
-            seconds[way].append(time.perf_counter() - start)
-    return {way: min(times) for way, times in seconds.items()}
 
 
 def asked_questions(samples: list[CaptionSample], options: argparse.Namespace) -> dict[str, list[Question]]:
@@ -170,8 +156,8 @@ def measure(
     tokens |= {f"{way}, whole": counted_tokens(whole, run) for way, run in read.items()}
     asked = asked_questions(samples, options)["harmoniceval"]
     answers = [judge.answer_distribution(asked, list("12345")) for judge in (shared, whole)]
-    seconds = fastest(runs, options.repeats, options.device)
-    figures = {way: {"captions/s": len(samples) / taken} for way, taken in seconds.items()}
+    seconds = measure_seconds(runs, options.repeats, options.device)
+    figures = {way: {"captions/s": len(samples) / min(times)} for way, times in seconds.items()}
     for way, (inputs, outputs) in tokens.items():
         figures[way] |= {"tokens read": inputs / len(samples), "tokens written": outputs / len(samples)}
     return figures, float(np.abs(answers[0] - answers[1]).max()), remark
@@ -184,13 +170,14 @@ def main() -> None:
     samples = make_samples(options)
     figures, difference, remark = measure(options, samples)
     words = sum(len(sample.candidate.split()) for sample in samples) / len(samples)
-    table = Table(
-        title=f"{options.images} images of {options.group} captions of {words:.0f} words, {options.comparisons} pairs "
-        f"a group, no references, {options.device}, {torch.get_num_threads()} threads"
+    table = make_table(
+        f"{options.images} images of {options.group} captions of {words:.0f} words, {options.comparisons} pairs "
+        f"a group, no references, {options.device}, {torch.get_num_threads()} threads",
+        [
+            *("", "captions/s", "times\nVELA's time"),
+            *("tokens read\na caption", "tokens written\na caption", "tokens for\n1,000 captions"),
+        ],
     )
-    for title in ("", "captions/s", "times\nVELA's time", "tokens read\na caption", "tokens written\na caption"):
-        table.add_column(title, justify="right" if title else "left")
-    table.add_column("tokens for\n1,000 captions", justify="right")
     for way, row in figures.items():
         slower = figures["vela"]["captions/s"] / row["captions/s"] if "vela" in figures else math.nan
         counts = ["-"] * 3
@@ -205,12 +192,11 @@ def main() -> None:
         f"once. Largest difference of a probability: {difference:.1e}. {remark}"
     )
     shipped = shipped_tokens(samples, options)
-    table = Table(
-        title="The prompts that ship, whole, in tokens of CLIP's vocabulary (49,408), which is near those of LLMs"
-    )
     names = list(next(iter(shipped.values())))
-    for title in ("", *(f"{name}\na caption" for name in names), "text and answers\nof 1,000 captions"):
-        table.add_column(title, justify="right" if title else "left")
+    table = make_table(
+        "The prompts that ship, whole, in tokens of CLIP's vocabulary (49,408), which is near those of LLMs",
+        ["", *(f"{name}\na caption" for name in names), "text and answers\nof 1,000 captions"],
+    )
     for way, row in shipped.items():
         total = 1000 * (row["text tokens"] + row["tokens written"])
         table.add_row(

@@ -6,7 +6,6 @@ import argparse
 import json
 import random
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,13 +13,13 @@ import numpy as np
 import torch
 from PIL import Image
 from rich.console import Console
-from rich.table import Table
 
 from reward.images import load_image
 from reward.metrics.vela.scorer import VelaScorer
 from reward.metrics.vela.training import PRESETS, make_model
 from reward.samples import CaptionSample, ScoreTable
 from reward.scoring import score_dataset
+from tests.benchmarks.measuring import DEVICE, make_table, measure_seconds
 
 WORDS = [
     "a",
@@ -49,7 +48,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--size", type=int, nargs=2, default=[640, 480], help="width and height of the JPEG files")
     parser.add_argument("--words", type=int, default=60, help="words of a candidate and of each of two references")
     parser.add_argument("--repeats", type=int, default=3, help="timed runs of each way, in turns; the fastest counts")
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--device", default=DEVICE)
     return parser.parse_args()
 
 
@@ -101,32 +100,21 @@ def main() -> None:
             "score_dataset, file to file": lambda: score_dataset(data, scorer, output, overwrite=True),
         }
         scorer.score(decoded[:8])
-        seconds: dict[str, list[float]] = {way: [] for way in ways}
-        work: dict[str, list[float]] = {way: [] for way in ways}  # of all threads; steadier than time on a busy machine
-        for _ in range(options.repeats):
-            for way, run in ways.items():  # in turns, so that other load of the machine meets all of them
-                start, start_work = time.perf_counter(), time.process_time()
-                run()
-                seconds[way].append(time.perf_counter() - start)
-                work[way].append(time.process_time() - start_work)
+        seconds = measure_seconds(ways, options.repeats, options.device)
         import pyarrow.parquet as pq
 
         written = np.array([pq.read_table(output).column(aspect) for aspect in scorer.spec.aspects]).T
         difference = np.abs(written - tables["decoded"].scores).max()
     bare, opening = min(seconds["scorer, decoded images"]), min(seconds["scorer, image paths"])
-    table = Table(
-        "way",
-        "rows/s",
-        "of the scorer given\ndecoded images",
-        "of the scorer given\nimage paths",
-        "CPU seconds",
-        title=f"{len(rows)} rows, {options.group} an image, {options.size[0]}x{options.size[1]} JPEG, "
+    table = make_table(
+        f"{len(rows)} rows, {options.group} an image, {options.size[0]}x{options.size[1]} JPEG, "
         f"{options.device}, {torch.get_num_threads()} threads",
+        ["", "rows/s", "of the scorer given\ndecoded images", "of the scorer given\nimage paths"],
     )
     for way, times in seconds.items():
         best = min(times)
         shares = [f"{rate / best:.0%}" for rate in (bare, opening)]
-        table.add_row(way, f"{len(rows) / best:.1f}", *shares, f"{min(work[way]):.2f}")
+        table.add_row(way, f"{len(rows) / best:.1f}", *shares)
     console = Console(width=120)
     console.print(table)
     console.print(f"largest difference of a score: {difference:.1e}")

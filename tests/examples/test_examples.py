@@ -283,9 +283,9 @@ def test_help_says_what_it_does(example, capsys):
 
 def test_an_example_runs_as_a_script_from_anywhere(scene_vela_folder, tmp_path):
     command = [sys.executable, str(FOLDER / "score_captions.py"), "--source", str(scene_vela_folder)]
-    found = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
-    assert found.returncode == 0, found.stderr
-    assert "true and complete" in found.stdout
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "true and complete" in done.stdout
 
 
 def test_flickr8k_expert_gives_the_published_values(tmp_path, shared_folder, capsys):

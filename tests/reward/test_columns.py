@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from reward.columns import find_column, one_image, read_references
 from reward.errors import DataError, InvalidSampleError
+from reward.samples import find_column, one_image, read_references
 
 
 @pytest.mark.parametrize(

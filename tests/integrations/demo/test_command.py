@@ -25,16 +25,16 @@ def test_the_command_is_found_and_helps_without_heavy_imports(tmp_path):
         "from reward.cli.main import main\n"
         "try: main()\nfinally: print(sorted({'torch', 'transformers', 'trl'} & set(sys.modules)))"
     )
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
-    assert "--quick" in found.stdout
-    assert found.stdout.rstrip().endswith("[]")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
+    assert "--quick" in done.stdout
+    assert done.stdout.rstrip().endswith("[]")
 
 
 def test_quick_demo_with_the_embedded_models(tmp_path):
-    found = capreward("demo", "--quick", "--output", "out", cwd=tmp_path)
-    assert found.returncode == 0, found.stderr
-    assert "report: out/report.html" in found.stdout
-    assert "Warning" not in found.stderr
+    done = capreward("demo", "--quick", "--output", "out", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "report: out/report.html" in done.stdout
+    assert "Warning" not in done.stderr
     figures = json.loads((tmp_path / "out" / "figures.json").read_text())
     assert (figures["vela"], figures["beitscore"]) == ("embedded", "embedded")
     assert figures["grpo"]["differences"]

@@ -127,7 +127,7 @@ def test_captions_do_not_depend_on_the_batch_and_repeat_with_the_seed(captioner)
     assert [len(group) for group in first] == [3, 3]
     assert first == write_captions(*captioner, IMAGES[:2], samples=3, temperature=1.0, seed=1, max_new_tokens=8)
     assert first != write_captions(*captioner, IMAGES[:2], samples=3, temperature=1.0, seed=2, max_new_tokens=8)
-    with pytest.raises(ValueError, match="one caption an image, not 2"):
+    with pytest.raises(ValueError, match="one caption per image, not 2"):
         write_captions(*captioner, IMAGES[:1], samples=2)
 
 
@@ -146,8 +146,7 @@ def test_the_gap_to_the_oracle_is_closed_by_the_oracle_and_not_by_chance(caption
     candidates = [list(group) for group in zip(*(captions_of_quality(0.6, seed) for seed in range(8)), strict=True)]
 
     def fixed(model, processor, images, references, reward, *, n, seed, max_new_tokens):
-        from reward.decoding.candidates import rate_candidates
-        from reward.decoding.selection import rank
+        from reward.decoding.selection import rank, rate_candidates
 
         rewards = rate_candidates(candidates, images, [()] * len(images), reward)
         return [group[rank(own)[0]] for group, own in zip(candidates, rewards, strict=True)], candidates, rewards

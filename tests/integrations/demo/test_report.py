@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from integrations.demo.charts import curves, interval_plot
 from integrations.demo.choosing import ChoicePart
-from integrations.demo.examples import Example, JudgedCaption, fact_words, make_examples
-from integrations.demo.report import write_report
+from integrations.demo.quality import Example, JudgedCaption, fact_words, make_examples
+from integrations.demo.report import curves, interval_plot, write_report
 from integrations.demo.results import QUICK, Results
 from reward import ScoreTable
 from reward.metaeval import Interval

@@ -1,10 +1,8 @@
-"""BestOfN inside `generate` of tiny real models: decoder-only with one or more images a prompt, encoder-decoder."""
+"""BestOfN inside `generate` of tiny real models: decoder-only with one or more images per prompt, encoder-decoder."""
 
 from __future__ import annotations
 
 import copy
-import functools
-import inspect
 import math
 from functools import lru_cache
 from io import BytesIO
@@ -12,7 +10,7 @@ from io import BytesIO
 import pytest
 import torch
 from PIL import Image
-from transformers import DynamicCache, TextStreamer, pipeline
+from transformers import DynamicCache, TextStreamer
 
 from integrations.hf_generate import BestOfN
 from integrations.hf_generate.best_of_n import BestOfNDecoderOnlyOutput, BestOfNEncoderDecoderOutput
@@ -51,6 +49,12 @@ def captioner(kind):
     model, tokens = toy_captioners.vit_bert()
     pixels = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
     return model, tokens, {"pixel_values": pixels}, 1
+
+
+def greedy_texts(kind):
+    model, processor, inputs, start = captioner(kind)
+    greedy = model.generate(**inputs, max_new_tokens=6, do_sample=False)
+    return [text.strip() for text in processor.batch_decode(greedy[:, start:], skip_special_tokens=True)]
 
 
 KINDS = pytest.mark.parametrize("kind", ["llava", "qwen2_vl", "vit_bert"])
@@ -96,9 +100,7 @@ def test_every_candidate_is_conditioned_on_its_own_prompt_and_image(kind):
 @KINDS
 @pytest.mark.parametrize("do_sample", [False, True])
 def test_greedy_is_the_first_candidate_on_request(kind, do_sample):
-    model, processor, inputs, start = captioner(kind)
-    greedy = model.generate(**inputs, max_new_tokens=6, do_sample=False)
-    expected = [text.strip() for text in processor.batch_decode(greedy[:, start:], skip_special_tokens=True)]
+    expected = greedy_texts(kind)
     _, _, strategy = run(kind, 3, include_greedy=True, do_sample=do_sample)
     assert [captions[0] for captions in strategy.last.captions] == expected
     assert any(captions[1] != captions[0] for captions in strategy.last.captions)  # the others are sampled
@@ -109,11 +111,8 @@ def test_greedy_is_the_first_candidate_on_request(kind, do_sample):
 @pytest.mark.parametrize("do_sample", [False, True])
 @pytest.mark.parametrize("option", [{"temperature": 1e-4}, {"top_k": 1}, {"top_p": 1e-4}])
 def test_sampling_options_of_the_config_are_respected(option, do_sample):
-    reward = Letters()
-    model, processor, inputs, start = captioner("llava")
-    greedy = model.generate(**inputs, max_new_tokens=6, do_sample=False)
-    expected = [text.strip() for text in processor.batch_decode(greedy[:, start:], skip_special_tokens=True)]
-    _, texts, strategy = run("llava", 5, reward, do_sample=do_sample, **option)
+    expected = greedy_texts("llava")
+    _, texts, strategy = run("llava", 5, reward := Letters(), do_sample=do_sample, **option)
     assert strategy.last.captions == [[text] * 5 for text in expected]
     assert texts == expected
     assert len(reward.samples) == 2  # five equal captions of an image are scored once
@@ -181,7 +180,7 @@ def test_output_of_an_encoder_decoder_holds_the_chosen_rows():
         output_hidden_states=True,
     )
     assert isinstance(output, BestOfNEncoderDecoderOutput)
-    assert output.encoder_hidden_states[0].shape[0] == 2  # one a prompt, as transformers gives it
+    assert output.encoder_hidden_states[0].shape[0] == 2  # one per prompt, as transformers gives it
     pixels = inputs["pixel_values"].repeat_interleave(2, dim=0)
     forward = model(pixel_values=pixels, decoder_input_ids=output.sequences[:, :-1])
     torch.testing.assert_close(torch.stack(output.logits, dim=1), forward.logits, atol=1e-4, rtol=1e-4)
@@ -308,20 +307,17 @@ def test_what_generate_keeps_from_strategies_is_refused(options, message):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"n": 0}, "n must be at least 1 and a whole number, got 0"),
-        ({"n": 1.5}, "n must be at least 1 and a whole number, got 1.5"),
-        ({"n": True}, "n must be at least 1 and a whole number, got True"),
-        ({"n": "4"}, "n must be at least 1 and a whole number, got '4'"),
+        *(({"n": n}, f"n must be at least 1 and a whole number, got {n!r}") for n in (0, 1.5, True, "4")),
         ({"chunk": 0}, "chunk must be at least 1"),
         ({"reward": None}, "reward must be a reward such as"),
         ({"reward": MetricReward}, r"write MetricReward\(\)"),
         ({"reward": lambda completions, solution: []}, "needs solution"),
         ({"processor": None}, "processor must be able to batch_decode"),
-        ({"images": IMAGES[0]}, "images must hold one item a prompt, got Image"),
-        ({"images": "a.png"}, "images must hold one item a prompt, got str"),
-        ({"images": BytesIO(b"")}, "images must hold one item a prompt, got BytesIO"),
-        ({"images": torch.zeros(3, 8, 8)}, "images must hold one item a prompt, got Tensor"),
-        ({"references": "A star."}, "references must hold one item a prompt, got str"),
+        *(
+            ({"images": one}, f"images must hold one item per prompt, got {type(one).__name__}")
+            for one in (IMAGES[0], "a.png", BytesIO(b""), torch.zeros(3, 8, 8))
+        ),
+        ({"references": "A star."}, "references must hold one item per prompt, got str"),
     ],
 )
 def test_what_cannot_work_is_refused_at_construction(options, message):
@@ -342,78 +338,4 @@ def test_bad_references_are_refused_before_sampling():
     reward = Letters()
     with pytest.raises(InvalidSampleError, match="references"):
         run("llava", 2, reward, references=[["One."], 3])
-    assert not reward.samples
-
-
-@KINDS
-def test_one_strategy_serves_a_data_set(kind):
-    model, processor, inputs, _ = captioner(kind)
-    strategy = BestOfN(reward := Letters(), 3, processor, images=["unused.png"] * 2)
-    for images, references in ((IMAGES, [["One."], None]), (IMAGES[::-1], None)):
-        model.generate(**inputs, custom_generate=strategy, images=images, references=references, max_new_tokens=4)
-        assert strategy.last.rewards[0] != strategy.last.rewards[1]
-        assert {id(sample.image) for sample in reward.samples} == set(map(id, IMAGES))
-        assert {sample.references for sample in reward.samples} <= {("One.",), ()}
-        first = [
-            len(caption) + 100.0 * (images[0] is IMAGES[1]) if caption else None
-            for caption in strategy.last.captions[0]
-        ]
-        assert strategy.last.rewards[0] == first
-    with pytest.raises(ConfigError, match=r"has 1 images for a batch of 2 prompts.*generate\(..., images=...\)"):
-        model.generate(**inputs, custom_generate=strategy, images=IMAGES[:1], max_new_tokens=4)
-
-
-def test_blip_takes_images_with_its_call():
-    model, pixels = toy_captioners.blip()
-    strategy = BestOfN(reward := Letters(), 4, captioner("vit_bert")[1])
-    output = model.generate(pixels, custom_generate=strategy, images=IMAGES, max_new_tokens=6)
-    assert len(output) == 2
-    assert {id(sample.image) for sample in reward.samples} == set(map(id, IMAGES))
-    assert [len(captions) for captions in strategy.last.captions] == [4, 4]
-
-
-def test_an_input_of_the_model_is_not_taken_from_it(monkeypatch):
-    model, processor, inputs, _ = captioner("llava")
-    own_forward = functools.partial(model.forward)
-    *known, others = inspect.signature(model.forward).parameters.values()
-    own = inspect.Parameter("references", inspect.Parameter.KEYWORD_ONLY, default=None)
-    own_forward.__signature__ = inspect.Signature([*known, own, others])
-    monkeypatch.setattr(model, "forward", own_forward)
-    best = BestOfN(reward := Letters(), 2, processor)
-    options = {"custom_generate": best, "images": IMAGES, "max_new_tokens": 2}
-    model.generate(**inputs, **options)
-    reward.samples.clear()
-    with pytest.raises(ConfigError, match="LlavaForConditionalGeneration has an input 'references' of its own"):
-        model.generate(**inputs, references=[["One."]] * 2, **options)
-    assert not reward.samples
-
-
-@pytest.mark.parametrize("batch_size", [1, 2])
-def test_a_pipeline_takes_an_iterator_over_all_images(batch_size):
-    model, processor, _, _ = captioner("llava")
-    captions = pipeline("image-text-to-text", model=model, processor=processor, device="cpu")
-    captions.tokenizer.padding_side = "left"
-    colours = [Image.new("RGB", (32, 32), colour) for colour in ("red", "lime", "blue", "white")]
-    chats = [
-        [{"role": "user", "content": [{"type": "image", "image": image}, {"type": "text", "text": "Describe it"}]}]
-        for image in colours
-    ]
-    options = {"batch_size": batch_size, "return_full_text": False}
-    best = BestOfN(reward := Letters(), 3, processor, images=iter(colours))
-    written = captions(chats, generate_kwargs={"custom_generate": best, "max_new_tokens": 4}, **options)
-    seen = list({id(sample.image): sample.image for sample in reward.samples}.values())
-    assert [image.getpixel((0, 0)) for image in seen] == [image.getpixel((0, 0)) for image in colours]
-    last = [[group[i] for i in chosen] for group, chosen in zip(best.last.captions, best.last.chosen, strict=True)]
-    assert [out[0]["generated_text"].strip() for out in written[-batch_size:]] == [group[0] for group in last]
-    with pytest.raises(ConfigError, match="has 0 images for a batch of"):
-        captions(chats, generate_kwargs={"custom_generate": best, "max_new_tokens": 4}, **options)
-
-
-def test_a_pipeline_with_a_list_of_all_images_is_told_of_the_iterator():
-    model, processor, _, _ = captioner("llava")
-    captions = pipeline("image-text-to-text", model=model, processor=processor, device="cpu")
-    chats = [[{"role": "user", "content": [{"type": "image", "image": image}]}] for image in IMAGES]
-    reward = Letters()
-    with pytest.raises(ConfigError, match=r"has 2 images for a batch of 1 prompts.*images=iter\(...\)"):
-        captions(chats, generate_kwargs={"custom_generate": BestOfN(reward, 2, processor, images=IMAGES)})
     assert not reward.samples

@@ -13,7 +13,7 @@ from PIL import Image
 from integrations.hf_generate import rerank
 from reward.errors import InvalidSampleError
 from reward.functions.metric_reward import MetricReward
-from reward.functions.vela_reward import VelaReward
+from reward.functions.named_rewards import VelaReward
 from reward.scenes import describe, render, sample_scene
 from tests.toy_scorer import ToyScorer
 

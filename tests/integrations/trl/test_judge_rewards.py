@@ -1,54 +1,20 @@
-"""Real runs of TRL's trainers with judges as rewards, plain and asynchronous."""
+"""Real runs of TRL's trainers with judges as rewards: plain, asynchronous, and in tournaments."""
 
 from __future__ import annotations
 
+import re
 import threading
 from pathlib import Path
 
 import pytest
-from datasets import Dataset, Features, Image
-from PIL import Image as PILImage
-from trl import GRPOConfig, GRPOTrainer, RLOOConfig, RLOOTrainer
 
-from integrations.trl import make_prompt_dataset
-from reward import AsyncReward, FleurReward, HarmonicReward
+from reward import AsyncReward, FleurReward, HarmonicReward, TournamentReward
 from reward.judges import Answer, Question, ScriptedJudge
-from tests.rating_judges import save_rating_judge
-from tests.toy_captioners import NO_IMAGE_TOKEN, llava
+from tests.integrations.short_training import BOTH_TRAINERS, COLOURS, train, with_images
+from tests.rating_judges import save_choosing_judge, save_rating_judge
 
 
-def train(trainer_class, config_class, rewards, folder):
-    images = [PILImage.new("RGB", (32, 32), colour) for colour in ("red", "green", "blue", "white")]
-    rows = Dataset.from_dict({"picture": images}, Features({"picture": Image()}))
-    config = config_class(
-        output_dir=str(folder),
-        per_device_train_batch_size=4,
-        num_generations=2,
-        max_completion_length=6,
-        max_steps=2,
-        logging_steps=1,
-        learning_rate=1e-3,
-        use_cpu=True,
-        bf16=False,
-        gradient_checkpointing=False,
-        generation_kwargs=NO_IMAGE_TOKEN,
-        report_to="none",
-        save_strategy="no",
-        beta=0.0,
-    )
-    model, processor = llava()
-    trainer = trainer_class(
-        model=model,
-        reward_funcs=rewards,
-        args=config,
-        train_dataset=make_prompt_dataset(rows, "Describe it", image_column="picture"),
-        processing_class=processor,
-    )
-    trainer.train()
-    return [entry for entry in trainer.state.log_history if "reward" in entry]
-
-
-@pytest.mark.parametrize(("trainer_class", "config"), [(GRPOTrainer, GRPOConfig), (RLOOTrainer, RLOOConfig)])
+@pytest.mark.parametrize(("trainer_class", "config"), BOTH_TRAINERS)
 def test_asynchronous_judges_overlap(trainer_class, config, tmp_path):
     """Each of the two judges waits for the other, so that the run ends only if both are asked at the same time."""
     together = threading.Barrier(2, timeout=60)
@@ -75,8 +41,7 @@ def test_asynchronous_judges_overlap(trainer_class, config, tmp_path):
         AsyncReward(FleurReward(ScriptedJudge(grade), name="fleur")),
         AsyncReward(HarmonicReward(ScriptedJudge(distribution=rate), name="harmonic")),
     ]
-    logs = train(trainer_class, config, rewards, tmp_path)
-    assert len(logs) == 2
+    logs = train(rewards, with_images(COLOURS), tmp_path, trainer_class, config, beta=0.0)
     for entry in logs:
         assert 0 < float(entry["rewards/fleur/mean"]) < 1
         assert float(entry["rewards/fleur/mean"]) == pytest.approx(float(entry["fleur/smoothed"]), abs=1e-5)
@@ -87,7 +52,32 @@ def test_asynchronous_judges_overlap(trainer_class, config, tmp_path):
 
 def test_a_local_judge_rewards_a_policy(tmp_path: Path):
     folder = save_rating_judge(tmp_path / "judge", "0")
-    logs = train(GRPOTrainer, GRPOConfig, [FleurReward(folder, name="fleur")], tmp_path)
-    assert len(logs) == 2
+    logs = train([FleurReward(folder, name="fleur")], with_images(COLOURS), tmp_path, beta=0.0)
     assert all(0 < float(entry["rewards/fleur/mean"]) < 1 for entry in logs)
     assert all(float(entry["fleur/unscored"]) == 0 for entry in logs)
+
+
+def likes_letters(question):
+    first, second = map(len, re.search(r"1:\n> (.*?)\n\nCaption 2:\n> (.*?)\n\nWhich", question.text).groups())
+    return {"0": 0.8} if first == second else {"1": 0.8} if first > second else {"2": 0.8}
+
+
+def test_tournaments_of_a_local_judge_and_of_one_with_a_taste(tmp_path):
+    """Two images per step, four captions each: the groups of the trainer are the groups of the tournament."""
+    folder = save_choosing_judge(tmp_path / "judge")
+    reward = TournamentReward(str(folder), max_comparisons=4, name="duel", device="cpu")
+    taste = TournamentReward(ScriptedJudge(distribution=likes_letters), max_comparisons=4, ranking="bradley_terry")
+    assert not reward.tournament.judge.judge.loaded
+    sizes = {"per_device_train_batch_size": 8, "num_generations": 4}
+    logs = train([reward, taste], with_images(COLOURS), tmp_path, **sizes, log_completions=True)
+    for entry in logs:
+        assert float(entry["rewards/duel/mean"]) == pytest.approx(float(entry["duel/win_rate"]), abs=1e-5)
+        assert 0 <= float(entry["rewards/duel/mean"]) <= 1
+        assert float(entry["duel/unscored"]) == 0
+        assert 0 <= float(entry["duel/inconsistency"]) <= 1
+        assert float(entry["rewards/tournament_scripted/std"]) > 0.05
+        assert float(entry["tournament_scripted/inconsistency"]) == 0
+    bias = reward.position_bias
+    assert 4 <= bias.both_orders <= 4 * 2 * 2  # comparisons: at most 4 a group, two groups per step, two steps
+    assert bias.both_orders == taste.position_bias.both_orders
+    assert reward.tournament.judge.judge.usage.answered == 2 * bias.both_orders

@@ -5,22 +5,18 @@ from __future__ import annotations
 import logging
 
 import pytest
-import torch
 from datasets import Dataset, Features, Image, List, Value
-from PIL import Image as PILImage
-from trl import GRPOConfig, GRPOTrainer, RLOOConfig, RLOOTrainer
 
 from integrations.trl import make_prompt_dataset
 from reward.functions.metric_reward import MetricReward
-from tests.toy_captioners import NO_IMAGE_TOKEN, llava
+from tests.integrations.short_training import BOTH_TRAINERS, COLOURS, train
 from tests.toy_scorer import ToyScorer
 
 
 @pytest.fixture(scope="module")
 def rows():
-    images = [PILImage.new("RGB", (32, 32), colour) for colour in ("red", "green", "blue", "white")]
     features = Features({"picture": Image(), "refs": List(Value("string"))})
-    return Dataset.from_dict({"picture": images, "refs": [["A red star."], ["Green."], [], None]}, features)
+    return Dataset.from_dict({"picture": COLOURS, "refs": [["A red star."], ["Green."], [], None]}, features)
 
 
 class Recorder(ToyScorer):
@@ -35,49 +31,16 @@ class Recorder(ToyScorer):
         return super().score(samples, **options)
 
 
-def arguments(kind, folder, **options):
-    return kind(
-        output_dir=str(folder),
-        per_device_train_batch_size=4,
-        num_generations=2,
-        max_completion_length=6,
-        max_steps=2,
-        logging_steps=1,
-        learning_rate=1e-3,
-        use_cpu=True,
-        bf16=False,
-        gradient_checkpointing=False,
-        generation_kwargs=NO_IMAGE_TOKEN,
-        report_to="none",
-        save_strategy="no",
-        **options,
-    )
-
-
-def train(trainer_class, config, rewards, data, template=None):
-    model, processor = llava()
-    before = {name: value.clone() for name, value in model.named_parameters()}
-    trainer = trainer_class(
-        model=model, reward_funcs=rewards, args=config, train_dataset=data, processing_class=processor
-    )
-    trainer.train()
-    changed = any(not torch.equal(before[name], value) for name, value in trainer.model.named_parameters())
-    return trainer, [entry for entry in trainer.state.log_history if "reward" in entry], changed
-
-
-@pytest.mark.parametrize(("trainer_class", "config"), [(GRPOTrainer, GRPOConfig), (RLOOTrainer, RLOOConfig)])
+@pytest.mark.parametrize(("trainer_class", "config"), BOTH_TRAINERS)
 def test_conversational_prompts_with_images(trainer_class, config, rows, tmp_path):
     scorer = Recorder()
     reward = MetricReward(scorer, name="caption", weights={"brev": 1})
     data = make_prompt_dataset(rows, "Describe it", image_column="picture", references_column="refs")
-    _, logs, changed = train(trainer_class, arguments(config, tmp_path, beta=0.0, log_completions=True), [reward], data)
-
-    assert len(logs) == 2
+    logs = train([reward], data, tmp_path, trainer_class, config, beta=0.0, log_completions=True)
     for entry in logs:
         assert float(entry["rewards/caption/mean"]) == pytest.approx(float(entry["caption/brevity"]), abs=1e-5)
         assert 0 <= float(entry["caption/colour"]) <= 1
         assert float(entry["caption/unscored"]) == 0
-    assert changed
     assert all(inference for inference, _ in scorer.modes)
     assert {sample.image.getpixel((0, 0)) for sample in scorer.samples} <= {
         (255, 0, 0),
@@ -94,8 +57,7 @@ def test_plain_prompts_with_the_image_in_a_column_for_the_reward_only(rows, tmp_
     scorer = Recorder()
     reward = MetricReward(scorer, name="caption", image_column="picture", references_column="refs")
     data = rows.add_column("prompt", ["USER: Describe it ASSISTANT:"] * len(rows))
-    _, logs, changed = train(GRPOTrainer, arguments(GRPOConfig, tmp_path), [reward], data)
-    assert changed
+    logs = train([reward], data, tmp_path)
     assert all(float(entry["caption/unscored"]) == 0 for entry in logs)
     assert scorer.samples
     assert all(sample.image.size == (32, 32) for sample in scorer.samples)
@@ -105,13 +67,10 @@ def test_aspects_as_rewards_of_their_own_share_a_forward_pass(rows, tmp_path):
     scorer = Recorder()
     rewards = MetricReward(scorer, name="caption").aspects()
     data = make_prompt_dataset(rows, "Describe it", image_column="picture")
-    config = arguments(
-        GRPOConfig, tmp_path, multi_objective_aggregation="normalize_then_sum", reward_weights=[2.0, 1.0]
-    )
-    _, logs, changed = train(GRPOTrainer, config, list(rewards), data)
+    options = {"multi_objective_aggregation": "normalize_then_sum", "reward_weights": [2.0, 1.0]}
+    logs = train(list(rewards), data, tmp_path, **options)
     assert all({"rewards/caption_colour/mean", "rewards/caption_brevity/mean"} <= set(entry) for entry in logs)
-    assert len(scorer.calls) == 2  # one a step, for two rewards
-    assert changed
+    assert len(scorer.calls) == 2  # one per step, for two rewards
 
 
 def test_rows_without_an_image_are_left_out_with_a_counted_warning(rows, tmp_path, caplog):
@@ -119,7 +78,7 @@ def test_rows_without_an_image_are_left_out_with_a_counted_warning(rows, tmp_pat
     plain = rows.map(lambda row, i: {"picture": None if i < 2 else row["picture"]}, with_indices=True)
     data = plain.add_column("prompt", ["USER: Describe it ASSISTANT:"] * len(rows))
     with caplog.at_level(logging.WARNING, "reward.functions.metric_reward"):
-        _, logs, _ = train(GRPOTrainer, arguments(GRPOConfig, tmp_path), [reward], data)
+        logs = train([reward], data, tmp_path)
     assert sum(float(entry["caption/unscored"]) for entry in logs) == pytest.approx(1.0)  # half of two steps' rows
     assert reward.failures["no image"] == 4
     assert "rows so far with no image" in caplog.text
@@ -135,8 +94,6 @@ def test_a_stream_of_several_images_a_row(rows, tmp_path):
         seen.extend(zip(images, references, strict=True))
         return [float(len(completion[0]["content"].split())) for completion in completions]
 
-    _, logs, changed = train(GRPOTrainer, arguments(GRPOConfig, tmp_path), [words], data)
-    assert len(logs) == 2
-    assert changed
+    train([words], data, tmp_path)
     assert all(len(images) == 2 for images, _ in seen)
     assert {images[0].getpixel((0, 0)) for images, references in seen if references == ["A red star."]} == {(255, 0, 0)}

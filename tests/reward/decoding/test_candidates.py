@@ -6,10 +6,10 @@ import math
 
 import pytest
 
-from reward.decoding.candidates import rate_candidates
+from reward.decoding.selection import rate_candidates
 from reward.errors import InvalidSampleError
 from reward.functions.metric_reward import MetricReward
-from reward.functions.weighted_reward import WeightedReward
+from reward.functions.wrappers import WeightedReward
 from tests.toy_scorer import ToyScorer
 
 

@@ -13,31 +13,20 @@ from reward.functions.completions import completion_text, prompt_images, read_ro
 RED, BLUE = Image.new("RGB", (4, 4), "red"), Image.new("RGB", (4, 4), "blue")
 
 
+def assistant(content, **more):
+    return {"role": "assistant", "content": content, **more}
+
+
 @pytest.mark.parametrize(
     ("completion", "text"),
     [
         ("A star.", "A star."),
-        ([{"role": "assistant", "content": "A star."}], "A star."),
-        (
-            [
-                {
-                    "role": "assistant",
-                    "content": [{"type": "text", "text": "A"}, {"type": "image"}, {"type": "text", "text": "B"}],
-                }
-            ],
-            "A\nB",
-        ),
-        (
-            [
-                {"role": "assistant", "content": "no"},
-                {"role": "tool", "content": "5"},
-                {"role": "assistant", "content": "yes"},
-            ],
-            "yes",
-        ),
-        ([{"role": "assistant", "content": "yes"}, {"role": "tool", "content": "5"}], "yes"),
-        ([{"role": "assistant", "content": None, "tool_calls": [{}]}], ""),
-        ([{"role": "assistant", "content": [{"type": "text", "text": None}, {"type": "text", "text": "A"}]}], "A"),
+        ([assistant("A star.")], "A star."),
+        ([assistant([{"type": "text", "text": "A"}, {"type": "image"}, {"type": "text", "text": "B"}])], "A\nB"),
+        ([assistant("no"), {"role": "tool", "content": "5"}, assistant("yes")], "yes"),
+        ([assistant("yes"), {"role": "tool", "content": "5"}], "yes"),
+        ([assistant(None, tool_calls=[{}])], ""),
+        ([assistant([{"type": "text", "text": None}, {"type": "text", "text": "A"}])], "A"),
         ("", ""),
     ],
 )
@@ -48,13 +37,9 @@ def test_text_of_a_completion(completion, text):
 @pytest.mark.parametrize(
     "completion",
     [
-        None,
-        3,
-        b"A star.",
-        [],
+        *(None, 3, b"A star.", [], {"role": "assistant"}),
         [{"role": "user", "content": "hello"}],
-        {"role": "assistant"},
-        [{"role": "assistant", "content": [{"type": "text", "text": 5}]}],
+        [assistant([{"type": "text", "text": 5}])],
     ],
 )
 def test_what_is_no_completion_is_refused(completion):
@@ -119,8 +104,9 @@ def test_other_names_of_the_image_are_those_of_the_command():
     ],
 )
 def test_reasoning_is_no_part_of_the_caption(text, caption):
-    assert read_rows(["p"], [text], {})[0].candidate == caption
-    assert read_rows(["p"], [text], {}, strip_thinking=False)[0].candidate == text
+    row = read_rows(["p"], [text], {})[0]
+    assert row.is_wordless if not caption else row.sample.candidate == caption
+    assert read_rows(["p"], [text], {}, strip_thinking=False)[0].sample.candidate == text
 
 
 @pytest.mark.parametrize("columns", [{"images": [["a.png", "b.png"]]}, {}])
@@ -133,9 +119,9 @@ def test_several_images_are_a_problem_not_a_guess(columns):
 def test_references_of_a_row():
     columns = {"references": [["One."], None, [], "One string.", [""], ["One.", "", None], ["One.", 2]]}
     rows = read_rows(["p"] * 7, ["c"] * 7, columns)
-    assert [row.references for row in rows[:6]] == [("One.",), (), (), ("One string.",), (), ("One.",)]
+    assert [row.sample.references for row in rows[:6]] == [("One.",), (), (), ("One string.",), (), ("One.",)]
     assert rows[6].problem.kind == "bad references"
-    assert read_rows(["p"], ["c"], {"refs": ["One."]})[0].references == ("One.",)
+    assert read_rows(["p"], ["c"], {"refs": ["One."]})[0].sample.references == ("One.",)
 
 
 def test_named_columns_must_be_there():

@@ -10,10 +10,8 @@ from PIL import Image
 
 from reward import load_scorer
 from reward.errors import ConfigError, UnknownMetricError
-from reward.functions.async_reward import AsyncReward
 from reward.functions.metric_reward import MetricReward
-from reward.functions.rating import rates_captions
-from reward.functions.weighted_reward import WeightedReward
+from reward.functions.wrappers import AsyncReward, WeightedReward, rates_captions
 from reward.samples import CaptionSample
 from tests.toy_scorer import ToyScorer
 

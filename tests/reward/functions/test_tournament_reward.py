@@ -17,8 +17,8 @@ from PIL import Image
 
 from reward.arena.pairwise import PairwiseJudge
 from reward.errors import InvalidSampleError, JudgeError
-from reward.functions.async_reward import AsyncReward
 from reward.functions.tournament_reward import TournamentReward
+from reward.functions.wrappers import AsyncReward
 from reward.judges import ScriptedJudge
 
 RED, BLUE = Image.new("RGB", (4, 4), "red"), Image.new("RGB", (4, 4), "blue")

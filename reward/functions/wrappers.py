@@ -1,21 +1,25 @@
-"""WeightedReward: several reward functions as one, by a weighted mean of what they give."""
+"""Reward functions made of others: WeightedReward, AsyncReward, and `rates_captions` for use outside a trainer."""
 
 from __future__ import annotations
 
+import asyncio
+import functools
+import inspect
 import math
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
-from reward.errors import InvalidSampleError
-from reward.functions.names import check_one_name
-from reward.functions.rating import function_name, is_asynchronous, rates_captions
+from reward.errors import ConfigError, InvalidSampleError
+from reward.functions.metric_reward import MetricReward, check_one_name
 from reward.samples import CaptionSample
 from reward.weights import checked_weight, sum_to_one
 
-__all__ = ["WeightedReward"]
+__all__ = ["AsyncReward", "RatesCaptions", "WeightedReward", "rates_captions"]
+
+_GIVEN = ("prompts", "completions", "image", "images", "references")
 
 
 class WeightedReward:
@@ -42,7 +46,6 @@ class WeightedReward:
             must be given to the trainer itself.
 
     Example:
-        >>> from reward.functions.metric_reward import MetricReward
         >>> def polite(completions, **kwargs):
         ...     return [float("please" in text) for text in completions]
         >>> reward = WeightedReward([(MetricReward("length"), 1), (polite, 3)])
@@ -62,7 +65,7 @@ class WeightedReward:
             self.parts.append(part)
             weights.append(weight)
         self.weights = sum_to_one(weights)
-        self.part_names = _different([function_name(part) for part in self.parts])
+        self.part_names = _different([_function_name(part) for part in self.parts])
         self.__name__ = name or "_".join(["weighted", *self.part_names])
 
     def __call__(
@@ -87,7 +90,7 @@ class WeightedReward:
         """
         check_one_name(self, columns.get("trainer_state"))
         loggers = {"log_extra": log_extra, "log_metric": log_metric}
-        # only what there is: a trainer without loggers does not name them either
+        # pass only the loggers that the trainer gave
         options = {**columns, **{key: value for key, value in loggers.items() if value is not None}}
         given = [
             part(prompts=prompts, completions=completions, completion_ids=completion_ids, **options)
@@ -149,7 +152,7 @@ def _checked_entry(entry: Any, place: int) -> tuple[Callable[..., Any], float]:
         raise TypeError(
             f"parts[{place}] must be a reward function, got {part!r:.80}; give networks and their names to the trainer"
         )
-    if is_asynchronous(part):
+    if _is_asynchronous(part):
         raise TypeError(
             f"parts[{place}] is asynchronous: give it to the trainer itself, in reward_funcs, which awaits it"
         )
@@ -159,3 +162,149 @@ def _checked_entry(entry: Any, place: int) -> tuple[Callable[..., Any], float]:
 def _different(names: list[str]) -> list[str]:
     """The names, with `_2`, `_3`, ... where one comes again, since logs of one key are merged."""
     return [name if names.index(name) == i else f"{name}_{names[: i + 1].count(name)}" for i, name in enumerate(names)]
+
+
+class AsyncReward:
+    """Runs a reward function in a thread of its own and lets a trainer go on meanwhile.
+
+    TRL's GRPO and RLOO trainers call plain reward functions one after the other, and then all asynchronous ones at the
+    same time. So make those asynchronous that mostly wait, such as rewards by a judge behind a server; two rewards that
+    compute on the same GPU gain nothing. Each MetricReward still serves one call at a time.
+
+    Args:
+        reward: a reward function with a trainer's call that may be called from any thread, as every `MetricReward` may.
+            Its name in the logs stays.
+
+    Raises:
+        TypeError: not callable, or asynchronous already.
+
+    Example:
+        >>> words = AsyncReward(MetricReward("length", name="words"))
+        >>> words.__name__, asyncio.run(words(prompts=["Describe."], completions=["A red star."]))
+        ('words', [3.0])
+    """
+
+    __name__: str  # trainers read it from the instance
+
+    def __init__(self, reward: Callable[..., Sequence[float | None]]) -> None:
+        if not callable(reward) or _is_asynchronous(reward):
+            raise TypeError(f"AsyncReward needs a plain reward function, got {reward!r:.80}")
+        self.reward = reward
+        self.__name__ = getattr(reward, "__name__", type(reward).__name__)
+
+    async def __call__(self, prompts: Sequence[Any], completions: Sequence[Any], **arguments: Any) -> Any:
+        """Calls the reward function with the same arguments, in a thread of its own."""
+        return await asyncio.to_thread(self.reward, prompts=prompts, completions=completions, **arguments)
+
+    # TRL before 1.14 asks `inspect.iscoroutinefunction` about the instance. With these it passes for a function.
+    __code__, __defaults__, __kwdefaults__ = __call__.__code__, __call__.__defaults__, __call__.__kwdefaults__
+
+    def __repr__(self) -> str:
+        return f"AsyncReward({self.reward!r})"
+
+
+class RatesCaptions(Protocol):
+    """What chooses among captions: MetricReward and its aspects, WeightedReward, or any object with this method.
+
+    It may also have `reason(sample)`, which says why a sample has no reward.
+    """
+
+    def rewards(self, samples: Sequence[CaptionSample]) -> list[float | None]:
+        """One number per sample, in order, None where there is none; larger is better."""
+        ...
+
+
+def rates_captions(reward: Any) -> RatesCaptions:
+    """Gives an object that rates captions, made of whatever a user calls a reward.
+
+    Args:
+        reward: one of these:
+
+            - an object with `rewards(samples)`, such as `VelaReward()`, is given back;
+            - a metric's name or a scorer, such as `"vela"` or `load_scorer("vela")`, becomes a `MetricReward`, which
+              weighs the aspects as the metric does by default;
+            - a reward function with a trainer's call gets `completions` (strings), `images` (lists of one), `image` and
+              `references`, as far as its signature takes them. `prompts` are None: nobody asked for the captions. A
+              function that needs other columns, or token ids, is refused.
+
+    Raises:
+        ConfigError: none of these, a class instead of an object, or a function that is asynchronous or needs what
+            captions do not have.
+        UnknownMetricError: no metric has that name.
+
+    Example:
+        >>> def short(completions, **kwargs):
+        ...     return [-float(len(text)) for text in completions]
+        >>> rates_captions(short).rewards([CaptionSample("A star.")])
+        [-7.0]
+        >>> rates_captions("length").rewards([CaptionSample("A red star.")])
+        [3.0]
+    """
+    torch = sys.modules.get("torch")  # without torch loaded there is no network to tell apart
+    if isinstance(reward, type):
+        raise ConfigError(f"reward must be an object, got the class {reward.__name__}: write {reward.__name__}()")
+    if callable(getattr(reward, "rewards", None)):
+        for part in getattr(reward, "parts", ()):  # those of a WeightedReward
+            rates_captions(part)
+        return reward
+    if isinstance(reward, str) or (hasattr(reward, "spec") and hasattr(reward, "score")):
+        return MetricReward(reward)
+    if not callable(reward) or (torch is not None and isinstance(reward, torch.nn.Module)):
+        raise ConfigError(
+            "reward must be a reward such as VelaReward(), a metric's name, a scorer or a reward function, "
+            f"got {reward!r:.80}"
+        )
+    if _is_asynchronous(reward):
+        raise ConfigError(f"reward {reward!r:.80} is asynchronous, which only trainers await: give a plain function")
+    return _RewardFunction(reward)
+
+
+def _is_asynchronous(function: Callable[..., Any]) -> bool:
+    """Whether a call gives a coroutine, also that of a `functools.partial` or of an object."""
+    function = _inner(function)
+    call = getattr(function, "__call__", None)  # noqa: B004  # the method itself tells whether it is asynchronous
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
+
+
+def _function_name(function: Callable[..., Any]) -> str:
+    """The name of a function, of what a `functools.partial` calls, or of the class of an object."""
+    function = _inner(function)
+    return str(getattr(function, "__name__", type(function).__name__))
+
+
+class _RewardFunction:
+    """Calls a trainer's reward function for captions."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        parameters = inspect.signature(function).parameters.values()
+        named = {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+        needed = [
+            p.name
+            for p in parameters
+            if p.default is p.empty and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL) and p.name not in _GIVEN
+        ]
+        if needed:
+            raise ConfigError(
+                f"the reward function {_function_name(function)} needs {', '.join(needed)}, and captions come with "
+                f"{', '.join(_GIVEN)} only. Give an object with a method rewards(samples) that knows the rest"
+            )
+        takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters)
+        self.function = function
+        self.columns = [name for name in _GIVEN if takes_all or name in named]
+
+    def rewards(self, samples: Sequence[CaptionSample]) -> list[float | None]:
+        given: dict[str, list[Any]] = {
+            "prompts": [None] * len(samples),
+            "completions": [sample.candidate for sample in samples],
+            "image": [sample.image for sample in samples],
+            "images": [[] if sample.image is None else [sample.image] for sample in samples],
+            "references": [list(sample.references) for sample in samples],
+        }
+        values = self.function(**{name: given[name] for name in self.columns})
+        return [None if value is None else float(value) for value in values]
+
+
+def _inner(function: Any) -> Any:
+    while isinstance(function, functools.partial):
+        function = function.func
+    return function

@@ -1,4 +1,4 @@
-"""VelaReward: what is checked and said before any model is loaded."""
+"""VelaReward and BeitScoreReward: what is checked before any model is loaded."""
 
 from __future__ import annotations
 
@@ -31,8 +31,9 @@ def test_bad_weights_are_refused_at_construction(weights):
         VelaReward("folder", weights=weights)
 
 
-def test_construction_loads_no_torch():
-    code = (
-        "import sys; from reward import VelaReward; VelaReward('folder', {'desc': 1}); sys.exit('torch' in sys.modules)"
-    )
+@pytest.mark.parametrize(
+    "construction", ["VelaReward('folder', {'desc': 1})", "WeightedReward([(BeitScoreReward(), 1)])"]
+)
+def test_construction_loads_no_torch(construction):
+    code = f"import sys; from reward import *; {construction}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,14 +1,61 @@
-"""The embedded VELA's configuration: a small Qwen2 and a small CLIP, both wholly in the checkpoint."""
+"""Sizes of the embedded models: a small CLIP and Qwen2 for VELA, both wholly in the checkpoint, and a small BEiT-3."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from transformers import PreTrainedTokenizerFast, Qwen2Config
 
-from examples.embedded.clip_config import MEAN, STD, clip_config
+from reward.metrics.beitscore.config import BeitScoreConfig
 from reward.metrics.vela.config import ImageConfig, TextConfig, VelaConfig
 from reward.metrics.vela.prompts import Prompt
 
-__all__ = ["vela_config"]
+__all__ = [
+    "CONTEXT",
+    "GUIDED",
+    "LOOKING",
+    "MEAN",
+    "SEEING",
+    "STD",
+    "WRITING",
+    "beit_config",
+    "clip_config",
+    "vela_config",
+]
+
+EMBED_DIM = 256
+CONTEXT = 248
+MEAN, STD = (0.5, 0.5, 0.5), (0.25, 0.25, 0.25)
+# Layers after which the image stream must have read its cells, and the text stream must know the true words.
+SEEING = 3
+WRITING = 5
+# Layers (by index) whose first heads are shown where to look: at the cell that a word is about.
+LOOKING = (3, 4)
+GUIDED = 2
+
+
+def clip_config(vocabulary: int, eos_id: int) -> dict[str, Any]:
+    """`model_cfg` of open_clip: an ordinary model at 96 pixels with a 248-token text tower."""
+    return {
+        "embed_dim": EMBED_DIM,
+        "vision_cfg": {
+            "image_size": 96,
+            "patch_size": 16,
+            "width": 192,
+            "layers": 4,
+            "head_width": 32,
+            "mlp_ratio": 4.0,
+        },
+        "text_cfg": {
+            "context_length": CONTEXT,
+            "vocab_size": vocabulary,
+            "width": 192,
+            "heads": 6,
+            "layers": 3,
+            "pool_type": "eos",
+            "eos_id": eos_id,
+        },
+    }
 
 
 def vela_config(tokenizer: PreTrainedTokenizerFast, *, text: bool = True, image: bool = True) -> VelaConfig:
@@ -72,4 +119,20 @@ def vela_config(tokenizer: PreTrainedTokenizerFast, *, text: bool = True, image:
         )
         if image
         else None,
+    )
+
+
+def beit_config(vocabulary: int) -> BeitScoreConfig:
+    """The embedded sizes: 2.0 million parameters in the layers, patches of which four are one cell of a scene."""
+    return BeitScoreConfig(
+        hidden_size=128,
+        layers=6,
+        heads=4,
+        ffn_size=384,
+        image_size=96,
+        patch_size=16,
+        vocab_size=vocabulary,
+        text_positions=386,
+        head_size=256,
+        drop_path=0.0,
     )

@@ -1,9 +1,20 @@
-"""FleurReward and HarmonicReward: metrics that ask a judge, as reward functions."""
+"""VelaReward, BeitScoreReward, FleurReward and HarmonicReward: MetricReward with the arguments of each metric.
+
+`trl grpo --reward_funcs reward.vela_reward reward.beitscore_reward ...` constructs nothing: it takes objects. The two
+names are made at their first use, and environment variables set what a constructor would be given:
+
+- `CAPREWARD_VELA_SOURCE`, `CAPREWARD_BEITSCORE_SOURCE`: a checkpoint folder or Hub id; default: the embedded one;
+- `CAPREWARD_VELA_WEIGHTS`: weights of the aspects, such as `desc=1,rel=2,flu=1`; default: all alike.
+
+For anything else write a module with `my_reward = VelaReward(...)` in the working directory, and give
+`--reward_funcs module.my_reward`.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 from reward.errors import ConfigError
@@ -11,8 +22,77 @@ from reward.functions.metric_reward import MetricReward
 from reward.judges.base import Judge
 from reward.judges.scripted import ScriptedJudge
 from reward.registry import metric_spec
+from reward.weights import parse_weights
 
-__all__ = ["FleurReward", "HarmonicReward"]
+__all__ = ["BeitScoreReward", "FleurReward", "HarmonicReward", "VelaReward", "beitscore_reward", "vela_reward"]
+
+beitscore_reward: BeitScoreReward  # both are made by __getattr__
+vela_reward: VelaReward
+
+
+@cache
+def _from_environment(name: str) -> MetricReward:
+    if name == "beitscore_reward":
+        return BeitScoreReward(os.environ.get("CAPREWARD_BEITSCORE_SOURCE") or "embedded")
+    weights = os.environ.get("CAPREWARD_VELA_WEIGHTS")
+    source = os.environ.get("CAPREWARD_VELA_SOURCE") or "embedded"
+    return VelaReward(source, parse_weights(weights) if weights else None)
+
+
+def __getattr__(name: str) -> MetricReward:
+    if name in ("beitscore_reward", "vela_reward"):
+        return _from_environment(name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+class VelaReward(MetricReward):
+    """VELA as a reward function: three aspects of a caption, each in [0, 1], given its image and any references.
+
+    Source: Matsuda et al., "VELA: An LLM-Hybrid-as-a-Judge Approach for Evaluating Long Image Captions".
+
+    Args:
+        source: `"embedded"` (ships with the package; trained on synthetic scenes, so for trials and tests, not photos),
+            a checkpoint folder, or a Hub id.
+        weights: {aspect: weight} over descriptiveness, relevance and fluency (desc, rel, flu for short), normalised to
+            sum 1; None weighs them alike.
+        options: further arguments of `MetricReward`: name, image_column, references_column, on_error, batch_size,
+            revision, device, dtype.
+
+    Raises:
+        WeightsError: at construction, for unknown aspects, weights that are not finite, or a sum that is not positive.
+
+    Example:
+        >>> reward = VelaReward("path/of/a/checkpoint", weights={"desc": 1, "rel": 2, "flu": 1}, name="caption")
+        >>> reward.weights
+        array([0.25, 0.5 , 0.25])
+    """
+
+    def __init__(
+        self,
+        source: str | os.PathLike[str] = "embedded",
+        weights: Mapping[str, float] | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__("vela", source, weights, **options)
+
+
+class BeitScoreReward(MetricReward):
+    """BEiTScore as a reward function: one score in [0, 1] of a caption, given its image; references are not used.
+
+    Source: "BEiTScore: reference-free image captioning evaluation with an efficient cross-encoder".
+
+    Args:
+        source: `"embedded"` (ships with the package; trained on synthetic scenes, so for trials and tests, not photos),
+            a checkpoint folder, or a Hub id.
+        options: further arguments of `MetricReward`: name, image_column, on_error, batch_size, revision, device, dtype.
+
+    Example:
+        >>> BeitScoreReward("path/of/a/checkpoint", name="faithful")
+        BeitScoreReward(name='faithful', source='path/of/a/checkpoint', weights={'overall': 1.0})
+    """
+
+    def __init__(self, source: str | os.PathLike[str] = "embedded", **options: Any) -> None:
+        super().__init__("beitscore", source, **options)
 
 
 class _JudgeReward(MetricReward):

@@ -1,0 +1,61 @@
+"""Models of rewards in the processes of a trainer: where they are loaded, and what a fork leaves of them."""
+
+from __future__ import annotations
+
+import os
+import sys
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from reward.functions.metric_reward import MetricReward
+
+__all__ = ["load_beside_a_trainer", "renew_in_children"]
+
+T = TypeVar("T")
+
+_rewards: weakref.WeakSet[MetricReward] = weakref.WeakSet()
+
+
+def load_beside_a_trainer(load: Callable[..., T], device: Any = None) -> T:
+    """Calls `load(device=...)` on the process's own device, without sharding, and with the random state untouched.
+
+    Args:
+        load: loads a model.
+        device: for it; None is `cuda:LOCAL_RANK` where there is CUDA, else the CPU.
+    """
+    import torch  # on use: importing this module must stay cheap
+
+    from reward.checkpoints import unsharded_loading
+
+    if device is None and torch.cuda.is_available():
+        # the GPU of LOCAL_RANK, unless the launcher shows each process only its own GPU
+        rank = int(os.environ.get("LOCAL_RANK", -1))
+        device = f"cuda:{rank if 0 <= rank < torch.cuda.device_count() else torch.cuda.current_device()}"
+    device = "cpu" if device is None else device
+    # building a network draws random numbers before the weights are read: the trainer's must not depend on that
+    gpus = [torch.device(device)] if torch.device(device).type == "cuda" else []
+    with torch.random.fork_rng(devices=gpus), unsharded_loading():
+        return load(device=device)
+
+
+def renew_in_children(reward: MetricReward) -> None:
+    """Has `reward._after_fork()` called in every child that this process forks.
+
+    The threads of the parent are gone in a child, and locks that they held stay locked.
+    """
+    _rewards.add(reward)
+
+
+def _in_child() -> None:
+    was_loaded = any(reward._scorer is not None for reward in _rewards)
+    for reward in list(_rewards):
+        reward._after_fork()
+    if was_loaded and "torch" in sys.modules:
+        # the threads among which the parent's torch divided its work are gone, too, and a child would wait for them
+        sys.modules["torch"].set_num_threads(1)
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
+    os.register_at_fork(after_in_child=_in_child)
