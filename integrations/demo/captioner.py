@@ -37,13 +37,16 @@ def load_captioner(source: str | os.PathLike[str] = "embedded") -> tuple[PreTrai
     model, processor = load_pretrained(folder, AutoModelForImageTextToText, AutoProcessor, "captioner", strict=True)
     where = f"captioner {os.fspath(source)!r}"
     with foreign_errors(f"{where}: its processor (chat_template.jinja, processor_config.json)"):
-        ids = prompt_inputs(processor, [Image.new("RGB", (32, 32))])["input_ids"]
+        inputs = prompt_inputs(processor, [Image.new("RGB", (32, 32))])
     token = getattr(model.config, "image_token_id", None)
-    if token is not None and not (ids == token).any():
+    if token is not None and token not in inputs["input_ids"].unique().tolist():
         raise CheckpointError(
             f"{where}: its config.json puts images at the token {token} (image_token_index), and its prompts have none"
         )
-    return model.eval(), processor
+    # transformers before 5.2 builds networks that cannot run, such as one with a text as layer_norm_eps
+    with foreign_errors(f"{where}: the network of its config.json"), torch.inference_mode():
+        model.eval()(**inputs)
+    return model, processor
 
 
 def prompt_inputs(processor: Any, images: Sequence[Image.Image]) -> dict[str, torch.Tensor]:

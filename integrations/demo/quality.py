@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 from PIL import Image
-from reward.metaeval.report import plain
 
 from reward import CaptionSample
 from reward.metaeval import Interval, mean_difference, mean_interval
+from reward.metaeval.report import plain
 from reward.metrics.base import Scorer
 from reward.scenes import Oracle, Scene
 from reward.scenes.graph import Fact

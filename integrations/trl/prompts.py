@@ -63,8 +63,8 @@ def make_prompt_dataset(
         >>> from datasets import Dataset
         >>> rows = Dataset.from_dict({"picture": ["a.png"], "refs": [["A red star."]], "object": ["star"]})
         >>> rows = make_prompt_dataset(rows, lambda row: f"Describe the {row['object']}.", image_column="picture")
-        >>> rows.remove_columns(["image", "object"])[0]
-        {'references': ['A red star.'], 'prompt': [{'role': 'user', 'content': 'Describe the star.'}]}
+        >>> rows.remove_columns(["image", "object"])[0]["prompt"][0]["content"]
+        'Describe the star.'
     """
     from datasets import IterableDataset  # on use, here and below: a large package
 

@@ -130,7 +130,8 @@ def refuse_missing(where: str, names: Iterable[str]) -> None:
     missing = sorted(names)
     if missing:
         raise CheckpointError(
-            f"{where} lacks {len(missing)} weights ({', '.join(missing[:5])}); refusing to use random ones"
+            f"{where} lacks {len(missing)} weights that its config.json asks for ({', '.join(missing[:5])}); "
+            "refusing to use random ones"
         )
 
 
@@ -139,8 +140,8 @@ def refuse_left_over(where: str, names: Iterable[str]) -> None:
     left = sorted(names)
     if left:
         raise CheckpointError(
-            f"{where} has {len(left)} weights that the network has no place for ({', '.join(left[:5])}); "
-            "refusing to leave them out"
+            f"{where} has {len(left)} weights that the network of its config.json has no place for "
+            f"({', '.join(left[:5])}); refusing to leave them out"
         )
 
 

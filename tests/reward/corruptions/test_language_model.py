@@ -85,7 +85,7 @@ def test_missing_weights_are_refused(folder, tmp_path):
     weights = load_file(folder / "model.safetensors")
     del weights["model.norm.weight"]
     save_file(weights, tmp_path / "broken" / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(CheckpointError, match=r"lacks 1 weights \(model\.norm\.weight\)"):
+    with pytest.raises(CheckpointError, match=r"lacks 1 weights .*\(model\.norm\.weight\)"):
         load_language_model(tmp_path / "broken")
 
 
