@@ -177,9 +177,7 @@ def test_layers_that_a_configuration_leaves_out_are_not_dropped(folders: dict[st
     for number, tower in enumerate(("text_config", "vision_config")):
         plain = _with(json.loads((source / "config.json").read_text()), (tower, "num_hidden_layers"), 1)
         folder = _broken(source, tmp_path / str(number), "config.json", json.dumps(plain).encode())
-        with pytest.raises(
-            CheckpointError, match=r"weights that the network of its config.json has no place for .*layers\.1"
-        ):
+        with pytest.raises(CheckpointError, match=r"weights that .* has no place for .*layers\.1"):
             load_captioner(folder)
 
 
