@@ -53,7 +53,10 @@ def main(argv: Sequence[str] | None = None) -> None:
         pooled, hidden = model.text(batch["input_ids"], batch["attention_mask"])
         parts, features = [pooled], []
         if both:
-            features = [model.encode_image(batch["pixels"]), encode_text(model.image.towers.clip, batch["clip_ids"])]
+            features = [
+                model.image.encode_image(batch["pixels"]),
+                encode_text(model.image.towers.clip, batch["clip_ids"]),
+            ]
             parts.append(model.image.relate(*features))
         logits = (torch.cat(parts, -1) * model.weight[batch["aspect"]]).sum(-1) + model.bias[batch["aspect"]]
         return torch.sigmoid(logits), hidden, features

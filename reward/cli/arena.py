@@ -20,13 +20,17 @@ __all__ = ["arena"]
 Metrics = Annotated[
     list[str] | None,
     typer.Option(
-        "--metric", "-m", help="NAME, or NAME=SOURCE with a folder or Hub id, that decides too; repeat for several."
+        "--metric",
+        "-m",
+        help="Let a metric vote, too: NAME, or NAME=SOURCE with a folder or Hub id; repeat for several.",
     ),
 ]
 ScoreColumns = Annotated[
     list[str] | None,
     typer.Option(
-        "--score-column", "-s", help="Field with the scores of both captions, that decides too; repeat for several."
+        "--score-column",
+        "-s",
+        help="Let scores in the file vote, too: the field that holds those of both captions; repeat for several.",
     ),
 ]
 Images = Annotated[
@@ -47,8 +51,10 @@ Prior = Annotated[
         "that won everything, for example, has a finite rating.",
     ),
 ]
-Resamples = Annotated[int, typer.Option(min=1, help="Of the bootstrap, and of the orders of battles for Elo.")]
-Seed = Annotated[int, typer.Option(min=0, help="Of the bootstrap, of Elo, and of --next.")]
+Resamples = Annotated[
+    int, typer.Option(min=1, help="Number of resamples of the bootstrap, and of orders of battles for Elo.")
+]
+Seed = Annotated[int, typer.Option(min=0, help="Random seed of the bootstrap, of Elo and of --next.")]
 
 
 def arena(

@@ -72,8 +72,8 @@ def bench(
 
     The table has a row for each metric and score column, and a column for each aspect or category: the benchmark's own
     statistic times 100, with its 95 % interval over images. Where there are several aspects, a metric with one score
-    is compared with each of them, and rows are ranked by the mean over the aspects. Every row is tested against the
-    best.
+    is compared with each of them, and the best row is the one with the highest mean over the aspects. Every row is
+    tested against the best.
 
     Scores are kept by caption, references, image and checkpoint: after Ctrl-C or a kill, run the same command again to
     continue; a finished run scores nothing again. The time of a caption is measured when it is scored, and is kept with

@@ -171,11 +171,11 @@ def parse_weights(text: str | None) -> dict[str, float] | None:
     """
     if text is None:
         return None
-    from reward import scores
+    from reward import weights
     from reward.errors import WeightsError
 
     try:
-        return scores.parse_weights(text)
+        return weights.parse_weights(text)
     except WeightsError as error:
         raise typer.BadParameter(str(error), param_hint="--weights") from None
 
@@ -320,9 +320,11 @@ class BenchmarkOptions:
     images: Annotated[
         Path | None, typer.Option(help="Folder that relative image paths start from; default: that of the data.")
     ] = None
-    limit: Annotated[int | None, typer.Option(min=1, help="Use only the first so many items of the benchmark.")] = None
-    resamples: Annotated[int, typer.Option(min=1, help="Of the bootstrap and of the permutation tests.")] = 1000
-    seed: Annotated[int, typer.Option(min=0, help="Of the bootstrap and of the permutation tests.")] = 0
+    limit: Annotated[int | None, typer.Option(min=1, help="Use only the first N items of the benchmark.")] = None
+    resamples: Annotated[
+        int, typer.Option(min=1, help="Number of resamples of the bootstrap and of the permutation tests.")
+    ] = 1000
+    seed: Annotated[int, typer.Option(min=0, help="Random seed of the bootstrap and of the permutation tests.")] = 0
 
 
 @dataclass(frozen=True, kw_only=True)

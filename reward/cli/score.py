@@ -42,7 +42,7 @@ def score(
     weights: Weights = None,
     candidate_column: options.CandidateColumn = None,
 ) -> None:
-    """Score every caption of a file: its rows, plus one column an aspect, the reward, and an error column.
+    """Score every caption of a file: its rows, plus one column per aspect, the reward, and an error column.
 
     ```
     capreward score captions.jsonl --metric vela --output scores.parquet

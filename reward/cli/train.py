@@ -35,7 +35,7 @@ def train(
 
     Presets of vela: tiny (from scratch, in minutes), paper, and the paper's ablations paper-text-only,
     paper-image-only, paper-clip, paper-pacs, paper-longclip-b, paper-llama, paper-phi; ours are paper-reference-free
-    and paper-shared-head. Which values are the paper's and which are ours stands in reward/metrics/vela/presets.yaml.
+    and paper-shared-head. reward/metrics/vela/presets.yaml lists which values are the paper's and which are ours.
     Presets of beitscore: tiny and paper.
 
     Several GPUs: accelerate launch --num_processes 2 -m reward.cli.main train vela --output FOLDER.

@@ -91,10 +91,14 @@ class CaptionRow:
         return "" if self.image_from == CaptionRow.image_from else f". Name {what}"  # a sample has no columns
 
     def same_as(self, other: CaptionRow) -> bool:
-        """Whether both rows score alike, judged without reading pixels: images must be one object or one path."""
+        """Whether both rows score alike, judged without reading pixels: images must be one object or one path.
+
+        Arrays and tensors never count as the same: a buffer may have been filled again.
+        """
         if (self.problem is None) != (other.problem is None) or self.is_wordless != other.is_wordless:
             return False
-        if self.image is not other.image and not (isinstance(self.image, str) and self.image == other.image):
+        is_one_object = self.image is other.image and not hasattr(self.image, "ndim")
+        if not is_one_object and not (isinstance(self.image, str) and self.image == other.image):
             return False
         a, b = self.sample, other.sample
         return a is b or (
@@ -103,10 +107,10 @@ class CaptionRow:
 
 
 def check_first_call(name: str, spec: MetricSpec, rows: Sequence[CaptionRow], problems: Mapping[int, Problem]) -> None:
-    """Refuses data of which not one row can be scored: a training on them would run to its end and learn nothing.
+    """Rejects data in which no row can be scored: a training would finish and have learned nothing.
 
-    What the policy wrote is no reason to stop: captions without a word, or captions that the metric cannot score
-    although their images can be read.
+    Captions without a word are no reason to stop, and neither are captions that the metric cannot score although
+    their images can be read.
 
     Args:
         name: of the reward, for the message.
@@ -259,7 +263,7 @@ def read_rows(
 
 @dataclass(frozen=True)
 class _Cells:
-    """Where the values of a role are looked for: [(what messages call it, N values)], and why in no other place."""
+    """Where the values of a role are looked for: [(what messages call it, N values)], and why nowhere else."""
 
     sources: list[tuple[str, Sequence[Any]]]
     absent: str = ""

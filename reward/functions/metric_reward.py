@@ -178,13 +178,13 @@ class MetricReward:
         return self._combine(*self._rate([CaptionRow.of_sample(sample) for sample in samples]), self.weights)
 
     def reason(self, sample: CaptionSample) -> str | None:
-        """Why a valid sample has no reward; None if it has one.
+        """Why a valid sample has no reward; None if it has one. Nothing is counted or logged.
 
         Example:
             >>> MetricReward("length").reason(CaptionSample("A red star.")) is None
             True
         """
-        return self._rate([CaptionRow.of_sample(sample)])[1].errors.get(0)
+        return self._rate([CaptionRow.of_sample(sample)], report=False)[1].errors.get(0)
 
     def aspects(self) -> list[AspectReward]:
         """One reward function per aspect, named `<name>_<aspect>`, for trainers that weigh or normalise each reward.
@@ -207,7 +207,9 @@ class MetricReward:
         options = {name: getattr(self, name) for name in ("image_column", "references_column", "strip_thinking")}
         return self._rate(read_rows(prompts, completions, columns, **options), by_trainer=True)
 
-    def _rate(self, rows: list[CaptionRow], *, by_trainer: bool = False) -> tuple[list[CaptionRow], ScoreTable]:
+    def _rate(
+        self, rows: list[CaptionRow], *, by_trainer: bool = False, report: bool = True
+    ) -> tuple[list[CaptionRow], ScoreTable]:
         """Rows and their scores (N, A): the lowest for captions without a word, NaN and a counted failure for none."""
         with self._lock:  # one forward pass at a time, and the kept rows belong to the kept table
             if rows:
@@ -230,7 +232,8 @@ class MetricReward:
                     problems[index] = Problem("not scored by the metric", reason)
             wordless = [index for index, row in enumerate(rows) if row.is_wordless]
             scores[wordless] = self.spec.range[0]
-            self._report(problems, len(wordless))
+            if report:
+                self._report(problems, len(wordless))
             if by_trainer and rows and self._is_first_call:
                 check_first_call(self.__name__, self.spec, rows, problems)
                 self._is_first_call = False

@@ -115,7 +115,7 @@ class WeightedReward:
         return self._combine(self._table(given, len(samples)))
 
     def reason(self, sample: CaptionSample) -> str | None:
-        """Why a sample has no reward, as the first part says that says so; None if no part does."""
+        """Why a sample has no reward, from the first part that gives one; None if no part does."""
         for part, part_name in zip(self.parts, self.part_names, strict=True):
             reason = part.reason(sample) if hasattr(part, "reason") else None
             if reason is not None:

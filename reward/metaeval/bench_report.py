@@ -113,7 +113,11 @@ def notes(tables: Sequence[BenchTable], *, resamples: int) -> Iterator[str]:
     runs = [row.run for table in tables for row in table.rows if row.run is not None]
     devices = sorted({device for run in runs for device in run.devices})
     if devices:
-        before = " Captions scored by an earlier run keep the time of then." if any(run.known for run in runs) else ""
+        before = (
+            " Captions scored by an earlier run keep the time that was measured then."
+            if any(run.known for run in runs)
+            else ""
+        )
         yield f"Time per caption: of scoring on {' and '.join(devices)}, without loading the model.{before}"
     for table in tables:
         for row in table.rows:

@@ -183,7 +183,9 @@ class JudgedScorer(CaptionScorer):
         return JudgedCaption(candidate, group.features, group.references, self.max_characters, group.context)
 
     def _windows(self, groups: list[Group], batch_size: int | None) -> Iterator[list[Group]]:
-        return windows(groups, batch_size or self.window_size)
+        # padded images are held in memory, others are opened by the judge
+        most_images = self.images_per_pass if self.pad_images else None
+        return windows(groups, batch_size or self.window_size, most_images)
 
     def _warn(self, count: int, failed: dict[int, str], truncated: np.ndarray) -> None:
         if failed:

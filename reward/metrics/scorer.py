@@ -73,7 +73,7 @@ def group_samples(
         samples: in any order.
         use_images: whether samples are grouped by image. Without, no image is opened.
         use_references: whether samples are grouped by references. Without, groups have none.
-        contexts: something hashable for each sample that is to be equal in a group as well.
+        contexts: one hashable value for each sample; the samples of a group have the same one.
 
     Example:
         >>> samples = [CaptionSample("a"), CaptionSample("b"), CaptionSample("a"), CaptionSample("a", None, ["c"])]
@@ -103,7 +103,7 @@ def group_samples(
 def windows(groups: Sequence[Group], size: int, most_groups: int | None = None) -> Iterator[list[Group]]:
     """Splits groups into windows of at most `size` different candidates and `most_groups` groups.
 
-    A group with more candidates than fit goes on in the next window.
+    A group with more candidates than fit continues in the next window.
     """
     window: list[Group] = []
     room = size
@@ -140,7 +140,8 @@ class CaptionScorer(ABC):
     The base checks the samples, groups them by image and references, and gives groups to the metric in windows of
     bounded size. Every image is decoded once and encoded once. A sample that lacks what the metric needs, whose image
     cannot be read, or whose score is not finite gets NaN and a reason; the others are scored. Scores do not depend on
-    the order of the samples, on the batch size, or on which samples come together.
+    the order of the samples, on the batch size, or on which samples come together, but for rounding (below 1e-6 in
+    float32). Do not score in several threads at a time while the network is in training mode.
 
     Attributes:
         spec: facts about the metric.
@@ -211,13 +212,14 @@ class CaptionScorer(ABC):
         progress: bool,
         contexts: Sequence[Any] | None = None,
     ) -> ScoreTable:
+        samples = list(samples)  # a sequence may make its items on access, and images are told apart by identity first
         check_samples(samples, batch_size)
         results = _Results(self.spec.name, len(samples), self._columns())
         images = _Images(self, batch_size)
         groups = group_samples(
             samples, use_images=self.reads_images, use_references=self.reads_references, contexts=contexts
         )
-        groups.sort(key=lambda group: group.image_key or "")  # so that features of an image need not be kept for long
+        groups.sort(key=lambda group: group.image_key or "")  # so that the features of an image can be dropped early
         with self._mode(), _progress(self.spec.name, len(samples), progress) as advance:
             for window in self._windows(groups, batch_size):
                 for group in window:
@@ -238,7 +240,7 @@ class CaptionScorer(ABC):
 
     def _lack(self, group: Group) -> str | None:
         """What a group lacks for this metric, as a reason."""
-        if self.reads_images and group.image is None:
+        if self.spec.needs_image and group.image is None:
             return f"metric {self.spec.name!r} needs an image, but the sample has none"
         if self.spec.needs_references and not group.references:
             return f"metric {self.spec.name!r} needs references, but the sample has none"
@@ -285,7 +287,7 @@ class _Images:
         for group in groups:
             if group.error is None and group.image_key is not None:
                 group.features = self.features[group.image_key]
-        # only groups with the last image can go on in the next window
+        # only groups with the last image can continue in the next window
         last = groups[-1].image_key
         self.features = {key: self.features[key] for key in (last,) if key in self.features}
 
@@ -323,13 +325,18 @@ class _Results:
             self.refused.update({row: str(group.error) for rows in group.rows.values() for row in rows})
 
     def add(self, groups: list[Group], result: CandidateScores) -> None:
+        scores = np.asarray(result.scores, dtype=np.float64)
+        shape = sum(len(group.rows) for group in groups), self.scores.shape[1]
+        if scores.shape != shape:
+            raise ValueError(f"score_groups of metric {self.metric!r} must give scores {shape}, got {scores.shape}")
         for index, rows in enumerate(rows for group in groups for rows in group.rows.values()):
+            is_finite = np.isfinite(scores[index])
             reason = result.errors.get(index)
-            if reason is None and not np.isfinite(result.scores[index]).all():
-                reason = f"metric {self.metric!r} gave a score that is not finite"
             if reason is None:
-                self.scores[rows] = result.scores[index]
-            else:
+                self.scores[rows] = np.where(is_finite, scores[index], np.nan)
+                if not is_finite.all():
+                    reason = f"metric {self.metric!r} gave a score that is not finite"
+            if reason is not None:
                 self.failed.update(dict.fromkeys(rows, reason))
             self.truncated[rows] = result.truncated is not None and result.truncated[index]
 

@@ -209,7 +209,7 @@ SPECS = (
         licence=_LICENCE,
         hub="yuwd/Flickr8k-HumanEval",
         hub_files=("README.md", "*expert*"),
-        checked="published",
+        checked="schema",
     ),
     BenchmarkSpec(
         name="flickr8k-cf",

@@ -62,7 +62,7 @@ def test_the_table_and_a_second_run_from_the_cache(run: Run, data: Path, tmp_pat
     assert {path.suffix for path in (tmp_path / "xdg" / "capreward" / "scores").iterdir()} == {".sqlite"}
     assert run(*line)[1] == out
     assert scored(tmp_path) == 30
-    assert "Captions scored by an earlier run keep the time of then." in run(*line)[2]
+    assert "Captions scored by an earlier run keep the time that was measured then." in run(*line)[2]
 
 
 def test_json_is_one_object_and_nothing_else(run: Run, data: Path, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -154,6 +155,26 @@ def test_every_image_is_decoded_and_encoded_once_whatever_comes_between(monkeypa
     assert (toy.encoded, toy.windows) == ([2, 1], [(15, None)])
 
 
+def test_samples_that_a_sequence_makes_on_access_get_their_own_scores() -> None:
+    class Lazy(Sequence[CaptionSample]):
+        def __len__(self) -> int:
+            return 40
+
+        def __getitem__(self, index: Any) -> Any:
+            return CaptionSample("a", png("white" if index % 2 else "black"))
+
+    assert Toy().score(Lazy()).column("sum").tolist() == [1, 256] * 20
+
+
+def test_scores_of_another_shape_are_refused() -> None:
+    class Short(Toy):
+        def score_groups(self, groups: list[Group], batch_size: int | None) -> CandidateScores:
+            return CandidateScores([[1.0, 2.0]])
+
+    with pytest.raises(ValueError, match=r"must give scores \(2, 2\), got \(1, 2\)"):
+        Short().score([CaptionSample("a", png("black")), CaptionSample("b", png("black"))])
+
+
 def test_equal_samples_are_scored_once() -> None:
     toy = Toy()
     table = toy.score([CaptionSample("a b", png("black")) for _ in range(9)])
@@ -174,8 +195,9 @@ def test_samples_without_a_score_have_a_reason_and_the_others_a_score() -> None:
         CaptionSample("small as well", png("black", 5)),
     ]
     table = Toy().score(samples)
-    assert np.flatnonzero(np.isnan(table.scores).all(axis=1)).tolist() == [1, 2, 3, 4, 5, 6, 8]
+    assert np.flatnonzero(np.isnan(table.scores).any(axis=1)).tolist() == [1, 2, 3, 4, 5, 6, 8]
     assert table.scores[[0, 7]].tolist() == [[1, 1], [2, 2]]
+    assert np.isnan(table.scores[5]).tolist() == [True, False]  # the aspect that is finite is kept
     assert list(table.errors) == [1, 2, 3, 4, 5, 6, 8]
     assert table.errors[1] == "metric 'toy' needs an image, but the sample has none"
     assert "absent.png" in table.errors[2]

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from datasets import Dataset, DatasetDict, Features, Image, Sequence, Value
 from PIL import Image as PIL
+from pyarrow import parquet
 
 from reward.errors import DataError
 from reward.images import load_image
@@ -225,7 +226,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"cannot read .*saved, which save_to_disk wrote"):
         load_benchmark("polaris", tmp_path / "saved")
     empty = Dataset.from_dict({name: [] for name in polaris()}, features=table(polaris(), "img").features)
-    empty.to_parquet(tmp_path / "empty.parquet")
+    parquet.write_table(empty.with_format("arrow")[:], tmp_path / "empty.parquet")
     with pytest.raises(DataError, match=r"empty\.parquet holds no rows"):
         load_benchmark("polaris", tmp_path / "empty.parquet")
 
