@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -32,6 +33,8 @@ __all__ = [
 ]
 
 logger = logging.getLogger(__name__)
+
+_network_has_run = False  # in this process
 
 
 @dataclass
@@ -371,6 +374,8 @@ def scoring_mode(model: nn.Module, device: torch.device) -> Iterator[None]:
     """
     import torch
 
+    global _network_has_run
+    _network_has_run = True
     training = [module for module in model.modules() if module.training]
     model.eval()
     try:
@@ -379,6 +384,18 @@ def scoring_mode(model: nn.Module, device: torch.device) -> Iterator[None]:
     finally:
         for module in training:
             module.training = True
+
+
+def _in_forked_child() -> None:
+    if _network_has_run:
+        import torch
+
+        # The threads among which torch divided its work in the parent are gone, and the child would wait for them.
+        torch.set_num_threads(1)
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
+    os.register_at_fork(after_in_child=_in_forked_child)
 
 
 @contextmanager

@@ -84,3 +84,24 @@ def test_a_forked_child_scores_or_raises() -> None:
     child, first, refusal, second, parent = given.split("\n")[:-1]
     assert (child, first, second, parent) == ("[1.0]", "child 0", "child 0", "[1.0]")
     assert "forked while another thread used the scorer" in refusal
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_a_forked_child_scores_with_the_network_that_the_parent_has_used() -> None:
+    script = """
+import os, signal, torch
+from PIL import Image
+from reward import CaptionSample, load_scorer
+torch.set_num_threads(2)
+scorer = load_scorer("vela", device="cpu")
+samples = [CaptionSample(f"A red star and {count} circles.", Image.new("RGB", (96, 96))) for count in range(16)]
+scorer.score(samples)
+pid = os.fork()
+if pid == 0:
+    signal.alarm(60)  # ends a child that waits
+    scorer.score(samples)
+    os._exit(0)
+print("child", os.waitpid(pid, 0)[1])
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=200)
+    assert done.stdout == "child 0\n", done.stderr
