@@ -15,7 +15,7 @@ demo: $(INSTALLED)
 test: $(INSTALLED)
 	$(BIN)/python -m pytest
 
-# Less than a minute, for a loop of edit and test: all but the functions in tests/slow_tests.txt.
+# The quick tests, for a loop of edit and test: all but the functions in tests/slow_tests.txt.
 test-fast: $(INSTALLED)
 	$(BIN)/python -m pytest -q -m "not slow and not gpu and not weights" --durations=5 --durations-min=0.5
 
