@@ -80,12 +80,16 @@ class ClipTowers(nn.Module):
         return features
 
     def encode_text(self, ids: torch.Tensor) -> torch.Tensor:
-        """Text features (B, embed_dim), not normalised, of token ids (B, context_length)."""
+        """Text features (B, embed_dim), not normalised, of token ids (B, context_length) on any device.
+
+        Pass ids that are on the CPU: the longest caption is looked up there, and the CPU need not wait for a GPU.
+        """
         features: torch.Tensor
         if self._ends_early():
-            features = _encode_text_up_to_end(self.clip, ids)
+            used = int(_ends(self.clip, ids).max()) + 1
+            features = _encode_text_up_to_end(self.clip, ids[:, :used].to(self.device))
         else:
-            features = self.clip.encode_text(ids)
+            features = self.clip.encode_text(ids.to(self.device))
         return features
 
     def _ends_early(self) -> bool:
@@ -100,15 +104,18 @@ class ClipTowers(nn.Module):
         return dtype
 
 
+def _ends(clip: Any, ids: torch.Tensor) -> torch.Tensor:
+    """Position (B,) of the end token in each row."""
+    return ids.argmax(1) if clip.text_pool_type == "argmax" else (ids == clip.text_eos_id).int().argmax(1)
+
+
 def _encode_text_up_to_end(clip: Any, ids: torch.Tensor) -> torch.Tensor:
-    """`clip.encode_text` without the padding that all rows share, which gives the same features.
+    """`clip.encode_text` for rows without the padding that all of them share, which gives the same features.
 
     open_clip itself always encodes all positions, 248 for Long-CLIP.
     """
     from open_clip.transformer import text_global_pool
 
-    ends = ids.argmax(1) if clip.text_pool_type == "argmax" else (ids == clip.text_eos_id).int().argmax(1)
-    ids = ids[:, : int(ends.max()) + 1]
     length = ids.shape[1]
     dtype = clip.transformer.get_cast_dtype()
     states = clip.token_embedding(ids).to(dtype) + clip.positional_embedding[:length].to(dtype)

@@ -236,8 +236,8 @@ class Beit3(nn.Module):
 
 
 def attention_mask(image: torch.Tensor, text_padding_mask: torch.Tensor | None) -> torch.Tensor | None:
-    """(B, 1, 1, T), True where a key may be attended to; None where nothing is padded."""
-    if text_padding_mask is None or not text_padding_mask.any():
+    """(B, 1, 1, T), True where a key may be attended to; None without a padding mask."""
+    if text_padding_mask is None:
         return None
     padded = text_padding_mask.bool()
     seen = torch.ones(image.shape[:2], dtype=torch.bool, device=padded.device)

@@ -106,15 +106,16 @@ class BeitScoreScorer(TrainedScorer):
         """Scores (K, 1) in [0, 1]."""
         images = [group.features for group in groups for _ in group.rows]
         ids, cut = self.tokenizer.encode([candidate for group in groups for candidate in group.rows])
-        scores = np.empty((len(ids), 1))
+        device, order, logits = self.model.device, [], []
         lengths = [self._image_tokens + len(row) for row in ids]
         for batch in token_budget_batches(lengths, self.token_budget, batch_size):
             text, padding = self.tokenizer.pad_rows([ids[index] for index in batch])
-            device = self.model.device
-            _, pooled = self.model.encode_embedded(
-                torch.stack([images[index] for index in batch]), text.to(device), padding.to(device)
-            )
-            scores[batch, 0] = torch.sigmoid(self.model.logits(pooled)).double().cpu().numpy()
+            mask = padding.to(device) if padding.any() else None
+            _, pooled = self.model.encode_embedded(torch.stack([images[index] for index in batch]), text.to(device), mask)
+            logits.append(self.model.logits(pooled))
+            order += batch
+        scores = np.empty((len(ids), 1))
+        scores[order, 0] = torch.sigmoid(torch.cat(logits)).double().cpu().numpy()  # a GPU is waited for once
         return CandidateScores(scores, cut)
 
     def _windows(self, groups: list[Group], batch_size: int | None) -> Iterator[list[Group]]:

@@ -144,7 +144,7 @@ class ClipScorer(NetworkScorer):
         for start in range(0, len(texts), step):
             part = texts[start : start + step]
             ids, too_long = self.model.tokenize([PREFIX + text for text in part])
-            features.update(zip(part, _unit(self.model.encode_text(ids.to(self.model.device))), strict=True))
+            features.update(zip(part, _unit(self.model.encode_text(ids)), strict=True))
             cut.update(text for text, long in zip(part, too_long, strict=True) if long)
         return features, cut
 

@@ -118,7 +118,7 @@ class VelaScorer(TrainedScorer):
         step = batch_size or max(1, self.token_budget // towers.context_length)
         for start in range(0, len(texts), step):
             ids, ids_cut = towers.tokenize(texts[start : start + step])
-            features.append(self._clip.encode_candidate(ids.to(self.model.device)))
+            features.append(self._clip.encode_candidate(ids))
             cut += ids_cut
         order = [places[candidate] for candidate in candidates]
         return torch.cat(features)[order], np.array(cut)[order]

@@ -1,0 +1,201 @@
+"""A GPU that is not there: networks of any size run on the device `cuda` with shapes and dtypes, but without values.
+
+PyTorch's `FakeTensorMode` does this, and raises where devices mix. Here, tensors on the CPU keep their values, so that
+tokenizers, images and grouping work as always. Only what is on the GPU is fake. Reading a value from the GPU makes the
+CPU wait for it; such reads are counted, and give ones, and no places where a mask is true.
+"""
+
+from __future__ import annotations
+
+import traceback
+import weakref
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from torch import nn
+from torch.nn import functional
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import FlopCounterMode
+
+__all__ = ["FakeDevice"]
+
+NetworkT = TypeVar("NetworkT", bound=nn.Module)
+GIB = 2**30
+
+_ROOT = Path(__file__).resolve().parents[1]
+_SCALARS = {
+    torch.Tensor.__int__: 1,
+    torch.Tensor.__index__: 1,
+    torch.Tensor.__float__: 1.0,
+}
+# Functions that would start CUDA outside of the mode, to choose a kernel or to move a list of indices.
+_INITIALISING = {functional.scaled_dot_product_attention, torch.Tensor.__getitem__, torch.Tensor.__setitem__}
+_READS = {torch.Tensor.item, torch.Tensor.tolist, torch.Tensor.numpy, torch.Tensor.cpu, torch.Tensor.nonzero, torch.Tensor.__bool__, *_SCALARS}
+
+
+class FakeDevice:
+    """Runs code as if there were a GPU, and measures it.
+
+    Args:
+        name: `"cuda"`. PyTorch's engine for gradients needs a real GPU, so a backward pass runs on `"cpu"`, with fake
+            tensors all the same.
+
+    Attributes:
+        condition: the value of every condition that is read from the device. With False, `generate` would never end.
+        reads: {"file:line" of the project, or else of the library: how often a value was read from the GPU}.
+        bytes, peak: bytes of all tensors that are on the device, now and at most.
+
+    Example:
+        >>> gpu = FakeDevice()
+        >>> net = gpu.build(lambda: nn.Linear(10_000, 10_000), torch.bfloat16)
+        >>> with gpu.run() as flops:
+        ...     out = net(torch.zeros(8, 10_000, dtype=torch.bfloat16, device="cuda"))
+        >>> tuple(out.shape), out.dtype, flops() == 2 * 8 * 10_000**2, gpu.peak > 200_000_000
+        ((8, 10000), torch.bfloat16, True, True)
+    """
+
+    def __init__(self, name: str = "cuda") -> None:
+        self.name = name
+        self.condition = False
+        self.mode = FakeTensorMode(allow_non_fake_inputs=True)
+        self.reads: Counter[str] = Counter()
+        self.bytes = self.peak = 0
+        self._seen: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    def build(self, make: Callable[[], NetworkT], dtype: torch.dtype = torch.float32) -> NetworkT:
+        """A network on the device, whose weights have no values."""
+        default = torch.get_default_dtype()
+        torch.set_default_dtype(dtype)
+        try:
+            with self.mode, torch.device(self.name), _Transfers(self, lambda: None), _module_conversion():
+                network = make()
+        finally:
+            torch.set_default_dtype(default)
+        for value in (*network.parameters(), *network.buffers()):
+            self.count(value)
+        return network
+
+    @contextmanager
+    def run(self) -> Iterator[Callable[[], int]]:
+        """Context in which tensors can be sent to the device; gives a function that returns the FLOPs so far."""
+        with FlopCounterMode(display=False) as flops, _Memory(self), _Transfers(self, self.note_read):
+            yield flops.get_total_flops
+
+    def is_on(self, value: Any) -> bool:
+        return isinstance(value, FakeTensor) and value.device.type == self.name
+
+    def count(self, value: Any) -> None:
+        """Adds the memory of a tensor until it is freed."""
+        if not self.is_on(value):
+            return
+        storage = value.untyped_storage()
+        if storage not in self._seen:
+            self._seen.add(storage)
+            self.bytes += storage.nbytes()
+            self.peak = max(self.peak, self.bytes)
+            weakref.finalize(storage, self._free, storage.nbytes())
+
+    def _free(self, size: int) -> None:
+        self.bytes -= size
+
+    def note_read(self) -> None:
+        """Counts a read at the innermost line of the project, with the function that was called there."""
+        frames = [frame for frame in traceback.extract_stack() if frame.filename != __file__]
+        own = [frame for frame in frames if Path(frame.filename).is_relative_to(_ROOT / "reward")]
+        frame = (own or frames)[-1]
+        name = Path(frame.filename)
+        place = name.relative_to(_ROOT).as_posix() if own else name.name
+        inner = Path(frames[-1].filename)
+        through = "" if not own or frames[-1] is frame else f" through {inner.parent.name}/{inner.name}"
+        self.reads[f"{place} {frame.name}{through}"] += 1
+
+
+@contextmanager
+def _module_conversion() -> Iterator[None]:
+    """Lets `Module.to` replace fake parameters, which PyTorch would change in place and cannot."""
+    original = nn.Module._apply
+
+    def convert(module: nn.Module, function: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> nn.Module:
+        for child in module.children() if recurse else ():
+            convert(child, function)
+        for name, value in module._parameters.items():
+            if value is not None:
+                module._parameters[name] = nn.Parameter(function(value.detach()), value.requires_grad)
+        for name, value in module._buffers.items():
+            if value is not None:
+                module._buffers[name] = function(value)
+        return module
+
+    nn.Module._apply = convert  # type: ignore[method-assign,assignment]
+    try:
+        yield
+    finally:
+        nn.Module._apply = original  # type: ignore[method-assign]
+
+
+class _Memory(TorchDispatchMode):
+    def __init__(self, device: FakeDevice) -> None:
+        super().__init__()
+        self.device = device
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        for value in tree_leaves(out):
+            self.device.count(value)
+        return out
+
+
+class _Transfers(TorchFunctionMode):
+    """Makes tensors fake on their way to the device, and real on their way back, of which it tells `note_read`."""
+
+    def __init__(self, device: FakeDevice, note_read: Callable[[], None]) -> None:
+        super().__init__()
+        self.device, self.note_read = device, note_read
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        is_there = bool(args) and self.device.is_on(args[0])
+        if is_there and (func in _READS or _leaves(func, args[1:], kwargs)):
+            self.note_read()
+            return self.device.condition if func is torch.Tensor.__bool__ else _value(func, args, kwargs)
+        if (is_there and func in _INITIALISING) or _arrives(self.device.name, func, args, kwargs):
+            with self.device.mode:
+                return func(*args, **kwargs)
+        return func(*args, **kwargs)
+
+
+def _targets(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Iterator[str]:
+    for value in (*args, kwargs.get("device")):
+        if isinstance(value, (str, torch.device)):
+            yield torch.device(value).type
+
+
+def _arrives(name: str, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+    if func is torch.Tensor.to:
+        return name in _targets(args[1:], kwargs)
+    return kwargs.get("device") is not None and torch.device(kwargs["device"]).type == name
+
+
+def _leaves(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+    return func is torch.Tensor.to and "cpu" in _targets(args, kwargs)
+
+
+def _value(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """Ones in place of what is read; of `nonzero`, that there are none."""
+    tensor = args[0]
+    if func is torch.Tensor.nonzero:
+        none = tensor.new_empty(0, dtype=torch.long)
+        return (none,) * tensor.ndim if kwargs.get("as_tuple") else none.reshape(0, tensor.ndim)
+    if func in _SCALARS:
+        return _SCALARS[func]
+    dtype = next((each for each in (*args[1:], *kwargs.values()) if isinstance(each, torch.dtype)), tensor.dtype)
+    with unset_fake_temporarily():
+        ones = torch.ones(tensor.shape, dtype=dtype, device="cpu")
+        return func(ones) if func in (torch.Tensor.item, torch.Tensor.tolist, torch.Tensor.numpy) else ones

@@ -1,0 +1,164 @@
+"""The networks of the papers at their real sizes, with toy tokenizers, to be built on a `FakeDevice`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from PIL import Image
+from transformers import (
+    BertConfig,
+    CLIPImageProcessor,
+    CLIPVisionConfig,
+    LlamaConfig,
+    LlavaConfig,
+    LlavaForConditionalGeneration,
+    LlavaProcessor,
+    VisionEncoderDecoderConfig,
+    VisionEncoderDecoderModel,
+    ViTConfig,
+)
+
+from reward import CaptionSample
+from reward.backbones.clip import ClipTokenizer, ClipTowers
+from reward.backbones.clip_config import build_clip
+from reward.metrics.beitscore.config import BeitScoreConfig
+from reward.metrics.beitscore.model import BeitScoreModel
+from reward.metrics.beitscore.tokenizer import BeitScoreTokenizer
+from reward.metrics.vela.config import ImageConfig, LoraSettings, TextConfig, VelaConfig
+from reward.metrics.vela.model import VelaModel
+from tests import toy_captioners, toy_judges
+from tests.fake_cuda import FakeDevice
+from tests.reward.metrics.tiny_vela import make_tokenizer
+
+__all__ = ["beitscore", "captioner", "captions_of_one_image", "clip_towers", "judge_parts", "vela"]
+
+QWEN_3B = {
+    "model_type": "qwen2",
+    "vocab_size": 151_936,
+    "hidden_size": 2048,
+    "intermediate_size": 11_008,
+    "num_hidden_layers": 36,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 32_768,
+}
+_END = len(make_tokenizer()) - 1
+_TEXT_TOWER = {"vocab_size": 49_408, "width": 768, "heads": 12, "layers": 12, "pool_type": "eos", "eos_id": _END}
+_IMAGE_TOWER = {"image_size": 224, "patch_size": 14, "width": 1024, "layers": 24}
+
+
+def _clip(context_length: int) -> dict[str, Any]:
+    return {"embed_dim": 768, "vision_cfg": _IMAGE_TOWER, "text_cfg": {"context_length": context_length, **_TEXT_TOWER}}
+
+
+def vela(device: FakeDevice, dtype: torch.dtype, *, lora: bool = True, layers: int = 36) -> VelaModel:
+    """Qwen2.5-3B and Long-CLIP L/14, as `VelaScorer.from_pretrained(dtype=...)` leaves them: the head in float32."""
+    text = TextConfig(
+        backbone=None,
+        architecture={**QWEN_3B, "num_hidden_layers": layers},
+        lora=LoraSettings() if lora else None,
+    )
+    tokens = {"start": 1, "end": _END, "pad": 0}
+    image = ImageConfig(backbone=None, architecture={"model_cfg": _clip(248), "tokenizer": tokens})
+
+    def make() -> VelaModel:
+        model = VelaModel.from_config(VelaConfig(text=text, image=image), tokenizer=make_tokenizer())
+        for branch in (model.text, model.image):
+            branch.to(dtype=dtype)
+        model.image.requires_grad_(False)  # as a backbone that the configuration names
+        return model.eval()
+
+    return device.build(make)
+
+
+def beitscore(device: FakeDevice, dtype: torch.dtype) -> tuple[BeitScoreModel, BeitScoreTokenizer]:
+    """BEiT-3 base at 480 pixels; the head is in float32, as in a checkpoint that was loaded with `dtype`."""
+    config = BeitScoreConfig()
+
+    def make() -> BeitScoreModel:
+        model = BeitScoreModel(config)
+        model.beit3.to(dtype=dtype)
+        model.pooler.to(dtype=dtype)
+        return model.eval()
+
+    fast = toy_judges.byte_tokenizer()
+    return device.build(make), BeitScoreTokenizer.from_fast(fast, max_tokens=config.max_text_tokens)
+
+
+def clip_towers(device: FakeDevice, dtype: torch.dtype) -> ClipTowers:
+    """CLIP L/14."""
+    tokenizer = ClipTokenizer(
+        lambda text: make_tokenizer().encode(text, add_special_tokens=False),
+        start=1,
+        end=_END,
+        pad=0,
+        context_length=77,
+    )
+    return device.build(lambda: ClipTowers(build_clip(_clip(77)), tokenizer).to(dtype=dtype).eval())
+
+
+def judge_parts(device: FakeDevice, dtype: torch.dtype, *, layers: int = 40) -> tuple[Any, LlavaProcessor]:
+    """LLaVA-1.5-13B, FLEUR's judge, with one token a byte."""
+    tokens = toy_judges.byte_tokenizer("<image>")
+    size = {"height": 336, "width": 336}
+    processor = LlavaProcessor(
+        CLIPImageProcessor(size=size, crop_size=size),
+        tokens,
+        patch_size=14,
+        vision_feature_select_strategy="default",
+        num_additional_image_tokens=1,
+        chat_template=toy_judges.TEMPLATE.replace("IMAGE", "<image>\n"),
+    )
+    special = {name: getattr(tokens, name) for name in ("pad_token_id", "bos_token_id", "eos_token_id")}
+    config = LlavaConfig(
+        vision_config=CLIPVisionConfig(
+            hidden_size=1024,
+            intermediate_size=4096,
+            num_hidden_layers=24,
+            num_attention_heads=16,
+            image_size=336,
+            patch_size=14,
+        ),
+        text_config=LlamaConfig(
+            vocab_size=32_064,
+            hidden_size=5120,
+            intermediate_size=13_824,
+            num_hidden_layers=layers,
+            num_attention_heads=40,
+            max_position_embeddings=4096,
+            **special,
+        ),
+        image_token_index=tokens.convert_tokens_to_ids("<image>"),
+    )
+
+    def make() -> Any:
+        model = LlavaForConditionalGeneration(config).to(dtype=dtype).eval()
+        for name, token in special.items():
+            setattr(model.generation_config, name, token)
+        return model
+
+    return device.build(make), processor
+
+
+def captioner(device: FakeDevice, dtype: torch.dtype) -> tuple[Any, Any]:
+    """ViT base with a BERT decoder, and the tokenizer of one word a token."""
+    tokens = toy_captioners.tokenizer()
+
+    def make() -> Any:
+        config = VisionEncoderDecoderConfig.from_encoder_decoder_configs(ViTConfig(), BertConfig())
+        config.pad_token_id, config.decoder_start_token_id = tokens.pad_token_id, tokens.bos_token_id
+        model = VisionEncoderDecoderModel(config=config).to(dtype=dtype).eval()
+        for name in ("pad_token_id", "bos_token_id", "eos_token_id"):
+            setattr(model.generation_config, name, getattr(tokens, name))
+        model.generation_config.decoder_start_token_id = tokens.bos_token_id
+        return model
+
+    return device.build(make), tokens
+
+
+def captions_of_one_image(count: int, *, words: int = 60, color: str = "red") -> list[CaptionSample]:
+    """Different captions of one image with five references, about as many tokens as words."""
+    image = Image.new("RGB", (640, 480), color)
+    references = ["a star " * (words // 4)] * 5
+    return [CaptionSample(f"{number} star " * (words // 2), image, references) for number in range(count)]
