@@ -17,8 +17,8 @@ from typing import Any, TypeVar
 
 import torch
 from torch import nn
-from torch.nn import functional
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
+from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -37,7 +37,15 @@ _SCALARS = {
 }
 # Functions that would start CUDA outside of the mode, to choose a kernel or to move a list of indices.
 _INITIALISING = {functional.scaled_dot_product_attention, torch.Tensor.__getitem__, torch.Tensor.__setitem__}
-_READS = {torch.Tensor.item, torch.Tensor.tolist, torch.Tensor.numpy, torch.Tensor.cpu, torch.Tensor.nonzero, torch.Tensor.__bool__, *_SCALARS}
+_READS = {
+    torch.Tensor.item,
+    torch.Tensor.tolist,
+    torch.Tensor.numpy,
+    torch.Tensor.cpu,
+    torch.Tensor.nonzero,
+    torch.Tensor.__bool__,
+    *_SCALARS,
+}
 
 
 class FakeDevice:

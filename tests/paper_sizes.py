@@ -52,7 +52,9 @@ def _clip(context_length: int) -> dict[str, Any]:
     return {"embed_dim": 768, "vision_cfg": _IMAGE_TOWER, "text_cfg": {"context_length": context_length, **_TEXT_TOWER}}
 
 
-def vela(device: FakeDevice, dtype: torch.dtype, *, lora: bool = True, layers: int = 36) -> VelaModel:
+def vela(
+    device: FakeDevice, dtype: torch.dtype, *, lora: bool = True, layers: int = 36, checkpointing: bool = False
+) -> VelaModel:
     """Qwen2.5-3B and Long-CLIP L/14, as `VelaScorer.from_pretrained(dtype=...)` leaves them: the head in float32."""
     text = TextConfig(
         backbone=None,
@@ -66,6 +68,8 @@ def vela(device: FakeDevice, dtype: torch.dtype, *, lora: bool = True, layers: i
         model = VelaModel.from_config(VelaConfig(text=text, image=image), tokenizer=make_tokenizer())
         for branch in (model.text, model.image):
             branch.to(dtype=dtype)
+        if checkpointing:
+            model.text.decoder.gradient_checkpointing_enable({"use_reentrant": False})
         model.image.requires_grad_(False)  # as a backbone that the configuration names
         return model.eval()
 

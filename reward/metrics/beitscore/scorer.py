@@ -111,7 +111,9 @@ class BeitScoreScorer(TrainedScorer):
         for batch in token_budget_batches(lengths, self.token_budget, batch_size):
             text, padding = self.tokenizer.pad_rows([ids[index] for index in batch])
             mask = padding.to(device) if padding.any() else None
-            _, pooled = self.model.encode_embedded(torch.stack([images[index] for index in batch]), text.to(device), mask)
+            _, pooled = self.model.encode_embedded(
+                torch.stack([images[index] for index in batch]), text.to(device), mask
+            )
             logits.append(self.model.logits(pooled))
             order += batch
         scores = np.empty((len(ids), 1))

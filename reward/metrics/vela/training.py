@@ -37,7 +37,9 @@ def make_model(
 
     Args:
         settings: the fields of `VelaConfig` as plain values. With an architecture, also
-            `tokenizer: {"vocab_size": ...}` for a new tokenizer, whose vocabulary is filled in.
+            `tokenizer: {"vocab_size": ...}` for a new tokenizer, whose vocabulary is filled in. With
+            `gradient_checkpointing: true`, the language model's states are recomputed in the backward pass, which saves
+            memory.
         texts: returns the captions that a new tokenizer is trained on.
         precision: with `"bf16"` and `"fp16"`, frozen backbones have that dtype; trained weights stay in float32.
 
@@ -45,7 +47,10 @@ def make_model(
         ConfigError: a setting is unknown, or settings contradict each other.
         CheckpointError: a backbone cannot be loaded.
     """
-    plain = {key: value for key, value in settings.items() if key != "tokenizer"}
+    plain = {key: value for key, value in settings.items() if key not in ("tokenizer", "gradient_checkpointing")}
+    checkpointing = settings.get("gradient_checkpointing", False)
+    if not isinstance(checkpointing, bool):
+        raise ConfigError(f"model settings: gradient_checkpointing must be true or false, got {checkpointing!r}")
     branches = {name: dict(plain[name]) for name in ("text", "image") if plain.get(name) is not None}
     own = [name for name, branch in branches.items() if branch.get("architecture") is not None]
     tokenizer = None
@@ -60,6 +65,11 @@ def make_model(
     except CheckpointError as error:
         raise ConfigError(f"model settings: {error}") from error
     model = VelaModel.from_config(config, tokenizer=tokenizer)
+    if model.text is not None and checkpointing:
+        decoder: Any = model.text.decoder
+        # older versions of transformers have the second name only
+        enable = getattr(decoder, "activation_checkpointing_enable", None) or decoder.gradient_checkpointing_enable
+        enable({"use_reentrant": False})
     if model.image is not None and "image" in own:
         # VELA does not use CLIP's logit scale, and DDP waits for a gradient of every trained parameter.
         model.image.towers.clip.logit_scale.requires_grad_(False)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from reward.errors import InvalidSampleError
+from reward.errors import ConfigError, InvalidSampleError
 from reward.metrics.vela.model import VelaModel
 from reward.metrics.vela.scorer import VelaScorer
 from reward.metrics.vela.training import PRESETS, VelaCollator, make_model, make_tokenizer
@@ -61,6 +61,27 @@ def test_an_ablated_model_gets_only_what_it_reads(samples: list[CaptionSample]) 
     for absent, present in (("image", {"input_ids", "attention_mask"}), ("text", {"pixels", "clip_ids", "sample"})):
         half = make_model({**small_config().model, absent: None}, texts=lambda: ["a star"])
         assert set(VelaCollator(half)(rows(samples, [(0, 0)]))) == {"labels", "aspect", *present}
+
+
+def test_gradient_checkpointing_recomputes_states_and_gives_the_same_gradients(
+    samples: list[CaptionSample],
+) -> None:
+    passes, gradients = [], []
+    for checkpointing in (False, True):
+        torch.manual_seed(0)
+        settings = {**small_config().model, "gradient_checkpointing": checkpointing}
+        model = make_model(settings, texts=lambda: ["the red star is above a blue ring"] * 3).train()
+        torch.nn.init.normal_(model.weight)
+        calls: list[int] = []
+        model.text.decoder.layers[0].mlp.register_forward_pre_hook(lambda *_, calls=calls: calls.append(1))
+        model(**VelaCollator(model)(rows(samples, [(0, 0), (1, 1)]))).loss.backward()
+        passes.append(len(calls))
+        gradients.append([value.grad for value in model.parameters() if value.grad is not None])
+    assert passes == [1, 2]
+    for plain, recomputed in zip(*gradients, strict=True):
+        torch.testing.assert_close(plain, recomputed)
+    with pytest.raises(ConfigError, match="gradient_checkpointing must be true or false, got 'yes'"):
+        make_model({**small_config().model, "gradient_checkpointing": "yes"}, texts=lambda: [])
 
 
 def test_tokenizer_writes_any_text_and_parses_no_control_tokens_in_captions(model: VelaModel) -> None:

@@ -1,0 +1,96 @@
+"""Work and memory at the sizes of the papers, counted without a GPU: scoring, and a step of training."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from itertools import product
+from typing import Any
+
+import torch
+from rich.console import Console
+
+from reward.metrics.beitscore.scorer import BeitScoreScorer
+from reward.metrics.beitscore.training import BeitScoreCollator, BeitScoreNetwork
+from reward.metrics.vela.scorer import VelaScorer
+from reward.metrics.vela.training import VelaCollator
+from tests import paper_sizes
+from tests.benchmarks.measuring import make_table
+from tests.fake_cuda import GIB, FakeDevice
+
+
+def parse() -> argparse.Namespace:
+    """Command line of the benchmark."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--groups", type=int, nargs="+", default=[1, 2, 4, 8, 16], help="captions per image (G)")
+    parser.add_argument("--words", type=int, default=140, help="tokens of a caption; its five references have as many")
+    parser.add_argument("--lengths", type=int, nargs="+", default=[512, 1024, 2048], help="tokens of a training prompt")
+    return parser.parse_args()
+
+
+def scoring(options: argparse.Namespace) -> None:
+    """Prints the work of a group, shared and alone, and the memory that it takes."""
+    table = make_table(
+        f"Scoring G captions of one image, {options.words} tokens, five references, bfloat16",
+        ["metric", "G", "TFLOP, shared", "TFLOP, one by one", "ratio", "weights, GiB", "peak, GiB"],
+    )
+    makers: dict[str, Callable[[FakeDevice], Any]] = {
+        "vela": lambda gpu: VelaScorer(paper_sizes.vela(gpu, torch.bfloat16)),
+        "beitscore": lambda gpu: BeitScoreScorer(*paper_sizes.beitscore(gpu, torch.bfloat16)),
+    }
+    for name, make in makers.items():
+        gpu = FakeDevice()
+        scorer = make(gpu)
+        weights, alone = gpu.bytes, 0
+        for count in options.groups:
+            rows = paper_sizes.captions_of_one_image(count, words=options.words)
+            gpu.peak = gpu.bytes
+            with gpu.run() as flops:
+                scorer.score(rows)
+            work = flops()
+            alone = alone or work // count
+            table.add_row(
+                *(name, str(count), f"{work / 1e12:.2f}", f"{count * alone / 1e12:.2f}", f"{count * alone / work:.2f}"),
+                *(f"{weights / GIB:.2f}", f"{gpu.peak / GIB:.2f}"),
+            )
+    Console(width=120).print(table)
+
+
+def training(options: argparse.Namespace) -> None:
+    """Prints the memory of one training step of the presets called `paper`."""
+    columns = ["metric", "batch", "tokens", "gradient checkpointing", "TFLOP", "peak, GiB"]
+    table = make_table("A training step of --preset paper", columns)
+    for length, checkpointing in product(options.lengths, (False, True)):
+        gpu = FakeDevice("cpu")  # gradients need a real GPU, so these fake tensors are the CPU's
+        model = paper_sizes.vela(gpu, torch.bfloat16, checkpointing=checkpointing)
+        batch = VelaCollator(model)(_rows(4))
+        batch["input_ids"] = torch.ones(4, length, dtype=torch.long)
+        batch["attention_mask"] = torch.ones(4, length, dtype=torch.long)
+        _add_step(table, ["vela", "4", str(length), str(checkpointing).lower()], gpu, model, batch)
+    gpu = FakeDevice("cpu")
+    network = BeitScoreNetwork(*paper_sizes.beitscore(gpu, torch.float32))
+    with torch.autocast("cpu", torch.bfloat16):
+        batch = BeitScoreCollator(network)(_rows(24))
+        _add_step(table, ["beitscore", "24", str(batch["text_ids"].shape[1]), "false"], gpu, network, batch)
+    Console(width=120).print(table)
+
+
+def _rows(count: int) -> list[dict[str, Any]]:
+    return [{"sample": row, "aspect": 0, "target": 0.5} for row in paper_sizes.captions_of_one_image(count)]
+
+
+def _add_step(table: Any, cells: list[str], gpu: FakeDevice, network: Any, batch: dict[str, Any]) -> None:
+    trained = [value for value in network.train().parameters() if value.requires_grad]
+    optimizer = torch.optim.AdamW(trained)
+    with gpu.run() as flops:
+        batch = {key: value.to(gpu.name) for key, value in batch.items()}
+        labels = batch.pop("labels")
+        torch.nn.functional.mse_loss(network(**batch).scores, labels).backward()
+        optimizer.step()
+    table.add_row(*cells, f"{flops() / 1e12:.1f}", f"{gpu.peak / GIB:.1f}")
+
+
+if __name__ == "__main__":
+    arguments = parse()
+    scoring(arguments)
+    training(arguments)
