@@ -93,7 +93,12 @@ class FakeDevice:
     @contextmanager
     def run(self) -> Iterator[Callable[[], int]]:
         """Context in which tensors can be sent to the device; gives a function that returns the FLOPs so far."""
-        with FlopCounterMode(display=False) as flops, _Memory(self), _Transfers(self, self.note_read):
+        with (
+            FlopCounterMode(display=False) as flops,
+            _Memory(self),
+            _Transfers(self, self.note_read),
+            _module_conversion(),
+        ):
             yield flops.get_total_flops
 
     def is_on(self, value: Any) -> bool:

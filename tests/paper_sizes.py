@@ -29,7 +29,7 @@ from reward.metrics.vela.config import ImageConfig, LoraSettings, TextConfig, Ve
 from reward.metrics.vela.model import VelaModel
 from tests import toy_captioners, toy_judges
 from tests.fake_cuda import FakeDevice
-from tests.reward.metrics.tiny_vela import make_tokenizer
+from tests.reward.metrics.tiny_vela import CHAT_TEMPLATE
 
 __all__ = ["beitscore", "captioner", "captions_of_one_image", "clip_towers", "judge_parts", "vela"]
 
@@ -43,7 +43,10 @@ QWEN_3B = {
     "num_key_value_heads": 2,
     "max_position_embeddings": 32_768,
 }
-_END = len(make_tokenizer()) - 1
+# One token a word, about as many as the models' own tokenizers give.
+_WORDS = toy_captioners.tokenizer("<|im_start|>", "<|im_end|>")
+_WORDS.chat_template = CHAT_TEMPLATE
+_START, _END = _WORDS.bos_token_id, _WORDS.eos_token_id
 _TEXT_TOWER = {"vocab_size": 49_408, "width": 768, "heads": 12, "layers": 12, "pool_type": "eos", "eos_id": _END}
 _IMAGE_TOWER = {"image_size": 224, "patch_size": 14, "width": 1024, "layers": 24}
 
@@ -61,11 +64,11 @@ def vela(
         architecture={**QWEN_3B, "num_hidden_layers": layers},
         lora=LoraSettings() if lora else None,
     )
-    tokens = {"start": 1, "end": _END, "pad": 0}
+    tokens = {"start": _START, "end": _END, "pad": 0}
     image = ImageConfig(backbone=None, architecture={"model_cfg": _clip(248), "tokenizer": tokens})
 
     def make() -> VelaModel:
-        model = VelaModel.from_config(VelaConfig(text=text, image=image), tokenizer=make_tokenizer())
+        model = VelaModel.from_config(VelaConfig(text=text, image=image), tokenizer=_WORDS)
         for branch in (model.text, model.image):
             branch.to(dtype=dtype)
         if checkpointing:
@@ -93,8 +96,8 @@ def beitscore(device: FakeDevice, dtype: torch.dtype) -> tuple[BeitScoreModel, B
 def clip_towers(device: FakeDevice, dtype: torch.dtype) -> ClipTowers:
     """CLIP L/14."""
     tokenizer = ClipTokenizer(
-        lambda text: make_tokenizer().encode(text, add_special_tokens=False),
-        start=1,
+        lambda text: _WORDS.encode(text, add_special_tokens=False),
+        start=_START,
         end=_END,
         pad=0,
         context_length=77,
@@ -162,7 +165,7 @@ def captioner(device: FakeDevice, dtype: torch.dtype) -> tuple[Any, Any]:
 
 
 def captions_of_one_image(count: int, *, words: int = 60, color: str = "red") -> list[CaptionSample]:
-    """Different captions of one image with five references, about as many tokens as words."""
+    """Different captions of one image, and five references half as long."""
     image = Image.new("RGB", (640, 480), color)
     references = ["a star " * (words // 4)] * 5
     return [CaptionSample(f"{number} star " * (words // 2), image, references) for number in range(count)]

@@ -12,6 +12,7 @@ import torch
 
 from integrations.hf_generate import BestOfN
 from reward import MetricReward
+from reward.errors import ConfigError
 from reward.judges import Question
 from reward.judges.local import LocalJudge
 from reward.metrics.beitscore.scorer import BeitScoreScorer
@@ -21,7 +22,7 @@ from reward.metrics.vela.scorer import VelaScorer
 from reward.metrics.vela.training import VelaCollator
 from reward.samples import CaptionSample
 from tests import paper_sizes
-from tests.fake_cuda import FakeDevice
+from tests.fake_cuda import GIB, FakeDevice
 
 BF16, FP32 = torch.bfloat16, torch.float32
 
@@ -71,6 +72,23 @@ def test_a_group_of_a_trainer_shares_its_prefix() -> None:
         shared = flops()
         call(rows[:1])
     assert 2 < 4 * (flops() - shared) / shared < 4
+
+
+@pytest.mark.parametrize("name", ["vela", "beitscore"])
+def test_an_offloaded_reward_leaves_the_gpu_between_calls(name: str) -> None:
+    gpu = FakeDevice()
+    reward = MetricReward(make_scorer(name, gpu, BF16, layers=2), offload=True)
+    rows = paper_sizes.captions_of_one_image(2)
+    with gpu.run():
+        for _ in range(2):
+            assert reward.rewards(rows) == [1.0, 1.0]
+            assert gpu.bytes == 0
+    assert gpu.peak > GIB / 3
+
+
+def test_a_metric_without_network_is_not_offloaded() -> None:
+    with pytest.raises(ConfigError, match="'length' runs no network of its own that could be moved: drop offload"):
+        MetricReward("length", offload=True).rewards([CaptionSample("A star.")])
 
 
 @pytest.mark.parametrize("name", ["vela", "beitscore"])

@@ -10,6 +10,7 @@ import threading
 import weakref
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import Any, Literal
 
@@ -17,7 +18,7 @@ import numpy as np
 
 from reward.errors import ConfigError, InvalidSampleError
 from reward.functions.completions import CaptionRow, Problem, check_first_call, read_rows
-from reward.functions.processes import load_beside_a_trainer, renew_in_children
+from reward.functions.processes import away_between_calls, load_beside_a_trainer, renew_in_children
 from reward.metrics.base import MetricSpec, Scorer
 from reward.registry import check_loading, load_scorer, metric_spec
 from reward.samples import CaptionSample, ScoreTable, check_batch_size
@@ -58,6 +59,7 @@ class MetricReward:
             tokenizer with a response template has done so; others leave it in, and it is no part of the caption.
         on_error: `"none"` gives None to a row that cannot be scored, `"raise"` raises InvalidSampleError.
         batch_size: most samples in one forward pass; None leaves it to the metric.
+        offload: whether the network waits in the CPU's memory between calls, which leaves the GPU's to the policy.
         revision, device, dtype: for loading. Default device: `cuda:LOCAL_RANK` where there is CUDA, else the CPU.
 
     Raises:
@@ -88,6 +90,7 @@ class MetricReward:
         strip_thinking: bool = True,
         on_error: Literal["none", "raise"] = "none",
         batch_size: int | None = None,
+        offload: bool = False,
         revision: str | None = None,
         device: Any = None,
         dtype: Any = None,
@@ -111,6 +114,7 @@ class MetricReward:
         self.strip_thinking = strip_thinking
         self.on_error = on_error
         self.batch_size = batch_size
+        self.offload = offload
         self.failures: Counter[str] = Counter()
         self._device = device
         self._loading: dict[str, Any] = {"revision": revision, "dtype": dtype}
@@ -162,7 +166,8 @@ class MetricReward:
             scorer = self._load()
             import torch  # on use: importing this module must stay cheap
 
-            with torch.inference_mode():  # trainers call rewards with gradients on
+            place = away_between_calls(scorer) if self.offload else nullcontext()
+            with place, torch.inference_mode():  # trainers call rewards with gradients on
                 table = scorer.score(samples, batch_size=self.batch_size)
         if len(table) != len(samples):
             raise RuntimeError(f"metric {self.spec.name!r} gave {len(table)} scores for {len(samples)} samples")

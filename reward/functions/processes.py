@@ -5,16 +5,24 @@ from __future__ import annotations
 import os
 import sys
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
-if TYPE_CHECKING:
-    from reward.functions.metric_reward import MetricReward
+from reward.errors import ConfigError
 
-__all__ = ["load_beside_a_trainer", "renew_in_children"]
+if TYPE_CHECKING:
+    import torch
+
+    from reward.functions.metric_reward import MetricReward
+    from reward.metrics.base import Scorer
+
+__all__ = ["away_between_calls", "load_beside_a_trainer", "renew_in_children"]
 
 T = TypeVar("T")
 
+# the devices that networks were loaded to
+_devices: weakref.WeakKeyDictionary[Scorer, torch.device] = weakref.WeakKeyDictionary()
 _rewards: weakref.WeakSet[MetricReward] = weakref.WeakSet()
 
 
@@ -38,6 +46,28 @@ def load_beside_a_trainer(load: Callable[..., T], device: Any = None) -> T:
     gpus = [torch.device(device)] if torch.device(device).type == "cuda" else []
     with torch.random.fork_rng(devices=gpus), unsharded_loading():
         return load(device=device)
+
+
+@contextmanager
+def away_between_calls(scorer: Scorer) -> Iterator[None]:
+    """Brings a scorer's network to the device that it was loaded to, and at the end to the CPU's memory.
+
+    Raises:
+        ConfigError: the scorer runs no network of its own.
+    """
+    import torch
+
+    model = getattr(scorer, "model", None)
+    if not isinstance(model, torch.nn.Module):
+        raise ConfigError(f"metric {scorer.spec.name!r} runs no network of its own that could be moved: drop offload")
+    device = _devices.setdefault(scorer, next(model.parameters()).device)
+    model.to(device)
+    try:
+        yield
+    finally:
+        model.to("cpu")
+        if device.type == "cuda" and torch.cuda.is_initialized():
+            torch.cuda.empty_cache()  # gives the memory back to other libraries, such as vLLM
 
 
 def renew_in_children(reward: MetricReward) -> None:

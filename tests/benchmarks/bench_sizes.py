@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import csv
 from collections.abc import Callable
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import torch
 from rich.console import Console
+from rich.table import Table
 
 from reward.metrics.beitscore.scorer import BeitScoreScorer
 from reward.metrics.beitscore.training import BeitScoreCollator, BeitScoreNetwork
@@ -23,7 +26,10 @@ def parse() -> argparse.Namespace:
     """Command line of the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--groups", type=int, nargs="+", default=[1, 2, 4, 8, 16], help="captions per image (G)")
-    parser.add_argument("--words", type=int, default=140, help="tokens of a caption; its five references have as many")
+    parser.add_argument("--words", type=int, default=140, help="words of a caption; five references have half")
+    parser.add_argument(
+        "--csv", type=Path, metavar="FOLDER", help="also write sizes_scoring.csv and sizes_training.csv"
+    )
     parser.add_argument("--lengths", type=int, nargs="+", default=[512, 1024, 2048], help="tokens of a training prompt")
     return parser.parse_args()
 
@@ -31,8 +37,8 @@ def parse() -> argparse.Namespace:
 def scoring(options: argparse.Namespace) -> None:
     """Prints the work of a group, shared and alone, and the memory that it takes."""
     table = make_table(
-        f"Scoring G captions of one image, {options.words} tokens, five references, bfloat16",
-        ["metric", "G", "TFLOP, shared", "TFLOP, one by one", "ratio", "weights, GiB", "peak, GiB"],
+        f"Scoring G captions of one image, {options.words} words, five references, bfloat16",
+        ["metric", "G", "TFLOP shared", "TFLOP one by one", "ratio", "GiB weights", "GiB peak"],
     )
     makers: dict[str, Callable[[FakeDevice], Any]] = {
         "vela": lambda gpu: VelaScorer(paper_sizes.vela(gpu, torch.bfloat16)),
@@ -53,12 +59,12 @@ def scoring(options: argparse.Namespace) -> None:
                 *(name, str(count), f"{work / 1e12:.2f}", f"{count * alone / 1e12:.2f}", f"{count * alone / work:.2f}"),
                 *(f"{weights / GIB:.2f}", f"{gpu.peak / GIB:.2f}"),
             )
-    Console(width=120).print(table)
+    _show(table, options, "sizes_scoring.csv")
 
 
 def training(options: argparse.Namespace) -> None:
     """Prints the memory of one training step of the presets called `paper`."""
-    columns = ["metric", "batch", "tokens", "gradient checkpointing", "TFLOP", "peak, GiB"]
+    columns = ["metric", "batch", "tokens", "gradient checkpointing", "TFLOP", "GiB peak"]
     table = make_table("A training step of --preset paper", columns)
     for length, checkpointing in product(options.lengths, (False, True)):
         gpu = FakeDevice("cpu")  # gradients need a real GPU, so these fake tensors are the CPU's
@@ -72,7 +78,15 @@ def training(options: argparse.Namespace) -> None:
     with torch.autocast("cpu", torch.bfloat16):
         batch = BeitScoreCollator(network)(_rows(24))
         _add_step(table, ["beitscore", "24", str(batch["text_ids"].shape[1]), "false"], gpu, network, batch)
+    _show(table, options, "sizes_training.csv")
+
+
+def _show(table: Table, options: argparse.Namespace, name: str) -> None:
     Console(width=120).print(table)
+    if options.csv:
+        cells = zip(*(column.cells for column in table.columns), strict=True)
+        with (options.csv / name).open("w", newline="") as file:
+            csv.writer(file, lineterminator="\n").writerows([[column.header for column in table.columns], *cells])
 
 
 def _rows(count: int) -> list[dict[str, Any]]:
