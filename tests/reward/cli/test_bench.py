@@ -59,7 +59,7 @@ def test_the_table_and_a_second_run_from_the_cache(run: Run, data: Path, tmp_pat
     assert "picture on Flickr8k-Expert, 30 captions" in err
     assert "measured" not in out
     assert scored(tmp_path) == 30
-    assert {path.suffix for path in (tmp_path / "xdg" / "capreward" / "scores").iterdir()} == {".sqlite"}
+    assert {path.suffix for path in (tmp_path / "xdg" / "capreward" / "scores").iterdir()} == {".jsonl"}
     assert run(*line)[1] == out
     assert scored(tmp_path) == 30
     assert "Captions scored by an earlier run keep the time that was measured then." in run(*line)[2]
@@ -174,7 +174,7 @@ def test_images_from_another_folder(run: Run, data: Path, tmp_path: Path) -> Non
         (["-b", "flickr8k-expert=DATA", "-m", "length", "--device", "gpu"], 2, "device 'gpu' cannot be used: "),
         (["-b", "flickr8k-expert=DATA", "-m", "length", "--limit", "1"], 1, "error: nothing to evaluate for length"),
         (["-b", "flickr8k-expert=DATA", "-m", "length", "-o", "DATA"], 1, "error: cannot write"),
-        (["-b", "flickr8k-expert=DATA", "-m", "length", "--cache", "DATA"], 1, "choose another (--cache)"),
+        (["-b", "flickr8k-expert=DATA", "-m", "length", "--cache", "DATA"], 1, "Choose another with --cache (cache=)"),
         (["-b", "flickr8k-expert=EMPTY", "-m", "length"], 1, "EMPTY"),
         (["-b", "flickr8k-expert=BROKEN", "-m", "length"], 1, "BROKEN"),
     ],
