@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +76,20 @@ def write_lines(path: Path, *rows: Any) -> Path:
     """Rows as JSON lines; a text is a line as it is."""
     path.write_text("".join(f"{row if isinstance(row, str) else json.dumps(row)}\n" for row in rows))
     return path
+
+
+def write_files(folder: Path, files: Mapping[str, Any]) -> Path:
+    """Files by name: bytes and texts as they are, rows of a .jsonl file, anything else as JSON; gives the folder."""
+    for name, content in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if isinstance(content, bytes):
+            path.write_bytes(content)
+        elif name.endswith(".jsonl"):
+            write_lines(path, *content)
+        else:
+            path.write_text(content if isinstance(content, str) else json.dumps(content))
+    return folder
 
 
 def make_benchmark(items: list[Item], statistic: str, **facts: Any) -> Benchmark:

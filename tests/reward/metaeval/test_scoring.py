@@ -3,11 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,8 +20,6 @@ from reward.scoring.dataset import ScoringInterrupted
 from tests import picture_scorer
 from tests.picture_scorer import PictureScorer
 from tests.reward.metaeval.small_benchmarks import use_metrics, write_pairs, write_rated
-
-ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture
@@ -61,8 +54,12 @@ def test_the_second_run_scores_nothing_and_gives_the_same(log: Path, data: Path,
     assert (again.aspects, again.seconds, again.devices) == (first.aspects, first.seconds, first.devices)
     assert first.seconds > 0
     score_benchmark(benchmark, "length", cache=cache)
-    assert {path: path.read_bytes() for path in files} == files  # another metric leaves this one's file alone
+    [(path, content)] = files.items()
+    assert path.read_bytes() == content  # another metric leaves this one's file alone
     assert len(list(cache.iterdir())) == 2
+    path.write_bytes(content.replace(b"CPU", b"GPU", 1))
+    with pytest.warns(UserWarning, match="is damaged in line 2; the results there are made again"):
+        assert score_benchmark(benchmark, "picture", cache=cache).new == 1
 
 
 def test_only_what_changed_is_scored_again(log: Path, data: Path, tmp_path: Path) -> None:
@@ -110,31 +107,6 @@ def test_a_run_that_died_goes_on_where_it_was(
     np.testing.assert_array_equal(found.scores, whole)
 
 
-def test_killed_without_warning_it_loses_a_chunk_at_most(log: Path, data: Path, tmp_path: Path) -> None:
-    script = (
-        "import sys, pytest; from reward.metaeval import scoring\n"
-        "from reward.metaeval.benchmarks import load_benchmark\n"
-        "from tests.reward.metaeval.small_benchmarks import use_metrics\n"
-        "use_metrics(pytest.MonkeyPatch()); scoring.FIRST_CHUNK = scoring.LARGEST_CHUNK = 4\n"
-        "scoring.score_benchmark(load_benchmark('flickr8k-expert', sys.argv[1]), 'picture', cache=sys.argv[2])"
-    )
-    cache = tmp_path / "cache"
-    environment = {**os.environ, "PICTURE_SECONDS": "0.05"}
-    command = [sys.executable, "-c", script, str(data), str(cache)]
-    process = subprocess.Popen(command, cwd=ROOT, env=environment)
-    while len(lines(log)) < 8:
-        time.sleep(0.01)
-        assert process.poll() is None
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    before = len(lines(log))
-    found = score_benchmark(load_benchmark("flickr8k-expert", data), "picture", cache=cache)
-    assert before - 4 <= found.known <= before
-    assert found.known >= 4
-    assert len(lines(log)) == before + 30 - found.known
-    assert np.isfinite(found.scores).all()
-
-
 def test_what_cannot_be_scored_is_counted_and_tried_again(log: Path, tmp_path: Path) -> None:
     def spoil(row: dict[str, Any]) -> None:
         number = int(row["candidate"].split()[-1])
@@ -164,12 +136,6 @@ def test_equal_captions_are_scored_once(log: Path, tmp_path: Path) -> None:
     assert len(lines(log)) == found.new == 1
     assert len(set(found.scores[:, 1])) == 1
     assert len(found.scores) == 12
-
-
-def test_no_cache_keeps_nothing(log: Path, data: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-    score_benchmark(load_benchmark("flickr8k-expert", data), "picture")
-    assert not (tmp_path / "xdg").exists()
 
 
 def test_a_scorer_object_is_kept_only_if_it_can_be_told_apart(log: Path, data: Path, tmp_path: Path) -> None:

@@ -66,18 +66,3 @@ def test_a_battle_without_reference_or_level(tmp_path):
     del row["cluster"]
     (item,) = load_benchmark("caparena", write(tmp_path, row)).items
     assert (item.references, item.category) == ((), "")
-
-
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({"winner": None}, "battle 2 has no 'winner': only battles that people have judged"),
-        ({"winner": "z"}, "'winner' must be one of the two, or 'equal', got 'z'"),
-        ({"cluster": 2}, "battle 2: cluster must be text, such as 'level 1', got 2"),
-        ({"img": ""}, "battle 2: field 'img' is empty"),
-        ({"clip": [10**400, 1]}, "the battle of x and y of .*: clip must be finite numbers, got \\[1000"),
-    ],
-)
-def test_bad_battles_are_refused(changed, message, tmp_path):
-    with pytest.raises(DataError, match=message):
-        load_benchmark("caparena", write(tmp_path, battle(), battle(**changed)))

@@ -119,58 +119,6 @@ def test_tables_of_the_hub_are_one_judgment_a_row(tmp_path: Path) -> None:
         load_benchmark("flickr8k-cf", tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ("1_a.jpg\t2_b.jpg#0\t1\t1\n", "line 1 must have 5 fields between tabs \\(image, caption id, .*\\), got 4"),
-        ("1_a.jpg\t2_b.jpg#9\t1\t1\t2\n", "no caption of '2_b.jpg#9'"),
-        ("3.jpg\t2_b.jpg#0\t1\t1\t2\n", "no caption of '3.jpg'"),
-        ("1_a.jpg\t2_b.jpg#0\t1\t1\t5\n", "expert 3 must be a number from 1 to 4, got '5'"),
-        ("1_a.jpg\t2_b.jpg#0\t1\t1\tnan\n", "expert 3 must be a number from 1 to 4, got 'nan'"),
-        ("", "holds nothing to score"),
-    ],
-)
-def test_bad_expert_lines(texts: Path, change: str, message: str) -> None:
-    (texts / "ExpertAnnotations.txt").write_text(change)
-    with pytest.raises(DataError, match=message):
-        load_benchmark("flickr8k-expert", texts)
-
-
-def test_bad_crowd_lines_and_missing_captions(texts: Path) -> None:
-    for line, message in (
-        ("1_a.jpg\t2_b.jpg#0\t0.9\t1\t2\n", "share of yes must be the share of 1 yes and 2 no, got '0.9'"),
-        ("1_a.jpg\t2_b.jpg#0\t0\t0\t0\n", "the share of 0 yes and 0 no"),
-        ("1_a.jpg\t2_b.jpg#0\t1\tinf\t0\n", "yes must be a number from 0, got 'inf'"),
-    ):
-        (texts / "CrowdFlowerAnnotations.txt").write_text(line)
-        with pytest.raises(DataError, match=message):
-            load_benchmark("flickr8k-cf", texts)
-    (texts / "CrowdFlowerAnnotations.txt").write_bytes(b"\xff")
-    with pytest.raises(DataError, match=r"cannot read .*CrowdFlower"):
-        load_benchmark("flickr8k-cf", texts)
-    (texts / "Flickr8k.token.txt").unlink()
-    with pytest.raises(DataError, match=r"holds no Flickr8k.token.txt\. Flickr8k-Expert needs a folder"):
-        load_benchmark("flickr8k-expert", texts)
-
-
-@pytest.mark.parametrize(
-    ("name", "data", "message"),
-    [
-        ("flickr8k-expert", "{", "JSON"),
-        ("flickr8k-expert", '{"1": {}}', "image 1 has no field 'image_path'"),
-        ("flickr8k-expert", entry("1.jpg", ["A."], ("B.", 0.5)), "3 experts rated each.*file of Flickr8k-CF"),
-        ("flickr8k-cf", entry("1.jpg", ["A."], *[("B.", 2.0)] * 3), "share from 0 to 1, got 2.0.*of Flickr8k-Expert"),
-        ("flickr8k-cf", entry("1.jpg", ["A."], ("B.", None)), "rating must be a finite number, got None"),  # type: ignore[arg-type]
-        ("flickr8k-cf", entry("1.jpg", ["A."], ("B.", float("inf"))), "rating must be a finite number, got inf"),
-    ],
-)
-def test_bad_json(tmp_path: Path, name: str, data: Any, message: str) -> None:
-    path = tmp_path / "some.json"
-    path.write_text(data if isinstance(data, str) else json.dumps({"1": data}))
-    with pytest.raises(DataError, match=message):
-        load_benchmark(name, path)
-
-
 @pytest.mark.skipif(not DATA.exists(), reason="the published ratings and scores are not here")
 def test_published_data_have_5664_pairs_in_either_form(tmp_path: Path) -> None:
     benchmark = load_benchmark("flickr8k-expert", DATA)

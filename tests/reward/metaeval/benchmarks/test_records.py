@@ -83,22 +83,6 @@ def test_packed_files_and_byte_order_marks(tmp_path: Path) -> None:
             list(read_lines(path))
 
 
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("{", "line 2 is not valid JSON"),
-        ("[" * 100_000, "line 2 is not valid JSON"),
-        ("[1]", "line 2 must be a JSON object, got list"),
-        ('{"ratings": [Infinity]}', "line 2 is not valid JSON: Infinity is not a number"),
-        ('{"ratings": [-Infinity]}', "-Infinity is not a number"),
-    ],
-)
-def test_bad_lines(tmp_path: Path, line: str, message: str) -> None:
-    (tmp_path / "a.jsonl").write_text("{}\n" + line)
-    with pytest.raises(DataError, match=f"a.jsonl.*{message}"):
-        list(read_lines(tmp_path / "a.jsonl"))
-
-
 @pytest.mark.parametrize(("read", "content"), [(read_entries, "[]"), (read_entries, "3"), (read_list, "{}")])
 def test_json_of_another_kind(tmp_path: Path, read: Callable[[Path], Any], content: str) -> None:
     (tmp_path / "a.json").write_text(content)
