@@ -38,8 +38,6 @@ VALSE = {"dataset": "SWiG", "image_file": "run.jpg", "caption": "A man runs.", "
 VALSE |= {"mturk": {"caption": 3}}  # type: ignore[dict-item]
 EXAMPLE = {"image_0": "a", "image_1": "b", "caption_0": "a dog on a man", "caption_1": "a man on a dog", "tag": "Noun"}
 TOKENS = "".join(f"{image}#{k}\tText {k} of {image}.\n" for image in ("1_a.jpg", "2_b.jpg") for k in range(3))
-    f"{image}#{place}\tText {place} of {image}.\n" for image in ("1_a.jpg", "2_b.jpg") for place in range(3)
-)
 VICR = "image,caption,ratings"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ from datasets import Dataset, DatasetDict
 
 from reward.errors import DataError
 from reward.metaeval.benchmarks import RatedCaption, load_benchmark
+from tests.reward.metaeval.small_benchmarks import write_files
 
 DATA = Path(__file__).parents[5] / "shared" / "data" / "flickr8k_expert_fleur.jsonl.gz"
 CAPTIONS = {
@@ -32,13 +32,9 @@ CROWD = """\
 
 @pytest.fixture
 def texts(tmp_path: Path) -> Path:
-    folder = tmp_path / "Flickr8k_text"
-    folder.mkdir()
     lines = [f"{image}#{place}\t{text}\n" for image, texts in CAPTIONS.items() for place, text in enumerate(texts)]
-    (folder / "Flickr8k.token.txt").write_text("".join(lines))
-    (folder / "ExpertAnnotations.txt").write_text(EXPERT)
-    (folder / "CrowdFlowerAnnotations.txt").write_text(CROWD)
-    return folder
+    files = {"ExpertAnnotations.txt": EXPERT, "CrowdFlowerAnnotations.txt": CROWD}
+    return write_files(tmp_path / "Flickr8k_text", {"Flickr8k.token.txt": "".join(lines), **files})
 
 
 def entry(image: str, references: list[str], *judgments: tuple[str, float]) -> dict[str, Any]:
@@ -63,9 +59,9 @@ def test_expert_leaves_out_candidates_that_are_references(texts: Path) -> None:
         "1_a": entry("1_a.jpg", CAPTIONS["1_a.jpg"], *(("A cat sits .", rating) for rating in (1.0, 1.0, 2.0))),
         "2_b": entry("2_b.jpg", CAPTIONS["2_b.jpg"], *(("A dog  runs .", rating) for rating in (1.0, 2.0, 3.0))),
     }
-    (texts.parent / "flickr8k.json").write_text(json.dumps(data))
-    assert summary(texts.parent / "flickr8k.json", "flickr8k-expert") == expected
-    assert summary(texts.parent, "flickr8k-expert") == expected
+    write_files(texts.parent, {"flickr8k.json": data})
+    for path in (texts.parent, texts.parent / "flickr8k.json"):
+        assert summary(path, "flickr8k-expert") == expected
 
 
 def test_crowd_takes_candidates_out_of_the_references(texts: Path) -> None:
@@ -83,7 +79,7 @@ def test_crowd_takes_candidates_out_of_the_references(texts: Path) -> None:
         "1_a.jpg": entry("1_a.jpg", list(dog), *judgments),
         "2_b.jpg": entry("2_b.jpg", list(cat), ("A dog runs .", 1 / 3), ("A dog .", float("nan"))),
     }
-    (texts.parent / "crowdflower_flickr8k.json").write_text(json.dumps(data))
+    write_files(texts.parent, {"crowdflower_flickr8k.json": data})
     assert summary(texts.parent, "flickr8k-cf") == expected
 
 
@@ -91,20 +87,19 @@ def test_images_are_in_the_folder_of_the_archive(texts: Path) -> None:
     def image(**options: Any) -> Any:
         return load_benchmark("flickr8k-expert", texts.parent, **options).items[0].image  # type: ignore[union-attr]
 
+    elsewhere = texts.parent / "elsewhere"
     assert image() == texts.parent / "1_a.jpg"
     (texts.parent / "Flicker8k_Dataset").mkdir()
     assert image() == texts.parent / "Flicker8k_Dataset" / "1_a.jpg"
-    (texts.parent / "elsewhere").mkdir()
-    assert image(images=texts.parent / "elsewhere") == texts.parent / "elsewhere" / "1_a.jpg"
-    (texts.parent / "elsewhere" / "images").mkdir()
-    assert image(images=texts.parent / "elsewhere") == texts.parent / "elsewhere" / "images" / "1_a.jpg"
+    for folder in (elsewhere, elsewhere / "images"):
+        folder.mkdir()
+        assert image(images=elsewhere) == folder / "1_a.jpg"
 
 
 def test_a_caption_twice_in_a_row_is_two_items(tmp_path: Path) -> None:
     judgments = [("A.", rating) for rating in (1.0, 1.0, 2.0, 4.0, 4.0, float("nan"))]
-    path = tmp_path / "flickr8k.json"
-    path.write_text(json.dumps({"1": entry("1.jpg", ["B."], *judgments)}))
-    assert [row[2] for row in summary(path, "flickr8k-expert")] == [(1, 1, 2), (4, 4)]
+    write_files(tmp_path, {"flickr8k.json": {"1": entry("1.jpg", ["B."], *judgments)}})
+    assert [row[2] for row in summary(tmp_path, "flickr8k-expert")] == [(1, 1, 2), (4, 4)]
 
 
 def test_tables_of_the_hub_are_one_judgment_a_row(tmp_path: Path) -> None:
@@ -133,6 +128,5 @@ def test_published_data_have_5664_pairs_in_either_form(tmp_path: Path) -> None:
         data.setdefault(key, entry(item.image_id, list(item.references)))["human_judgement"] += [
             {"image_id": key, "caption": item.candidate, "rating": rating} for rating in item.ratings["overall"]
         ]
-    (tmp_path / "flickr8k.json").write_text(json.dumps(data))
-    again = summary(tmp_path, "flickr8k-expert")
-    assert sorted(again) == sorted(summary(DATA, "flickr8k-expert"))
+    write_files(tmp_path, {"flickr8k.json": data})
+    assert sorted(summary(tmp_path, "flickr8k-expert")) == sorted(summary(DATA, "flickr8k-expert"))

@@ -13,12 +13,10 @@ TRIPLET = {"image": "a.jpg", "candidates": ["One.", "Two.", "Three."], "best": 1
 
 def test_criteria(tmp_path: Path) -> None:
     row = {"image": "a.jpg", "candidate": "One.", "ratings": {name: [1, 2, 5] for name in CRITERIA}, "category": "IC"}
-    path = write_lines(tmp_path / "a.jsonl", row)
-    benchmark = load_benchmark("mmhe", path)
-    assert benchmark.aspects == CRITERIA
+    benchmark = load_benchmark("mmhe", write_lines(tmp_path / "a.jsonl", row))
     (item,) = benchmark.items
     assert isinstance(item, RatedCaption)
-    assert (item.category, item.ratings["clarity"]) == ("IC", (1, 2, 5))
+    assert (benchmark.aspects, item.category, item.ratings["clarity"]) == (CRITERIA, "IC", (1, 2, 5))
 
 
 def test_best_of_three_becomes_pairs(tmp_path: Path) -> None:
@@ -34,9 +32,3 @@ def test_best_of_three_becomes_pairs(tmp_path: Path) -> None:
     assert {item.label for item in found} == {0, 1}  # the better one is not always in the same place
     assert (found[0].category, found[2].category) == ("VQA", "")
     assert (found[0].image, found[0].image_id) == (tmp_path / "a.jpg", "a.jpg")
-
-
-def test_pairs_that_are_made_already(tmp_path: Path) -> None:
-    row = {"image": "a.jpg", "captions": ["One.", "Two."], "label": 1, "metric": [0.5, 1]}
-    benchmark = load_benchmark("mmhe-pairs", write_lines(tmp_path / "a.jsonl", row))
-    assert benchmark.column_names == ("metric",)
