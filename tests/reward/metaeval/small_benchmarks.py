@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from PIL import Image
+from scipy.stats import kendalltau, pearsonr, spearmanr
 
 from reward import registry
 from reward.metaeval.benchmarks import Benchmark, BenchmarkSpec, Item, PreferencePair, Quadruple, RatedCaption
 from reward.metrics.base import MetricSpec
 from tests.picture_scorer import SPEC as PICTURE
 
+CORRELATIONS: dict[str, Callable[..., Any]] = {
+    "tau-b": kendalltau,
+    "tau-c": partial(kendalltau, variant="c"),
+    "spearman": spearmanr,
+    "pearson": pearsonr,
+}
 WORDS = ("red", "dog", "runs", "on", "green", "grass", "near", "water", "today", "fast")
 
 
@@ -131,6 +139,14 @@ def pairs(
         for place, label in enumerate(labels)
     ]
     return make_benchmark(items, statistic, **facts)
+
+
+def correlation(statistic: str, scores: Any, ratings: Any) -> float:
+    """A correlation as scipy gives it; 0 where a side is constant, NaN of nothing."""
+    if len(set(scores)) < 2 or len(set(ratings)) < 2:
+        return 0.0 if len(scores) else float("nan")
+    value: float = CORRELATIONS[statistic](scores, ratings).statistic
+    return value
 
 
 def quadruples(count: int) -> Benchmark:

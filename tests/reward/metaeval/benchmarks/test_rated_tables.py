@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from datasets import Dataset, DatasetDict, Features, Image, Sequence, Value
 from PIL import Image as PIL
+from pyarrow import parquet
 
 from reward.errors import DataError
 from reward.images import load_image
@@ -82,16 +83,12 @@ def test_polaris_as_csv(tmp_path: Path) -> None:
     (tmp_path / "images" / "1.png").write_bytes(png(1))
     for path in (tmp_path, tmp_path / "polaris_test.csv"):
         benchmark = load_benchmark("polaris", path)
-        one, two = benchmark.items
-        assert isinstance(one, RatedCaption)
-        assert isinstance(two, RatedCaption)
-        assert (one.candidate, one.references, one.ratings) == (
-            "One, two.",
-            ("A dog.", "It's a dog."),
-            {"overall": (0.25,)},
-        )
-        assert (one.image, two.image) == (tmp_path / "images" / "1.png", tmp_path / "images" / "2.jpg")
-        assert two.references == ("A cat.", "null")
+        found = items("polaris", path)
+        images = [tmp_path / "images" / name for name in ("1.png", "2.jpg")]
+        assert [(item.candidate, item.references, item.ratings["overall"], item.image) for item in found] == [
+            ("One, two.", ("A dog.", "It's a dog."), (0.25,), images[0]),
+            ("", ("A cat.", "null"), (1,), images[1]),
+        ]
         assert [sample is None for sample in benchmark.samples()] == [False, True]  # the second caption is empty
     (tmp_path / "elsewhere").mkdir()
     assert items("polaris", tmp_path, images=tmp_path / "elsewhere")[0].image == tmp_path / "elsewhere" / "1"
@@ -179,58 +176,48 @@ def test_longcap_arena_merges_the_aspects(tmp_path: Path) -> None:
             load_benchmark("longcap-arena", tmp_path / folder, part="val")
 
 
-def test_columns_of_other_types(tmp_path: Path) -> None:
-    features = {
-        "refs": Sequence(Value("string")),
-        "cand": Value("string"),
-        "img": Image(),
-        "human_score": Value("int8"),
-    }
-    whole = Dataset.from_dict(polaris(human_score=[1, 2, 3, 4]), features=Features(features))
+def test_columns_of_other_types_and_a_table_without_rows(tmp_path: Path) -> None:
+    text = Value("string")
+    features = Features({"refs": Sequence(text), "cand": text, "img": Image(), "human_score": Value("int8")})
+    whole = Dataset.from_dict(polaris(human_score=[1, 2, 3, 4]), features=features)
     whole.to_parquet(tmp_path / "test.parquet")
     assert items("polaris", tmp_path)[0].ratings == {"overall": (1.0, 4.0)}
+    parquet.write_table(whole.with_format("arrow")[:0], tmp_path / "empty.parquet")
+    with pytest.raises(DataError, match=r"empty\.parquet holds no rows"):
+        load_benchmark("polaris", tmp_path / "empty.parquet")
 
 
-VICR_HEAD = "image,caption,subset,num_ratings,ratings,rating_2,rating_3\n"
-VICR_ROWS = (
-    "http://x.org/val2014/1.jpg,a dog,test,3,4,3,5\n"
-    'http://x.org/val2014/2.jpg,"a cat, too",train,2,1,2,\n'
-    "3.jpg,a bird,test,1,,2,\n"
-    "4.jpg,nobody,test,0,,,\n"
-)
+VICR = """\
+image,caption,subset,num_ratings,ratings,rating_2,rating_3
+http://x.org/val2014/1.jpg,a dog,test,3,4,3,5
+http://x.org/val2014/2.jpg,"a cat, too",train,2,1,2,
+3.jpg,a bird,test,1,,2,
+4.jpg,nobody,test,0,,,
+"""
 
 
 @pytest.mark.parametrize("name", ["vicr.csv", "VICR_Sample250.csv"])
 def test_vicr_has_parts(tmp_path: Path, name: str) -> None:
-    path = tmp_path / name
-    path.write_text(VICR_HEAD + VICR_ROWS)
-    data = tmp_path if name == "vicr.csv" else path
-    found = load_benchmark("vicr", data)
-    summary = [(i.image_id, i.candidate, i.ratings["overall"]) for i in found.items if isinstance(i, RatedCaption)]
-    assert summary == [("1.jpg", "a dog", (4, 3, 5)), ("3.jpg", "a bird", (2,))]
-    assert [item.image for item in found.items if isinstance(item, RatedCaption)] == [
-        tmp_path / "1.jpg",
-        tmp_path / "3.jpg",
-    ]
-    (train,) = load_benchmark("vicr", data, part="train").items
-    assert isinstance(train, RatedCaption)
-    assert train.ratings == {"overall": (1, 2)}
+    (tmp_path / name).write_text(VICR)
+    data = tmp_path if name == "vicr.csv" else tmp_path / name
+    for folder in (tmp_path, tmp_path / "images"):
+        folder.mkdir(exist_ok=True)
+        found = [(item.image, item.image_id, item.candidate, item.ratings["overall"]) for item in items("vicr", data)]
+        assert found == [
+            (folder / "1.jpg", "1.jpg", "a dog", (4, 3, 5)),
+            (folder / "3.jpg", "3.jpg", "a bird", (2,)),
+        ]
+    assert [item.ratings["overall"] for item in items("vicr", data, part="train")] == [(1, 2)]
     with pytest.raises(DataError, match="holds nothing to score"):
         load_benchmark("vicr", data, part="val")
-    (tmp_path / "images").mkdir()
-    assert load_benchmark("vicr", data).items[0].image == tmp_path / "images" / "1.jpg"  # type: ignore[union-attr]
-
-
-def test_vicr_without_parts_counts_every_row(tmp_path: Path) -> None:
-    (tmp_path / "vicr.csv").write_text("image,caption,ratings\n1.jpg,a dog,4\n")
-    assert len(load_benchmark("vicr", tmp_path, part="train").items) == 1
+    (tmp_path / name).write_text("image,caption,ratings\n1.jpg,a dog,4\n")  # without a subset every row counts
+    assert len(items("vicr", data, part="train")) == 1
 
 
 def test_vicr_may_be_parquet_with_numbers(tmp_path: Path) -> None:
     rows = {"image": ["1.jpg", "2.jpg"], "caption": ["a dog", "a cat"], "ratings": [4, 2], "rating_2": [None, 3.0]}
     Dataset.from_dict(rows).to_parquet(tmp_path / "vicr.parquet")
-    found = load_benchmark("vicr", tmp_path / "vicr.parquet").items
-    assert [item.ratings["overall"] for item in found if isinstance(item, RatedCaption)] == [(4,), (2, 3)]
+    assert [item.ratings["overall"] for item in items("vicr", tmp_path / "vicr.parquet")] == [(4,), (2, 3)]
     Dataset.from_dict({**rows, "caption": [None, "a cat"]}).to_parquet(tmp_path / "vicr.parquet")
     with pytest.raises(DataError, match="row 1: caption must be text, got None"):
         load_benchmark("vicr", tmp_path / "vicr.parquet")

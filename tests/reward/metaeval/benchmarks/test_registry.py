@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -106,31 +105,33 @@ def test_what_was_checked_is_said(name):
 
 def test_judgments_of_ones_own(tmp_path: Path) -> None:
     pair = {"image": "a.jpg", "captions": ["A dog.", "A cat."], "label": 0, "mine": [0.9, 0.1]}
-    (tmp_path / "pairs.jsonl").write_text(f"{json.dumps(pair)}\n{json.dumps({**pair, 'mine': [0.2, 0.2]})}\n")
-    pairs = load_benchmark("pairs", tmp_path / "pairs.jsonl")
+    pairs = load_benchmark("pairs", write_lines(tmp_path / "pairs.jsonl", pair, {**pair, "mine": [0.2, 0.2]}))
     found = evaluate(pairs, np.array([item.columns["mine"] for item in pairs.items]), resamples=10)
     assert found.estimates["overall"].value == 0.75  # a tie is half right
     four = {"images": ["a.jpg", "b.jpg"], "captions": ["A dog.", "A cat."], "mine": [0.9, 0.1, 0.2, 0.8]}
-    (tmp_path / "four.jsonl").write_text(json.dumps(four))
-    [item] = load_benchmark("quadruples", tmp_path / "four.jsonl").items
+    [item] = load_benchmark("quadruples", write_lines(tmp_path / "four.jsonl", four)).items
     assert item.columns == {"mine": (0.9, 0.1, 0.2, 0.8)}
-    with pytest.raises(
-        DataError, match=r"not a \.jsonl file in the common form\. Your ratings needs a \.jsonl file with image"
-    ):
-        load_benchmark("ratings", tmp_path)
 
 
-def test_unknown_names_parts_and_folders(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"no benchmark is named 'flickr'; there are: .*flickr8k-cf"):
-        load_benchmark("flickr")
-    with pytest.raises(DataError, match="longcap-arena has no part 'TestC'; its parts: TestA, TestB, val"):
-        load_benchmark("longcap-arena", tmp_path, part="TestC")
-    with pytest.raises(DataError, match="composite has no part 'test'; its parts: none"):
-        load_benchmark("composite", tmp_path, part="test")
-    with pytest.raises(DataError, match=r"no folder .*absent of images"):
-        load_benchmark("composite", tmp_path, images=tmp_path / "absent")
-    with pytest.raises(DataError, match="limit must be at least 1, got 0"):
-        load_benchmark("scenes", limit=0)
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("flickr", {}, r"no benchmark is named 'flickr'; there are: .*flickr8k-cf"),
+        ("longcap-arena", {"data": "", "part": "TestC"}, "has no part 'TestC'; its parts: TestA, TestB, val"),
+        ("composite", {"data": "", "part": "test"}, "composite has no part 'test'; its parts: none"),
+        ("composite", {"data": "", "images": "absent"}, r"no folder .*absent of images"),
+        ("scenes", {"limit": 0}, "limit must be at least 1, got 0"),
+        (
+            "ratings",
+            {"data": ""},
+            r"not a \.jsonl file in the common form\. Your ratings needs a \.jsonl file",
+        ),
+    ],
+)
+def test_unknown_names_parts_and_folders(tmp_path: Path, name: str, options: dict[str, Any], message: str) -> None:
+    paths = {option: tmp_path / options[option] for option in ("data", "images") if option in options}
+    with pytest.raises(DataError, match=message):
+        load_benchmark(name, **{**options, **paths})
 
 
 def test_columns_are_those_that_every_item_has_a_place_for() -> None:
@@ -152,11 +153,8 @@ def test_captions_that_no_metric_can_score_are_none() -> None:
     assert first is not None
     assert first.references == ("A dog.",)
     assert others == [None, None]
-    benchmark = load_benchmark("scenes", limit=2)
-    one, two = benchmark.samples()
-    assert one is not None
-    assert two is not None
-    assert one.references
-    bare = benchmark.samples(references=False)
-    assert [sample is not None and not sample.references for sample in bare] == [True, True]
-    assert np.all([len(item.ratings) == 3 for item in benchmark.items if isinstance(item, RatedCaption)])
+    scenes = load_benchmark("scenes", limit=2)
+    for references in (True, False):
+        samples = scenes.samples(references=references)
+        assert [sample is not None and bool(sample.references) for sample in samples] == [references] * 2
+    assert [len(item.ratings) for item in scenes.items if isinstance(item, RatedCaption)] == [3, 3]
