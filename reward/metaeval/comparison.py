@@ -12,7 +12,7 @@ from reward.metaeval.bench import BenchRow, MetricSource, score_row, title_of
 from reward.metaeval.benchmarks import Benchmark
 from reward.metaeval.bootstrap import Interval
 from reward.metaeval.evaluation import Difference, compare
-from reward.metaeval.report import FEW_IMAGES, SIGNIFICANT, few_images, percent, plain, versions
+from reward.metaeval.report import FEW_IMAGES, SIGNIFICANT, Grid, few_images, percent, plain, star, versions
 
 __all__ = ["MetricComparison", "compare_on_benchmark"]
 
@@ -33,11 +33,6 @@ class MetricComparison:
     second: BenchRow
     difference: Difference
     resamples: int
-
-    @property
-    def title(self) -> str:
-        """Names benchmark and statistic."""
-        return f"{title_of(self.benchmark)}: {self.difference.statistic} x 100"
 
     @property
     def sentence(self) -> str:
@@ -68,35 +63,27 @@ class MetricComparison:
             lines.append(few_images(self.difference.images))
         return lines
 
-    def table(self) -> tuple[list[str], list[list[str]]]:
-        """Heads and rows, one row per column of the benchmark."""
+    def grid(self) -> Grid:
+        """The table: one row per column of the benchmark."""
         compared = self.difference
-        heads = ["", self.first.metric.label, self.second.metric.label, "difference", "p", "items"]
-        rows = [
-            [
-                column,
-                f"{100 * compared.first[column]:.1f}",
-                f"{100 * compared.second[column]:.1f}",
-                percent(difference),
-                f"{compared.p_values[column]:.2g}" + (" *" if compared.p_values[column] < SIGNIFICANT else ""),
-                str(compared.scored),
-            ]
-            for column, difference in compared.differences.items()
-        ]
-        return heads, rows
+        rows = []
+        for column, difference in compared.differences.items():
+            values = [f"{100 * each[column]:.1f}" for each in (compared.first, compared.second)]
+            p = compared.p_values[column]
+            rows.append((column, *values, percent(difference), f"{p:.2g}{star(p)}", str(compared.scored)))
+        heads = ("", self.first.metric.label, self.second.metric.label, "difference", "p", "items")
+        return Grid(f"{title_of(self.benchmark)}: {compared.statistic} x 100", heads, tuple(rows))
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; estimates are fractions, not percent."""
         compared = self.difference
-        columns = {
-            column: {
-                "first": compared.first[column],
-                "second": compared.second[column],
-                "difference": difference,
-                "p": compared.p_values[column],
-            }
-            for column, difference in compared.differences.items()
+        parts = {
+            "first": compared.first,
+            "second": compared.second,
+            "difference": compared.differences,
+            "p": compared.p_values,
         }
+        columns = compared.differences
         result: dict[str, Any] = plain(
             {
                 "benchmark": self.benchmark.spec.name,
@@ -105,7 +92,7 @@ class MetricComparison:
                 "second": self.second.metric.label,
                 "statistic": compared.statistic,
                 "headline": compared.headline,
-                "columns": columns,
+                "columns": {column: {name: part[column] for name, part in parts.items()} for column in columns},
                 "scored": compared.scored,
                 "items": compared.items,
                 "errors": {row.metric.label: row.errors for row in (self.first, self.second)},
