@@ -205,12 +205,11 @@ def _score(
     progress: bool,
 ) -> dict[str, CaptionResult]:
     """Adds scores to `scored` and the journal, chunk by chunk; returns the results of captions without a score."""
-    device, keys, size = _device_name(scorer), list(todo), ChunkSize(FIRST_CHUNK, largest=LARGEST_CHUNK)
-    failed: dict[str, CaptionResult] = {}
+    device, failed = _device_name(scorer), dict[str, CaptionResult]()
     try:
         with progress_bar(progress, done=len(scored), total=len(scored) + len(todo)) as advance:
-            while keys:
-                chunk, start = keys[: size.items], time.perf_counter()
+            for chunk in ChunkSize(FIRST_CHUNK, largest=LARGEST_CHUNK).chunks(list(todo)):
+                start = time.perf_counter()
                 results = score_samples([todo[key] for key in chunk], scorer, batch_size)
                 seconds = time.perf_counter() - start
                 new: dict[str, KnownScore] = {}
@@ -223,8 +222,6 @@ def _score(
                     journal.append(list(new.items()))
                 scored |= new
                 advance(len(chunk), len(chunk) - len(new))
-                del keys[: len(chunk)]
-                size.took(seconds)
     except KeyboardInterrupt:
         if journal is None:
             raise

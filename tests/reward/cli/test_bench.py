@@ -207,6 +207,10 @@ def test_a_metric_that_scores_nothing_ends_in_1_after_the_table(run: Run, tmp_pa
     assert [row["errors"] for row in rows] == [12, 0]
     assert rows[0]["first_error"] == "the caption says fail"
     assert "error: nothing to evaluate for picture: the caption says fail" in err
+    shown = run(*FLICKR, "-d", data, "-m", "picture", "-m", "length")[1]
+    lines = [[cell.strip() for cell in line.split("│")[1:-1]] for line in shown.splitlines() if "│" in line]
+    assert lines[0] == ["picture", "-", "0", "12", "-", "-"]
+    assert lines[1][-1] == "best"
 
 
 @pytest.mark.parametrize("kill", [signal.SIGINT, signal.SIGKILL])

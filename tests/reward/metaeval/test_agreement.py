@@ -119,16 +119,6 @@ def test_pairwise_intervals_cover_the_truth_about_as_often_as_it_says():
     assert all(0.89 <= count / 200 <= 0.99 for count in covered.values()), covered
 
 
-def test_pairs_of_one_image_are_drawn_together():
-    wins = np.repeat(np.random.default_rng(0).integers(0, 2, 40), 10).astype(float)
-    images = np.repeat(np.arange(40), 10).tolist()
-    categories = ["a"] * 400
-    apart = pairwise_accuracy(wins, np.full(400, 0.5), categories).accuracy["a"]
-    together = pairwise_accuracy(wins, np.full(400, 0.5), categories, clusters=images).accuracy["a"]
-    assert together.value == apart.value
-    assert 2.5 < (together.high - together.low) / (apart.high - apart.low) < 4  # sqrt(10)
-
-
 def test_categories_of_one_pair_each_have_a_mean_with_an_interval():
     found = pairwise_accuracy(np.arange(12.0), np.full(12, 5.5), [f"kind {k}" for k in range(12)], resamples=500)
     assert found.accuracy["kind 11"].low == found.accuracy["kind 11"].high == 1.0

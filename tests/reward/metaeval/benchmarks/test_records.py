@@ -7,12 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from reward.errors import DataError
-from reward.metaeval.benchmarks.records import Record, is_jsonl, read_entries, read_lines, read_list, read_table
+from reward.metaeval.benchmarks.records import Record, is_jsonl, read_entries, read_lines, read_list
 
 
 def record(value: Any) -> Record:
@@ -43,11 +41,6 @@ def test_fields_are_of_their_kind(read: Callable[[Record], Any], good: list[Any]
         assert f"{value!r:.60}" in str(caught.value)
     with pytest.raises(DataError, match=r"a\.json, entry 1 has no field 'field'; it has: other"):
         read(Record({"other": 1}, "a.json, entry 1", Path()))
-
-
-def test_blank_texts_are_left_out_unless_their_number_matters() -> None:
-    assert record(["a", " "]).texts("field") == ("a",)
-    assert record(["a", " "]).texts("field", 2) == ("a", " ")
 
 
 def test_a_category_is_a_text_or_a_number_and_may_be_absent() -> None:
@@ -88,17 +81,3 @@ def test_json_of_another_kind(tmp_path: Path, read: Callable[[Path], Any], conte
     (tmp_path / "a.json").write_text(content)
     with pytest.raises(DataError, match=r"a.json must hold a JSON (object|list), got "):
         list(read(tmp_path / "a.json"))
-
-
-def test_columns_of_one_name_are_refused(tmp_path: Path) -> None:
-    pq.write_table(pa.Table.from_arrays([pa.array(["a"]), pa.array(["b"])], ["cand", "cand"]), tmp_path / "t.parquet")
-    (tmp_path / "t.csv").write_text("cand,cand\na,b\n")
-    for name in ("t.parquet", "t.csv"):
-        with pytest.raises(DataError, match="several columns named 'cand'; columns need different names"):
-            list(read_table(tmp_path / name))
-
-
-def test_an_open_quote_names_its_line(tmp_path: Path) -> None:
-    (tmp_path / "t.csv").write_text('id,cand\n1,a\n2,"a dog\n3,b\n')
-    with pytest.raises(DataError, match=r"t\.csv: a quote that opens in line 3 is not closed"):
-        list(read_table(tmp_path / "t.csv"))
