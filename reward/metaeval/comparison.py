@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,13 +76,8 @@ class MetricComparison:
     def to_json(self) -> dict[str, Any]:
         """Plain values; estimates are fractions, not percent."""
         compared = self.difference
-        parts = {
-            "first": compared.first,
-            "second": compared.second,
-            "difference": compared.differences,
-            "p": compared.p_values,
-        }
-        columns = compared.differences
+        parts: dict[str, Mapping[str, Any]] = {"first": compared.first, "second": compared.second}
+        parts |= {"difference": compared.differences, "p": compared.p_values}
         result: dict[str, Any] = plain(
             {
                 "benchmark": self.benchmark.spec.name,
@@ -92,7 +86,9 @@ class MetricComparison:
                 "second": self.second.metric.label,
                 "statistic": compared.statistic,
                 "headline": compared.headline,
-                "columns": {column: {name: part[column] for name, part in parts.items()} for column in columns},
+                "columns": {
+                    column: {name: part[column] for name, part in parts.items()} for column in compared.p_values
+                },
                 "scored": compared.scored,
                 "items": compared.items,
                 "errors": {row.metric.label: row.errors for row in (self.first, self.second)},
@@ -112,7 +108,6 @@ def compare_on_benchmark(
     resamples: int = 1000,
     seed: int = 0,
     say: Callable[[str], None] = lambda line: None,
-    cache: str | os.PathLike[str] | None = None,
     **options: Any,
 ) -> MetricComparison:
     """Scores two metrics or score columns and tests their difference.
@@ -122,7 +117,7 @@ def compare_on_benchmark(
         first, second: the two.
         resamples, seed: of the bootstrap and the permutations.
         say: called with a line about each run.
-        cache, options: see `score_benchmark`.
+        options: see `score_benchmark`.
 
     Raises:
         DataError: they are the same, or one cannot be scored.
@@ -144,7 +139,7 @@ def compare_on_benchmark(
             score_row(row, benchmark)  # first, because a wrong column name should not show after hours of scoring
     for row in rows:
         if not row.metric.is_column:
-            score_row(row, benchmark, say=say, cache=cache, **options)
+            score_row(row, benchmark, say=say, **options)
         if row.scores is None:
             raise DataError(f"{row.metric.label} could score no caption; the first: {row.problem}")
     try:
