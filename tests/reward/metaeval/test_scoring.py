@@ -16,7 +16,6 @@ from reward.errors import DataError
 from reward.metaeval import scoring
 from reward.metaeval.benchmarks import Benchmark, load_benchmark
 from reward.metaeval.scoring import score_benchmark
-from reward.scoring.dataset import ScoringInterrupted
 from tests import picture_scorer
 from tests.picture_scorer import PictureScorer
 from tests.reward.metaeval.small_benchmarks import use_metrics, write_pairs, write_rated
@@ -87,32 +86,6 @@ def test_only_what_changed_is_scored_again(log: Path, data: Path, benchmark: Ben
     Image.new("RGB", (4, 4), "white").save(folder / "1.png")
     found = score_benchmark(load_benchmark("flickr8k-expert", data), "picture", cache=cache)
     assert found.new == sum(row["image"] == "1.png" for row in rows)
-
-
-@pytest.mark.parametrize("error", [RuntimeError("out of memory"), KeyboardInterrupt()])
-def test_a_run_that_died_goes_on_where_it_was(
-    log: Path, benchmark: Benchmark, cache: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
-) -> None:
-    whole = score_benchmark(benchmark, "picture").scores
-    log.write_text("")
-    own, calls = PictureScorer.score, []
-
-    def dying(self: PictureScorer, samples: Any, **options: Any) -> ScoreTable:
-        calls.append(samples)
-        if len(calls) == 4:
-            raise error
-        return own(self, samples, **options)
-
-    monkeypatch.setattr(PictureScorer, "score", dying)
-    with pytest.raises(type(error)) as stop:
-        score_benchmark(benchmark, "picture", cache=cache)
-    if isinstance(error, KeyboardInterrupt):
-        assert isinstance(stop.value, ScoringInterrupted)
-        assert str(stop.value).startswith(f"stopped; 12 rows are saved in {cache}")
-    found = score_benchmark(benchmark, "picture", cache=cache)
-    assert (found.known, found.new) == (12, 18)
-    assert sorted(lines(log)) == sorted(item.candidate for item in benchmark.items)  # each once
-    np.testing.assert_array_equal(found.scores, whole)
 
 
 def test_what_cannot_be_scored_is_counted_and_tried_again(log: Path, tmp_path: Path, cache: Path) -> None:

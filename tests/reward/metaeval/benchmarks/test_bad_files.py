@@ -84,6 +84,10 @@ BAD: dict[str, list[tuple[Files, str]]] = {
                 ('{"candidate": "A.", "ratings": [1], "x": 1%s}' % ("0" * 400), "x must be finite numbers, got '1000"),
                 ({**RATED, "candidate": None}, "candidate must be text, got None"),
                 ({**RATED, "references": "A cat."}, "references must be a list of texts, got 'A cat.'"),
+                *[
+                    ({**RATED, "category": value}, "category must be text or a whole number, got ")
+                    for value in (["IC"], True, 1.5)
+                ],
                 ({**RATED, "image": 3}, "image must be a path, got 3"),
                 ({**RATED, "image": ""}, "image must be a path, got ''"),
                 ("{", "is not valid JSON"),
@@ -139,9 +143,11 @@ BAD: dict[str, list[tuple[Files, str]]] = {
     ],
     "vicr": [
         ({"vicr.csv": "image,caption\n1.jpg,a dog\n"}, "row 1 has no field 'ratings'; it has: image, caption"),
-        ({"vicr.csv": f"{VICR}\n1.jpg,a dog,6\n"}, "ratings must be a number from 1 to 5, got '6'"),
+        *[
+            ({"vicr.csv": f"{VICR}\n1.jpg,a dog,{bad}\n"}, f"ratings must be a number from 1 to 5, got '{bad}'")
+            for bad in ("6", "0.9", "nan", "inf", "x")
+        ],
         ({"vicr.csv": f"{VICR},rating_2\n1.jpg,a dog,5,x\n"}, "rating_2 must be a number from 1 to 5, got 'x'"),
-        ({"vicr.csv": f"{VICR}\n1.jpg,a dog,nan\n"}, "got 'nan'"),
         ({"vicr.csv": f"{VICR}\nhttp://x/,a dog,4\n"}, "image must be the address or name of a file, got 'http://x/'"),
         ({"vicr.csv": f"{VICR}\n1.jpg,a dog\n"}, "has 2 fields, but the header has 3"),
     ],
@@ -168,13 +174,16 @@ BAD: dict[str, list[tuple[Files, str]]] = {
     ],
     "genai-bench": [
         ({"genai_image.json": {"1": {}}}, "prompt 1 has no field 'prompt'"),
+        ({"genai_image.json": {"1": 3}}, "prompt 1 must be a JSON object, got int"),
         *[
             ({"genai_image.json": {"1": {"prompt": "A.", "models": {"x": ratings}}}}, f"x must be a list{message}")
             for ratings, message in [(3, ", got 3"), *((bad, " of ratings from 1 to 5") for bad in ([6], ["5"], [NAN]))]
         ],
     ],
     "foil": [
-        (foils(foil="True"), "annotation 3: foil must be true or false, got 'True'"),
+        *[(foils(id=bad), "annotation 3: id must be a whole number, got ") for bad in (True, 1.5, "1", None)],
+        *[(foils(foil=bad), "annotation 3: foil must be true or false, got ") for bad in (1, "true")],
+        *[(foils(caption=bad), "annotation 3: caption must be text, got ") for bad in (None, 3, ["a"])],
         (foils(id=9), "annotation 3: the id 9 has no caption that is not a foil"),
         (foils(foil=False), "annotation 3: the id 7 has two captions that are not foils"),
         (foils(image_id=5), "the image 5 has no captions in captions_val2014.json"),
@@ -192,14 +201,21 @@ BAD: dict[str, list[tuple[Files, str]]] = {
         for name in SUGARCREPE
     ],
     "valse": [
-        ({"relations.json": {"1": VALSE, "2": without(VALSE, name)}}, f"relations.json, entry 2.*{name}")
-        for name in VALSE
+        *[
+            ({"relations.json": {"1": VALSE, "2": without(VALSE, name)}}, f"relations.json, entry 2.*{name}")
+            for name in VALSE
+        ],
+        *[
+            ({"relations.json": {"1": VALSE | {"mturk": bad}}}, "entry 1: mturk must be an object, got ")
+            for bad in ([], None)
+        ],
     ],
     "pascal-50s": [
         ({"pascal_50s.json": {category: [{**PAIR, "references": [], **change}]}}, message)
         for category, change, message in [
             ("HH", {}, "category must be HC, HI, HM, MM, got 'HH'"),
             ("HC", {"label": 2}, "HC, pair 1: label must be"),
+            ("HC", {"captions": ["x", 3]}, "HC, pair 1: captions must be a list of 2 texts"),
         ]
     ],
     "caparena": [
