@@ -309,6 +309,9 @@ def test_compare_prints_the_difference_and_shares_the_cache(run: Run, data: Path
     column = figures["columns"]["overall"]
     assert column["difference"]["value"] == pytest.approx(column["first"] - column["second"])
     assert 0 < column["p"] <= 1
+    [cells] = [[cell.strip() for cell in line.split("│")[1:-1]] for line in out.splitlines() if "│" in line]
+    assert cells[:3] == ["overall", f"{100 * column['first']:.1f}", f"{100 * column['second']:.1f}"]
+    assert cells[4:] == [f"{column['p']:.2g}" + " *" * (column["p"] < 0.05), "30"]
     assert figures["sentence"] == out.splitlines()[-1]
 
 

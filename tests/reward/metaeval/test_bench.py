@@ -171,7 +171,9 @@ def test_resamples_too_few_for_significance_are_told(rated: Benchmark) -> None:
     told = "Flickr8k-Expert: with 50 resamples and 3 rows tested, no p can be below 0.059: for significance, give"
     assert any(note.startswith(f"{told} --resamples 120 or more") for note in doubts(table, 50))
     [table] = run_bench([(rated, None)], [GOOD, *others], resamples=120)
-    assert any(row.p_adjusted is not None and row.p_adjusted < 0.05 for row in table.rows)
+    marked = [row[-1].endswith(" *") for row in grids([table])[0].rows]
+    assert any(marked)
+    assert marked == [row.p_adjusted is not None and row.p_adjusted < 0.05 for row in table.rows]
     assert not any("no p can be" in note for note in doubts(table, 120))
     found = compare_on_benchmark(rated, GOOD, BAD, resamples=10)
     assert "with 10 resamples, no p can be below 0.091" in found.notes
