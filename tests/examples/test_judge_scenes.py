@@ -168,10 +168,6 @@ def test_train_and_evaluate(captioner_folder, scene_vela_folder, tmp_path, capsy
     fleur = load_scorer("fleur", tmp_path / "judge" / "fleur", device="cpu")
     assert fleur.prompt.version == "scenes-fleur-1"
     assert not fleur.score([sample]).errors
-    measured = train.measure(*load_captioner(tmp_path / "judge" / "model"), samples=6)
-    assert measured["unread"] == 0
-    assert {"smoothed", "raw", "overall", "correctness", "completeness", "fluency"} < set(measured)
-    assert all(-1 <= value <= 1 for name, value in measured.items() if name != "unread")
     capsys.readouterr()
 
     file = tmp_path / "new" / "figures.json"
@@ -206,14 +202,6 @@ def test_a_judge_without_answers_is_not_evaluated(captioner_folder, scene_vela_f
     models = ["--judge", str(tmp_path), "--vela", str(scene_vela_folder), "--beitscore", str(tmp_path)]
     with pytest.raises(SystemExit, match="train it longer"):
         evaluate.main([*models, "--samples", "2"])
-
-
-@pytest.mark.parametrize("script", [train, evaluate])
-def test_help_says_what_it_does(script, capsys):
-    with pytest.raises(SystemExit) as stop:
-        script.main(["--help"])
-    assert stop.value.code == 0
-    assert f"python -m {script.__name__}" in capsys.readouterr().out
 
 
 def test_the_benchmark_runs_and_counts_tokens(captioner_folder, scene_vela_folder, tmp_path):
