@@ -13,7 +13,7 @@ from examples.embedded.beit_model import AIDS, Aided, Outputs, aid_losses
 from examples.embedded.beit_vision import scene_pixels
 from examples.embedded.beit_words import caption_of, start_from
 from examples.embedded.schedule import fit, step_options
-from reward.corruptions.words import repeat_words, shuffle_sentences, shuffle_words
+from reward.corruptions.words import corrupt_words
 from reward.scenes import Scene, sample_scene
 from reward.scenes.language import Word
 from reward.scenes.pairs import CATEGORIES, make_pair
@@ -98,10 +98,8 @@ class PairMaker:
         right = caption.words()
         if rng.random() < 0.3:
             text: str | None = caption_of(sample_scene(rng), rng, most).text
-        elif (kind := rng.choice(WORD_LEVEL)).startswith("repeat_"):
-            text = repeat_words(caption.text, rng, part=kind.removeprefix("repeat_"))
         else:
-            text = (shuffle_words if kind == "shuffle_words" else shuffle_sentences)(caption.text, rng)
+            text = corrupt_words(caption.text, rng, rng.choice(WORD_LEVEL))
         if text is None:
             return None
         # Words that state nothing: which of them are wrong is not known.

@@ -7,7 +7,8 @@ import random
 import numpy as np
 import pytest
 
-from examples.evaluate_beitscore import OTHER_IMAGE, SPOILED, measure_pairs, measure_spoiling, spoil
+from examples.evaluate_beitscore import OTHER_IMAGE, SPOILED, measure_pairs, measure_spoiling
+from reward.corruptions.words import corrupt_words
 from reward.scenes import CATEGORIES, Oracle, make_dataset, make_pair_dataset
 from reward.scenes.benchmark import WORD_LEVEL
 
@@ -81,6 +82,6 @@ def test_what_spoiling_does_to_the_mean_score(part):
     longer = [
         len(changed.split()) - len(text.split())
         for row, text in enumerate(rows["cand"])
-        if (changed := spoil(text, "repeat_noun", random.Random(f"0 repeat_noun {row}"))) is not None
+        if (changed := corrupt_words(text, random.Random(f"0 repeat_noun {row}"), "repeat_noun")) is not None
     ]
     assert found["repeat_noun"].value == pytest.approx(np.mean(longer))
