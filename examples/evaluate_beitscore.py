@@ -216,12 +216,7 @@ def _figures(part: PairsPart) -> dict[str, Any]:
 
 
 def measure_pairs(
-    metrics: Mapping[str, Rate],
-    *,
-    pairs: int,
-    seed: int,
-    controls: Sequence[str] = (),
-    resamples: int = 1000,
+    metrics: Mapping[str, Rate], *, pairs: int, seed: int, controls: Sequence[str] = (), resamples: int = 1000
 ) -> PairsPart:
     """Rates correct and incorrect captions of held-out scenes.
 

@@ -101,10 +101,7 @@ def shuffle_sentences(text: str, rng: random.Random) -> str | None:
         bodies[last] = bodies[last].removesuffix(mark)
         bodies[-1] += mark or "."
     shuffled = [bodies[place] for place in order]
-    return _if_changed(
-        "".join(start + body + end for (start, end), body in zip(edges, shuffled, strict=True)),
-        text,
-    )
+    return _if_changed("".join(start + body + end for (start, end), body in zip(edges, shuffled, strict=True)), text)
 
 
 def repeat_words(text: str, rng: random.Random, part: str = "noun", *, tagger: Tagger | None = None) -> str | None:

@@ -73,10 +73,7 @@ class TablePairs:
         self._negatives = _Negatives(rows)
         self._samplers = [
             NegativeSampler(
-                self._captions,
-                {"given": self._negatives},
-                categories=(name, *FAMILIES.get(name, ())),
-                seed=seed,
+                self._captions, {"given": self._negatives}, categories=(name, *FAMILIES.get(name, ())), seed=seed
             )
             for name in categories
         ]

@@ -108,10 +108,7 @@ def test_marks_stand_at_the_words_they_are_about(captioner, rated):
         untrue = untrue or (word.fact is not None and not scene.is_true(word.fact))
         false += [word.text] if untrue else []
         untrue = untrue and not word.text.endswith(".")
-    for marks, wanted in (
-        (row.wrong, false),
-        (row.damaged, [word.text for word in words if word.damaged]),
-    ):
+    for marks, wanted in ((row.wrong, false), (row.damaged, [word.text for word in words if word.damaged])):
         told = [token for token, mark in zip(row.ids, marks, strict=True) if mark >= 0]
         assert maker.tokenizer.decode(told).strip() == candidate.caption.text
         marked = [token for token, mark in zip(row.ids, marks, strict=True) if mark == 1]

@@ -71,7 +71,7 @@ def test_the_report_is_one_file_that_needs_nothing_else_and_shows_every_part(fin
     rows = ("VELA, with references", "BEiTScore", "unigram F1", "CLIP score", "ceiling (truth)", "single rater")
     assert all(name in text and name in printed for name in (*rows, f"best of {QUICK.n} by BEiTScore"))
     choice = figures["choice"]
-    assert f"{choice['means']['one sample']['words']['value']:.3f}" in text
+    assert f"{choice['means']['one sample']['f1']['value']:.3f}" in text
     assert " ".join(choice["captions"]["greedy"][0].split()) in text
     assert "nan" not in re.findall(r"\w+", text.lower())
 
