@@ -147,14 +147,11 @@ def test_grades_leave_no_decimals_out():
 
 
 def test_style_is_read_off_the_text():
-    plain = ratings.style_of("There is a red star. There is a big blue circle.")
-    assert plain == {"clarity": 5.0, "conciseness": 5.0}
-    padded = ratings.style_of("There is a red star. It is a simple drawing. The mood is calm and friendly.")
-    assert padded["clarity"] == 5
-    assert padded["conciseness"] == 1
-    broken = ratings.style_of("There star a red is. There is a big blue circle.")
-    assert broken["clarity"] == 3.5
-    assert broken["conciseness"] == 5
+    plain = "There is a red star. There is a big blue circle."
+    padded = "There is a red star. It is a simple drawing. The mood is calm and friendly."
+    broken = "There star a red is. There is a big blue circle."
+    styles = [tuple(ratings.style_of(text).values()) for text in (plain, padded, broken)]
+    assert styles == [(5, 5), (5, 1), (3.5, 5)]  # clarity and conciseness
 
 
 def test_train_and_evaluate(captioner_folder, scene_vela_folder, tmp_path, capsys):
@@ -177,11 +174,9 @@ def test_train_and_evaluate(captioner_folder, scene_vela_folder, tmp_path, capsy
     text = capsys.readouterr().out
     figures = json.loads(file.read_text())
     assert figures["samples"] + figures["left_out"] == 16
-    assert set(figures["agreement"]) == {
-        *("FLEUR", "FLEUR, raw score"),
-        *(f"HarmonicEval, gamma {gamma}" for gamma in ("0.5", "0.75", "1")),
-        *("VELA, without references", "CLIP score", "length", "ceiling (truth)"),
-    }
+    others = {"VELA, without references", "CLIP score", "length", "ceiling (truth)"}
+    harmonic = {f"HarmonicEval, gamma {gamma}" for gamma in ("0.5", "0.75", "1")}
+    assert set(figures["agreement"]) == {"FLEUR", "FLEUR, raw score"} | harmonic | others
     assert "No row for BEiTScore" in text
     gain = figures["differences"]["FLEUR - FLEUR, raw score"]["all three"]
     agreement = {name: figures["agreement"][name]["all three"]["value"] for name in ("FLEUR", "FLEUR, raw score")}

@@ -175,31 +175,25 @@ def test_another_checkpoint_than_the_one_resumed_from_raises(unbroken, make, lor
             trainer.train(resume_from_checkpoint=str(state.parent))
 
 
-def test_a_folder_that_is_no_checkpoint_names_those_within(tmp_path):
+def test_files_that_do_not_fit_are_refused(tmp_path):
     (tmp_path / "checkpoint-5").mkdir()
     with pytest.raises(CheckpointError, match=r"neither config.json nor .* it holds checkpoint-5"):
         load_policy(tmp_path)
 
-
-def test_a_base_belongs_to_an_adapter(tmp_path):
-    model, _ = llava()
-    model.save_pretrained(tmp_path / "full")
-    with pytest.raises(CheckpointError, match="cannot be read"):
-        load_policy(tmp_path / "full")  # no processor there
-    with pytest.raises(CheckpointError, match="needs no base"):
-        load_policy(tmp_path / "full", base=model)
-    get_peft_model(model, LORA).save_pretrained(tmp_path / "adapter")
-    with pytest.raises(CheckpointError, match="give base="):
-        load_policy(tmp_path / "adapter")
-
-
-def test_weights_of_another_shape_raise(tmp_path):
     model, processor = llava()
-    model.save_pretrained(tmp_path)
-    processor.save_pretrained(tmp_path)
+    full = tmp_path / "full"
+    model.save_pretrained(full)
+    with pytest.raises(CheckpointError, match="cannot be read"):
+        load_policy(full)  # no processor there
+    with pytest.raises(CheckpointError, match="needs no base"):
+        load_policy(full, base=model)
 
     def shorter(weights):
         return {name: value[:1].clone() if value.ndim == 1 else value for name, value in weights.items()}
 
+    processor.save_pretrained(full)
     with pytest.raises(CheckpointError, match="cannot be read"):
-        load_policy(damaged(tmp_path, tmp_path, shorter))
+        load_policy(damaged(full, tmp_path, shorter))
+    get_peft_model(model, LORA).save_pretrained(tmp_path / "adapter")
+    with pytest.raises(CheckpointError, match="give base="):
+        load_policy(tmp_path / "adapter")
