@@ -137,7 +137,8 @@ def fit(
         torch.nn.utils.clip_grad_norm_(others, 1.0)
         optimizer.step()
         for key, part in {"loss": loss, **losses}.items():
-            running[key] = 0.95 * running.get(key, float(part.detach())) + 0.05 * float(part.detach())
+            value = float(part.detach())
+            running[key] = 0.95 * running.get(key, value) + 0.05 * value
         if (step + 1) % 50 == 0:
             pace = (time.perf_counter() - began) / (step + 1 - first)
             text = " ".join(f"{key} {value:.4f}" for key, value in running.items())
