@@ -21,7 +21,7 @@ import numpy as np
 from integrations.demo.agreement import AgreementPart, difference_table, measure_agreement, rate_by_clip
 from integrations.demo.results import SEED
 from reward import CaptionSample, load_scorer
-from reward.corruptions.words import repeat_words, shuffle_sentences, shuffle_words
+from reward.corruptions.words import corrupt_words
 from reward.metaeval import (
     Interval,
     PairwiseResult,
@@ -216,12 +216,7 @@ def _figures(part: PairsPart) -> dict[str, Any]:
 
 
 def measure_pairs(
-    metrics: Mapping[str, Rate],
-    *,
-    pairs: int,
-    seed: int,
-    controls: Sequence[str] = (),
-    resamples: int = 1000,
+    metrics: Mapping[str, Rate], *, pairs: int, seed: int, controls: Sequence[str] = (), resamples: int = 1000
 ) -> PairsPart:
     """Rates correct and incorrect captions of held-out scenes.
 
@@ -282,27 +277,13 @@ def measure_spoiling(
     before = {name: rate(_samples(captions, images)) for name, rate in metrics.items()}
     changes: dict[str, dict[str, Interval]] = {name: {} for name in metrics}
     for kind in SPOILED:
-        made = [spoil(text, kind, random.Random(f"{seed} {kind} {row}")) for row, text in enumerate(captions)]
+        made = [corrupt_words(text, random.Random(f"{seed} {kind} {row}"), kind) for row, text in enumerate(captions)]
         kept = [row for row, text in enumerate(made) if text is not None]
         spoiled = _samples([text for text in made if text is not None], [images[row] for row in kept])
         weights = bootstrap_weights(len(kept), resamples=resamples)
         for name, rate in metrics.items():
             changes[name][kind] = mean_difference(rate(spoiled), before[name][kept], weights)
     return changes
-
-
-def spoil(caption: str, kind: str, rng: random.Random) -> str | None:
-    """A caption after one of `SPOILED`; None where there is nothing to shuffle or repeat.
-
-    Example:
-        >>> spoil("A red star. A ring.", "shuffle_sentences", random.Random(0))
-        'A ring. A red star.'
-    """
-    if kind == "shuffle_words":
-        return shuffle_words(caption, rng)
-    if kind == "shuffle_sentences":
-        return shuffle_sentences(caption, rng)
-    return repeat_words(caption, rng, kind.removeprefix("repeat_"))
 
 
 def _rate_pairs(rate: Rate, rows: Dataset, *, shift: int) -> tuple[np.ndarray, np.ndarray]:

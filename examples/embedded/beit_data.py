@@ -5,10 +5,12 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from transformers import PreTrainedTokenizerFast
 
+from examples.embedded.schedule import padded
 from reward.scenes import Caption, Scene
 from reward.scenes.graph import ACTIONS, COLOURS, GRID, WORDS
 from reward.scenes.language import (
@@ -24,7 +26,7 @@ from reward.scenes.language import (
 )
 from reward.scenes.pairs import Pair
 
-__all__ = ["IGNORED", "Batch", "Reader", "Tokens", "excerpt"]
+__all__ = ["IGNORED", "MASK", "Batch", "Reader", "Tokens"]
 
 IGNORED = -100
 START, END = 1, 2
@@ -59,25 +61,27 @@ RARE = ("colour", "text", "count")
 NOUN_OF = {form: noun for noun, names in SYNONYMS.items() for name in names for form in (name, plural(name))}
 
 
-@dataclass
-class Tokens:
-    """One caption.
+class Token(NamedTuple):
+    """One token of a caption.
 
     Args:
-        ids: token ids with start and end.
-        facts: whether a token states a fact.
+        id: of the token.
+        name: what is claimed by it: its id, but of who does something to whom an id for that role (`Reader.roles`).
+        fact: whether it states a fact.
         wrong: whether it is wrong.
         truth: id that would be right in its place, IGNORED where there is no saying.
         cells: bits of the cells of the picture that it is about; 0 where there is no saying.
-        names: what is claimed by it: its id, but of who does something to whom an id for that role (`Reader.roles`).
     """
 
-    ids: list[int]
-    facts: list[bool]
-    wrong: list[bool]
-    truth: list[int]
-    cells: list[int]
-    names: list[int]
+    id: int
+    name: int
+    fact: bool = False
+    wrong: bool = False
+    truth: int = IGNORED
+    cells: int = 0
+
+
+Tokens = list[Token]
 
 
 @dataclass
@@ -136,29 +140,19 @@ class Reader:
 
         With a scene, which must be the truth, words say where they are about.
         """
-        made, errors = Tokens([START], [False], [False], [IGNORED], [0], [START]), set(wrong)
+        made, errors = [Token(START, START)], set(wrong)
         aligned = truth is not None and len(truth) == len(words)
         for index, word in enumerate(words):
             space = " " if index else ""
             ids = self.word(space + word.text)
             right = self.word(space + truth[index].text) if aligned and truth is not None else []
-            made.ids += ids
-            made.names += self._names(word, ids)
-            made.facts += [word.fact is not None] * len(ids)
-            made.wrong += [index in errors] * len(ids)
-            made.truth += right if len(right) == len(ids) else [IGNORED] * len(ids)
-            made.cells += [cells_of(truth[index], scene) if aligned and truth and scene else 0] * len(ids)
-        for values, last in (
-            (made.ids, END),
-            (made.facts, False),
-            (made.wrong, False),
-            (made.truth, IGNORED),
-            (made.cells, 0),
-            (made.names, END),
-        ):
-            values.append(last)
-            del values[self._longest :]
-        return made
+            right = right if len(right) == len(ids) else [IGNORED] * len(ids)
+            cells = cells_of(truth[index], scene) if aligned and truth and scene else 0
+            made += [
+                Token(token, name, word.fact is not None, index in errors, true, cells)
+                for token, name, true in zip(ids, self._names(word, ids), right, strict=True)
+            ]
+        return [*made, Token(END, END)][: self._longest]
 
     def _names(self, word: Word, ids: list[int]) -> list[int]:
         noun = NOUN_OF.get(word.text.rstrip(".").lower())
@@ -192,7 +186,7 @@ class Reader:
             if index in masked:
                 # The full stop stays: it says nothing about the word before it.
                 end = place + size - (1 if word.text.endswith(".") else 0)
-                made.ids[place : min(end, len(made.ids))] = [MASK] * (min(end, len(made.ids)) - place)
+                made[place:end] = [token._replace(id=MASK) for token in made[place:end]]
             place += size
         return made
 
@@ -206,28 +200,21 @@ class Reader:
 
         So short captions train the table's far rows, and an error is found wherever it stands.
         """
-        width = max(len(caption.ids) for caption in captions)
 
-        def padded(name: str, fill: int) -> torch.Tensor:
-            rows = [getattr(caption, name) for caption in captions]
-            return torch.tensor([[*row, *[fill] * (width - len(row))] for row in rows])
+        def column(name: str, fill: int = 0) -> torch.Tensor:
+            return padded([[getattr(token, name) for token in caption] for caption in captions], fill)
 
-        starts = [rng.randint(0, self._longest - width) if rng.random() < shift else 0 for _ in captions]
-        lengths = torch.tensor([len(caption.ids) for caption in captions])
+        ids, lengths = column("id"), torch.tensor([len(caption) for caption in captions])
+        places = torch.arange(ids.shape[1])
+        most = self._longest - len(places)
+        starts = torch.tensor([rng.randint(0, most) if rng.random() < shift else 0 for _ in captions])
         return Batch(
-            ids=padded("ids", 0),
-            padding=torch.arange(width)[None] >= lengths[:, None],
-            facts=padded("facts", 0).bool(),
-            wrong=padded("wrong", 0).bool(),
-            truth=padded("truth", IGNORED),
-            cells=(padded("cells", 0)[..., None] >> torch.arange(GRID * GRID)) & 1 > 0,
-            names=padded("names", 0),
-            positions=torch.tensor(starts)[:, None] + torch.arange(width),
+            ids=ids,
+            padding=places[None] >= lengths[:, None],
+            facts=column("fact").bool(),
+            wrong=column("wrong").bool(),
+            truth=column("truth", IGNORED),
+            cells=(column("cells")[..., None] >> torch.arange(GRID * GRID)) & 1 > 0,
+            names=column("name"),
+            positions=starts[:, None] + places,
         )
-
-
-def excerpt(caption: Caption, rng: random.Random, most: int) -> Caption:
-    """One to `most` neighbouring sentences of a caption."""
-    size = min(len(caption.sentences), rng.randint(1, most))
-    first = rng.randint(0, len(caption.sentences) - size)
-    return Caption(caption.sentences[first : first + size])

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
-from functools import cache
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch.nn import functional as F
 
-from examples.embedded.beit_data import Batch, Reader, Tokens
-from examples.embedded.beit_model import Aided, aid_loss
+from examples.embedded.beit_data import Reader, Tokens
+from examples.embedded.beit_model import AIDS, Aided, Outputs, aid_losses
 from examples.embedded.beit_vision import scene_pixels
 from examples.embedded.beit_words import caption_of, start_from
-from examples.embedded.configs import beit_config
 from examples.embedded.schedule import fit, step_options
-from examples.embedded.tokenizer import load_tokenizer
-from reward.corruptions.words import repeat_words, shuffle_sentences, shuffle_words
+from reward.corruptions.words import corrupt_words
 from reward.scenes import Scene, sample_scene
 from reward.scenes.language import Word
 from reward.scenes.pairs import CATEGORIES, make_pair
 
-__all__ = ["FOUNDATION", "PairMaker"]
+__all__ = ["LATE", "PairMaker"]
 
 # Categories of the paper's steps (a), (b) and (c).
 FOUNDATION = ("spatial", "actant_swap", "action", "noun", "attribute")
@@ -62,16 +59,31 @@ class PairMaker:
                 pairs.append(made)
         return scenes, pairs
 
-    def held_out(self) -> dict[str, tuple[list[Scene], Batch]]:
-        """{category, or "words"}: 100 scenes, and their correct and incorrect captions in turn, whole."""
-        sets = {}
-        for name in (*CATEGORIES, "words"):
-            rng = random.Random(f"beit match held out {name}")
-            words = name == "words"
-            scenes, pairs = self.draw(rng, 100, () if words else (name,), most=None, grounded=float(not words))
-            captions = [caption for pair in pairs for caption in pair]
-            sets[name] = (scenes, self._reader.batch(captions, rng, shift=0.0))
-        return sets
+    def look(
+        self,
+        aided: Aided,
+        scenes: Sequence[Scene],
+        pairs: Sequence[tuple[Tokens, Tokens]],
+        spoiled: Iterable[int],
+        rng: random.Random,
+        *,
+        most: int | None,
+        shift: float,
+    ) -> tuple[Outputs, dict[str, torch.Tensor]]:
+        """One pass over the pairs' captions, correct and incorrect in turn, and over spoiled ones of some scenes.
+
+        Returns:
+            What the network gives, and the losses of the heads in between.
+        """
+        captions = [caption for pair in pairs for caption in pair]
+        image = [index for index in range(len(pairs)) for _ in range(2)]
+        for index in spoiled:
+            caption = caption_of(scenes[index], rng, most)
+            captions.append(self._reader.spoiled(caption, scenes[index], rng, mask=0.15, replace=0.3))
+            image.append(index)
+        batch = self._reader.batch(captions, rng, shift=shift)
+        out = aided(scene_pixels(scenes), torch.tensor(image), batch)
+        return out, aid_losses(out, batch, [scenes[index] for index in image])
 
     def _grounded(
         self, scene: Scene, rng: random.Random, categories: Sequence[str], most: int | None, long: bool
@@ -86,10 +98,8 @@ class PairMaker:
         right = caption.words()
         if rng.random() < 0.3:
             text: str | None = caption_of(sample_scene(rng), rng, most).text
-        elif (kind := rng.choice(WORD_LEVEL)).startswith("repeat_"):
-            text = repeat_words(caption.text, rng, part=kind.removeprefix("repeat_"))
         else:
-            text = (shuffle_words if kind == "shuffle_words" else shuffle_sentences)(caption.text, rng)
+            text = corrupt_words(caption.text, rng, rng.choice(WORD_LEVEL))
         if text is None:
             return None
         # Words that state nothing: which of them are wrong is not known.
@@ -104,60 +114,24 @@ def match_loss(logits: torch.Tensor) -> torch.Tensor:
 def main(argv: Sequence[str] | None = None) -> None:
     """Trains from `<output>/beit_words/last.pt` and writes `<output>/beit_match/last.pt`."""
     options = step_options(__doc__, argv, steps=7000, pairs=14, lr=1e-3)
-    tokenizer = load_tokenizer(options.output)
-    config = beit_config(len(tokenizer))
-    aided = Aided(config)
-    start_from(aided, options.output / "beit_words" / "last.pt")
-    reader = Reader(tokenizer, config.max_text_tokens)
+    aided, reader = start_from("beit_words", options.output)
     maker = PairMaker(reader)
 
-    def step_loss(step: int) -> tuple[torch.Tensor, dict[str, float]]:
+    def losses(step: int) -> dict[str, torch.Tensor]:
         done = step / options.steps
         categories = (*STEPS[0 if done < 0.34 else 1 if done < 0.51 else 2], *LATE)
         most = 2 if done < 0.26 else 5 if done < 0.67 else 3 if done < 0.78 else None
         rng = random.Random(f"beit match {options.seed} {step}")
         scenes, pairs = maker.draw(rng, options.pairs, categories, most=most, grounded=0.8)
-        captions = [caption for pair in pairs for caption in pair]
-        image = [index for index in range(len(pairs)) for _ in range(2)]
-        matched = len(captions)
         # Naming masked words goes on, so that what step 2 learned stays.
-        for index in rng.sample(range(len(scenes)), options.pairs):
-            captions.append(
-                reader.spoiled(caption_of(scenes[index], rng, most or 4), scenes[index], rng, mask=0.15, replace=0.3)
-            )
-            image.append(index)
-        batch = reader.batch(captions, rng, shift=0.5)
-        out = aided(scene_pixels(scenes), torch.tensor(image), batch)
-        match = match_loss(out.logits[:matched])
-        aids, figures = aid_loss(out, batch, [scenes[index] for index in image])
-        order = (out.logits[0:matched:2] > out.logits[1:matched:2]).float().mean()
-        return match + aids, {"match": float(match.detach()), "order": float(order), **figures}
+        spoiled = rng.sample(range(len(scenes)), options.pairs)
+        out, losses = maker.look(aided, scenes, pairs, spoiled, rng, most=most or 4, shift=0.5)
+        logits = out.logits[: 2 * len(pairs)]
+        order = (logits[::2] > logits[1::2]).float().mean()
+        return {"match": match_loss(logits), "order": order, **losses}
 
-    sets = cache(maker.held_out)
-
-    def evaluate() -> dict[str, float]:
-        figures = {}
-        for name, (scenes, batch) in sets().items():
-            image = torch.arange(len(scenes)).repeat_interleave(2)
-            pixels = scene_pixels(scenes)
-            logits = aided(pixels, image, batch).logits
-            figures[name] = float((logits[::2] > logits[1::2]).float().mean())
-            if name != "words":
-                logits = aided(pixels, (image + 1) % len(scenes), batch).logits
-                figures["other_" + name] = float((logits[::2] > logits[1::2]).float().mean())
-        return figures
-
-    fit(
-        aided.parameters(),
-        step_loss,
-        options,
-        "beit_match",
-        # Nearly constant: each kind of error is learned all at once, some late, and none at a small rate.
-        floor=0.7,
-        state={"aided": aided},
-        evaluate=evaluate,
-        evaluate_every=500,
-    )
+    # Nearly constant: each kind of error is learned all at once, some late, and none at a small rate.
+    fit(losses, options, "beit_match", {"aided": aided}, weights=AIDS, floor=0.7)
 
 
 if __name__ == "__main__":

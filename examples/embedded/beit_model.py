@@ -18,7 +18,7 @@ from reward.metrics.beitscore.encoder import Layer, Streams, attention_mask
 from reward.metrics.beitscore.model import BeitScoreModel
 from reward.scenes.graph import GRID, Scene
 
-__all__ = ["Aided", "Outputs", "aid_loss"]
+__all__ = ["AIDS", "Aided", "Outputs", "aid_losses"]
 
 # The padding token, which is never read, stands for "wrong".
 WRONG = 0
@@ -169,18 +169,19 @@ def error_loss(errors: torch.Tensor, batch: Batch, masked: int) -> torch.Tensor:
     return F.binary_cross_entropy_with_logits(errors[where], batch.wrong[where].float(), pos_weight=weight)
 
 
-def aid_loss(
-    out: Outputs, batch: Batch, scenes: Sequence[Scene], *, errors: float = 3.0
-) -> tuple[torch.Tensor, dict[str, float]]:
-    """Sum of the losses of the heads in between, and each of them; `scenes` are those of the captions."""
+# Weights of the losses of the heads in between.
+AIDS = {"words": 1.0, "errors": 3.0, "cells": 0.2, "looks": 0.5, "contents": 1.0, "echoes": 0.3, "verdicts": 1.0}
+
+
+def aid_losses(out: Outputs, batch: Batch, scenes: Sequence[Scene]) -> dict[str, torch.Tensor]:
+    """The losses of the heads in between; `scenes` are those of the captions."""
     labels = torch.stack([cell_labels(scene) for scene in scenes])
-    losses = {
+    return {
         "words": word_loss(out.words, batch),
-        "errors": errors * error_loss(out.errors, batch, MASK),
-        "cells": 0.2 * cell_loss(out.cells, scenes, labels),
-        "looks": 0.5 * look_loss(out.looks, batch),
+        "errors": error_loss(out.errors, batch, MASK),
+        "cells": cell_loss(out.cells, scenes, labels),
+        "looks": look_loss(out.looks, batch),
         "contents": find_loss(out.contents, batch, labels),
-        "echoes": 0.3 * echo_loss(out.echoes, batch),
+        "echoes": echo_loss(out.echoes, batch),
         "verdicts": verdict_loss(out.verdicts, batch, MASK),
     }
-    return torch.stack([*losses.values()]).sum(), {name: float(loss.detach()) for name, loss in losses.items()}

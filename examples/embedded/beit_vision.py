@@ -5,29 +5,27 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional as F
 
 from examples.embedded.configs import SEEING, beit_config
-from examples.embedded.facts import CELL_LABELS, cell_labels
+from examples.embedded.facts import CELL_LABELS, cell_labels, cell_losses
 from examples.embedded.schedule import fit, step_options
+from examples.embedded.vision import drawings
 from reward.metrics.beitscore.encoder import Beit3
-from reward.scenes import render, sample_scene
-from reward.scenes.graph import BACKGROUNDS, Scene
+from reward.scenes import Scene, sample_scene
+from reward.scenes.graph import BACKGROUNDS
 
 __all__ = ["CellReader", "cell_loss", "scene_pixels"]
 
-NAMES = ("noun", "colour", "size", "pattern", "count", "word", "action")
-# Actions are thin lines over other things, and are learned last.
+# Of the kinds in `CELL_LABELS`. Actions are thin lines over other things, and are learned last.
 WEIGHTS = (1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 3.0)
 
 
 def scene_pixels(scenes: Sequence[Scene]) -> torch.Tensor:
     """Pixels (B, 3, 96, 96) in [-1, 1] of rendered scenes."""
-    images = np.stack([np.asarray(render(scene)) for scene in scenes])
-    return torch.from_numpy(images).permute(0, 3, 1, 2).float() / 127.5 - 1
+    return drawings(scenes) / 127.5 - 1
 
 
 class CellReader(nn.Module):
@@ -46,19 +44,12 @@ class CellReader(nn.Module):
         return self.cells(patches.flatten(1, 2)), self.background(states[:, 0])
 
 
-def cell_loss(
-    logits: tuple[torch.Tensor, torch.Tensor], scenes: Sequence[Scene], labels: torch.Tensor | None = None
-) -> torch.Tensor:
-    """Cross-entropy of `CellReader`'s logits; `labels` are the scenes' `cell_labels` where they are there already."""
-    if labels is None:
-        labels = torch.stack([cell_labels(scene) for scene in scenes])
+def cell_loss(logits: tuple[torch.Tensor, torch.Tensor], scenes: Sequence[Scene], labels: torch.Tensor) -> torch.Tensor:
+    """Cross-entropy of `CellReader`'s logits with the scenes' `cell_labels` and backgrounds."""
     grounds = torch.tensor([BACKGROUNDS.index(scene.background) for scene in scenes])
-    # Empty cells are half of all: without weights the heads first learn to say "nothing".
-    occupied = (labels[..., 0] > 0).float() * 0.8 + 0.2
     loss = F.cross_entropy(logits[1], grounds)
-    for k, part in enumerate(logits[0].split(list(CELL_LABELS), dim=-1)):
-        each = F.cross_entropy(part.transpose(1, 2), labels[..., k], reduction="none")
-        loss = loss + WEIGHTS[k] * (each * occupied).mean()
+    for weight, part in zip(WEIGHTS, cell_losses(logits[0], labels), strict=True):
+        loss = loss + weight * part
     return loss
 
 
@@ -89,32 +80,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     beit3, reader = Beit3(config), CellReader(config.hidden_size)
     lay_out_patches(beit3.encoder.embed_positions["A"], torch.Generator().manual_seed(options.seed))
 
-    def step_loss(step: int) -> tuple[torch.Tensor, dict[str, float]]:
+    def losses(step: int) -> dict[str, torch.Tensor]:
         rng = random.Random(f"beit vision {options.seed} {step}")
         scenes = [sample_scene(rng) for _ in range(options.batch)]
-        return cell_loss(reader(image_states(beit3, scene_pixels(scenes))), scenes), {}
+        labels = torch.stack([cell_labels(scene) for scene in scenes])
+        return {"cells": cell_loss(reader(image_states(beit3, scene_pixels(scenes))), scenes, labels)}
 
-    def evaluate() -> dict[str, float]:
-        rng = random.Random("beit vision held out")
-        held_out = [sample_scene(rng) for _ in range(512)]
-        labels = torch.stack([cell_labels(scene) for scene in held_out])
-        logits, _ = reader(image_states(beit3, scene_pixels(held_out)))
-        figures = {}
-        for k, part in enumerate(logits.split(list(CELL_LABELS), dim=-1)):
-            where = labels[..., k] > 0
-            figures[NAMES[k]] = float((part.argmax(-1) == labels[..., k])[where].float().mean())
-        return figures
-
-    fit(
-        [*beit3.parameters(), *reader.parameters()],
-        step_loss,
-        options,
-        "beit_vision",
-        floor=0.3,
-        state={"beit3": beit3, "reader": reader},
-        evaluate=evaluate,
-        evaluate_every=250,
-    )
+    fit(losses, options, "beit_vision", {"beit3": beit3, "reader": reader}, floor=0.3)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from transformers import PreTrainedTokenizerFast, Qwen2Config
+from transformers import PreTrainedTokenizerFast
 
 from reward.metrics.beitscore.config import BeitScoreConfig
 from reward.metrics.vela.config import ImageConfig, TextConfig, VelaConfig
@@ -36,43 +36,14 @@ GUIDED = 2
 
 def clip_config(vocabulary: int, eos_id: int) -> dict[str, Any]:
     """`model_cfg` of open_clip: an ordinary model at 96 pixels with a 248-token text tower."""
-    return {
-        "embed_dim": EMBED_DIM,
-        "vision_cfg": {
-            "image_size": 96,
-            "patch_size": 16,
-            "width": 192,
-            "layers": 4,
-            "head_width": 32,
-            "mlp_ratio": 4.0,
-        },
-        "text_cfg": {
-            "context_length": CONTEXT,
-            "vocab_size": vocabulary,
-            "width": 192,
-            "heads": 6,
-            "layers": 3,
-            "pool_type": "eos",
-            "eos_id": eos_id,
-        },
-    }
+    vision = {"image_size": 96, "patch_size": 16, "width": 192, "layers": 4, "head_width": 32, "mlp_ratio": 4.0}
+    text = {"context_length": CONTEXT, "vocab_size": vocabulary, "width": 192, "heads": 6, "layers": 3}
+    ends = {"pool_type": "eos", "eos_id": eos_id}
+    return {"embed_dim": EMBED_DIM, "vision_cfg": vision, "text_cfg": text | ends}
 
 
 def vela_config(tokenizer: PreTrainedTokenizerFast, *, text: bool = True, image: bool = True) -> VelaConfig:
     """Both branches, or one of them for an ablation."""
-    language_model = Qwen2Config(
-        vocab_size=len(tokenizer),
-        hidden_size=128,
-        intermediate_size=384,
-        num_hidden_layers=4,
-        num_attention_heads=4,
-        num_key_value_heads=4,
-        max_position_embeddings=2048,
-        tie_word_embeddings=True,
-        bos_token_id=None,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-    )
     # Short rubrics: a model of this size learns the names of the aspects, and every token costs.
     prompts = {
         aspect: Prompt(
@@ -83,42 +54,31 @@ def vela_config(tokenizer: PreTrainedTokenizerFast, *, text: bool = True, image:
         )
         for aspect in ("descriptiveness", "relevance", "fluency")
     }
-    kept = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads")
-    kept += (
-        "vocab_size",
-        "max_position_embeddings",
-        "tie_word_embeddings",
-        "bos_token_id",
-        "eos_token_id",
-        "pad_token_id",
-    )
-    architecture = {"model_type": "qwen2"} | {name: getattr(language_model, name) for name in kept}
+    language_model = {
+        "model_type": "qwen2",
+        "hidden_size": 128,
+        "intermediate_size": 384,
+        "num_hidden_layers": 4,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 4,
+        "vocab_size": len(tokenizer),
+        "max_position_embeddings": 2048,
+        "tie_word_embeddings": True,
+        "bos_token_id": None,
+        "eos_token_id": tokenizer.eos_token_id,
+        "pad_token_id": tokenizer.pad_token_id,
+    }
+    ends = {"start": tokenizer.bos_token_id, "end": tokenizer.eos_token_id, "pad": tokenizer.pad_token_id}
+    clip = {
+        "model_cfg": clip_config(len(tokenizer), tokenizer.eos_token_id),
+        "preprocess_cfg": {"mean": MEAN, "std": STD, "interpolation": "bicubic", "resize_mode": "squash"},
+        "tokenizer": ends,
+    }
+    whole = {"lora": None, "prompts": prompts, "chat_template": False}
+    room = {"max_prefix_tokens": 1024, "max_candidate_tokens": 256}
     return VelaConfig(
-        text=TextConfig(
-            backbone=None,
-            architecture=architecture,
-            lora=None,
-            prompts=prompts,
-            chat_template=False,
-            max_prefix_tokens=1024,
-            max_candidate_tokens=256,
-        )
-        if text
-        else None,
-        image=ImageConfig(
-            backbone=None,
-            architecture={
-                "model_cfg": clip_config(len(tokenizer), tokenizer.eos_token_id),
-                "preprocess_cfg": {"mean": MEAN, "std": STD, "interpolation": "bicubic", "resize_mode": "squash"},
-                "tokenizer": {
-                    "start": tokenizer.bos_token_id,
-                    "end": tokenizer.eos_token_id,
-                    "pad": tokenizer.pad_token_id,
-                },
-            },
-        )
-        if image
-        else None,
+        text=TextConfig(backbone=None, architecture=language_model, **whole, **room) if text else None,
+        image=ImageConfig(backbone=None, architecture=clip) if image else None,
     )
 
 

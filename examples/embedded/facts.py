@@ -1,11 +1,14 @@
-"""Facts of the synthetic world as coordinates of a vector: the dense labels on which both CLIP towers are aligned."""
+"""Dense labels of scenes and captions, and the losses on them: facts as coordinates of a vector, cells as classes."""
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable
 
 import torch
+from torch.nn import functional as F
 
+from reward.scenes import Caption
 from reward.scenes.graph import (
     ACTIONS,
     BACKGROUNDS,
@@ -20,7 +23,7 @@ from reward.scenes.graph import (
     Scene,
 )
 
-__all__ = ["CELL_LABELS", "COORDINATES", "HARD", "cell_labels", "fact_figures", "fact_vector"]
+__all__ = ["CELL_LABELS", "COORDINATES", "cell_labels", "cell_losses", "excerpt", "fact_loss", "fact_vector"]
 
 
 def _coordinates() -> dict[tuple[str | int, ...], int]:
@@ -40,8 +43,8 @@ def _coordinates() -> dict[tuple[str | int, ...], int]:
 
 
 COORDINATES = _coordinates()
-# Weights (F,) of the squared errors. Counts and actions are learned last, because a picture has few of them; a larger
-# weight moves when they are learned, not what their best value is.
+# Weights (F,) of the squared errors while a tower is trained alone. Counts and actions are learned last, because a
+# picture has few of them; a larger weight moves when they are learned, not what their best value is.
 HARD = torch.tensor([3.0 if name[0] in ("count", "agent", "patient") else 1.0 for name in COORDINATES])
 
 
@@ -59,13 +62,9 @@ def fact_vector(facts: Iterable[Fact]) -> torch.Tensor:
     return vector
 
 
-def fact_figures(stated: torch.Tensor, truth: torch.Tensor) -> dict[str, float]:
-    """Squared error of what a tower states (N, F), and the share of the true facts of each kind that it states."""
-    figures = {"mse": float((stated - truth).square().sum(1).mean())}
-    for kind in sorted({name[0] for name in COORDINATES}):
-        index = [k for name, k in COORDINATES.items() if name[0] == kind]
-        figures[kind] = float(truth[:, index].mul(stated[:, index] > 0.5).sum() / truth[:, index].sum())
-    return figures
+def fact_loss(stated: torch.Tensor, truth: torch.Tensor, *, weights: torch.Tensor | float = 1.0) -> torch.Tensor:
+    """Squared error of what a tower states (B, at least F) about facts (B, F), summed over them."""
+    return (weights * (stated[:, : truth.shape[1]] - truth).square()).sum(1).mean()
 
 
 # Classes a cell: noun (with sign and empty), colour, size, pattern, count, word, action by role; 0 is "none".
@@ -102,3 +101,21 @@ def cell_labels(scene: Scene) -> torch.Tensor:
         labels[scene.sign.cell, 0] = len(NOUNS) + 1
         labels[scene.sign.cell, 5] = WORDS.index(scene.sign.word) + 1
     return labels
+
+
+def cell_losses(logits: torch.Tensor, labels: torch.Tensor) -> list[torch.Tensor]:
+    """Cross-entropy of logits (B, cells, sum of classes) with `cell_labels` of B scenes, for each kind of label."""
+    # Empty cells are half of all: without weights the heads first learn to say "nothing".
+    occupied = (labels[..., 0] > 0).float() * 0.8 + 0.2
+    return [
+        (F.cross_entropy(part.transpose(1, 2), labels[..., kind], reduction="none") * occupied).mean()
+        for kind, part in enumerate(logits.split(list(CELL_LABELS), dim=-1))
+    ]
+
+
+def excerpt(caption: Caption, rng: random.Random, most: int) -> Caption:
+    """One to `most` neighbouring sentences of a caption."""
+    size = min(len(caption.sentences), rng.randint(1, most))
+    first = rng.randint(0, len(caption.sentences) - size)
+    closed = caption.closed or first + size < len(caption.sentences)
+    return Caption(caption.sentences[first : first + size], closed)

@@ -1,4 +1,4 @@
-"""What all steps share: their options, batches sorted by length, and one plain training loop that can be resumed."""
+"""What all steps share: their options, padded batches sorted by length, and one training loop that can be resumed."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import argparse
 import math
 import random
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 from torch.nn import functional as F
 
-__all__ = ["batches_by_length", "drawn_together", "fit", "mark_losses", "step_options"]
+__all__ = ["batches_by_length", "drawn_together", "fit", "mark_losses", "padded", "step_options"]
 
 Row, Batch = TypeVar("Row"), TypeVar("Batch")
 
@@ -33,6 +33,12 @@ def step_options(doc: str | None, argv: Sequence[str] | None, **defaults: Any) -
     options = parser.parse_args(argv)
     torch.manual_seed(options.seed)
     return options
+
+
+def padded(rows: Sequence[Sequence[Any]], fill: Any) -> torch.Tensor:
+    """Rows as a tensor (B, longest), filled up on the right."""
+    longest = max(map(len, rows))
+    return torch.tensor([[*row, *[fill] * (longest - len(row))] for row in rows])
 
 
 def batches_by_length(
@@ -74,70 +80,70 @@ def mark_losses(logits: torch.Tensor, batch: dict[str, torch.Tensor]) -> dict[st
 
 
 def fit(
-    parameters: Iterable[torch.nn.Parameter],
-    step_loss: Callable[[int], tuple[torch.Tensor, dict[str, float]]],
+    losses_of: Callable[[int], Mapping[str, torch.Tensor]],
     options: argparse.Namespace,
     name: str,
+    modules: Mapping[str, torch.nn.Module],
     *,
-    state: dict[str, torch.nn.Module],
+    weights: Mapping[str, float] | None = None,
+    head: Sequence[torch.nn.Parameter] = (),
+    head_lr: float = 1e-2,
     warmup: int = 100,
-    weight_decay: float = 0.02,
-    evaluate: Callable[[], dict[str, float]] | None = None,
-    evaluate_every: int = 500,
     floor: float = 0.02,
 ) -> None:
-    """Runs AdamW on `step_loss(step) -> (loss, figures)`; saves every 250 steps and goes on from the last save.
+    """Runs AdamW on the weighted sum of losses; saves every 250 steps and goes on from the last save.
 
-    The learning rate warms up and then follows a cosine by step, not by clock, so that a run can be repeated.
+    The learning rate warms up and then follows a cosine by step, not by clock, so that a run can be repeated. Every
+    step draws scenes of its own, so the running means that are printed are of scenes not seen before.
 
     Args:
+        losses_of: the losses of a step; what has no gradient is printed only.
         options: of the step: `steps`, `lr` and `output`.
         name: of the folder in `output` where `last.pt` is saved.
-        state: modules to save.
+        modules: what is trained, apart from frozen parameters, and saved.
+        weights: of the losses, where not 1.
+        head: parameters that take larger steps than the others, by an Adam with the rate `head_lr`, because they start
+            from nothing and their inputs are small.
         floor: share of `lr` that the cosine ends at.
     """
     folder, steps, lr = options.output / name, options.steps, options.lr
     folder.mkdir(parents=True, exist_ok=True)
-    parameters = [parameter for parameter in parameters if parameter.requires_grad]
-    optimizer = torch.optim.AdamW(parameters, lr=lr, betas=(0.9, 0.98), weight_decay=weight_decay)
+    trained = [parameter for module in modules.values() for parameter in module.parameters()]
+    others = [each for each in trained if each.requires_grad and all(each is not own for own in head)]
+    optimizer = torch.optim.AdamW(others, lr=lr, betas=(0.9, 0.98), weight_decay=0.02)
+    head_optimizer = torch.optim.Adam(head, lr=head_lr) if head else None
     last, first = folder / "last.pt", 0
     if last.exists():
         saved = torch.load(last, weights_only=True)
-        for name, module in state.items():
-            module.load_state_dict(saved[name])
+        for key, module in modules.items():
+            module.load_state_dict(saved[key])
         optimizer.load_state_dict(saved["optimizer"])
         first = saved["step"]
         print(f"resumed at step {first}", flush=True)
+    for module in modules.values():
+        module.train()
     began, running = time.perf_counter(), {}
     for step in range(first, steps):
         share = min(1.0, (step + 1) / warmup) * (floor + (1 - floor) * 0.5 * (1 + math.cos(math.pi * step / steps)))
         for group in optimizer.param_groups:
             group["lr"] = lr * share
-        for module in state.values():
-            module.train()
-        loss, figures = step_loss(step)
+        if head_optimizer is not None:
+            head_optimizer.step()  # with the gradients of the step before
+            head_optimizer.zero_grad(set_to_none=True)
+        losses = losses_of(step)
+        loss = sum((weights or {}).get(key, 1.0) * part for key, part in losses.items() if part.requires_grad)
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(parameters, 1.0)
+        torch.nn.utils.clip_grad_norm_(others, 1.0)
         optimizer.step()
-        for name, value in {"loss": float(loss.detach()), **figures}.items():
-            running[name] = 0.95 * running.get(name, value) + 0.05 * value
+        for key, part in {"loss": loss, **losses}.items():
+            value = float(part.detach())
+            running[key] = 0.95 * running.get(key, value) + 0.05 * value
         if (step + 1) % 50 == 0:
-            text = " ".join(f"{name} {value:.4f}" for name, value in running.items())
-            print(
-                f"step {step + 1}/{steps} {(time.perf_counter() - began) / (step + 1 - first):.3f} s/step {text}",
-                flush=True,
-            )
-        # A run too short for one evaluation is a trial of the plumbing, and would spend its time measuring noise.
-        if evaluate and steps >= evaluate_every and ((step + 1) % evaluate_every == 0 or step + 1 == steps):
-            for module in state.values():
-                module.eval()
-            with torch.no_grad():
-                print("held out", " ".join(f"{name} {value:.4f}" for name, value in evaluate().items()), flush=True)
+            pace = (time.perf_counter() - began) / (step + 1 - first)
+            text = " ".join(f"{key} {value:.4f}" for key, value in running.items())
+            print(f"step {step + 1}/{steps} {pace:.3f} s/step {text}", flush=True)
         if (step + 1) % 250 == 0 or step + 1 == steps:
-            blob = {name: module.state_dict() for name, module in state.items()} | {
-                "optimizer": optimizer.state_dict(),
-                "step": step + 1,
-            }
-            torch.save(blob, folder / "last.tmp")
+            states = {key: module.state_dict() for key, module in modules.items()}
+            torch.save({**states, "optimizer": optimizer.state_dict(), "step": step + 1}, folder / "last.tmp")
             (folder / "last.tmp").replace(last)

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from functools import cache
 
 import numpy as np
 import open_clip
 import torch
 from torch import nn
-from torch.nn import functional as F
 
 from examples.embedded.configs import MEAN, STD, clip_config
-from examples.embedded.facts import CELL_LABELS, COORDINATES, HARD, cell_labels, fact_figures, fact_vector
+from examples.embedded.facts import CELL_LABELS, HARD, cell_labels, cell_losses, fact_loss, fact_vector
 from examples.embedded.schedule import fit, step_options
-from reward.scenes import render, sample_scene
-from reward.scenes.graph import Scene
+from reward.scenes import Scene, render, sample_scene
 
-__all__ = ["make_clip", "pixels"]
+__all__ = ["drawings", "make_clip", "pixels"]
 
 
 def make_clip(vocabulary: int = 800, eos_id: int = 2) -> open_clip.CLIP:
@@ -26,11 +23,14 @@ def make_clip(vocabulary: int = 800, eos_id: int = 2) -> open_clip.CLIP:
     return open_clip.CLIP(**clip_config(vocabulary, eos_id))
 
 
-def pixels(scenes: list[Scene]) -> torch.Tensor:
+def drawings(scenes: Sequence[Scene]) -> torch.Tensor:
+    """Pixels (B, 3, 96, 96) in [0, 255] of rendered scenes."""
+    return torch.from_numpy(np.stack([np.asarray(render(scene)) for scene in scenes])).permute(0, 3, 1, 2).float()
+
+
+def pixels(scenes: Sequence[Scene]) -> torch.Tensor:
     """Normalised pixels (B, 3, 96, 96) of rendered scenes."""
-    images = np.stack([np.asarray(render(scene)) for scene in scenes])
-    tensor = torch.from_numpy(images).permute(0, 3, 1, 2).float() / 255
-    return (tensor - torch.tensor(MEAN).view(3, 1, 1)) / torch.tensor(STD).view(3, 1, 1)
+    return (drawings(scenes) / 255 - torch.tensor(MEAN).view(3, 1, 1)) / torch.tensor(STD).view(3, 1, 1)
 
 
 class VisionWithLabels(nn.Module):
@@ -53,53 +53,17 @@ class VisionWithLabels(nn.Module):
 def main(argv: Sequence[str] | None = None) -> None:
     """Trains and writes `<output>/vision/last.pt`."""
     options = step_options(__doc__, argv, steps=2900, batch=64, lr=1e-3)
-    clip = make_clip()
-    model = VisionWithLabels(clip.visual, 192)
-    facts = len(COORDINATES)
+    model = VisionWithLabels(make_clip().visual, 192)
 
-    def batch(name: str, size: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        rng = random.Random(name)
-        scenes = [sample_scene(rng) for _ in range(size)]
-        return (
-            pixels(scenes),
-            torch.stack([fact_vector(scene.facts()) for scene in scenes]),
-            torch.stack([cell_labels(scene) for scene in scenes]),
-        )
+    def losses(step: int) -> dict[str, torch.Tensor]:
+        rng = random.Random(f"vision {options.seed} {step}")
+        scenes = [sample_scene(rng) for _ in range(options.batch)]
+        embedding, logits = model(pixels(scenes))
+        truth = torch.stack([fact_vector(scene.facts()) for scene in scenes])
+        cells = torch.stack([cell_labels(scene) for scene in scenes])
+        return {"facts": fact_loss(embedding, truth, weights=HARD), "cells": sum(cell_losses(logits, cells))}
 
-    def step_loss(step: int) -> tuple[torch.Tensor, dict[str, float]]:
-        images, truth, cells = batch(f"vision {options.seed} {step}", options.batch)
-        embedding, logits = model(images)
-        error = (HARD * (embedding[:, :facts] - truth).square()).sum(1).mean()
-        parts = logits.split(list(CELL_LABELS), dim=-1)
-        # Empty cells are half of all: without weights the heads first learn to say "nothing".
-        occupied = (cells[..., 0] > 0).float() * 0.8 + 0.2
-        cell = sum(
-            (F.cross_entropy(part.transpose(1, 2), cells[..., k], reduction="none") * occupied).mean()
-            for k, part in enumerate(parts)
-        )
-        return error + cell, {"facts": float(error.detach()), "cells": float(cell.detach())}
-
-    held_out = cache(lambda: batch("vision held out", 512))
-
-    def evaluate() -> dict[str, float]:
-        images, truth, cells = held_out()
-        embedding, logits = model(images)
-        figures = fact_figures(embedding[:, :facts], truth)
-        names = ("noun", "colour", "size", "pattern", "count", "word", "action")
-        for k, part in enumerate(logits.split(list(CELL_LABELS), dim=-1)):
-            where = cells[..., k] > 0
-            figures["cell_" + names[k]] = float((part.argmax(-1) == cells[..., k])[where].float().mean())
-        return figures
-
-    fit(
-        model.parameters(),
-        step_loss,
-        options,
-        "vision",
-        state={"model": model},
-        evaluate=evaluate,
-        evaluate_every=250,
-    )
+    fit(losses, options, "vision", {"model": model})
 
 
 if __name__ == "__main__":

@@ -13,7 +13,8 @@ from __future__ import annotations
 import argparse
 import json
 import random
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -55,22 +56,24 @@ class Held:
 def held_out(number: int, seeds: Sequence[int]) -> Held:
     """`number` rated captions of each seed of `make_dataset`."""
     samples: list[CaptionSample] = []
-    ratings: dict[str, list[float]] = {name: [] for name in (*ASPECTS, *CRITERIA)}
-    truth: dict[str, list[float]] = {name: [] for name in ASPECTS}
+    ratings: dict[str, list[float]] = defaultdict(list)
+    truth: dict[str, list[float]] = defaultdict(list)
     for seed in seeds:
         rows = make_dataset(number, seed)
         samples += caption_samples(rows, references=False)
         for index, row in enumerate(rows):
             style = rate_style(row["cand"], random.Random(f"style {seed} {index}"))
-            for name, values in ratings.items():
+            for name in (*ASPECTS, *CRITERIA):
                 aspect = ASPECT_OF.get(name, name)
-                values.append(row[aspect] if aspect in ASPECTS else style.score(aspect))
-            true = json.loads(row["truth"])
-            for name, values in truth.items():
-                values.append(true[name])
-    arrays = {name: np.array(values) for name, values in ratings.items()}
-    arrays[MEAN] = np.mean([arrays[aspect] for aspect in ASPECTS], axis=0)
-    return Held(samples, arrays, {name: np.array(values) for name, values in truth.items()})
+                ratings[name].append(row[aspect] if aspect in ASPECTS else style.score(aspect))
+            for name, value in json.loads(row["truth"]).items():
+                truth[name].append(value)
+    return Held(samples, *(_with_mean(each) for each in (ratings, truth)))
+
+
+def _with_mean(columns: Mapping[str, Sequence[float]]) -> Scores:
+    arrays = {name: np.array(values) for name, values in columns.items()}
+    return arrays | {MEAN: np.mean([arrays[aspect] for aspect in ASPECTS], axis=0)}
 
 
 def harmonic_name(gamma: float) -> str:
@@ -103,7 +106,7 @@ def other_scores(held: Held, vela: str, beitscore: str) -> tuple[dict[str, Score
     if scorer.model.image is not None:
         scores["CLIP score"] = same(rate_by_clip(scorer, held.samples))
     scores["length"] = same(load_scorer("length").score(held.samples).column("length"))
-    scores[CEILING] = held.truth | {MEAN: np.mean(list(held.truth.values()), axis=0)}
+    scores[CEILING] = held.truth
     return scores, remark
 
 
@@ -160,13 +163,8 @@ def report(held: Held, options: argparse.Namespace) -> tuple[str, dict[str, Any]
         markdown_table(criteria.agreement, CRITERIA, title="metric"),
         markdown_table(mean_weights(harmonic, told, weights), CRITERIA, title="mean variance and weights"),
     ]
-    figures = {
-        "samples": int(told.sum()),
-        "left_out": int((~told).sum()),
-        "agreement": plain(compared.agreement),
-        "differences": plain(differences),
-        "criteria": plain(criteria.agreement),
-    }
+    figures = {"samples": int(told.sum()), "left_out": int((~told).sum()), "agreement": compared.agreement}
+    figures = plain(figures | {"differences": differences, "criteria": criteria.agreement})
     return "\n\n".join(filter(None, [*tables, remark])), figures
 
 

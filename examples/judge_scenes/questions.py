@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from examples.embedded.facts import cell_labels
+from examples.embedded.schedule import padded
 from examples.judge_scenes.ratings import ASPECT_OF, grade, rate_style
 from reward.judges.base import Question
 from reward.judges.prompts import PromptWriter
@@ -159,11 +160,6 @@ def pad_rows(rows: Sequence[Row], pad: int, vocabulary: int) -> dict[str, torch.
         (B, 9, kinds) and truth (B, 3); at (P, 2) the row and place of tokens that answer, and answers (P, V) their
         distributions.
     """
-    longest = max(len(row.ids) for row in rows)
-
-    def padded(columns: list[list[int]], value: int) -> torch.Tensor:
-        return torch.tensor([column + [value] * (longest - len(column)) for column in columns])
-
     places = [(index, place, says) for index, row in enumerate(rows) for place, says in row.answers.items()]
     answers = torch.zeros(len(places), vocabulary)
     for number, (_, _, says) in enumerate(places):

@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -23,14 +22,10 @@ from examples.embedded.facts import CELL_LABELS
 from examples.embedded.schedule import batches_by_length, drawn_together, fit, mark_losses, step_options
 from examples.embedded.vision import pixels
 from examples.judge_scenes.questions import FLEUR_PROMPT, HARMONIC_PROMPT, Row, RowMaker, pad_rows
-from examples.judge_scenes.ratings import ASPECT_OF
 from integrations.demo.captioner import load_captioner
-from reward import CaptionSample
-from reward.judges import LocalJudge
-from reward.metaeval import kendall_tau
 from reward.metrics.fleur.scorer import FleurScorer
 from reward.metrics.harmoniceval.scorer import HarmonicScorer
-from reward.scenes import ASPECTS, make_candidate, render, sample_scene
+from reward.scenes import ASPECTS, make_candidate, sample_scene
 from reward.scenes.graph import GRID
 
 __all__ = ["JudgeTrainer"]
@@ -63,7 +58,7 @@ class JudgeTrainer:
         model.model.vision_tower.requires_grad_(False)
         self.rows = RowMaker(processor, model.config.image_seq_length)
         self.heads = nn.Linear(model.config.text_config.hidden_size, sum(HEADS))
-        self._batch_of = drawn_together(lambda step: self.draw(f"judge {seed} {step}", POOL))
+        self.batch_of = drawn_together(lambda step: self.draw(f"judge {seed} {step}", POOL))
 
     def draw(self, name: str, number: int) -> list[Batch]:
         """`number` batches with what the image tower sees, as `features` (B', 36, D) of the rows that show an image."""
@@ -105,46 +100,15 @@ class JudgeTrainer:
         where = batch["cell"][about]
         shown = batch["shown"][about.nonzero()[:, 0], where]
         parts = looks[about].split(CELL_LABELS, dim=-1)
-        missed = F.cross_entropy(cells[about], where, reduction="sum") + sum(
-            F.cross_entropy(part, shown[:, kind], reduction="sum") for kind, part in enumerate(parts)
-        )
+        missed = sum(F.cross_entropy(part, shown[:, kind], reduction="sum") for kind, part in enumerate(parts))
+        missed = F.cross_entropy(cells[about], where, reduction="sum") + missed
         losses["object"] = missed / about.sum().clamp(min=1)
         losses["truth"] = (ratings[row, place - 1] - batch["truth"][row]).square().mean()
         right = (batch["wrong"][:, 1:] == 0) & (batch["damaged"][:, 1:] == 0)
         words = self.model.lm_head(hidden[:, :-1][right])
-        losses["words"] = F.cross_entropy(words, batch["input_ids"][:, 1:][right], reduction="sum") / right.sum().clamp(
-            min=1
-        )
+        wanted = batch["input_ids"][:, 1:][right]
+        losses["words"] = F.cross_entropy(words, wanted, reduction="sum") / right.sum().clamp(min=1)
         return losses
-
-    def step_loss(self, step: int) -> tuple[torch.Tensor, dict[str, float]]:
-        """For `fit`."""
-        parts = self.losses(self._batch_of(step))
-        return sum(WEIGHTS[name] * part for name, part in parts.items()), {
-            name: float(part.detach()) for name, part in parts.items()
-        }
-
-
-def measure(model: Any, processor: Any, samples: int) -> dict[str, float]:
-    """Tau-c of both metrics with the raters of scenes that are neither trained on nor those of `make_dataset`."""
-    rng = random.Random("judge held out")
-    asked, ratings = [], []
-    for _ in range(samples):
-        scene = sample_scene(rng)
-        candidate = make_candidate(scene, rng)
-        asked.append(CaptionSample(candidate.caption.text, image=render(scene)))
-        ratings.append([candidate.ratings.score(aspect) for aspect in ASPECTS])
-    judge, human = LocalJudge(model, processor, batch_size=32), np.array(ratings)
-    fleur = FleurScorer(judge, prompt=FLEUR_PROMPT).score(asked)
-    harmonic = HarmonicScorer(judge, prompt=HARMONIC_PROMPT).score(asked)
-    columns = {name: (fleur.column(name), human.mean(axis=1)) for name in fleur.aspects}
-    columns["overall"] = harmonic.column("overall"), human.mean(axis=1)
-    columns |= {name: (harmonic.column(name), human[:, ASPECTS.index(own)]) for name, own in ASPECT_OF.items()}
-    figures = {"unread": float(len(fleur.errors | harmonic.errors))}
-    for name, (scores, rated) in columns.items():
-        told = np.isfinite(scores)
-        figures[name] = kendall_tau(scores[told], rated[told], variant="c") if told.sum() > 1 else float("nan")
-    return figures
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -153,16 +117,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     options = step_options(__doc__, argv, output=output, captioner=captioner, steps=4000, batch=32, lr=1e-3)
     model, processor = load_captioner(options.captioner)
     trainer = JudgeTrainer(model, processor, batch=options.batch, seed=options.seed)
-    fit(
-        [*model.parameters(), *trainer.heads.parameters()],
-        trainer.step_loss,
-        options,
-        ".",
-        state={"model": model, "heads": trainer.heads},
-        evaluate=lambda: measure(model, processor, 100),
-        evaluate_every=500,
-        warmup=50,
-    )
+    modules = {"model": model, "heads": trainer.heads}
+    fit(lambda step: trainer.losses(trainer.batch_of(step)), options, ".", modules, weights=WEIGHTS, warmup=50)
     folder = options.output / "model"
     model.eval().save_pretrained(folder)
     processor.save_pretrained(folder)

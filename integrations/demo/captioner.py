@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -15,7 +15,7 @@ from reward.backbones.pretrained import load_pretrained
 from reward.checkpoints import resolve_checkpoint
 from reward.errors import CheckpointError
 
-__all__ = ["MAX_NEW_TOKENS", "PROMPT", "caption_texts", "load_captioner", "prompt_inputs", "write_captions"]
+__all__ = ["MAX_NEW_TOKENS", "PROMPT", "decoded_batches", "load_captioner", "prompt_inputs", "write_captions"]
 
 PROMPT = "Describe the picture."
 MAX_NEW_TOKENS = 90  # a caption that states every fact of a scene has at most 85 tokens
@@ -59,10 +59,30 @@ def prompt_inputs(processor: Any, images: Sequence[Image.Image]) -> dict[str, to
     return dict(inputs)
 
 
-def caption_texts(processor: Any, inputs: dict[str, torch.Tensor], sequences: torch.Tensor) -> list[str]:
-    """The captions in what `generate` returned."""
-    texts = processor.batch_decode(sequences[:, inputs["input_ids"].shape[1] :], skip_special_tokens=True)
-    return [text.strip() for text in texts]
+def decoded_batches(
+    model: PreTrainedModel,
+    processor: Any,
+    images: Sequence[Image.Image],
+    each: int,
+    options: Callable[[slice], Mapping[str, Any]],
+) -> Iterator[list[str]]:
+    """The captions that `generate` writes about a batch of images, batch by batch.
+
+    Args:
+        model, processor: from `load_captioner`.
+        images: N images.
+        each: captions of an image that are decoded side by side.
+        options: further arguments of `generate` for the images of a slice.
+    """
+    model.eval()  # a trainer leaves it in training mode
+    step = max(1, _BATCH // each)
+    for start in range(0, len(images), step):
+        part = slice(start, start + step)
+        inputs = prompt_inputs(processor, images[part])
+        with torch.inference_mode():
+            sequences = model.generate(**inputs, **options(part))
+        texts = processor.batch_decode(sequences[:, inputs["input_ids"].shape[1] :], skip_special_tokens=True)
+        yield [text.strip() for text in texts]
 
 
 def write_captions(
@@ -95,13 +115,6 @@ def write_captions(
     else:
         decoding = {"do_sample": True, "temperature": temperature, "top_k": 0, "num_return_sequences": samples}
     set_seed(seed)
-    model.eval()  # a trainer leaves it in training mode
-    written: list[list[str]] = []
-    step = max(1, _BATCH // samples)
-    for start in range(0, len(images), step):
-        inputs = prompt_inputs(processor, images[start : start + step])
-        with torch.inference_mode():
-            sequences = model.generate(**inputs, **decoding, max_new_tokens=max_new_tokens)
-        texts = caption_texts(processor, inputs, sequences)
-        written += [texts[first : first + samples] for first in range(0, len(texts), samples)]
-    return written
+    decoding["max_new_tokens"] = max_new_tokens
+    batches = decoded_batches(model, processor, images, samples, lambda part: decoding)
+    return [texts[first : first + samples] for texts in batches for first in range(0, len(texts), samples)]

@@ -7,11 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import torch
 from PIL import Image
 from transformers import PreTrainedModel, set_seed
 
-from integrations.demo.captioner import MAX_NEW_TOKENS, caption_texts, prompt_inputs, write_captions
+from integrations.demo.captioner import MAX_NEW_TOKENS, decoded_batches, write_captions
 from integrations.demo.quality import compare_systems, judge_captions, mean_quality
 from integrations.hf_generate import BestOfN
 from reward.decoding.selection import rank, rate_candidates
@@ -20,8 +19,6 @@ from reward.metaeval import Interval, bootstrap_weights
 from reward.scenes import Scene
 
 __all__ = ["ChoicePart", "choose_best", "measure_choice"]
-
-_CAPTIONS_AT_A_TIME = 128
 
 
 @dataclass
@@ -67,22 +64,20 @@ def choose_best(
         The chosen caption of each image, all candidates, and their rewards.
     """
     set_seed(seed)
-    model.eval()
+    strategy = BestOfN(reward, n=n, processor=processor)
+    sampling = {"do_sample": True, "temperature": 1.0, "top_k": 0}  # from the whole vocabulary, as GRPO does
+
+    def options(part: slice) -> dict[str, Any]:
+        known = None if references is None else references[part]
+        given = {"custom_generate": strategy, "images": images[part], "references": known}
+        return {**given, **sampling, "max_new_tokens": max_new_tokens}
+
     chosen: list[str] = []
     candidates: list[list[str]] = []
     rewards: list[list[float | None]] = []
-    sampling = {"do_sample": True, "temperature": 1.0, "top_k": 0}  # from the whole vocabulary, as GRPO does
-    strategy = BestOfN(reward, n=n, processor=processor)
-    step = max(1, _CAPTIONS_AT_A_TIME // n)
-    for start in range(0, len(images), step):
-        part = slice(start, start + step)
-        inputs = prompt_inputs(processor, images[part])
-        known = None if references is None else references[part]
-        batch = {"images": images[part], "references": known, "max_new_tokens": max_new_tokens, **sampling}
-        with torch.inference_mode():
-            best = model.generate(**inputs, custom_generate=strategy, **batch)
-        chosen += caption_texts(processor, inputs, best)
+    for best in decoded_batches(model, processor, images, n, options):
         assert strategy.last is not None  # it has just been called
+        chosen += best
         candidates += strategy.last.captions
         rewards += strategy.last.rewards
     return chosen, candidates, rewards

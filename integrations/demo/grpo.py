@@ -20,6 +20,7 @@ from reward.functions.completions import completion_text
 from reward.metaeval import Interval, bootstrap_weights
 from reward.metrics.vela import SPEC
 from reward.scenes import Scene
+from reward.training.trainer import last_checkpoint
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -93,7 +94,7 @@ def train_with_grpo(
     Raises:
         CheckpointError: the folder holds a training of another number of steps, or of another network.
     """
-    last, resumed = _last_checkpoint(folder, steps) if save_steps is not None else (None, 0)
+    last, resumed = _resume_point(folder, steps) if save_steps is not None else (None, 0)
     model.model.vision_tower.requires_grad_(False)
     # The newer name came with a later transformers 5 than the oldest that this package takes.
     checkpointing = next(
@@ -134,19 +135,18 @@ def train_with_grpo(
     return resumed
 
 
-def _last_checkpoint(folder: Path, steps: int) -> tuple[str | None, int]:
+def _resume_point(folder: Path, steps: int) -> tuple[str | None, int]:
     """The last whole checkpoint, and its step."""
-    files = folder.glob("checkpoint-*/trainer_state.json")  # written after the weights
-    saved = [(TrainerState.load_from_json(str(file)), str(file.parent)) for file in files]
-    if not saved:
+    checkpoint = last_checkpoint(folder)
+    if checkpoint is None:
         return None, 0
-    state, checkpoint = max(saved, key=lambda pair: pair[0].global_step)
+    state = TrainerState.load_from_json(str(checkpoint / "trainer_state.json"))
     if state.max_steps != steps:
         raise CheckpointError(
-            f"{checkpoint!r} belongs to a training of {state.max_steps} steps, not {steps}, and the learning rate "
+            f"{str(checkpoint)!r} belongs to a training of {state.max_steps} steps, not {steps}, and the learning rate "
             "follows that number: name another folder"
         )
-    return checkpoint, state.global_step
+    return str(checkpoint), state.global_step
 
 
 def decode_both_ways(

@@ -63,15 +63,7 @@ class Sizes:
 
 
 QUICK = Sizes(
-    samples=24,
-    scenes=4,
-    n=4,
-    steps=2,
-    prompts=2,
-    generations=2,
-    samples_judged=1,
-    max_new_tokens=12,
-    resamples=50,
+    samples=24, scenes=4, n=4, steps=2, prompts=2, generations=2, samples_judged=1, max_new_tokens=12, resamples=50
 )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -30,7 +30,7 @@ from integrations.demo.results import (
     grpo_table,
     offline_table,
 )
-from reward import BeitScoreReward, MetricReward, VelaReward, load_scorer
+from reward import BeitScoreReward, VelaReward, load_scorer
 from reward.errors import OutputError
 from reward.metrics.base import Scorer
 from reward.metrics.vela.scorer import VelaScorer
@@ -63,7 +63,8 @@ def run_demo(
         CheckpointError: a checkpoint is missing or unfit.
         OutputError: the folder cannot be written.
     """
-    demo = _Demo(output, sizes or Sizes(), vela, beitscore, captioner, console or Console())
+    sources = {"vela": os.fspath(vela), "beitscore": os.fspath(beitscore), "captioner": os.fspath(captioner)}
+    demo = _Demo(output, sizes or Sizes(), sources, console or Console())
     demo.run()
     return demo.results
 
@@ -71,32 +72,20 @@ def run_demo(
 class _Demo:
     """One run: the models, the held-out scenes, and the results so far."""
 
-    def __init__(
-        self,
-        output: Path,
-        sizes: Sizes,
-        vela: str | os.PathLike[str],
-        beitscore: str | os.PathLike[str],
-        captioner: str | os.PathLike[str],
-        console: Console,
-    ) -> None:
+    def __init__(self, output: Path, sizes: Sizes, sources: Mapping[str, str], console: Console) -> None:
         self.output, self.sizes, self.console = output, sizes, console
-        names = [os.fspath(source) for source in (vela, beitscore, captioner)]
-        self.results = Results(reward.__version__, names[0], names[1], names[2], sizes)
+        self.results = Results(reward.__version__, sources["vela"], sources["beitscore"], sources["captioner"], sizes)
         refuse_address(output)
         try:
             output.mkdir(parents=True, exist_ok=True)
             self.write()
         except OSError as error:
             raise OutputError(f"cannot write to {str(output)!r}: {error.strerror or error}") from error
-        self.scorer = VelaScorer.from_pretrained(vela, device="cpu")
-        self.reward = VelaReward(vela, device="cpu")
-        self.beitscore: dict[str, Scorer] = {"BEiTScore": load_scorer("beitscore", beitscore, device="cpu")}
-        self.rewards: dict[str, MetricReward] = {
-            "VELA": self.reward,
-            "BEiTScore": BeitScoreReward(beitscore, device="cpu"),
-        }
-        self.model, self.processor = load_captioner(captioner)
+        self.scorer = VelaScorer.from_pretrained(sources["vela"], device="cpu")
+        self.beitscore: dict[str, Scorer] = {"BEiTScore": load_scorer("beitscore", sources["beitscore"], device="cpu")}
+        self.reward = VelaReward(sources["vela"], device="cpu")
+        self.rewards = {"VELA": self.reward, "BEiTScore": BeitScoreReward(sources["beitscore"], device="cpu")}
+        self.model, self.processor = load_captioner(sources["captioner"])
         rows = make_dataset(sizes.scenes, SEED)
         self.images, self.references, self.scenes = list(rows["image"]), list(rows["refs"]), list(rows["scene"])
         self.systems: dict[str, list[str]] = {}  # {system: one caption per scene}, for the examples
@@ -207,10 +196,7 @@ class _Demo:
 
 
 def _write_captions_file(
-    folder: Path,
-    images: Sequence[Image.Image],
-    references: Sequence[Sequence[str]],
-    captions: Sequence[Sequence[str]],
+    folder: Path, images: Sequence[Image.Image], references: Sequence[Sequence[str]], captions: Sequence[Sequence[str]]
 ) -> Path:
     """Writes `captions.jsonl`, one row a caption, and the images it names, into a folder."""
     (folder / "images").mkdir(parents=True, exist_ok=True)

@@ -128,10 +128,7 @@ def judge_battles(
 
 def _judged(todo: Sequence[int], battles: Sequence[Battle], judge: PairwiseJudge, root: Path, references: bool) -> Any:
     """Journal lines [index, fields, unanswered], chunk by chunk."""
-    position, size = 0, ChunkSize(FIRST_CHUNK, largest=LARGEST_CHUNK)
-    while position < len(todo):
-        chunk = todo[position : position + size.items]
-        position, start = position + len(chunk), time.perf_counter()
+    for chunk in ChunkSize(FIRST_CHUNK, largest=LARGEST_CHUNK).chunks(todo):
         lines: dict[int, list[Any]] = {}
         pairs = {}
         for index in chunk:
@@ -147,7 +144,6 @@ def _judged(todo: Sequence[int], battles: Sequence[Battle], judge: PairwiseJudge
         for index, verdict in zip(pairs, judge.compare(list(pairs.values())), strict=True):
             lines[index] = [index, verdict.to_json(), verdict.unanswered]
         yield [lines[index] for index in chunk]
-        size.took(time.perf_counter() - start)
 
 
 def _take(lines: Any, done: dict[int, dict[str, Any]], unanswered: set[int]) -> None:

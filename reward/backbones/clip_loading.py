@@ -27,10 +27,7 @@ from reward.errors import CheckpointError
 
 __all__ = ["load_clip", "load_shipped_clip", "towers_of_architecture"]
 
-_LONG_CLIP_FILES = {
-    "BeichenZhang/LongCLIP-L": "longclip-L.pt",
-    "BeichenZhang/LongCLIP-B": "longclip-B.pt",
-}
+_LONG_CLIP_FILES = {"BeichenZhang/LongCLIP-L": "longclip-L.pt", "BeichenZhang/LongCLIP-B": "longclip-B.pt"}
 _WEIGHT_SUFFIXES = (".safetensors", ".pt", ".pth", ".bin")
 _KEPT_POSITIONS = 20  # Long-CLIP keeps the first 20 text positions of CLIP and learns a second table for the others
 _NOT_WEIGHTS = ("input_resolution", "context_length", "vocab_size")  # sizes that OpenAI's files hold among the weights
@@ -61,10 +58,7 @@ def towers_of_architecture(architecture: dict[str, Any], tokenizer: Any, clip: n
 
 
 def load_clip(
-    source: str | os.PathLike[str],
-    *,
-    device: torch.device | str | None = None,
-    dtype: torch.dtype | None = None,
+    source: str | os.PathLike[str], *, device: torch.device | str | None = None, dtype: torch.dtype | None = None
 ) -> ClipTowers:
     """Loads the towers of a CLIP model, in eval mode.
 

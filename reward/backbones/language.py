@@ -186,11 +186,7 @@ class CausalStates:
         self.shares_prefixes = "position_ids" in parameters and "past_key_values" in parameters
 
     def encode(
-        self,
-        pairs: Sequence[tuple[Sequence[int], Sequence[int]]],
-        *,
-        token_budget: int,
-        max_rows: int | None = None,
+        self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]], *, token_budget: int, max_rows: int | None = None
     ) -> torch.Tensor:
         """Encodes each prefix + suffix as one prompt.
 

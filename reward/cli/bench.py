@@ -83,9 +83,11 @@ def bench(
         _print_list(figures.json)
         return
     from reward.metaeval.bench import run_bench
+    from reward.metaeval.report import check_report
 
     say = _printer(figures.quiet)
-    _check_report(output)
+    if output is not None:
+        check_report(output)  # before hours of scoring
     with terminal.stdout_kept_clean():
         benchmarks = options.read_benchmarks(benchmark or [], data, part or [], selection)
         loaded = [each for each, _ in benchmarks]
@@ -145,8 +147,7 @@ def compare(
     if figures.json:
         terminal.print_json({"command": terminal.command_line(), **comparison.to_json(), "seed": selection.seed})
         return
-    heads, rows = comparison.table()
-    terminal.print_table(heads, rows, title=comparison.title)
+    terminal.print_table(**vars(comparison.grid()))
     terminal.console(stderr=False).print(comparison.sentence)
     for note in comparison.notes:
         terminal.console(stderr=True).print(note, style="yellow")
@@ -156,14 +157,6 @@ def _printer(quiet: bool) -> Callable[[str], None]:
     """Prints remarks on stderr, unless the user wants none."""
     console = terminal.console(stderr=True)
     return lambda line: None if quiet else console.print(line)
-
-
-def _check_report(output: Path | None) -> None:
-    """Refuses a folder for the report that cannot be written, before hours of scoring."""
-    if output is not None:
-        from reward.metaeval.report import check_report
-
-        check_report(output)
 
 
 def _metric_sources(
@@ -207,15 +200,13 @@ def _print(
         terminal.print_json(values)
     else:
         for grid in bench_report.grids(tables):
-            terminal.print_table(grid.heads, grid.rows, title=grid.title, best=grid.best)
+            terminal.print_table(**vars(grid))
     failed = [row for table in tables for row in table.rows if row.errors]
     if not figures.quiet or failed:
         for note in bench_report.notes(tables, resamples=selection.resamples):
             terminal.console(stderr=True).print(note)
     if output is not None:
-        from reward.metaeval.bench_report import write_report
-
-        page = write_report(output, tables, values)
+        page = bench_report.write_report(output, tables, values)
         if not figures.quiet:
             terminal.console(stderr=True).print(f"report: {page}", style="green")
 

@@ -9,9 +9,9 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from reward.errors import ConfigError
+from reward.judges.wording import check_fields, check_places, check_text, fill, read_wording
 
 __all__ = ["RewritePrompts", "load_prompts"]
 
@@ -40,20 +40,16 @@ class RewritePrompts:
     changes: Mapping[str, str]
 
     def __post_init__(self) -> None:
-        if not isinstance(self.changes, Mapping) or not self.changes:
-            raise ConfigError("rewrite prompts need `changes`: {category: what is to be changed}")
-        texts = {"system": self.system, "request": self.request}
-        texts.update({f"changes.{name}": text for name, text in self.changes.items()})
-        for name, text in texts.items():
-            if not isinstance(text, str) or not text.strip():
-                raise ConfigError(f"rewrite prompts: {name} must be text, got {text!r}")
-        for mark in ("{change}", "{caption}"):
-            if self.request.count(mark) != 1:
-                raise ConfigError(f"rewrite prompts: request must hold {mark} exactly once, got {self.request!r}")
+        check_text(self.system, "system")
+        check_places(self.request, "request", "change", "caption")
         if self.request.index("{change}") > self.request.index("{caption}"):
             raise ConfigError(
-                "rewrite prompts: {change} must stand before {caption}, so that requests share a beginning"
+                "prompt field 'request': {change} must stand before {caption}, so that requests share a beginning"
             )
+        if not isinstance(self.changes, Mapping) or not self.changes:
+            raise ConfigError(f"prompt field 'changes' must hold texts by category, got {self.changes!r:.80}")
+        for name, text in self.changes.items():
+            check_text(text, f"changes.{name}")
 
     @property
     def digest(self) -> str:
@@ -73,9 +69,7 @@ class RewritePrompts:
         """
         if category not in self.changes:
             raise ConfigError(f"no rewrite prompt for category {category!r}; known: {', '.join(self.changes)}")
-        start, rest = self.request.split("{change}")
-        middle, end = rest.split("{caption}")
-        return start + self.changes[category] + middle + json_quoted(caption) + end
+        return fill(self.request, change=self.changes[category], caption=json_quoted(caption))
 
 
 def load_prompts(path: str | os.PathLike[str] | None = None) -> RewritePrompts:
@@ -97,19 +91,9 @@ def _default() -> RewritePrompts:
 
 
 def _read(path: Path) -> RewritePrompts:
-    import yaml  # type: ignore[import-untyped]  # its stubs are a package of their own
-
-    try:
-        values: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"cannot read rewrite prompts {str(path)!r}: {error.strerror or error}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"rewrite prompts {str(path)!r} are not valid YAML: {error}") from error
-    wanted = ("version", "system", "request", "changes")
-    if not isinstance(values, dict) or set(values) != set(wanted):
-        given = sorted(map(str, values)) if isinstance(values, dict) else type(values).__name__
-        raise ConfigError(f"rewrite prompts {str(path)!r} must have the keys {', '.join(wanted)}, got {given}")
-    return RewritePrompts(str(values["version"]), values["system"], values["request"], values["changes"])
+    values = read_wording(path)
+    check_fields(values, f"prompt file {str(path)!r}", ["version", "system", "request", "changes"])
+    return RewritePrompts(**(values | {"version": str(values["version"])}))
 
 
 def json_quoted(caption: str) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from reward.corruptions.tagging import PARTS, Tagger
-from reward.corruptions.words import repeat_words, shuffle_sentences, shuffle_words
+from reward.corruptions.words import corrupt_words
 from reward.errors import ConfigError, InvalidSampleError
 from reward.samples import check_encodable, is_blank
 
@@ -148,17 +148,10 @@ class NegativeSampler:
     def _from_words(self, index: int, rng: random.Random) -> Negative | None:
         names = [name for name in WORD_LEVEL if self._wants(name)]
         for name in rng.sample(names, len(names)):
-            text = self._corrupted(name, self._captions[index], rng)
+            text = corrupt_words(self._captions[index], rng, name, tagger=self._tagger)
             if text is not None:
                 return Negative(text, name)
         return None
-
-    def _corrupted(self, name: str, caption: str, rng: random.Random) -> str | None:
-        if name == "shuffle_words":
-            return shuffle_words(caption, rng)
-        if name == "shuffle_sentences":
-            return shuffle_sentences(caption, rng)
-        return repeat_words(caption, rng, name.removeprefix("repeat_"), tagger=self._tagger)
 
     def _wants(self, category: str) -> bool:
         return self._categories is None or category in self._categories

@@ -1,4 +1,4 @@
-"""Word-level corruptions: shuffled words, shuffled sentences, repeated keywords."""
+"""Word-level corruptions: shuffled words, shuffled sentences, repeated keywords; by function or by name."""
 
 from __future__ import annotations
 
@@ -10,9 +10,23 @@ from reward.corruptions.tagging import PARTS, Tagger, Token, join, split_words, 
 from reward.errors import ConfigError
 from reward.sentences import CLOSERS, END_MARKS, split_sentences
 
-__all__ = ["repeat_words", "shuffle_sentences", "shuffle_words"]
+__all__ = ["corrupt_words", "repeat_words", "shuffle_sentences", "shuffle_words"]
 
 _MAX_COPIES = 3  # copies added to a repeated word
+
+
+def corrupt_words(text: str, rng: random.Random, kind: str, *, tagger: Tagger | None = None) -> str | None:
+    """The corruption `"shuffle_words"`, `"shuffle_sentences"` or `"repeat_<part>"` of a caption; see below.
+
+    Example:
+        >>> corrupt_words("A red star. A ring.", random.Random(0), "shuffle_sentences")
+        'A ring. A red star.'
+    """
+    if kind == "shuffle_words":
+        return shuffle_words(text, rng)
+    if kind == "shuffle_sentences":
+        return shuffle_sentences(text, rng)
+    return repeat_words(text, rng, kind.removeprefix("repeat_"), tagger=tagger)
 
 
 def shuffle_words(text: str, rng: random.Random) -> str | None:
@@ -87,10 +101,7 @@ def shuffle_sentences(text: str, rng: random.Random) -> str | None:
         bodies[last] = bodies[last].removesuffix(mark)
         bodies[-1] += mark or "."
     shuffled = [bodies[place] for place in order]
-    return _if_changed(
-        "".join(start + body + end for (start, end), body in zip(edges, shuffled, strict=True)),
-        text,
-    )
+    return _if_changed("".join(start + body + end for (start, end), body in zip(edges, shuffled, strict=True)), text)
 
 
 def repeat_words(text: str, rng: random.Random, part: str = "noun", *, tagger: Tagger | None = None) -> str | None:

@@ -25,6 +25,7 @@ from reward.metaeval.report import (
     page_svg,
     percent,
     plain,
+    star,
     versions,
     write_pages,
 )
@@ -35,10 +36,8 @@ _POINT_COLOUR = "#4f78f0"  # points are a raster picture inside the SVG, which c
 _MOST_POINTS = 4000  # of a scatter plot; more only make it black
 
 # What the JSON of a row has without an evaluation.
-_NO_FIGURES: dict[str, Any] = {
-    **{"estimates": {}, "details": {}, "ties": None, "tie_rule": None},
-    **{"counts": {}, "images": 0, "by_category": {}, "scored": 0},
-}
+_NO_FIGURES: dict[str, Any] = {"estimates": {}, "details": {}, "ties": None, "tie_rule": None, "counts": {}}
+_NO_FIGURES |= {"images": 0, "by_category": {}, "scored": 0}
 
 
 def table_grid(table: BenchTable) -> Grid:
@@ -49,7 +48,8 @@ def table_grid(table: BenchTable) -> Grid:
         cells = [percent(None if evaluation is None else evaluation.estimates.get(name)) for name in table.columns]
         scored = 0 if evaluation is None else evaluation.scored
         counts = ["-", "-"] if row.left_out else [str(scored), str(row.errors)]
-        rows.append((row.metric.label, *cells, *counts, _milliseconds(row), _p(row, table)))
+        time = "-" if row.run is None else milliseconds(row.run.seconds)
+        rows.append((row.metric.label, *cells, *counts, time, _p(row, table)))
     statistics = [f"{row.evaluation.statistic} x 100" for row in table.rows if row.evaluation is not None]
     figures = statistics[0] if statistics else "no figures"
     title = f"{title_of(table.benchmark)}: {figures}, {len(table.benchmark.items)} items"
@@ -94,7 +94,7 @@ def overview(tables: Sequence[BenchTable]) -> Grid:
             row = table.rows[number]
             headline = None if row.evaluation is None else row.evaluation.estimates.get(table.headline)
             mark = "" if table.best is None else {True: " best", False: ""}[row is table.best]
-            cells.append(percent(headline) + (mark or _star(row)))
+            cells.append(percent(headline) + (mark or star(row.p_adjusted)))
         times = [row.run.seconds for row in (table.rows[number] for table in tables) if row.run is not None]
         known = [seconds for seconds in times if not math.isnan(seconds)]
         rows.append((first.metric.label, *cells, milliseconds(sum(known) / len(known) if known else math.nan)))
@@ -113,12 +113,11 @@ def notes(tables: Sequence[BenchTable], *, resamples: int) -> Iterator[str]:
     runs = [row.run for table in tables for row in table.rows if row.run is not None]
     devices = sorted({device for run in runs for device in run.devices})
     if devices:
-        before = (
-            " Captions scored by an earlier run keep the time that was measured then."
-            if any(run.known for run in runs)
-            else ""
+        before = " Captions scored by an earlier run keep the time that was measured then."
+        yield (
+            f"Time per caption: of scoring on {' and '.join(devices)}, without loading the model."
+            + (before if any(run.known for run in runs) else "")
         )
-        yield f"Time per caption: of scoring on {' and '.join(devices)}, without loading the model.{before}"
     for table in tables:
         for row in table.rows:
             where = f"{row.metric.label} on {title_of(table.benchmark)}"
@@ -236,18 +235,10 @@ def _row_json(row: BenchRow) -> dict[str, Any]:
     return result
 
 
-def _milliseconds(row: BenchRow) -> str:
-    return "-" if row.run is None else milliseconds(row.run.seconds)
-
-
 def _p(row: BenchRow, table: BenchTable) -> str:
     if row is table.best:
         return "best"
-    return "-" if row.p_adjusted is None else f"{row.p_adjusted:.2g}{_star(row)}"
-
-
-def _star(row: BenchRow) -> str:
-    return " *" if row.p_adjusted is not None and row.p_adjusted < SIGNIFICANT else ""
+    return "-" if row.p_adjusted is None else f"{row.p_adjusted:.2g}{star(row.p_adjusted)}"
 
 
 def write_report(folder: Path, tables: Sequence[BenchTable], figures: dict[str, Any]) -> Path:

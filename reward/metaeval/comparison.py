@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +11,7 @@ from reward.metaeval.bench import BenchRow, MetricSource, score_row, title_of
 from reward.metaeval.benchmarks import Benchmark
 from reward.metaeval.bootstrap import Interval
 from reward.metaeval.evaluation import Difference, compare
-from reward.metaeval.report import FEW_IMAGES, SIGNIFICANT, few_images, percent, plain, versions
+from reward.metaeval.report import FEW_IMAGES, SIGNIFICANT, Grid, few_images, percent, plain, star, versions
 
 __all__ = ["MetricComparison", "compare_on_benchmark"]
 
@@ -33,11 +32,6 @@ class MetricComparison:
     second: BenchRow
     difference: Difference
     resamples: int
-
-    @property
-    def title(self) -> str:
-        """Names benchmark and statistic."""
-        return f"{title_of(self.benchmark)}: {self.difference.statistic} x 100"
 
     @property
     def sentence(self) -> str:
@@ -68,35 +62,22 @@ class MetricComparison:
             lines.append(few_images(self.difference.images))
         return lines
 
-    def table(self) -> tuple[list[str], list[list[str]]]:
-        """Heads and rows, one row per column of the benchmark."""
+    def grid(self) -> Grid:
+        """The table: one row per column of the benchmark."""
         compared = self.difference
-        heads = ["", self.first.metric.label, self.second.metric.label, "difference", "p", "items"]
-        rows = [
-            [
-                column,
-                f"{100 * compared.first[column]:.1f}",
-                f"{100 * compared.second[column]:.1f}",
-                percent(difference),
-                f"{compared.p_values[column]:.2g}" + (" *" if compared.p_values[column] < SIGNIFICANT else ""),
-                str(compared.scored),
-            ]
-            for column, difference in compared.differences.items()
-        ]
-        return heads, rows
+        rows = []
+        for column, difference in compared.differences.items():
+            values = [f"{100 * each[column]:.1f}" for each in (compared.first, compared.second)]
+            p = compared.p_values[column]
+            rows.append((column, *values, percent(difference), f"{p:.2g}{star(p)}", str(compared.scored)))
+        heads = ("", self.first.metric.label, self.second.metric.label, "difference", "p", "items")
+        return Grid(f"{title_of(self.benchmark)}: {compared.statistic} x 100", heads, tuple(rows))
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; estimates are fractions, not percent."""
         compared = self.difference
-        columns = {
-            column: {
-                "first": compared.first[column],
-                "second": compared.second[column],
-                "difference": difference,
-                "p": compared.p_values[column],
-            }
-            for column, difference in compared.differences.items()
-        }
+        parts: dict[str, Mapping[str, Any]] = {"first": compared.first, "second": compared.second}
+        parts |= {"difference": compared.differences, "p": compared.p_values}
         result: dict[str, Any] = plain(
             {
                 "benchmark": self.benchmark.spec.name,
@@ -105,7 +86,9 @@ class MetricComparison:
                 "second": self.second.metric.label,
                 "statistic": compared.statistic,
                 "headline": compared.headline,
-                "columns": columns,
+                "columns": {
+                    column: {name: part[column] for name, part in parts.items()} for column in compared.p_values
+                },
                 "scored": compared.scored,
                 "items": compared.items,
                 "errors": {row.metric.label: row.errors for row in (self.first, self.second)},
@@ -125,7 +108,6 @@ def compare_on_benchmark(
     resamples: int = 1000,
     seed: int = 0,
     say: Callable[[str], None] = lambda line: None,
-    cache: str | os.PathLike[str] | None = None,
     **options: Any,
 ) -> MetricComparison:
     """Scores two metrics or score columns and tests their difference.
@@ -135,7 +117,7 @@ def compare_on_benchmark(
         first, second: the two.
         resamples, seed: of the bootstrap and the permutations.
         say: called with a line about each run.
-        cache, options: see `score_benchmark`.
+        options: see `score_benchmark`.
 
     Raises:
         DataError: they are the same, or one cannot be scored.
@@ -157,7 +139,7 @@ def compare_on_benchmark(
             score_row(row, benchmark)  # first, because a wrong column name should not show after hours of scoring
     for row in rows:
         if not row.metric.is_column:
-            score_row(row, benchmark, say=say, cache=cache, **options)
+            score_row(row, benchmark, say=say, **options)
         if row.scores is None:
             raise DataError(f"{row.metric.label} could score no caption; the first: {row.problem}")
     try:

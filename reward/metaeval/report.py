@@ -39,6 +39,7 @@ __all__ = [
     "page_svg",
     "percent",
     "plain",
+    "star",
     "versions",
     "write_pages",
 ]
@@ -113,6 +114,11 @@ def percent(interval: Interval | None, *, scale: int = 100, digits: int = 1, sig
         return "-"
     value, low, high = (f"{scale * each:{sign}.{digits}f}" for each in (interval.value, interval.low, interval.high))
     return value if math.isnan(interval.low) else f"{value} [{low}, {high}]"
+
+
+def star(p: float | None) -> str:
+    """The mark of a significant difference."""
+    return " *" if p is not None and p < SIGNIFICANT else ""
 
 
 def few_images(count: int) -> str:

@@ -1,16 +1,14 @@
-"""Scores stored on disk, one file per metric and one row per caption, so that no caption is scored twice."""
+"""Scores kept on disk, one journal per metric and one line per caption, so that no caption is scored twice."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
-import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import reward
 from reward.checkpoints import resolve_checkpoint
@@ -18,16 +16,15 @@ from reward.errors import CheckpointError, OutputError
 from reward.fingerprints import fingerprint_file, fingerprint_source
 from reward.metrics.base import MetricSpec
 from reward.samples import CaptionSample
+from reward.scoring.journal import Journal
 
-__all__ = ["KnownScore", "ScoreCache", "default_cache_folder", "metric_identity", "sample_key"]
+__all__ = ["KnownScore", "default_cache_folder", "metric_identity", "open_cache", "sample_key"]
 
 _SHARED = (".", "metrics", "backbones", "judges", "scoring")  # folders of this package, without those inside them
-_KEYS_A_QUERY = 500  # SQLite allows 999 placeholders in old builds
 
 
-@dataclass(frozen=True)
-class KnownScore:
-    """The stored result of a caption.
+class KnownScore(NamedTuple):
+    """The result of a caption, as the cache keeps it.
 
     Args:
         scores: finite numbers, one an aspect.
@@ -42,8 +39,8 @@ class KnownScore:
     device: str
 
 
-class ScoreCache:
-    """Scores of one metric by `sample_key`; they are on the disk when `put` returns, and processes may share the file.
+def open_cache(folder: Path, identity: Mapping[str, Any]) -> Journal:
+    """Opens the journal of the scores of one metric, a line [`sample_key`, `KnownScore`] each; processes may share it.
 
     The file holds hashes and numbers: no captions and no images.
 
@@ -51,89 +48,24 @@ class ScoreCache:
         folder: of the files; made if absent.
         identity: what the scores depend on besides the sample, see `metric_identity`. It names the file.
 
-    Attributes:
-        path: the file.
-
     Raises:
-        OutputError: the file cannot be opened, or is not a cache, or is damaged.
+        OutputError: the file cannot be opened, or is not such a journal.
 
     Example:
         >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     cache = ScoreCache(Path(folder), {"metric": "length", "source": "embedded"})
-        ...     cache.put({"key": KnownScore((4.0,), False, 0.001, "CPU")})
-        ...     cache.get(["key", "other"])["key"].scores
-        (4.0,)
+        ...     with open_cache(Path(folder), {"metric": "length", "source": "embedded"}) as cache:
+        ...         _ = cache.append([["key", KnownScore((4.0,), False, 0.001, "CPU")]])
+        ...         dict(cache.results())
+        {'key': [[4.0], False, 0.001, 'CPU']}
     """
-
-    def __init__(self, folder: Path, identity: Mapping[str, Any]) -> None:
-        description = json.dumps(dict(identity), sort_keys=True)
-        digest = hashlib.sha256(description.encode()).hexdigest()[:16]
-        self.path = folder / f"{identity['metric']}-{digest}.sqlite"
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            self._rows = sqlite3.connect(self.path, timeout=60, isolation_level=None)
-            self._rows.execute("CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL)")
-            self._rows.execute(
-                "CREATE TABLE IF NOT EXISTS scores (key TEXT PRIMARY KEY, scores TEXT NOT NULL, "
-                "truncated INTEGER NOT NULL, seconds REAL NOT NULL, device TEXT NOT NULL)"
-            )
-        except (sqlite3.Error, OSError) as error:
-            raise self._problem(error) from error
-        self.set_fact("identity", dict(identity))  # for people who open the file
-
-    def fact(self, name: str) -> Any:
-        """The value that `set_fact` stored, or None."""
-        rows = self._run("SELECT value FROM facts WHERE name = ?", [name])
-        return json.loads(rows[0][0]) if rows else None
-
-    def set_fact(self, name: str, value: Any) -> None:
-        """Stores a JSON value, such as the aspects of the scores."""
-        text = json.dumps(value)
-        if json.dumps(self.fact(name)) != text:
-            self._run("INSERT OR REPLACE INTO facts VALUES (?, ?)", [name, text])
-
-    def get(self, keys: Sequence[str]) -> dict[str, KnownScore]:
-        """The stored results of these keys; a key without one is left out."""
-        known: dict[str, KnownScore] = {}
-        for start in range(0, len(keys), _KEYS_A_QUERY):
-            part = list(keys[start : start + _KEYS_A_QUERY])
-            marks = ",".join("?" * len(part))
-            for key, scores, *rest in self._run(f"SELECT * FROM scores WHERE key IN ({marks})", part):
-                try:
-                    numbers = tuple(map(float, json.loads(scores)))
-                except (TypeError, ValueError) as error:
-                    raise self._problem(error) from error
-                known[key] = KnownScore(numbers, bool(rest[0]), rest[1], rest[2])
-        return known
-
-    def put(self, known: Mapping[str, KnownScore]) -> None:
-        """Stores a chunk of scores: all of them, or none if the process is killed meanwhile."""
-        rows = [
-            (key, json.dumps(each.scores), int(each.truncated), each.seconds, each.device)
-            for key, each in known.items()
-        ]
-        try:
-            self._rows.execute("BEGIN IMMEDIATE")
-            self._rows.executemany("INSERT OR REPLACE INTO scores VALUES (?, ?, ?, ?, ?)", rows)
-            self._rows.execute("COMMIT")
-        except sqlite3.Error as error:
-            raise self._problem(error) from error
-
-    def close(self) -> None:
-        """Closes the file."""
-        self._rows.close()
-
-    def _run(self, query: str, values: Iterable[Any]) -> list[Any]:
-        try:
-            return self._rows.execute(query, list(values)).fetchall()
-        except sqlite3.Error as error:
-            raise self._problem(error) from error
-
-    def _problem(self, error: Exception) -> OutputError:
-        return OutputError(
-            f"the cache of scores {str(self.path)!r} cannot be used: {error}; delete it, or choose another (--cache)"
-        )
+    digest = hashlib.sha256(json.dumps(dict(identity), sort_keys=True).encode()).hexdigest()[:16]
+    try:
+        return Journal(folder / f"{identity['metric']}-{digest}.jsonl", dict(identity), shared=True)
+    except OutputError as error:
+        raise OutputError(
+            f"the cache of scores cannot be used: {error}. Choose another with --cache (cache=)."
+        ) from error
 
 
 def default_cache_folder() -> Path:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,16 +18,20 @@ import numpy as np
 from reward.errors import ConfigError, DataError, ImageError
 from reward.images import image_key
 from reward.metaeval.benchmarks import Benchmark
-from reward.metaeval.score_cache import KnownScore, ScoreCache, metric_identity, sample_key
+from reward.metaeval.score_cache import KnownScore, metric_identity, open_cache, sample_key
 from reward.metrics.base import MetricSpec, Scorer, fitted
 from reward.registry import load_scorer, metric_spec
 from reward.samples import CaptionSample, ImageLike
-from reward.scoring.dataset import CHUNK_SECONDS, FIRST_CHUNK, ScoringInterrupted
+from reward.scoring.dataset import FIRST_CHUNK
+from reward.scoring.journal import Journal
 from reward.scoring.progress import progress_bar
+from reward.scoring.results import CaptionResult, score_samples
+from reward.scoring.runs import ChunkSize, ScoringInterrupted
 
 __all__ = ["BenchmarkScores", "score_benchmark"]
 
 LARGEST_CHUNK = 1024
+SPEC = "spec"  # the key of what the journal keeps of a checkpoint's spec
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,8 +97,8 @@ def score_benchmark(
         benchmark: from `load_benchmark`.
         metric: name of a metric, or a scorer.
         source: checkpoint of a metric given by name.
-        cache: folder of `ScoreCache` files; None stores nothing. Scores of a scorer object are stored only if it has a
-            `fingerprint`.
+        cache: folder that keeps the scores, see `open_cache`; None keeps nothing. Scores of a scorer object are kept
+            only if it has a `fingerprint`.
         references: False withholds the references from a metric that can do without them.
         batch_size: passed to the scorer.
         progress: show a progress bar.
@@ -108,68 +114,18 @@ def score_benchmark(
         >>> scores.scores.shape, scores.aspects, scores.errors
         ((2, 1), ('length',), {})
     """
-    given = {name: value for name, value in options.items() if value is not None}
-    loading = {**given, "revision": revision, "dtype": dtype}
-    run = _Run(metric, source, {name: value for name, value in loading.items() if value is not None}, cache)
-    try:
-        return run(benchmark, references=references, batch_size=batch_size, progress=progress)
-    finally:
-        if run.cache is not None:
-            run.cache.close()
-
-
-class _Run:
-    """One metric on one benchmark; the model is loaded when the first caption is to be scored."""
-
-    def __init__(
-        self,
-        metric: str | Scorer,
-        source: str | os.PathLike[str],
-        loading: Mapping[str, Any],
-        cache: str | os.PathLike[str] | None,
-    ) -> None:
-        self.source, self.loading = source, loading
-        self.scorer: Scorer | None = None if isinstance(metric, str) else metric
-        self.registered: MetricSpec = metric_spec(metric) if isinstance(metric, str) else metric.spec
-        fingerprint = getattr(metric, "fingerprint", None)
-        self.cache: ScoreCache | None = None
-        if cache is not None and self.scorer is None:
-            own = {name: loading.get(name) for name in ("revision", "dtype")}
-            identity = metric_identity(self.registered, source, **own)
-            others = {name: str(value) for name, value in loading.items() if name not in (*own, "device")}
-            self.cache = ScoreCache(Path(cache), {**identity, **others})
-        elif cache is not None and fingerprint is not None:
-            self.cache = ScoreCache(Path(cache), {"metric": self.registered.name, "fingerprint": fingerprint})
-
-    def spec(self) -> MetricSpec:
-        """The spec of the checkpoint, whose aspects and needs may differ from the metric's; from the cache if there."""
-        kept = None if self.scorer is not None or self.cache is None else self.cache.fact("spec")
-        if kept is not None:
-            return replace(self.registered, **{**kept, "aspects": tuple(kept["aspects"])})
-        spec = self.registered if self.source == "embedded" and self.scorer is None else self.load().spec
-        if self.cache is not None:
-            names = ("aspects", "needs_image", "needs_references", "needs_corpus", "default_weights")
-            facts = {name: getattr(spec, name) for name in names}
-            weights = facts["default_weights"]
-            self.cache.set_fact("spec", {**facts, "default_weights": None if weights is None else dict(weights)})
-        return spec
-
-    def load(self) -> Scorer:
-        if self.scorer is None:
-            self.scorer = load_scorer(self.registered.name, self.source, **self.loading)
-        return self.scorer
-
-    def __call__(
-        self, benchmark: Benchmark, *, references: bool, batch_size: int | None, progress: bool
-    ) -> BenchmarkScores:
-        spec = self.spec()
+    given = {**options, "revision": revision, "dtype": dtype}
+    loading = {name: value for name, value in given.items() if value is not None}
+    load = functools.cache(lambda: load_scorer(metric, source, **loading) if isinstance(metric, str) else metric)
+    identity = None if cache is None else _identity(metric, source, loading)
+    journal = None if cache is None or identity is None else open_cache(Path(cache), identity)
+    with journal or nullcontext():
+        known = {} if journal is None else dict(journal.results())
+        spec = _checkpoint_spec(metric, source, load, known, journal)
         samples = benchmark.samples(references=references)
         check_needs(spec, benchmark, samples)
         corpus = [sample.references for sample in samples if sample is not None and sample.references]
-        among = ""
-        if spec.needs_corpus:  # a score depends on the references of all captions, in whatever order
-            among = hashlib.sha256(json.dumps(sorted(map(list, corpus))).encode()).hexdigest()
-        keys, errors = _keys(samples, spec, among)
+        keys, errors = _keys(samples, spec, corpus)
         wanted: dict[str, CaptionSample] = {}  # equal samples once
         for key, sample in zip(keys, samples, strict=True):
             if key is not None and sample is not None and key not in wanted:
@@ -178,59 +134,99 @@ class _Run:
             raise DataError(
                 f"{benchmark.spec.name}: no caption can be scored; the first: {next(iter(errors.values()))}"
             )
-        known = {} if self.cache is None else self.cache.get(list(wanted))
-        scored, failed = dict(known), {}
+        scored = {key: KnownScore(*known[key]) for key in wanted if key in known}
         todo = {key: sample for key, sample in wanted.items() if key not in known}
+        failed: dict[str, CaptionResult] = {}
         if todo:
             try:
-                scorer = fitted(self.load(), corpus)
+                scorer = fitted(load(), corpus)
             except ConfigError as error:
                 raise DataError(f"{benchmark.spec.name}: {error}") from error
-            failed = self._score(scorer, todo, scored, len(wanted), batch_size, progress)
-        return _collect(keys, scored, failed, errors, spec, new=len(todo), known=len(known))
+            failed = _score(scorer, todo, scored, journal, batch_size, progress)
+    scores = np.full((len(keys), len(spec.aspects)), np.nan)
+    for row, key in enumerate(keys):
+        if key in failed:
+            scores[row], _, _, errors[row] = failed[key]
+        elif key is not None:
+            scores[row] = scored[key].scores
+    return BenchmarkScores(
+        scores=scores,
+        aspects=tuple(spec.aspects),
+        weights=spec.weigh(),
+        errors=dict(sorted(errors.items())),
+        truncated=sum(scored[key].truncated for key in keys if key in scored),
+        seconds=float(np.mean([each.seconds for each in scored.values()])) if scored else float("nan"),
+        devices=tuple(sorted({each.device for each in scored.values()})),
+        known=len(wanted) - len(todo),
+        new=len(todo),
+    )
 
-    def _score(
-        self,
-        scorer: Scorer,
-        todo: Mapping[str, CaptionSample],
-        scored: dict[str, KnownScore],
-        total: int,
-        batch_size: int | None,
-        progress: bool,
-    ) -> dict[str, tuple[tuple[float, ...], str]]:
-        """Adds scores to `scored`; returns the failures, {key: (scores, message)}."""
-        device = _device_name(scorer)
-        failed: dict[str, tuple[tuple[float, ...], str]] = {}
-        keys, position, limit, saved = list(todo), 0, FIRST_CHUNK, len(scored)
-        try:
-            with progress_bar(progress, done=total - len(todo), total=total) as advance:
-                while position < len(keys):
-                    chunk = keys[position : position + limit]
-                    start = time.perf_counter()
-                    table = scorer.score([todo[key] for key in chunk], batch_size=batch_size)
-                    seconds = time.perf_counter() - start
-                    if len(table) != len(chunk):
-                        raise ValueError(f"{scorer.spec.name!r} gave {len(table)} results for {len(chunk)} samples")
-                    new: dict[str, KnownScore] = {}
-                    for row, key in enumerate(chunk):
-                        scores = tuple(map(float, table.scores[row]))
-                        if row in table.errors or not np.isfinite(scores).all():
-                            failed[key] = scores, table.errors.get(row, "the metric gave no finite score")
-                        else:
-                            new[key] = KnownScore(scores, bool(table.truncated[row]), seconds / len(chunk), device)
-                    if self.cache is not None:
-                        self.cache.put(new)
-                        saved += len(new)
-                    scored |= new
-                    advance(len(chunk), len(chunk) - len(new))
-                    position += len(chunk)
-                    if seconds < CHUNK_SECONDS:
-                        limit = min(2 * limit, LARGEST_CHUNK)
-        except KeyboardInterrupt:
-            if self.cache is None:
-                raise
-            raise ScoringInterrupted(saved, self.cache.path) from None
-        return failed
+
+def _identity(
+    metric: str | Scorer, source: str | os.PathLike[str], loading: Mapping[str, Any]
+) -> dict[str, Any] | None:
+    """What the scores depend on besides the samples; None for a scorer that cannot be told from others."""
+    if isinstance(metric, str):
+        own = {name: loading.get(name) for name in ("revision", "dtype")}
+        others = {name: str(value) for name, value in loading.items() if name not in (*own, "device")}
+        return {**metric_identity(metric_spec(metric), source, **own), **others}
+    fingerprint = getattr(metric, "fingerprint", None)
+    return None if fingerprint is None else {"metric": metric.spec.name, "fingerprint": fingerprint}
+
+
+def _checkpoint_spec(
+    metric: str | Scorer,
+    source: str | os.PathLike[str],
+    load: Callable[[], Scorer],
+    known: Mapping[str, Any],
+    journal: Journal | None,
+) -> MetricSpec:
+    """The spec of the checkpoint, whose aspects and needs may differ from the metric's; kept, to load it only once."""
+    if not isinstance(metric, str):
+        return metric.spec
+    if source == "embedded":
+        return metric_spec(metric)
+    if SPEC in known:
+        return replace(metric_spec(metric), **{**known[SPEC], "aspects": tuple(known[SPEC]["aspects"])})
+    spec = load().spec
+    if journal is not None:
+        names = ("aspects", "needs_image", "needs_references", "needs_corpus")
+        weights = None if spec.default_weights is None else dict(spec.default_weights)
+        journal.append([[SPEC, {**{name: getattr(spec, name) for name in names}, "default_weights": weights}]])
+    return spec
+
+
+def _score(
+    scorer: Scorer,
+    todo: Mapping[str, CaptionSample],
+    scored: dict[str, KnownScore],
+    journal: Journal | None,
+    batch_size: int | None,
+    progress: bool,
+) -> dict[str, CaptionResult]:
+    """Adds scores to `scored` and the journal, chunk by chunk; returns the results of captions without a score."""
+    device, failed = _device_name(scorer), dict[str, CaptionResult]()
+    try:
+        with progress_bar(progress, done=len(scored), total=len(scored) + len(todo)) as advance:
+            for chunk in ChunkSize(FIRST_CHUNK, largest=LARGEST_CHUNK).chunks(list(todo)):
+                start = time.perf_counter()
+                results = score_samples([todo[key] for key in chunk], scorer, batch_size)
+                seconds = time.perf_counter() - start
+                new: dict[str, KnownScore] = {}
+                for key, result in zip(chunk, results, strict=True):
+                    if len(result) > 2:
+                        failed[key] = result
+                    else:
+                        new[key] = KnownScore(tuple(result[0]), result[1], seconds / len(chunk), device)
+                if journal is not None:
+                    journal.append(list(new.items()))
+                scored |= new
+                advance(len(chunk), len(chunk) - len(new))
+    except KeyboardInterrupt:
+        if journal is None:
+            raise
+        raise ScoringInterrupted(len(scored), journal.path) from None
+    return failed
 
 
 def check_needs(spec: MetricSpec, benchmark: Benchmark, samples: Sequence[CaptionSample | None]) -> None:
@@ -259,71 +255,36 @@ def check_needs(spec: MetricSpec, benchmark: Benchmark, samples: Sequence[Captio
 
 
 def _keys(
-    samples: Sequence[CaptionSample | None], spec: MetricSpec, among: str
+    samples: Sequence[CaptionSample | None], spec: MetricSpec, corpus: Sequence[Sequence[str]]
 ) -> tuple[list[str | None], dict[int, str]]:
     """`sample_key` of each sample, or None; and {row: why there is no key}. Each image is hashed once."""
-    hashes: dict[Any, str | ImageError] = {}
-
-    def hashed(image: ImageLike) -> str:
-        name = os.fspath(image) if isinstance(image, (str, os.PathLike)) else id(image)
-        if name not in hashes:
-            try:
-                hashes[name] = image_key(image)
-            except ImageError as error:
-                hashes[name] = error
-        digest = hashes[name]
-        if isinstance(digest, ImageError):
-            raise digest
-        return digest
-
+    among = ""
+    if spec.needs_corpus:  # a score depends on the references of all captions, in whatever order
+        among = hashlib.sha256(json.dumps(sorted(map(list, corpus))).encode()).hexdigest()
+    hashes: dict[Any, str | ImageError | None] = {}
     keys: list[str | None] = [None] * len(samples)
     errors: dict[int, str] = {}
     for row, sample in enumerate(samples):
         if sample is None:
             errors[row] = "the caption is empty or not valid text"
             continue
-        try:
-            image = hashed(sample.image) if spec.needs_image and sample.image is not None else None
-        except ImageError as error:
-            errors[row] = str(error)
+        image = sample.image if spec.needs_image else None  # the scorer reports a missing image
+        name = os.fspath(image) if isinstance(image, (str, os.PathLike)) else id(image)
+        if name not in hashes:
+            hashes[name] = _image_hash(image)
+        digest = hashes[name]
+        if isinstance(digest, ImageError):
+            errors[row] = str(digest)
         else:
-            keys[row] = sample_key(sample, image, among=among)  # the scorer reports a missing image
+            keys[row] = sample_key(sample, digest, among=among)
     return keys, errors
 
 
-def _collect(
-    keys: Sequence[str | None],
-    scored: Mapping[str, KnownScore],
-    failed: Mapping[str, tuple[tuple[float, ...], str]],
-    errors: dict[int, str],
-    spec: MetricSpec,
-    *,
-    new: int,
-    known: int,
-) -> BenchmarkScores:
-    scores = np.full((len(keys), len(spec.aspects)), np.nan)
-    truncated = 0
-    for row, key in enumerate(keys):
-        if key is None:
-            continue
-        if key in scored:
-            scores[row] = scored[key].scores
-            truncated += scored[key].truncated
-        elif key in failed:
-            scores[row], errors[row] = failed[key]
-    scores[~np.isfinite(scores)] = np.nan
-    seconds = [each.seconds for each in scored.values()]
-    return BenchmarkScores(
-        scores=scores,
-        aspects=tuple(spec.aspects),
-        weights=spec.weigh(),
-        errors=dict(sorted(errors.items())),
-        truncated=truncated,
-        seconds=float(np.mean(seconds)) if seconds else float("nan"),
-        devices=tuple(sorted({each.device for each in scored.values()})),
-        known=known,
-        new=new,
-    )
+def _image_hash(image: ImageLike | None) -> str | ImageError | None:
+    try:
+        return None if image is None else image_key(image)
+    except ImageError as error:
+        return error
 
 
 def _device_name(scorer: Scorer) -> str:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from reward.backbones.clip_tokens import CLIP_TOKENS, clip_length, first_different_token
-from reward.corruptions.words import repeat_words, shuffle_sentences, shuffle_words
+from reward.corruptions.words import corrupt_words
 from reward.scenes.describe import Caption
 from reward.scenes.graph import Scene, sample_scene
-from reward.scenes.pairs import CATEGORIES, make_pair, true_caption
+from reward.scenes.pairs import CATEGORIES, make_texts, true_caption
 from reward.scenes.render import render
 
 if TYPE_CHECKING:
@@ -73,34 +73,26 @@ def make_pair_dataset(
         {"image": Image(), "correct": text, "incorrect": text, "category": text}
         | {"error_token": Value("int64"), "scene": text}
     )
-    columns: dict[str, list[Any]] = {name: [] for name in features}
+    rows = []
     for category in categories:
         for index in range(n):
             # One generator per row: row k of a category is the same whatever n and the other categories are.
             rng = random.Random(f"capreward pairs {'long' if long else 'short'} {seed} {category} {index}")
             scene, correct, incorrect = _fitting_pair(category, rng, long)
-            row = {
-                "image": render(scene),
-                "correct": correct,
-                "incorrect": incorrect,
-                "category": category,
-                "error_token": first_different_token(correct, incorrect),
-                "scene": scene.to_json(),
-            }
-            for name, value in row.items():
-                columns[name].append(value)
-    return Dataset.from_dict(columns, features=features)
+            texts = {"correct": correct, "incorrect": incorrect, "category": category}
+            token = first_different_token(correct, incorrect)
+            rows.append({"image": render(scene), **texts, "error_token": token, "scene": scene.to_json()})
+    return Dataset.from_list(rows, features=features)
 
 
 def _fitting_pair(category: str, rng: random.Random, long: bool) -> tuple[Scene, str, str]:
     """Draws until the error is where it should be; at least one draw in twenty fits."""
+    made_from_words = category in WORD_LEVEL and category != "retrieved"
     while True:
         scene = sample_scene(rng)
-        drawn = (_grounded if category in CATEGORIES else _word_level)(scene, category, rng, long)
-        if drawn is None:
-            continue
-        place = first_different_token(*drawn)
-        if place is None:
+        drawn = (_word_level if made_from_words else make_texts)(scene, category, rng, long=long)
+        place = None if drawn is None else first_different_token(*drawn)
+        if drawn is None or place is None:
             continue
         if long:
             fits = category == "retrieved" or place >= CLIP_TOKENS
@@ -110,25 +102,12 @@ def _fitting_pair(category: str, rng: random.Random, long: bool) -> tuple[Scene,
             return scene, *drawn
 
 
-def _grounded(scene: Scene, category: str, rng: random.Random, long: bool) -> tuple[str, str] | None:
-    pair = make_pair(scene, category, rng, long=long)
-    return (pair.correct.text, pair.incorrect.text) if pair else None
-
-
-def _word_level(scene: Scene, category: str, rng: random.Random, long: bool) -> tuple[str, str] | None:
+def _word_level(scene: Scene, category: str, rng: random.Random, *, long: bool) -> tuple[str, str] | None:
     caption = true_caption(scene, rng, long=long)
     if caption is None:
         return None
-    if category == "retrieved":
-        other = true_caption(sample_scene(rng), rng, long=long)
-        return (caption.text, other.text) if other else None
     head, tail = _split(caption) if long else ("", caption.text)
-    if category == "shuffle_words":
-        changed = shuffle_words(tail, rng)
-    elif category == "shuffle_sentences":
-        changed = shuffle_sentences(tail, rng)
-    else:
-        changed = repeat_words(tail, rng, category.removeprefix("repeat_"))
+    changed = corrupt_words(tail, rng, category)
     if changed is None:
         return None
     return caption.text, f"{head} {changed}" if head else changed

@@ -8,9 +8,9 @@ from difflib import SequenceMatcher
 
 from reward.scenes.describe import Caption, Style, describe
 from reward.scenes.edits import make_error
-from reward.scenes.graph import Fact, Scene
+from reward.scenes.graph import Fact, Scene, sample_scene
 
-__all__ = ["CATEGORIES", "Pair", "make_pair", "true_caption"]
+__all__ = ["CATEGORIES", "Pair", "make_pair", "make_texts", "true_caption"]
 
 # What can be wrong, in the terms of compositional benchmarks; each is one kind of error of `reward.scenes.edits`.
 CATEGORIES = ("spatial", "actant_swap", "action", "noun", "attribute", "count", "scene_text")
@@ -111,6 +111,19 @@ def true_caption(scene: Scene, rng: random.Random, *, long: bool) -> Caption | N
     """The correct caption of a pair of a random category; None where the scene offers no such error."""
     pair = make_pair(scene, rng.choice(CATEGORIES), rng, long=long)
     return pair.correct if pair else None
+
+
+def make_texts(scene: Scene, category: str, rng: random.Random, *, long: bool) -> tuple[str, str] | None:
+    """The texts of a pair, (correct, incorrect); the category `"retrieved"` takes the caption of another scene.
+
+    None where the scene or the draw allows no such error.
+    """
+    if category != "retrieved":
+        pair = make_pair(scene, category, rng, long=long)
+        return (pair.correct.text, pair.incorrect.text) if pair else None
+    correct = true_caption(scene, rng, long=long)
+    other = true_caption(sample_scene(rng), rng, long=long) if correct else None
+    return (correct.text, other.text) if correct and other else None
 
 
 def _belief(scene: Scene, category: str, rng: random.Random) -> Scene | None:

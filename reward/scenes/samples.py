@@ -6,7 +6,7 @@ import json
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from reward.scenes.describe import Caption, Style, describe
 from reward.scenes.edits import DAMAGES, ERRORS, damage, drop_facts, make_error
@@ -207,7 +207,7 @@ def make_dataset(n: int, seed: int, *, aspect: str | None = None, references: in
         | dict.fromkeys(ASPECTS, number)
         | {"ratings": text, "truth": text, "errors": texts, "damages": texts, "scene": text}
     )
-    columns: dict[str, list[Any]] = {name: [] for name in features}
+    rows = []
     for index in range(n):
         # One generator a row: row k is the same whatever n is.
         sample = make_rated_sample(random.Random(f"capreward scenes {seed} {index}"), references=references)
@@ -226,6 +226,5 @@ def make_dataset(n: int, seed: int, *, aspect: str | None = None, references: in
             "damages": list(sample.candidate.damages),
             "scene": sample.scene.to_json(),
         }
-        for name, value in row.items():
-            columns[name].append(value)
-    return Dataset.from_dict(columns, features=features)
+        rows.append(row)
+    return Dataset.from_list(rows, features=features)

@@ -14,7 +14,15 @@ from reward.samples import CaptionSample, ScoreTable
 from reward.scoring.columns import ColumnPlan, RowTask, listed
 from reward.scoring.summary import SummaryBuilder
 
-__all__ = ["CaptionResult", "RankColumns", "RowRankColumns", "RowResult", "ScoreColumns", "score_chunk"]
+__all__ = [
+    "CaptionResult",
+    "RankColumns",
+    "RowRankColumns",
+    "RowResult",
+    "ScoreColumns",
+    "score_chunk",
+    "score_samples",
+]
 
 # [scores or null, truncated], then [kind, message] of an error: what the journal holds of one caption.
 CaptionResult: TypeAlias = "list[Any]"
@@ -41,17 +49,23 @@ def score_chunk(chunk: Sequence[RowTask], scorer: Scorer, batch_size: int | None
             except InvalidSampleError as error:
                 row.append([None, False, "candidate", str(error)])
     if samples:
-        table = scorer.score(samples, batch_size=batch_size)
-        if len(table) != len(samples):
-            raise ValueError(f"scorer {scorer.spec.name!r} gave {len(table)} results for {len(samples)} samples")
-        assert table.truncated is not None  # ScoreTable fills it in
-        for position, (scores, cut, result) in enumerate(
-            zip(table.scores.tolist(), table.truncated.tolist(), places, strict=True)
-        ):
-            finite = [score if abs(score) < float("inf") else None for score in scores]  # False for NaN, too
-            result.extend([finite, cut])
-            if None in finite or position in table.errors:
-                result.extend(["metric", table.errors.get(position, "the metric gave no finite score")])
+        for result, scored in zip(places, score_samples(samples, scorer, batch_size), strict=True):
+            result.extend(scored)
+    return results
+
+
+def score_samples(samples: Sequence[CaptionSample], scorer: Scorer, batch_size: int | None) -> list[CaptionResult]:
+    """The result of each sample; a score that is not finite is null."""
+    table = scorer.score(samples, batch_size=batch_size)
+    if len(table) != len(samples):
+        raise ValueError(f"scorer {scorer.spec.name!r} gave {len(table)} results for {len(samples)} samples")
+    assert table.truncated is not None  # ScoreTable fills it in
+    results: list[CaptionResult] = []
+    for position, (scores, cut) in enumerate(zip(table.scores.tolist(), table.truncated.tolist(), strict=True)):
+        finite = [score if abs(score) < float("inf") else None for score in scores]  # False for NaN, too
+        results.append([finite, cut])
+        if None in finite or position in table.errors:
+            results[-1] += ["metric", table.errors.get(position, "the metric gave no finite score")]
     return results
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -110,6 +111,15 @@ class ChunkSize:
 
     def __init__(self, first: int, *, largest: int) -> None:
         self.items, self.largest = min(first, largest), largest
+
+    def chunks(self, items: Sequence[T]) -> Iterator[Sequence[T]]:
+        """The items in chunks, each sized by the time that the caller took for the one before."""
+        position = 0
+        while position < len(items):
+            chunk, start = items[position : position + self.items], time.perf_counter()
+            yield chunk
+            self.took(time.perf_counter() - start)
+            position += len(chunk)
 
     def took(self, seconds: float) -> None:
         """Notes how long a chunk of this size took."""

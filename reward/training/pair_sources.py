@@ -73,10 +73,7 @@ class TablePairs:
         self._negatives = _Negatives(rows)
         self._samplers = [
             NegativeSampler(
-                self._captions,
-                {"given": self._negatives},
-                categories=(name, *FAMILIES.get(name, ())),
-                seed=seed,
+                self._captions, {"given": self._negatives}, categories=(name, *FAMILIES.get(name, ())), seed=seed
             )
             for name in categories
         ]
@@ -248,20 +245,16 @@ class ScenePairs:
                 return ContrastPair(render(scene), *captions)
 
     def _captions(self, scene: Scene, category: str, rng: random.Random) -> tuple[str, str] | None:
-        from reward.scenes import sample_scene
-        from reward.scenes.pairs import CATEGORIES, make_pair, true_caption
+        from reward.scenes.pairs import make_texts, true_caption
 
         long = rng.random() < _LONG
-        if category in CATEGORIES:
-            pair = make_pair(scene, category, rng, long=long)
-            return (pair.correct.text, pair.incorrect.text) if pair else None
+        corruptions = FAMILIES.get(category)
+        if corruptions is None or category == "retrieved":
+            return make_texts(scene, category, rng, long=long)
         correct = true_caption(scene, rng, long=long)
         if correct is None:
             return None
-        if category == "retrieved":
-            other = true_caption(sample_scene(rng), rng, long=long)
-            return (correct.text, other.text) if other else None
-        sampler = NegativeSampler([correct.text], categories=FAMILIES[category], seed=rng.getrandbits(32))
+        sampler = NegativeSampler([correct.text], categories=corruptions, seed=rng.getrandbits(32))
         negative = sampler.draw(0)
         return (correct.text, negative.text) if negative else None
 

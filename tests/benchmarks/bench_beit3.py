@@ -22,25 +22,28 @@ from reward.metrics.beitscore import BeitScoreModel
 from reward.metrics.beitscore.config import BeitScoreConfig, preset_config
 from reward.metrics.beitscore.scorer import BeitScoreScorer
 from reward.metrics.beitscore.tokenizer import BeitScoreTokenizer
-from tests.benchmarks.measuring import DEVICE, in_fresh_process, make_table, measure_memory, measure_seconds
+from tests.benchmarks.measuring import (
+    bench_parser,
+    in_fresh_process,
+    make_table,
+    measure_cell,
+    measure_memory,
+    measure_seconds,
+    times_and_memory,
+)
 
 WAYS = ("reference", "ours")
 
 
 def parse() -> argparse.Namespace:
     """Command line of the benchmark."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = bench_parser(__doc__, counts="the median", cells=["BATCH", "LENGTH"])
     parser.add_argument("--preset", default="base", choices=["base", "large"], help="width of the encoder")
     parser.add_argument("--layers", type=int, default=2, help="layers of the random encoder")
     parser.add_argument("--tokens", type=int, default=84, help="tokens of a caption; 84 make 985 with the image")
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 2, 4], help="captions a batch")
     parser.add_argument("--lengths", type=int, nargs="*", default=[20, 250, 1022], help="tokens of a caption, batch 1")
     parser.add_argument("--groups", type=int, nargs="+", default=[2, 8], help="captions of one image")
-    parser.add_argument("--repeats", type=int, default=3, help="timed runs of each way; the median counts")
-    parser.add_argument("--device", default=DEVICE)
-    parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16"])
-    parser.add_argument("--json", action="store_true", help="print the figures as JSON lines instead of tables")
-    parser.add_argument("--cell", nargs=3, metavar=("WHAT", "BATCH", "LENGTH"), help=argparse.SUPPRESS)
     return parser.parse_args()
 
 
@@ -117,21 +120,19 @@ def make_runs(
     }
 
 
-def measure_encoders(options: argparse.Namespace, batch: int, length: int) -> dict[str, float]:
-    """Seconds of both formulations and the largest difference of their states."""
-    runs = make_runs(options, batch, length)
+def measure(options: argparse.Namespace, what: str, batch: int, length: int) -> Any:
+    """Seconds of both formulations with the largest difference of their states ("times"), those of `measure_group`
+    ("group"), or megabytes that one pass of the way `what` adds at its peak, over the model."""
+    if what == "group":
+        return measure_group(options, batch)
     with torch.inference_mode():
+        if what != "times":
+            make_runs(options, 1, 4, image_size=32)[what]()  # libraries take memory of their own at the first call
+            return measure_memory(make_runs(options, batch, length)[what], options.device)
+        runs = make_runs(options, batch, length)
         states = {way: run() for way, run in runs.items()}  # which also warms up
         times = _medians(options, runs)
     return {**times, "difference": float((states["ours"] - states["reference"]).abs().max())}
-
-
-def added_memory(options: argparse.Namespace, way: str, batch: int, length: int) -> float:
-    """Megabytes that one pass adds at its peak, over the model."""
-    with torch.inference_mode():
-        make_runs(options, 1, 4, image_size=32)[way]()  # libraries take memory of their own at the first call
-        run = make_runs(options, batch, length)[way]
-        return measure_memory(run, options.device)
 
 
 def _medians(options: argparse.Namespace, runs: dict[str, Callable[[], Any]]) -> dict[str, float]:
@@ -184,66 +185,35 @@ def embed_once(scorer: BeitScoreScorer, sample: CaptionSample) -> torch.Tensor:
 def main() -> None:
     """Prints a table of both formulations by batch size and caption length, and one of groups."""
     options = parse()
-    if options.cell:
-        what, batch, length = options.cell[0], int(options.cell[1]), int(options.cell[2])
-        figure: Any
-        if what == "group":
-            figure = measure_group(options, batch)
-        elif what == "times":
-            figure = measure_encoders(options, batch, length)
-        else:
-            figure = added_memory(options, what, batch, length)
-        print(json.dumps(figure))
+    if measure_cell(options, measure):
         return
-    config = make_config(options)
-    image_tokens = 1 + config.patches
+    image_tokens = 1 + make_config(options).patches
     name = f"BEiT-3 {options.preset} width, {options.layers} layers, {options.dtype}, {options.device}"
+    heads = ["captions\na batch", "tokens\nof a caption", "tokens\nin all", *(f"{way}\nms / MB added" for way in WAYS)]
     encoders = make_table(
         f"{name}, {torch.get_num_threads()} threads; reference: softmax written out, one sequence",
-        ["captions\na batch", "tokens\nof a caption", "tokens\nin all"]
-        + [f"{way}\nms / MB added" for way in WAYS]
-        + ["ours\ncaptions/s", "times\nfaster", "largest\ndifference"],
+        [*heads, "ours\ncaptions/s", "times\nfaster", "largest\ndifference"],
     )
     cells = [(batch, options.tokens) for batch in options.batches] + [(1, length) for length in options.lengths]
     for batch, length in cells:
-        times = in_fresh_process("times", batch, length)
-        memory = {way: in_fresh_process(way, batch, length) for way in WAYS}
-        if options.json:
-            print(json.dumps({"batch": batch, "length": length, "seconds": times, "megabytes": memory}), flush=True)
-        encoders.add_row(
-            str(batch),
-            str(length),
-            str(batch * (image_tokens + length)),
-            *(f"{1000 * times[way]:.0f} / {memory[way]:.0f}" for way in WAYS),
-            f"{batch / times['ours']:.2f}",
-            f"{times['reference'] / times['ours']:.2f}x",
-            f"{times['difference']:.1e}",
-        )
+        times, both = times_and_memory(WAYS, batch, length, print_json=options.json)
+        sizes = map(str, (batch, length, batch * (image_tokens + length)))
+        faster = f"{batch / times['ours']:.2f}", f"{times['reference'] / times['ours']:.2f}x"
+        encoders.add_row(*sizes, *both.values(), *faster, f"{times['difference']:.1e}")
 
+    heads = ["captions", "one by one\nms", "one group\nms", "times\nfaster", "shared image\nms", "captions/s"]
     groups = make_table(
         f"The same encoder in BeitScoreScorer: captions of {options.tokens} tokens of one 1600 x 1200 JPEG",
-        [
-            "captions",
-            "one by one\nms",
-            "one group\nms",
-            "times\nfaster",
-            "shared image\nms",
-            "captions/s",
-            "largest\ndifference",
-        ],
+        [*heads, "largest\ndifference"],
     )
     for count in options.groups:
         times = in_fresh_process("group", count, options.tokens)
         if options.json:
             print(json.dumps({"group": count, "seconds": times}), flush=True)
+        alone, together = times["one by one"], times["one group"]
         groups.add_row(
-            str(count),
-            f"{1000 * times['one by one']:.0f}",
-            f"{1000 * times['one group']:.0f}",
-            f"{times['one by one'] / times['one group']:.2f}x",
-            f"{1000 * times['image']:.0f}",
-            f"{count / times['one group']:.2f}",
-            f"{times['difference']:.1e}",
+            *(str(count), f"{1000 * alone:.0f}", f"{1000 * together:.0f}", f"{alone / together:.2f}x"),
+            *(f"{1000 * times['image']:.0f}", f"{count / together:.2f}", f"{times['difference']:.1e}"),
         )
     if not options.json:
         for table in (encoders, groups):

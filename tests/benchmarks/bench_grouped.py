@@ -3,33 +3,35 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from rich.console import Console
 from transformers import Qwen2Config, Qwen2Model
 
 from reward.backbones.language import CausalStates, pad_rows, pool_states
-from tests.benchmarks.measuring import DEVICE, in_fresh_process, make_table, measure_memory, measure_seconds
+from tests.benchmarks.measuring import (
+    bench_parser,
+    make_table,
+    measure_cell,
+    measure_memory,
+    measure_seconds,
+    times_and_memory,
+)
 
 WAYS = ("one by one", "padded batch", "shared prefix")
 
 
 def parse() -> argparse.Namespace:
     """Command line of the benchmark."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = bench_parser(__doc__, cells=["G"])
     parser.add_argument("--groups", type=int, nargs="+", default=[1, 2, 4, 8, 16], help="candidates per image (G)")
     parser.add_argument("--prefix", type=int, default=380, help="tokens of rubric and references")
     parser.add_argument("--candidate", type=int, default=140, help="tokens of a candidate, tail included")
     parser.add_argument("--aspects", type=int, default=3, help="prompts per candidate, one a rubric")
     parser.add_argument("--width", type=int, default=256, help="hidden size of the random Qwen2")
     parser.add_argument("--layers", type=int, default=6, help="layers of the random Qwen2")
-    parser.add_argument("--repeats", type=int, default=3, help="timed runs of each way; the fastest counts")
-    parser.add_argument("--device", default=DEVICE)
-    parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16"])
-    parser.add_argument("--json", action="store_true", help="print the figures as JSON lines instead of a table")
-    parser.add_argument("--cell", nargs=2, metavar=("WHAT", "G"), help=argparse.SUPPRESS)
     return parser.parse_args()
 
 
@@ -73,53 +75,35 @@ def runner(way: str, model: Qwen2Model, prompts: list[tuple[list[int], list[int]
     return lambda: CausalStates(model).encode(prompts, token_budget=1 << 20)
 
 
-def measure_times(options: argparse.Namespace, count: int) -> dict[str, float]:
-    """Fastest seconds of each way at one G, and the largest difference of the shared way from one by one."""
+def measure(options: argparse.Namespace, what: str, count: int) -> Any:
+    """Fastest seconds of each way at one G and the largest difference of the shared way from one by one ("times"), or
+    megabytes that a run of the way `what` adds at its peak, over the model."""
     model, prompts = make_model(options), make_prompts(options, count)
     runs = {way: runner(way, model, prompts) for way in WAYS}
     with torch.inference_mode():
+        if what != "times":
+            runner("one by one", model, prompts[:1])()  # libraries take memory of their own at the first call
+            return measure_memory(runs[what], options.device)
         states = {way: run() for way, run in runs.items()}  # which also warms up
         seconds = measure_seconds(runs, options.repeats, options.device)
     difference = float((states["shared prefix"] - states["one by one"]).abs().max())
     return {"difference": difference, **{way: min(times) for way, times in seconds.items()}}
 
 
-def added_memory(options: argparse.Namespace, way: str, count: int) -> float:
-    """Megabytes that one run adds at its peak, over the model."""
-    model, prompts = make_model(options), make_prompts(options, count)
-    run = runner(way, model, prompts)
-    with torch.inference_mode():
-        runner("one by one", model, prompts[:1])()  # libraries take memory of their own at the first call
-        return measure_memory(run, options.device)
-
-
 def main() -> None:
     """Prints one row per G."""
     options = parse()
-    if options.cell:
-        what, count = options.cell[0], int(options.cell[1])
-        print(json.dumps(measure_times(options, count) if what == "times" else added_memory(options, what, count)))
+    if measure_cell(options, measure):
         return
     sizes = f"{options.aspects} aspects, {options.prefix} prefix and {options.candidate} candidate tokens"
     model = f"Qwen2 {options.layers} x {options.width}, {options.dtype}, {options.device}"
-    table = make_table(
-        f"{sizes}, {model}, {torch.get_num_threads()} threads",
-        ["G"]
-        + [f"{way}\nms / MB added" for way in WAYS]
-        + [f"faster than\n{way}" for way in WAYS[:2]]
-        + ["largest\ndifference"],
-    )
+    ways = [f"{way}\nms / MB added" for way in WAYS] + [f"faster than\n{way}" for way in WAYS[:2]]
+    heads = ["G", *ways, "largest\ndifference"]
+    table = make_table(f"{sizes}, {model}, {torch.get_num_threads()} threads", heads)
     for count in options.groups:
-        times = in_fresh_process("times", count)
-        memory = {way: in_fresh_process(way, count) for way in WAYS}
-        if options.json:
-            print(json.dumps({"G": count, "seconds": times, "megabytes": memory}), flush=True)
-        table.add_row(
-            str(count),
-            *(f"{1000 * times[way]:.0f} / {memory[way]:.0f}" for way in WAYS),
-            *(f"{times[way] / times['shared prefix']:.2f}x" for way in WAYS[:2]),
-            f"{times['difference']:.1e}",
-        )
+        times, both = times_and_memory(WAYS, count, print_json=options.json)
+        faster = (f"{times[way] / times['shared prefix']:.2f}x" for way in WAYS[:2])
+        table.add_row(str(count), *both.values(), *faster, f"{times['difference']:.1e}")
     if not options.json:
         Console(width=120).print(table)
 

@@ -24,7 +24,7 @@ from reward.judges import Answer, LocalJudge, Question, ScriptedJudge
 from reward.metrics.fleur.scorer import FleurScorer
 from reward.metrics.harmoniceval.scorer import HarmonicScorer
 from reward.scenes import make_candidate, render, sample_scene
-from tests.benchmarks.measuring import DEVICE, make_table, measure_seconds
+from tests.benchmarks.measuring import bench_parser, make_table, measure_seconds
 
 PROMPTS = Path(__file__).parents[2] / "examples" / "judge_scenes"
 FLEUR_PROMPT, HARMONIC_PROMPT = PROMPTS / "fleur.yaml", PROMPTS / "harmoniceval.yaml"
@@ -35,7 +35,7 @@ Run = Callable[[], Any]
 
 def parse() -> argparse.Namespace:
     """Command line of the benchmark."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = bench_parser(__doc__)
     parser.add_argument(
         "--judge",
         default=str(files("reward") / "assets" / "captioner"),
@@ -46,9 +46,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--images", type=int, default=8, help="default: %(default)s")
     parser.add_argument("--group", type=int, default=8, help="captions of an image; default: %(default)s")
     parser.add_argument("--comparisons", type=int, default=8, help="pairs a group; default: %(default)s")
-    parser.add_argument("--repeats", type=int, default=3, help="timed runs of each way; the fastest counts")
     parser.add_argument("--shipped-prompts", action="store_true", help="judge with them, not with short ones")
-    parser.add_argument("--device", default=DEVICE)
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures into this file")
     return parser.parse_args()
 

@@ -19,43 +19,26 @@ from reward.metrics.vela.scorer import VelaScorer
 from reward.metrics.vela.training import PRESETS, make_model
 from reward.samples import CaptionSample, ScoreTable
 from reward.scoring import score_dataset
-from tests.benchmarks.measuring import DEVICE, make_table, measure_seconds
+from tests.benchmarks.measuring import bench_parser, make_table, measure_seconds
 
-WORDS = [
-    "a",
-    "the",
-    "red",
-    "blue",
-    "small",
-    "large",
-    "star",
-    "ring",
-    "box",
-    "man",
-    "dog",
-    "holds",
-    "above",
-    "on",
-    "with",
-]
+TEXT = "a the red blue small large star ring box man dog holds above on with"
+WORDS = TEXT.split()
 
 
 def parse() -> argparse.Namespace:
     """Command line of the benchmark."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = bench_parser(__doc__)
     parser.add_argument("--images", type=int, default=150)
     parser.add_argument("--group", type=int, default=4, help="candidates per image")
     parser.add_argument("--size", type=int, nargs=2, default=[640, 480], help="width and height of the JPEG files")
     parser.add_argument("--words", type=int, default=60, help="words of a candidate and of each of two references")
-    parser.add_argument("--repeats", type=int, default=3, help="timed runs of each way, in turns; the fastest counts")
-    parser.add_argument("--device", default=DEVICE)
     return parser.parse_args()
 
 
 def make_scorer(device: str) -> VelaScorer:
     """A VELA of the size of the preset "tiny" with random weights."""
     torch.manual_seed(0)
-    model = make_model(PRESETS["tiny"]["model"], texts=lambda: [" ".join(WORDS)] * 20)
+    model = make_model(PRESETS["tiny"]["model"], texts=lambda: [TEXT] * 20)
     torch.nn.init.normal_(model.weight, std=0.05)
     return VelaScorer(model.to(device).eval())
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import resource
 import subprocess
@@ -16,9 +17,35 @@ from typing import Any
 import torch
 from rich.table import Table
 
-__all__ = ["DEVICE", "in_fresh_process", "make_table", "measure_memory", "measure_seconds"]
+__all__ = [
+    "bench_parser",
+    "in_fresh_process",
+    "make_table",
+    "measure_cell",
+    "measure_memory",
+    "measure_seconds",
+    "times_and_memory",
+]
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def bench_parser(doc: str | None, *, counts: str = "the fastest", cells: Sequence[str] = ()) -> argparse.ArgumentParser:
+    """The command line that the benchmarks share.
+
+    Args:
+        doc: docstring of the benchmark.
+        counts: which of the timed runs counts.
+        cells: what its cells are numbered by, if each is measured in a process of its own; see `in_fresh_process`.
+    """
+    parser = argparse.ArgumentParser(description=doc)
+    parser.add_argument("--repeats", type=int, default=3, help=f"timed runs of each way; {counts} counts")
+    parser.add_argument("--device", default=DEVICE)
+    if cells:
+        parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16"])
+        parser.add_argument("--json", action="store_true", help="print the figures as JSON lines instead of tables")
+        parser.add_argument("--cell", nargs=1 + len(cells), metavar=("WHAT", *cells), help=argparse.SUPPRESS)
+    return parser
 
 
 def measure_seconds(
@@ -61,6 +88,24 @@ def in_fresh_process(*cell: object) -> Any:
     if done.returncode:
         raise SystemExit(done.stderr)
     return json.loads(done.stdout.splitlines()[-1])
+
+
+def measure_cell(options: argparse.Namespace, measure: Callable[..., Any]) -> bool:
+    """Whether this is a process of `in_fresh_process`; its figure, `measure(options, what, *numbers)`, is printed."""
+    if not options.cell:
+        return False
+    what, *numbers = options.cell
+    print(json.dumps(measure(options, what, *map(int, numbers))))
+    return True
+
+
+def times_and_memory(ways: Sequence[str], *cell: int, print_json: bool) -> tuple[dict[str, float], dict[str, str]]:
+    """Of a cell: seconds of each way with the largest difference, and milliseconds / megabytes of each way as text."""
+    times = in_fresh_process("times", *cell)
+    memory = {way: in_fresh_process(way, *cell) for way in ways}
+    if print_json:
+        print(json.dumps({"cell": cell, "seconds": times, "megabytes": memory}), flush=True)
+    return times, {way: f"{1000 * times[way]:.0f} / {memory[way]:.0f}" for way in ways}
 
 
 def make_table(title: str, columns: Sequence[str]) -> Table:

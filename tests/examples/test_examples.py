@@ -25,28 +25,17 @@ from examples import (
     score_captions,
 )
 from examples.embedded import make
+from examples.judge_scenes import evaluate, train
 from integrations.demo.captioner import load_captioner
 from reward import CaptionSample, load_scorer
 from reward.judges import ScriptedJudge
 from reward.scenes import CATEGORIES, make_dataset
+from tests.json_lines import read_lines
 from tests.loopback_judge import loopback_judge
 from tests.rating_judges import save_rating_judge, strict_llava
 
 FOLDER = Path(score_captions.__file__).parent
-TESTED = {
-    "arena_coverage",  # these three in test_arena.py
-    "arena_length",
-    "arena_selection",
-    "best_of_n",
-    "draw_pictures",  # in tests/test_docs.py
-    "evaluate_beitscore",
-    "evaluate_vela",
-    "flickr8k_expert",
-    "grpo_captioner",
-    "judge_captions",
-    "rerank_candidates",
-    "score_captions",
-}
+ELSEWHERE = {"arena_coverage", "arena_length", "arena_selection", "draw_pictures"}  # test_arena.py, tests/test_docs.py
 
 
 def test_the_embedded_checkpoints_can_be_made(tmp_path):
@@ -64,7 +53,8 @@ def test_the_embedded_checkpoints_can_be_made(tmp_path):
 
 
 def test_every_example_is_tested_here():
-    assert {path.stem for path in FOLDER.glob("*.py")} - {"__init__"} == TESTED
+    here = {name for name, value in globals().items() if getattr(value, "__package__", "") == "examples"}
+    assert {path.stem for path in FOLDER.glob("*.py")} - {"__init__"} == here | ELSEWHERE
 
 
 def test_score_captions(scene_vela_folder, capsys):
@@ -109,6 +99,13 @@ def test_rerank_candidates(scene_vela_folder, capsys):
     assert sorted(orders[0]) == sorted(orders[1])
 
 
+@pytest.fixture
+def models(scene_vela_folder, scene_beitscore_folder, captioner_folder):
+    """Options that name models with random weights."""
+    folders = {"vela": scene_vela_folder, "beitscore": scene_beitscore_folder, "captioner": captioner_folder}
+    return {name: [f"--{name}", str(folder)] for name, folder in folders.items()}
+
+
 def test_evaluate_vela(scene_vela_folder, tmp_path, capsys):
     checkpoints = ["--checkpoint", f"both={scene_vela_folder}", "--checkpoint", f"again={scene_vela_folder}"]
     evaluate_vela.main([*checkpoints, "--samples", "12", "--resamples", "20", "--output", str(tmp_path)])
@@ -116,20 +113,16 @@ def test_evaluate_vela(scene_vela_folder, tmp_path, capsys):
     assert text in capsys.readouterr().out
     assert "| - again, with references | 0.000 [0.000, 0.000] |" in text
     assert "- single rater (both with two raters)" in text
-    figures = json.loads((tmp_path / "agreement.json").read_text())
-    assert set(figures["agreement"]) == {
+    assert set(json.loads((tmp_path / "agreement.json").read_text())["agreement"]) == {
         *(f"{name}, {mode} references" for name in ("both", "again") for mode in ("with", "without")),
-        "length",
-        "unigram F1",
-        "CLIP score",
-        "ceiling (truth)",
+        *("length", "unigram F1", "CLIP score", "ceiling (truth)"),
     }
 
 
-def test_evaluate_beitscore(scene_vela_folder, scene_beitscore_folder, tmp_path, capsys):
-    models = ["--checkpoint", str(scene_beitscore_folder), "--vela", str(scene_vela_folder)]
+def test_evaluate_beitscore(models, scene_beitscore_folder, tmp_path, capsys):
+    ours = [*models["vela"], "--checkpoint", str(scene_beitscore_folder)]
     sizes = ["--n", "2", "--samples", "6", "--resamples", "20", "--json", str(tmp_path / "new" / "figures.json")]
-    evaluate_beitscore.main([*models, *sizes, "--without-stage-1", str(scene_beitscore_folder)])
+    evaluate_beitscore.main([*ours, *sizes, "--without-stage-1", str(scene_beitscore_folder)])
     text = capsys.readouterr().out
     figures = json.loads((tmp_path / "new" / "figures.json").read_text())
     pairs = figures["pairs"]
@@ -137,78 +130,60 @@ def test_evaluate_beitscore(scene_vela_folder, scene_beitscore_folder, tmp_path,
     accuracy = pairs["errors"]["long"]["CLIP score"]["accuracy"]["count"]
     line = next(line for line in text.split("| long |")[1].splitlines() if line.startswith("| count |"))
     assert line.split(" | ")[3].startswith(f"{accuracy['value']:.3f} [{accuracy['low']:.3f}, ")
-    for head in ("BEiTScore, short", "short minus long", "ROC AUC over all pairs"):
+    for head in ("BEiTScore, short", "short minus long", "ROC AUC over all pairs", "single rater"):
         assert f"| {head} |" in text
     # the same model twice does not differ from itself
     assert "| - BEiTScore without stage 1 | 0.000 [0.000, 0.000] |" in text
     assert "No row for BEiTScore without stage 1" not in text
     assert set(figures["agreement"]["agreement"]) >= {"BEiTScore", "VELA, without references", "ceiling (truth)"}
-    assert "| single rater |" in text
     change = figures["spoiling"]["BEiTScore"]["repeat_noun"]
     assert f"{change['value']:.3f} [{change['low']:.3f}" in text
 
-
-def test_evaluate_beitscore_says_what_it_leaves_out(scene_vela_folder, scene_beitscore_folder, capsys):
-    models = ["--checkpoint", str(scene_beitscore_folder), "--vela", str(scene_vela_folder)]
-    evaluate_beitscore.main([*models, "--n", "2", "--samples", "4", "--resamples", "10"])
+    evaluate_beitscore.main([*ours, "--n", "2", "--samples", "4", "--resamples", "10"])
     text = capsys.readouterr().out
     assert "No row for BEiTScore without stage 1: --without-stage-1 names no checkpoint." in text
     assert "| BEiTScore, short | - CLIP score | - VELA |" in text
     with pytest.raises(SystemExit):
-        evaluate_beitscore.main([*models, "--n", "1"])
+        evaluate_beitscore.main([*ours, "--n", "1"])
     assert "--n must be at least 2" in capsys.readouterr().err
 
 
-def test_best_of_n(scene_vela_folder, captioner_folder, tmp_path):
-    models = ["--vela", str(scene_vela_folder), "--captioner", str(captioner_folder)]
-    sizes = ["--scenes", "3", "--n", "4", "--max-new-tokens", "8", "--without-references"]
-    best_of_n.main([*models, *sizes, "--output", str(tmp_path)])
-    assert "| best of 4 by VELA |" in (tmp_path / "best_of_n.md").read_text()
-    figures = json.loads((tmp_path / "best_of_n.json").read_text())
-    for chosen, group, rewards in zip(
-        figures["captions"]["best of 4 by VELA"], figures["candidates"], figures["rewards"]["VELA"], strict=True
-    ):
-        assert chosen == group[max(range(4), key=lambda k: -1 if rewards[k] is None else rewards[k])]
-
-
-def test_best_of_n_by_two_metrics_among_the_same_candidates(
-    scene_vela_folder, scene_beitscore_folder, captioner_folder, tmp_path
-):
-    models = ["--vela", str(scene_vela_folder), "--captioner", str(captioner_folder)]
-    models += ["--beitscore", str(scene_beitscore_folder), "--reward", "both"]
-    best_of_n.main([*models, "--scenes", "3", "--n", "4", "--max-new-tokens", "8", "--output", str(tmp_path)])
+@pytest.mark.parametrize(
+    ("options", "names"), [(["--without-references"], ["VELA"]), (["--reward", "both"], ["VELA", "BEiTScore"])]
+)
+def test_best_of_n_by_each_metric_among_the_same_candidates(options, names, models, tmp_path):
+    sizes = ["--scenes", "3", "--n", "4", "--max-new-tokens", "8", "--output", str(tmp_path)]
+    best_of_n.main([*itertools.chain(*models.values()), *sizes, *options])
     text = (tmp_path / "best_of_n.md").read_text()
     figures = json.loads((tmp_path / "best_of_n.json").read_text())
-    for name in ("VELA", "BEiTScore"):
+    assert list(figures["rewards"]) == names
+    assert len({json.dumps(rewards) for rewards in figures["rewards"].values()}) == len(names)
+    for name, rewards in figures["rewards"].items():
         assert f"| best of 4 by {name} |" in text
-        rewards = figures["rewards"][name]
-        for chosen, group, own in zip(
-            figures["captions"][f"best of 4 by {name}"], figures["candidates"], rewards, strict=True
-        ):
+        captions = figures["captions"][f"best of 4 by {name}"]
+        for chosen, group, own in zip(captions, figures["candidates"], rewards, strict=True):
             assert chosen == group[max(range(4), key=lambda k: -1 if own[k] is None else own[k])]
-    assert figures["rewards"]["VELA"] != figures["rewards"]["BEiTScore"]
+
+
+TRAINING = ["--steps", "2", "--prompts", "1", "--generations", "4", "--max-new-tokens", "8", "--lr", "0.01"]
 
 
 @pytest.mark.parametrize("reward", ["beitscore", "both"])
-def test_grpo_with_other_rewards(reward, scene_vela_folder, scene_beitscore_folder, captioner_folder, tmp_path):
-    models = ["--vela", str(scene_vela_folder), "--beitscore", str(scene_beitscore_folder), "--reward", reward]
-    sizes = ["--scenes", "2", "--samples", "1", "--steps", "2", "--prompts", "1", "--generations", "4"]
-    arguments = [*models, "--captioner", str(captioner_folder), *sizes, "--max-new-tokens", "8", "--lr", "0.01"]
-    grpo_captioner.main([*arguments, "--without-control", "--output", str(tmp_path)])
+def test_grpo_with_other_rewards(reward, models, tmp_path):
+    sizes = ["--scenes", "2", "--samples", "1", "--without-control", "--output", str(tmp_path)]
+    grpo_captioner.main([*itertools.chain(*models.values()), *TRAINING, *sizes, "--reward", reward])
     name = grpo_captioner.METRICS[reward]
     text = (tmp_path / "grpo.md").read_text()
     assert f"| GRPO with {name}, greedy |" in text
     assert "shuffled" not in text
-    curve = (tmp_path / "seed_0" / f"GRPO with {name}".replace(" ", "_") / "curve.jsonl").read_text().splitlines()
-    steps = [json.loads(line) for line in curve]
+    steps = read_lines(tmp_path / "seed_0" / f"GRPO with {name}".replace(" ", "_") / "curve.jsonl")
     assert all(0 < step["reward"] < 1 for step in steps)
     assert ("fluency" in steps[0]) == (reward == "both")
 
 
-def test_grpo_with_its_controls_and_again_from_what_is_kept(scene_vela_folder, captioner_folder, tmp_path, monkeypatch):
-    models = ["--vela", str(scene_vela_folder), "--captioner", str(captioner_folder)]
-    sizes = ["--scenes", "3", "--samples", "2", "--steps", "2", "--prompts", "1", "--generations", "4"]
-    arguments = [*models, *sizes, "--max-new-tokens", "8", "--lr", "0.01", "--output", str(tmp_path)]
+def test_grpo_with_its_controls_and_again_from_what_is_kept(models, tmp_path, monkeypatch):
+    sizes = ["--scenes", "3", "--samples", "2", "--output", str(tmp_path)]
+    arguments = [*models["vela"], *models["captioner"], *TRAINING, *sizes]
     grpo_captioner.main(arguments)
     text = (tmp_path / "grpo.md").read_text()
     for row in ("base, sampled at 0.5", "GRPO with VELA, greedy", "GRPO with shuffled rewards, sampled"):
@@ -217,7 +192,7 @@ def test_grpo_with_its_controls_and_again_from_what_is_kept(scene_vela_folder, c
     trained = tmp_path / "seed_0" / "GRPO_with_VELA"
     captions = [(folder / "captions_sampled.json").read_text() for folder in (tmp_path / "base", trained)]
     assert captions[0] != captions[1]
-    assert len((trained / "curve.jsonl").read_text().splitlines()) == 2
+    assert len(read_lines(trained / "curve.jsonl")) == 2
 
     seeds = []
     train = grpo_captioner.train_with_grpo
@@ -253,32 +228,30 @@ def test_grpo_refuses_pieces_of_other_options(tmp_path, capsys):
 
 
 def test_shuffled_rewards_are_the_same_numbers_within_each_group():
-    class Reward:
-        __name__ = "vela"
-
-        def __call__(self, prompts, completions, **columns):
-            return [float(completion) for completion in completions]
+    def rewards(prompts, completions, **columns):
+        return [float(completion) for completion in completions]
 
     def dealt(step):
-        shuffled = grpo_captioner.ShuffledReward(Reward(), group=4, seed=0)
-        state = TrainerState(global_step=step)
-        return shuffled(prompts=[""] * 8, completions=list(range(8)), trainer_state=state)
+        shuffled = grpo_captioner.ShuffledReward(rewards, group=4, seed=0)
+        assert shuffled.__name__ == "rewards"
+        return shuffled(prompts=[""] * 8, completions=list(range(8)), trainer_state=TrainerState(global_step=step))
 
     assert (sorted(dealt(0)[:4]), sorted(dealt(0)[4:])) == ([0, 1, 2, 3], [4, 5, 6, 7])
     assert dealt(0) != list(range(8))
     assert dealt(1) != dealt(0)
     assert dealt(1) == dealt(1)  # a training that stopped deals them out as if it had not
-    assert grpo_captioner.ShuffledReward(Reward(), group=4, seed=0).__name__ == "vela"
 
 
-@pytest.mark.parametrize(
-    "example", [best_of_n, evaluate_beitscore, evaluate_vela, grpo_captioner, rerank_candidates, score_captions]
-)
+SCRIPTS = [best_of_n, evaluate_beitscore, evaluate_vela, grpo_captioner, rerank_candidates, score_captions]
+
+
+@pytest.mark.parametrize("example", [*SCRIPTS, train, evaluate])
 def test_help_says_what_it_does(example, capsys):
     with pytest.raises(SystemExit) as stop:
         example.main(["--help"])
     assert stop.value.code == 0
-    assert f"python examples/{Path(example.__file__).name}" in capsys.readouterr().out
+    script = f"python examples/{Path(example.__file__).name}"
+    assert (script if example in SCRIPTS else f"python -m {example.__name__}") in capsys.readouterr().out
 
 
 def test_an_example_runs_as_a_script_from_anywhere(scene_vela_folder, tmp_path):

@@ -108,10 +108,7 @@ def test_marks_stand_at_the_words_they_are_about(captioner, rated):
         untrue = untrue or (word.fact is not None and not scene.is_true(word.fact))
         false += [word.text] if untrue else []
         untrue = untrue and not word.text.endswith(".")
-    for marks, wanted in (
-        (row.wrong, false),
-        (row.damaged, [word.text for word in words if word.damaged]),
-    ):
+    for marks, wanted in ((row.wrong, false), (row.damaged, [word.text for word in words if word.damaged])):
         told = [token for token, mark in zip(row.ids, marks, strict=True) if mark >= 0]
         assert maker.tokenizer.decode(told).strip() == candidate.caption.text
         marked = [token for token, mark in zip(row.ids, marks, strict=True) if mark == 1]
@@ -150,14 +147,11 @@ def test_grades_leave_no_decimals_out():
 
 
 def test_style_is_read_off_the_text():
-    plain = ratings.style_of("There is a red star. There is a big blue circle.")
-    assert plain == {"clarity": 5.0, "conciseness": 5.0}
-    padded = ratings.style_of("There is a red star. It is a simple drawing. The mood is calm and friendly.")
-    assert padded["clarity"] == 5
-    assert padded["conciseness"] == 1
-    broken = ratings.style_of("There star a red is. There is a big blue circle.")
-    assert broken["clarity"] == 3.5
-    assert broken["conciseness"] == 5
+    plain = "There is a red star. There is a big blue circle."
+    padded = "There is a red star. It is a simple drawing. The mood is calm and friendly."
+    broken = "There star a red is. There is a big blue circle."
+    styles = [tuple(ratings.style_of(text).values()) for text in (plain, padded, broken)]
+    assert styles == [(5, 5), (5, 1), (3.5, 5)]  # clarity and conciseness
 
 
 def test_train_and_evaluate(captioner_folder, scene_vela_folder, tmp_path, capsys):
@@ -168,10 +162,6 @@ def test_train_and_evaluate(captioner_folder, scene_vela_folder, tmp_path, capsy
     fleur = load_scorer("fleur", tmp_path / "judge" / "fleur", device="cpu")
     assert fleur.prompt.version == "scenes-fleur-1"
     assert not fleur.score([sample]).errors
-    measured = train.measure(*load_captioner(tmp_path / "judge" / "model"), samples=6)
-    assert measured["unread"] == 0
-    assert {"smoothed", "raw", "overall", "correctness", "completeness", "fluency"} < set(measured)
-    assert all(-1 <= value <= 1 for name, value in measured.items() if name != "unread")
     capsys.readouterr()
 
     file = tmp_path / "new" / "figures.json"
@@ -184,11 +174,9 @@ def test_train_and_evaluate(captioner_folder, scene_vela_folder, tmp_path, capsy
     text = capsys.readouterr().out
     figures = json.loads(file.read_text())
     assert figures["samples"] + figures["left_out"] == 16
-    assert set(figures["agreement"]) == {
-        *("FLEUR", "FLEUR, raw score"),
-        *(f"HarmonicEval, gamma {gamma}" for gamma in ("0.5", "0.75", "1")),
-        *("VELA, without references", "CLIP score", "length", "ceiling (truth)"),
-    }
+    others = {"VELA, without references", "CLIP score", "length", "ceiling (truth)"}
+    harmonic = {f"HarmonicEval, gamma {gamma}" for gamma in ("0.5", "0.75", "1")}
+    assert set(figures["agreement"]) == {"FLEUR", "FLEUR, raw score"} | harmonic | others
     assert "No row for BEiTScore" in text
     gain = figures["differences"]["FLEUR - FLEUR, raw score"]["all three"]
     agreement = {name: figures["agreement"][name]["all three"]["value"] for name in ("FLEUR", "FLEUR, raw score")}
@@ -206,14 +194,6 @@ def test_a_judge_without_answers_is_not_evaluated(captioner_folder, scene_vela_f
     models = ["--judge", str(tmp_path), "--vela", str(scene_vela_folder), "--beitscore", str(tmp_path)]
     with pytest.raises(SystemExit, match="train it longer"):
         evaluate.main([*models, "--samples", "2"])
-
-
-@pytest.mark.parametrize("script", [train, evaluate])
-def test_help_says_what_it_does(script, capsys):
-    with pytest.raises(SystemExit) as stop:
-        script.main(["--help"])
-    assert stop.value.code == 0
-    assert f"python -m {script.__name__}" in capsys.readouterr().out
 
 
 def test_the_benchmark_runs_and_counts_tokens(captioner_folder, scene_vela_folder, tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from trl import GRPOConfig, GRPOTrainer, RLOOConfig, RLOOTrainer
 from integrations.trl import make_prompt_dataset
 from tests.toy_captioners import NO_IMAGE_TOKEN, llava
 
-__all__ = ["BOTH_TRAINERS", "COLOURS", "noise_images", "train", "with_images"]
+__all__ = ["BOTH_TRAINERS", "COLOURS", "make_trainer", "noise_images", "train", "with_images"]
 
 BOTH_TRAINERS = [(GRPOTrainer, GRPOConfig), (RLOOTrainer, RLOOConfig)]
 COLOURS = [PILImage.new("RGB", (32, 32), colour) for colour in ("red", "green", "blue", "white")]
@@ -29,34 +30,39 @@ def with_images(images: list[PILImage.Image]) -> Any:
     return make_prompt_dataset(rows, "Describe it")
 
 
-def train(
+def make_trainer(
+    policy: tuple[Any, Any],
     rewards: list[Any],
     data: Any,
     folder: Path,
     trainer_class: type[Any] = GRPOTrainer,
     config_class: type[Any] = GRPOConfig,
+    *,
+    callbacks: Sequence[Any] = (),
+    peft_config: Any = None,
     **options: Any,
-) -> list[dict[str, Any]]:
+) -> Any:
+    """A trainer of two steps on the CPU, which saves nothing."""
+    model, processor = policy
+    defaults = {"max_steps": 2, "learning_rate": 1e-3, "save_strategy": "no", "max_completion_length": 6}
+    sizes = {"per_device_train_batch_size": 4, "num_generations": 2, "generation_kwargs": NO_IMAGE_TOKEN}
+    quiet = {"gradient_checkpointing": False, "report_to": "none", "disable_tqdm": True, "logging_steps": 1}
+    arguments = {**defaults, **sizes, **quiet, **options}
+    return trainer_class(
+        model=model,
+        reward_funcs=rewards,
+        args=config_class(output_dir=str(folder), use_cpu=True, bf16=False, **arguments),
+        train_dataset=data,
+        processing_class=processor,
+        peft_config=peft_config,
+        callbacks=list(callbacks),
+    )
+
+
+def train(rewards: list[Any], data: Any, folder: Path, *classes: type[Any], **options: Any) -> list[dict[str, Any]]:
     """Gives the log of each of the two steps, after a check that the policy has changed."""
-    arguments = {"per_device_train_batch_size": 4, "num_generations": 2, "max_completion_length": 6} | options
-    config = config_class(
-        output_dir=str(folder),
-        max_steps=2,
-        logging_steps=1,
-        learning_rate=1e-3,
-        use_cpu=True,
-        bf16=False,
-        gradient_checkpointing=False,
-        generation_kwargs=NO_IMAGE_TOKEN,
-        report_to="none",
-        save_strategy="no",
-        **arguments,
-    )
-    model, processor = llava()
-    before = [value.clone() for value in model.parameters()]
-    trainer = trainer_class(
-        model=model, reward_funcs=rewards, args=config, train_dataset=data, processing_class=processor
-    )
+    trainer = make_trainer(llava(), rewards, data, folder, *classes, **options)
+    before = [value.clone() for value in trainer.model.parameters()]
     trainer.train()
     logs = [entry for entry in trainer.state.log_history if "reward" in entry]
     assert len(logs) == 2

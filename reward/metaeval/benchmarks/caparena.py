@@ -25,9 +25,6 @@ def _load_battles(path: Path, part: str, images: Path | None) -> Iterator[Prefer
     The category is the level (`cluster`), the reference what a person wrote of the image (`ref`). Verdicts of a judge
     in the file (`judge`) become the score column `"judge"`: 1 for the better caption and 0 for the other, 0.5 for both
     in a tie, NaN without a readable verdict. Other fields with two numbers, one per caption, are score columns too.
-
-    Raises:
-        DataError: a file that is missing or malformed, or a battle without `winner`.
     """
     path = find_file(path, BATTLES, f"data/eval/{BATTLES}")
     battles = read_battles(path)

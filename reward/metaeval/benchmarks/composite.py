@@ -12,7 +12,7 @@ from reward.metaeval.benchmarks.contrast import coco_captions
 from reward.metaeval.benchmarks.flickr8k import captions_by_image, read_token_file
 from reward.metaeval.benchmarks.items import OVERALL, BenchmarkSpec, RatedCaption
 from reward.metaeval.benchmarks.rated_tables import rated_split
-from reward.metaeval.benchmarks.records import MissingFileError, Record
+from reward.metaeval.benchmarks.records import MissingFileError, Record, text_lines
 
 __all__ = ["SPECS"]
 
@@ -59,19 +59,18 @@ def _all_sheets(sheets: Mapping[str, Path], images: Path | None) -> Iterator[Rat
 def _read_sheet(path: Path) -> Iterator[tuple[str, Record]]:
     """File name of an image, and its row; rows without an image, at the end, are sums."""
     try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            reader = csv.DictReader(file, delimiter=";", restval="")
-            names = reader.fieldnames or ()
-            address = next((name for name in names if name.startswith("Input.") and "url" in name.lower()), None)
-            if address is None or any(name not in names for pair in _COLUMNS for name in pair):
-                raise DataError(
-                    f"{path} must have the columns Input.image_url, Input.text1 to Input.text3 and Answer.Q1Answer to "
-                    f"Answer.Q3Answer between semicolons; it has: {', '.join(map(str, names))[:300] or 'none'}"
-                )
-            for number, row in enumerate(reader, start=1):
-                if image := row[address].strip():
-                    yield image.rpartition("/")[2], Record(row, f"{path}, row {number}", path.parent)
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        reader = csv.DictReader((line for _, line in text_lines(path)), delimiter=";", restval="")
+        names = reader.fieldnames or ()
+        address = next((name for name in names if name.startswith("Input.") and "url" in name.lower()), None)
+        if address is None or any(name not in names for pair in _COLUMNS for name in pair):
+            raise DataError(
+                f"{path} must have the columns Input.image_url, Input.text1 to Input.text3 and Answer.Q1Answer to "
+                f"Answer.Q3Answer between semicolons; it has: {', '.join(map(str, names))[:300] or 'none'}"
+            )
+        for number, row in enumerate(reader, start=1):
+            if image := row[address].strip():
+                yield image.rpartition("/")[2], Record(row, f"{path}, row {number}", path.parent)
+    except csv.Error as error:
         raise DataError(f"cannot read {path}: {error}") from error
 
 

@@ -12,7 +12,14 @@ from typing import Any
 from reward.errors import DataError
 from reward.metaeval.benchmarks.items import OVERALL, BenchmarkSpec, RatedCaption
 from reward.metaeval.benchmarks.rated_tables import rated_split
-from reward.metaeval.benchmarks.records import MissingFileError, Record, find_file, image_folder, read_entries
+from reward.metaeval.benchmarks.records import (
+    MissingFileError,
+    Record,
+    find_file,
+    image_folder,
+    read_entries,
+    text_lines,
+)
 
 __all__ = ["SPECS", "captions_by_image", "read_token_file"]
 
@@ -74,17 +81,12 @@ def _annotations(
 
 def _read_lines(path: Path, fields: Sequence[str]) -> Iterator[Record]:
     """The lines of a text file, whose fields stand between tabs."""
-    try:
-        with path.open(encoding="utf-8-sig") as file:
-            for number, line in enumerate(file, start=1):
-                if line.strip():
-                    values, where = line.strip().split("\t", len(fields) - 1), f"{path}, line {number}"
-                    if len(values) != len(fields):
-                        wanted = f"{len(fields)} fields between tabs ({', '.join(fields)})"
-                        raise DataError(f"{where} must have {wanted}, got {len(values)}")
-                    yield Record(dict(zip(fields, values, strict=True)), where, path.parent)
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"cannot read {path}: {error}") from error
+    for where, line in text_lines(path):
+        values = line.strip().split("\t", len(fields) - 1)
+        if len(values) != len(fields):
+            wanted = f"{len(fields)} fields between tabs ({', '.join(fields)})"
+            raise DataError(f"{where} must have {wanted}, got {len(values)}")
+        yield Record(dict(zip(fields, values, strict=True)), where, path.parent)
 
 
 def read_token_file(path: Path) -> dict[str, str]:

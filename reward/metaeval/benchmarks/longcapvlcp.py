@@ -21,7 +21,7 @@ from reward.samples import is_blank
 from reward.scoring.readers import open_source
 
 if TYPE_CHECKING:
-    from datasets import Dataset
+    from datasets import Dataset, Features
 
 __all__ = [
     "LONGCAPVLCP_CATEGORIES",
@@ -93,23 +93,19 @@ def build_pairs(
         >>> built.kept, built.pairs[0]["incorrect"], built.pairs[0]["error_token"]
         ({'action': 2}, 'A red star rolls on a beach.', 4)
     """
-    from datasets import Dataset, Features, Image, Value
+    from datasets import Dataset, Value
 
     if attempts < 1:
         raise ValueError(f"attempts must be at least 1, got {attempts}")
-    text = Value("string")
-    features = Features({"image": Image(), "correct": text, "incorrect": text, "category": text})
+    features = _features()
     features["error_token"] = Value("int64")
     columns: dict[str, list[Any]] = {name: [] for name in features}
     dropped: Counter[str] = Counter()
     free = frozenset(exempt)
     for place, row in enumerate(rows):
         record = Record(row, f"row {place}", Path())
-        caption, category, (_, image) = (
-            _shown_text(record, "caption"),
-            _shown_text(record, "category"),
-            record.take("image"),
-        )
+        caption, category = _shown_text(record, "caption"), _shown_text(record, "category")
+        _, image = record.take("image")
         least = 0 if category in free else beyond
         try:
             load_image(image)
@@ -190,8 +186,20 @@ def read_pairs(data: Any, *, images: str | os.PathLike[str] | None = None) -> Da
         DataError: a missing or empty file, a missing column, or a row with equal captions, without a value, or whose
             image file does not exist.
     """
-    from datasets import Dataset, Features, Image, Value
+    from datasets import Dataset
 
+    rows = list(_pair_rows(data, images))
+    return Dataset.from_dict({name: [row[name] for row in rows] for name in _COLUMNS}, features=_features())
+
+
+def _features() -> Features:
+    from datasets import Features, Image, Value
+
+    return Features({"image": Image()} | {name: Value("string") for name in _COLUMNS[1:]})
+
+
+def _pair_rows(data: Any, images: str | os.PathLike[str] | None) -> Iterator[dict[str, Any]]:
+    """The rows of `read_pairs`, with encoded images and absolute paths as they are."""
     if isinstance(data, (str, os.PathLike)) and (Path(data) / PAIRS_FILE).is_file():
         data = Path(data) / PAIRS_FILE
     source = open_source(data)
@@ -202,17 +210,11 @@ def read_pairs(data: Any, *, images: str | os.PathLike[str] | None = None) -> Da
             f"{', '.join(source.columns)}"
         )
     folder = source.folder if images is None else Path(images)
-    columns: dict[str, list[Any]] = {name: [] for name in _COLUMNS}
     for row in Split([source]).records(_COLUMNS):
-        for name in _COLUMNS[1:]:
-            columns[name].append(_shown_text(row, name))
-        if columns["correct"][-1] == columns["incorrect"][-1]:
+        texts = {name: _shown_text(row, name) for name in _COLUMNS[1:]}
+        if texts["correct"] == texts["incorrect"]:
             raise DataError(f"{row.where}: correct and incorrect caption are the same")
-        columns["image"].append(_image_in(row, folder))
-    text = Value("string")
-    return Dataset.from_dict(
-        columns, features=Features({"image": Image(), "correct": text, "incorrect": text, "category": text})
-    )
+        yield {"image": _image_in(row, folder), **texts}
 
 
 def _first_error(caption: str, incorrect: str | None, least: int) -> tuple[int | None, str | None]:
@@ -260,13 +262,10 @@ def _image_in(row: Record, folder: Path) -> Any:
 
 
 def _load(path: Path, part: str, images: Path | None) -> Iterator[PreferencePair]:
-    from datasets import Image
-
     if path.is_dir() and not (path / "state.json").is_file():
         path = find_file(path, PAIRS_FILE)
-    pairs: Dataset = read_pairs(path, images=images).cast_column("image", Image(decode=False))
-    for row in pairs:
-        image = row["image"] if row["image"]["bytes"] is not None else row["image"]["path"]
+    for row in _pair_rows(path, images):
+        image = row["image"]
         yield PreferencePair(
             captions=(row["correct"], row["incorrect"]),
             label=0,

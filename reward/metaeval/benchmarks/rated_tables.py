@@ -52,7 +52,7 @@ def rated_split(path: Path, images: Path | None, names: Sequence[str], config: s
 
     Raises:
         MissingFileError: no such split.
-        DataError: as for `_merged`.
+        DataError: a column is missing, or a value is of the wrong type; the message names row and column.
     """
     if path.is_file():
         return _merged({OVERALL: Split([path])}, images)
@@ -102,17 +102,10 @@ def _load_vicr(path: Path, part: str, images: Path | None) -> Iterator[RatedCapt
 
 
 def _merged(splits: Mapping[str, Split], images: Path | None) -> Iterator[RatedCaption]:
-    """One rated caption for all rows of the same image and candidate, in the order of their first rows.
+    """One rated caption for all rows of the same image and candidate, in the order of their first rows, by aspect.
 
     Images are identified by file name or, without one, by their references. A caption without scores is left out. Every
     row counts as one judgment.
-
-    Args:
-        splits: {aspect: rows that rate it}.
-        images: as for `rated_split`.
-
-    Raises:
-        DataError: a column is missing, or a value is of the wrong type; the message names row and column.
     """
     ratings: dict[tuple[str, str], dict[str, list[float]]] = defaultdict(dict)
     rows_of: dict[str, set[tuple[str, str]]] = {}

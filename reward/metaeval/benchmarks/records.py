@@ -34,6 +34,7 @@ __all__ = [
     "read_object",
     "read_table",
     "score_in",
+    "text_lines",
 ]
 
 T = TypeVar("T")
@@ -161,32 +162,29 @@ def read_object(path: Path) -> Record:
     Raises:
         DataError: unreadable, or the file holds something else.
     """
-    values = read_json(path)
-    if not isinstance(values, dict):
-        raise DataError(f"{path} must hold a JSON object, got {type(values).__name__}")
-    return Record(values, str(path), path.parent)
+    return Record(_json_of(path, dict, "object"), str(path), path.parent)
 
 
 def read_entries(path: Path, noun: str = "entry") -> Iterator[tuple[str, Record]]:
     """The objects in a JSON object of objects, with their keys; messages call each `noun` and its key.
 
-    Raises:
-        DataError: unreadable, or the file holds something else.
+    Raises: as `read_object`.
     """
     for key, value in read_object(path).values.items():
         yield key, _record(value, f"{path}, {noun} {key}", path.parent)
 
 
 def read_list(path: Path) -> Iterator[Record]:
-    """The objects in a JSON list.
-
-    Raises:
-        DataError: unreadable, or the file holds something else.
-    """
-    values = read_json(path)
-    if not isinstance(values, list):
-        raise DataError(f"{path} must hold a JSON list, got {type(values).__name__}")
+    """The objects in a JSON list. Raises: as `read_object`."""
+    values = _json_of(path, list, "list")
     return (_record(value, f"{path}, entry {number}", path.parent) for number, value in enumerate(values, start=1))
+
+
+def _json_of(path: Path, kind: type[T], noun: str) -> T:
+    values = read_json(path)
+    if not isinstance(values, kind):
+        raise DataError(f"{path} must hold a JSON {noun}, got {type(values).__name__}")
+    return values
 
 
 def is_jsonl(path: Path | None) -> bool:
@@ -202,18 +200,27 @@ def read_lines(path: Path) -> Iterator[Record]:
     Raises:
         DataError: unreadable, or a line that is not a JSON object.
     """
+    for where, line in text_lines(path):
+        try:
+            value = json.loads(line, parse_constant=_constant)
+        except (ValueError, RecursionError) as error:
+            raise DataError(f"{where} is not valid JSON: {error}") from error
+        yield _record(value, where, path.parent)
+
+
+def text_lines(path: Path) -> Iterator[tuple[str, str]]:
+    """The lines of a text file, perhaps compressed by gzip, each with its place; blank lines are skipped.
+
+    Raises:
+        DataError: unreadable.
+    """
     packed = path.suffix.lower() == ".gz"
     try:
         # utf-8-sig removes the byte order mark that some editors write
         with gzip.open(path, "rt", encoding="utf-8-sig") if packed else path.open(encoding="utf-8-sig") as file:
             for number, line in enumerate(file, start=1):
                 if line.strip():
-                    where = f"{path}, line {number}"
-                    try:
-                        value = json.loads(line, parse_constant=_constant)
-                    except (ValueError, RecursionError) as error:
-                        raise DataError(f"{where} is not valid JSON: {error}") from error
-                    yield _record(value, where, path.parent)
+                    yield f"{path}, line {number}", line
     except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         raise DataError(f"cannot read {path}: {error}") from error
 

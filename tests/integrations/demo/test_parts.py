@@ -58,20 +58,15 @@ def captions_of_quality(keep, seed):
     return [describe(scene, rng, facts=drop_facts(scene, keep, rng)).text for scene in SCENES]
 
 
-def test_quality_is_the_oracles_verdict_and_averages_within_a_scene():
-    full, poor = captions_of_quality(1.0, 0), captions_of_quality(0.3, 0)
-    found = judge_captions(full, SCENES)
-    assert set(found) == set(MEASURES)
-    assert found["f1"] == pytest.approx(np.ones(12))
-    assert found["words"][0] == len(full[0].split())
-    both = mean_quality(list(zip(full, poor, strict=True)), SCENES)
-    assert both["recall"] == pytest.approx((found["recall"] + judge_captions(poor, SCENES)["recall"]) / 2)
-
-
-def test_systems_are_compared_scene_by_scene():
-    systems = {"full": judge_captions(captions_of_quality(1.0, 0), SCENES)}
-    systems["poor"] = judge_captions(captions_of_quality(0.3, 0), SCENES)
-    means, differences = compare_systems(systems, [("full", "poor")], bootstrap_weights(12))
+def test_quality_is_the_oracles_verdict_averaged_within_a_scene_and_compared_scene_by_scene():
+    texts = {"full": captions_of_quality(1.0, 0), "poor": captions_of_quality(0.3, 0)}
+    found = {name: judge_captions(captions, SCENES) for name, captions in texts.items()}
+    assert set(found["full"]) == set(MEASURES)
+    assert found["full"]["f1"] == pytest.approx(np.ones(12))
+    assert found["full"]["words"][0] == len(texts["full"][0].split())
+    both = mean_quality(list(zip(*texts.values(), strict=True)), SCENES)
+    assert both["recall"] == pytest.approx((found["full"]["recall"] + found["poor"]["recall"]) / 2)
+    means, differences = compare_systems(found, [("full", "poor")], bootstrap_weights(12))
     gap = differences["full - poor"]["f1"]
     assert gap.value == pytest.approx(means["full"]["f1"].value - means["poor"]["f1"].value)
     assert gap.low > 0
@@ -123,10 +118,13 @@ def test_clip_score_is_the_cosine_of_the_image_branch(scene_vela_folder):
 def test_captions_do_not_depend_on_the_batch_and_repeat_with_the_seed(captioner):
     together = write_captions(*captioner, IMAGES[:3], max_new_tokens=8)
     assert together == [write_captions(*captioner, [image], max_new_tokens=8)[0] for image in IMAGES[:3]]
-    first = write_captions(*captioner, IMAGES[:2], samples=3, temperature=1.0, seed=1, max_new_tokens=8)
+    first, again, other = (
+        write_captions(*captioner, IMAGES[:2], samples=3, temperature=1.0, seed=seed, max_new_tokens=8)
+        for seed in (1, 1, 2)
+    )
     assert [len(group) for group in first] == [3, 3]
-    assert first == write_captions(*captioner, IMAGES[:2], samples=3, temperature=1.0, seed=1, max_new_tokens=8)
-    assert first != write_captions(*captioner, IMAGES[:2], samples=3, temperature=1.0, seed=2, max_new_tokens=8)
+    assert first == again
+    assert first != other
     with pytest.raises(ValueError, match="one caption per image, not 2"):
         write_captions(*captioner, IMAGES[:1], samples=2)
 
@@ -136,10 +134,8 @@ def test_the_longest_candidate_wins_when_length_is_the_reward(captioner):
         *captioner, IMAGES[:3], None, MetricReward("length"), n=6, max_new_tokens=8
     )
     for caption, group, values in zip(chosen, candidates, rewards, strict=True):
-        assert len(group) == 6
-        assert (
-            len(caption.split()) == max(len(text.split()) for text in group) == max(v for v in values if v is not None)
-        )
+        longest = max(len(text.split()) for text in group)
+        assert (len(group), len(caption.split()), max(filter(None, values))) == (6, longest, longest)
 
 
 def test_the_gap_to_the_oracle_is_closed_by_the_oracle_and_not_by_chance(captioner, monkeypatch):
@@ -154,34 +150,16 @@ def test_the_gap_to_the_oracle_is_closed_by_the_oracle_and_not_by_chance(caption
     monkeypatch.setattr(choosing, "choose_best", fixed)
     greedy = captions_of_quality(0.3, 0)
 
-    def measured(reward):
-        return measure_choice(*captioner, IMAGES, None, SCENES, {"VELA": reward}, n=8, greedy=greedy, resamples=200)
-
-    best = measured(OracleReward())
-    assert best.gap_closed["VELA"] == pytest.approx(1)
-    assert best.differences["best of 8 by VELA - greedy"]["f1"].low > 0
-    assert best.differences["best of 8 by the oracle - best of 8 by VELA"]["f1"].value == 0
-    by_length = measured(MetricReward("length"))
-    assert 0 < by_length.gap_closed["VELA"] < 1
-    both = measure_choice(
-        *captioner,
-        IMAGES,
-        None,
-        SCENES,
-        {"length": MetricReward("length"), "truth": OracleReward()},
-        n=8,
-        greedy=greedy,
-        resamples=200,
-    )
-    assert both.gap_closed == {"length": by_length.gap_closed["VELA"], "truth": pytest.approx(1)}
-    assert both.captions["best of 8 by truth"] == best.captions["best of 8 by VELA"]
-    assert both.differences["best of 8 by length - best of 8 by truth"]["f1"].high < 0
-    assert both.rewards["truth"] == best.rewards["VELA"]
-    one, mean = (
-        by_length.means["one sample"]["f1"].value,
-        np.mean([judge_captions(g, [s] * 8)["f1"] for g, s in zip(candidates, SCENES, strict=True)]),
-    )
-    assert one == pytest.approx(mean)
+    rewards = {"length": MetricReward("length"), "truth": OracleReward()}
+    found = measure_choice(*captioner, IMAGES, None, SCENES, rewards, n=8, greedy=greedy, resamples=200)
+    assert found.gap_closed["truth"] == pytest.approx(1)
+    assert 0 < found.gap_closed["length"] < 1
+    assert found.differences["best of 8 by truth - greedy"]["f1"].low > 0
+    assert found.differences["best of 8 by the oracle - best of 8 by truth"]["f1"].value == 0
+    assert found.differences["best of 8 by length - best of 8 by truth"]["f1"].high < 0
+    assert found.captions["best of 8 by truth"] == found.captions["best of 8 by the oracle"]
+    mean = np.mean([judge_captions(g, [s] * 8)["f1"] for g, s in zip(candidates, SCENES, strict=True)])
+    assert found.means["one sample"]["f1"].value == pytest.approx(mean)
 
 
 def test_grpo_trains_all_but_the_image_tower_and_resumes(captioner_folder, tmp_path):

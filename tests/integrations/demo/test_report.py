@@ -32,9 +32,8 @@ class Even:
 def test_an_interval_plot_places_dots_on_its_axis_and_escapes_labels():
     tree = ElementTree.fromstring(interval_plot({"<a> & b": Interval(0.5, 0.4, 0.6), "low": Interval(-3.0, -4.0, 0.0)}))
     dots = [float(dot.get("cx")) for dot in tree.iter("circle")]
-    lines = [
-        (float(line.get("x1")), float(line.get("x2"))) for line in tree.iter("line") if line.get("class") == "whisker"
-    ]
+    whiskers = [line for line in tree.iter("line") if line.get("class") == "whisker"]
+    lines = [(float(line.get("x1")), float(line.get("x2"))) for line in whiskers]
     ticks = {text.text: float(text.get("x")) for text in tree.iter("text") if text.get("class") == "tick"}
     assert dots[0] == pytest.approx((ticks["0.4"] + ticks["0.6"]) / 2, abs=0.2)
     assert lines[0] == pytest.approx((ticks["0.4"], ticks["0.6"]))

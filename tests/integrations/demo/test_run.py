@@ -1,10 +1,13 @@
-"""The whole demo with models of random weights: report, figures, files, interruption."""
+"""`capreward demo`: report, figures, files, help, interruption."""
 
 from __future__ import annotations
 
 import io
 import json
+import os
 import re
+import subprocess
+import sys
 from html.parser import HTMLParser
 
 import pytest
@@ -15,37 +18,35 @@ from integrations.demo.results import QUICK, SEED
 from integrations.demo.run import run_demo
 from reward.errors import CheckpointError, OutputError
 from reward.scenes import make_dataset
-
-
-def silent():
-    return Console(file=io.StringIO(), width=100)
+from tests.json_lines import read_lines
 
 
 @pytest.fixture(scope="module")
-def finished(scene_vela_folder, scene_beitscore_folder, captioner_folder, tmp_path_factory):
-    output = tmp_path_factory.mktemp("demo") / "new" / "folder"
-    console = silent()
-    models = {"vela": scene_vela_folder, "beitscore": scene_beitscore_folder, "captioner": captioner_folder}
-    results = run_demo(output, QUICK, **models, console=console)
-    return output, results, console.file.getvalue()
+def finished(tmp_path_factory):
+    """The folder of `capreward demo --quick`, its figures, and what it printed."""
+    folder = tmp_path_factory.mktemp("demo")
+    command = [sys.executable, "-m", "reward.cli.main", "demo", "--quick", "--output", "new/folder"]
+    environment = {**os.environ, "COLUMNS": "100"}
+    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert "Warning" not in done.stderr
+    assert "report: new/folder/report.html" in done.stdout
+    output = folder / "new" / "folder"
+    return output, json.loads((output / "figures.json").read_text(encoding="utf-8")), done.stdout
 
 
 class Tags(HTMLParser):
-    """Collects attributes that load something, and checks that tags are closed in order."""
+    """Collects texts and attributes that load something, and checks that tags are closed in order."""
 
-    VOID = ("meta", "img", "circle", "line", "br")
-
-    def __init__(self):
+    def __init__(self, html):
         super().__init__()
         self.open, self.loaded, self.text = [], [], []
+        self.feed(html)
 
     def handle_starttag(self, tag, attrs):
         self.loaded += [value for name, value in attrs if name in ("src", "href", "srcset")]
-        if tag not in self.VOID:
+        if tag not in ("meta", "img", "br"):
             self.open.append(tag)
-
-    def handle_startendtag(self, tag, attrs):
-        self.loaded += [value for name, value in attrs if name in ("src", "href", "srcset")]
 
     def handle_endtag(self, tag):
         assert self.open.pop() == tag
@@ -54,84 +55,71 @@ class Tags(HTMLParser):
         self.text.append(data)
 
 
-def test_the_report_is_one_file_that_needs_nothing_else(finished):
-    output, _, _ = finished
+def test_the_report_is_one_file_that_needs_nothing_else_and_shows_every_part(finished):
+    output, figures, printed = finished
     html = (output / "report.html").read_text(encoding="utf-8")
-    tags = Tags()
-    tags.feed(html)
+    tags = Tags(html)
     assert tags.open == []
     assert len(tags.loaded) == QUICK.scenes
     assert all(address.startswith("data:image/png;base64,") for address in tags.loaded)
     assert not re.search(r"https?://|@import|url\(|<script|<link", html)
     assert "prefers-color-scheme: dark" in html
 
-
-def test_the_report_shows_every_part(finished):
-    output, results, printed = finished
-    tags = Tags()
-    tags.feed((output / "report.html").read_text(encoding="utf-8"))
     text = " ".join(" ".join(tags.text).split())
-    for heading in (
-        "1 · Do the metrics agree with raters?",
-        f"2 · Best of {QUICK.n}",
-        "3 · GRPO",
-        "4 · Offline scoring",
-        "Captions",
-    ):
-        assert heading in text
-    for name in (
-        "VELA, with references",
-        "BEiTScore",
-        f"best of {QUICK.n} by BEiTScore",
-        "unigram F1",
-        "CLIP score",
-        "ceiling (truth)",
-        "single rater",
-    ):
-        assert name in text
-        assert name in printed
-    assert f"{results.choice.means['one sample']['words'].value:.3f}" in text
-    assert " ".join(results.choice.captions["greedy"][0].split()) in text
+    questions = ("1 · Do the metrics agree with raters?", f"2 · Best of {QUICK.n}", "3 · GRPO", "4 · Offline scoring")
+    assert all(heading in text for heading in (*questions, "Captions"))
+    rows = ("VELA, with references", "BEiTScore", "unigram F1", "CLIP score", "ceiling (truth)", "single rater")
+    assert all(name in text and name in printed for name in (*rows, f"best of {QUICK.n} by BEiTScore"))
+    choice = figures["choice"]
+    assert f"{choice['means']['one sample']['f1']['value']:.3f}" in text
+    assert " ".join(choice["captions"]["greedy"][0].split()) in text
     assert "nan" not in re.findall(r"\w+", text.lower())
-    assert results.stopped is None
-    assert list(results.seconds) == ["agreement", "best of n", "offline scoring", "GRPO"]
 
 
 def test_figures_are_those_of_the_run(finished):
-    output, results, _ = finished
-    figures = json.loads((output / "figures.json").read_text(encoding="utf-8"))
+    _, figures, _ = finished
+    assert (figures["vela"], figures["beitscore"], figures["stopped"]) == ("embedded", "embedded", None)
+    assert list(figures["seconds"]) == ["agreement", "best of n", "offline scoring", "GRPO"]
     assert figures["agreement"]["samples"] == QUICK.samples
     cell = figures["agreement"]["agreement"]["length"]["desc"]
-    assert cell["value"] == results.agreement.agreement["length"]["desc"].value
     assert cell["low"] <= cell["value"] <= cell["high"]
     assert [entry["step"] for entry in figures["grpo"]["curve"]] == [1, 2]
     assert set(figures["grpo"]["means"]) == {"greedy, before", "sampled, before", "greedy, after", "sampled, after"}
+    assert figures["grpo"]["differences"]
     assert len(figures["choice"]["candidates"][0]) == QUICK.n
 
 
 def test_the_scored_file_is_there_with_its_images(finished):
     import pyarrow.parquet
 
-    output, results, _ = finished
+    output, figures, _ = finished
     rows = pyarrow.parquet.read_table(output / "offline" / "scores.parquet").to_pylist()
-    lines = [json.loads(line) for line in (output / "offline" / "captions.jsonl").read_text().splitlines()]
+    lines = read_lines(output / "offline" / "captions.jsonl")
     assert [row["candidate"] for row in rows] == [line["candidate"] for line in lines]
-    assert (
-        len(list((output / "offline" / "images").iterdir()))
-        == QUICK.scenes
-        == results.offline.summary["images_decoded"]
-    )
+    images = list((output / "offline" / "images").iterdir())
+    assert len(images) == QUICK.scenes == figures["offline"]["summary"]["images_decoded"]
     # scored from the PNG files as best-of-N scored them in memory
+    choice = zip(figures["choice"]["candidates"], figures["choice"]["rewards"]["VELA"], strict=True)
     known = {
         (f"images/scene_{index:03d}.png", text): reward
-        for index, (texts, rewards) in enumerate(
-            zip(results.choice.candidates, results.choice.rewards["VELA"], strict=True)
-        )
+        for index, (texts, rewards) in enumerate(choice)
         for text, reward in zip(texts, rewards, strict=True)
     }
     assert len(rows) > 0
-    for row in rows:
-        assert row["reward"] == pytest.approx(known[row["image"], row["candidate"]], abs=1e-5)
+    assert [row["reward"] for row in rows] == pytest.approx(
+        [known[row["image"], row["candidate"]] for row in rows], abs=1e-5
+    )
+
+
+def test_the_command_helps_without_heavy_imports(tmp_path):
+    code = (
+        "import sys; sys.argv = ['capreward', 'demo', '--help']\n"
+        "from reward.cli.main import main\n"
+        "try: main()\nfinally: print(sorted({'torch', 'transformers', 'trl'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
+    assert "--quick" in done.stdout
+    assert done.stdout.rstrip().endswith("[]")
 
 
 def test_training_and_held_out_scenes_are_different():
@@ -139,9 +127,15 @@ def test_training_and_held_out_scenes_are_different():
     assert not set(held_out) & set(trained)
 
 
-def test_stopped_in_the_middle_of_grpo_the_report_keeps_what_there_is(
-    scene_vela_folder, captioner_folder, tmp_path, monkeypatch
-):
+@pytest.fixture
+def run_quickly(scene_vela_folder, scene_beitscore_folder, captioner_folder):
+    """Runs the demo with models of random weights, and prints nothing."""
+    models = {"vela": scene_vela_folder, "beitscore": scene_beitscore_folder, "captioner": captioner_folder}
+    console = Console(file=io.StringIO(), width=100)
+    return lambda output, **others: run_demo(output, QUICK, **(models | others), console=console)
+
+
+def test_stopped_in_the_middle_of_grpo_the_report_keeps_what_there_is(run_quickly, tmp_path, monkeypatch):
     calls = []
     whole = demo_run.VelaReward.__call__
 
@@ -152,32 +146,26 @@ def test_stopped_in_the_middle_of_grpo_the_report_keeps_what_there_is(
         return whole(self, *arguments, **columns)
 
     monkeypatch.setattr(demo_run.VelaReward, "__call__", interrupted)
-    results = run_demo(tmp_path, QUICK, vela=scene_vela_folder, captioner=captioner_folder, console=silent())
-    assert results.stopped == "GRPO"
+    assert run_quickly(tmp_path).stopped == "GRPO"
     html = (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert "Stopped during “GRPO”" in html
-    assert "Not finished: 1 of 2 steps" in html
-    assert "greedy, before" in html
-    assert "4 · Offline scoring" in html
+    for text in ("Stopped during “GRPO”", "Not finished: 1 of 2 steps", "greedy, before", "4 · Offline scoring"):
+        assert text in html
     assert len(json.loads((tmp_path / "figures.json").read_text())["grpo"]["curve"]) == 1
 
 
-def test_stopped_at_once_there_is_a_report_that_says_so(scene_vela_folder, captioner_folder, tmp_path, monkeypatch):
+def test_stopped_at_once_there_is_a_report_that_says_so(run_quickly, tmp_path, monkeypatch):
     def stop(*arguments, **options):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(demo_run, "measure_agreement", stop)
-    results = run_demo(tmp_path, QUICK, vela=scene_vela_folder, captioner=captioner_folder, console=silent())
+    results = run_quickly(tmp_path)
     assert (results.stopped, results.choice) == ("agreement", None)
     assert "Stopped during “agreement”" in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
-def test_a_folder_that_cannot_be_written_is_an_error_before_any_work(scene_vela_folder, captioner_folder, tmp_path):
+def test_what_is_amiss_is_said_before_any_work(run_quickly, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(OutputError, match="cannot write to"):
-        run_demo(tmp_path / "file" / "demo", QUICK, vela=scene_vela_folder, captioner=captioner_folder)
-
-
-def test_a_missing_checkpoint_is_named(scene_vela_folder, tmp_path):
+        run_quickly(tmp_path / "file" / "demo")
     with pytest.raises(CheckpointError, match="captioner"):
-        run_demo(tmp_path, QUICK, vela=scene_vela_folder, captioner=tmp_path / "nothing", console=silent())
+        run_quickly(tmp_path, captioner=tmp_path / "nothing")

@@ -15,6 +15,7 @@ from reward.errors import InvalidSampleError
 from reward.functions.metric_reward import MetricReward
 from reward.functions.named_rewards import VelaReward
 from reward.scenes import describe, render, sample_scene
+from tests.integrations.hf_generate.test_best_of_n import Letters
 from tests.toy_scorer import ToyScorer
 
 IMAGE = Image.new("RGB", (4, 4))
@@ -24,17 +25,16 @@ def test_best_first_ties_by_order_unscorable_last():
     reward = MetricReward(ToyScorer(), weights={"col": 1})
     captions = ["a star", "it will fail", "red star", "", "red", "blue star", "red star"]
     assert rerank(captions, image=IMAGE, references=["A red star."], reward=reward) == [4, 2, 6, 0, 5, 1, 3]
+    assert rerank([" ", ""], image=IMAGE, reward=reward) == [0, 1]
     assert rerank([], image=IMAGE, reward=reward) == []
 
 
 def test_references_reach_the_metric_and_bad_ones_are_refused():
-    class Count:
-        def rewards(self, samples):
-            return [float(len(sample.references)) for sample in samples]
-
-    assert rerank(["a"], image=IMAGE, references=["x", "y"], reward=Count()) == [0]
+    counts = Letters(lambda sample: float(len(sample.references)))
+    assert rerank(["a"], image=IMAGE, references=["x", "y"], reward=counts) == [0]
+    assert [sample.references for sample in counts.samples] == [("x", "y")]
     with pytest.raises(InvalidSampleError, match="got one string"):
-        rerank(["a"], image=IMAGE, references="x", reward=Count())
+        rerank(["a"], image=IMAGE, references="x", reward=counts)
 
 
 @pytest.fixture(scope="module")
@@ -68,10 +68,6 @@ def test_arrays_tensors_and_lists_of_one_are_images(vela):
 def test_no_ranking_where_nothing_was_scored(vela, image, reason):
     with pytest.raises(InvalidSampleError, match=f"no caption of image 0 .* The first, 'a': .*{reason}"):
         rerank(["a", "a b c", "a b"], image=image, reward=vela)
-
-
-def test_captions_that_are_all_empty_keep_their_order():
-    assert rerank([" ", ""], image=IMAGE, reward=MetricReward(ToyScorer())) == [0, 1]
 
 
 def test_any_iterable_with_an_order_is_ranked_and_nothing_else():

@@ -7,16 +7,15 @@ from pathlib import Path
 
 import pytest
 import torch
-from datasets import Dataset, Features, Image
 from peft import LoraConfig, PeftModel, get_peft_model
 from PIL import Image as PILImage
 from safetensors.torch import load_file, save_file
 from transformers import TrainerCallback
-from trl import GRPOConfig, GRPOTrainer
 
-from integrations.trl import ResumeWeights, load_policy, make_prompt_dataset
+from integrations.trl import ResumeWeights, load_policy
 from reward import MetricReward
 from reward.errors import CheckpointError
+from tests.integrations.short_training import make_trainer, with_images
 from tests.toy_captioners import llava, qwen2_5_vl
 
 LORA = LoraConfig(r=2, target_modules="all-linear")
@@ -26,52 +25,30 @@ class Stop(Exception):
     pass
 
 
-class StopAfter(TrainerCallback):
-    """An interruption after a step, and the weights that the training begins with."""
+class Watch(TrainerCallback):
+    """Keeps the weights that steps begin with, and interrupts after a step."""
 
-    def __init__(self, step=None):
-        self.step, self.first = step, None
+    def __init__(self, stop_after=None):
+        self.stop_after, self.weights = stop_after, {}
 
     def on_step_begin(self, args, state, control, model=None, **_):
-        self.first = self.first or {name: value.clone() for name, value in model.state_dict().items()}
+        self.weights[state.global_step] = {name: value.clone() for name, value in model.state_dict().items()}
 
     def on_step_end(self, args, state, control, **_):
-        if state.global_step == self.step:
+        if state.global_step == self.stop_after:
             raise Stop
 
 
-def trainer_for(policy, folder, *, lora=False, callbacks=(), **options):
-    """A trainer as a user's script makes it, each time it is run."""
-    images = [PILImage.new("RGB", (32, 32), (30 * i, 255 - 30 * i, 128)) for i in range(8)]  # an epoch is four steps
-    rows = Dataset.from_dict({"image": images}, Features({"image": Image()}))
-    config = GRPOConfig(
-        output_dir=str(folder),
-        per_device_train_batch_size=8,
-        num_generations=4,
-        max_completion_length=6,
-        generation_kwargs={"suppress_tokens": [policy[0].config.image_token_id]},  # else an image more is asked for
-        max_steps=4,
-        save_steps=2,
-        logging_steps=1,
-        learning_rate=3e-2,
-        use_cpu=True,
-        bf16=False,
-        gradient_checkpointing=False,
-        report_to="none",
-        disable_tqdm=True,
-        **options,
-    )
-    model, processor = policy
+def trainer_for(policy, folder, *callbacks, lora=False, **options):
+    """A trainer as a user's script makes it, each time it is run; an epoch is four steps."""
+    data = with_images([PILImage.new("RGB", (32, 32), (30 * i, 255 - 30 * i, 128)) for i in range(8)])
+    # without the image token, as one more image would be asked for
+    sizes = {"per_device_train_batch_size": 8, "num_generations": 4, "max_steps": 4, "learning_rate": 3e-2}
+    sizes |= {"save_strategy": "steps", "save_steps": 2}
+    sizes["generation_kwargs"] = {"suppress_tokens": [policy[0].config.image_token_id]}
+    options |= {"callbacks": callbacks, "peft_config": LORA if lora else None}
     torch.manual_seed(0)  # an adapter begins the same way
-    return GRPOTrainer(
-        model=model,
-        reward_funcs=[MetricReward("length", name="length")],
-        args=config,
-        train_dataset=make_prompt_dataset(rows, "Describe it"),
-        processing_class=processor,
-        peft_config=LORA if lora else None,
-        callbacks=list(callbacks),
-    )
+    return make_trainer(policy, [MetricReward("length", name="length")], data, folder, **sizes, **options)
 
 
 def curve(trainer):
@@ -97,27 +74,21 @@ def lora(request):
 @pytest.fixture(scope="module")
 def unbroken(make, lora, tmp_path_factory):
     """The folder of a whole training, its trainer, and the weights at its first checkpoint."""
-    folder = tmp_path_factory.mktemp("unbroken")
-
-    class Keep(TrainerCallback):
-        def on_step_begin(self, args, state, control, model=None, **_):
-            if state.global_step == 2:
-                self.at_two = {name: value.clone() for name, value in model.state_dict().items()}
-
-    keep = Keep()
-    trainer = trainer_for(make(), folder, lora=lora, callbacks=[keep])
+    folder, watch = tmp_path_factory.mktemp("unbroken"), Watch()
+    trainer = trainer_for(make(), folder, watch, lora=lora)
     trainer.train()
-    return folder, trainer, keep.at_two
+    return folder, trainer, watch.weights[2]
 
 
 def test_a_resumed_training_equals_an_unbroken_one(make, lora, unbroken, tmp_path):
     _, whole, at_two = unbroken
     with pytest.raises(Stop):
-        trainer_for(make(), tmp_path, lora=lora, callbacks=[StopAfter(3)]).train()
-    seen = StopAfter()
-    resumed = trainer_for(make(), tmp_path, lora=lora, callbacks=[ResumeWeights(), seen])
+        trainer_for(make(), tmp_path, Watch(stop_after=3), lora=lora).train()
+    seen = Watch()
+    resumed = trainer_for(make(), tmp_path, ResumeWeights(), seen, lora=lora)
     resumed.train(resume_from_checkpoint=True)
-    assert_same(seen.first, at_two)
+    assert min(seen.weights) == 2
+    assert_same(seen.weights[2], at_two)
     assert curve(resumed) == curve(whole)
     assert len(curve(whole)) == 4
     assert_same(resumed.model.state_dict(), whole.model.state_dict())
@@ -163,7 +134,7 @@ def test_a_weight_that_is_missing_or_left_over_raises(change, message, make, lor
     folder = damaged(unbroken[0] / "checkpoint-2", tmp_path, change)
     with pytest.raises(CheckpointError, match=message):
         load_policy(folder, base=make()[0] if lora else None)
-    trainer = trainer_for(make(), tmp_path, lora=lora, callbacks=[ResumeWeights(folder)])
+    trainer = trainer_for(make(), tmp_path, ResumeWeights(folder), lora=lora)
     with pytest.raises(CheckpointError, match=message):
         trainer.train(resume_from_checkpoint=str(folder))
 
@@ -178,11 +149,11 @@ def test_the_reference_of_the_kl_term_is_the_policy_before_training(adapter, tmp
 
     def first(*callbacks):
         policy = load_policy(tmp_path / "base")
-        return trainer_for(policy, out, lora=adapter, callbacks=callbacks, beta=0.1)
+        return trainer_for(policy, out, *callbacks, lora=adapter, beta=0.1)
 
     with pytest.raises(Stop):
-        first(StopAfter(3)).train()
-    wrong = trainer_for(load_policy(out / "checkpoint-2"), out, callbacks=[ResumeWeights()], beta=0.1)
+        first(Watch(stop_after=3)).train()
+    wrong = trainer_for(load_policy(out / "checkpoint-2"), out, ResumeWeights(), beta=0.1)
     with pytest.raises(CheckpointError, match="reference of the KL"):
         wrong.train(resume_from_checkpoint=True)
     resumed = first(ResumeWeights())
@@ -199,36 +170,30 @@ def test_another_checkpoint_than_the_one_resumed_from_raises(unbroken, make, lor
     for content in (None, json.dumps(other)):
         if content:
             (tmp_path / "checkpoint-2" / state.name).write_text(content)
-        trainer = trainer_for(make(), tmp_path, lora=lora, callbacks=[ResumeWeights()])
+        trainer = trainer_for(make(), tmp_path, ResumeWeights(), lora=lora)
         with pytest.raises(CheckpointError, match="give the folder that it resumes from"):
             trainer.train(resume_from_checkpoint=str(state.parent))
 
 
-def test_a_folder_that_is_no_checkpoint_names_those_within(tmp_path):
+def test_files_that_do_not_fit_are_refused(tmp_path):
     (tmp_path / "checkpoint-5").mkdir()
     with pytest.raises(CheckpointError, match=r"neither config.json nor .* it holds checkpoint-5"):
         load_policy(tmp_path)
 
-
-def test_a_base_belongs_to_an_adapter(tmp_path):
-    model, _ = llava()
-    model.save_pretrained(tmp_path / "full")
-    with pytest.raises(CheckpointError, match="cannot be read"):
-        load_policy(tmp_path / "full")  # no processor there
-    with pytest.raises(CheckpointError, match="needs no base"):
-        load_policy(tmp_path / "full", base=model)
-    get_peft_model(model, LORA).save_pretrained(tmp_path / "adapter")
-    with pytest.raises(CheckpointError, match="give base="):
-        load_policy(tmp_path / "adapter")
-
-
-def test_weights_of_another_shape_raise(tmp_path):
     model, processor = llava()
-    model.save_pretrained(tmp_path)
-    processor.save_pretrained(tmp_path)
+    full = tmp_path / "full"
+    model.save_pretrained(full)
+    with pytest.raises(CheckpointError, match="cannot be read"):
+        load_policy(full)  # no processor there
+    with pytest.raises(CheckpointError, match="needs no base"):
+        load_policy(full, base=model)
 
     def shorter(weights):
         return {name: value[:1].clone() if value.ndim == 1 else value for name, value in weights.items()}
 
+    processor.save_pretrained(full)
     with pytest.raises(CheckpointError, match="cannot be read"):
-        load_policy(damaged(tmp_path, tmp_path, shorter))
+        load_policy(damaged(full, tmp_path, shorter))
+    get_peft_model(model, LORA).save_pretrained(tmp_path / "adapter")
+    with pytest.raises(CheckpointError, match="give base="):
+        load_policy(tmp_path / "adapter")

@@ -23,7 +23,7 @@ def rows(**columns):
     return Dataset.from_dict(columns, Features({**features, **guessed.features}))
 
 
-def test_prompt_image_and_references():
+def test_prompt_image_and_references(tmp_path):
     data = make_prompt_dataset(rows(score=[0.1, 0.2]), "Describe it.", system="Be brief.", references_column="refs")
     assert set(data.column_names) == {"prompt", "image", "references", "score"}
     row = data[1]
@@ -33,6 +33,15 @@ def test_prompt_image_and_references():
     assert is_conversational(row)
     messages = prepare_multimodal_messages(row["prompt"], images=[row["image"]])
     assert [block["type"] for block in messages[1]["content"]] == ["image", "text"]
+    assert len(make_prompt_dataset(rows().select([]), references_column="refs")) == 0
+
+    RED.save(tmp_path / "red.png")  # columns are found under the names that rewards know
+    given = Dataset.from_dict({"file_name": [str(tmp_path / "red.png")], "refs": ["A red square."]})
+    data = make_prompt_dataset(given)
+    assert set(data.column_names) == {"prompt", "image", "references"}
+    assert data[0]["references"] == ["A red square."]
+    with pytest.raises(DataError, match="file_name, img"):
+        make_prompt_dataset(given.add_column("img", ["a.png"]))
 
 
 def test_paths_are_read_as_images_and_rows_without_one_left_out(tmp_path, caplog):
@@ -54,20 +63,15 @@ def test_a_prompt_column_of_the_users_own_is_used_or_refused_but_never_replaced(
     with pytest.raises(InvalidSampleError, match="use it with prompt_column='prompt', or remove it"):
         make_prompt_dataset(given, "new")
     data = make_prompt_dataset(given, prompt_column="prompt", system="Be brief.")
-    assert data[1]["prompt"] == [
-        {"role": "system", "content": "Be brief."},
-        {"role": "user", "content": "What is blue?"},
-    ]
+    assert [message["content"] for message in data[1]["prompt"]] == ["Be brief.", "What is blue?"]
     assert given[1]["prompt"] == "What is blue?"
 
 
 def test_prompts_differ_from_row_to_row():
     given = rows(colour=["red", "blue"])
     by_function = make_prompt_dataset(given, lambda row: f"What is {row['colour']}, {row['refs'][0]}")
-    assert [row[0]["content"] for row in by_function["prompt"]] == [
-        "What is red, A red square.",
-        "What is blue, A blue square.",
-    ]
+    questions = ["What is red, A red square.", "What is blue, A blue square."]
+    assert [row[0]["content"] for row in by_function["prompt"]] == questions
     by_column = make_prompt_dataset(given, prompt_column="colour")
     assert [row[0]["content"] for row in by_column["prompt"]] == ["red", "blue"]
     assert "colour" not in by_column.column_names
@@ -91,26 +95,14 @@ def test_several_images_a_row(name, tmp_path, caplog):
     paths = [str(tmp_path / "red.png"), str(tmp_path / "blue.png")]
     given = Dataset.from_dict({name: [paths, paths[:1], [], [None, paths[0]]]})
     data = make_prompt_dataset(given, image_column="pages" if name == "pages" else None)
-    assert [[image.getpixel((0, 0)) for image in row] for row in data["images"]] == [
-        [(255, 0, 0), (0, 0, 255)],
-        [(255, 0, 0)],
-    ]
+    seen = [[image.getpixel((0, 0)) for image in row] for row in data["images"]]
+    assert seen == [[(255, 0, 0), (0, 0, 255)], [(255, 0, 0)]]
     assert "2 of 4 rows have no image" in caplog.text
     messages = prepare_multimodal_messages(data[0]["prompt"], images=data[0]["images"])
     assert [block["type"] for block in messages[0]["content"]] == ["image", "image", "text"]
     streamed = list(make_prompt_dataset(given.to_iterable_dataset(), image_column=name))
     assert [len(row["images"]) for row in streamed] == [2, 1]
     assert streamed[0]["images"][1].getpixel((0, 0)) == (0, 0, 255)
-
-
-def test_columns_are_found_under_the_names_that_rewards_know(tmp_path):
-    RED.save(tmp_path / "red.png")
-    given = Dataset.from_dict({"file_name": [str(tmp_path / "red.png")], "refs": ["A red square."]})
-    data = make_prompt_dataset(given)
-    assert set(data.column_names) == {"prompt", "image", "references"}
-    assert data[0]["references"] == ["A red square."]
-    with pytest.raises(DataError, match="file_name, img"):
-        make_prompt_dataset(given.add_column("img", ["a.png"]))
 
 
 def stream(kind, tmp_path):
@@ -154,10 +146,6 @@ def test_splits_are_shaped_one_by_one(streamed):
     assert type(data) is type(splits)
     assert [len(list(part)) for part in data.values()] == [2, 1]
     assert next(iter(data["test"]))["references"] == ["A blue square."]
-
-
-def test_an_empty_data_set_stays_empty():
-    assert len(make_prompt_dataset(rows().select([]), references_column="refs")) == 0
 
 
 @pytest.mark.parametrize(

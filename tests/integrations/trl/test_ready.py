@@ -56,17 +56,13 @@ def test_trl_finds_them_by_their_names(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_environment_variables_take_the_place_of_arguments() -> None:
     code = "import reward; print(reward.vela_reward, reward.beitscore_reward, 'torch' in __import__('sys').modules)"
-    settings = {
-        "CAPREWARD_VELA_SOURCE": "runs/photos",
-        "CAPREWARD_VELA_WEIGHTS": "desc=1,rel=3",
-        "CAPREWARD_BEITSCORE_SOURCE": "name/other",
-    }
+    settings = {"CAPREWARD_VELA_SOURCE": "runs/photos", "CAPREWARD_BEITSCORE_SOURCE": "name/other"}
 
     def shown(**environment: str) -> subprocess.CompletedProcess[str]:
         environment = {**os.environ, **environment}
         return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
 
-    assert shown(**settings).stdout == (
+    assert shown(**settings, CAPREWARD_VELA_WEIGHTS="desc=1,rel=3").stdout == (
         "VelaReward(name='vela_photos_desc1_rel3', source='runs/photos', "
         "weights={'descriptiveness': 0.25, 'relevance': 0.75, 'fluency': 0.0}) "
         "BeitScoreReward(name='beitscore_other', source='name/other', weights={'overall': 1.0}) False\n"

@@ -18,7 +18,6 @@ from rich.cells import cell_len
 
 from reward.cli.main import main
 from reward.cli.terminal import print_table
-from reward.metaeval import scoring
 from tests.reward.cli.conftest import Run
 from tests.reward.metaeval.small_benchmarks import use_metrics, write_pairs, write_rated
 
@@ -45,6 +44,11 @@ def scored(tmp_path: Path) -> int:
     return len(log.read_text().splitlines()) if log.exists() else 0
 
 
+def rows(out: str) -> list[str]:
+    """The first cells of a table."""
+    return [line.split("│")[1].strip() for line in out.splitlines() if line.startswith("│")]
+
+
 FLICKR = ("bench", "--benchmark", "flickr8k-expert", "--resamples", 100)
 
 
@@ -52,14 +56,13 @@ def test_the_table_and_a_second_run_from_the_cache(run: Run, data: Path, tmp_pat
     line = (*FLICKR, "--data", data, "--metric", "picture", "-m", "length", "--score-column", "good", "-s", "bad")
     code, out, err = run(*line)
     assert code == 0
-    rows = [line.split("│")[1].strip() for line in out.splitlines() if line.startswith("│")]
-    assert rows == ["picture", "length", "column:good", "column:bad"]
+    assert rows(out) == ["picture", "length", "column:good", "column:bad"]
     assert "Flickr8k-Expert: tau-c x 100, 30 items" in out
     assert "best" in out
     assert "picture on Flickr8k-Expert, 30 captions" in err
     assert "measured" not in out
     assert scored(tmp_path) == 30
-    assert {path.suffix for path in (tmp_path / "xdg" / "capreward" / "scores").iterdir()} == {".sqlite"}
+    assert {path.suffix for path in (tmp_path / "xdg" / "capreward" / "scores").iterdir()} == {".jsonl"}
     assert run(*line)[1] == out
     assert scored(tmp_path) == 30
     assert "Captions scored by an earlier run keep the time that was measured then." in run(*line)[2]
@@ -129,19 +132,14 @@ def test_several_benchmarks_limits_and_the_report(run: Run, data: Path, tmp_path
     assert "| length |" in (output / "bench.md").read_text()
 
 
-def test_without_metrics_those_that_can_score_the_data(run: Run, data: Path) -> None:
+def test_all_metrics_are_those_that_can_score_the_data(run: Run, data: Path) -> None:
+    code, out, _ = run(*FLICKR, "-d", data, "--metric", "all", "-m", "length", "--score-column", "good")
+    assert (code, rows(out)) == (0, ["length", "unigram", "picture", "column:good"])
     for image in data.parent.glob("*.png"):
         image.unlink()
-    code, out, err = run(*FLICKR, "-d", data)
-    assert code == 0
-    assert [line.split("│")[1].strip() for line in out.splitlines() if line.startswith("│")] == ["length", "unigram"]
+    code, out, err = run(*FLICKR, "-d", data)  # without metrics
+    assert (code, rows(out)) == (0, ["length", "unigram"])
     assert "left out: picture (looks at the images" in err
-
-
-def test_all_metrics_and_more(run: Run, data: Path) -> None:
-    code, out, _ = run(*FLICKR, "-d", data, "--metric", "all", "-m", "length", "--score-column", "good")
-    rows = [line.split("│")[1].strip() for line in out.splitlines() if line.startswith("│")]
-    assert (code, rows) == (0, ["length", "unigram", "picture", "column:good"])
 
 
 def test_images_from_another_folder(run: Run, data: Path, tmp_path: Path) -> None:
@@ -174,7 +172,7 @@ def test_images_from_another_folder(run: Run, data: Path, tmp_path: Path) -> Non
         (["-b", "flickr8k-expert=DATA", "-m", "length", "--device", "gpu"], 2, "device 'gpu' cannot be used: "),
         (["-b", "flickr8k-expert=DATA", "-m", "length", "--limit", "1"], 1, "error: nothing to evaluate for length"),
         (["-b", "flickr8k-expert=DATA", "-m", "length", "-o", "DATA"], 1, "error: cannot write"),
-        (["-b", "flickr8k-expert=DATA", "-m", "length", "--cache", "DATA"], 1, "choose another (--cache)"),
+        (["-b", "flickr8k-expert=DATA", "-m", "length", "--cache", "DATA"], 1, "Choose another with --cache (cache=)"),
         (["-b", "flickr8k-expert=EMPTY", "-m", "length"], 1, "EMPTY"),
         (["-b", "flickr8k-expert=BROKEN", "-m", "length"], 1, "BROKEN"),
     ],
@@ -209,36 +207,44 @@ def test_a_metric_that_scores_nothing_ends_in_1_after_the_table(run: Run, tmp_pa
     assert [row["errors"] for row in rows] == [12, 0]
     assert rows[0]["first_error"] == "the caption says fail"
     assert "error: nothing to evaluate for picture: the caption says fail" in err
+    shown = run(*FLICKR, "-d", data, "-m", "picture", "-m", "length")[1]
+    lines = [[cell.strip() for cell in line.split("│")[1:-1]] for line in shown.splitlines() if "│" in line]
+    assert lines[0] == ["picture", "-", "0", "12", "-", "-"]
+    assert lines[1][-1] == "best"
 
 
-def test_ctrl_c_keeps_what_was_scored(run: Run, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scoring, "FIRST_CHUNK", 4)
-    monkeypatch.setattr(scoring, "LARGEST_CHUNK", 4)
+@pytest.mark.parametrize("kill", [signal.SIGINT, signal.SIGKILL])
+def test_a_killed_run_goes_on_where_it_was(run: Run, data: Path, tmp_path: Path, kill: signal.Signals) -> None:
     script = (
         "import pytest; from reward.cli.main import main; from reward.metaeval import scoring\n"
         "from tests.reward.metaeval.small_benchmarks import use_metrics\n"
         "use_metrics(pytest.MonkeyPatch()); scoring.FIRST_CHUNK = scoring.LARGEST_CHUNK = 4; main()"
     )
     line = ["bench", "-b", "flickr8k-expert", "-d", str(data), "-m", "picture", "--resamples", "50", "--json"]
-    environment = {**os.environ, "PICTURE_SECONDS": "0.05"}
     process = subprocess.Popen(
-        [sys.executable, "-c", script, *line], cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [sys.executable, "-c", script, *line],
+        cwd=ROOT,
+        env={**os.environ, "PICTURE_SECONDS": "0.05"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
     )
     while scored(tmp_path) < 8:
         time.sleep(0.01)
         assert process.poll() is None
-    process.send_signal(signal.SIGINT)
+    process.send_signal(kill)
     out, err = process.communicate(timeout=60)
-    assert (process.returncode, out) == (130, b"")
+    assert (process.returncode, out) == (130 if kill == signal.SIGINT else -kill, b"")
     text = " ".join(err.decode().split())
-    assert "run the same again to go on" in text
+    if kill == signal.SIGINT:
+        assert re.search(r"stopped; \d+ rows are saved in .*run the same again to go on", text)
     assert "Traceback" not in text
     before = scored(tmp_path)
-    code, out_again, _ = run(*line)
-    assert code == 0
-    row = json.loads(out_again)["benchmarks"][0]["rows"][0]
-    assert 4 <= before - 4 <= row["scored_before"] <= before
+    row = json.loads(run(*line)[1])["benchmarks"][0]["rows"][0]
+    assert 4 <= before - 4 <= row["scored_before"] <= before  # at most a chunk is lost
     assert scored(tmp_path) - before == row["scored_by_this_run"] == 30 - row["scored_before"]
+    whole = json.loads(run(*line, "--cache", tmp_path / "other")[1])["benchmarks"][0]["rows"][0]
+    for name in ("estimates", "details", "counts", "scored", "errors"):
+        assert row[name] == whole[name]
 
 
 def test_what_a_library_prints_does_not_spoil_the_json(run: Run, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -303,6 +309,9 @@ def test_compare_prints_the_difference_and_shares_the_cache(run: Run, data: Path
     column = figures["columns"]["overall"]
     assert column["difference"]["value"] == pytest.approx(column["first"] - column["second"])
     assert 0 < column["p"] <= 1
+    [cells] = [[cell.strip() for cell in line.split("│")[1:-1]] for line in out.splitlines() if "│" in line]
+    assert cells[:3] == ["overall", f"{100 * column['first']:.1f}", f"{100 * column['second']:.1f}"]
+    assert cells[4:] == [f"{column['p']:.2g}" + " *" * (column["p"] < 0.05), "30"]
     assert figures["sentence"] == out.splitlines()[-1]
 
 

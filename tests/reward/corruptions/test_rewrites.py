@@ -277,12 +277,12 @@ def test_swaps_and_short_captions_pass():
     ("change", "message"),
     [
         ({"request": "{change}"}, "{caption} exactly once"),
-        ({"request": "{change} {change} {caption}"}, "{change} exactly once"),
+        ({"request": "{change} {change} {caption}"}, "{change}, {caption} exactly once"),
         ({"request": "{caption} {change}"}, "must stand before"),
-        ({"system": ""}, "system must be text"),
+        ({"system": ""}, "'system' must be a text"),
         ({"changes": {}}, "changes"),
         ({"changes": {"noun": None}}, "changes.noun"),
-        ({"extra": 1}, "must have the keys"),
+        ({"extra": 1}, "must hold the fields"),
     ],
 )
 def test_broken_prompt_files_are_refused(tmp_path, change, message):
@@ -292,7 +292,8 @@ def test_broken_prompt_files_are_refused(tmp_path, change, message):
 
 
 @pytest.mark.parametrize(
-    ("text", "message"), [(None, "cannot read"), ("{", "not valid YAML"), ("[]", "must have the keys .*, got list")]
+    ("text", "message"),
+    [(None, "cannot be read"), ("{", "cannot be read"), ("[]", "must hold a mapping of names, got list")],
 )
 def test_unreadable_prompt_files_are_refused(tmp_path, text, message):
     if text is not None:

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from PIL import Image
+from scipy.stats import kendalltau, pearsonr, spearmanr
 
 from reward import registry
 from reward.metaeval.benchmarks import Benchmark, BenchmarkSpec, Item, PreferencePair, Quadruple, RatedCaption
 from reward.metrics.base import MetricSpec
 from tests.picture_scorer import SPEC as PICTURE
 
+CORRELATIONS: dict[str, Callable[..., Any]] = {
+    "tau-b": kendalltau,
+    "tau-c": partial(kendalltau, variant="c"),
+    "spearman": spearmanr,
+    "pearson": pearsonr,
+}
 WORDS = ("red", "dog", "runs", "on", "green", "grass", "near", "water", "today", "fast")
 
 
@@ -78,6 +86,20 @@ def write_lines(path: Path, *rows: Any) -> Path:
     return path
 
 
+def write_files(folder: Path, files: Mapping[str, Any]) -> Path:
+    """Files by name: bytes and texts as they are, rows of a .jsonl file, anything else as JSON; gives the folder."""
+    for name, content in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if isinstance(content, bytes):
+            path.write_bytes(content)
+        elif name.endswith(".jsonl"):
+            write_lines(path, *content)
+        else:
+            path.write_text(content if isinstance(content, str) else json.dumps(content))
+    return folder
+
+
 def make_benchmark(items: list[Item], statistic: str, **facts: Any) -> Benchmark:
     """Of items of one form."""
     spec = BenchmarkSpec("made", "Made", type(items[0]), statistic=statistic, **facts)
@@ -117,6 +139,14 @@ def pairs(
         for place, label in enumerate(labels)
     ]
     return make_benchmark(items, statistic, **facts)
+
+
+def correlation(statistic: str, scores: Any, ratings: Any) -> float:
+    """A correlation as scipy gives it; 0 where a side is constant, NaN of nothing."""
+    if len(set(scores)) < 2 or len(set(ratings)) < 2:
+        return 0.0 if len(scores) else float("nan")
+    value: float = CORRELATIONS[statistic](scores, ratings).statistic
+    return value
 
 
 def quadruples(count: int) -> Benchmark:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -55,77 +54,30 @@ def test_rows_hold_what_the_statistics_give(rated: Benchmark) -> None:
     assert worst.run is None
 
 
-def test_pairs_have_a_column_a_category(pairs: Benchmark) -> None:
-    [table] = run(pairs, candidates=[MetricSource("length"), MetricSource("given", is_column=True)])
-    assert set(table.columns) >= {"HC", "MM", "mean"}
-    assert table.headline == "mean"
-    [grid] = grids([table])
-    assert {len(row) for row in grid.rows} == {len(grid.heads)}
-
-
-def test_several_benchmarks_side_by_side(rated: Benchmark, pairs: Benchmark) -> None:
+def test_several_benchmarks_side_by_side(tmp_path: Path, rated: Benchmark, pairs: Benchmark) -> None:
     tables = run(rated, pairs, candidates=[MetricSource("length"), GOOD])
     first, *each = grids(tables)
     assert [row[0] for row in first.rows] == ["length", "column:good"]
     assert len(each) == 2
+    assert (set(tables[1].columns) >= {"HC", "MM", "mean"}, tables[1].headline) == (True, "mean")
+    assert all({len(row) for row in grid.rows} == {len(grid.heads)} for grid in (first, *each))
     assert first.rows[1][2] == "-"  # pairs have no such column
     left_out = tables[1].rows[1]
     assert left_out.left_out
     assert "pascal-50s has no score column 'good'; its score columns: given" in left_out.problem
     assert any("column:good on Pascal-50S (draw 1): left out" in note for note in notes(tables, resamples=200))
-
-
-def test_the_same_benchmark_twice_keeps_them_apart(tmp_path: Path, rated: Benchmark) -> None:
     other = load_benchmark("flickr8k-expert", write_rated(tmp_path / "b", 20, change=lambda row: row.pop("good")))
-    tables = run(rated, other, candidates=[GOOD, MetricSource("length")])
-    assert [table.rows[0].left_out for table in tables] == [False, True]
+    twice = run(rated, other, candidates=[GOOD, MetricSource("length")])  # the same benchmark
+    assert [table.rows[0].left_out for table in twice] == [False, True]
 
 
-@pytest.mark.parametrize(
-    ("candidate", "message"),
-    [
-        (MetricSource("fleur", is_column=True), r"no score column 'fleur'; its score columns: good, bad$"),
-        (MetricSource("some", is_column=True), r"no score column 'some' \(1 of 40 rows have it, and all must\)"),
-        (MetricSource("picture"), r"give their folder with --images"),
-    ],
-)
-def test_what_no_benchmark_has_is_refused_before_anything_is_scored(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, candidate: MetricSource, message: str
-) -> None:
-    use_metrics(monkeypatch)
-    data = write_rated(
-        tmp_path / "x",
-        40,
-        change=lambda row: row.update({"some": 1} if row["bad"] == 0 and row["candidate"].endswith(" 0") else {}),
-    )
-    for image in data.parent.glob("*.png"):
-        image.unlink()
+def test_what_no_benchmark_has_is_refused_before_anything_is_scored(tmp_path: Path) -> None:
+    data = write_rated(tmp_path, 40, change=lambda row: row.update({"some": 1} if row["candidate"] == "red 0" else {}))
     said: list[str] = []
-    with pytest.raises(DataError, match=message):
-        run(load_benchmark("flickr8k-expert", data), candidates=[MetricSource("length"), candidate], say=said.append)
+    some = MetricSource("some", is_column=True)
+    with pytest.raises(DataError, match=r"no score column 'some' \(1 of 40 rows have it, and all must\)"):
+        run(load_benchmark("flickr8k-expert", data), candidates=[MetricSource("length"), some], say=said.append)
     assert said == []
-
-
-def test_a_metric_that_fails_on_every_caption_does_not_take_the_others_along(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    use_metrics(monkeypatch)
-    data = write_rated(tmp_path, 20, change=lambda row: row.update(candidate="fail " + row["candidate"]))
-    [table] = run(load_benchmark("flickr8k-expert", data), candidates=[MetricSource("picture"), MetricSource("length")])
-    failed, other = table.rows
-    assert (failed.evaluation, failed.errors, failed.problem) == (None, 20, "the caption says fail")
-    assert other.evaluation is not None
-    assert other is table.best
-    assert grids([table])[0].rows[0] == ("picture", "-", "0", "20", "-", "-")
-    json.dumps(to_json([table], command="", seed=0, resamples=1, references=True), allow_nan=False)
-
-
-def test_too_few_scores_are_told(tmp_path: Path) -> None:
-    benchmark = load_benchmark("flickr8k-expert", write_rated(tmp_path, 1))
-    [table] = run(benchmark, candidates=[GOOD])
-    assert table.rows[0].evaluation is None
-    assert "at least 2" in table.rows[0].problem
-    assert table.best is None
 
 
 def test_metrics_that_work_out_of_the_box(monkeypatch: pytest.MonkeyPatch, rated: Benchmark, tmp_path: Path) -> None:
@@ -164,13 +116,10 @@ def test_candidates_are_read_and_written_alike(text: str, expected: MetricSource
     assert expected.label == text
 
 
-def test_a_folder_may_have_an_at_sign(tmp_path: Path) -> None:
+def test_a_folder_may_have_an_at_sign_and_what_is_no_candidate_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / "run@3=x"
     folder.mkdir()
     assert MetricSource.parse(f"vela={folder}") == MetricSource("vela", str(folder))
-
-
-def test_candidates_that_are_none() -> None:
     with pytest.raises(UnknownMetricError, match="no metric is named 'nope'"):
         MetricSource.parse("nope=folder")
     with pytest.raises(DataError, match="write NAME, or NAME=SOURCE"):
@@ -222,7 +171,9 @@ def test_resamples_too_few_for_significance_are_told(rated: Benchmark) -> None:
     told = "Flickr8k-Expert: with 50 resamples and 3 rows tested, no p can be below 0.059: for significance, give"
     assert any(note.startswith(f"{told} --resamples 120 or more") for note in doubts(table, 50))
     [table] = run_bench([(rated, None)], [GOOD, *others], resamples=120)
-    assert any(row.p_adjusted is not None and row.p_adjusted < 0.05 for row in table.rows)
+    marked = [row[-1].endswith(" *") for row in grids([table])[0].rows]
+    assert any(marked)
+    assert marked == [row.p_adjusted is not None and row.p_adjusted < 0.05 for row in table.rows]
     assert not any("no p can be" in note for note in doubts(table, 120))
     found = compare_on_benchmark(rated, GOOD, BAD, resamples=10)
     assert "with 10 resamples, no p can be below 0.091" in found.notes
@@ -250,38 +201,26 @@ def test_notes_and_json_say_what_figures_are_of_and_what_ties_count(tmp_path: Pa
     assert "'mean' is the mean of tau-c over the aspects; a metric with one score has it compared with each" in several
     assert several.endswith("tied pairs are neither concordant nor discordant, and stay in the denominator of tau-c.")
     assert "(draw 1): 'mean' is the mean over the categories; rows are ranked by 'mean'; equal sc" in of_pairs
+    data = write_rated(tmp_path / "rated", 40, change=lambda row: row.update(category=row["image"]))
+    tables += run_bench([(load_benchmark("flickr8k-expert", data), None)], [GOOD], resamples=20)
     found = to_json(tables, command="", seed=0, resamples=20, references=True)["benchmarks"]
+    categories = found[2]["rows"][0]["by_category"]
+    assert list(categories) == sorted({f"{number}.png" for number in range(10)})
+    assert categories["0.png"]["overall"]["low"] is None  # of one image
     [row] = found[1]["rows"]
     assert (row["counts"], row["images"]) == ({"HC": 20, "MM": 20, "overall": 40}, 4)
     assert (row["tie_rule"], row["by_category"]) == ("equal scores are wrong", {})
 
 
-def test_categories_of_rated_captions_are_in_the_json(tmp_path: Path) -> None:
-    data = write_rated(tmp_path, 40, change=lambda row: row.update(category=row["image"]))
-    benchmark = load_benchmark("flickr8k-expert", data)
-    found = to_json(run_bench([(benchmark, None)], [GOOD], resamples=20), command="", seed=0, resamples=20,
-                    references=True)["benchmarks"][0]["rows"][0]  # fmt: skip
-    assert list(found["by_category"]) == sorted({f"{number}.png" for number in range(10)})
-    assert found["by_category"]["0.png"]["overall"]["low"] is None  # of one image
-
-
 def test_reports_have_all_statistics(rated: Benchmark, pairs: Benchmark) -> None:
-    [of_captions, of_pairs] = run(rated, pairs, candidates=[MetricSource("length")])
-    grid = detail_grid(of_captions)
-    assert grid is not None
-    assert grid.heads == ("", "tau-c", "tau-b", "spearman", "pearson")
-    assert of_captions.rows[0].evaluation is not None
-    details = of_captions.rows[0].evaluation.details["overall"]
-    assert grid.rows == (("length", *(f"{100 * value:.1f}" for value in details.values())),)
-    grid = grid_of_pairs = detail_grid(of_pairs)
-    assert grid is not None
-    assert grid_of_pairs is not None
-    assert grid.title == "Pascal-50S (draw 1): all statistics of overall x 100"
-    assert grid.heads == ("", "accuracy", "auc", "ap")
-    [scenes] = run(load_benchmark("scenes", limit=20), candidates=[MetricSource("length")])
-    grid = detail_grid(scenes)
-    assert grid is not None
-    assert len(grid.heads) == 1 + 3 * 4
-    assert grid.heads[5] == "relevance tau-c"
-    assert [grid.title for grid in grids([of_pairs], details=True)][1] == grid_of_pairs.title
-    assert len(grids([of_pairs])) == 1
+    scenes = load_benchmark("scenes", limit=20)
+    tables = run(rated, pairs, scenes, candidates=[MetricSource("length")])
+    shown = [grid for table in tables if (grid := detail_grid(table)) is not None]
+    assert shown[0].heads == ("", "tau-c", "tau-b", "spearman", "pearson")
+    assert tables[0].rows[0].evaluation is not None
+    details = tables[0].rows[0].evaluation.details["overall"]
+    assert shown[0].rows == (("length", *(f"{100 * value:.1f}" for value in details.values())),)
+    assert shown[1].title == "Pascal-50S (draw 1): all statistics of overall x 100"
+    assert shown[1].heads == ("", "accuracy", "auc", "ap")
+    assert (len(shown[2].heads), shown[2].heads[5]) == (1 + 3 * 4, "relevance tau-c")
+    assert grids([tables[1]], details=True) == [*grids([tables[1]]), shown[1]]

@@ -6,12 +6,10 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from reward.metaeval import Interval, bootstrap_weights, mean_difference, mean_interval
 from reward.metaeval.bootstrap import draw_clusters, resampled_mean, resampled_sums
-from reward.metaeval.correlation import Concordance, resampled_tau
+from reward.metaeval.correlation import resampled_tau
 
 
 def test_the_interval_of_a_mean_is_that_of_theory():
@@ -92,18 +90,6 @@ def test_sums_are_those_of_the_rows_that_are_drawn():
     means = [column.mean() if len(column := values[np.repeat(np.arange(50), times[clusters]), 0]) else np.nan
              for times in weights]  # fmt: skip
     assert resampled_mean(values[:, 0], weights, clusters) == pytest.approx(np.array(means), nan_ok=True)
-
-
-@settings(max_examples=80, deadline=None)
-@given(rows=st.lists(st.tuples(st.integers(0, 5), st.integers(0, 9), st.integers(0, 3)), min_size=1, max_size=20))
-def test_the_balance_is_that_of_all_pairs(rows):
-    values = np.array(rows)
-    first, second = (np.unique(values[:, side], return_inverse=True)[1] for side in (0, 1))
-    weights = values[:, 2]
-    signs = np.sign(first[:, None] - first) * np.sign(second[:, None] - second)
-    expected = weights @ signs @ weights
-    assert Concordance(first, second).balance(weights[:, None].astype(float)).tolist() == [expected]
-    assert Concordance(second, first).balance(weights[:, None].astype(float)).tolist() == [expected]
 
 
 def test_memory_does_not_grow_with_pairs_or_with_resamples_times_samples():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sqlite3
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,73 +13,57 @@ from hypothesis import strategies as st
 import reward
 from reward import CaptionSample
 from reward.errors import OutputError
-from reward.metaeval.score_cache import KnownScore, ScoreCache, default_cache_folder, metric_identity, sample_key
+from reward.metaeval.score_cache import KnownScore, default_cache_folder, metric_identity, open_cache, sample_key
 from reward.registry import metric_spec
+from reward.scoring.journal import Journal
 from tests.loopback_hub import LoopbackHub
 
 IDENTITY = {"metric": "length", "source": "embedded"}
+SCORE = KnownScore((1.0,), False, 0.1, "CPU")
+FINITE = st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=4).map(tuple)
+SCORES = st.builds(KnownScore, FINITE, st.booleans(), st.floats(0, 1e6), st.text())
+
+
+def content(cache: Journal) -> dict[str, KnownScore]:
+    return {key: KnownScore(tuple(scores), *rest) for key, (scores, *rest) in cache.results()}
 
 
 @settings(max_examples=30, deadline=None)
-@given(
-    st.dictionaries(
-        st.text(min_size=1),
-        st.builds(
-            KnownScore,
-            st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=4).map(tuple),
-            st.booleans(),
-            st.floats(0, 1e6),
-            st.text(),
-        ),
-        max_size=8,
-    )
-)
+@given(known=st.dictionaries(st.text(min_size=1), SCORES, max_size=8))
 def test_what_was_put_comes_back_to_the_last_bit(
     tmp_path_factory: pytest.TempPathFactory, known: dict[str, KnownScore]
 ) -> None:
     folder = tmp_path_factory.mktemp("a cache")
-    ScoreCache(folder, IDENTITY).put(known)
-    assert ScoreCache(folder, IDENTITY).get([*known, "absent"]) == known
-
-
-def test_many_keys_and_another_metric(tmp_path: Path) -> None:
-    cache = ScoreCache(tmp_path / "new folder", IDENTITY)
-    cache.put({str(number): KnownScore((float(number),), False, 0.1, "CPU") for number in range(2001)})
-    assert cache.get([str(number) for number in range(3000)])["2000"].scores == (2000.0,)
-    other = ScoreCache(tmp_path / "new folder", {**IDENTITY, "dtype": "bfloat16"})
-    assert other.get(["5"]) == {}
-    assert other.path != cache.path
-    assert other.fact("identity") == {**IDENTITY, "dtype": "bfloat16"}
-
-
-@pytest.mark.parametrize("spoilt", ["x", "7", '["x"]', "null"])
-def test_a_spoilt_row_is_no_score(tmp_path: Path, spoilt: str) -> None:
-    cache = ScoreCache(tmp_path, IDENTITY)
-    cache.put({"key": KnownScore((1.0,), False, 0.1, "CPU")})
-    with sqlite3.connect(cache.path) as rows:
-        rows.execute("UPDATE scores SET scores = ?", [spoilt])
-    with pytest.raises(OutputError, match=r"cannot be used: .*delete it, or choose another \(--cache\)"):
-        cache.get(["key"])
+    with open_cache(folder / "new folder", IDENTITY) as cache:
+        cache.append(list(known.items()))
+    with open_cache(folder / "new folder", IDENTITY) as cache:
+        assert content(cache) == known
+    with open_cache(folder / "new folder", {**IDENTITY, "dtype": "bfloat16"}) as other:
+        assert (content(other), other.header["dtype"], other.path == cache.path) == ({}, "bfloat16", False)
 
 
 def test_a_file_that_is_no_cache_is_refused_and_kept(tmp_path: Path) -> None:
-    path = ScoreCache(tmp_path, IDENTITY).path
-    path.write_text("something else, long enough to be no empty database")
-    with pytest.raises(OutputError, match=r"cache of scores .* cannot be used: .*\(--cache\)"):
-        ScoreCache(tmp_path, IDENTITY)
-    assert path.read_text().startswith("something else")
+    with open_cache(tmp_path, IDENTITY) as cache:
+        cache.path.write_text("something else\n")
     (tmp_path / "file").write_text("")
-    with pytest.raises(OutputError, match="--cache"):
-        ScoreCache(tmp_path / "file", IDENTITY)
+    for folder, problem in ((tmp_path, "is no journal .* move it away"), (tmp_path / "file", "cannot write")):
+        with pytest.raises(OutputError, match=rf"^the cache of scores cannot be used: .*{problem}.*\(cache=\)\.$"):
+            open_cache(folder, IDENTITY)
+    assert cache.path.read_text() == "something else\n"
 
 
-def test_two_processes_may_write_one_file(tmp_path: Path) -> None:
-    first, second = ScoreCache(tmp_path, IDENTITY), ScoreCache(tmp_path, IDENTITY)
-    first.put({"a": KnownScore((1.0,), False, 0.1, "CPU")})
-    second.put({"b": KnownScore((2.0,), True, 0.1, "CPU")})
-    assert set(first.get(["a", "b"])) == {"a", "b"}
-    rows = sqlite3.connect(first.path).execute("SELECT key, scores FROM scores").fetchall()
-    assert sorted(rows) == [("a", "[1.0]"), ("b", "[2.0]")]
+def test_processes_may_share_one_file(tmp_path: Path) -> None:
+    def stop(first: Journal, second: Journal) -> None:
+        with open_cache(tmp_path, IDENTITY) as third, second, first:
+            second.append([["b", SCORE]])
+            first.append([["a", SCORE]])
+            assert (content(third).keys(), first.rows, third.rows) == ({"a", "b"}, 1, 0)
+            raise RuntimeError("a process without scores of its own ends, and the file stays")
+
+    with pytest.raises(RuntimeError, match="the file stays"):
+        stop(open_cache(tmp_path, IDENTITY), open_cache(tmp_path, IDENTITY))
+    with open_cache(tmp_path, IDENTITY) as cache:
+        assert (content(cache), cache.rows) == ({"a": SCORE, "b": SCORE}, 2)
 
 
 def test_the_default_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -101,42 +85,39 @@ def test_a_checkpoint_is_known_by_its_content(tmp_path: Path) -> None:
     assert metric_identity(metric_spec("vela"), "embedded")["source"].startswith("config.json:")
 
 
-def test_changed_code_is_another_metric(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "mymetric").mkdir()
-    (tmp_path / "mymetric" / "__init__.py").write_text("")
-    formula = tmp_path / "mymetric" / "formula.py"
+@pytest.fixture
+def code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]:
+    """Writes a file of a metric's package or of this one, each made of one file a folder; gives the metric's code."""
+    names = ("metrics/a.py", "backbones/clip.py", "judges/a.py", "scoring/a.py", "cli/bench.py", "sentences.py")
+    for name in ("mymetric/__init__.py", "mymetric/scorer.py", *(f"reward/{name}" for name in names)):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(reward, "__file__", str(tmp_path / "reward" / "__init__.py"))
     spec = replace(metric_spec("length"), name="mine", scorer="mymetric.scorer:Mine")
-    (tmp_path / "mymetric" / "scorer.py").write_text("")
-    formula.write_text("WEIGHT = 1")
-    before = metric_identity(spec, "embedded")
-    formula.write_text("WEIGHT = 2")
-    assert metric_identity(spec, "embedded")["code"] != before["code"]
+
+    def change(name: str) -> str:
+        (tmp_path / name).write_text("changed")
+        found: str = metric_identity(spec, "embedded")["code"]
+        return found
+
+    return change
 
 
-def test_changed_code_that_metrics_share_is_another_metric(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    package = tmp_path / "reward"
-    for name in ("metrics", "backbones", "judges", "scoring", "cli"):
-        (package / name).mkdir(parents=True)
-    for name in ("sentences.py", "backbones/clip.py", "cli/bench.py"):
-        (package / name).write_text("one")
-    monkeypatch.setattr(reward, "__file__", str(package / "__init__.py"))
-    spec = metric_spec("length")
-    codes = [metric_identity(spec, "embedded")["code"]]
-    for name in ("sentences.py", "backbones/clip.py", "cli/bench.py"):
-        (package / name).write_text("two")
-        codes.append(metric_identity(spec, "embedded")["code"])
-    assert codes[0] != codes[1] != codes[2] == codes[3]  # what the command line prints changes no score
+def test_changed_code_of_a_metric_or_of_what_metrics_share_is_another_metric(code: Callable[[str], str]) -> None:
+    codes = [code("elsewhere.py"), code("mymetric/formula.py"), code("reward/sentences.py")]
+    codes.append(code("reward/backbones/clip.py"))
+    assert len(set(codes)) == 4
+    assert code("reward/cli/bench.py") == codes[-1]  # what the command line prints changes no score
 
 
 def test_a_hub_id_is_known_by_its_commit(hub: LoopbackHub) -> None:
-    spec = metric_spec("length")
-    hub.add_repo("somebody/length", {"config.json": b"{}"})
-    first = metric_identity(spec, "somebody/length")
-    hub.add_repo("somebody/length", {"config.json": b'{"size": 2}'})
-    second = metric_identity(spec, "somebody/length")
-    assert len(first["revision"]) == 40
-    assert first["revision"] != second["revision"]
+    revisions = []
+    for config in (b"{}", b'{"size": 2}'):
+        hub.add_repo("somebody/length", {"config.json": config})
+        revisions.append(metric_identity(metric_spec("length"), "somebody/length")["revision"])
+    assert [len(revision) for revision in revisions] == [40, 40]
+    assert revisions[0] != revisions[1]
 
 
 def test_without_a_network_the_commit_is_the_one_downloaded_last(
@@ -154,13 +135,8 @@ def test_without_a_network_the_commit_is_the_one_downloaded_last(
 
 
 def test_samples_are_known_by_content() -> None:
-    samples = [
-        CaptionSample("a b"),
-        CaptionSample("a", references=["b"]),
-        CaptionSample("a", references=["b", "c"]),
-        CaptionSample("a", references=["c", "b"]),
-        CaptionSample("a", references=["b c"]),
-    ]
+    references = [(), ("b",), ("b", "c"), ("c", "b"), ("b c",)]
+    samples = [CaptionSample("a b"), *(CaptionSample("a", references=each) for each in references)]
     keys = [sample_key(sample, image) for sample in samples for image in (None, "1", "2")]
     assert len(set(keys)) == len(keys)
     assert sample_key(samples[0], "1") == sample_key(CaptionSample("a b", image=b"x"), "1")

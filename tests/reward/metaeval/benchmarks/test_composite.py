@@ -18,9 +18,10 @@ h;http://x.org/a/1_a.jpg;A dog  runs;one;"two; three";5;2;1
 ;;;;;;;
 """
 OTHER = """\
-HITId;Input.image_url;Input.text1;Input.text2;Input.text3;Input.text4;Answer.Q1Answer;Answer.Q2Answer;Answer.Q3Answer;Answer.Q4Answer
-h;http://x.org/{name};A dog;one;two;three;5;2;1;3
+HITId;Input.image_url;Input.text1;Input.text2;Input.text3;Input.text4;Answer.Q1Answer;Answer.Q2Answer;Answer.Q3Answer
+h;http://x.org/{name};A dog;one;two;three;5;2;1
 """
+IMAGES = ("flickr8k/1_a.jpg", "flickr30k/2.jpg", "coco/COCO_val2014_000000000003.jpg")
 
 
 @pytest.fixture
@@ -38,15 +39,11 @@ def items(path: Path, **options: Path) -> list[RatedCaption]:
 
 def test_sheets(sheets: Path) -> None:
     found = items(sheets)
-    assert [(item.candidate, item.ratings["overall"], item.category, item.image_id) for item in found] == [
-        ("A dog runs", (5,), "flickr8k", "flickr8k/1_a.jpg"),
-        ("one", (2,), "flickr8k", "flickr8k/1_a.jpg"),
-        ("two; three", (1,), "flickr8k", "flickr8k/1_a.jpg"),
-        ("A dog", (5,), "flickr30k", "flickr30k/2.jpg"),
-        ("one", (2,), "flickr30k", "flickr30k/2.jpg"),
-        ("two", (1,), "flickr30k", "flickr30k/2.jpg"),
-        *[(text, (rating,), "coco", "coco/COCO_val2014_000000000003.jpg") for text, rating in (("A dog", 5),)],
-        *[(text, (rating,), "coco", "coco/COCO_val2014_000000000003.jpg") for text, rating in (("one", 2), ("two", 1))],
+    texts = (("A dog runs", "one", "two; three"), *[("A dog", "one", "two")] * 2)
+    assert [(item.candidate, item.ratings["overall"], item.image_id, item.category) for item in found] == [
+        (text, (rating,), image, image.partition("/")[0])
+        for image, own in zip(IMAGES, texts, strict=True)
+        for text, rating in zip(own, (5, 2, 1), strict=True)
     ]
     assert not any(item.references for item in found)
 

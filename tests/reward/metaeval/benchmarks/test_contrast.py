@@ -1,197 +1,109 @@
-"""FOIL, nocaps-FOIL, SugarCrepe and VALSE: the correct caption comes first, and bad entries are named."""
+"""FOIL, nocaps-FOIL, SugarCrepe and VALSE: the correct caption comes first; categories, references and images."""
 
 from __future__ import annotations
-
-import json
-from pathlib import Path
 
 import pytest
 
 from reward.errors import DataError
 from reward.metaeval.benchmarks import load_benchmark
 from reward.metaeval.benchmarks.contrast import SUGARCREPE, VALSE
+from tests.reward.metaeval.small_benchmarks import write_files
 
-
-def foils(**changed):
-    """Two originals, one with two foils; and one without."""
-    dog = {"id": 7, "foil_id": 1, "image_id": 42, "target_word": "dog", "foil_word": "cat", "foil": True}
-    none = {"foil": False, "target_word": "ORIG", "foil_word": "ORIG", "foil_id": 0}
-    rows = [
-        dog | {"caption": "A cat runs."},
-        none | {"id": 7, "image_id": 42, "caption": "A dog runs."},
-        dog | {"foil_id": 2, "foil_word": "horse", "caption": "A horse runs."},
-        none | {"id": 8, "image_id": 42, "caption": "Grass."},
-    ]
-    images = [{"id": 42, "file_name": "COCO_val2014_000000000042.jpg"}]
-    return {"info": {}, "licenses": [], "images": images, "annotations": rows} | changed
-
-
-def write_foil(folder, data=None, captions=None, *, inside=""):
-    texts = ["One dog.", "A dog  runs. ", "", "A brown dog.", "A lawn.", "Fur.", "Outside."]
-    rows = [{"id": number, "image_id": 42, "caption": text} for number, text in enumerate(texts)]
-    (folder / inside).mkdir(exist_ok=True)
-    (folder / "foilv1.0_test_2017.json").write_text(json.dumps(foils() if data is None else data))
-    (folder / inside / "captions_val2014.json").write_text(json.dumps(captions or {"annotations": rows}))
-    return folder
+# Two originals, one with two foils; and one without.
+DOG = {"id": 7, "foil_id": 1, "image_id": 42, "target_word": "dog", "foil_word": "cat", "foil": True}
+ORIGINAL = {"foil": False, "target_word": "ORIG", "foil_word": "ORIG", "foil_id": 0, "image_id": 42}
+FOILS = {
+    "images": [{"id": 42, "file_name": "COCO_val2014_000000000042.jpg"}],
+    "annotations": [
+        DOG | {"caption": "A cat runs."},
+        ORIGINAL | {"id": 7, "caption": "A dog runs."},
+        DOG | {"foil_id": 2, "foil_word": "horse", "caption": "A horse runs."},
+        ORIGINAL | {"id": 8, "caption": "Grass."},
+    ],
+}
+TEXTS = ["One dog.", "A dog  runs. ", "", "A brown dog.", "A lawn.", "Fur.", "Outside."]
+COCO = {"annotations": [{"id": number, "image_id": 42, "caption": text} for number, text in enumerate(TEXTS)]}
 
 
 @pytest.mark.parametrize(
-    ("part", "references"),
-    [(None, ("One dog.", "A brown dog.", "A lawn.", "Fur.")), ("1-ref", ("One dog.",))],
-)
-def test_each_foil_is_paired_with_its_original(part, references, tmp_path):
-    found = load_benchmark("foil", write_foil(tmp_path, inside="annotations"), part=part)
-    assert [item.captions for item in found.items] == [("A dog runs.", "A cat runs."), ("A dog runs.", "A horse runs.")]
-    assert {item.label for item in found.items} == {0}
-    assert {item.references for item in found.items} == {references}
-    assert {item.image for item in found.items} == {tmp_path / "COCO_val2014_000000000042.jpg"}
-    assert {item.image_id for item in found.items} == {"42"}
-
-
-def test_the_file_itself_may_be_named(tmp_path):
-    write_foil(tmp_path)
-    (tmp_path / "val2014").mkdir()
-    found = load_benchmark("foil", tmp_path / "foilv1.0_test_2017.json", images=tmp_path / "val2014", limit=1)
-    assert found.items[0].image == tmp_path / "val2014" / "COCO_val2014_000000000042.jpg"
-
-
-def test_coco_captions_are_needed(tmp_path):
-    (write_foil(tmp_path) / "captions_val2014.json").unlink()
-    with pytest.raises(DataError, match=r"holds no captions_val2014.json or annotations/.*cocodataset.org"):
-        load_benchmark("foil", tmp_path)
-
-
-def changed_row(**changed):
-    return foils(annotations=[*foils()["annotations"][:2], foils()["annotations"][2] | changed])
-
-
-@pytest.mark.parametrize(
-    ("data", "message"),
+    ("part", "inside", "references"),
     [
-        ({"images": []}, "has no field 'annotations'"),
-        (foils(images=[{"id": 42}]), "image 1 has no field 'file_name'; it has: id"),
-        (foils(images=[]), "annotation 1: there is no image with the id 42"),
-        (changed_row(foil="True"), "annotation 3: foil must be true or false, got 'True'"),
-        (changed_row(id=9), "annotation 3: the id 9 has no caption that is not a foil"),
-        (changed_row(foil=False), "annotation 3: the id 7 has two captions that are not foils"),
-        (
-            foils(images=[*foils()["images"], {"id": 5, "file_name": "b"}])
-            | {"annotations": [row | {"image_id": 5} for row in foils()["annotations"]]},
-            "the image 5 has no captions in captions_val2014.json",
-        ),
+        (None, "", ("One dog.", "A brown dog.", "A lawn.", "Fur.")),
+        (None, "annotations/", ("One dog.", "A brown dog.", "A lawn.", "Fur.")),
+        ("1-ref", "", ("One dog.",)),
     ],
 )
-def test_bad_foils_are_refused_by_place(data, message, tmp_path):
-    with pytest.raises(DataError, match=message):
-        load_benchmark("foil", write_foil(tmp_path, data))
-
-
-def nocaps(**changed):
-    row = {"image_path": "0013.jpg", "references": ["A baby.", " ", "A child."], "domain": "near-domain"}
-    return (
-        row
-        | {"baseline": "A kid in a shirt.", "foil": "A kid in a skirt.", "replacement": ["shirt", "skirt"]}
-        | changed
-    )
-
-
-def write_nocaps(folder, *rows):
-    path = folder / "nocaps-val-foil.json"
-    path.write_text(json.dumps(list(rows)))
-    return path
+def test_each_foil_is_paired_with_its_original(part, inside, references, tmp_path):
+    write_files(tmp_path, {"foilv1.0_test_2017.json": FOILS, f"{inside}captions_val2014.json": COCO})
+    (tmp_path / "val2014").mkdir()
+    for data, images in ((tmp_path, None), (tmp_path / "foilv1.0_test_2017.json", tmp_path / "val2014")):
+        items = load_benchmark("foil", data, part=part, images=images).items
+        assert [item.captions for item in items] == [("A dog runs.", "A cat runs."), ("A dog runs.", "A horse runs.")]
+        image = (images or tmp_path) / "COCO_val2014_000000000042.jpg"
+        assert {(item.label, item.references, item.image, item.image_id) for item in items} == {
+            (0, references, image, "42")
+        }
 
 
 def test_nocaps_foil(tmp_path):
-    path = write_nocaps(tmp_path, nocaps(), nocaps(domain="out-domain"))
-    for data in (path, tmp_path):
-        found = load_benchmark("nocaps-foil", data).items
-        assert [item.category for item in found] == ["near-domain", "out-domain"]
-        assert found[0].captions == ("A kid in a shirt.", "A kid in a skirt.")
-        assert (found[0].label, found[0].references) == (0, ("A baby.", "A child."))
-        assert found[0].image == Path(tmp_path / "0013.jpg")
+    row = {"image_path": "0013.jpg", "references": ["A baby.", " ", "A child."], "domain": "near-domain"}
+    row |= {"baseline": "A kid in a shirt.", "foil": "A kid in a skirt.", "replacement": ["shirt", "skirt"]}
+    write_files(tmp_path, {"nocaps-val-foil.json": [row, row | {"domain": "out-domain"}]})
+    for data in (tmp_path, tmp_path / "nocaps-val-foil.json"):
+        items = load_benchmark("nocaps-foil", data).items
+        assert [item.category for item in items] == ["near-domain", "out-domain"]
+        assert items[0].captions == ("A kid in a shirt.", "A kid in a skirt.")
+        assert (items[0].label, items[0].references) == (0, ("A baby.", "A child."))
+        assert items[0].image == tmp_path / "0013.jpg"
 
 
-def sugarcrepe(**changed):
-    return {"filename": "0042.jpg", "caption": "A dog on grass.", "negative_caption": "Grass on a dog."} | changed
+def sugarcrepe(name):
+    rows = [{"filename": "0042.jpg", "caption": text, "negative_caption": "Grass on a dog."} for text in (name, "A.")]
+    return dict(enumerate(rows))
 
 
-def valse(votes=3, **changed):
-    row = {"dataset": "SWiG", "image_file": "run.jpg", "linguistic_phenomena": "actions"}
-    row |= {"caption": "A man runs.", "foil": "A man sits.", "mturk": {"caption": votes, "foil": 3 - votes, "other": 0}}
-    return row | changed
+def valse(name):
+    """The last two foils are not valid."""
+    row = {"dataset": "SWiG", "image_file": "run.jpg", "caption": name, "foil": "A man sits."}
+    return {votes: row | {"mturk": {"caption": votes, "foil": 3 - votes, "other": 0}} for votes in (3, 2, 1, 0)}
 
 
-FILES = {"sugarcrepe": SUGARCREPE, "valse": VALSE}
-ENTRIES = {
-    "sugarcrepe": lambda name: [sugarcrepe(caption=name), sugarcrepe()],
-    "valse": lambda name: [valse(3, caption=name), valse(2), valse(1), valse(0)],  # the last two foils are not valid
-}
+KINDS = {"sugarcrepe": (SUGARCREPE, sugarcrepe, "0042.jpg"), "valse": (VALSE, valse, "run.jpg")}
 
 
-def write_all(benchmark, folder, names=None):
-    folder.mkdir(exist_ok=True)
-    for name in FILES[benchmark] if names is None else names:
-        rows = {f"{name}_{k}": row for k, row in enumerate(ENTRIES[benchmark](name))}
-        (folder / f"{name}.json").write_text(json.dumps(rows))
-    return folder
-
-
-@pytest.mark.parametrize("inside", ["", "data"])
-@pytest.mark.parametrize("benchmark", FILES)
+@pytest.mark.parametrize("inside", ["", "data/"])
+@pytest.mark.parametrize("benchmark", KINDS)
 def test_a_category_is_a_file(benchmark, inside, tmp_path):
-    write_all(benchmark, tmp_path / inside)
+    names, entries, image = KINDS[benchmark]
+    write_files(tmp_path, {f"{inside}{name}.json": entries(name) for name in names} | {"mine.json": {}})
     items = load_benchmark(benchmark, tmp_path).items
-    assert [item.category for item in items] == [name for name in FILES[benchmark] for _ in range(2)]
-    assert [item.captions[0] for item in items[::2]] == list(FILES[benchmark])
-    assert {item.label for item in items} == {0}
-    assert {item.image for item in items} == {tmp_path / ("0042.jpg" if benchmark == "sugarcrepe" else "run.jpg")}
-    name = FILES[benchmark][0]
+    assert [item.category for item in items] == [name for name in names for _ in range(2)]
+    assert [item.captions[0] for item in items[::2]] == list(names)
+    assert {(item.label, item.image) for item in items} == {(0, tmp_path / image)}
     (tmp_path / "pictures").mkdir()
-    alone = load_benchmark(benchmark, tmp_path / inside / f"{name}.json", images=tmp_path / "pictures").items
-    assert {(item.category, item.image.parent) for item in alone} == {(name, tmp_path / "pictures")}
-    (tmp_path / "mine.json").write_text("{}")
-    with pytest.raises(DataError, match=rf"mine.json is not a file of \w+; they are: {name}.json"):
+    alone = load_benchmark(benchmark, tmp_path / f"{inside}{names[0]}.json", images=tmp_path / "pictures").items
+    assert {(item.category, item.image.parent) for item in alone} == {(names[0], tmp_path / "pictures")}
+    with pytest.raises(DataError, match=rf"mine.json is not a file of \w+; they are: {names[0]}.json"):
         load_benchmark(benchmark, tmp_path / "mine.json")
-    last = FILES[benchmark][-1]
-    (tmp_path / inside / f"{last}.json").unlink()
-    with pytest.raises(DataError, match=rf"holds no {last}.json or data/{last}.json.*From: .*Licence: "):
+    (tmp_path / f"{inside}{names[-1]}.json").unlink()
+    with pytest.raises(DataError, match=rf"holds no {names[-1]}.json or data/{names[-1]}.json.*From: .*Licence: "):
         load_benchmark(benchmark, tmp_path)
 
 
 def test_coreference_can_be_left_out(tmp_path):
-    write_all("valse", tmp_path, [name for name in VALSE if not name.startswith("coref")])
-    assert len(VALSE) == 11
-    assert len({item.category for item in load_benchmark("valse", tmp_path, part="without coreference").items}) == 9
+    write_files(tmp_path, {f"{name}.json": valse(name) for name in VALSE if not name.startswith("coref")})
     with pytest.raises(DataError, match=r"holds no coreference-standard.json"):
         load_benchmark("valse", tmp_path)
     lines = [{"category": name, "image": "a", "captions": ["x", "y"], "label": 0} for name in VALSE]
-    (tmp_path / "all.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    assert len(load_benchmark("valse", tmp_path / "all.jsonl", part="without coreference").items) == 9
+    write_files(tmp_path, {"all.jsonl": lines})
+    for data in (tmp_path, tmp_path / "all.jsonl"):
+        items = load_benchmark("valse", data, part="without coreference").items
+        assert len({item.category for item in items}) == len(VALSE) - 2 == 9
 
 
 def test_images_of_valse_lie_together_or_in_one_folder_a_data_set(tmp_path):
-    path = write_all("valse", tmp_path / "data", ["plurals"]) / "plurals.json"
-    (tmp_path / "images" / "SWiG").mkdir(parents=True)
-    (item, _) = load_benchmark("valse", path, images=tmp_path / "images").items
-    assert (item.image, item.image_id) == (tmp_path / "images" / "SWiG" / "run.jpg", "SWiG/run.jpg")
-    (tmp_path / "images" / "SWiG").rmdir()
-    (item, _) = load_benchmark("valse", path, images=tmp_path / "images").items
-    assert item.image == tmp_path / "images" / "run.jpg"
-
-
-@pytest.mark.parametrize(
-    ("benchmark", "file", "make", "field"),
-    [
-        *[("nocaps-foil", "nocaps-val-foil", nocaps, field)
-          for field in ("image_path", "references", "baseline", "foil", "domain")],
-        *[("sugarcrepe", "swap_obj", sugarcrepe, field) for field in ("filename", "caption", "negative_caption")],
-        *[("valse", "relations", valse, field) for field in ("dataset", "image_file", "caption", "foil", "mturk")],
-    ],
-)  # fmt: skip
-def test_bad_entries_are_refused_by_file_entry_and_field(benchmark, file, make, field, tmp_path):
-    row = make()
-    del row[field]
-    path = tmp_path / f"{file}.json"
-    path.write_text(json.dumps([make(), row] if benchmark == "nocaps-foil" else {"1": make(), "2": row}))
-    with pytest.raises(DataError, match=rf"{file}.json, entry 2.*{field}"):
-        load_benchmark(benchmark, path)
+    write_files(tmp_path, {"plurals.json": valse("plurals")})
+    for folder in ("", "SWiG"):
+        (tmp_path / "images" / folder).mkdir(parents=True)
+        (item, _) = load_benchmark("valse", tmp_path / "plurals.json", images=tmp_path / "images").items
+        assert (item.image, item.image_id) == (tmp_path / "images" / folder / "run.jpg", "SWiG/run.jpg")

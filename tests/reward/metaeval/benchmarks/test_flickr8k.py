@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ from datasets import Dataset, DatasetDict
 
 from reward.errors import DataError
 from reward.metaeval.benchmarks import RatedCaption, load_benchmark
+from tests.reward.metaeval.small_benchmarks import write_files
 
 DATA = Path(__file__).parents[5] / "shared" / "data" / "flickr8k_expert_fleur.jsonl.gz"
 CAPTIONS = {
@@ -32,13 +32,9 @@ CROWD = """\
 
 @pytest.fixture
 def texts(tmp_path: Path) -> Path:
-    folder = tmp_path / "Flickr8k_text"
-    folder.mkdir()
     lines = [f"{image}#{place}\t{text}\n" for image, texts in CAPTIONS.items() for place, text in enumerate(texts)]
-    (folder / "Flickr8k.token.txt").write_text("".join(lines))
-    (folder / "ExpertAnnotations.txt").write_text(EXPERT)
-    (folder / "CrowdFlowerAnnotations.txt").write_text(CROWD)
-    return folder
+    files = {"ExpertAnnotations.txt": EXPERT, "CrowdFlowerAnnotations.txt": CROWD}
+    return write_files(tmp_path / "Flickr8k_text", {"Flickr8k.token.txt": "".join(lines), **files})
 
 
 def entry(image: str, references: list[str], *judgments: tuple[str, float]) -> dict[str, Any]:
@@ -63,9 +59,9 @@ def test_expert_leaves_out_candidates_that_are_references(texts: Path) -> None:
         "1_a": entry("1_a.jpg", CAPTIONS["1_a.jpg"], *(("A cat sits .", rating) for rating in (1.0, 1.0, 2.0))),
         "2_b": entry("2_b.jpg", CAPTIONS["2_b.jpg"], *(("A dog  runs .", rating) for rating in (1.0, 2.0, 3.0))),
     }
-    (texts.parent / "flickr8k.json").write_text(json.dumps(data))
-    assert summary(texts.parent / "flickr8k.json", "flickr8k-expert") == expected
-    assert summary(texts.parent, "flickr8k-expert") == expected
+    write_files(texts.parent, {"flickr8k.json": data})
+    for path in (texts.parent, texts.parent / "flickr8k.json"):
+        assert summary(path, "flickr8k-expert") == expected
 
 
 def test_crowd_takes_candidates_out_of_the_references(texts: Path) -> None:
@@ -83,7 +79,7 @@ def test_crowd_takes_candidates_out_of_the_references(texts: Path) -> None:
         "1_a.jpg": entry("1_a.jpg", list(dog), *judgments),
         "2_b.jpg": entry("2_b.jpg", list(cat), ("A dog runs .", 1 / 3), ("A dog .", float("nan"))),
     }
-    (texts.parent / "crowdflower_flickr8k.json").write_text(json.dumps(data))
+    write_files(texts.parent, {"crowdflower_flickr8k.json": data})
     assert summary(texts.parent, "flickr8k-cf") == expected
 
 
@@ -91,20 +87,19 @@ def test_images_are_in_the_folder_of_the_archive(texts: Path) -> None:
     def image(**options: Any) -> Any:
         return load_benchmark("flickr8k-expert", texts.parent, **options).items[0].image  # type: ignore[union-attr]
 
+    elsewhere = texts.parent / "elsewhere"
     assert image() == texts.parent / "1_a.jpg"
     (texts.parent / "Flicker8k_Dataset").mkdir()
     assert image() == texts.parent / "Flicker8k_Dataset" / "1_a.jpg"
-    (texts.parent / "elsewhere").mkdir()
-    assert image(images=texts.parent / "elsewhere") == texts.parent / "elsewhere" / "1_a.jpg"
-    (texts.parent / "elsewhere" / "images").mkdir()
-    assert image(images=texts.parent / "elsewhere") == texts.parent / "elsewhere" / "images" / "1_a.jpg"
+    for folder in (elsewhere, elsewhere / "images"):
+        folder.mkdir()
+        assert image(images=elsewhere) == folder / "1_a.jpg"
 
 
 def test_a_caption_twice_in_a_row_is_two_items(tmp_path: Path) -> None:
     judgments = [("A.", rating) for rating in (1.0, 1.0, 2.0, 4.0, 4.0, float("nan"))]
-    path = tmp_path / "flickr8k.json"
-    path.write_text(json.dumps({"1": entry("1.jpg", ["B."], *judgments)}))
-    assert [row[2] for row in summary(path, "flickr8k-expert")] == [(1, 1, 2), (4, 4)]
+    write_files(tmp_path, {"flickr8k.json": {"1": entry("1.jpg", ["B."], *judgments)}})
+    assert [row[2] for row in summary(tmp_path, "flickr8k-expert")] == [(1, 1, 2), (4, 4)]
 
 
 def test_tables_of_the_hub_are_one_judgment_a_row(tmp_path: Path) -> None:
@@ -117,58 +112,6 @@ def test_tables_of_the_hub_are_one_judgment_a_row(tmp_path: Path) -> None:
     assert summary(tmp_path / "saved", "flickr8k-expert") == expected
     with pytest.raises(DataError, match=r"neither CrowdFlowerAnnotations.txt nor crowdflower_flickr8k.json"):
         load_benchmark("flickr8k-cf", tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ("1_a.jpg\t2_b.jpg#0\t1\t1\n", "line 1 must have 5 fields between tabs \\(image, caption id, .*\\), got 4"),
-        ("1_a.jpg\t2_b.jpg#9\t1\t1\t2\n", "no caption of '2_b.jpg#9'"),
-        ("3.jpg\t2_b.jpg#0\t1\t1\t2\n", "no caption of '3.jpg'"),
-        ("1_a.jpg\t2_b.jpg#0\t1\t1\t5\n", "expert 3 must be a number from 1 to 4, got '5'"),
-        ("1_a.jpg\t2_b.jpg#0\t1\t1\tnan\n", "expert 3 must be a number from 1 to 4, got 'nan'"),
-        ("", "holds nothing to score"),
-    ],
-)
-def test_bad_expert_lines(texts: Path, change: str, message: str) -> None:
-    (texts / "ExpertAnnotations.txt").write_text(change)
-    with pytest.raises(DataError, match=message):
-        load_benchmark("flickr8k-expert", texts)
-
-
-def test_bad_crowd_lines_and_missing_captions(texts: Path) -> None:
-    for line, message in (
-        ("1_a.jpg\t2_b.jpg#0\t0.9\t1\t2\n", "share of yes must be the share of 1 yes and 2 no, got '0.9'"),
-        ("1_a.jpg\t2_b.jpg#0\t0\t0\t0\n", "the share of 0 yes and 0 no"),
-        ("1_a.jpg\t2_b.jpg#0\t1\tinf\t0\n", "yes must be a number from 0, got 'inf'"),
-    ):
-        (texts / "CrowdFlowerAnnotations.txt").write_text(line)
-        with pytest.raises(DataError, match=message):
-            load_benchmark("flickr8k-cf", texts)
-    (texts / "CrowdFlowerAnnotations.txt").write_bytes(b"\xff")
-    with pytest.raises(DataError, match=r"cannot read .*CrowdFlower"):
-        load_benchmark("flickr8k-cf", texts)
-    (texts / "Flickr8k.token.txt").unlink()
-    with pytest.raises(DataError, match=r"holds no Flickr8k.token.txt\. Flickr8k-Expert needs a folder"):
-        load_benchmark("flickr8k-expert", texts)
-
-
-@pytest.mark.parametrize(
-    ("name", "data", "message"),
-    [
-        ("flickr8k-expert", "{", "JSON"),
-        ("flickr8k-expert", '{"1": {}}', "image 1 has no field 'image_path'"),
-        ("flickr8k-expert", entry("1.jpg", ["A."], ("B.", 0.5)), "3 experts rated each.*file of Flickr8k-CF"),
-        ("flickr8k-cf", entry("1.jpg", ["A."], *[("B.", 2.0)] * 3), "share from 0 to 1, got 2.0.*of Flickr8k-Expert"),
-        ("flickr8k-cf", entry("1.jpg", ["A."], ("B.", None)), "rating must be a finite number, got None"),  # type: ignore[arg-type]
-        ("flickr8k-cf", entry("1.jpg", ["A."], ("B.", float("inf"))), "rating must be a finite number, got inf"),
-    ],
-)
-def test_bad_json(tmp_path: Path, name: str, data: Any, message: str) -> None:
-    path = tmp_path / "some.json"
-    path.write_text(data if isinstance(data, str) else json.dumps({"1": data}))
-    with pytest.raises(DataError, match=message):
-        load_benchmark(name, path)
 
 
 @pytest.mark.skipif(not DATA.exists(), reason="the published ratings and scores are not here")
@@ -185,6 +128,5 @@ def test_published_data_have_5664_pairs_in_either_form(tmp_path: Path) -> None:
         data.setdefault(key, entry(item.image_id, list(item.references)))["human_judgement"] += [
             {"image_id": key, "caption": item.candidate, "rating": rating} for rating in item.ratings["overall"]
         ]
-    (tmp_path / "flickr8k.json").write_text(json.dumps(data))
-    again = summary(tmp_path, "flickr8k-expert")
-    assert sorted(again) == sorted(summary(DATA, "flickr8k-expert"))
+    write_files(tmp_path, {"flickr8k.json": data})
+    assert sorted(summary(tmp_path, "flickr8k-expert")) == sorted(summary(DATA, "flickr8k-expert"))

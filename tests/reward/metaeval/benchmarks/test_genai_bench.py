@@ -2,55 +2,26 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
-import pytest
-
-from reward.errors import DataError
 from reward.metaeval.benchmarks import RatedCaption, load_benchmark
+from tests.reward.metaeval.small_benchmarks import write_files
 
-DATA: dict[str, Any] = {
+DATA = {
     "00000": {"id": "00000", "prompt": "A red ball.", "models": {"DALLE_3": [5, 4, 5], "SDXL_Base": [1, None, 2]}},
     "00001": {"id": "00001", "prompt": "Two cats.", "models": {"DALLE_3": [3, 3, 3], "SDXL_Base": [None]}},
 }
 
 
 def test_images_of_generators(tmp_path: Path) -> None:
-    (tmp_path / "genai_image.json").write_text(json.dumps(DATA))
-    (tmp_path / "SDXL_Base").mkdir()
-    (tmp_path / "SDXL_Base" / "00000.png").write_bytes(b"")
-    for data in (tmp_path, tmp_path / "genai_image.json"):
-        benchmark = load_benchmark("genai-bench", data)
-        found = [item for item in benchmark.items if isinstance(item, RatedCaption)]
-        assert [(item.candidate, item.ratings["overall"], item.category) for item in found] == [
-            ("A red ball.", (5, 4, 5), "DALLE_3"),
-            ("A red ball.", (1, 2), "SDXL_Base"),
-            ("Two cats.", (3, 3, 3), "DALLE_3"),
+    write_files(tmp_path, {"genai_image.json": DATA, "SDXL_Base/00000.png": b"", "elsewhere/x": b""})
+    for data, images in ((tmp_path, None), (tmp_path / "genai_image.json", None), (tmp_path, tmp_path / "elsewhere")):
+        items = load_benchmark("genai-bench", data, images=images).items
+        found = [item for item in items if isinstance(item, RatedCaption)]
+        rows = [(item.candidate, item.ratings["overall"], item.category, item.image_id, item.image) for item in found]
+        root, ending = images or tmp_path, "jpeg" if images else "png"
+        assert rows == [
+            ("A red ball.", (5, 4, 5), "DALLE_3", "DALLE_3/00000", root / "DALLE_3" / "00000.jpeg"),
+            ("A red ball.", (1, 2), "SDXL_Base", "SDXL_Base/00000", root / "SDXL_Base" / f"00000.{ending}"),
+            ("Two cats.", (3, 3, 3), "DALLE_3", "DALLE_3/00001", root / "DALLE_3" / "00001.jpeg"),
         ]
-        assert [item.image for item in found][:2] == [
-            tmp_path / "DALLE_3" / "00000.jpeg",
-            tmp_path / "SDXL_Base" / "00000.png",
-        ]
-        assert len({item.image_id for item in found}) == 3
-    (tmp_path / "elsewhere").mkdir()
-    first = load_benchmark("genai-bench", tmp_path, images=tmp_path / "elsewhere").items[0]
-    assert first.image == tmp_path / "elsewhere" / "DALLE_3" / "00000.jpeg"  # type: ignore[union-attr]
-    assert benchmark.spec.judgments == "mean"
-
-
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [
-        ({"1": {}}, "prompt 1 has no field 'prompt'"),
-        ({"1": {"prompt": "A.", "models": {"x": 3}}}, "prompt 1, models: x must be a list, got 3"),
-        ({"1": {"prompt": "A.", "models": {"x": [6]}}}, r"x must be a list of ratings from 1 to 5, got \[6\]"),
-        ({"1": {"prompt": "A.", "models": {"x": ["5"]}}}, "x must be a list of ratings from 1 to 5"),
-        ({"1": {"prompt": "A.", "models": {"x": [float("nan")]}}}, "x must be a list of ratings from 1 to 5"),
-    ],
-)
-def test_bad_entries(tmp_path: Path, data: Any, message: str) -> None:
-    (tmp_path / "genai_image.json").write_text(json.dumps(data))
-    with pytest.raises(DataError, match=message):
-        load_benchmark("genai-bench", tmp_path)

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any
 
-import pytest
-
-from reward.errors import DataError
 from reward.metaeval.benchmarks import PreferencePair, Quadruple, RatedCaption
 from reward.metaeval.benchmarks.jsonl import in_common_form, read_common
 from tests.reward.metaeval.small_benchmarks import write_lines
@@ -64,51 +60,3 @@ def test_a_file_in_a_published_form_is_not_in_the_common_one(tmp_path: Path) -> 
     for name in ("cand", "mt", "caption", "correct", "candidates", "caption_0"):
         assert not in_common_form(write_lines(tmp_path / "a.jsonl", {"image": "a.jpg", name: "A dog."}))
     assert not in_common_form(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("row", "message"),
-    [
-        ({"candidate": "A."}, "has no field 'ratings'; it has: candidate"),
-        ({"ratings": [1]}, "has no field 'candidate'"),
-        ({**RATED, "ratings": []}, r"ratings must be numbers, one per rater, got \[\]"),
-        ({**RATED, "ratings": [True]}, "ratings must be numbers"),
-        ({**RATED, "ratings": {"fluency": ["3"]}}, "ratings must be numbers"),
-        ('{"candidate": "A.", "ratings": [1e999]}', "ratings must be finite numbers, got 'inf'"),
-        (
-            '{"candidate": "A.", "ratings": [1], "metric": 1%s}' % ("0" * 400),
-            "metric must be finite numbers, got '1000",
-        ),
-        ({**RATED, "candidate": None}, "candidate must be text, got None"),
-        ({**RATED, "references": "A cat."}, "references must be a list of texts, got 'A cat.'"),
-        ({**RATED, "image": 3}, "image must be a path, got 3"),
-        ({**RATED, "image": ""}, "image must be a path, got ''"),
-    ],
-)
-def test_bad_rated_lines(tmp_path: Path, row: Any, message: str) -> None:
-    path = write_lines(tmp_path / "a.jsonl", RATED, row)
-    with pytest.raises(DataError, match=message) as caught:
-        list(read_common(path, RatedCaption))
-    assert str(path) in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"label": 2}, "label must be 0, 1 or null"),
-        ({"label": True}, "label must be 0, 1 or null"),
-        ({"label": "1"}, "label must be 0, 1 or null"),
-        ({"captions": ["A."]}, "captions must be a list of 2 texts"),
-        ({"captions": "AB"}, "captions must be a list of 2 texts"),
-        ({"systems": ["x"]}, "systems must be a list of 2 texts"),
-    ],
-)
-def test_bad_pairs(tmp_path: Path, change: dict[str, Any], message: str) -> None:
-    with pytest.raises(DataError, match=message):
-        list(read_common(write_lines(tmp_path / "a.jsonl", {**PAIR, **change}), PreferencePair))
-
-
-def test_bad_quadruples(tmp_path: Path) -> None:
-    for images in (["a.jpg"], "ab", None):
-        with pytest.raises(DataError, match="images must be a list of two"):
-            list(read_common(write_lines(tmp_path / "a.jsonl", {**QUADRUPLE, "images": images}), Quadruple))

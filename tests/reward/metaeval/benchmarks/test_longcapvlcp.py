@@ -44,29 +44,20 @@ def test_tokens_are_counted_as_open_clip_writes_them():
         assert first[:place] == second[:place]
         assert first[place] != second[place]
     assert clip_length(LONG) == tokenizer([LONG], context_length=200)[0].tolist().index(tokenizer.eot_token_id)
-
-
-def test_an_end_that_is_missing_is_where_the_captions_differ():
+    # where one of them ends is where they differ
     assert first_different_token("A red star.", "A red star") == first_different_token("A red star", "A red star.") == 4
-
-
-def test_a_clip_cannot_tell_the_captions_of_a_built_pair_apart():
-    from open_clip import SimpleTokenizer
-
-    tokens = SimpleTokenizer()
-    built = build_pairs([row()], late)
+    built = build_pairs([row()], late)  # a CLIP cannot tell the two captions apart
     pair = built.pairs[0]
     assert pair["error_token"] >= CLIP_TOKENS
-    assert tokens([pair["correct"]]).tolist() == tokens([pair["incorrect"]]).tolist()
+    assert tokenizer([pair["correct"]]).tolist() == tokenizer([pair["incorrect"]]).tolist()
     assert (pair["category"], pair["image"].getpixel((0, 0))) == ("counting", (255, 0, 0))
     assert (built.kept, built.dropped) == ({"counting": 1}, {})
 
 
 def test_what_is_dropped_is_counted_by_reason():
     def make(caption, category, rng):
-        return {"action": early(caption, category, rng), "counting": None, "spatial relation": caption.upper()}[
-            category
-        ]
+        made = {"action": early(caption, category, rng), "counting": None, "spatial relation": caption.upper()}
+        return made[category]
 
     rows = [row("action"), row("counting"), row("counting"), row("spatial relation"), row(caption="A dog.")]
     built = build_pairs([*rows, row(image="nowhere.png"), row(image=None)], make)
@@ -111,24 +102,6 @@ def test_the_maker_is_asked_again_with_other_chance_and_seeds_repeat():
     build_pairs([row()] * 20, make, attempts=4, seed=1)
     assert drawn != first
     assert len(build_pairs([row()] * 20, make, attempts=1).pairs) < built.kept["counting"]
-
-
-def test_rewrites_by_a_language_model_become_pairs(tmp_path):
-    from reward.corruptions.rewrites import rewrite_captions
-    from reward.judges import ScriptedJudge
-
-    other = LONG.replace("OPEN", "SALE")
-    judge = ScriptedJudge(lambda question: json.dumps(late(LONG if "OPEN" in question.text else other, "", None)))
-    rewrites = rewrite_captions([LONG, other], judge, tmp_path / "answers.jsonl", categories=["count"])
-    made = {
-        (caption, negative.category): negative.text
-        for caption, negatives in zip([LONG, other], rewrites, strict=True)
-        for negative in negatives
-    }
-    rows = [row("count"), row("count", caption=other), row("action")]
-    built = build_pairs(rows, lambda caption, category, rng: made.get((caption, category)))
-    assert built.pairs["incorrect"][:] == [late(LONG, "", None), late(other, "", None)]
-    assert built.dropped == {"no incorrect caption": 1}
 
 
 @pytest.mark.parametrize(
@@ -178,37 +151,28 @@ def test_pairs_on_disk_and_in_memory_are_read_too(tmp_path):
         assert found[1]["image"].getpixel((0, 0)) == (0, 0, 255)
 
 
+GOOD = {"image": "red.png", "correct": LONG, "incorrect": late(LONG, "", None), "category": "action"}
+
+
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("lines", "message"),
     [
-        ({"incorrect": None}, "row 2: incorrect must be text, got None"),
-        ({"category": ""}, "row 2: category must be a text that is not blank, got ''"),
-        ({"incorrect": LONG}, "row 2: correct and incorrect caption are the same"),
-        ({"image": "lost.png"}, "row 2: there is no image file .*lost.png"),
-        ({"image": 7}, "row 2: image must be a path or an encoded image, got 7"),
+        (None, "there is no file"),
+        ([{"image": "red.png", "caption": "A dog."}], "mine.jsonl lacks the column 'correct'; pairs need image, "),
+        ([GOOD, "{broken"], "row 2: line 2 is not valid JSON"),
+        ([GOOD, GOOD | {"incorrect": None}], "mine.jsonl, row 2: incorrect must be text, got None"),
+        ([GOOD, GOOD | {"category": ""}], "mine.jsonl, row 2: category must be a text that is not blank, got ''"),
+        ([GOOD, GOOD | {"incorrect": LONG}], "mine.jsonl, row 2: correct and incorrect caption are the same"),
+        ([GOOD, GOOD | {"image": "lost.png"}], "mine.jsonl, row 2: there is no image file .*lost.png"),
+        ([GOOD, GOOD | {"image": 7}], "mine.jsonl, row 2: image must be a path or an encoded image, got 7"),
     ],
 )
-def test_files_that_hold_no_pairs_are_refused(tmp_path, changes, message):
+def test_files_that_hold_no_pairs_are_refused(tmp_path, lines, message):
     RED.save(tmp_path / "red.png")
-    good = {"image": "red.png", "correct": LONG, "incorrect": late(LONG, "", None), "category": "action"}
-    path = tmp_path / "mine.jsonl"
-    path.write_text("".join(json.dumps(line) + "\n" for line in (good, good | changes)))
-    with pytest.raises(DataError, match=f"mine.jsonl, {message}"):
-        read_pairs(path)
-
-
-def test_a_missing_file_or_column_or_broken_line_is_named(tmp_path):
-    with pytest.raises(DataError, match="there is no file"):
-        read_pairs(tmp_path / "none.jsonl")
-    path = tmp_path / "mine.jsonl"
-    path.write_text('{"image": "red.png", "caption": "A dog."}\n')
-    with pytest.raises(DataError, match=r"mine\.jsonl lacks the column 'correct'; pairs need image, "):
-        read_pairs(path)
-    RED.save(tmp_path / "red.png")
-    good = {"image": "red.png", "correct": "A dog.", "incorrect": "A cat.", "category": "action"}
-    path.write_text(json.dumps(good) + "\n{broken\n")
-    with pytest.raises(DataError, match="row 2: line 2 is not valid JSON"):
-        read_pairs(path)
+    if lines is not None:
+        write_lines(tmp_path / "mine.jsonl", *lines)
+    with pytest.raises(DataError, match=message):
+        read_pairs(tmp_path / "mine.jsonl")
 
 
 def test_our_categories_of_scenes_have_names_in_longcapvlcp():
@@ -223,7 +187,12 @@ def test_pairs_as_a_benchmark(tmp_path):
     rows = [{"image": f"{name}.png", "correct": "Two dogs.", "incorrect": "Three dogs.", "category": "counting"}
             for name in ("red", "blue")]  # fmt: skip
     path = write_lines(tmp_path / "pairs.jsonl", *rows)
-    for data in (path, tmp_path):
+    table = tmp_path / "pairs.csv"
+    table.write_text(
+        "image,correct,incorrect,category\n"
+        "red.png,Two dogs.,Three dogs.,counting\nblue.png,Two dogs.,Three dogs.,counting\n"
+    )
+    for data in (path, tmp_path, table):
         items = load_benchmark("longcapvlcp", data, images=tmp_path / "pictures").items
         assert {(item.captions, item.label, item.category) for item in items} == {
             (("Two dogs.", "Three dogs."), 0, "counting")
@@ -240,12 +209,6 @@ def test_pairs_as_a_benchmark(tmp_path):
         assert {item.captions for item in items} == {(LONG, late(LONG, "", None))}
         assert len({item.image_id for item in items}) == 2
         assert [load_image(item.image).tobytes() for item in items] == [RED.tobytes(), BLUE.tobytes()]
-
-
-def test_a_csv_file_of_pairs(tmp_path):
-    RED.save(tmp_path / "red.png")
-    (tmp_path / "pairs.csv").write_text("image,correct,incorrect,category\nred.png,Two dogs.,Three dogs.,counting\n")
-    assert read_pairs(tmp_path / "pairs.csv", images=tmp_path)[0]["image"].size == RED.size
 
 
 @pytest.mark.parametrize("part", ["short", "long"])

@@ -1,66 +1,14 @@
-"""Records of JSON, JSONL, CSV and Parquet files: fields are checked, and errors name file, place, field and value."""
+"""Lines of JSON, perhaps packed; `test_bad_files` has the fields that are refused."""
 
 from __future__ import annotations
 
 import gzip
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from reward.errors import DataError
-from reward.metaeval.benchmarks.records import Record, is_jsonl, read_entries, read_lines, read_list, read_table
-
-
-def record(value: Any) -> Record:
-    return Record({"field": value, "other": 1}, "a.json, entry 1", Path())
-
-
-@pytest.mark.parametrize(
-    ("read", "good", "bad", "wanted"),
-    [
-        (lambda r: r.text("field"), ["", "a"], [None, 3, ["a"]], "text"),
-        (lambda r: r.of_kind("field", int), [0, -3], [True, 1.5, "1", None], "a whole number"),
-        (lambda r: r.of_kind("field", bool), [True], [1, "true"], "true or false"),
-        (lambda r: r.record("field"), [{}], [[], None], "an object"),
-        (lambda r: list(r.records("field", "row")), [[], [{}]], [{}, None], "a list"),
-        (lambda r: r.texts("field"), [[], ["a", " "]], ["a", {}, [1], None], "a list of texts"),
-        (lambda r: r.texts("field", 2), [["a", " "]], [["a"], ["a", 3], "ab"], "a list of 2 texts"),
-        (lambda r: r.number("field"), [1, -2.5], [True, "1", None, 10**400, float("nan"), 1e999], "a finite number"),
-        (lambda r: r.number("field", 1, 5), [1, 5.0], [0, 5.1], "a number from 1 to 5"),
-        (lambda r: r.number("field", 0, text=True), ["1", " 2.5 "], ["", "x", "inf", "-1"], "a number from 0"),
-    ],
-)
-def test_fields_are_of_their_kind(read: Callable[[Record], Any], good: list[Any], bad: list[Any], wanted: str) -> None:
-    for value in good:
-        read(record(value))
-    for value in bad:
-        with pytest.raises(DataError, match=f"a.json, entry 1: field must be {wanted}, got ") as caught:
-            read(record(value))
-        assert f"{value!r:.60}" in str(caught.value)
-    with pytest.raises(DataError, match=r"a\.json, entry 1 has no field 'field'; it has: other"):
-        read(Record({"other": 1}, "a.json, entry 1", Path()))
-
-
-def test_blank_texts_are_left_out_unless_their_number_matters() -> None:
-    assert record(["a", " "]).texts("field") == ("a",)
-    assert record(["a", " "]).texts("field", 2) == ("a", " ")
-
-
-def test_a_category_is_a_text_or_a_number_and_may_be_absent() -> None:
-    assert [Record({"category": value}, "", Path()).category() for value in (0, 1, " IC ", None)] == [
-        "0",
-        "1",
-        "IC",
-        "",
-    ]
-    assert record(1).category() == ""
-    for value in (["IC"], True, 1.5):
-        with pytest.raises(DataError, match="line 2: category must be text or a whole number, got "):
-            Record({"category": value}, "line 2", Path()).category()
+from reward.metaeval.benchmarks.records import is_jsonl, read_lines
 
 
 def test_packed_files_and_byte_order_marks(tmp_path: Path) -> None:
@@ -81,40 +29,3 @@ def test_packed_files_and_byte_order_marks(tmp_path: Path) -> None:
         path.write_bytes(content)
         with pytest.raises(DataError, match="cannot read"):
             list(read_lines(path))
-
-
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("{", "line 2 is not valid JSON"),
-        ("[" * 100_000, "line 2 is not valid JSON"),
-        ("[1]", "line 2 must be a JSON object, got list"),
-        ('{"ratings": [Infinity]}', "line 2 is not valid JSON: Infinity is not a number"),
-        ('{"ratings": [-Infinity]}', "-Infinity is not a number"),
-    ],
-)
-def test_bad_lines(tmp_path: Path, line: str, message: str) -> None:
-    (tmp_path / "a.jsonl").write_text("{}\n" + line)
-    with pytest.raises(DataError, match=f"a.jsonl.*{message}"):
-        list(read_lines(tmp_path / "a.jsonl"))
-
-
-@pytest.mark.parametrize(("read", "content"), [(read_entries, "[]"), (read_entries, "3"), (read_list, "{}")])
-def test_json_of_another_kind(tmp_path: Path, read: Callable[[Path], Any], content: str) -> None:
-    (tmp_path / "a.json").write_text(content)
-    with pytest.raises(DataError, match=r"a.json must hold a JSON (object|list), got "):
-        list(read(tmp_path / "a.json"))
-
-
-def test_columns_of_one_name_are_refused(tmp_path: Path) -> None:
-    pq.write_table(pa.Table.from_arrays([pa.array(["a"]), pa.array(["b"])], ["cand", "cand"]), tmp_path / "t.parquet")
-    (tmp_path / "t.csv").write_text("cand,cand\na,b\n")
-    for name in ("t.parquet", "t.csv"):
-        with pytest.raises(DataError, match="several columns named 'cand'; columns need different names"):
-            list(read_table(tmp_path / name))
-
-
-def test_an_open_quote_names_its_line(tmp_path: Path) -> None:
-    (tmp_path / "t.csv").write_text('id,cand\n1,a\n2,"a dog\n3,b\n')
-    with pytest.raises(DataError, match=r"t\.csv: a quote that opens in line 3 is not closed"):
-        list(read_table(tmp_path / "t.csv"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import zipfile
 
 import pytest
@@ -12,8 +11,10 @@ from PIL import Image
 from reward.errors import DataError
 from reward.images import load_image
 from reward.metaeval.benchmarks import load_benchmark
+from tests.reward.metaeval.small_benchmarks import write_files
 
 COLOURS = ["red", "green", "blue", "white"]
+SHOWN = [(colour, second) for colour in COLOURS for second in (False, True)]
 
 
 def example(number=0, **changed):
@@ -31,19 +32,17 @@ def png(colour):
 IMAGES = {f"ex_{k // 2}_img_{k % 2}.png": png(colour) for k, colour in enumerate(COLOURS)}
 
 
+def packed():
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w") as archive:
+        for name, image in IMAGES.items():
+            archive.writestr(f"images/{name}", image)
+    return data.getvalue()
+
+
 def write_all(folder, *rows, images="zip"):
-    folder.mkdir(exist_ok=True)
-    rows = rows or (example(0), example(1, collapsed_tag="Both"))
-    (folder / "examples.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    if images == "zip":
-        with zipfile.ZipFile(folder / "images.zip", "w") as archive:
-            for name, data in IMAGES.items():
-                archive.writestr(f"images/{name}", data)
-    elif images:
-        (folder / images).mkdir()
-        for name, data in IMAGES.items():
-            (folder / images / name).write_bytes(data)
-    return folder
+    files = {"images.zip": packed()} if images == "zip" else {f"{images}/{name}": IMAGES[name] for name in IMAGES}
+    return write_files(folder, {"examples.jsonl": rows or (example(0), example(1, collapsed_tag="Both")), **files})
 
 
 def colours(benchmark):
@@ -52,28 +51,16 @@ def colours(benchmark):
     return [(names[load_image(s.image).getpixel((0, 0))], s.candidate == "a man on a dog") for s in benchmark.samples()]
 
 
-SHOWN = [(colour, second) for colour in COLOURS for second in (False, True)]
-
-
 @pytest.mark.parametrize("inside", ["", "data"])
-@pytest.mark.parametrize("images", ["zip", "images"])
-def test_images_beside_the_examples(inside, images, tmp_path):
-    write_all(tmp_path / inside, images=images)
-    found = load_benchmark("winoground", tmp_path)
+@pytest.mark.parametrize("images", ["zip", "images", "elsewhere"])
+def test_images_beside_the_examples_or_elsewhere(inside, images, tmp_path):
+    folder = write_all(tmp_path / inside, images=images)
+    found = load_benchmark("winoground", tmp_path, images=folder / images if images == "elsewhere" else None)
     assert colours(found) == SHOWN
     assert [(item.image_id, item.category) for item in found.items] == [("0", "Object"), ("1", "Both")]
-
-
-def test_images_elsewhere(tmp_path):
-    write_all(tmp_path, images="png")
-    found = load_benchmark("winoground", tmp_path / "examples.jsonl", images=tmp_path / "png")
-    assert colours(found) == SHOWN
-
-
-def test_without_a_collapsed_tag_the_tag_is_the_category(tmp_path):
     row = example()
     del row["collapsed_tag"]
-    (item,) = load_benchmark("winoground", write_all(tmp_path, row)).items
+    (item,) = load_benchmark("winoground", write_all(tmp_path / "other", row)).items
     assert item.category == "Noun"
 
 
@@ -94,47 +81,19 @@ def test_a_table_with_encoded_images(tmp_path):
     assert found.items[1].image_id == "1"
 
 
-def test_it_is_taken_from_the_hub(hub, tmp_path):
-    hub.add_folder("facebook/winoground", write_all(tmp_path / "data").parent, kind="datasets")
-    assert colours(load_benchmark("winoground")) == SHOWN
-
-
-def test_terms_are_named_where_the_hub_does_not_give_it(hub, tmp_path, monkeypatch):
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+def test_it_is_taken_from_the_hub_whose_terms_are_named(hub, tmp_path, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
     with pytest.raises(DataError, match="cannot load 'facebook/winoground' from the Hub") as caught:
         load_benchmark("winoground")
     assert "whose terms have to be accepted there first" in str(caught.value)
-
-
-def test_images_that_are_nowhere_are_missed(tmp_path):
-    with pytest.raises(DataError, match=r"holds neither the folder images nor images.zip. Winoground needs"):
-        load_benchmark("winoground", write_all(tmp_path, images=None))
+    hub.add_folder("facebook/winoground", write_all(tmp_path / "repository" / "data").parent, kind="datasets")
+    assert colours(load_benchmark("winoground")) == SHOWN
 
 
 def test_a_damaged_archive_or_one_without_an_image_is_refused(tmp_path):
     write_all(tmp_path, example(2))
     with pytest.raises(DataError, match=r"images.zip holds no image ex_2_img_0.png"):
         load_benchmark("winoground", tmp_path)
-    whole = (tmp_path / "images.zip").read_bytes()
-    (tmp_path / "images.zip").write_bytes(whole[:50])
+    (tmp_path / "images.zip").write_bytes(packed()[:50])
     with pytest.raises(DataError, match=r"images.zip cannot be read"):
         load_benchmark("winoground", tmp_path)
-
-
-@pytest.mark.parametrize("field", ["image_0", "image_1", "caption_0", "caption_1"])
-def test_bad_examples_are_refused_by_line_and_field(field, tmp_path):
-    row = example(1)
-    del row[field]
-    with pytest.raises(DataError, match=rf"examples.jsonl, line 2.*{field}"):
-        load_benchmark("winoground", write_all(tmp_path, example(), row))
-
-
-def test_other_files_and_tags_are_refused(tmp_path):
-    (tmp_path / "examples.txt").write_text("{}")
-    with pytest.raises(DataError, match=r"examples.txt is neither a .jsonl nor a .parquet file"):
-        load_benchmark("winoground", tmp_path / "examples.txt")
-    with pytest.raises(DataError, match="line 1: tag must be text, got 5"):
-        load_benchmark("winoground", write_all(tmp_path, example(collapsed_tag=5)))
-    (tmp_path / "broken.parquet").write_bytes(b"PAR1")
-    with pytest.raises(DataError, match=r"broken.parquet cannot be read as Parquet"):
-        load_benchmark("winoground", tmp_path / "broken.parquet")

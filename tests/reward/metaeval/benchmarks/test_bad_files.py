@@ -1,0 +1,264 @@
+"""Files of benchmarks that are missing, damaged or malformed: the error names the file, the place and the field."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reward.errors import DataError
+from reward.metaeval.benchmarks import load_benchmark
+from tests.reward.metaeval.small_benchmarks import write_files
+
+Files = dict[str, Any]
+NAN, INFINITE = float("nan"), float("inf")
+
+RATED = {"image": "a.jpg", "candidate": "A dog.", "references": ["A cat.", " "], "ratings": [1, 2.5], "metric": 0.25}
+PAIR = {"image": "a.jpg", "captions": ["A dog.", "A cat."], "label": 1, "category": "HC", "metric": [0.5, 1]}
+QUADRUPLE = {"images": ["a.jpg", None], "captions": ["A dog.", "A cat."], "metric": [1, 2, 3, None]}
+TRIPLET = {"image": "a.jpg", "candidates": ["One.", "Two.", "Three."], "best": 1, "category": "VQA"}
+TABLE = {"cand": "A.", "file_name": "1.jpg", "refs": [], "score": 1}
+BATTLE = {"img": "1.jpg", "source1": "x", "source2": "y", "caption1": "A.", "caption2": "B.", "winner": "x"}
+FOIL = {"id": 7, "image_id": 42, "caption": "A cat runs.", "foil": True}
+FOILS = {
+    "images": [{"id": 42, "file_name": "42.jpg"}, {"id": 5, "file_name": "5.jpg"}],
+    "annotations": [FOIL, FOIL | {"caption": "A dog runs.", "foil": False}, FOIL | {"caption": "A horse runs."}],
+}
+COCO = {"annotations": [{"id": 1, "image_id": 42, "caption": "One dog."}]}
+NOCAPS = {
+    "image_path": "13.jpg",
+    "references": ["A baby."],
+    "domain": "near",
+    "baseline": "A shirt.",
+    "foil": "A skirt.",
+}
+SUGARCREPE = {"filename": "42.jpg", "caption": "A dog on grass.", "negative_caption": "Grass on a dog."}
+VALSE = {"dataset": "SWiG", "image_file": "run.jpg", "caption": "A man runs.", "foil": "A man sits."}
+VALSE |= {"mturk": {"caption": 3}}  # type: ignore[dict-item]
+EXAMPLE = {"image_0": "a", "image_1": "b", "caption_0": "a dog on a man", "caption_1": "a man on a dog", "tag": "Noun"}
+TOKENS = "".join(f"{image}#{k}\tText {k} of {image}.\n" for image in ("1_a.jpg", "2_b.jpg") for k in range(3))
+VICR = "image,caption,ratings"
+
+
+def common(row: Any, *before: Any) -> Files:
+    return {"a.jsonl": [*before, row]}
+
+
+def foils(**changed: Any) -> Files:
+    """FOIL's files with another third annotation."""
+    rows = [*FOILS["annotations"][:2], FOIL | changed]
+    return {"foilv1.0_test_2017.json": FOILS | {"annotations": rows}, "captions_val2014.json": COCO}
+
+
+def judged(*judgments: tuple[str, Any]) -> Files:
+    """A file of CLIPScore for Flickr8k."""
+    rows = [{"caption": caption, "rating": rating} for caption, rating in judgments]
+    return {"a.json": {"1": {"human_judgement": rows, "image_path": "x/1.jpg", "ground_truth": ["A."]}}}
+
+
+def expert(line: str) -> Files:
+    return {"Flickr8k.token.txt": TOKENS, "ExpertAnnotations.txt": line}
+
+
+def crowd(line: str | bytes) -> Files:
+    return {"Flickr8k.token.txt": TOKENS, "CrowdFlowerAnnotations.txt": line}
+
+
+def without(row: dict[str, Any], name: str) -> dict[str, Any]:
+    return {field: value for field, value in row.items() if field != name}
+
+
+# By benchmark: the files, and the message.
+BAD: dict[str, list[tuple[Files, str]]] = {
+    "ratings": [
+        (common({"candidate": "A."}), r"a\.jsonl, line 1 has no field 'ratings'; it has: candidate"),
+        *[
+            (common(row, RATED), rf"a\.jsonl, line 2.*{message}")
+            for row, message in [
+                ({"ratings": [1]}, "has no field 'candidate'"),
+                ({**RATED, "ratings": []}, r"ratings must be numbers, one per rater, got \[\]"),
+                ({**RATED, "ratings": [True]}, "ratings must be numbers"),
+                ({**RATED, "ratings": {"fluency": ["3"]}}, "ratings must be numbers"),
+                ('{"candidate": "A.", "ratings": [1e999]}', "ratings must be finite numbers, got 'inf'"),
+                ('{"candidate": "A.", "ratings": [1], "x": 1%s}' % ("0" * 400), "x must be finite numbers, got '1000"),
+                ({**RATED, "candidate": None}, "candidate must be text, got None"),
+                ({**RATED, "references": "A cat."}, "references must be a list of texts, got 'A cat.'"),
+                *[
+                    ({**RATED, "category": value}, "category must be text or a whole number, got ")
+                    for value in (["IC"], True, 1.5)
+                ],
+                ({**RATED, "image": 3}, "image must be a path, got 3"),
+                ({**RATED, "image": ""}, "image must be a path, got ''"),
+                ("{", "is not valid JSON"),
+                ("[" * 100_000, "is not valid JSON"),
+                ("[1]", "must be a JSON object, got list"),
+                ('{"ratings": [Infinity]}', "is not valid JSON: Infinity is not a number"),
+                ('{"ratings": [-Infinity]}', "-Infinity is not a number"),
+            ]
+        ],
+    ],
+    "pairs": [
+        *[(common({**PAIR, "label": label}), "label must be 0, 1 or null") for label in (2, True, "1")],
+        *[(common({**PAIR, "captions": texts}), "captions must be a list of 2 texts") for texts in (["A."], "AB")],
+        (common({**PAIR, "systems": ["x"]}), "systems must be a list of 2 texts"),
+    ],
+    "quadruples": [
+        (common({**QUADRUPLE, "images": images}), "images must be a list of two") for images in (["a"], "ab", None)
+    ],
+    "mmhe": [
+        (common({**RATED, "ratings": ratings}, {**RATED, "ratings": {"fluency": [1]}}), f"text 2: .*, got '{name}'")
+        for ratings, name in [({"fluency": [1], "overall": [2]}, "overall"), ([1], "overall"), ({"Clar": [1]}, "Clar")]
+    ],
+    "mmhe-pairs": [
+        (common({**TRIPLET, **change}, TRIPLET), f"line 2: {message}")
+        for change, message in [
+            ({"best": 3}, "best must be 0, 1 or 2, or a list of them, got 3"),
+            ({"best": [0, True]}, "best must be 0, 1 or 2"),
+            ({"candidates": ["One.", "Two."]}, "candidates must be a list of 3 texts"),
+            ({"candidates": ["One.", "Two.", " "]}, "candidates must be three texts, none of them blank"),
+        ]
+    ],
+    "nebula": [
+        ({"test.jsonl": [row]}, rf"test\.jsonl.*{message}")
+        for row, message in [
+            ({"cand": "A.", "refs": ["B."]}, "no field 'score' or 'human_score'; it has: cand, refs"),
+            (without(TABLE, "refs"), "no field 'refs' or 'references'"),
+            ({**TABLE, "cand": 3}, "cand must be text, got 3"),
+            ({**TABLE, "refs": "no list"}, "refs must be a list of texts"),
+            ({**TABLE, "refs": [1]}, r"refs must be a list of texts, got \[1\]"),
+            ({**TABLE, "score": "x"}, "score must be a finite number, got 'x'"),
+            ({**TABLE, "score": True}, "score must be a finite number, got True"),
+            (without(TABLE, "file_name"), "nothing that names its image"),
+            ({**TABLE, "file_name": " "}, "file_name must be the name of an image"),
+        ]
+    ],
+    "polaris": [
+        ({"test.parquet": b"PAR1"}, r"test\.parquet cannot be read as Parquet"),
+        ({"test.txt": "A."}, r"test.txt is not a \.parquet, \.csv"),
+        ({"test.csv": "imgid,mt,refs,score\n1,A.,[]\n"}, r"row 1: .*line 2 has 3 fields, but the header has 4"),
+        ({"test.csv": "imgid,score\n1,1\n"}, "no field 'cand' or 'mt' or 'caption'"),
+        ({"test.csv": f"imgid,mt,refs,score\n1,A.,{'[' * 5000},1\n"}, "refs must be a list of texts"),
+        ({"dataset_dict.json": "{"}, "cannot read .*, which save_to_disk wrote"),
+    ],
+    "vicr": [
+        ({"vicr.csv": "image,caption\n1.jpg,a dog\n"}, "row 1 has no field 'ratings'; it has: image, caption"),
+        *[
+            ({"vicr.csv": f"{VICR}\n1.jpg,a dog,{bad}\n"}, f"ratings must be a number from 1 to 5, got '{bad}'")
+            for bad in ("6", "0.9", "nan", "inf", "x")
+        ],
+        ({"vicr.csv": f"{VICR},rating_2\n1.jpg,a dog,5,x\n"}, "rating_2 must be a number from 1 to 5, got 'x'"),
+        ({"vicr.csv": f"{VICR}\nhttp://x/,a dog,4\n"}, "image must be the address or name of a file, got 'http://x/'"),
+        ({"vicr.csv": f"{VICR}\n1.jpg,a dog\n"}, "has 2 fields, but the header has 3"),
+    ],
+    "flickr8k-expert": [
+        (expert("1_a.jpg\t2_b.jpg#0\t1\t1\n"), r"line 1 must have 5 fields between tabs \(image, .*\), got 4"),
+        (expert("1_a.jpg\t2_b.jpg#9\t1\t1\t2\n"), "no caption of '2_b.jpg#9'"),
+        (expert("3.jpg\t2_b.jpg#0\t1\t1\t2\n"), "no caption of '3.jpg'"),
+        (expert("1_a.jpg\t2_b.jpg#0\t1\t1\t5\n"), "expert 3 must be a number from 1 to 4, got '5'"),
+        (expert("1_a.jpg\t2_b.jpg#0\t1\t1\tnan\n"), "expert 3 must be a number from 1 to 4, got 'nan'"),
+        (expert(""), "holds nothing to score"),
+        ({"ExpertAnnotations.txt": "x"}, r"holds no Flickr8k.token.txt\. Flickr8k-Expert needs a folder"),
+        ({"a.json": "{"}, "JSON"),
+        ({"a.json": {"1": {}}}, "image 1 has no field 'image_path'"),
+        (judged(("B.", 0.5)), "3 experts rated each.*file of Flickr8k-CF"),
+    ],
+    "flickr8k-cf": [
+        (crowd("1_a.jpg\t2_b.jpg#0\t0.9\t1\t2\n"), "share of yes must be the share of 1 yes and 2 no, got '0.9'"),
+        (crowd("1_a.jpg\t2_b.jpg#0\t0\t0\t0\n"), "the share of 0 yes and 0 no"),
+        (crowd("1_a.jpg\t2_b.jpg#0\t1\tinf\t0\n"), "yes must be a number from 0, got 'inf'"),
+        (crowd(b"\xff"), r"cannot read .*CrowdFlower"),
+        (judged(*[("B.", 2.0)] * 3), "share from 0 to 1, got 2.0.*of Flickr8k-Expert"),
+        (judged(("B.", None)), "rating must be a finite number, got None"),
+        (judged(("B.", INFINITE)), "rating must be a finite number, got inf"),
+    ],
+    "genai-bench": [
+        ({"genai_image.json": {"1": {}}}, "prompt 1 has no field 'prompt'"),
+        ({"genai_image.json": {"1": 3}}, "prompt 1 must be a JSON object, got int"),
+        *[
+            ({"genai_image.json": {"1": {"prompt": "A.", "models": {"x": ratings}}}}, f"x must be a list{message}")
+            for ratings, message in [(3, ", got 3"), *((bad, " of ratings from 1 to 5") for bad in ([6], ["5"], [NAN]))]
+        ],
+    ],
+    "foil": [
+        *[(foils(id=bad), "annotation 3: id must be a whole number, got ") for bad in (True, 1.5, "1", None)],
+        *[(foils(foil=bad), "annotation 3: foil must be true or false, got ") for bad in (1, "true")],
+        *[(foils(caption=bad), "annotation 3: caption must be text, got ") for bad in (None, 3, ["a"])],
+        (foils(id=9), "annotation 3: the id 9 has no caption that is not a foil"),
+        (foils(foil=False), "annotation 3: the id 7 has two captions that are not foils"),
+        (foils(image_id=5), "the image 5 has no captions in captions_val2014.json"),
+        (foils(image_id=6), "annotation 3: there is no image with the id 6"),
+        (foils() | {"foilv1.0_test_2017.json": {"images": []}}, "has no field 'annotations'"),
+        (foils() | {"foilv1.0_test_2017.json": FOILS | {"images": [{"id": 42}]}}, "image 1 has no field 'file_name'"),
+        ({"foilv1.0_test_2017.json": FOILS}, r"holds no captions_val2014.json or annotations/.*cocodataset.org"),
+    ],
+    "nocaps-foil": [
+        ({"nocaps-val-foil.json": [NOCAPS, without(NOCAPS, name)]}, f"nocaps-val-foil.json, entry 2.*{name}")
+        for name in NOCAPS
+    ],
+    "sugarcrepe": [
+        ({"swap_obj.json": {"1": SUGARCREPE, "2": without(SUGARCREPE, name)}}, f"swap_obj.json, entry 2.*{name}")
+        for name in SUGARCREPE
+    ],
+    "valse": [
+        *[
+            ({"relations.json": {"1": VALSE, "2": without(VALSE, name)}}, f"relations.json, entry 2.*{name}")
+            for name in VALSE
+        ],
+        *[
+            ({"relations.json": {"1": VALSE | {"mturk": bad}}}, "entry 1: mturk must be an object, got ")
+            for bad in ([], None)
+        ],
+    ],
+    "pascal-50s": [
+        ({"pascal_50s.json": {category: [{**PAIR, "references": [], **change}]}}, message)
+        for category, change, message in [
+            ("HH", {}, "category must be HC, HI, HM, MM, got 'HH'"),
+            ("HC", {"label": 2}, "HC, pair 1: label must be"),
+            ("HC", {"captions": ["x", 3]}, "HC, pair 1: captions must be a list of 2 texts"),
+        ]
+    ],
+    "caparena": [
+        ({"caparena_annots_eval.json": [BATTLE, {**BATTLE, **change}]}, message)
+        for change, message in [
+            ({"winner": None}, "battle 2 has no 'winner': only battles that people have judged"),
+            ({"winner": "z"}, "'winner' must be one of the two, or 'equal', got 'z'"),
+            ({"cluster": 2}, "battle 2: cluster must be text, such as 'level 1', got 2"),
+            ({"img": ""}, "battle 2: field 'img' is empty"),
+            ({"clip": [10**400, 1]}, r"the battle of x and y of .*: clip must be finite numbers, got \[1000"),
+        ]
+    ],
+    "winoground": [
+        *[
+            ({"images/a.png": b"", "examples.jsonl": [EXAMPLE, without(EXAMPLE, name)]}, f"jsonl, line 2.*{name}")
+            for name in ("image_0", "image_1", "caption_0", "caption_1")
+        ],
+        ({"images/a.png": b"", "examples.jsonl": [EXAMPLE | {"tag": 5}]}, "line 1: tag must be text, got 5"),
+        ({"examples.txt": "{}"}, r"examples.txt is neither a .jsonl nor a .parquet file"),
+        ({"broken.parquet": b"PAR1"}, r"broken.parquet cannot be read as Parquet"),
+        ({"examples.jsonl": [EXAMPLE]}, r"neither the folder images nor images.zip. Winoground needs"),
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "files", "message"), [(name, *row) for name, rows in BAD.items() for row in rows]
+)
+def test_bad_files_are_refused_by_place(benchmark: str, files: Files, message: str, tmp_path: Path) -> None:
+    write_files(tmp_path, files)
+    alone = len(files) == 1 and "dataset_dict.json" not in files  # the file itself, else its folder
+    data = tmp_path / next(iter(files)) if alone else tmp_path
+    with pytest.raises(DataError, match=message):
+        load_benchmark(benchmark, data)
+
+
+JSON_FILES = {"caparena": "caparena_annots_eval.json", "foil": "foilv1.0_test_2017.json", "valse": "existence.json"}
+JSON_FILES |= {"nocaps-foil": "nocaps-val-foil.json", "pascal-50s": "pascal_50s.json", "sugarcrepe": "swap_obj.json"}
+
+
+@pytest.mark.parametrize("name", JSON_FILES)
+@pytest.mark.parametrize("text", ["", "{", '{"a": 1, "a": 2}', "[1]", "3", '{"images": 1, "HC": [[]], "0": []}'])
+def test_json_of_another_kind_is_refused_by_name(name: str, text: str, tmp_path: Path) -> None:
+    write_files(tmp_path, {JSON_FILES[name]: text, "captions_val2014.json": {"annotations": []}})
+    with pytest.raises(DataError, match=JSON_FILES[name]):
+        load_benchmark(name, tmp_path / JSON_FILES[name])
