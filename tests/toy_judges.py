@@ -21,6 +21,8 @@ from transformers import (
     Qwen2VLVideoProcessor,
 )
 
+from reward.images import load_image
+from reward.judges import Question, ScriptedJudge
 from tests.toy_models import QWEN_TOKENS, build_llava, build_qwen, special_ids, text_sizes
 
 TEMPLATE = (
@@ -120,6 +122,44 @@ def qwen2_vl() -> tuple[Any, Qwen2VLProcessor]:
     vision = {"embed_dim": 16, "hidden_size": 32, "mlp_ratio": 2}
     model = build_qwen(Qwen2VLForConditionalGeneration, Qwen2VLConfig, tokens, text, **vision)
     return with_random_weights(model, tokens), processor
+
+
+class RecordingJudge(ScriptedJudge):
+    """A ScriptedJudge that keeps its questions in `asked`; its functions may also be the one answer they give."""
+
+    def __init__(self, answer: Any = None, distribution: Any = None, **options: Any) -> None:
+        self.asked: list[Question] = []
+        super().__init__(self._noting(answer), self._noting(distribution), **options)
+
+    def _noting(self, reply: Any) -> Any:
+        def noted(question: Question) -> Any:
+            self.asked.append(question)
+            return reply(question) if callable(reply) else reply
+
+        return None if reply is None else noted
+
+
+def plain_inputs(processor: Any, question: Question, written: str = "", *, add_special_tokens: bool = False) -> Any:
+    """What the processor makes of one question and the beginning of an answer: the inputs of an unbatched pass."""
+    turns = [{"role": role, "content": [{"type": "text", "text": text}]} for role, text in question.turns()]
+    if question.image is not None:
+        next(turn for turn in turns if turn["role"] == "user")["content"].insert(0, {"type": "image"})
+    prompt = processor.apply_chat_template(turns, add_generation_prompt=True, tokenize=False)
+    images = None if question.image is None else [load_image(question.image)]
+    text = [prompt + question.prefill + written]
+    return processor(images=images, text=text, return_tensors="pt", add_special_tokens=add_special_tokens)
+
+
+def plain_pass(model: Any, **inputs: Any) -> torch.Tensor:
+    """The probabilities (V,) of the next token."""
+    with torch.inference_mode():
+        return model(**inputs).logits[0, -1].double().softmax(-1)
+
+
+def spellings(processor: Any, digits: str) -> list[list[int]]:
+    """The ids of each digit, bare and after a space."""
+    ids = processor.tokenizer.convert_tokens_to_ids
+    return [[token for token in ids([digit, f"Ġ{digit}"]) if token is not None] for digit in digits]
 
 
 def pictures(count: int, *, size: tuple[int, int] = (32, 32)) -> list[Image.Image]:

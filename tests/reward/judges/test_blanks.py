@@ -21,7 +21,7 @@ from reward.metrics.harmoniceval.aggregate import aggregate
 from reward.metrics.harmoniceval.scorer import HarmonicScorer
 from tests.loopback_judge import loopback_judge
 from tests.rating_judges import blank_first_llava
-from tests.toy_judges import pictures
+from tests.toy_judges import pictures, plain_inputs, plain_pass
 
 RATINGS = list("12345")
 MOSTLY, OFTEN, SELDOM, HARDLY = 3.0, 0.2, 0.0, -0.7  # how strongly the judge begins with a blank
@@ -35,19 +35,14 @@ def questions() -> list[Question]:
 
 def by_hand(model: Any, processor: Any, question: Question) -> tuple[np.ndarray, float]:
     """Probabilities of the ratings over all paths with up to two blanks, one plain forward pass each; P(blank)."""
-    tokenizer = processor.tokenizer
-    turns = [{"role": role, "content": [{"type": "text", "text": text}]} for role, text in question.turns()]
-    turns[-1]["content"].insert(0, {"type": "image"})  # type: ignore[attr-defined]
-    prompt = processor.apply_chat_template(turns, add_generation_prompt=True)
-    inputs = processor(images=question.image, text=prompt, return_tensors="pt")
-    blanks = [tokenizer.convert_tokens_to_ids(token) for token in ("▁", "▁▁", "<0x09>", "<0x0A>", "<0x20>")]
-    digits = [[tokenizer.convert_tokens_to_ids(name) for name in (digit, f"<0x3{digit}>")] for digit in RATINGS]
+    ids = processor.tokenizer.convert_tokens_to_ids
+    inputs = plain_inputs(processor, question, add_special_tokens=True)
+    blanks = ids(["▁", "▁▁", "<0x09>", "<0x0A>", "<0x20>"])
+    digits = [ids([digit, f"<0x3{digit}>"]) for digit in RATINGS]
 
     def walk(written: list[int], weight: float) -> np.ndarray:
-        ids = torch.cat([inputs["input_ids"], torch.tensor([written], dtype=torch.long)], dim=1)
-        with torch.inference_mode():
-            logits = model(input_ids=ids, pixel_values=inputs["pixel_values"]).logits[0, -1]
-        row = logits.double().softmax(-1)
+        tokens = torch.cat([inputs["input_ids"], torch.tensor([written], dtype=torch.long)], dim=1)
+        row = plain_pass(model, input_ids=tokens, pixel_values=inputs["pixel_values"])
         if not written:
             first.extend(row[blanks].tolist())
         masses = weight * np.array([float(row[same].sum()) for same in digits])

@@ -10,10 +10,11 @@ from PIL import Image
 
 from reward import CaptionSample
 from reward.errors import ConfigError
-from reward.judges import Answer, LocalJudge, Question
+from reward.judges import Answer, LocalJudge
 from reward.metrics.fleur.scorer import FleurScorer
 from tests.rating_judges import strict_llava
-from tests.reward.metrics.fleur.test_scorer import PICTURE, certain, scripted
+from tests.reward.metrics.fleur.test_scorer import PICTURE, certain, scores
+from tests.toy_judges import RecordingJudge
 
 
 @pytest.mark.parametrize(
@@ -26,53 +27,43 @@ def test_both_readings_of_the_second_decimal(text: str, always: float, written: 
         logs[2] = {"8": math.log(0.8), "3": math.log(0.2)}
         logs[3] = {"5": math.log(0.9), "</s>": math.log(0.1)}
     answer = Answer(text, (*text, "</s>"), tuple(logs))
-    sample = CaptionSample("A star.", PICTURE)
-    for reading, score in (("always", always), ("written", written)):
-        table = FleurScorer(scripted(answer), second_decimal=reading).score([sample])
-        assert table.scores[0] == pytest.approx([score, float(text)])
-    assert FleurScorer(scripted(answer)).score([sample]).scores[0, 0] == pytest.approx(always)
+    for reading, smoothed in (("always", always), ("written", written)):
+        assert scores(answer, second_decimal=reading) == pytest.approx([smoothed, float(text)])
+    assert scores(answer)[0] == pytest.approx(always)
     with pytest.raises(ConfigError, match="second_decimal must be 'always' or 'written', got 'never'"):
-        FleurScorer(scripted(answer), second_decimal="never")
+        scores(answer, second_decimal="never")
 
 
 def test_one_decimal_has_a_score_where_the_server_leaves_out_the_end(caplog: pytest.LogCaptureFixture) -> None:
     logs = ({"0": 0.0}, {".": 0.0}, {"8": math.log(0.9), "7": math.log(0.1)})
-    answer, sample = Answer("0.8", tuple("0.8"), logs), CaptionSample("A star.", PICTURE)
-    written = FleurScorer(scripted(answer), second_decimal="written").score([sample])
+    answer = Answer("0.8", tuple("0.8"), logs)
+    assert scores(answer, second_decimal="written") == pytest.approx([0.79, 0.8])
     assert caplog.text == ""
-    always = FleurScorer(scripted(answer)).score([sample])
-    for table in (written, always):
-        assert table.errors == {}
-        assert table.scores[0] == pytest.approx([0.79, 0.8])
+    assert scores(answer) == pytest.approx([0.79, 0.8])
     assert "1 answers with one decimal are smoothed over that decimal alone" in caplog.text
 
 
 @pytest.mark.parametrize("size", [(16, 8), (8, 16), (9, 9)])
 def test_images_are_padded_to_squares_where_that_is_asked_for(size: tuple[int, int], tmp_path: Path) -> None:
-    seen: list[Question] = []
-
-    def answer(question: Question) -> Answer:
-        seen.append(question)
-        return certain("0.50")
-
     image = Image.new("RGB", size, "red")
     samples = [CaptionSample("One.", image), CaptionSample("Two.", image)]
-    scorer = FleurScorer(scripted(answer), pad_images=True)
+    judge = RecordingJudge(certain("0.50"))
+    scorer = FleurScorer(judge, pad_images=True)
     scorer.score(samples)
-    padded = seen[0].image
+    padded = judge.asked[0].image
     assert isinstance(padded, Image.Image)
     assert padded.size == (max(size),) * 2
-    assert padded is seen[1].image, "captions of one image share it"
+    assert padded is judge.asked[1].image, "captions of one image share it"
     middle = (max(size) // 2,) * 2
     assert padded.getpixel(middle) == (255, 0, 0)
     corner = (122, 116, 104) if size[0] != size[1] else (255, 0, 0)
     assert padded.getpixel((0, 0)) == padded.getpixel((max(size) - 1,) * 2) == corner
-    FleurScorer(scripted(answer)).score(samples[:1])
-    assert seen[-1].image is image
+    FleurScorer(judge).score(samples[:1])
+    assert judge.asked[-1].image is image
     scorer.save_pretrained(tmp_path)
-    again = FleurScorer.from_pretrained(tmp_path, judge=scorer.judge)
+    again = FleurScorer.from_pretrained(tmp_path, judge=judge)
     assert again.pad_images
-    assert again.fingerprint != FleurScorer(scorer.judge).fingerprint
+    assert again.fingerprint != FleurScorer(judge).fingerprint
 
 
 def test_padding_leaves_a_broken_image_to_the_judge(tmp_path: Path) -> None:

@@ -45,13 +45,6 @@ def test_the_score_is_the_expected_decimals_in_exact_fractions(first: list[int],
     assert smoothed_score(*probabilities) == pytest.approx(float(exact), abs=1e-12)
 
 
-@settings(deadline=None)
-@given(first=st.integers(0, 9), second=st.integers(0, 9))
-def test_a_certain_model_scores_the_number_it_writes(first: int, second: int) -> None:
-    certain = [[float(digit == place) for digit in range(10)] for place in (first, second)]
-    assert smoothed_score(*certain) == pytest.approx(float(f"0.{first}{second}"), abs=1e-12)
-
-
 @pytest.mark.parametrize(("zero", "one", "score"), [(0, 1, 1.0), (1, 0, 0.9), (0.3, 0.6, 0.87), (0, 0, 0)])
 def test_the_units_place_of_an_answer_1_0(zero: float, one: float, score: float) -> None:
     assert smoothed_units(zero, one) == pytest.approx(score, abs=1e-12)
