@@ -162,7 +162,12 @@ def test_wordings_from_before_there_was_a_field_quote_are_read(prompt: Any, tmp_
         (FLEUR, "references", "{reference_captions} {candidate}", "exactly once"),
         (FLEUR, "ask", " ", "'ask' must be a text that is not empty"),
         (FLEUR, "version", 2, "'version' must be a text"),
-        (FLEUR, "tail", "x", "no others; got "),
+        (
+            FLEUR,
+            "tail",
+            "x",
+            "no others; got ask, candidate, explain, quote, references, rubric, system, tail",
+        ),
         *((prompt, "quote", "no", "'quote' must be true or false, got 'no'") for prompt in (FLEUR, HARMONIC, PAIR)),
         (HARMONIC, "criteria.fluency.levels", ["a"], "'criteria: fluency: levels' must hold 5 texts"),
         (HARMONIC, "criteria.fluency.sees_image", "no", "must be true or false"),
