@@ -7,6 +7,8 @@ import logging
 import math
 import pickle
 import random
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -19,7 +21,7 @@ from hypothesis import strategies as st
 from PIL import Image
 from transformers import TrainerState
 
-from reward import registry
+from reward import VelaReward, registry
 from reward.errors import CapRewardError, ConfigError, InvalidSampleError, UnknownMetricError, WeightsError
 from reward.functions.metric_reward import MetricReward
 from reward.samples import CaptionSample
@@ -76,15 +78,7 @@ THOUGHT = [{"role": "assistant", "content": "<think>Is it red? It is red.</think
         # what shows nothing, though some have the category of a letter or mark, and what holds no word, is empty
         *(
             ({}, [caption, "red", ""], [0.0, 1.0, 0.0])
-            for caption in [
-                "\u200b",
-                " \u2060\ufeff\n",
-                "\x00",
-                *"\u3164\u2800\ufe0f\u115f\u17b4\u034f",
-                ".",
-                "?!",
-                "\u2b50",
-            ]
+            for caption in (*"\x00\u200b\u3164\u2800\ufe0f\u115f\u17b4\u034f", " \u2060\ufeff\n", ".", "?!", "\u2b50")
         ),
     ],
 )
@@ -116,12 +110,8 @@ def test_missing_data_give_none_and_what_the_policy_wrote_never_does(caplog):
     with caplog.at_level(logging.WARNING, LOGGER):
         rewards = call(reward, completions, image=[image, None, *[image] * 6, None])
     assert rewards == [1.0, None, 0.0, 0.0, 0.0, None, None, None, None]
-    assert reward.failures == {
-        "no image": 2,
-        "empty caption": 3,
-        "no caption": 1,
-        "not scored by the metric": 2,
-    }
+    failures = {"no image": 2, "empty caption": 3, "no caption": 1, "not scored by the metric": 2}
+    assert reward.failures == failures
     assert len(caplog.records) == 4
     assert "caption: 1 rows so far with no caption" in caplog.text
     assert "the caption says fail" in caplog.text
@@ -342,3 +332,18 @@ def test_the_checkpoint_decides_over_aspects_and_needs(monkeypatch):
     assert call(brevity, ["red star"]) == [0.5]
     with pytest.raises(WeightsError, match="unknown aspect 'colour'"):
         call(colour, ["red star"])
+
+
+def test_weights_of_named_rewards_by_full_and_short_names():
+    reward = VelaReward("folder", weights={"desc": 1, "rel": 2, "fluency": 1})
+    assert reward.spec.aspects == ("descriptiveness", "relevance", "fluency")
+    assert reward.weights.tolist() == [0.25, 0.5, 0.25]
+    assert VelaReward("folder").weights.tolist() == pytest.approx([1 / 3] * 3)
+
+
+@pytest.mark.parametrize(
+    "construction", ["VelaReward('folder', {'desc': 1})", "WeightedReward([(BeitScoreReward(), 1)])"]
+)
+def test_construction_loads_no_torch(construction):
+    code = f"import sys; from reward import *; {construction}; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -89,31 +89,25 @@ def test_distribution_equals_a_plain_forward_pass(parts: tuple[Any, Any], expect
     np.testing.assert_allclose(given, expected, rtol=1e-3)  # the digits of a random model have little mass each
 
 
-def test_a_shared_beginning_is_read_once(parts: tuple[Any, Any]) -> None:
-    asked = questions()[:5]  # one image
+RUBRICS = ["Rate the correctness of this caption: ", "Rate its completeness, that is all objects: "]
+
+
+@pytest.mark.parametrize("rubrics", [[RUBRIC], RUBRICS], ids=["one rubric", "two rubrics"])
+def test_what_questions_of_one_image_share_is_read_once(parts: tuple[Any, Any], rubrics: list[str]) -> None:
+    image = toy_judges.pictures(1)[0]
+    asked = [Question(rubric + text, image=image) for text in CAPTIONS for rubric in rubrics]
     judge = LocalJudge(*parts)
     judge.answer_distribution(asked, ANSWERS)  # the first time also reads two prompts whole, to compare
     assert judge.reader.shares[True] is True
     before = judge.usage.input_tokens
     with counted_images(judge.model) as passes:
-        judge.answer_distribution(asked, ANSWERS)
-    rows = [plain_inputs(parts[1], question)["input_ids"][0].tolist() for question in asked]
-    shared = next(at for at, tokens in enumerate(zip(*rows, strict=False)) if len(set(tokens)) > 1)
-    assert len(passes) == 1
-    # two of the captions begin alike, which saves a little more
-    assert judge.usage.input_tokens - before <= sum(map(len, rows)) - (len(rows) - 1) * shared
-
-
-def test_two_rubrics_of_one_image_share_what_they_can(parts: tuple[Any, Any]) -> None:
-    image = toy_judges.pictures(1)[0]
-    rubrics = ["Rate the correctness of this caption: ", "Rate its completeness, that is all objects: "]
-    asked = [Question(rubric + text, image=image) for text in CAPTIONS for rubric in rubrics]
-    judge = LocalJudge(*parts)
-    judge.answer_distribution(asked, ANSWERS)
-    with counted_images(judge.model) as passes:
         given = judge.answer_distribution(asked, ANSWERS)
     assert len(passes) == 1
     np.testing.assert_allclose(given, by_plain_passes(*parts, asked), atol=1e-5, rtol=1e-3)
+    rows = [plain_inputs(parts[1], question)["input_ids"][0].tolist() for question in asked]
+    shared = next(at for at, tokens in enumerate(zip(*rows, strict=False)) if len(set(tokens)) > 1)
+    # some of the captions begin alike, which saves a little more
+    assert judge.usage.input_tokens - before <= sum(map(len, rows)) - (len(rows) - 1) * shared
 
 
 def test_questions_without_image_do_not_run_the_vision_tower(parts: tuple[Any, Any]) -> None:
@@ -329,9 +323,3 @@ def test_half_precision_shares_too() -> None:
     assert judge.reader.shares == {True: True, False: True}
     expected = np.concatenate([judge.answer_distribution([question], ANSWERS) for question in asked])
     np.testing.assert_allclose(given, expected, atol=3e-2)
-
-
-def test_no_questions(parts: tuple[Any, Any]) -> None:
-    judge = LocalJudge(*parts)
-    assert judge.answer_distribution([], ANSWERS).shape == (0, 5)
-    assert judge.generate([]) == []

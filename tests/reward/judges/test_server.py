@@ -254,9 +254,3 @@ def test_a_cache_that_is_no_cache(server: LoopbackJudge, tmp_path: Path) -> None
     with pytest.raises(OutputError, match=r"notes\.txt"):
         judge_at(server, cache=other).generate(questions()[:1])
     assert other.read_text().startswith("Not a cache.")
-
-
-def test_no_questions(server: LoopbackJudge) -> None:
-    judge = judge_at(server)
-    assert judge.answer_distribution([], ANSWERS).shape == (0, 5)
-    assert judge.generate([]) == []
