@@ -69,14 +69,6 @@ def test_scores_do_not_depend_on_token_budget_and_window(
     assert np.abs(table.scores - alone).max() < TOLERANCE
 
 
-def test_scores_are_the_same_in_training_mode(scorer: Any) -> None:
-    before = scorer.score(SAMPLES).scores
-    scorer.model.train()
-    assert np.array_equal(scorer.score(SAMPLES).scores, before)
-    assert scorer.model.training
-    scorer.model.eval()
-
-
 def test_long_captions_are_cut_at_their_end_and_flagged(scorer: Any) -> None:
     long = "The red star is on the green grass. " * 100
     samples = [CaptionSample(text, picture(0)) for text in ("x", long, long + "No, it is blue.", "Grass.")]
