@@ -84,7 +84,6 @@ def test_long_captions_are_cut_at_their_end_and_flagged(scorer: Any) -> None:
         (lambda tensors, last: tensors.update(surplus=torch.zeros(1)), r"unknown 1 key \(surplus\)"),
         (lambda tensors, last: tensors.update({last: torch.zeros(7)}), r"mis-shaped 1 key"),
     ],
-    ids=["missing", "surplus", "other shape"],
 )
 def test_weights_that_do_not_fit_are_refused(scorer: Any, change: Any, message: str, tmp_path: Path) -> None:
     scorer.save_pretrained(tmp_path)
