@@ -142,19 +142,16 @@ def test_on_error_raise(completions, columns, message):
 
 
 def test_faults_of_the_setup_raise_in_any_case():
-    with pytest.raises(InvalidSampleError, match="'picture', which is no column"):
-        call(MetricReward(ToyScorer(), image_column="picture"), ["red"])
-    with pytest.raises(InvalidSampleError, match="2 prompts and 1 completions"):
-        MetricReward(ToyScorer())(prompts=["a", "b"], completions=["red"])
-
-
-def test_a_scorer_that_drops_samples_is_found_out():
     class Short(ToyScorer):
         def score(self, samples, **options):
             return super().score(samples[:1], **options)
 
     with pytest.raises(RuntimeError, match="gave 1 scores for 2 samples"):
         call(MetricReward(Short()), ["red", "star"])
+    with pytest.raises(InvalidSampleError, match="'picture', which is no column"):
+        call(MetricReward(ToyScorer(), image_column="picture"), ["red"])
+    with pytest.raises(InvalidSampleError, match="2 prompts and 1 completions"):
+        MetricReward(ToyScorer())(prompts=["a", "b"], completions=["red"])
 
 
 @pytest.mark.parametrize(
@@ -262,14 +259,10 @@ def test_pickle_round_trip_before_and_after_loading(toy):
         assert copied.__name__ == "caption"
         assert call(copied, ["red star"]) == [0.5]
     assert len(toy) == 4  # the model stays behind, and every copy loads its own
-
-
-def test_aspects_still_share_after_a_pickle_round_trip(toy):
-    colour, brevity = pickle.loads(pickle.dumps(MetricReward("toy").aspects()))
     images = [Image.new("RGB", (4, 4))]
-    call(colour, ["red"], image=images)
-    call(brevity, ["red"], image=images)
-    assert [len(scorer.calls) for scorer in toy] == [1]
+    for aspect in pickle.loads(pickle.dumps(MetricReward("toy").aspects())):
+        call(aspect, ["red"], image=images)
+    assert [len(scorer.calls) for scorer in toy] == [1] * 5  # the aspects still share a forward pass
 
 
 def test_loading_is_lazy_on_the_own_device_and_leaves_random_states_alone(toy):

@@ -125,9 +125,7 @@ def test_a_cancelled_call_leaves_its_question_to_the_twin(server: LoopbackJudge)
     server.delay = 0.4
 
     async def first_gives_up() -> Any:
-        first = asyncio.create_task(judge.adistribution(questions()[:1], ANSWERS))
-        await asyncio.sleep(0.1)
-        second = asyncio.create_task(judge.adistribution(questions()[:1], ANSWERS))
+        first, second = (asyncio.create_task(judge.adistribution(questions()[:1], ANSWERS)) for _ in range(2))
         await asyncio.sleep(0.1)
         first.cancel()
         return await second

@@ -81,38 +81,28 @@ def test_no_text_adds_a_line_of_the_prompt(caption: str, reference: str) -> None
         assert own_lines(ask(caption, reference).text) == own_lines(ask("A dog.", "A cat.").text)
 
 
-def test_the_words_of_a_caption_reach_the_judge_unchanged() -> None:
+def test_captions_stand_unchanged_after_what_candidates_share() -> None:
     caption = 'Two dogs < 3 years old, "quoted" & 50% {wet}.'
     for ask in (fleur, harmonic):
-        assert f"> {caption}" in ask(caption, "A cat.").text
-
-
-def test_what_candidates_share_stands_before_the_candidate() -> None:
-    for ask in (fleur, harmonic):
-        one, other = ask("A dog.", "A cat.").text, ask("Two birds.", "A cat.").text
-        assert one.split("> A dog.")[0] == other.split("> Two birds.")[0]
+        one, other = ask("A dog.", "A cat.").text, ask(caption, "A cat.").text
+        assert one.split("> A dog.")[0] == other.split(f"> {caption}")[0]
         assert "> A cat." in one.split("> A dog.")[0]
     texts = [HARMONIC.question(criterion, "captioning", "A dog.") for criterion in CRITERIA]
     assert len(set(texts)) == 5
 
 
 def test_the_default_prompts_have_a_version_and_every_level() -> None:
-    assert FLEUR.version
-    assert HARMONIC.version
-    assert "0.0:" in FLEUR.rubric
-    assert "1.0:" in FLEUR.rubric
+    prompts: list[Any] = [FLEUR, HARMONIC]
+    for prompt in prompts:
+        assert prompt.version
+        assert type(prompt).of(prompt.to_json()) == prompt
+    assert all(level in FLEUR.rubric for level in ("0.0:", "1.0:"))
     for task in HARMONIC.tasks:
         for criterion in CRITERIA:
             text = HARMONIC.question(criterion, task, "A dog.", "What?")
             assert [line[0] for line in text.splitlines() if line[1:3] == ": "] == list("12345")
             assert criterion.capitalize() in text
             assert "{" not in text
-
-
-def test_prompts_are_data_that_can_be_copied_and_read_back() -> None:
-    prompts: list[Any] = [FLEUR, HARMONIC]
-    for prompt in prompts:
-        assert type(prompt).of(prompt.to_json()) == prompt
 
 
 PAIR = PairPrompt.default()

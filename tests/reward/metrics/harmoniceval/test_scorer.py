@@ -118,13 +118,9 @@ def test_the_task_chooses_the_words_and_the_question(task: str) -> None:
 def test_questions_must_fit_the_task_and_the_samples() -> None:
     sample, judge = CaptionSample("Red.", PICTURE), RecordingJudge(distribution={"3": 1.0})
     answers = HarmonicScorer(judge, task="documents")
-    for questions, message in (
-        (None, "needs questions="),
-        (["a", "b"], "list of 1 texts"),
-        ("a", "list of 1 texts"),
-        ([" "], r"questions\[0\]"),
-        ([3], r"questions\[0\]"),
-    ):
+    wrong = {None: "needs questions=", ("a", "b"): "list of 1 texts", "a": "list of 1 texts"}
+    wrong |= {(" ",): r"questions\[0\]", (3,): r"questions\[0\]"}
+    for questions, message in wrong.items():
         with pytest.raises(InvalidSampleError, match=message):
             answers.score([sample], questions=questions)
     with pytest.raises(InvalidSampleError, match="has no questions"):
