@@ -227,9 +227,6 @@ def test_ways_to_answer(answer):
 def test_answers_that_are_no_negatives(answer, reason):
     assert read_answer(CAPTION, answer) == (None, reason)
     assert read_answer("Two dogs.", "I'm sorry.") == (None, "unlike")
-
-
-def test_a_cut_answer_is_dropped():
     assert read_answer(CAPTION, EDITED, truncated=True) == (None, "cut")
 
 

@@ -210,13 +210,16 @@ def test_two_rewards_of_one_name_in_one_trainer_are_refused():
     call(MetricReward(ToyScorer(), name="other"), ["red"], trainer_state=state)
 
 
-def test_logs_are_prefixed_and_of_one_type():
+def test_logs_of_a_reward_and_of_its_aspects():
     columns, means = logged(MetricReward(ToyScorer(), name="caption"), ["red", "a star", None, "star " * 60])
     assert list(columns) == ["caption/colour", "caption/brevity"]
     assert all(type(value) is float for values in columns.values() for value in values)
     np.testing.assert_allclose(columns["caption/colour"], [1, 0, math.nan, 0])
     assert means["caption/colour"] == pytest.approx(1 / 3)
     assert means["caption/unscored"] == means["caption/truncated"] == 0.25
+    for aspect in MetricReward(ToyScorer(), name="caption").aspects():  # they log the shares of the whole reward
+        columns, means = logged(aspect, ["red", None, "star " * 60, "a star"])
+        assert (columns, means) == ({}, {"caption/unscored": 0.25, "caption/truncated": 0.25})
 
 
 def test_what_has_no_finite_number_is_logged_as_nan_and_without_a_mean():
@@ -242,12 +245,6 @@ def test_aspects_share_one_forward_pass():
     call(brevity, ["red star", "star", ""], image=other)  # other images: another pass
     assert len(scorer.calls) == 3
     assert colour.rewards([CaptionSample("red star", image="a.png")]) == [0.5]
-
-
-def test_aspects_log_the_shares_of_the_whole_reward():
-    for aspect in MetricReward(ToyScorer(), name="caption").aspects():
-        columns, means = logged(aspect, ["red", None, "star " * 60, "a star"])
-        assert (columns, means) == ({}, {"caption/unscored": 0.25, "caption/truncated": 0.25})
 
 
 def test_pickle_round_trip_before_and_after_loading(toy):

@@ -130,10 +130,7 @@ def test_comparisons_without_an_answer_are_left_out():
 
     rewards = call(TournamentReward(ScriptedJudge(distribution=distribution)), ["long", "s", "odd"])
     assert rewards == pytest.approx([0.8, 0.2, None])
-
-
-def test_a_judge_that_fails_as_a_whole_is_raised():
-    with pytest.raises(JudgeError, match="no function"):
+    with pytest.raises(JudgeError, match="no function"):  # a judge that fails as a whole
         call(TournamentReward(ScriptedJudge()), ["a", "b"])
 
 
@@ -158,22 +155,16 @@ def test_logs():
     assert (reward.position_bias.ties, reward.position_bias.both_orders) == (2, 2)
 
 
-def test_it_pickles_with_its_judge():
+def test_it_pickles_with_its_judge_can_be_awaited_and_says_what_it_asks():
     reward = make(max_comparisons=2, seed=7)
     captions = ["a", "bb", "ccc", "dddd"]
     copy = pickle.loads(pickle.dumps(reward))
     assert copy.__name__ == reward.__name__ == "tournament_scripted"
     assert call(copy, captions) == call(reward, captions)
-
-
-def test_it_can_be_awaited():
-    reward = AsyncReward(make(name="duel"))
-    assert asyncio.run(call(reward, ["aa", "b"])) == pytest.approx([0.8, 0.2])
-    assert reward.__name__ == "duel"
-
-
-def test_it_says_what_it_asks():
-    assert "source='scripted', weights={'win_rate': 1.0}" in repr(make())
+    awaited = AsyncReward(make(name="duel"))
+    assert awaited.__name__ == "duel"
+    assert asyncio.run(call(awaited, ["aa", "b"])) == pytest.approx([0.8, 0.2])
+    assert "source='scripted', weights={'win_rate': 1.0}" in repr(reward)
     assert "source='name/model'" in repr(TournamentReward("name/model"))  # nothing is loaded yet
 
 

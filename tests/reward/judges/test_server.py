@@ -178,14 +178,14 @@ def test_a_question_that_cannot_be_answered_does_not_stop_the_others(server: Loo
     assert sum("forbidden" in str(request["messages"]) for request in server.requests) == 1, "a refusal was retried"
 
 
-def test_answers_without_log_probabilities_say_so(server: LoopbackJudge, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_models_and_answers_without_log_probabilities_are_errors(
+    server: LoopbackJudge, monkeypatch: pytest.MonkeyPatch
+) -> None:
     complete = server.complete
     monkeypatch.setattr(server, "complete", lambda body: complete({**body, "logprobs": False}))
     with pytest.raises(JudgeError, match="no log probabilities"):
         judge_at(server).answer_distribution(questions()[:1], ANSWERS)
-
-
-def test_unknown_model_is_not_retried(server: LoopbackJudge) -> None:
+    server.requests.clear()
     with pytest.raises(JudgeError, match=r"no model 'huge' at http.*base_url"):
         ServerJudge("huge", server.endpoint, concurrency=1).generate(questions())
     assert len(server.requests) == 1

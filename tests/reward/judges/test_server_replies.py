@@ -151,7 +151,7 @@ def test_the_cache_knows_the_server(server: Server, tmp_path: Path) -> None:
         assert other.requests == len(BOTH)
 
 
-def test_the_time_limit_is_for_the_whole_reply(server: Server) -> None:
+def test_a_reply_that_drips_and_one_that_is_nested_too_deeply_are_given_up(server: Server) -> None:
     def drip(handler: BaseHTTPRequestHandler, text: str) -> None:
         handler.send_response(200)
         handler.send_header("Content-Length", "1000")
@@ -166,6 +166,9 @@ def test_the_time_limit_is_for_the_whole_reply(server: Server) -> None:
     with pytest.raises(JudgeError, match=r"did not answer in 1 tries, last: no answer within 1 s"):
         judge_at(server, timeout=1.0, retries=0).generate(BOTH[:1])
     assert time.monotonic() - start < 5
+    server.reply = lambda handler, text: send(handler, b"[" * 200_000)  # JSON that is nested too deeply
+    with pytest.raises(JudgeError, match="cut off"):
+        judge_at(server, retries=0).generate(BOTH[:1])
 
 
 @pytest.mark.parametrize("packed", [False, True], ids=["plain", "gzip"])
@@ -200,9 +203,3 @@ def test_a_server_cannot_write_to_the_terminal(server: Server, status: int) -> N
         judge_at(server, retries=0).generate(BOTH[:1])
     assert "no" in str(caught.value)
     assert str(caught.value).isprintable()
-
-
-def test_json_that_is_nested_too_deeply_is_got_over(server: Server) -> None:
-    server.reply = lambda handler, text: send(handler, b"[" * 200_000)
-    with pytest.raises(JudgeError, match="cut off"):
-        judge_at(server, retries=0).generate(BOTH[:1])

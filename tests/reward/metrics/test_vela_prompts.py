@@ -41,13 +41,10 @@ def text(prompts: PromptTokenizer, *references: str) -> str:
     return str(make_tokenizer().decode([*made.prefix, *made.candidate, *made.tail]))
 
 
-def test_the_whole_prompt_with_and_without_references() -> None:
+def test_the_whole_prompt_with_and_without_references_and_chat_template() -> None:
     prompts = make_prompts()
     assert text(prompts, "One.", "Two.") == "Rubric.\n\nRefs:\n- One.\n- Two.\nCand: A star.\n\nScore:"
     assert text(prompts) == "Rubric.\n\nCand: A star.\n\nScore:"
-
-
-def test_the_whole_prompt_in_a_chat_template() -> None:
     prompts = make_prompts(chat_template=True)
     start = "<|im_start|>system\nRubric.<|im_end|>\n<|im_start|>user\n"
     end = "<|im_end|>\n<|im_start|>assistant\nScore:"

@@ -73,6 +73,7 @@ def test_pth_files_under_the_key_model_give_the_same(tensors: dict[str, torch.Te
 def test_heads_of_published_widths_are_known(width: int, heads: int, save: Any) -> None:
     small = make_config(hidden_size=width, heads=heads, layers=1, ffn_size=8, text_positions=10)
     assert load_beit3(save(make_model(small).state_dict()))[0].config.heads == heads
+    assert preset_config("large", image_size=384).patches == 576
 
 
 def test_a_checkpoint_without_pooler_gets_a_new_one(tensors: dict[str, torch.Tensor], save: Any) -> None:
@@ -176,10 +177,6 @@ def test_rows_and_columns_are_not_exchanged(tensors: dict[str, torch.Tensor], sa
     rows = model.state_dict()[TABLE][3:, 0].view(8, 8)
     assert torch.allclose(rows, rows[:, :1].expand(8, 8), atol=1e-6)
     assert (rows.diff(dim=0) > 0.1).all()
-
-
-def test_presets_are_published_sizes_at_any_resolution() -> None:
-    assert preset_config("large", image_size=384).patches == 576
 
 
 def test_facts_are_read_without_torch() -> None:

@@ -123,7 +123,7 @@ def test_saving_one_kind_over_the_other_leaves_one(tokenizers: dict[str, BeitSco
         assert loaded.encode(TEXTS) == tokenizers[kind].encode(TEXTS)
 
 
-def test_unusable_files_are_refused(tmp_path: Path) -> None:
+def test_unusable_tokenizers_are_refused(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="found neither"):
         BeitScoreTokenizer.from_folder(tmp_path, max_tokens=10)
     with pytest.raises(CheckpointError, match="cannot be read"):
@@ -136,15 +136,9 @@ def test_unusable_files_are_refused(tmp_path: Path) -> None:
         BeitScoreTokenizer.from_folder(tmp_path, max_tokens=10)
     with pytest.raises(CheckpointError, match="not a readable sentencepiece file"):
         BeitScoreTokenizer.from_spm(tmp_path / "beit3.spm")
-
-
-def test_a_sentencepiece_file_of_another_layout_is_refused(tmp_path: Path) -> None:
     (tmp_path / "other.spm").write_bytes(train_spm(vocab_size=40, pad_id=0, unk_id=3))
     with pytest.raises(CheckpointError, match=r"not numbered as beit3.spm is: its first pieces are <pad>"):
         BeitScoreTokenizer.from_spm(tmp_path / "other.spm")
-
-
-def test_a_fast_tokenizer_without_an_end_token_is_refused() -> None:
     fast = PreTrainedTokenizerFast(tokenizer_object=make_fast().backend_tokenizer, pad_token="<pad>")
     with pytest.raises(CheckpointError, match="needs bos_token, eos_token"):
         BeitScoreTokenizer.from_fast(fast, max_tokens=10)

@@ -48,12 +48,16 @@ def test_a_batch_gives_the_scores_of_the_scorer(model: VelaModel, samples: list[
     assert len(scores.unique()) == 5
 
 
-def test_one_image_with_two_captions_is_two_pairs(model: VelaModel, samples: list[CaptionSample]) -> None:
+def test_one_image_with_two_captions_is_two_pairs_and_an_absent_one_is_named(
+    model: VelaModel, samples: list[CaptionSample]
+) -> None:
     image = samples[0].image
     pair = [CaptionSample("A star.", image), CaptionSample("A ring.", image)]
     batch = VelaCollator(model)(rows(pair, [(0, 0), (1, 0), (0, 1)]))
     assert batch["sample"].tolist() == [0, 1, 0]
     assert not torch.equal(batch["clip_ids"][0], batch["clip_ids"][1])
+    with pytest.raises(InvalidSampleError, match=r"absent\.png"):
+        VelaCollator(model)(rows([CaptionSample("A star.", "absent.png")], [(0, 0)]))
 
 
 def test_an_ablated_model_gets_only_what_it_reads(samples: list[CaptionSample]) -> None:
@@ -69,8 +73,3 @@ def test_tokenizer_writes_any_text_and_parses_no_control_tokens_in_captions(mode
     batch = VelaCollator(model)(rows([CaptionSample("<end> <start> <pad>", make_dataset(1, 0)[0]["image"])], [(0, 0)]))
     end = len(model.text.prompts.tokenizer) - 1  # type: ignore[union-attr]
     assert (batch["clip_ids"] == end).sum() == 1  # the one that closes the caption
-
-
-def test_images_that_cannot_be_read_are_named(model: VelaModel) -> None:
-    with pytest.raises(InvalidSampleError, match=r"absent\.png"):
-        VelaCollator(model)(rows([CaptionSample("A star.", "absent.png")], [(0, 0)]))
