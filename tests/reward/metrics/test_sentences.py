@@ -46,7 +46,11 @@ class PickyScorer(LengthScorer):
 
 def test_candidate_and_references_are_cut_and_the_scores_averaged() -> None:
     scorer = PickyScorer()
-    samples = [CaptionSample(TWO, "photo.png", ["One. Two.", "Three"]), CaptionSample("So.\n\nShort"), CaptionSample("x")]
+    samples = [
+        CaptionSample(TWO, "photo.png", ["One. Two.", "Three"]),
+        CaptionSample("So.\n\nShort"),
+        CaptionSample("x"),
+    ]
     table = SentenceMean(scorer).score(samples)
     cut = ["A red star shines.", "Dr. Who waves!", "So.", "Short", "x"]
     assert [sample.candidate for sample in scorer.asked] == cut

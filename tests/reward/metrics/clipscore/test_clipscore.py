@@ -190,7 +190,7 @@ def test_device_and_half_precision_on_request(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("load", "source", "message"),
     [
-        (LongClipScorer.from_pretrained, "embedded", r"no longclipscore checkpoint is shipped.*BeichenZhang/LongCLIP-L"),
+        (LongClipScorer.from_pretrained, "embedded", r"no longclipscore checkpoint is shipped.*Zhang/LongCLIP-L"),
         (PacScorer.from_pretrained, "embedded", r"no pacscore checkpoint is shipped.*authors of PAC-S"),
         (partial(ClipScorer.from_pretrained, revision="v2"), "owner/clip", r"hf download owner/clip --revision v2"),
         (ClipScorer.from_pretrained, "ViT-B-32:nothing", r"ViT-B-32:nothing.*not a known tag"),
