@@ -204,12 +204,16 @@ def test_what_cannot_be_built_is_refused() -> None:
             VelaModel.from_config(config, **options)
 
 
-def test_checkpoints_with_weights_of_a_backbone_are_refused(backbone: str, tmp_path: Path) -> None:
+def test_checkpoints_with_weights_of_a_backbone_or_without_tokenizer_are_refused(backbone: str, tmp_path: Path) -> None:
     model = VelaModel.from_config(VelaConfig(text=TextConfig(backbone=backbone, lora=None), image=None))
     VelaScorer(model).save_pretrained(tmp_path / "vela")
     save_file(model.state_dict(), tmp_path / "vela" / "model.safetensors")
     with pytest.raises(CheckpointError, match="holds weights of a backbone"):
         load_scorer("vela", tmp_path / "vela", device="cpu")
+    VelaScorer(make_model()).save_pretrained(tmp_path)
+    (tmp_path / "tokenizer.json").unlink()
+    with pytest.raises(CheckpointError, match=r"tokenizer\.json"):
+        load_scorer("vela", tmp_path, device="cpu")
 
 
 def count_work(model: Any, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:

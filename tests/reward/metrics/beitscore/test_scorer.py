@@ -132,6 +132,8 @@ def larger_tokenizer(folder: Path) -> None:
     [
         (settings(heads=None), "heads not stated"),
         (settings(colour="red"), "colour"),
+        (settings(heads="4"), "whole number"),
+        (lambda folder: (folder / "model.safetensors").unlink(), "model.safetensors' does not exist"),
         (larger_tokenizer, r"tokenizer has .* tokens and its table only"),
     ],
 )
