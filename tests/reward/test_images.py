@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from reward.errors import ImageError
@@ -69,6 +70,41 @@ def test_pil_images_with_equal_pixels_share_a_key_though_they_are_different_obje
     # As a trainer hands them over: decoded anew, lazily, for each member of a group.
     first, second = Image.open(BytesIO(encoded(photo))), Image.open(BytesIO(encoded(photo)))
     assert image_key(first) == image_key(second) == image_key(photo)
+
+
+def pixel_arrays(photo: Image.Image) -> dict[str, Any]:
+    """One RGB image as every array that callers hand over."""
+    pixels = np.array(photo)
+    chw = torch.from_numpy(pixels).permute(2, 0, 1)
+    return {
+        "numpy HWC": pixels,
+        "numpy CHW": pixels.transpose(2, 0, 1),
+        "numpy float32": pixels.astype(np.float32) / 255,
+        "numpy float64 CHW": pixels.transpose(2, 0, 1) / 255,
+        "numpy float16": (pixels / 255).astype(np.float16),
+        "tensor CHW": chw,
+        "tensor HWC": torch.from_numpy(pixels),
+        "tensor float with gradients": (chw / 255).requires_grad_(),
+        "list": [photo],
+        "tuple": (pixels,),
+    }
+
+
+def test_arrays_and_tensors_are_images(photo: Image.Image) -> None:
+    for name, form in pixel_arrays(photo).items():
+        assert load_image(form).mode == "RGB", name
+        assert load_image(form).tobytes() == photo.tobytes(), name
+        assert image_key(form) == image_key(photo), name
+    assert load_image(torch.full((3, 4, 5), 0.5, dtype=torch.bfloat16)).getpixel((4, 3)) == (128, 128, 128)
+
+
+def test_arrays_of_one_or_four_channels() -> None:
+    grey = np.array([[0, 77, 255, 5, 6], [1, 2, 3, 4, 5]], dtype=np.uint8)
+    for form in (grey, grey[None], grey[:, :, None], grey / 255, torch.from_numpy(grey)):
+        image = load_image(form)
+        assert (image.size, image.getpixel((1, 0)), image.getpixel((0, 1))) == ((5, 2), (77,) * 3, (1,) * 3)
+    clear = np.zeros((4, 2, 5), dtype=np.uint8)  # transparent black
+    assert load_image(clear).getpixel((4, 1)) == (255, 255, 255)
 
 
 def test_relative_paths_start_from_the_root(
@@ -167,14 +203,6 @@ def test_a_palette_with_a_transparent_entry() -> None:
     assert [loaded.getpixel((0, 0)), loaded.getpixel((1, 0))] == [(255, 255, 255), (10, 200, 30)]
 
 
-def test_a_cut_jpeg_is_refused(photo: Image.Image, tmp_path: Path) -> None:
-    data = encoded(photo.resize((300, 200)), "JPEG")
-    path = tmp_path / "cut.jpg"
-    path.write_bytes(data[: len(data) // 2])
-    with pytest.raises(ImageError, match=r"cut\.jpg' cannot be decoded: .*truncated"):
-        load_image(path)
-
-
 @pytest.mark.filterwarnings("ignore::UserWarning")  # Pillow's own, about the damage
 def test_every_cut_of_a_file_is_an_image_or_an_image_error(photo: Image.Image) -> None:
     for kind in ("PNG", "JPEG", "GIF", "WEBP", "TIFF", "BMP"):
@@ -184,25 +212,6 @@ def test_every_cut_of_a_file_is_an_image_or_an_image_error(photo: Image.Image) -
                 assert load_image(data[:length]).mode == "RGB"
 
 
-def png_claiming(width: int, height: int) -> bytes:
-    """A tiny PNG whose header promises many pixels."""
-
-    def chunk(kind: bytes, content: bytes) -> bytes:
-        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
-
-    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    return (
-        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(b"\0" * 100)) + chunk(b"IEND", b"")
-    )
-
-
-@pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
-@pytest.mark.parametrize("side", [9_000, 11_000, 60_000])
-def test_a_decompression_bomb_is_refused_by_its_header(side: int) -> None:
-    with pytest.raises(ImageError, match="too many pixels"):
-        load_image(png_claiming(side, side))
-
-
 def test_the_pixel_limit_is_the_callers_to_set(photo: Image.Image) -> None:
     assert load_image(encoded(photo), max_pixels=54).size == (9, 6)
     for form in (encoded(photo), photo, np.asarray(photo)):
@@ -210,18 +219,87 @@ def test_the_pixel_limit_is_the_callers_to_set(photo: Image.Image) -> None:
             load_image(form, max_pixels=53)
 
 
-def test_missing_files_folders_and_devices_are_named(tmp_path: Path) -> None:
+def png_claiming(width: int, height: int) -> bytes:
+    """A tiny PNG whose header promises many pixels."""
+
+    def chunk(kind: bytes, content: bytes) -> bytes:
+        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+
+    header = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0))
+    return b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", zlib.compress(b"\0" * 100)) + chunk(b"IEND", b"")
+
+
+@pytest.fixture
+def odd_files(photo: Image.Image, tmp_path: Path) -> Path:
+    """A folder of files that are no whole images."""
     os.mkfifo(tmp_path / "pipe")  # reading it would never end
-    for path, message in (
-        (tmp_path / "nowhere.png", r"nowhere\.png' does not exist"),
-        (tmp_path, "is not a regular file"),
-        (tmp_path / "pipe", "is not a regular file"),
+    (tmp_path / "notes.png").write_text("This is not an image.")
+    (tmp_path / "empty.png").touch()
+    cut = encoded(photo.resize((300, 200)), "JPEG")
+    (tmp_path / "cut.jpg").write_bytes(cut[: len(cut) // 2])
+    return tmp_path
+
+
+@pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
+@pytest.mark.parametrize(
+    ("image", "message"),
+    [
+        ("nowhere.png", r"nowhere\.png' does not exist"),
+        ("../.", "is not a regular file"),
+        ("pipe", "is not a regular file"),
         ("/dev/zero", "is not a regular file"),
         ("nul\0byte.png", "cannot be read"),
         ("x" * 5_000, "cannot be read"),
-    ):
+        ("notes.png", r"notes\.png' is not an image of a supported format"),
+        ("cut.jpg", r"cut\.jpg' cannot be decoded: .*truncated"),
+        ("empty.png", "is empty"),
+        (b"", "is empty"),
+        (BytesIO(), "is empty"),
+        ({"bytes": b"", "path": None}, "is empty"),
+        ({"bytes": None, "path": None}, "needs 'bytes' or 'path'"),
+        ({"url": "a.png"}, "needs 'bytes' or 'path'"),
+        (encoded(Image.new("RGB", (4, 4)), "EPS"), "not an image of a supported format"),  # decoding it runs a program
+        (png_claiming(9_000, 9_000), "too many pixels"),
+        (png_claiming(11_000, 11_000), "too many pixels"),
+        (png_claiming(60_000, 60_000), "too many pixels"),
+    ],
+)
+def test_what_holds_no_image_is_refused(image: Any, message: str, odd_files: Path) -> None:
+    with pytest.raises(ImageError, match=message):
+        load_image(image, root=odd_files)
+
+
+NOISE = torch.randn(3, 8, 8, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize(
+    ("image", "message"),
+    [
+        (None, "got NoneType"),
+        (3, "got int"),
+        (object(), "got object"),
+        ([], "expected one image, got a list of 0"),
+        (["a.png", "b.png"], "expected one image, got a list of 2"),
+        ([[0, 0, 0]] * 7, "expected one image, got a list of 7"),
+        (Image.new("RGB", (0, 5)), "no pixels"),
+        (np.zeros((1, 3, 8, 8), np.uint8), r"of shape \(1, 3, 8, 8\) and type uint8 is a batch: give one image"),
+        (np.zeros((3, 8, 3), np.uint8), "could have its channels first or last"),
+        (np.zeros((8, 8, 2), np.uint8), "is not an image: its shape must be"),
+        (np.zeros(8, np.uint8), "is not an image: its shape must be"),
+        (np.zeros((0, 8, 3), np.uint8), "has no pixels"),
+        (np.zeros((8, 8, 3), np.int64), "type int64 is not an image: its type must be uint8"),
+        (np.zeros((8, 8), bool), "type bool is not an image: its type must be uint8"),
+        (np.array([[None, None]]), "type object is not an image"),
+        (np.full((8, 8, 3), 255.0), "values from 255 to 255: floats must lie in"),
+        (NOISE, "Undo a normalisation of pixels"),
+        (np.full((8, 8, 3), np.nan), "values from nan to nan"),
+        (torch.zeros(3, 8, 8, device="meta"), "cannot be read as an array"),
+    ],
+)
+def test_what_may_be_something_else_has_no_key_either(image: Any, message: str) -> None:
+    for read in (load_image, image_key):
         with pytest.raises(ImageError, match=message):
-            load_image(path)
+            read(image)
 
 
 @pytest.mark.parametrize(
@@ -249,59 +327,29 @@ def test_a_file_whose_name_looks_like_an_address_is_read(photo: Image.Image, tmp
     assert load_image("run://1/a.png", root=tmp_path).size == (9, 6)
 
 
-def test_text_and_empty_input_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "notes.png").write_text("This is not an image.")
-    (tmp_path / "empty.png").touch()
-    with pytest.raises(ImageError, match=r"notes\.png' is not an image of a supported format"):
-        load_image(tmp_path / "notes.png")
-    for empty in (b"", BytesIO(), tmp_path / "empty.png", {"bytes": b"", "path": None}):
-        with pytest.raises(ImageError, match="is empty"):
-            load_image(empty)
-
-
-def test_postscript_is_refused_because_decoding_it_runs_a_program() -> None:
-    with pytest.raises(ImageError, match="not an image of a supported format"):
-        load_image(encoded(Image.new("RGB", (4, 4)), "EPS"))
-
-
-@pytest.mark.parametrize("value", [None, 3, object()])
-def test_other_types_are_refused_by_name(value: object) -> None:
-    with pytest.raises(ImageError, match=f"got {type(value).__name__}"):
-        load_image(value)
-    with pytest.raises(ImageError, match=f"got {type(value).__name__}"):
-        image_key(value)
-
-
-def test_dicts_without_content_streams_that_cannot_seek_and_text_files(tmp_path: Path) -> None:
-    for empty in ({"bytes": None, "path": None}, {"url": "a.png"}):
-        with pytest.raises(ImageError, match="needs 'bytes' or 'path'"):
-            load_image(empty)
-    closed = BytesIO(b"x")
-    closed.close()
-    with pytest.raises(ImageError, match="closed file"):
-        load_image(closed)
-    (tmp_path / "text").write_text("abc")
-    with (tmp_path / "text").open() as text, pytest.raises(ImageError, match="open it with 'rb'"):
-        load_image(text)
-
-
-def test_pil_images_without_pixels_or_with_a_closed_file_or_floats(photo: Image.Image, tmp_path: Path) -> None:
-    with pytest.raises(ImageError, match="no pixels"):
-        load_image(Image.new("RGB", (0, 5)))
+def test_files_and_streams_that_are_closed_texts_or_devices(photo: Image.Image, tmp_path: Path) -> None:
     photo.save(tmp_path / "a.png")
-    lazy = Image.open(tmp_path / "a.png")
+    (tmp_path / "text").write_text("abc")
+    closed, lazy = (tmp_path / "a.png").open("rb"), Image.open(tmp_path / "a.png")
+    closed.close()
     lazy.close()
-    with pytest.raises(ImageError, match="cannot be decoded"):
-        load_image(lazy)
-    with pytest.raises(ImageError, match="convert it to 8 bits"):
-        load_image(Image.new("F", (2, 2)))
-
-
-@pytest.mark.parametrize("images", [[], ["a.png", "b.png"], [[0, 0, 0]] * 7])
-def test_a_list_holds_one_image(images: Any) -> None:
-    for read in (load_image, image_key):
-        with pytest.raises(ImageError, match=f"expected one image, got a list of {len(images)}"):
-            read(images)
+    reading, writing = os.pipe()
+    with (
+        (tmp_path / "text").open() as text,
+        open("/dev/zero", "rb") as device,
+        os.fdopen(reading, "rb") as pipe,
+        os.fdopen(writing, "wb"),
+    ):
+        for image, message in (
+            (closed, "closed file"),
+            (lazy, "cannot be decoded"),
+            (Image.new("F", (2, 2)), "convert it to 8 bits"),
+            (text, "open it with 'rb'"),
+            (device, "is a pipe or a device"),
+            (pipe, "is a pipe or a device"),
+        ):
+            with pytest.raises(ImageError, match=message):
+                load_image(image)
 
 
 def sparse_file(path: Path, size: int, head: bytes = b"") -> Path:
@@ -345,14 +393,6 @@ def test_a_large_image_is_read(tmp_path: Path) -> None:
     assert load_image(tmp_path / "large.bmp").getpixel((4_999, 0)) == (0, 128, 128)
     with pytest.raises(ImageError, match="5000 x 5000 is over the limit"):
         load_image(tmp_path / "large.bmp", max_pixels=24_000_000)
-
-
-def test_devices_and_pipes_are_refused_unread(tmp_path: Path) -> None:
-    with open("/dev/zero", "rb") as device, pytest.raises(ImageError, match="is a pipe or a device"):
-        load_image(device)
-    reading, writing = os.pipe()
-    with os.fdopen(reading, "rb") as pipe, os.fdopen(writing, "wb"), pytest.raises(ImageError, match="is a pipe"):
-        load_image(pipe)
 
 
 class Endless(BytesIO):

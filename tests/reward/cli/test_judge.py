@@ -44,8 +44,7 @@ def test_a_model_here_and_the_same_behind_a_server_give_the_same_scores(
     run: Run, data: Path, models: dict[str, Path], metric: str
 ) -> None:
     here, there = data.with_name("here.jsonl"), data.with_name("there.jsonl")
-    code, _, err = run("judge", data, "-m", metric, "--judge", models[metric], "--device", "cpu", "-o", here)
-    assert code == 0
+    _, err = run("judge", data, "-m", metric, "--judge", models[metric], "--device", "cpu", "-o", here)
     assert "judged 4 rows" in err
     assert "1 not scored (candidate)" in err
     assert "1 not scored (image)" in err or "1 not scored (metric)" in err
@@ -61,15 +60,10 @@ def test_a_model_here_and_the_same_behind_a_server_give_the_same_scores(
     with loopback_judge(*strict_llava(first)) as server:
         arguments = ["judge", data, "-m", metric, "--judge", "tiny", "--server", server.endpoint]
         arguments += ["--cache", data.with_name("answers.db"), "--prices", "2,8"]
-        code, _, err = run(*arguments, "-o", there)
-        assert code == 0
-        assert "cost 0.0" in err
-        asked = len(server.requests)
-        assert asked == questions
-        # a rerun into another file asks nothing
-        code, _, err = run(*arguments, "-o", data.with_name("again.jsonl"))
-        assert code == 0
-        assert len(server.requests) == asked
+        assert "cost 0.0" in run(*arguments, "-o", there)[1]
+        assert len(server.requests) == questions
+        run(*arguments, "-o", data.with_name("again.jsonl"))
+        assert len(server.requests) == questions  # a rerun into another file asks nothing
     for row, other, again in zip(scored, read_lines(there), read_lines(data.with_name("again.jsonl")), strict=True):
         assert other == again
         if row["reward"] is not None:  # the server lists 20 tokens, not all
@@ -81,21 +75,17 @@ def test_a_finished_run_is_known_again_and_one_with_other_settings_refused(
 ) -> None:
     output = data.with_name("scores.jsonl")
     arguments = ["judge", data, "-m", "fleur", "--judge", models["fleur"], "--device", "cpu", "-o", output]
-    assert run(*arguments)[0] == 0
+    run(*arguments)
     before = output.read_text()
-    code, _, err = run(*arguments)
-    assert code == 0
+    _, err = run(*arguments)
     assert "is complete already" in err
     assert "questions answered" not in err
     for other in (["--no-references"], ["--second-decimal", "written"], ["--pad-images"]):
-        code, _, err = run(*arguments, *other)
-        assert code == 1
-        assert "not of this run (other input, metric or settings)" in err
+        assert "not of this run (other input, metric or settings)" in run(*arguments, *other, code=1)[1]
     assert output.read_text() == before
     values = {**FleurPrompt.default().to_json(), "version": "mine", "references": "Theirs:\n{reference_captions}"}
     data.with_name("mine.yaml").write_text(yaml.safe_dump(values))
-    code, _, err = run(*arguments, "--prompt", data.with_name("mine.yaml"), "--overwrite", "--quiet")
-    assert code == 0
+    run(*arguments, "--prompt", data.with_name("mine.yaml"), "--overwrite", "--quiet")
     assert output.read_text() != before
 
 
@@ -103,32 +93,8 @@ def test_weights_and_gamma_reach_the_metric(run: Run, data: Path, models: dict[s
     output = data.with_name("scores.jsonl")
     arguments = ["judge", data, "-m", "harmoniceval", "--judge", models["harmoniceval"], "--device", "cpu"]
     arguments += ["--gamma", "1", "--task", "referring", "-w", "fluency=1", "-o", output]
-    assert run(*arguments)[0] == 0
+    run(*arguments)
     row = read_lines(output)[0]
     assert row["reward"] == pytest.approx(row["fluency"])
     criteria = ("correctness", "completeness", "clarity", "fluency", "conciseness")
     assert row["overall"] == pytest.approx(sum(row[name] for name in criteria) / 5)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "message"),
-    [
-        (["-m", "fleur", "--gamma", "1"], 2, "--gamma: is for --metric harmoniceval"),
-        (["-m", "fleur", "--task", "referring"], 2, "--task: is for --metric harmoniceval"),
-        (["-m", "harmoniceval", "--no-references"], 2, "--no-references: is for --metric fleur"),
-        (["-m", "harmoniceval", "--second-decimal", "written"], 2, "--second-decimal: is for --metric fleur"),
-        (["-m", "harmoniceval", "--gamma", "2"], 2, "--gamma"),
-        (["-m", "fleur", "--prompt", "/dev/zero"], 1, "error: prompt file '/dev/zero' is no regular file"),
-        (["-m", "vela"], 2, "--metric"),
-        (["-m", "fleur", "--prompt", "absent.yaml"], 1, "error: prompt file 'absent.yaml' cannot be read"),
-        (["-m", "fleur", "-w", "taste=1"], 1, "error: weights name an unknown aspect 'taste'; known: smoothed, raw"),
-        (["-m", "fleur", "--image-column", "picture"], 1, "error: --image-column names 'picture'"),
-        (["-m", "fleur"], 1, "error: judge checkpoint folder './absent/model' does not exist"),
-    ],
-)
-def test_what_cannot_be_is_said_in_a_line(run: Run, data: Path, arguments: list[str], code: int, message: str) -> None:
-    output = data.with_name("scores.jsonl")
-    exit_code, _, err = run("judge", data, *arguments, "--judge", "./absent/model", "-o", output)
-    assert exit_code == code
-    assert all(part in err for part in message.split(": "))
-    assert not output.exists()

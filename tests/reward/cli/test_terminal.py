@@ -11,9 +11,7 @@ import warnings
 from pathlib import Path
 
 import pytest
-from PIL import Image
 
-from reward.cli.app import COMMANDS
 from reward.cli.terminal import console, plain, print_json
 from reward.errors import DataError
 from reward.scoring.dataset import ScoringInterrupted
@@ -42,8 +40,7 @@ def test_no_text_steers_the_terminal(capsys: pytest.CaptureFixture[str]) -> None
 
 def test_escapes_of_a_file_are_shown_not_sent(run: Run, tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text(json.dumps({ESCAPES: 1}))
-    code, _, err = run("score", tmp_path / "a.jsonl", "-m", "length", "-o", tmp_path / "o.jsonl")
-    assert code == 1
+    _, err = run("score", tmp_path / "a.jsonl", "-m", "length", "-o", tmp_path / "o.jsonl", code=1)
     assert f"The columns are: {SHOWN}." in err
 
 
@@ -59,45 +56,31 @@ def test_ctrl_c_is_one_line(
         raise error
 
     monkeypatch.setattr(place, stop)
-    code, _, err = run("score", "c.jsonl", "-m", "length", "-o", tmp_path / "o.jsonl", "--device", "cpu")
-    assert code == 130
+    _, err = run("score", "c.jsonl", "-m", "length", "-o", tmp_path / "o.jsonl", "--device", "cpu", code=130)
     assert err.startswith(message)
-    assert "Traceback" not in err
 
 
 # A module that takes its time to be imported, and that sends Ctrl-C in the middle, as a person would who mistyped.
 SLOW_MODULE = """
-import os, signal, sys, time
-{0}
-os.kill(os.getpid(), signal.SIGINT)
-time.sleep(20)
-{1}
+import os, signal, time
+try:
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(20)
+except BaseException:
+    raise {} from None
 """
 
 
 @pytest.mark.parametrize("module", ["typer", "torch", "pyarrow"])
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [("", ""), ("try:\n  1", "except BaseException: raise RuntimeError('half imported') from None")],
-    ids=["passed on", "turned into another error"],
-)
-def test_ctrl_c_in_an_import_is_one_line(module: str, before: str, after: str, tmp_path: Path) -> None:
-    body = SLOW_MODULE.format(before, after)
-    if before:
-        body = body.replace("\nos.kill", "\n  os.kill").replace("\ntime.sleep", "\n  time.sleep")
-    (tmp_path / f"{module}.py").write_text(body)
+@pytest.mark.parametrize("error", ["KeyboardInterrupt", "RuntimeError('half imported')"])
+def test_ctrl_c_in_an_import_is_one_line(module: str, error: str, tmp_path: Path) -> None:
+    (tmp_path / f"{module}.py").write_text(SLOW_MODULE.format(error))
     (tmp_path / "c.jsonl").write_text('{"candidate": "a"}')
     root = Path(__file__).resolve().parents[3]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(root)])}
     line = ["score", "c.jsonl", "-m", "length", "-o", "o.parquet", "--device", "cpu"]
-    done = subprocess.run(
-        [sys.executable, "-c", "from reward.cli.main import main; main()", *line],
-        env=environment,
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    command = [sys.executable, "-c", "from reward.cli.main import main; main()", *line]
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr.splitlines()[-1]) == (130, "stopped")
     assert "Traceback" not in done.stderr
 
@@ -114,11 +97,8 @@ def test_warnings_are_one_line(run: Run, monkeypatch: pytest.MonkeyPatch) -> Non
         raise DataError("and no data")
 
     monkeypatch.setattr("reward.scoring.dataset.score_dataset", warn)
-    assert run("score", "c.jsonl", "-m", "length", "-o", "o.jsonl") == (
-        1,
-        "",
-        f"warning: for trials {SHOWN} error: and no data",
-    )
+    said = ("", f"warning: for trials {SHOWN} error: and no data")
+    assert run("score", "c.jsonl", "-m", "length", "-o", "o.jsonl", code=1) == said
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full, a disk that is always full")
@@ -126,73 +106,5 @@ def test_warnings_are_one_line(run: Run, monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_full_disk_names_the_file(file: str, run: Run, tmp_path: Path) -> None:
     (tmp_path / "c.jsonl").write_text('{"candidate": "a"}')
     (tmp_path / file).symlink_to("/dev/full")
-    code, _, err = run("score", tmp_path / "c.jsonl", "-m", "length", "-o", tmp_path / "o.jsonl")
-    assert code == 1
+    _, err = run("score", tmp_path / "c.jsonl", "-m", "length", "-o", tmp_path / "o.jsonl", code=1)
     assert f"cannot write {tmp_path}/{file.removesuffix('.tmp')}: No space left on device" in err
-
-
-def make_data(folder: Path) -> None:
-    (folder / "bad.png").write_text("no image")
-    Image.new("RGB", (8, 8)).save(folder / "good.png")
-    row = {"image": "bad.png", "candidate": "a dog", "references": ["a dog"]}
-    (folder / "data.jsonl").write_text(json.dumps(row) + "\n")
-    rated = [json.dumps({**row, "ratings": [number]}) + "\n" for number in range(4)]
-    (folder / "rated.jsonl").write_text("".join(rated))
-    names = {"source1": "a", "source2": "b", "caption1": "a dog", "caption2": "a dog runs", "winner": "b"}
-    (folder / "battles.json").write_text(json.dumps([{"img": "bad.png", **names}] * 3))
-    (folder / "one.json").write_text('{"bad.png": "a dog"}')
-    (folder / "two.json").write_text('{"bad.png": "a dog runs"}')
-    (folder / "config.json").write_text("{}")
-
-
-NOTHING_SCORED = {
-    "score": "score data.jsonl -m vela -o o.jsonl",
-    "rerank": "rerank data.jsonl -m vela -o o.jsonl",
-    "bench": "bench -b ratings=rated.jsonl -m vela",
-    "compare": "compare vela length -b ratings=rated.jsonl",
-    "arena": "arena battles.json -m vela",
-    "judge": "judge data.jsonl -m harmoniceval --judge nobody --server http://127.0.0.1:9/v1 -o o.jsonl",
-    "battle": "battle one.json two.json --images . --judge nobody --server http://127.0.0.1:9/v1 -o o.json",
-    "train": "train vela -o trained --data data.jsonl",
-}
-NO_DATA = {"metrics", "caparena-auto"}  # lists metrics; shares all of its judging with battle
-
-
-@pytest.mark.parametrize("command", sorted(set(COMMANDS) - NO_DATA))
-def test_a_file_of_which_nothing_could_be_scored_is_an_error(
-    command: str, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    make_data(tmp_path)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setenv("OPENAI_API_KEY", "none")
-    code, _, err = run(*NOTHING_SCORED[command].split())
-    assert code == 1, err
-    assert "error: " in err
-    assert "Traceback" not in err
-    assert run("--help")[1].count("not one row could be read, scored or judged") == 1
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "score data.jsonl -m length -o {}/o.jsonl",
-        "rerank data.jsonl -m length -o {}/o.jsonl",
-        "bench -b ratings=rated.jsonl -m length -o {}/report",
-        "arena battles.json -m length -o {}/report",
-        "battle one.json two.json --images . --judge nobody --server http://127.0.0.1:9/v1 -o {}/o.json",
-        "train vela -o {}/trained",
-        "demo -o {}/demo",
-    ],
-)
-@pytest.mark.parametrize("address", ["https://a.org", "s3://bucket", "file:///tmp"])
-def test_no_folder_is_named_after_an_address(
-    line: str, address: str, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    make_data(tmp_path)
-    monkeypatch.chdir(tmp_path)
-    before = sorted(tmp_path.iterdir())
-    code, _, err = run(*line.format(address).split())
-    assert code == 1
-    assert "is an address; nothing is sent there. Give a path on this disk" in err
-    assert sorted(tmp_path.iterdir()) == before

@@ -19,7 +19,6 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from PIL import Image
 
 from reward.errors import OutputError, WeightsError
 from reward.metrics.base import MetricSpec
@@ -28,6 +27,7 @@ from reward.scoring import rerank_dataset, score_dataset
 from reward.scoring.dataset import ScoringInterrupted
 from tests.json_lines import read_lines, write_lines
 from tests.picture_scorer import PictureScorer
+from tests.reward.scoring.small_data import save_greys
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -47,8 +47,7 @@ class Stop(PictureScorer):
 
 
 def make_data(folder: Path, rows: int) -> Path:
-    for number in range(3):
-        Image.new("RGB", (4, 4), (80 * number, 5, 9)).save(folder / f"{number}.png")
+    save_greys(folder)
     lines = []
     for number in range(rows):
         image = "missing.png" if number % 7 == 6 else f"{number // 2 % 3}.png"
@@ -151,12 +150,15 @@ def test_finished_output_is_not_scored_again(tmp_path: Path) -> None:
     assert b"d1" in output.read_bytes()
 
 
-def test_unknown_file_at_the_output_is_not_replaced(tmp_path: Path) -> None:
-    output = tmp_path / "out.jsonl"
-    output.write_text("precious")
-    with pytest.raises(OutputError, match="exists already"):
-        score_dataset(make_data(tmp_path, 3), PictureScorer(), output)
-    assert output.read_text() == "precious"
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("out.jsonl", "exists already"), ("out.jsonl.partial", "is there, but is no journal of a run")],
+)
+def test_a_file_of_somebody_else_is_not_replaced(name: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text("precious\n")
+    with pytest.raises(OutputError, match=message):
+        score_dataset(make_data(tmp_path, 3), PictureScorer(), tmp_path / "out.jsonl")
+    assert (tmp_path / name).read_text() == "precious\n"
 
 
 @pytest.mark.parametrize(
@@ -184,29 +186,12 @@ def test_unfinished_run_of_other_settings_is_not_continued(change: dict[str, Any
     assert score_dataset(data, scorer, output, **change, overwrite=True).resumed_rows == 0
 
 
-def test_copied_data_continue(tmp_path: Path) -> None:
-    data = make_data(tmp_path, 9)
-    with pytest.raises(RuntimeError):
-        score_dataset(data, Stop(2, RuntimeError()), tmp_path / "out.jsonl", chunk_rows=3)
-    data.rename(tmp_path / "moved.jsonl")
-    assert score_dataset(tmp_path / "moved.jsonl", PictureScorer(), tmp_path / "out.jsonl").resumed_rows == 7
-
-
-def test_interrupt_says_what_is_saved(tmp_path: Path) -> None:
+def test_an_interrupt_says_what_is_saved_and_moved_data_continue(tmp_path: Path) -> None:
     data, output = make_data(tmp_path, 9), tmp_path / "out.jsonl"
-    with pytest.raises(
-        ScoringInterrupted, match=r"stopped; 7 rows are saved in .*out\.jsonl\.partial; run the same again"
-    ):
+    said = r"stopped; 7 rows are saved in .*out\.jsonl\.partial; run the same again"
+    with pytest.raises(ScoringInterrupted, match=said):
         score_dataset(data, Stop(2, KeyboardInterrupt()), output, chunk_rows=3)
-    assert score_dataset(data, PictureScorer(), output).resumed_rows == 7
-
-
-def test_file_of_somebody_else_at_the_place_of_the_journal_is_refused(tmp_path: Path) -> None:
-    data, journal = make_data(tmp_path, 9), tmp_path / "out.jsonl.partial"
-    journal.write_text("notes of somebody else\n")
-    with pytest.raises(OutputError, match="is there, but is no journal of a run"):
-        score_dataset(data, PictureScorer(), tmp_path / "out.jsonl")
-    assert journal.read_text() == "notes of somebody else\n"
+    assert score_dataset(data.rename(tmp_path / "moved.jsonl"), PictureScorer(), output).resumed_rows == 7
 
 
 def test_rerank_resumes(tmp_path: Path) -> None:
@@ -311,15 +296,15 @@ class Retrained(PictureScorer):
 def test_checkpoint_with_other_aspects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("reward.scoring.dataset.metric_spec", lambda name: PictureScorer.spec)
     monkeypatch.setattr("reward.scoring.dataset.load_scorer", lambda name, source, **options: Retrained())
-    data = make_data(tmp_path, 9)
+    data, output = make_data(tmp_path, 9), tmp_path / "out.jsonl"
+    with pytest.raises(WeightsError, match="unknown aspect 'words'; known: overall"):
+        score_dataset(data, "picture", output, source="me/retrained", weights={"words": 1})
+    assert not list(tmp_path.glob("out*"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("reward.scoring.dataset.write_jsonl", interrupt)
         with pytest.raises(KeyboardInterrupt):
-            score_dataset(data, "picture", tmp_path / "out.jsonl", source="me/retrained", weights={"overall": 1})
-    score_dataset(data, "picture", tmp_path / "out.jsonl", source="me/retrained", weights={"overall": 1})
-    row = json.loads((tmp_path / "out.jsonl").read_text().splitlines()[1])
+            score_dataset(data, "picture", output, source="me/retrained", weights={"overall": 1})
+    assert score_dataset(data, "picture", output, source="me/retrained", weights={"overall": 1}).resumed_rows == 9
+    row = read_lines(output)[1]
     assert row["overall"] == row["reward"]
     assert "words" not in row
-    with pytest.raises(WeightsError, match="unknown aspect 'words'; known: overall"):
-        score_dataset(data, "picture", tmp_path / "b.jsonl", source="me/retrained", weights={"words": 1})
-    assert not list(tmp_path.glob("b*"))
