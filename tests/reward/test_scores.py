@@ -17,14 +17,20 @@ ASPECTS = ("descriptiveness", "relevance", "fluency")
 ALIASES = {"desc": "descriptiveness", "rel": "relevance", "flu": "fluency"}
 
 
-def test_weights_are_normalised_and_aliases_understood() -> None:
-    weights = normalise_weights({"desc": 1, "rel": 2, "fluency": 1}, ASPECTS, ALIASES)
-    assert weights.tolist() == [0.25, 0.5, 0.25]
-
-
-def test_no_weights_are_equal_weights_and_absent_aspects_weigh_nothing() -> None:
-    assert normalise_weights(None, ASPECTS) == pytest.approx([1 / 3] * 3)
-    assert normalise_weights({"relevance": np.float32(5)}, ASPECTS).tolist() == [0, 1, 0]
+@pytest.mark.parametrize(
+    ("weights", "normalised"),
+    [
+        ({"desc": 1, "rel": 2, "fluency": 1}, [0.25, 0.5, 0.25]),
+        (None, [1 / 3] * 3),
+        ({"relevance": np.float32(5)}, [0, 1, 0]),
+        ({"desc": 1e308, "rel": 1e308, "flu": 1e308}, [1 / 3] * 3),
+        ({"desc": 1e-320, "rel": 1e-320}, [0.5, 0.5, 0]),
+    ],
+)
+def test_weights_are_normalised_and_aliases_understood(
+    weights: dict[str, float] | None, normalised: list[float]
+) -> None:
+    assert normalise_weights(weights, ASPECTS, ALIASES).tolist() == normalised
 
 
 @settings(max_examples=30, deadline=None)
@@ -75,21 +81,9 @@ def test_short_names_go_wherever_an_aspect_is_named() -> None:
         ScoreTable([[1, 2, 3]], ASPECTS).column("rel")
 
 
-def test_very_large_weights_do_not_overflow() -> None:
-    weights = normalise_weights({"desc": 1e308, "rel": 1e308, "flu": 1e308}, ASPECTS, ALIASES)
-    assert weights.tolist() == pytest.approx([1 / 3] * 3)
-    assert normalise_weights({"desc": 1e-320, "rel": 1e-320}, ASPECTS, ALIASES).tolist() == [0.5, 0.5, 0]
-
-
-def test_columns_length_and_truncation_flags() -> None:
-    table = ScoreTable([[1, 2, 3], [4, 5, 6]], ASPECTS)
-    assert len(table) == 2
-    assert table.column("relevance").tolist() == [2, 5]
-    assert table.truncated.tolist() == [False, False]
-    assert len(ScoreTable(np.zeros((0, 3)), ASPECTS)) == 0
-
-
-def test_shapes_are_checked() -> None:
+def test_lengths_shapes_and_truncation_flags() -> None:
+    assert ScoreTable([[1, 2, 3], [4, 5, 6]], ASPECTS).truncated.tolist() == [False, False]
+    assert [len(ScoreTable(np.zeros((rows, 3)), ASPECTS)) for rows in (0, 2)] == [0, 2]
     with pytest.raises(ValueError, match=r"shape \(N, 3\), got \(2, 2\)"):
         ScoreTable(np.zeros((2, 2)), ASPECTS)
     with pytest.raises(ValueError, match=r"truncated must have shape \(2,\)"):
