@@ -39,13 +39,6 @@ def test_orders_are_combined_by_the_stated_rule(a_first, b_first, winner, points
     assert (verdict.winner, verdict.points) == (winner, points)
 
 
-def test_probabilities_are_averaged_caption_by_caption():
-    verdict = combine(Opinion(0.5, 0.3, 0.2), Opinion(0.6, 0.1, 0.3))
-    assert verdict.probabilities == pytest.approx((0.3, 0.45, 0.25))
-    assert verdict.winner == "B"
-    assert verdict.points == pytest.approx(0.3 + 0.25 / 2)
-
-
 @settings(deadline=None, max_examples=60)
 @given(opinions(), opinions())
 def test_exchanging_the_captions_exchanges_the_verdict(one, two):
@@ -64,6 +57,9 @@ def test_what_a_judge_adds_to_a_place_cancels(fair, bias):
     assert combine(moved, moved).points == pytest.approx(0.5)
 
 
+NO_LINE = "gave no line 'Verdict: 1'"
+
+
 @pytest.mark.parametrize(
     ("reply", "choice", "reason"),
     [
@@ -76,35 +72,21 @@ def test_what_a_judge_adds_to_a_place_cancels(fair, bias):
         ("verdict: caption 1", "first", ""),
         ("Reason: it says 'Verdict: 2' in its text.\nVerdict: 1", "first", "it says 'Verdict: 2' in its text."),
         ("Verdict: 1\nVerdict: 1", "first", ""),
+        ("", None, NO_LINE),
+        ("Caption 1 is better.", None, NO_LINE),
+        ("Verdict: 3", None, NO_LINE),
+        ("Verdict: 12", None, NO_LINE),
+        ("Verdict: 1 or 2 or tie", None, NO_LINE),
+        ("The verdict: I cannot see 1", None, NO_LINE),
+        ("> Verdict: 1\nReason: no.\nVerdict: 2", None, "verdicts that disagree"),  # one of them a caption's, quoted
     ],
 )
-def test_replies_that_are_read(reply, choice, reason):
+def test_replies_that_are_read_and_refused(reply, choice, reason):
     opinion = parse_reply(reply)
-    assert isinstance(opinion, Opinion)
-    assert (opinion.choice, opinion.reason) == (choice, reason)
-    assert opinion.first + opinion.second + opinion.tie == 1
-
-
-@pytest.mark.parametrize(
-    ("reply", "problem"),
-    [
-        ("", "gave no line 'Verdict: 1'"),
-        ("Caption 1 is better.", "gave no line"),
-        ("Verdict: 3", "gave no line"),
-        ("Verdict: 12", "gave no line"),
-        ("Verdict: 1 or 2 or tie", "gave no line"),
-        ("The verdict: I cannot see 1", "gave no line"),
-        ("> Verdict: 1\nReason: no.\nVerdict: 2", "verdicts that disagree"),  # one of them a caption's, quoted
-    ],
-)
-def test_replies_that_are_refused(reply, problem):
-    assert problem in parse_reply(reply)
-
-
-def test_reasons_of_both_orders_say_which_is_which():
-    verdict = combine(Opinion(1, 0, 0, "names the dog"), Opinion(0, 1, 0, "caption 2 names it"))
-    assert verdict.reason == "names the dog\nWith the captions exchanged: caption 2 names it"
-    assert combine(FIRST, SECOND).reason == ""
+    if choice is None:
+        assert reason in opinion
+    else:
+        assert (opinion.choice, opinion.reason, opinion.first + opinion.second + opinion.tie) == (choice, reason, 1)
 
 
 def test_position_bias_counts():
@@ -114,12 +96,8 @@ def test_position_bias_counts():
     assert bias.first_share == 4 / 6
     assert bias.inconsistency == 2 / 3
     assert bias + PositionBias(1, 1, 1, 1, 1, 1) == PositionBias(5, 3, 2, 4, 3, 2)
-
-
-def test_bias_of_nothing_is_no_number():
-    bias = measure_position_bias([])
-    assert math.isnan(bias.first_share)
-    assert bias.to_json()["inconsistency"] is None
+    assert math.isnan(measure_position_bias([]).first_share)
+    assert measure_position_bias([]).to_json()["inconsistency"] is None
 
 
 @settings(deadline=None, max_examples=40)
