@@ -71,7 +71,7 @@ def test_probabilities_instead_of_words():
     (verdict,) = compare(None, ("good", "bad"), distribution=distribution)
     # good first: 0.7, 0.1, 0.1; bad first: 0.2, 0.6, 0.1; each over 0.9
     assert verdict.probabilities == pytest.approx((1.3 / 1.8, 0.3 / 1.8, 0.2 / 1.8))
-    assert (verdict.winner, verdict.reason) == ("A", "")
+    assert (verdict.winner, verdict.reason, verdict.points) == ("A", "", pytest.approx((1.3 + 0.2 / 2) / 1.8))
 
 
 def test_a_judge_of_places_is_found_out():
@@ -217,9 +217,9 @@ def test_a_prompt_from_a_file(tmp_path):
         ({"answers": "120"}, "'answers' must be a list of three texts"),
         ({"answers": [1, 2, 3]}, "'answers' must hold three different texts"),
         ({"tone": "x"}, "and no others; got version"),
-        ("{", ""),
-        ("[]", ""),
-        ("\xff", ""),
+        ("{", "prompt file"),
+        ("[]", "prompt file"),
+        ("\xff", "prompt file"),
         (None, "cannot be read"),
     ],
 )

@@ -131,8 +131,3 @@ def test_a_scene_that_cannot_be_wrong_in_that_way_gives_none():
     assert make_pair(replace(scene, sign=None), "scene_text", random.Random(0)) is None
     for category in ("action", "actant_swap"):
         assert make_pair(replace(scene, action=None), category, random.Random(0)) is None
-
-
-def test_an_unknown_category_is_named():
-    with pytest.raises(ValueError, match="unknown category 'weather'; known: spatial, "):
-        make_pair(sample_scene(random.Random(0)), "weather", random.Random(0))

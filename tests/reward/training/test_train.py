@@ -1,4 +1,4 @@
-"""Whole training runs of a small VELA: the checkpoint, early stopping, accumulation, precision, the output folder."""
+"""Whole training runs of a small VELA: the checkpoint, aspects, early stopping, precision, the output folder."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from datasets import DatasetDict
+from PIL import Image
 
-from reward import CaptionSample, load_scorer
-from reward.errors import ConfigError, OutputError, TrainingError
+from reward import CaptionSample, VelaReward, load_scorer
+from reward.errors import ConfigError, DataError, OutputError, TrainingError
 from reward.metaeval import kendall_tau
 from reward.metrics.beitscore.model import BeitScoreModel
 from reward.metrics.vela import training as vela_training
@@ -20,29 +22,71 @@ from reward.training import evaluation
 from reward.training.loop import metric_training, train
 from tests.reward.training.small_runs import record, same_weights, small_beitscore, small_config, weights
 
+SMALL = {"vela": small_config, "beitscore": small_beitscore}
+STAGES = dict.fromkeys(("1a", "1b", "1c", "2"))
+without_cuda = pytest.mark.skipif(torch.cuda.is_available(), reason="half precision is fine with CUDA")
+COLUMNS = {"descriptiveness": "desc", "relevance": "rel", "fluency": "flu"}
+# a high rate, so that scores differ enough for figures that tell aspects apart
+QUICK = {"learning_rate": 1e-2, "scenes_test": 30, "scenes_train": 30}
 
-def test_a_run_leaves_a_checkpoint_whose_scores_have_the_reported_figures(tmp_path: Path) -> None:
-    config = small_config(scenes_test=10, batch_size=16)
+
+@pytest.mark.parametrize(
+    "aspects", [["fluency", "descriptiveness", "relevance"], ["relevance"], ["fluency", "relevance"]]
+)
+def test_a_run_leaves_a_checkpoint_whose_scores_have_the_reported_figures(aspects: list[str], tmp_path: Path) -> None:
+    config = small_config(**QUICK, model={"aspects": aspects})
     result = train("vela", "scenes", tmp_path / "run", config, command="capreward train vela")
-    rows = make_dataset(10, config.scenes_seed + 2)
-    # as in training: no more references than the settings allow
-    samples = [CaptionSample(row["cand"], row["image"], row["refs"][: config.max_references]) for row in rows]
-    bare = [CaptionSample(row["cand"], row["image"]) for row in rows]
+    rows = make_dataset(30, config.scenes_seed + 2)
+    targets = np.stack([rows[COLUMNS[aspect]] for aspect in aspects], axis=1)
     scorer = load_scorer("vela", tmp_path / "run", device="cpu")
-    for name, shown in (("test", samples), ("test (reference-free)", bare)):
-        table, found = scorer.score(shown), result.figures[name]
-        for aspect, column in zip(table.aspects, ("desc", "rel", "flu"), strict=True):
-            expected = kendall_tau(table.column(aspect), np.array(rows[column]))
-            assert found[f"tau_c_{aspect}"] == pytest.approx(expected, abs=1e-6)
-        targets = np.stack([rows[column] for column in ("desc", "rel", "flu")], axis=1)
-        assert found["mse"] == pytest.approx(np.mean((table.scores - targets) ** 2), abs=1e-5)
+    # as in training: no more references than the settings allow
+    for part, most in (("test", config.max_references), ("test (reference-free)", 0)):
+        table = scorer.score([CaptionSample(row["cand"], row["image"], row["refs"][:most]) for row in rows])
+        assert table.aspects == tuple(aspects)
+        found = {name: value for name, value in result.figures[part].items() if name.startswith("tau_c_")}
+        expected = {f"tau_c_{name}": kendall_tau(table.column(name), targets[:, n]) for n, name in enumerate(aspects)}
+        assert found == pytest.approx(expected, abs=1e-6)
+        assert result.figures[part]["mse"] == pytest.approx(np.mean((table.scores - targets) ** 2), abs=1e-5)
 
     card = (tmp_path / "run" / "README.md").read_text()
-    for fact in ("capreward train vela", "Seed 0", "| test (reference-free) |", "torch", '"learning_rate": 0.001'):
+    for fact in ("capreward train vela", "Seed 0", "| test (reference-free) |", "torch", '"learning_rate": 0.01'):
         assert fact in card
     assert record(tmp_path / "run")["figures"] == result.figures
-    assert record(tmp_path / "run")["rows"] == {"train": 36, "val": 24, "test": 30}
+    expected_rows = {"train": 30 * len(aspects), "val": 8 * len(aspects), "test": 30 * len(aspects)}
+    assert record(tmp_path / "run")["rows"] == expected_rows
     assert not (tmp_path / "run" / "checkpoints").exists()
+
+
+def test_a_checkpoint_of_one_aspect_is_a_reward(tmp_path: Path) -> None:
+    train("vela", "scenes", tmp_path / "run", small_config(model={"aspects": ["relevance"]}))
+    image = Image.new("RGB", (96, 96))
+    expected = load_scorer("vela", tmp_path / "run", device="cpu").score([CaptionSample("A red star.", image)])
+    for weighted in (None, {"rel": 1}, {"relevance": 2.0}):
+        reward = VelaReward(tmp_path / "run", weighted, device="cpu")
+        assert reward(["What is it?"], ["A red star."], image=[image]) == pytest.approx([float(expected.scores[0, 0])])
+
+
+@pytest.mark.parametrize(
+    ("ratings", "message"),
+    [
+        (
+            {"rel": [0.0, 0.25, 0.5, 0.75, 1.0, 0.5]},
+            r"rate descriptiveness, fluency.*model\.aspects: \[relevance\]",
+        ),
+        ({"desc": [0.5] * 6, "rel": [1.0] * 6, "flu": [0.25] * 6}, "all ratings of the part 'train' are equal"),
+    ],
+)
+def test_an_aspect_is_not_left_at_its_start(ratings: dict[str, list[float]], message: str, tmp_path: Path) -> None:
+    splits = DatasetDict()
+    for seed, part in enumerate(("train", "val")):
+        splits[part] = make_dataset(6, seed).remove_columns(list(COLUMNS.values()))
+        for name, values in ratings.items():
+            splits[part] = splits[part].add_column(name, values)
+    splits.save_to_disk(tmp_path / "data")
+    with pytest.raises(DataError, match=message):
+        train("vela", tmp_path / "data", tmp_path / "run", small_config())
+    if list(ratings) == ["rel"]:
+        train("vela", tmp_path / "data", tmp_path / "run", small_config(model={"aspects": ["relevance"]}))
 
 
 def test_training_lowers_the_loss(tmp_path: Path) -> None:
@@ -101,37 +145,38 @@ def test_ablations_train_one_branch(tmp_path: Path) -> None:
 
 def test_the_output_folder_is_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(OutputError, match="not empty"):
-        train("vela", "scenes", tmp_path, small_config())
-    with pytest.raises(OutputError, match="not empty"):
-        train("vela", "scenes", tmp_path / "notes.txt", small_config())
-    with pytest.raises(OutputError, match="cannot write to the output folder"):
-        train("vela", "scenes", tmp_path / "notes.txt" / "run", small_config())
-    with pytest.raises(OutputError, match="no run to resume"):
-        train("vela", "scenes", tmp_path, small_config(), resume=True)
+    for place, options, message in (
+        ("", {}, "not empty"),
+        ("notes.txt", {}, "not empty"),
+        ("notes.txt/run", {}, "cannot write to the output folder"),
+        ("", {"resume": True}, "no run to resume"),
+    ):
+        with pytest.raises(OutputError, match=message):
+            train("vela", "scenes", tmp_path / place, small_config(), **options)
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
 
 @pytest.mark.parametrize(
-    ("model", "message"),
+    ("metric", "settings", "message"),
     [
-        ({"txt": {}}, "txt"),
-        ({"tokenizer": None}, 'needs the setting "tokenizer"'),
-        ({"tokenizer": {"vocab_size": 10}}, "at least 300"),
-        ({"text": {"backbone": "a/b"}}, "either a backbone"),
-        ({"text": None, "image": None}, "at least one branch"),
+        ("vela", {"model": {"txt": {}}}, "txt"),
+        ("vela", {"model": {"tokenizer": None}}, 'needs the setting "tokenizer"'),
+        ("vela", {"model": {"tokenizer": {"vocab_size": 10}}}, "at least 300"),
+        ("vela", {"model": {"text": {"backbone": "a/b"}}}, "either a backbone"),
+        ("vela", {"model": {"text": None, "image": None}}, "at least one branch"),
+        ("vela", {"model": {"aspects": "relevance"}}, "aspects must be a list of different names"),
+        ("vela", {"loss": "bce"}, "vela cannot be trained with the loss bce; known: mse, l1"),
+        ("vela", {"stages": {"a": {}}}, "not in stages"),
+        ("beitscore", {"stages": STAGES, "model": {"beit": "x"}}, "unknown beit;"),
+        pytest.param("vela", {"precision": "fp16"}, "needs a CUDA device", marks=without_cuda),
     ],
 )
-def test_bad_model_settings_are_refused(tmp_path: Path, model: dict[str, Any], message: str) -> None:
+def test_settings_that_cannot_be_trained_are_refused(
+    metric: str, settings: dict[str, Any], message: str, tmp_path: Path
+) -> None:
     with pytest.raises(ConfigError, match=message):
-        train("vela", "scenes", tmp_path / "run", small_config(model=model))
-    assert list((tmp_path / "run").iterdir()) == []  # so that the corrected command can use the folder
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="half precision is fine with CUDA")
-def test_fp16_without_cuda_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="needs a CUDA device"):
-        train("vela", "scenes", tmp_path / "run", small_config(precision="fp16"))
+        train(metric, "scenes", tmp_path / "run", SMALL[metric](**settings))
+    assert not list(tmp_path.rglob("*.*"))  # so that the corrected command can use the folder
 
 
 def test_metrics_without_training_say_so() -> None:
@@ -147,25 +192,19 @@ def test_a_loss_that_is_no_number_stops_at_its_step(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("metric", ["vela", "beitscore"])
 def test_one_score_for_everything_is_no_result(tmp_path: Path, metric: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    make = {"vela": small_config, "beitscore": small_beitscore}[metric]
     settings: dict[str, Any] = {}
     if metric == "beitscore":  # VELA's head starts with zeros, and a first step of the warm-up has no size
-        settings = {"loss": "l1", "stages": dict.fromkeys(("1a", "1b", "1c", "2"))}
+        settings = {"loss": "l1", "stages": STAGES}
         monkeypatch.setattr(BeitScoreModel, "logits", lambda self, pooled: 0 * pooled.sum(-1).float())
-    config = make(max_steps=1, warmup_ratio=0.9, **settings)
-    with pytest.raises(
-        TrainingError, match=r"nothing was learned: every caption of the part 'val' gets the score 0\.5"
-    ):
+    config = SMALL[metric](max_steps=1, warmup_ratio=0.9, **settings)
+    message = r"nothing was learned: every caption of the part 'val' gets the score 0\.5"
+    with pytest.raises(TrainingError, match=message):
         train(metric, "scenes", tmp_path / "run", config)
     assert not (tmp_path / "run" / "model.safetensors").exists()
 
 
 def test_a_network_of_frozen_weights_is_not_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = vela_training.make_model
-
-    def frozen(*args: Any, **kwargs: Any) -> torch.nn.Module:
-        return real(*args, **kwargs).requires_grad_(False)
-
-    monkeypatch.setattr(vela_training, "make_model", frozen)
+    monkeypatch.setattr(vela_training, "make_model", lambda *args, **more: real(*args, **more).requires_grad_(False))
     with pytest.raises(ConfigError, match="nothing to train"):
         train("vela", "scenes", tmp_path / "run", small_config())
