@@ -45,9 +45,7 @@ def held_value(folder: Path) -> float:
 
 
 class TestResolve:
-    def test_a_folder_is_itself_and_embedded_is_one_of_the_package(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_folders_and_embedded(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert resolve_checkpoint(tmp_path, metric="toy") == resolve_checkpoint(str(tmp_path), metric="toy") == tmp_path
         monkeypatch.setattr(checkpoints, "_ASSETS", tmp_path)
         with pytest.raises(CheckpointError, match="no toy checkpoint is shipped"):
@@ -187,9 +185,7 @@ class TestSave:
         assert read_config(tmp_path / "new" / "folder", metric="toy") == {"metric": "toy", "é": 1}
         assert (tmp_path / "new" / "folder" / "README.md").read_text(encoding="utf-8") == "# Käse"
 
-    def test_saving_again_replaces_the_three_files_and_a_failure_none(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_saving_again_replaces_all_or_nothing(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         save_toy(tmp_path, 1.0)
         (tmp_path / "tokenizer.json").write_text("{}")
         save_toy(tmp_path, 2.0)
@@ -206,9 +202,7 @@ class TestSave:
         names = sorted(path.name for path in tmp_path.iterdir())
         assert names == ["README.md", "config.json", "model.safetensors", "tokenizer.json"]
 
-    def test_a_crash_between_any_two_steps_leaves_old_new_or_refused(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_crash_leaves_old_new_or_refused(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         class Crash(BaseException):
             pass
 
@@ -266,9 +260,7 @@ class TestHub:
         with pytest.raises(CheckpointError, match="neither a folder here nor a repository"):
             resolve_checkpoint("someone/absent", metric="toy")
 
-    def test_what_was_downloaded_is_found_when_the_hub_is_gone(
-        self, tmp_path: Path, hub: LoopbackHub, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_downloads_outlive_the_hub(self, tmp_path: Path, hub: LoopbackHub, monkeypatch: pytest.MonkeyPatch) -> None:
         save_toy(tmp_path, 5.0)
         push_checkpoint(tmp_path, "someone/kept")
         resolve_checkpoint("someone/kept", metric="toy")

@@ -87,9 +87,7 @@ def test_keys_tell_different_images_apart(photo: Image.Image) -> None:
     assert len({image_key(image) for image in images}) == len(images)
 
 
-def test_relative_paths_start_from_the_root(
-    photo: Image.Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_relative_paths_start_from_root(photo: Image.Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "run:" / "1").mkdir(parents=True)
     photo.save(tmp_path / "run:" / "1" / "a.png")
     for name in ("run:/1/a.png", "run://1/a.png"):  # which looks like an address

@@ -56,9 +56,7 @@ def test_every_metric_folder_is_listed() -> None:
         ("length", {"device": "gpu9"}, ConfigError, "device must be such as 'cpu', 'cuda' or 'cuda:1', got 'gpu9'"),
     ],
 )
-def test_what_cannot_be_loaded_is_refused(
-    name: Any, arguments: dict[str, Any], error: type[Exception], message: str
-) -> None:
+def test_bad_arguments_are_refused(name: Any, arguments: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=re.escape(message)):
         load_scorer(name, **arguments)
 

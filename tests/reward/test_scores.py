@@ -27,9 +27,7 @@ ALIASES = {"desc": "descriptiveness", "rel": "relevance", "flu": "fluency"}
         ({"desc": 1e-320, "rel": 1e-320}, [0.5, 0.5, 0]),
     ],
 )
-def test_weights_are_normalised_and_aliases_understood(
-    weights: dict[str, float] | None, normalised: list[float]
-) -> None:
+def test_weights_are_normalised(weights: dict[str, float] | None, normalised: list[float]) -> None:
     assert normalise_weights(weights, ASPECTS, ALIASES).tolist() == normalised
 
 

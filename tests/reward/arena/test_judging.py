@@ -183,9 +183,7 @@ HUMAN, OUTSIDE = {"source1": "human"}, "leads out of the folder of the images"
         ({}, {}, "folder.json", OutputError, "is a folder"),
     ],
 )
-def test_what_cannot_be_judged_is_found_before_anything_is_asked(
-    first, second, output, error, message, images, tmp_path
-):
+def test_faults_are_found_before_anything_is_asked(first, second, output, error, message, images, tmp_path):
     Image.new("RGB", (4, 4)).save(tmp_path / "secret.png")
     (tmp_path / "folder.json").mkdir()
     before = sorted(tmp_path.rglob("*"))

@@ -67,9 +67,7 @@ def test_the_table_and_a_second_run_from_the_cache(run: Run, data: Path, tmp_pat
     assert "Captions scored by an earlier run keep the time that was measured then." in err
 
 
-def test_json_is_one_object_and_nothing_else(
-    run: Run, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_json_is_one_object(run: Run, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     own = PictureScorer.score
 
     def chatty(*arguments: Any, **options: Any) -> Any:
@@ -106,7 +104,7 @@ def test_quiet_says_nothing_but_what_went_wrong(run: Run, data: Path) -> None:
 
 
 @pytest.mark.parametrize("width", [40, 80, 120])
-def test_a_table_too_wide_for_the_terminal_is_cut_between_columns(
+def test_a_wide_table_is_cut_between_columns(
     width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     heads = ["", *(f"aspect {number}" for number in range(8))]
@@ -138,9 +136,7 @@ def test_several_benchmarks_limits_and_the_report(run: Run, data: Path, tmp_path
     assert "| length |" in (output / "bench.md").read_text()
 
 
-def test_all_metrics_without_metrics_those_that_can_score_and_images_elsewhere(
-    run: Run, data: Path, tmp_path: Path
-) -> None:
+def test_which_metrics_score_and_images_elsewhere(run: Run, data: Path, tmp_path: Path) -> None:
     out, _ = run(*FLICKR, "-d", data, "--metric", "all", "-m", "length", "--score-column", "good")
     assert row_names(out) == ["length", "unigram", "picture", "column:good"]
     (tmp_path / "photos").mkdir()

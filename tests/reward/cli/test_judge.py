@@ -40,9 +40,7 @@ def data(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("metric", ["fleur", "harmoniceval"])
-def test_a_model_here_and_the_same_behind_a_server_give_the_same_scores(
-    run: Run, data: Path, models: dict[str, Path], metric: str
-) -> None:
+def test_a_model_here_and_behind_a_server(run: Run, data: Path, models: dict[str, Path], metric: str) -> None:
     here, there = data.with_name("here.jsonl"), data.with_name("there.jsonl")
     _, err = run("judge", data, "-m", metric, "--judge", models[metric], "--device", "cpu", "-o", here)
     assert "judged 4 rows" in err
@@ -70,9 +68,7 @@ def test_a_model_here_and_the_same_behind_a_server_give_the_same_scores(
             assert other["reward"] == pytest.approx(row["reward"], abs=1e-4)
 
 
-def test_a_finished_run_is_known_again_and_one_with_other_settings_refused(
-    run: Run, data: Path, models: dict[str, Path]
-) -> None:
+def test_a_finished_run_is_known_again(run: Run, data: Path, models: dict[str, Path]) -> None:
     output = data.with_name("scores.jsonl")
     arguments = ["judge", data, "-m", "fleur", "--judge", models["fleur"], "--device", "cpu", "-o", output]
     run(*arguments)

@@ -36,7 +36,7 @@ def test_score_writes_the_file_and_says_what_it_did(run: Run, data: Path) -> Non
 
 
 @pytest.mark.parametrize(("own", "used"), [(None, "passive"), ("active", "active")])
-def test_threads_do_not_spin_unless_the_user_says_so(
+def test_threads_do_not_spin_unless_asked(
     run: Run, monkeypatch: pytest.MonkeyPatch, own: str | None, used: str
 ) -> None:
     monkeypatch.setenv("OMP_WAIT_POLICY", own or "")

@@ -109,9 +109,7 @@ NOTHING_SCORED = {
 
 
 @pytest.mark.parametrize("command", sorted(set(COMMANDS) - {"metrics", "caparena-auto"}))
-def test_data_of_which_nothing_could_be_scored_are_an_error(
-    command: str, run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_scored_is_an_error(command: str, run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "none")
     line, message = NOTHING_SCORED[command]
     assert "error: " + message in run_line(run, line, 1)

@@ -136,9 +136,7 @@ def test_a_result_of_another_row_is_refused(unfinished: tuple[Path, Path, bytes]
 
 @each_damage
 @pytest.mark.parametrize("task", [score_dataset, rerank_dataset])
-def test_finished_output_that_was_damaged_is_not_taken_as_finished(
-    kind: str, task: Callable[..., object], tmp_path: Path
-) -> None:
+def test_damaged_output_is_not_taken_as_finished(kind: str, task: Callable[..., object], tmp_path: Path) -> None:
     data, output = make_data(tmp_path), tmp_path / "out.jsonl"
     options = {"group_column": "n"} if task is rerank_dataset else {}
     task(data, "length", output, **options)

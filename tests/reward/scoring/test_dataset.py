@@ -121,9 +121,7 @@ def test_references_of_csv_are_a_json_list_or_one_text(folder: Path) -> None:
         ({"cand": "a", "image": "i", "reward": 1}, {}, "has a column 'reward' already"),
     ],
 )
-def test_wrong_columns_name_those_there_are(
-    row: dict[str, Any], options: dict[str, Any], message: str, folder: Path
-) -> None:
+def test_wrong_columns_are_named(row: dict[str, Any], options: dict[str, Any], message: str, folder: Path) -> None:
     data = write_lines(folder / "data.jsonl", [row])
     with pytest.raises(DataError, match=re.escape(message)):
         score_dataset(data, output=folder / "out.jsonl", **{"scorer": PictureScorer(), **options})

@@ -31,7 +31,8 @@ def table(rows: Any, *categories: str, fresh: bool = True) -> TablePairs:
 
 @pytest.mark.parametrize("name", ["caption", "correct"])  # the latter in files of the pairwise benchmark
 def test_a_row_of_columns_becomes_a_correct_and_an_incorrect_caption(name: str) -> None:
-    pairs = CaptionPairs(table(pair_rows().rename_column("caption", name), "count"))
+    columns = {"caption": None, name: pair_rows()["caption"]}
+    pairs = CaptionPairs(table(pair_rows(**columns), "count"))
     assert (len(pairs), pairs.categories, pairs.counts()) == (8, ("count",), {"count": 4})
     right, wrong = pairs[4], pairs[5]
     assert right["sample"].candidate == "There are 2 red stars. A cat looks at them."

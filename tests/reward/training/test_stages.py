@@ -70,9 +70,7 @@ def test_a_stage_starts_from_the_weights_that_the_last_one_kept(tmp_path: Path) 
         pytest.param(9, "stages/2/training.json", id="in the last stage"),
     ],
 )
-def test_a_killed_run_ends_as_an_unbroken_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batches: int, state: str
-) -> None:
+def test_killed_runs_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batches: int, state: str) -> None:
     settings = {"model": {"config": {"drop_path": 0.3}}, "eval_steps": 2, "eval_batch_size": 16, "schedule": "linear"}
     config = small_beitscore(stages=TWO, **settings)
     whole = train("beitscore", "scenes", tmp_path / "whole", config)

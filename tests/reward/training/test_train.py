@@ -171,9 +171,7 @@ def test_the_output_folder_is_not_overwritten(tmp_path: Path) -> None:
         pytest.param("vela", {"precision": "fp16"}, "needs a CUDA device", marks=without_cuda),
     ],
 )
-def test_settings_that_cannot_be_trained_are_refused(
-    metric: str, settings: dict[str, Any], message: str, tmp_path: Path
-) -> None:
+def test_bad_settings_are_refused(metric: str, settings: dict[str, Any], message: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=message):
         train(metric, "scenes", tmp_path / "run", SMALL[metric](**settings))
     assert not list(tmp_path.rglob("*.*"))  # so that the corrected command can use the folder
