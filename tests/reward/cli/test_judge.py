@@ -1,17 +1,20 @@
-"""`capreward judge` with a tiny model on this machine and behind a server."""
+"""`capreward judge`, `battle` and `caparena-auto` with a tiny model on this machine and behind a server."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 from PIL import Image
 
+from reward.arena.pairwise import PairPrompt
 from reward.metrics.fleur.prompt import FleurPrompt
 from tests.json_lines import read_lines, write_lines
 from tests.loopback_judge import loopback_judge
-from tests.rating_judges import save_rating_judge, strict_llava
+from tests.rating_judges import choosing_llava, save_choosing_judge, save_rating_judge, strict_llava
 from tests.reward.cli.conftest import Run
 
 
@@ -94,3 +97,124 @@ def test_weights_and_gamma_reach_the_metric(run: Run, data: Path, models: dict[s
     assert row["reward"] == pytest.approx(row["fluency"])
     criteria = ("correctness", "completeness", "clarity", "fluency", "conciseness")
     assert row["overall"] == pytest.approx(sum(row[name] for name in criteria) / 5)
+
+
+# battle and caparena-auto
+
+BASELINES = ["GPT-4o-0806", "CogVLM2-llama3-chat-19B", "MiniCPM-V2.6-8B"]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model whose answers begin with 1, 2 or 0."""
+    return save_choosing_judge(tmp_path_factory.mktemp("judge"))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Images, the captions of two models, and CapArena-Auto's file, all small."""
+    (tmp_path / "images").mkdir()
+    auto = {}
+    for number in range(6):
+        name = f"test_{number:05}.png"
+        Image.new("RGB", (32, 32), (40 * number, 0, 90)).save(tmp_path / "images" / name)
+        captions = {"human": f"A person saw {number}.", **{base: f"{base} saw {number}." for base in BASELINES}}
+        auto[name] = {"captions": captions, "ref_model": BASELINES[number % 3]}
+    (tmp_path / "caparena_auto_600.json").write_text(json.dumps(auto))
+    for model in ("old", "new"):
+        (tmp_path / f"{model}.json").write_text(json.dumps({name: f"{model} caption of {name}" for name in auto}))
+    return tmp_path
+
+
+def records(path: Path) -> list[dict[str, Any]]:
+    loaded: list[dict[str, Any]] = json.loads(path.read_text())
+    return loaded
+
+
+def test_captions_of_two_models_meet(run: Run, folder: Path, model: Path) -> None:
+    output = folder / "battles.json"
+    arguments = ["battle", folder / "old.json", f"fresh={folder / 'new.json'}", "-i", folder / "images"]
+    arguments += ["--judge", model, "--no-reasons", "--device", "cpu", "-o", output]
+    _, err = run(*arguments)
+    assert "judged 6 battles" in err
+    assert "the caption shown first won" in err
+    assert "12 questions answered by the judge" in err
+    written = records(output)
+    assert {frozenset((entry["source1"], entry["source2"])) for entry in written} == {frozenset(("old", "fresh"))}
+    for entry in written:
+        assert entry[f"caption{1 if entry['source1'] == 'old' else 2}"] == f"old caption of {entry['img']}"
+        assert sum(entry["judge_probabilities"]) == pytest.approx(1, abs=1e-5)
+        assert entry["judge"] in ("Caption 1 is better.", "Caption 2 is better.", "Tie.")
+
+    assert "is complete already" in run(*arguments)[1]
+    assert records(output) == written
+    run("battle", output, *arguments[3:-1], folder / "again.json")  # the output is a file of battles, too
+    assert records(folder / "again.json") == written
+
+
+def test_caparena_auto(run: Run, folder: Path, model: Path) -> None:
+    output = folder / "mine.json"
+    line = ("caparena-auto", folder / "new.json", "--benchmark", folder / "caparena_auto_600.json", "--name", "mine")
+    _, err = run(*line, "-i", folder / "images", "-j", model, "--no-reasons", "-o", output)
+    score = json.loads((folder / "mine.json.score.json").read_text())
+    total = 0.0
+    for baseline in BASELINES:
+        assert f"against {baseline}" in err
+        sign = {"Caption 1 is better.": 1, "Caption 2 is better.": -1, "Tie.": 0}
+        points = [
+            sign[entry["judge"]] * (1 if entry["source1"] == "mine" else -1)
+            for entry in records(output)
+            if entry["ref_model"] == baseline
+        ]
+        assert len(points) == 2
+        assert score["baselines"][baseline]["score"] == 100 * sum(points) / 2
+        total += 100 * sum(points) / 2
+    assert score["score"] == pytest.approx(total / 3)
+    assert score["mean_words"] == 4
+    assert "CapArena-Auto: mine" in err
+
+
+def test_a_server_that_was_asked_is_not_asked_again(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    with loopback_judge(*choosing_llava()) as server:
+        arguments = ["battle", folder / "old.json", folder / "new.json", "-i", folder / "images", "--judge", "tiny"]
+        arguments += ["--server", server.endpoint, "--no-reasons", "--prices", "2,8", "--cache", folder / "answers.db"]
+        assert "cost" in run(*arguments, "-o", folder / "one.json")[1]
+        asked = len(server.requests)
+        assert asked == 12
+        texts = json.dumps(server.requests)
+        assert "> old caption of test_00000.png" in texts
+        assert "image_url" in texts
+        run(*arguments, "-o", folder / "two.json")
+        assert len(server.requests) == asked
+    assert records(folder / "one.json") == records(folder / "two.json")
+
+
+def test_answers_that_are_no_verdict_give_none(run: Run, folder: Path, model: Path) -> None:
+    arguments = ["battle", folder / "old.json", folder / "new.json", "-i", folder / "images", "-j", model]
+    _, err = run(*arguments, "--max-new-tokens", "4", "-o", folder / "b.json", code=1)
+    assert "6 battles have no verdict; the first: the judge gave no line 'Verdict: 1'" in err
+    assert "cut at max_new_tokens=4" in err
+    assert "error: no battle could be judged" in err
+
+
+def test_the_prompt_can_be_replaced(run: Run, folder: Path, model: Path) -> None:
+    prompt = folder / "prompt.yaml"
+    prompt.write_text(json.dumps({**PairPrompt.default().to_json(), "version": "mine", "system": "Compare."}))
+    arguments = ["battle", folder / "old.json", folder / "new.json", "-i", folder / "images", "-j", model]
+    run(*arguments, "--no-reasons", "--prompt", prompt, "-o", folder / "b.json")
+    summary = json.loads((folder / "b.json.summary.json").read_text())
+    assert summary["run"]["prompt"].startswith("mine ")
+    prompt.write_text("system: only this")
+    _, err = run(*arguments, "--prompt", prompt, "-o", folder / "c.json", code=1)
+    assert "must hold the fields version, system, reference" in err
+
+
+def test_caparena_auto_says_where_its_files_are(run: Run, folder: Path) -> None:
+    arguments = ["caparena-auto", folder / "new.json", "-i", folder / "images", "-j", "x", "-o", folder / "o.json"]
+    _, err = run(*arguments, "--benchmark", folder / "absent.json", code=1)
+    assert "there is no file" in err
+    assert "readme of github.com/njucckevin/CapArena" in err
+    (folder / "new.json").write_text('{"test_00000.png": "a"}')
+    _, err = run(*arguments, "--benchmark", folder / "caparena_auto_600.json", code=1)
+    assert "5 of the 6 images in the benchmark are missing in the captions of the model: test_00001.png" in err
