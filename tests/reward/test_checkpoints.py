@@ -11,6 +11,7 @@ from collections import OrderedDict
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import safetensors.torch
@@ -57,11 +58,10 @@ class TestResolve:
     @pytest.mark.parametrize(
         ("source", "revision", "message"),
         [
-            ("./absent", None, r"toy checkpoint folder .* does not exist"),  # and is not looked for on the Hub
-            ("../absent", None, r"toy checkpoint folder .* does not exist"),
-            ("/absent/folder", None, r"toy checkpoint folder .* does not exist"),
-            ("a/b/c", None, r"toy checkpoint folder .* does not exist"),
-            (Path("absent"), None, r"toy checkpoint folder .* does not exist"),
+            *[
+                (folder, None, r"toy checkpoint folder .* does not exist")  # and is not looked for on the Hub
+                for folder in ("./absent", "../absent", "/absent/folder", "a/b/c", Path("absent"))
+            ],
             ("./model.safetensors", None, "is a file; give the folder"),
             (".", "v1", "revision='v1' needs a Hub id"),
             ("no such id!", None, "neither a folder here nor a valid Hub id"),
@@ -206,33 +206,26 @@ class TestSave:
         class Crash(BaseException):
             pass
 
-        outcomes = []
-        real_replace = Path.replace
+        def crash(*_: Path) -> None:
+            raise Crash
+
+        outcomes: list[Any] = []
         for crash_at in range(4):
-            folder = tmp_path / str(crash_at)
-            save_toy(folder, 1.0)
-            moves = iter(range(4))
-
-            def replace(path: Path, target: Path, crash_at: int = crash_at, moves: Any = moves) -> Path:
-                if next(moves) == crash_at:
-                    raise Crash
-                return real_replace(path, target)
-
-            with monkeypatch.context() as patch:
-                patch.setattr(Path, "replace", replace)
-                with suppress(Crash):
-                    save_toy(folder, 2.0)
+            save_toy(tmp_path / str(crash_at), 1.0)
+            moves = iter([Path.replace] * crash_at + [crash])
+            with monkeypatch.context() as patch, suppress(Crash):
+                patch.setattr(Path, "replace", lambda *paths, moves=moves: next(moves)(*paths))
+                save_toy(tmp_path / str(crash_at), 2.0)
             try:
-                outcomes.append(held_value(folder))
+                outcomes.append(held_value(tmp_path / str(crash_at)))
             except CheckpointError:
                 outcomes.append("refused")
         assert outcomes == ["refused", "refused", "refused", 2.0]
 
     def test_bad_configs_and_unwritable_folders_are_refused(self, tmp_path: Path) -> None:
-        with pytest.raises(CheckpointError, match="must name its metric"):
-            save_checkpoint(tmp_path / "a", config={}, tensors={}, card="")
-        with pytest.raises(TypeError):
-            save_checkpoint(tmp_path / "a", config={"metric": "toy", "x": object()}, tensors={}, card="")
+        for config, error in (({}, CheckpointError), ({"metric": "toy", "x": object()}, TypeError)):
+            with pytest.raises(error, match=r"must name its metric|not JSON serializable"):
+                save_checkpoint(tmp_path / "a", config=config, tensors={}, card="")
         assert not (tmp_path / "a").exists()
         (tmp_path / "file").touch()
         with pytest.raises(CheckpointError, match="cannot be made"):
@@ -284,11 +277,7 @@ class TestUnshardedLoading:
     def test_zero3_is_unseen_inside_and_back_after(self) -> None:
         from transformers.integrations import deepspeed
 
-        class Zero3Config:
-            def is_zero3(self) -> bool:
-                return True
-
-        config = Zero3Config()
+        config = Mock(is_zero3=lambda: True)
         deepspeed.set_hf_deepspeed_config(config)
         try:
             assert deepspeed.is_deepspeed_zero3_enabled()
@@ -300,18 +289,16 @@ class TestUnshardedLoading:
 
     def test_threads_take_turns_and_one_thread_may_nest(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("FSDP_CPU_RAM_EFFICIENT_LOADING", "true")
-        inside = threading.Event()
-        entered: list[str] = []
+        entered = threading.Event()
 
         def other() -> None:
             with unsharded_loading():
-                entered.append("other")
+                entered.set()
 
+        thread = threading.Thread(target=other)
         with unsharded_loading(), unsharded_loading():
-            thread = threading.Thread(target=other)
             thread.start()
-            inside.wait(0.05)
-            assert entered == []
+            assert not entered.wait(0.05)
         thread.join()
-        assert entered == ["other"]
+        assert entered.is_set()
         assert os.environ["FSDP_CPU_RAM_EFFICIENT_LOADING"] == "true"

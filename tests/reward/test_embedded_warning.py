@@ -11,33 +11,31 @@ import pytest
 from PIL import Image
 
 WARNING = "trained on synthetic scenes: it is for trials and tests, and says nothing about photos"
-LOADS = {
-    "a reward": """
-        from reward import BeitScoreReward, VelaReward
-        from PIL import Image
-        for reward in (VelaReward(), VelaReward(), BeitScoreReward()):
-            reward(prompts=["p"], completions=["a star"], image=[Image.new("RGB", (8, 8))])
-    """,
-    "a scorer": "from reward import load_scorer; [load_scorer(name) for name in ('vela', 'beitscore', 'clipscore')]",
+LOADS = {  # {what is loaded: (code, how often it is said)}
+    "a reward": (
+        """
+from reward import BeitScoreReward, VelaReward
+from PIL import Image
+for reward in (VelaReward(), VelaReward(), BeitScoreReward()):
+    reward(prompts=["p"], completions=["a star"], image=[Image.new("RGB", (8, 8))])
+""",
+        1,
+    ),
+    "a scorer": (
+        "from reward import load_scorer; [load_scorer(name) for name in ('vela', 'beitscore', 'clipscore')]",
+        1,
+    ),
+    "a metric without weights": ("from reward import load_scorer; load_scorer('length')", 0),
 }
-
-
-def said(code: str, **environment: str) -> int:
-    lines = [line.strip() for line in code.strip().splitlines()]
-    lines = ["    " + line if line.startswith("reward(") else line for line in lines]
-    command = [sys.executable, "-c", "\n".join(lines)]
-    done = subprocess.run(command, check=True, capture_output=True, text=True, env={**os.environ, **environment})
-    return done.stderr.count(WARNING)
 
 
 @pytest.mark.parametrize("way", LOADS)
 def test_it_is_said_once_and_on_the_first_rank_only(way: str) -> None:
-    assert said(LOADS[way]) == 1
-    assert said(LOADS[way], RANK="1") == 0
-
-
-def test_metrics_without_weights_say_nothing() -> None:
-    assert said("from reward import load_scorer; load_scorer('length')") == 0
+    code, times = LOADS[way]
+    for rank, expected in (("0", times), ("1", 0)):
+        command, environment = [sys.executable, "-c", code], {**os.environ, "RANK": rank}
+        done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
+        assert done.stderr.count(WARNING) == expected
 
 
 def test_the_command_says_it_in_one_line(tmp_path: Path) -> None:

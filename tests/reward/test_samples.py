@@ -66,10 +66,10 @@ def test_a_batch_size_is_a_positive_whole_number(batch_size: object) -> None:
     ("candidate", "references", "message"),
     [
         ("a dog \ud83d", (), "candidate is not valid Unicode: a lone surrogate at position 6"),
-        (None, (), "candidate must be a string, got NoneType"),
-        (3, (), "candidate must be a string, got int"),
-        (b"a dog", (), "candidate must be a string, got bytes"),
-        (["x" * 100_000], (), "candidate must be a string, got list"),
+        *[
+            (bad, (), f"candidate must be a string, got {type(bad).__name__}")
+            for bad in (None, 3, b"a dog", ["x" * 100_000])
+        ],
         ("a dog", "one string", "list of strings, got one string"),
         ("a dog", 3, "list of strings, got int"),
         ("a dog", ["a", None], "references[1] must be a string, got NoneType"),
@@ -159,16 +159,14 @@ def test_any_non_negative_weights_sum_to_one_and_keep_their_ratios(values: list[
     [
         ({"colour": 1}, "unknown aspect 'colour'; known: descriptiveness, relevance, fluency, desc, rel, flu"),
         ({"desc": 1, "descriptiveness": 1}, "'descriptiveness' twice, as 'desc' and 'descriptiveness'"),
-        ({"desc": math.nan}, "'desc' must be a finite number, got nan"),
-        ({"desc": math.inf}, "'desc' must be a finite number, got inf"),
-        ({"desc": "1"}, "'desc' must be a finite number, got '1'"),
-        ({"desc": True}, "'desc' must be a finite number, got True"),
-        ({"desc": None}, "'desc' must be a finite number, got None"),
-        ({"desc": 0}, "sum to a positive number"),
-        ({"desc": 1, "rel": -2}, "sum to a positive number"),
-        ({}, "sum to a positive number"),
-        ({"desc": 10**400}, "'desc' must be a finite number, got 1000"),
-        ({"desc": -1.5e308, "rel": -1.5e308, "flu": 1e308}, "sum to a positive number"),
+        *[
+            ({"desc": bad}, f"'desc' must be a finite number, got {bad!r:.4}")
+            for bad in (math.nan, math.inf, "1", True, None, 10**400)
+        ],
+        *[
+            (bad, "sum to a positive number")
+            for bad in ({}, {"desc": 0}, {"desc": 1, "rel": -2}, {"desc": -1.5e308, "rel": -1.5e308, "flu": 1e308})
+        ],
         ([1, 2, 3], "weights must be a dict"),
     ],
 )

@@ -65,7 +65,8 @@ def test_what_a_judge_adds_to_a_place_cancels(fair, bias):
     assert combine(moved, moved).points == pytest.approx(0.5)
 
 
-NO_LINE = "gave no line 'Verdict: 1'"
+NO_VERDICTS = ["", "Caption 1 is better.", "Verdict: 3", "Verdict: 12", "Verdict: 1 or 2 or tie"]
+NO_VERDICTS += ["The verdict: I cannot see 1"]
 
 
 @pytest.mark.parametrize(
@@ -80,12 +81,7 @@ NO_LINE = "gave no line 'Verdict: 1'"
         ("verdict: caption 1", "first", ""),
         ("Reason: it says 'Verdict: 2' in its text.\nVerdict: 1", "first", "it says 'Verdict: 2' in its text."),
         ("Verdict: 1\nVerdict: 1", "first", ""),
-        ("", None, NO_LINE),
-        ("Caption 1 is better.", None, NO_LINE),
-        ("Verdict: 3", None, NO_LINE),
-        ("Verdict: 12", None, NO_LINE),
-        ("Verdict: 1 or 2 or tie", None, NO_LINE),
-        ("The verdict: I cannot see 1", None, NO_LINE),
+        *[(reply, None, "gave no line 'Verdict: 1'") for reply in NO_VERDICTS],
         ("> Verdict: 1\nReason: no.\nVerdict: 2", None, "verdicts that disagree"),  # one of them a caption's, quoted
     ],
 )
@@ -313,14 +309,13 @@ def test_a_prompt_from_a_file(tmp_path):
         ({"reference": "none"}, "'reference' must hold {reference} exactly once"),
         ({"system": " "}, "'system' must be a text that is not empty"),
         ({"version": 2}, "'version' must be a text that is not empty, got 2"),
-        ({"answers": ["1", "2"]}, "'answers' must hold three different texts"),
-        ({"answers": ["1", "2", "2"]}, "'answers' must hold three different texts"),
+        *[
+            ({"answers": bad}, "'answers' must hold three different texts")
+            for bad in (["1", "2"], ["1"] * 3, [1, 2, 3])
+        ],
         ({"answers": "120"}, "'answers' must be a list of three texts"),
-        ({"answers": [1, 2, 3]}, "'answers' must hold three different texts"),
         ({"tone": "x"}, "and no others; got version"),
-        ("{", "prompt file"),
-        ("[]", "prompt file"),
-        ("\xff", "prompt file"),
+        *[(content, "prompt file") for content in ("{", "[]", "\xff")],
         (None, "cannot be read"),
     ],
 )

@@ -74,9 +74,7 @@ def test_scores_in_the_file() -> None:
     ("fields", "message"),
     [
         ({"s": [1, 2, 3]}, r"battle 1 on '1.png': 's' must hold two numbers.*got \[1, 2, 3\]"),
-        ({"s": 0.5}, "must hold two numbers"),
-        ({"s": ["a", "b"]}, "must hold two numbers"),
-        ({"s": [True, 1]}, "must hold two numbers"),
+        *[({"s": bad}, "must hold two numbers") for bad in (0.5, ["a", "b"], [True, 1])],
         ({"other": [1, 2], "name": "n"}, "no battle has scores 's'.*fields with lists: other"),
         ({"s": [None, None]}, "no battle has scores 's'"),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 import yaml
 from PIL import Image
 
+from reward.arena.caparena_auto import score_auto
 from reward.arena.pairwise import PairPrompt
 from reward.metrics.fleur.prompt import FleurPrompt
 from tests.json_lines import read_lines, write_lines
@@ -23,13 +25,13 @@ def no_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
 
 
+FIRST = {"fleur": "0", "harmoniceval": "12345"}  # {metric: the first digits of its scores}
+
+
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """{metric: a model that keeps to its format}."""
-    return {
-        metric: save_rating_judge(tmp_path_factory.mktemp(metric), first)
-        for metric, first in (("fleur", "0"), ("harmoniceval", "12345"))
-    }
+    return {metric: save_rating_judge(tmp_path_factory.mktemp(metric), first) for metric, first in FIRST.items()}
 
 
 @pytest.fixture
@@ -57,8 +59,7 @@ def test_a_model_here_and_behind_a_server(run: Run, data: Path, models: dict[str
     assert [row["reward"] for row in scored[:2]] == pytest.approx([row[main_score] for row in scored[:2]])
     assert scored[0]["reward"] != scored[1]["reward"]
 
-    first = "0" if metric == "fleur" else "12345"
-    with loopback_judge(*strict_llava(first)) as server:
+    with loopback_judge(*strict_llava(FIRST[metric])) as server:
         arguments = ["judge", data, "-m", metric, "--judge", "tiny", "--server", server.endpoint]
         arguments += ["--cache", data.with_name("answers.db"), "--prices", "2,8"]
         assert "cost 0.0" in run(*arguments, "-o", there)[1]
@@ -126,9 +127,8 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def records(path: Path) -> list[dict[str, Any]]:
-    loaded: list[dict[str, Any]] = json.loads(path.read_text())
-    return loaded
+def records(path: Path) -> Any:
+    return json.loads(path.read_text())
 
 
 def test_captions_of_two_models_meet(run: Run, folder: Path, model: Path) -> None:
@@ -157,19 +157,9 @@ def test_caparena_auto(run: Run, folder: Path, model: Path) -> None:
     line = ("caparena-auto", folder / "new.json", "--benchmark", folder / "caparena_auto_600.json", "--name", "mine")
     _, err = run(*line, "-i", folder / "images", "-j", model, "--no-reasons", "-o", output)
     score = json.loads((folder / "mine.json.score.json").read_text())
-    total = 0.0
-    for baseline in BASELINES:
-        assert f"against {baseline}" in err
-        sign = {"Caption 1 is better.": 1, "Caption 2 is better.": -1, "Tie.": 0}
-        points = [
-            sign[entry["judge"]] * (1 if entry["source1"] == "mine" else -1)
-            for entry in records(output)
-            if entry["ref_model"] == baseline
-        ]
-        assert len(points) == 2
-        assert score["baselines"][baseline]["score"] == 100 * sum(points) / 2
-        total += 100 * sum(points) / 2
-    assert score["score"] == pytest.approx(total / 3)
+    assert Counter(entry["ref_model"] for entry in records(output)) == dict.fromkeys(BASELINES, 2)
+    assert all(f"against {baseline}" in err for baseline in BASELINES)
+    assert score == score_auto(records(output), "mine", BASELINES).to_json()
     assert score["mean_words"] == 4
     assert "CapArena-Auto: mine" in err
 
@@ -190,14 +180,6 @@ def test_a_server_that_was_asked_is_not_asked_again(run: Run, folder: Path, monk
     assert records(folder / "one.json") == records(folder / "two.json")
 
 
-def test_answers_that_are_no_verdict_give_none(run: Run, folder: Path, model: Path) -> None:
-    arguments = ["battle", folder / "old.json", folder / "new.json", "-i", folder / "images", "-j", model]
-    _, err = run(*arguments, "--max-new-tokens", "4", "-o", folder / "b.json", code=1)
-    assert "6 battles have no verdict; the first: the judge gave no line 'Verdict: 1'" in err
-    assert "cut at max_new_tokens=4" in err
-    assert "error: no battle could be judged" in err
-
-
 def test_the_prompt_can_be_replaced(run: Run, folder: Path, model: Path) -> None:
     prompt = folder / "prompt.yaml"
     prompt.write_text(json.dumps({**PairPrompt.default().to_json(), "version": "mine", "system": "Compare."}))
@@ -205,6 +187,9 @@ def test_the_prompt_can_be_replaced(run: Run, folder: Path, model: Path) -> None
     run(*arguments, "--no-reasons", "--prompt", prompt, "-o", folder / "b.json")
     summary = json.loads((folder / "b.json.summary.json").read_text())
     assert summary["run"]["prompt"].startswith("mine ")
+    _, err = run(*arguments, "--max-new-tokens", "4", "-o", folder / "d.json", code=1)
+    assert "6 battles have no verdict; the first: the judge gave no line 'Verdict: 1'" in err
+    assert "cut at max_new_tokens=4" in err
     prompt.write_text("system: only this")
     _, err = run(*arguments, "--prompt", prompt, "-o", folder / "c.json", code=1)
     assert "must hold the fields version, system, reference" in err

@@ -1,4 +1,4 @@
-"""The `capreward` command: help, exit codes, and what reaches the terminal: no escapes of files, one line for an error."""
+"""The `capreward` command: help, exit codes, and what reaches the terminal: no escapes, one line for an error."""
 
 from __future__ import annotations
 
@@ -38,6 +38,9 @@ def test_score_writes_the_file_and_says_what_it_did(run: Run, data: Path) -> Non
     assert "columns read: candidate = caption, references = refs" in err
     assert "1 not scored (candidate); the first is row 2: candidate is empty" in err
     assert "scored 2 rows" in err
+    out, err = run("score", data, "-m", "length", "-o", data.with_name("s.parquet"), "--quiet")
+    assert out == ""
+    assert err.startswith("1 not scored (candidate)")
 
 
 @pytest.mark.parametrize(("own", "used"), [(None, "passive"), ("active", "active")])
@@ -58,12 +61,6 @@ def test_rerank_writes_the_best(run: Run, tmp_path: Path) -> None:
     assert "reranked 1 rows" in err
 
 
-def test_quiet_prints_only_errors(run: Run, data: Path) -> None:
-    out, err = run("score", data, "-m", "length", "-o", data.with_name("s.parquet"), "--quiet")
-    assert out == ""
-    assert err.startswith("1 not scored (candidate)")
-
-
 def test_nothing_scored_is_an_error_but_written(run: Run, tmp_path: Path) -> None:
     (tmp_path / "c.jsonl").write_text('{"candidate": ""}\n')
     run("score", tmp_path / "c.jsonl", "-m", "length", "-o", tmp_path / "s.jsonl", code=1)
@@ -78,19 +75,10 @@ def test_debug_shows_the_traceback(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
         main()
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full, a disk that is always full")
-def test_a_full_disk_is_one_line() -> None:
-    with open("/dev/full", "w") as full:
-        command = [sys.executable, "-m", "reward.cli.main", "metrics"]
-        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
-    assert done.returncode == 1
-    assert done.stderr.splitlines() == [
-        "error: cannot write: No space left on device. What was saved before stays; make room and run the same again"
-    ]
-
-
 def test_version_metrics_and_commands_are_listed(run: Run) -> None:
+    handler = signal.getsignal(signal.SIGINT)
     assert run("--version")[0] == f"capreward {reward.__version__}\n"
+    assert signal.getsignal(signal.SIGINT) is handler
     assert set(list_metrics()) <= set(run("metrics")[0].split())
     assert set(COMMANDS) <= set(run("--help")[0].split())
 
@@ -121,7 +109,7 @@ ESCAPES = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202e"
 SHOWN = r"\x1b]0;owned\x07\x1b[2J\x9b31m\u202e"
 
 
-def test_no_text_steers_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_text_steers_the_terminal(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from rich.table import Table
 
     out = console(stderr=False)
@@ -136,9 +124,6 @@ def test_no_text_steers_the_terminal(capsys: pytest.CaptureFixture[str]) -> None
     assert not set(ESCAPES) & set(printed) - set("]0;owned[2J31m")
     assert json.loads(printed[printed.index("{") :]) == {"key": ESCAPES}
     assert plain("a\tb\nc é 🌟") == "a\tb\nc é 🌟"
-
-
-def test_escapes_of_a_file_are_shown_not_sent(run: Run, tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text(json.dumps({ESCAPES: 1}))
     _, err = run("score", tmp_path / "a.jsonl", "-m", "length", "-o", tmp_path / "o.jsonl", code=1)
     assert f"The columns are: {SHOWN}." in err
@@ -185,12 +170,6 @@ def test_ctrl_c_in_an_import_is_one_line(module: str, error: str, tmp_path: Path
     assert "Traceback" not in done.stderr
 
 
-def test_the_handler_of_ctrl_c_is_put_back(run: Run) -> None:
-    before = signal.getsignal(signal.SIGINT)
-    run("--version")
-    assert signal.getsignal(signal.SIGINT) is before
-
-
 def test_warnings_are_one_line(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def warn(*arguments: object, **options: object) -> None:
         warnings.warn(f"for trials {ESCAPES}", stacklevel=2)
@@ -202,9 +181,15 @@ def test_warnings_are_one_line(run: Run, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full, a disk that is always full")
-@pytest.mark.parametrize("file", ["o.jsonl.tmp", "o.jsonl.summary.json.tmp"])
-def test_a_full_disk_names_the_file(file: str, run: Run, tmp_path: Path) -> None:
+def test_a_full_disk_is_one_line(run: Run, tmp_path: Path) -> None:
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "reward.cli.main", "metrics"]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
+    told = "No space left on device. What was saved before stays; make room and run the same again\n"
+    assert (done.returncode, done.stderr) == (1, f"error: cannot write: {told}")
     (tmp_path / "c.jsonl").write_text('{"candidate": "a"}')
-    (tmp_path / file).symlink_to("/dev/full")
-    _, err = run("score", tmp_path / "c.jsonl", "-m", "length", "-o", tmp_path / "o.jsonl", code=1)
-    assert f"cannot write {tmp_path}/{file.removesuffix('.tmp')}: No space left on device" in err
+    for name in ("o.jsonl", "o.jsonl.summary.json"):
+        (tmp_path / f"{name}.tmp").symlink_to("/dev/full")
+        _, err = run("score", tmp_path / "c.jsonl", "-m", "length", "-o", tmp_path / "o.jsonl", code=1)
+        assert f"cannot write {tmp_path}/{name}: No space left on device" in err
+        (tmp_path / f"{name}.tmp").unlink(missing_ok=True)

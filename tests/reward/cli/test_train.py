@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from reward import CaptionSample, load_scorer
+from reward.registry import metric_spec
 from reward.scenes import render, sample_scene
+from reward.training.loop import metric_training
 from tests.reward.cli.conftest import Run
 from tests.reward.training.small_runs import small_beitscore, small_config
 
@@ -44,3 +46,9 @@ def test_train_in_stages(tmp_path: Path, run: Run) -> None:
         assert text in out
     sample = CaptionSample("A red star.", render(sample_scene(random.Random(0))))
     assert 0 <= load_scorer("beitscore", tmp_path / "out", device="cpu").score([sample]).scores[0, 0] <= 1
+
+
+def test_help_names_every_preset(run: Run) -> None:
+    shown, _ = run("train", "--help")
+    presets = {name for metric in ("vela", "beitscore") for name in metric_training(metric_spec(metric)).PRESETS}
+    assert {name for name in presets if name not in shown} == set()

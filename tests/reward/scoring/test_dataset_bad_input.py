@@ -46,7 +46,6 @@ GOOD = '{"image": "good.png", "candidate": "a b"}'
         ('{"image": "good.png", "candidate": "cut of', "row", "line 2 is not valid JSON: Unterminated string"),
         ('["good.png", "a"]', "row", "line 2 is not a JSON object but list"),
         ('{"image": "good.png"}', "candidate", "candidate must be a string, got NoneType"),
-        ('{"image": "good.png", "candidate": ""}', "candidate", "candidate is empty"),
         ('{"image": "good.png", "candidate": " \\n\\t"}', "candidate", "candidate is empty"),
         ('{"image": "good.png", "candidate": 5}', "candidate", "candidate must be a string, got int: 5"),
         ('{"image": "missing.png", "candidate": "a"}', "image", "does not exist"),
@@ -121,17 +120,16 @@ def test_references_of_late_rows_are_seen(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("argument", "message"),
     [
-        ({"batch_size": "4"}, "batch_size must be a whole number of at least 1, got '4'"),
-        ({"batch_size": 0}, "batch_size must be a whole number of at least 1, got 0"),
-        ({"batch_size": True}, "batch_size must be a whole number of at least 1, got True"),
-        ({"chunk_rows": 2.5}, "chunk_rows must be a whole number of at least 1, got 2.5"),
+        *[
+            ({name: bad}, f"{name} must be a whole number of at least 1, got {bad!r}")
+            for name, bad in (("batch_size", "4"), ("batch_size", 0), ("batch_size", True), ("chunk_rows", 2.5))
+        ],
         ({"scorer": None}, "scorer must be the name of a metric or a scorer, got NoneType"),
         ({"output": None}, "output must be a path, got None"),
         ({"prefix": 5}, "prefix must be a text, got 5"),
         ({"image_root": 5}, "image_root must be a path, got 5"),
         ({"candidate_column": 5}, "--candidate-column names 5, which is no column"),
-        ({"weights": "length"}, "weights must"),
-        ({"weights": 1.0}, "weights must"),
+        *[({"weights": bad}, "weights must") for bad in ("length", 1.0)],
         ({"split": "train"}, "is one table, which has no split 'train'"),
     ],
 )
@@ -220,14 +218,10 @@ def test_bad_objects_are_refused_before_a_model_is_loaded(folder: Path) -> None:
     ("output", "message"),
     [
         ("out.txt", "must end in .parquet or .jsonl"),
-        ("s3://bucket/out.jsonl", "is an address; nothing is sent there. Give a path on this disk"),
-        ("https://a.org/out.jsonl", "is an address"),
-        ("file:///tmp/out.jsonl", "is an address"),
-        ("good.png/out.jsonl", "cannot write"),
+        *[(f"{kind}://a.org/out.jsonl", "is an address; nothing is sent there") for kind in ("s3", "https", "file")],
         ("data.jsonl", "is the input"),
         ("taken.jsonl", "is a folder"),
-        ("x" * 300 + ".jsonl", "cannot write"),
-        ("blocked.jsonl", "cannot write"),
+        *[(name, "cannot write") for name in ("good.png/out.jsonl", "x" * 300 + ".jsonl", "blocked.jsonl")],
     ],
 )
 def test_bad_output_is_refused_before_a_model_is_loaded(output: str, message: str, folder: Path) -> None:

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import datasets
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
@@ -39,11 +38,11 @@ class Stop(PictureScorer):
         super().__init__()
         self.calls, self.error = calls, error
 
-    def score(self, samples: Any, *, batch_size: int | None = None, progress: bool = False) -> Any:
+    def score(self, samples: Any, **options: Any) -> Any:
         self.calls -= 1
         if self.calls < 0:
             raise self.error
-        return super().score(samples, batch_size=batch_size)
+        return super().score(samples, **options)
 
 
 def make_data(folder: Path, rows: int) -> Path:
@@ -112,13 +111,13 @@ def test_other_inputs_go_on_at_the_right_row(
 ) -> None:
     monkeypatch.setattr("reward.scoring.arrow_sources.TABLE_ROWS", rows_at_a_time)
     captions = [f"c{number}" for number in range(20)]
-    data = tmp_path / f"data.{kind}"
+    data, table = tmp_path / f"data.{kind}", datasets.Dataset.from_dict({"id": list(range(20)), "caption": captions})
     if kind == "csv":
-        data.write_text("id,caption\n" + "".join(f"{number},{caption}\n" for number, caption in enumerate(captions)))
+        table.to_csv(data)
     elif kind == "parquet":
-        pq.write_table(pa.table({"id": range(20), "caption": captions}), data, row_group_size=4)
+        pq.write_table(table.data.table, data, row_group_size=4)
     else:
-        datasets.Dataset.from_dict({"id": list(range(20)), "caption": captions}).save_to_disk(str(data))
+        table.save_to_disk(str(data))
     output, stopping, going_on = tmp_path / "out.jsonl", Stop(2, RuntimeError()), PictureScorer()
     stopping.spec = going_on.spec = replace(PictureScorer.spec, needs_image=False)
     monkeypatch.setattr("tests.picture_scorer.load_image", lambda image: 0.0)
@@ -126,10 +125,8 @@ def test_other_inputs_go_on_at_the_right_row(
         score_dataset(data, stopping, output, chunk_rows=3)
     assert score_dataset(data, going_on, output, chunk_rows=5).resumed_rows == 6
     assert [sample.candidate for sample in going_on.samples] == captions[6:]
-    rows = read_lines(output)
-    assert [(int(row["id"]), row["caption"], row["error"]) for row in rows] == [
-        (number, caption, None) for number, caption in enumerate(captions)
-    ]
+    written = [(int(row["id"]), row["caption"], row["error"]) for row in read_lines(output)]
+    assert written == [(number, caption, None) for number, caption in enumerate(captions)]
 
 
 def test_finished_output_is_not_scored_again(tmp_path: Path) -> None:
@@ -140,11 +137,10 @@ def test_finished_output_is_not_scored_again(tmp_path: Path) -> None:
     assert (again.already_done, scorer.samples) == (True, [])
     assert (again.rows, again.errors, again.distributions) == (first.rows, first.errors, first.distributions)
     before = output.read_bytes()
-    with pytest.raises(OutputError, match="exists already and is not of this run"):
-        score_dataset(data, scorer, output, weights={"words": 1})
     data.write_text(data.read_text().replace("c1", "d1"))
-    with pytest.raises(OutputError, match="exists already and is not of this run"):
-        score_dataset(data, scorer, output)
+    for options in ({"weights": {"words": 1}}, {}):
+        with pytest.raises(OutputError, match="exists already and is not of this run"):
+            score_dataset(data, scorer, output, **options)
     assert (output.read_bytes(), scorer.samples) == (before, [])
     assert not score_dataset(data, scorer, output, overwrite=True).already_done
     assert b"d1" in output.read_bytes()
@@ -195,10 +191,9 @@ def test_an_interrupt_says_what_is_saved_and_moved_data_continue(tmp_path: Path)
 
 
 def test_rerank_resumes(tmp_path: Path) -> None:
-    make_data(tmp_path, 1)
-    data = tmp_path / "candidates.jsonl"
+    save_greys(tmp_path)
     rows = [{"image": f"{number % 3}.png", "candidates": [f"a{number}", f"b {number}", ""]} for number in range(12)]
-    write_lines(data, rows)
+    data = write_lines(tmp_path / "candidates.jsonl", rows)
     rerank_dataset(data, PictureScorer(), tmp_path / "whole.jsonl")
     with pytest.raises(RuntimeError):
         rerank_dataset(data, Stop(1, RuntimeError()), tmp_path / "best.jsonl", chunk_rows=3)
@@ -288,7 +283,7 @@ class Retrained(PictureScorer):
 
     spec = MetricSpec("picture", "tests.picture_scorer:PictureScorer", ("overall",), has_embedded=True)
 
-    def score(self, samples: Any, *, batch_size: int | None = None, progress: bool = False) -> ScoreTable:
+    def score(self, samples: Any, **options: Any) -> ScoreTable:
         table = PictureScorer().score(samples)
         return ScoreTable(table.scores[:, :1], self.spec.aspects, table.errors, table.truncated)
 

@@ -153,16 +153,18 @@ def test_kinds_are_drawn_equally_often_whatever_the_data_hold(kinds: list[int], 
         assert max(uses) - min(uses) <= 1
 
 
-def test_both_captions_of_a_pair_are_in_one_batch_and_epochs_differ() -> None:
-    order = PairOrder([0] * 9 + [1], list(range(10)), 4, seed=0)
-    first = list(order)
-    assert len(first) == len(order) == 20
+def test_epochs_differ_and_repeat_and_both_captions_of_a_pair_are_in_one_batch() -> None:
+    orders = [EpochOrder(None, 50, 4, seed=1), PairOrder([0] * 9 + [1], list(range(10)), 4, seed=0)]
+    for order, count in zip(orders, (50, 20), strict=True):
+        first = list(order)
+        assert len(first) == len(order) == count
+        order.epoch = 1
+        assert first != list(order)
+        order.epoch = 0
+        assert first == list(order)
     assert all(right + 1 == wrong and right % 2 == 0 for right, wrong in zip(first[::2], first[1::2], strict=True))
     assert first.count(18) == 5
-    order.epoch = 1
-    assert first != list(order)
-    order.epoch = 0
-    assert first == list(order)
+    assert list(EpochOrder(None, 50, 4, seed=2)) != list(orders[0])
 
 
 @pytest.mark.parametrize("count", [8, 7, 5])

@@ -16,10 +16,9 @@ from reward.errors import ConfigError, DataError, OutputError, TrainingError
 from reward.metaeval import kendall_tau
 from reward.metrics.beitscore.model import BeitScoreModel
 from reward.metrics.vela import training as vela_training
-from reward.registry import metric_spec
 from reward.scenes import make_dataset
 from reward.training import evaluation
-from reward.training.loop import metric_training, train
+from reward.training.loop import train
 from tests.reward.training.small_runs import record, same_weights, small_beitscore, small_config, weights
 
 SMALL = {"vela": small_config, "beitscore": small_beitscore}
@@ -136,13 +135,6 @@ def test_training_stops_by_tau_c_and_keeps_the_best(tmp_path: Path, monkeypatch:
     assert same_weights(tmp_path / "short", tmp_path / "stopped")
 
 
-def test_ablations_train_one_branch(tmp_path: Path) -> None:
-    train("vela", "scenes", tmp_path / "text", small_config(max_steps=2, model={"image": None}))
-    train("vela", "scenes", tmp_path / "image", small_config(max_steps=2, model={"text": None}))
-    assert not any(name.startswith("image.") for name in weights(tmp_path / "text"))
-    assert not any(name.startswith("text.") for name in weights(tmp_path / "image"))
-
-
 def test_the_output_folder_is_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     for place, options, message in (
@@ -175,11 +167,6 @@ def test_bad_settings_are_refused(metric: str, settings: dict[str, Any], message
     with pytest.raises(ConfigError, match=message):
         train(metric, "scenes", tmp_path / "run", SMALL[metric](**settings))
     assert not list(tmp_path.rglob("*.*"))  # so that the corrected command can use the folder
-
-
-def test_metrics_without_training_say_so() -> None:
-    with pytest.raises(ConfigError, match="'length' cannot be trained"):
-        metric_training(metric_spec("length"))
 
 
 def test_a_loss_that_is_no_number_stops_at_its_step(tmp_path: Path) -> None:
