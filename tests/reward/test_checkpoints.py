@@ -1,8 +1,9 @@
-"""Checkpoint folders: nothing is loaded that does not fit, nothing half-written is taken for whole."""
+"""Checkpoint folders: nothing loaded that does not fit, nothing half-written taken for whole; what names weights."""
 
 from __future__ import annotations
 
 import errno
+import json
 import os
 import pickle
 import re
@@ -29,6 +30,7 @@ from reward.checkpoints import (
     unsharded_loading,
 )
 from reward.errors import CheckpointError
+from reward.fingerprints import fingerprint_source
 from tests.loopback_hub import LoopbackHub
 
 
@@ -302,3 +304,38 @@ class TestUnshardedLoading:
         thread.join()
         assert entered.is_set()
         assert os.environ["FSDP_CPU_RAM_EFFICIENT_LOADING"] == "true"
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "open_clip_pytorch_model.bin", "vocab.txt", "longclip-L.pt"])
+@pytest.mark.parametrize("prefix", ["", "local-dir:"])
+def test_weights_changed_in_place_are_others(tmp_path: Path, name: str, prefix: str) -> None:
+    file = tmp_path / name
+    for source in (f"{prefix}{tmp_path}", f"{prefix}{file}"):
+        file.write_text("one")
+        before = fingerprint_source(source)
+        assert fingerprint_source(source) == before
+        file.write_text("two")
+        assert fingerprint_source(source) != before
+
+
+def test_a_copy_is_the_same_without_its_card_and_other_names_stand_for_themselves(tmp_path: Path) -> None:
+    assert [fingerprint_source(name) for name in ("name/repo", "embedded")] == ["name/repo", "embedded"]
+    for folder in (tmp_path / "a", tmp_path / "b"):
+        folder.mkdir()
+        (folder / "model.safetensors").write_text("weights")
+    (tmp_path / "b" / "README.md").write_text("a card")
+    assert fingerprint_source(tmp_path / "a") == fingerprint_source(str(tmp_path / "b"))
+
+
+@pytest.mark.parametrize("named", ["backbone", "backbone/model.pt"])
+def test_weights_that_the_configuration_names_count(tmp_path: Path, named: str) -> None:
+    folder, weights = tmp_path / "saved", tmp_path / "backbone" / "model.pt"
+    folder.mkdir()
+    weights.parent.mkdir()
+    config = {"metric": "fleur", "_name_or_path": str(folder), "prompt": "x" * 9000}
+    config["judge"] = {"source": str(tmp_path / named)}
+    (folder / "config.json").write_text(json.dumps(config))
+    weights.write_text("one")
+    before = fingerprint_source(folder)
+    weights.write_text("two")
+    assert fingerprint_source(folder) != before

@@ -17,22 +17,9 @@ from reward.metrics import base
 from reward.metrics.base import MetricSpec, Scorer
 from reward.metrics.words.scorer import LengthScorer
 
+# Metrics of another installed distribution, one of them under a name of ours.
 FOREIGN = MetricSpec(name="foreign", scorer="reward.metrics.words.scorer:LengthScorer", aspects=("length",))
-IMPOSTOR = MetricSpec(name="length", scorer="reward.metrics.words.scorer:UnigramScorer", aspects=("f1",))
-
-
-@pytest.fixture
-def other_distribution(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Another installed distribution that offers two metrics, one of them under a name of ours."""
-    points = [
-        EntryPoint("foreign", f"{__name__}:FOREIGN", "capreward.metrics"),
-        EntryPoint("length", f"{__name__}:IMPOSTOR", "capreward.metrics"),
-    ]
-    monkeypatch.setattr(base, "entry_points", lambda group: points if group == "capreward.metrics" else [])
-    base.installed_specs.cache_clear()
-    yield
-    monkeypatch.undo()
-    base.installed_specs.cache_clear()
+LENGTH = MetricSpec(name="length", scorer="reward.metrics.words.scorer:UnigramScorer", aspects=("f1",))
 
 
 def test_every_metric_folder_is_listed() -> None:
@@ -93,8 +80,13 @@ def test_load_scorer_gives_a_scorer_and_refuses_a_checkpoint_of_another_metric(t
         load_scorer("length", tmp_path)
 
 
-@pytest.mark.usefixtures("other_distribution")
-def test_metrics_of_other_distributions_are_found_but_cannot_replace_ours() -> None:
-    assert "foreign" in list_metrics()
-    assert isinstance(load_scorer("foreign"), LengthScorer)
-    assert metric_spec("length").aspects == ("length",)
+def test_metrics_of_other_distributions_are_found_but_cannot_replace_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    places = {"foreign": f"{__name__}:FOREIGN", "length": f"{__name__}:LENGTH"}
+    points = [EntryPoint(name, place, "capreward.metrics") for name, place in places.items()]
+    with monkeypatch.context() as patch:
+        patch.setattr(base, "entry_points", lambda group: points if group == "capreward.metrics" else [])
+        base.installed_specs.cache_clear()
+        assert "foreign" in list_metrics()
+        assert isinstance(load_scorer("foreign"), LengthScorer)
+        assert metric_spec("length").aspects == ("length",)
+    base.installed_specs.cache_clear()

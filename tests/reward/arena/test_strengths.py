@@ -171,9 +171,3 @@ def test_bradley_terry_is_the_maximum_of_the_penalised_likelihood(games):
     played = {player for i, j, _ in games for player in (i, j)}
     expected = [1 / (1 + np.exp(-best[player])) if player in played else np.nan for player in range(4)]
     assert bradley_terry(4, games) == pytest.approx(expected, abs=1e-5, nan_ok=True)
-
-
-def test_nobody_plays():
-    assert np.isnan(win_rates(2, [])).all()
-    assert np.isnan(bradley_terry(2, [])).all()
-    assert len(bradley_terry(0, [])) == 0

@@ -9,16 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from reward.arena import (
-    Arena,
-    by_column,
-    by_judge,
-    by_metric,
-    by_people,
-    draw_arena,
-    human_points,
-    label_points,
-)
+from reward.arena import Arena, by_column, by_judge, by_metric, by_people, draw_arena, human_points, label_points
 from reward.battles import Battle, human_outcome
 from reward.errors import DataError
 from reward.metaeval.bench import MetricSource

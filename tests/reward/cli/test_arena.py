@@ -45,8 +45,9 @@ def write(folder: Path, rows: Any) -> Path:
     return path
 
 
-def test_ratings_and_agreement_as_tables(run: Run, entries: list[dict[str, Any]], tmp_path: Path) -> None:
-    out, err = run(write(tmp_path, entries), "--score-column", "good", "--resamples", 50)
+def test_ratings_and_agreement_as_tables_and_as_json(run: Run, entries: list[dict[str, Any]], tmp_path: Path) -> None:
+    path = write(tmp_path, entries)
+    out, err = run(path, "--score-column", "good", "--resamples", 50)
     ratings, agreement, bias = re.split("Agreement with people|Bias", out)
     names = [line.split("│")[1].strip() for line in ratings.splitlines() if "model" in line]
     assert names == [f"model {number}" for number in range(1, 5)]
@@ -59,9 +60,6 @@ def test_ratings_and_agreement_as_tables(run: Run, entries: list[dict[str, Any]]
     assert "people: the first caption won" in err
     assert "Battles of the source 'human' are left out" in err
 
-
-def test_json_holds_all_figures(run: Run, entries: list[dict[str, Any]], tmp_path: Path) -> None:
-    path = write(tmp_path, entries)
     out, err = run(path, "-s", "good", "--json", "--resamples", 50, "--quiet")
     assert err == ""
     figures = json.loads(out)

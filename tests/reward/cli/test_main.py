@@ -61,12 +61,6 @@ def test_rerank_writes_the_best(run: Run, tmp_path: Path) -> None:
     assert "reranked 1 rows" in err
 
 
-def test_nothing_scored_is_an_error_but_written(run: Run, tmp_path: Path) -> None:
-    (tmp_path / "c.jsonl").write_text('{"candidate": ""}\n')
-    run("score", tmp_path / "c.jsonl", "-m", "length", "-o", tmp_path / "s.jsonl", code=1)
-    assert "candidate is empty" in (tmp_path / "s.jsonl").read_text()
-
-
 def test_debug_shows_the_traceback(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("CAPREWARD_DEBUG", "1")
     line = ["score", str(tmp_path / "none.jsonl"), "-m", "length", "-o", str(tmp_path / "s.jsonl")]

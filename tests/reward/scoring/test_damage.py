@@ -149,7 +149,7 @@ def test_damaged_output_is_not_taken_as_finished(kind: str, task: Callable[..., 
     assert task(data, "length", output, **options).already_done
 
 
-def test_finished_parquet_is_checked_to_its_last_byte(tmp_path: Path) -> None:
+def test_finished_parquet_and_its_summary_are_checked_to_the_last_byte(tmp_path: Path) -> None:
     data, output = make_data(tmp_path), tmp_path / "out.parquet"
     score_dataset(data, "length", output)
     content = output.read_bytes()
@@ -163,15 +163,10 @@ def test_finished_parquet_is_checked_to_its_last_byte(tmp_path: Path) -> None:
             score_dataset(data, "length", output)
     assert not score_dataset(data, "length", output, overwrite=True).already_done
     assert output.read_bytes() == content
-
-
-@pytest.mark.parametrize("content", ["", "[]", "{", '{"run": {}}', "null"])
-def test_summary_that_was_damaged(content: str, tmp_path: Path) -> None:
-    data, output = make_data(tmp_path), tmp_path / "out.jsonl"
-    score_dataset(data, "length", output)
-    (tmp_path / "out.jsonl.summary.json").write_text(content)
-    with pytest.raises(OutputError, match="exists already and is not of this run"):
-        score_dataset(data, "length", output)
+    for summary in ("", "[]", "{", '{"run": {}}', "null"):
+        (tmp_path / "out.parquet.summary.json").write_text(summary)
+        with pytest.raises(OutputError, match="exists already and is not of this run"):
+            score_dataset(data, "length", output)
 
 
 @each_damage

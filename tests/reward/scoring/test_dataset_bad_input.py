@@ -144,6 +144,13 @@ def test_wrong_arguments_are_named(task: Any, argument: dict[str, Any], message:
     assert not list(folder.glob("out*"))
 
 
+def parquet(*columns: pa.Array) -> bytes:
+    """A file whose columns are all called "candidate"."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.Table.from_arrays(columns, ["candidate"] * len(columns)), sink)
+    return sink.getvalue().to_pybytes()
+
+
 OPEN_QUOTE = "is not closed as it should be: the text up to line"
 BAD_FILES: dict[str, tuple[str | bytes | None, str]] = {  # {name: (content, message)}
     "missing.jsonl": (None, "there is no file"),
@@ -162,6 +169,9 @@ BAD_FILES: dict[str, tuple[str | bytes | None, str]] = {  # {name: (content, mes
     "quote.csv": ('id,candidate\n1,a\n2,"a dog, 5 years\n3,b\n4,c\n', f"opens in line 3 {OPEN_QUOTE} 5 would"),
     "quotes.csv": ('id,candidate\n1,"a dog\n2,b\n3,"c" d\n4,e\n', f"opens in line 2 {OPEN_QUOTE} 4 would"),
     "head.csv": ('id,"candidate\n1,a\n', "head.csv: a quote that opens in line 1 is not closed"),
+    "empty.parquet": (parquet(pa.array([], pa.string())), "holds no rows"),
+    "doubled.parquet": (parquet(pa.array(["a"]), pa.array(["b"])), "several columns named 'candidate'"),
+    "torn.parquet": (parquet(pa.array(["a"] * 1000))[:-20], "cannot be read as Parquet"),
     "text.parquet": ("no parquet", "cannot be read as Parquet"),
     "kind.xlsx": ("table", "is not of a kind that can be read: .jsonl, .ndjson, .json, .csv, .jsonl.gz,"),
     "list/dataset_dict.json": ("[]", "cannot be read as a data set: TypeError: "),
@@ -185,18 +195,6 @@ def test_bad_files_are_refused_before_a_model_is_loaded(name: str, folder: Path)
     if content is not None:
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
     check_refused(path if path.parent == folder else path.parent, message, folder)
-
-
-@pytest.mark.usefixtures("no_model")
-def test_bad_parquet_is_refused_before_a_model_is_loaded(folder: Path) -> None:
-    path = folder / "data.parquet"
-    pq.write_table(pa.table({"candidate": pa.array([], pa.string())}), path)
-    check_refused(path, "holds no rows", folder)
-    pq.write_table(pa.Table.from_arrays([pa.array(["a"]), pa.array(["b"])], ["candidate", "candidate"]), path)
-    check_refused(path, "several columns named 'candidate'", folder)
-    pq.write_table(pa.table({"candidate": ["a"] * 1000}), path)
-    path.write_bytes(path.read_bytes()[:-20])
-    check_refused(path, "cannot be read as Parquet", folder)
 
 
 @pytest.mark.usefixtures("no_model")

@@ -23,13 +23,14 @@ def decode(image: Any) -> Image.Image:
     return Image.new("RGB", (10, 10))
 
 
-def test_next_chunks_are_decoded_while_one_is_scored() -> None:
+def test_next_chunks_are_decoded_while_one_is_scored_until_closed() -> None:
     opened: list[Any] = []
 
     def record(image: Any) -> Image.Image:
         opened.append(image)
         return decode(image)
 
+    before = threading.active_count()
     chunks = prefetch(tasks(map(str, range(100))), record, lambda: 5)
     next(chunks)
     limit = time.monotonic() + 10
@@ -38,7 +39,9 @@ def test_next_chunks_are_decoded_while_one_is_scored() -> None:
     time.sleep(0.05)
     # One chunk handed out, one waiting, one complete, and the first rows of none: nothing is read without end.
     assert 15 <= len(opened) <= 15 + 2 * module.THREADS
+    assert threading.active_count() > before
     chunks.close()
+    assert threading.active_count() == before
 
 
 def test_large_images_make_small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,15 +49,6 @@ def test_large_images_make_small_chunks(monkeypatch: pytest.MonkeyPatch) -> None
     chunks = list(prefetch(tasks(map(str, range(40))), decode, lambda: 1000))
     assert sum(map(len, chunks)) == 40
     assert max(map(len, chunks)) <= 5 + 2 * module.THREADS + 1
-
-
-def test_closing_ends_the_thread() -> None:
-    before = threading.active_count()
-    chunks = prefetch(tasks(map(str, range(1000))), decode, lambda: 3)
-    next(chunks)
-    assert threading.active_count() > before
-    chunks.close()
-    assert threading.active_count() == before
 
 
 @pytest.mark.parametrize("place", ["rows", "decode"])

@@ -53,20 +53,8 @@ def make(form: str, folder: Path) -> tuple[Any, str | None]:
     path = folder / f"d a t a.{form}"
     lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in ROWS)
     match form:
-        case "json":
-            path.write_text(json.dumps(ROWS, indent=2), encoding="utf-8-sig")
-        case "jsonl" | "lines.json":
-            path.write_text(lines)
-        case "csv":
-            path.write_text(csv_text(ROWS), newline="")
         case "parquet":
             pq.write_table(pa.Table.from_pylist(ROWS), path, row_group_size=2)
-        case "jsonl.gz" | "ndjson.gz" | "JSONL.GZ":
-            path.write_bytes(gzip.compress(lines.encode()))
-        case "json.gz":
-            path.write_bytes(gzip.compress(json.dumps(ROWS).encode()))
-        case "csv.gz":
-            path.write_bytes(gzip.compress(csv_text(ROWS).encode("utf-8-sig")))
         case "metadata.jsonl" | "metadata.csv":
             (folder / form).write_text(csv_text(ROWS) if form.endswith("csv") else lines, newline="")
             return folder, None
@@ -92,6 +80,11 @@ def make(form: str, folder: Path) -> tuple[Any, str | None]:
                 return splits, "test"
             splits.save_to_disk(str(folder / "saved"))
             return folder / "saved", None if form == "one saved split" else "test"
+        case _:
+            texts = {"json": json.dumps(ROWS, indent=2), "csv": csv_text(ROWS)}
+            encoding = "utf-8-sig" if form in ("json", "csv.gz") else "utf-8"  # the former with a byte order mark
+            content = texts.get(form.removesuffix(".gz"), lines).encode(encoding)
+            path.write_bytes(gzip.compress(content) if form.lower().endswith(".gz") else content)
     return path, None
 
 

@@ -78,17 +78,10 @@ def test_without_references_none_need_be_there() -> None:
     assert [row["sample"].references for row in found] == [()] * 3
     assert found.lengths() == [len("candidate 0")] * 3
     assert found.texts() == [f"candidate {i}" for i in range(3)]
+    uneven = make_judgements({"val.rel": rows(n=2, cand=["a", "b"], refs=[["x"], None])}, "val", SPEC, TrainingConfig())
+    assert (uneven.lengths(), uneven.texts()) == ([2, 1], ["a", "b", "x"])
     with pytest.raises(DataError, match="lacks the columns cand"):
         make_judgements({"train.desc": rows(refs=None, cand=None)}, "train", SPEC, config)
-
-
-def test_sorting_by_length_moves_rows_whole() -> None:
-    splits = {"val.rel": rows(n=4, cand=["ccc", "a", "dddd", "bb"], refs=[[], ["x"], None, ["y", "z"]])}
-    judgements = make_judgements(splits, "val", SPEC, TrainingConfig())
-    assert judgements.lengths() == [3, 2, 4, 4]
-    ordered = [(row["sample"].candidate, row["target"]) for row in judgements.sorted_by_length()]
-    assert ordered == [("a", 0.25), ("ccc", 0.0), ("dddd", 0.5), ("bb", 0.75)]
-    assert judgements.texts() == ["ccc", "a", "dddd", "bb", "x", "y", "z"]
 
 
 @pytest.mark.parametrize(

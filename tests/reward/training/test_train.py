@@ -68,10 +68,7 @@ def test_a_checkpoint_of_one_aspect_is_a_reward(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("ratings", "message"),
     [
-        (
-            {"rel": [0.0, 0.25, 0.5, 0.75, 1.0, 0.5]},
-            r"rate descriptiveness, fluency.*model\.aspects: \[relevance\]",
-        ),
+        ({"rel": [0.0, 0.25, 0.5, 0.75, 1.0, 0.5]}, r"rate descriptiveness, fluency.*model\.aspects: \[relevance\]"),
         ({"desc": [0.5] * 6, "rel": [1.0] * 6, "flu": [0.25] * 6}, "all ratings of the part 'train' are equal"),
     ],
 )
