@@ -1,4 +1,4 @@
-"""Training in stages: every stage starts where the last one ended, and a killed run ends as an unbroken one."""
+"""Training in stages: every stage starts where the last one ended."""
 
 from __future__ import annotations
 
@@ -11,22 +11,20 @@ import pytest
 import torch
 
 from reward import CaptionSample, load_scorer
-from reward.errors import DataError, OutputError
+from reward.errors import DataError
 from reward.metaeval import kendall_tau
 from reward.scenes import make_dataset
 from reward.training import run
 from reward.training.loop import train
 from tests.reward.training.small_runs import (
+    TWO,
     pair_rows,
     record,
     same_weights,
     small_beitscore,
     small_data,
-    train_until_killed,
     weights,
 )
-
-TWO = {"1a": {"loss": "bce", "categories": ["noun", "shuffle"]}, "2": {"loss": "l1"}, "1b": None, "1c": None}
 
 
 def test_a_run_leaves_each_stages_checkpoint_and_the_last_one_as_its_own(tmp_path: Path) -> None:
@@ -60,35 +58,6 @@ def test_a_stage_starts_from_the_weights_that_the_last_one_kept(tmp_path: Path) 
     train("beitscore", "scenes", tmp_path / "run", config)
     first, last = weights(tmp_path / "run" / "stages" / "1a"), weights(tmp_path / "run")
     assert all(torch.allclose(first[name], last[name], atol=1e-8) for name in first)
-
-
-@pytest.mark.parametrize(
-    ("batches", "state"),
-    [
-        pytest.param(5, "stages/1a/checkpoints/checkpoint-2", id="in the middle of a stage"),
-        pytest.param(7, "stages/1a/model.safetensors", id="between stages"),
-        pytest.param(9, "stages/2/training.json", id="in the last stage"),
-    ],
-)
-def test_killed_runs_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batches: int, state: str) -> None:
-    settings = {"model": {"config": {"drop_path": 0.3}}, "eval_steps": 2, "eval_batch_size": 16, "schedule": "linear"}
-    config = small_beitscore(stages=TWO, **settings)
-    whole = train("beitscore", "scenes", tmp_path / "whole", config)
-    train_until_killed("beitscore", tmp_path / "killed", config, monkeypatch, batches=batches)
-    assert (tmp_path / "killed" / state).exists()
-    assert not (tmp_path / "killed" / "model.safetensors").exists()
-    with pytest.raises(OutputError, match="resume the run in it"):
-        train("beitscore", "scenes", tmp_path / "killed", config)
-    other = small_beitscore(stages={**TWO, "2": {"loss": "mse"}}, **settings)
-    with pytest.raises(OutputError, match=r"other settings: config\.stages\.2\.loss was 'l1' and is 'mse'$"):
-        train("beitscore", "scenes", tmp_path / "killed", other, resume=True)
-    resumed = train("beitscore", "scenes", tmp_path / "killed", config, resume=True)
-    figures = [{name: stage.figures for name, stage in result.stages.items()} for result in (resumed, whole)]
-    assert figures[0] == figures[1]
-    assert same_weights(tmp_path / "whole", tmp_path / "killed")
-    assert same_weights(tmp_path / "whole" / "stages" / "1a", tmp_path / "killed" / "stages" / "1a")
-    with pytest.raises(OutputError, match="is complete"):
-        train("beitscore", "scenes", tmp_path / "killed", config, resume=True)
 
 
 def test_mistakes_in_any_stage_show_at_once_and_leave_the_folder_free(tmp_path: Path) -> None:
