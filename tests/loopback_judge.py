@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 import json
 import socket
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -19,7 +18,49 @@ from typing import Any
 import torch
 from PIL import Image
 
-__all__ = ["Fault", "LoopbackJudge", "loopback_judge"]
+__all__ = ["Fault", "LoopbackJudge", "loopback_judge", "send", "serving"]
+
+
+def send(
+    handler: BaseHTTPRequestHandler, body: bytes, status: int = 200, announced: int | None = None, **headers: str
+) -> None:
+    """A JSON reply; an underscore in a header's name stands for a hyphen."""
+    handler.send_response(status)
+    handler.send_header("Content-Type", "application/json")
+    handler.send_header("Content-Length", str(len(body) if announced is None else announced))
+    for name, value in headers.items():
+        handler.send_header(name.replace("_", "-"), value)
+    handler.end_headers()
+    handler.wfile.write(body)
+
+
+@contextmanager
+def serving(reply: Callable[[BaseHTTPRequestHandler, dict[str, Any]], None]) -> Iterator[str]:
+    """Has `reply` answer every request, given its handler and its JSON; gives the address, which ends in `/v1`."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            try:
+                reply(self, body)
+            except OSError:  # the client went away, as it may
+                self.close_connection = True
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}/v1"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
 
 
 @dataclass(frozen=True)
@@ -37,6 +78,17 @@ class Fault:
     body: str = '{"error": {"message": "planned", "code": null}}'
 
 
+def _parts(content: Any) -> list[dict[str, Any]]:
+    return [{"type": "text", "text": content}] if isinstance(content, str) else content
+
+
+def _with_image(part: dict[str, Any]) -> dict[str, Any]:
+    if part["type"] != "image_url":
+        return part
+    encoded = part["image_url"]["url"].split(",", 1)[1]
+    return {"type": "image", "image": Image.open(BytesIO(base64.b64decode(encoded)))}
+
+
 class LoopbackJudge:
     """A model behind chat completions, and a record of what was asked.
 
@@ -48,7 +100,7 @@ class LoopbackJudge:
 
     Attributes:
         faults: consumed from the left, one a request; None means no fault.
-        served: {hash of the request: times it was answered in full}.
+        served: {request: times it was answered in full}.
     """
 
     def __init__(self, model: Any, processor: Any, *, key: str | None = None) -> None:
@@ -80,25 +132,12 @@ class LoopbackJudge:
             with self._lock:
                 self._now -= 1
 
-    def served_in_full(self, body: dict[str, Any]) -> None:
-        with self._lock:
-            self.served[hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()] += 1
-
     def complete(self, body: dict[str, Any]) -> dict[str, Any]:
         """The chat completion for a request."""
-        messages = []
-        for message in body["messages"]:
-            parts = message["content"]
-            if isinstance(parts, str):
-                parts = [{"type": "text", "text": parts}]
-            content = []
-            for part in parts:
-                if part["type"] == "image_url":
-                    encoded = part["image_url"]["url"].split(",", 1)[1]
-                    content.append({"type": "image", "image": Image.open(BytesIO(base64.b64decode(encoded)))})
-                else:
-                    content.append(part)
-            messages.append({"role": message["role"], "content": content})
+        messages = [
+            {"role": message["role"], "content": [_with_image(part) for part in _parts(message["content"])]}
+            for message in body["messages"]
+        ]
         inputs = self.processor.apply_chat_template(
             messages, add_generation_prompt=True, tokenize=True, return_dict=True, return_tensors="pt"
         )
@@ -122,18 +161,8 @@ class LoopbackJudge:
         }
         if body.get("logprobs"):
             rows = [step[0].double().log_softmax(-1) for step in out.logits]
-            content = []
-            for token, row in zip(ids, rows, strict=True):
-                values, best = row.topk(body["top_logprobs"])
-                listed = zip(best.tolist(), values.tolist(), strict=True)
-                content.append(
-                    {
-                        "token": tokenizer.decode([token]),
-                        "logprob": float(row[token]),
-                        "top_logprobs": [{"token": tokenizer.decode([t]), "logprob": v} for t, v in listed],
-                    }
-                )
-            choice["logprobs"] = {"content": content}
+            steps = [self._step(token, row, body["top_logprobs"]) for token, row in zip(ids, rows, strict=True)]
+            choice["logprobs"] = {"content": steps}
         return {
             "id": "chatcmpl-1",
             "object": "chat.completion",
@@ -143,78 +172,49 @@ class LoopbackJudge:
             "usage": {"prompt_tokens": length, "completion_tokens": len(ids), "total_tokens": length + len(ids)},
         }
 
+    def _step(self, token: int, row: torch.Tensor, count: int) -> dict[str, Any]:
+        """What is told of a written token, given the log probabilities of all tokens."""
+        decode = self.processor.tokenizer.decode
+        listed = [{"token": decode([other]), "logprob": float(row[other])} for other in row.topk(count).indices]
+        return {"token": decode([token]), "logprob": float(row[token]), "top_logprobs": listed}
+
+    def reply(self, handler: BaseHTTPRequestHandler, body: dict[str, Any]) -> None:
+        """Answers a request, or does what its fault says."""
+        with self.handling(body) as fault:
+            sent, kind = handler.headers.get("Authorization"), fault and fault.kind
+            if refusal := self._refusal(handler.path, sent, body):
+                status, message, code = refusal
+                send(handler, json.dumps({"error": {"message": message, "code": code}}).encode(), status)
+            elif fault and kind == "status":
+                send(handler, fault.body.encode(), fault.status, **fault.headers)
+            elif kind == "drop":
+                handler.connection.shutdown(socket.SHUT_RDWR)
+            elif fault and kind == "hang":
+                time.sleep(fault.seconds)
+            else:
+                time.sleep(self.delay)
+                data = json.dumps(self.complete(body)).encode()
+                if not fault:
+                    with self._lock:
+                        self.served[json.dumps(body, sort_keys=True)] += 1
+                part = data[: len(data) // 2] if fault else data
+                send(handler, part, announced=len(data) if kind == "cut" else None)
+            handler.close_connection |= kind in ("drop", "hang", "cut")
+
+    def _refusal(self, path: str, sent: str | None, body: dict[str, Any]) -> tuple[int, str, str | None] | None:
+        """Status, message and code; some servers repeat the key that they were sent."""
+        if self.key is not None and sent != f"Bearer {self.key}":
+            return 401, f"wrong key: {sent}", "invalid_api_key"
+        if not path.endswith("/v1/chat/completions") or body["model"] != "tiny":
+            return 404, f"no such model: {body['model']}", None
+        if self.refuse and self.refuse in json.dumps(body["messages"]):
+            return 400, f"refused; you sent {sent}", None
+        return None
+
 
 @contextmanager
 def loopback_judge(model: Any, processor: Any, *, key: str | None = None) -> Iterator[LoopbackJudge]:
     """Serves a model at `judge.endpoint` until the block ends."""
     judge = LoopbackJudge(model, processor, key=key)
-
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            with judge.handling(body) as fault:
-                try:
-                    self._handle(body, fault)
-                except (BrokenPipeError, ConnectionResetError):  # the client went away, as it may
-                    self.close_connection = True
-
-        def _handle(self, body: dict[str, Any], fault: Fault | None) -> None:
-            sent = self.headers.get("Authorization")
-            if judge.key is not None and sent != f"Bearer {judge.key}":
-                # some servers repeat what they were sent
-                return self._send(401, {"error": {"message": f"wrong key: {sent}", "code": "invalid_api_key"}})
-            if not self.path.endswith("/v1/chat/completions") or body["model"] != "tiny":
-                return self._send(404, {"error": {"message": f"no such model: {body['model']}", "code": None}})
-            if judge.refuse and judge.refuse in json.dumps(body["messages"]):
-                return self._send(400, {"error": {"message": f"refused; you sent {sent}", "code": None}})
-            if fault is not None and fault.kind == "status":
-                return self._send_bytes(fault.status, fault.body.encode(), fault.headers)
-            if fault is not None and fault.kind == "drop":
-                self.connection.shutdown(socket.SHUT_RDWR)
-                self.close_connection = True
-                return None
-            if fault is not None and fault.kind == "hang":
-                time.sleep(fault.seconds)
-                self.close_connection = True
-                return None
-            time.sleep(judge.delay)
-            data = json.dumps(judge.complete(body)).encode()
-            if fault is not None and fault.kind == "truncate":
-                return self._send_bytes(200, data[: len(data) // 2])
-            if fault is not None and fault.kind == "cut":
-                self._send_bytes(200, data[: len(data) // 2], announced=len(data))
-                self.close_connection = True
-                return None
-            judge.served_in_full(body)
-            return self._send_bytes(200, data)
-
-        def _send(self, status: int, body: dict[str, Any]) -> None:
-            self._send_bytes(status, json.dumps(body).encode())
-
-        def _send_bytes(
-            self, status: int, data: bytes, headers: dict[str, str] | None = None, announced: int | None = None
-        ) -> None:
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(data) if announced is None else announced))
-            for name, value in (headers or {}).items():
-                self.send_header(name, value)
-            self.end_headers()
-            self.wfile.write(data)
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    judge.endpoint = f"http://127.0.0.1:{server.server_address[1]}/v1"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
+    with serving(judge.reply) as judge.endpoint:
         yield judge
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

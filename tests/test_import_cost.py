@@ -18,6 +18,7 @@ HEAVY = (
     "peft",
     "accelerate",
     "pandas",
+    "pyarrow",
     "scipy",
 )
 MEASURE = """

@@ -12,11 +12,7 @@ from transformers import (
     BertConfig,
     BlipConfig,
     BlipForConditionalGeneration,
-    CLIPImageProcessor,
-    CLIPVisionConfig,
     GenerationConfig,
-    LlamaConfig,
-    LlavaConfig,
     LlavaForConditionalGeneration,
     LlavaProcessor,
     PreTrainedTokenizerFast,
@@ -31,6 +27,8 @@ from transformers import (
     VisionEncoderDecoderModel,
     ViTConfig,
 )
+
+from tests.toy_models import ENCODER, QWEN_TOKENS, build_llava, build_qwen, special_ids, text_sizes
 
 SENTENCE = "red green blue star square circle large small a the on left right of Describe it USER: ASSISTANT: ."
 WORDS = SENTENCE.split()
@@ -67,52 +65,14 @@ def _ready(model: Any, tokens: PreTrainedTokenizerFast) -> Any:
     torch.manual_seed(0)
     for parameter in model.parameters():  # wide enough that captions differ from image to image
         torch.nn.init.normal_(parameter, std=0.2)
-    ids = {
-        "pad_token_id": tokens.pad_token_id,
-        "bos_token_id": tokens.bos_token_id,
-        "eos_token_id": tokens.eos_token_id,
-    }
-    model.generation_config = GenerationConfig(**ids, decoder_start_token_id=tokens.bos_token_id)
+    model.generation_config = GenerationConfig(**special_ids(tokens), decoder_start_token_id=tokens.bos_token_id)
     return model.eval()
 
 
 def llava() -> tuple[LlavaForConditionalGeneration, LlavaProcessor]:
     tokens = tokenizer("<image>")
-    size = {"height": 32, "width": 32}
-    processor = LlavaProcessor(
-        CLIPImageProcessor(size=size, crop_size=size, do_center_crop=False),
-        tokens,
-        patch_size=16,
-        vision_feature_select_strategy="default",
-        num_additional_image_tokens=1,
-        chat_template=TEMPLATE,
-    )
-    config = LlavaConfig(
-        vision_config=CLIPVisionConfig(
-            hidden_size=16,
-            intermediate_size=32,
-            num_hidden_layers=1,
-            num_attention_heads=2,
-            image_size=32,
-            patch_size=16,
-        ),
-        text_config=LlamaConfig(
-            vocab_size=len(tokens),
-            hidden_size=16,
-            intermediate_size=32,
-            num_hidden_layers=2,
-            num_attention_heads=2,
-            num_key_value_heads=1,
-            max_position_embeddings=128,
-            pad_token_id=tokens.pad_token_id,
-            bos_token_id=tokens.bos_token_id,
-            eos_token_id=tokens.eos_token_id,
-        ),
-        image_token_index=tokens.convert_tokens_to_ids("<image>"),
-        vision_feature_layer=-1,
-        vision_feature_select_strategy="default",
-    )
-    return _ready(LlavaForConditionalGeneration(config), tokens), processor
+    model, processor = build_llava(tokens, text_sizes(tokens, layers=2), TEMPLATE, patch_size=16)
+    return _ready(model, tokens), processor
 
 
 def llava_inputs(processor: LlavaProcessor, images: list[Image.Image | None], texts: list[str]) -> Any:
@@ -123,84 +83,28 @@ def llava_inputs(processor: LlavaProcessor, images: list[Image.Image | None], te
     return processor(images=given, text=prompts, padding=True, return_tensors="pt")
 
 
-_QWEN_SPECIAL = ("<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>")
-
-
-def _qwen_text(tokens: PreTrainedTokenizerFast) -> dict[str, Any]:
-    return {
-        "vocab_size": len(tokens),
-        "hidden_size": 16,
-        "intermediate_size": 32,
-        "num_hidden_layers": 1,
-        "num_attention_heads": 2,
-        "num_key_value_heads": 1,
-        "max_position_embeddings": 128,
-        "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [2, 1, 1]},
-        "pad_token_id": tokens.pad_token_id,
-        "bos_token_id": tokens.bos_token_id,
-        "eos_token_id": tokens.eos_token_id,
-    }
-
-
 def qwen2_vl() -> tuple[Qwen2VLForConditionalGeneration, PreTrainedTokenizerFast]:
-    tokens = tokenizer(*_QWEN_SPECIAL)
-    start, end, image, video = tokens.convert_tokens_to_ids(list(_QWEN_SPECIAL))
-    config = Qwen2VLConfig(
-        text_config=_qwen_text(tokens),
-        vision_config={
-            "depth": 1,
-            "embed_dim": 16,
-            "hidden_size": 16,
-            "num_heads": 2,
-            "mlp_ratio": 2,
-            "patch_size": 4,
-            "spatial_merge_size": 2,
-            "temporal_patch_size": 1,
-        },
-        vision_start_token_id=start,
-        vision_end_token_id=end,
-        image_token_id=image,
-        video_token_id=video,
-    )
-    return _ready(Qwen2VLForConditionalGeneration(config), tokens), tokens
+    tokens = tokenizer(*QWEN_TOKENS)
+    vision = {"embed_dim": 16, "hidden_size": 16, "mlp_ratio": 2}
+    model = build_qwen(Qwen2VLForConditionalGeneration, Qwen2VLConfig, tokens, text_sizes(tokens), **vision)
+    return _ready(model, tokens), tokens
 
 
 def qwen2_5_vl() -> tuple[Qwen2_5_VLForConditionalGeneration, Qwen2_5_VLProcessor]:
-    tokens = tokenizer(*_QWEN_SPECIAL)
-    tokens.add_special_tokens({"extra_special_tokens": list(_QWEN_SPECIAL)})
-    start, end, image, video = tokens.convert_tokens_to_ids(list(_QWEN_SPECIAL))
-    patches = {
-        "patch_size": 4,
-        "merge_size": 2,
-        "temporal_patch_size": 1,
-        "size": {"shortest_edge": 256, "longest_edge": 1024},
-    }
+    tokens = tokenizer(*QWEN_TOKENS)
+    tokens.add_special_tokens({"extra_special_tokens": list(QWEN_TOKENS)})
+    size = {"shortest_edge": 256, "longest_edge": 1024}
+    patches = {"patch_size": 4, "merge_size": 2, "temporal_patch_size": 1, "size": size}
     processor = Qwen2_5_VLProcessor(
         Qwen2VLImageProcessor(**patches),
         tokens,
         Qwen2VLVideoProcessor(**patches),
         chat_template=TEMPLATE.replace("<image>", "<|vision_start|><|image_pad|><|vision_end|>"),
     )
-    config = Qwen2_5_VLConfig(
-        text_config=_qwen_text(tokens),
-        vision_config={
-            "depth": 1,
-            "hidden_size": 16,
-            "out_hidden_size": 16,
-            "intermediate_size": 32,
-            "num_heads": 2,
-            "patch_size": 4,
-            "spatial_merge_size": 2,
-            "temporal_patch_size": 1,
-            "window_size": 16,
-            "fullatt_block_indexes": [0],
-        },
-        vision_start_token_id=start,
-        vision_end_token_id=end,
-        image_token_id=image,
-        video_token_id=video,
-    )
-    return _ready(Qwen2_5_VLForConditionalGeneration(config), tokens), processor
+    vision = {"hidden_size": 16, "out_hidden_size": 16, "intermediate_size": 32}
+    vision |= {"window_size": 16, "fullatt_block_indexes": [0]}
+    model = build_qwen(Qwen2_5_VLForConditionalGeneration, Qwen2_5_VLConfig, tokens, text_sizes(tokens), **vision)
+    return _ready(model, tokens), processor
 
 
 def qwen2_vl_inputs(tokens: PreTrainedTokenizerFast, sides: list[list[int]]) -> dict[str, torch.Tensor]:
@@ -226,9 +130,8 @@ def qwen2_vl_inputs(tokens: PreTrainedTokenizerFast, sides: list[list[int]]) -> 
 
 def vit_bert() -> tuple[VisionEncoderDecoderModel, PreTrainedTokenizerFast]:
     tokens = tokenizer()
-    small = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
     config = VisionEncoderDecoderConfig.from_encoder_decoder_configs(
-        ViTConfig(**small, image_size=32, patch_size=16), BertConfig(**small, vocab_size=len(tokens))
+        ViTConfig(**ENCODER, image_size=32, patch_size=16), BertConfig(**ENCODER, vocab_size=len(tokens))
     )
     config.pad_token_id, config.decoder_start_token_id = tokens.pad_token_id, tokens.bos_token_id
     return _ready(VisionEncoderDecoderModel(config=config), tokens), tokens
@@ -237,15 +140,8 @@ def vit_bert() -> tuple[VisionEncoderDecoderModel, PreTrainedTokenizerFast]:
 def blip() -> tuple[BlipForConditionalGeneration, torch.Tensor]:
     """A model that writes the words of `tokenizer()`, and pixels for two images."""
     tokens = tokenizer()
-    small = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
-    ids = {
-        "bos_token_id": tokens.bos_token_id,
-        "eos_token_id": tokens.eos_token_id,
-        "sep_token_id": tokens.eos_token_id,
-    }
-    text = {**small, **ids, "vocab_size": len(tokens), "pad_token_id": tokens.pad_token_id, "encoder_hidden_size": 16}
-    model = BlipForConditionalGeneration(
-        BlipConfig(text_config=text, vision_config={**small, "image_size": 32, "patch_size": 16}, projection_dim=16)
-    )
+    text = {**ENCODER, **special_ids(tokens), "sep_token_id": tokens.eos_token_id, "vocab_size": len(tokens)}
+    vision = {**ENCODER, "image_size": 32, "patch_size": 16}
+    config = BlipConfig(text_config={**text, "encoder_hidden_size": 16}, vision_config=vision, projection_dim=16)
     pixels = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
-    return _ready(model, tokens), pixels
+    return _ready(BlipForConditionalGeneration(config), tokens), pixels

@@ -10,13 +10,8 @@ import torch
 from PIL import Image
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import (
-    CLIPImageProcessor,
-    CLIPVisionConfig,
     GenerationConfig,
-    LlamaConfig,
     LlamaTokenizer,
-    LlavaConfig,
-    LlavaForConditionalGeneration,
     LlavaProcessor,
     PreTrainedTokenizerFast,
     Qwen2VLConfig,
@@ -25,6 +20,10 @@ from transformers import (
     Qwen2VLProcessor,
     Qwen2VLVideoProcessor,
 )
+
+from reward.images import load_image
+from reward.judges import Question, ScriptedJudge
+from tests.toy_models import QWEN_TOKENS, build_llava, build_qwen, special_ids, text_sizes
 
 TEMPLATE = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{% for c in m.content %}{% if c.type == 'image' %}IMAGE"
@@ -91,9 +90,7 @@ def with_random_weights(model: Any, tokens: PreTrainedTokenizerFast) -> Any:
             torch.nn.init.ones_(parameter)
         else:
             torch.nn.init.normal_(parameter, std=0.3)
-    model.generation_config = GenerationConfig(
-        pad_token_id=tokens.pad_token_id, bos_token_id=tokens.bos_token_id, eos_token_id=tokens.eos_token_id
-    )
+    model.generation_config = GenerationConfig(**special_ids(tokens))
     return model.eval()
 
 
@@ -103,49 +100,17 @@ def llava(
     *,
     tokens: Any = None,
     template: str = TEMPLATE.replace("IMAGE", "<image>\n"),
+    **text: Any,
 ) -> tuple[Any, LlavaProcessor]:
+    """`text`: further settings of the decoder."""
     tokens = tokens or byte_tokenizer("<image>", merges=merges)
-    size = {"height": 32, "width": 32}
-    processor = LlavaProcessor(
-        CLIPImageProcessor(size=size, crop_size=size, do_center_crop=False),
-        tokens,
-        patch_size=8,
-        vision_feature_select_strategy="default",
-        num_additional_image_tokens=1,
-        chat_template=template,
-    )
-    config = LlavaConfig(
-        vision_config=CLIPVisionConfig(
-            hidden_size=16,
-            intermediate_size=32,
-            num_hidden_layers=1,
-            num_attention_heads=2,
-            image_size=32,
-            patch_size=8,
-        ),
-        text_config=LlamaConfig(
-            vocab_size=len(tokens),
-            hidden_size=32,
-            intermediate_size=64,
-            num_hidden_layers=2,
-            num_attention_heads=4,
-            num_key_value_heads=2,
-            max_position_embeddings=length,
-            pad_token_id=tokens.pad_token_id,
-            bos_token_id=tokens.bos_token_id,
-            eos_token_id=tokens.eos_token_id,
-        ),
-        image_token_index=tokens.convert_tokens_to_ids("<image>"),
-        vision_feature_layer=-1,
-        vision_feature_select_strategy="default",
-    )
-    return with_random_weights(LlavaForConditionalGeneration(config), tokens), processor
+    sizes = text_sizes(tokens, width=32, layers=2, positions=length)
+    model, processor = build_llava(tokens, {**sizes, **text}, template, patch_size=8)
+    return with_random_weights(model, tokens), processor
 
 
 def qwen2_vl() -> tuple[Any, Qwen2VLProcessor]:
-    special = ("<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>")
-    tokens = byte_tokenizer(*special)
-    start, end, image, video = tokens.convert_tokens_to_ids(list(special))
+    tokens = byte_tokenizer(*QWEN_TOKENS)
     sizes = {"patch_size": 4, "temporal_patch_size": 1, "merge_size": 2, "min_pixels": 16 * 16, "max_pixels": 48 * 48}
     processor = Qwen2VLProcessor(
         Qwen2VLImageProcessor(**sizes),
@@ -153,36 +118,48 @@ def qwen2_vl() -> tuple[Any, Qwen2VLProcessor]:
         Qwen2VLVideoProcessor(**sizes),
         chat_template=TEMPLATE.replace("IMAGE", "<|vision_start|><|image_pad|><|vision_end|>"),
     )
-    config = Qwen2VLConfig(
-        text_config={
-            "vocab_size": len(tokens),
-            "hidden_size": 32,
-            "intermediate_size": 64,
-            "num_hidden_layers": 2,
-            "num_attention_heads": 4,
-            "num_key_value_heads": 2,
-            "max_position_embeddings": 2048,
-            "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [2, 1, 1]},
-            "pad_token_id": tokens.pad_token_id,
-            "bos_token_id": tokens.bos_token_id,
-            "eos_token_id": tokens.eos_token_id,
-        },
-        vision_config={
-            "depth": 1,
-            "embed_dim": 16,
-            "hidden_size": 32,
-            "num_heads": 2,
-            "mlp_ratio": 2,
-            "patch_size": 4,
-            "spatial_merge_size": 2,
-            "temporal_patch_size": 1,
-        },
-        vision_start_token_id=start,
-        vision_end_token_id=end,
-        image_token_id=image,
-        video_token_id=video,
-    )
-    return with_random_weights(Qwen2VLForConditionalGeneration(config), tokens), processor
+    text = text_sizes(tokens, width=32, layers=2, positions=2048)
+    vision = {"embed_dim": 16, "hidden_size": 32, "mlp_ratio": 2}
+    model = build_qwen(Qwen2VLForConditionalGeneration, Qwen2VLConfig, tokens, text, **vision)
+    return with_random_weights(model, tokens), processor
+
+
+class RecordingJudge(ScriptedJudge):
+    """A ScriptedJudge that keeps its questions in `asked`; its functions may also be the one answer they give."""
+
+    def __init__(self, answer: Any = None, distribution: Any = None, **options: Any) -> None:
+        self.asked: list[Question] = []
+        super().__init__(self._noting(answer), self._noting(distribution), **options)
+
+    def _noting(self, reply: Any) -> Any:
+        def noted(question: Question) -> Any:
+            self.asked.append(question)
+            return reply(question) if callable(reply) else reply
+
+        return None if reply is None else noted
+
+
+def plain_inputs(processor: Any, question: Question, written: str = "", *, add_special_tokens: bool = False) -> Any:
+    """What the processor makes of one question and the beginning of an answer: the inputs of an unbatched pass."""
+    turns = [{"role": role, "content": [{"type": "text", "text": text}]} for role, text in question.turns()]
+    if question.image is not None:
+        next(turn for turn in turns if turn["role"] == "user")["content"].insert(0, {"type": "image"})
+    prompt = processor.apply_chat_template(turns, add_generation_prompt=True, tokenize=False)
+    images = None if question.image is None else [load_image(question.image)]
+    text = [prompt + question.prefill + written]
+    return processor(images=images, text=text, return_tensors="pt", add_special_tokens=add_special_tokens)
+
+
+def plain_pass(model: Any, **inputs: Any) -> torch.Tensor:
+    """The probabilities (V,) of the next token."""
+    with torch.inference_mode():
+        return model(**inputs).logits[0, -1].double().softmax(-1)
+
+
+def spellings(processor: Any, digits: str) -> list[list[int]]:
+    """The ids of each digit, bare and after a space."""
+    ids = processor.tokenizer.convert_tokens_to_ids
+    return [[token for token in ids([digit, f"Ġ{digit}"]) if token is not None] for digit in digits]
 
 
 def pictures(count: int, *, size: tuple[int, int] = (32, 32)) -> list[Image.Image]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import open_clip
 import pytest
@@ -40,16 +41,11 @@ def test_long_clip_matches_the_original_implementation(golden: dict[str, torch.T
     assert not towers.training
 
 
-def test_a_pt_file_and_a_folder_work_alike(tmp_path: Path, golden: dict[str, torch.Tensor]) -> None:
-    torch.save(load_file(WEIGHTS), tmp_path / "longclip.pt")
-    check_golden(load_clip(tmp_path / "longclip.pt"), golden)
-    check_golden(load_clip(str(tmp_path)), golden)
-
-
-def test_the_hub_name_of_long_clip(tmp_path: Path, hub: LoopbackHub, golden: dict[str, torch.Tensor]) -> None:
+def test_a_pt_file_a_folder_and_a_hub_name(tmp_path: Path, hub: LoopbackHub, golden: dict[str, torch.Tensor]) -> None:
     torch.save(load_file(WEIGHTS), tmp_path / "longclip-L.pt")
     hub.add_repo("BeichenZhang/LongCLIP-L", {"longclip-L.pt": tmp_path / "longclip-L.pt"})
-    check_golden(load_clip("BeichenZhang/LongCLIP-L"), golden)
+    for source in (tmp_path / "longclip-L.pt", str(tmp_path), "BeichenZhang/LongCLIP-L"):
+        check_golden(load_clip(source), golden)
 
 
 def test_head_width_is_64_unless_the_file_says_otherwise(tmp_path: Path, golden: dict[str, torch.Tensor]) -> None:
@@ -62,19 +58,13 @@ def test_head_width_is_64_unless_the_file_says_otherwise(tmp_path: Path, golden:
         assert (two.encode_image(golden["image"]) - golden["image_features"]).abs().max() > 1e-3
 
 
-def test_only_the_used_halves_of_the_two_position_tables_matter(
-    tmp_path: Path, golden: dict[str, torch.Tensor]
-) -> None:
+def test_one_or_two_position_tables(tmp_path: Path, golden: dict[str, torch.Tensor]) -> None:
     tensors = load_file(WEIGHTS)
     tensors["positional_embedding"][20:] = 7
     tensors["positional_embedding_res"][:20] = -7
     save_file(tensors, tmp_path / "changed.safetensors")
     check_golden(load_clip(tmp_path / "changed.safetensors"), golden)
-
-
-def test_a_plain_clip_without_the_second_table_is_read(tmp_path: Path) -> None:
-    tensors = load_file(WEIGHTS)
-    del tensors["positional_embedding_res"]
+    del tensors["positional_embedding_res"]  # a plain CLIP
     save_file(tensors, tmp_path / "clip.safetensors")
     towers = load_clip(tmp_path / "clip.safetensors")
     assert torch.equal(towers.clip.positional_embedding, tensors["positional_embedding"])
@@ -97,22 +87,37 @@ def test_weights_that_do_not_fit_are_refused(tmp_path: Path, change: object, mes
         load_clip(tmp_path / "broken.safetensors")
 
 
-def test_a_folder_with_several_weight_files_or_none_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="exactly one weight file, but it holds: none"):
-        load_clip(tmp_path)
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("empty", "exactly one weight file, but it holds: none"),
+        ("two", r"a\.pt, b\.pt"),
+        ("local-dir:absent", "no folder"),
+        ("owner/absent", "owner/absent"),
+        ("BeichenZhang/LongCLIP-B", r"longclip-B\.pt"),
+    ],
+)
+@pytest.mark.usefixtures("hub")
+def test_no_or_several_weights_are_told(
+    source: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("empty").mkdir()
+    Path("two").mkdir()
     for name in ("a.pt", "b.pt"):
-        torch.save({}, tmp_path / name)
-    with pytest.raises(CheckpointError, match=r"a\.pt, b\.pt"):
-        load_clip(tmp_path)
+        torch.save({}, Path("two", name))
+    with pytest.raises(CheckpointError, match=message):
+        load_clip(f"./{source}" if Path(source).is_dir() else source)
 
 
-def test_nothing_at_the_source_is_told(tmp_path: Path, hub: LoopbackHub) -> None:
-    with pytest.raises(CheckpointError, match="no folder"):
-        load_clip(f"local-dir:{tmp_path / 'absent'}")
-    with pytest.raises(CheckpointError, match="owner/absent"):
-        load_clip("owner/absent")
-    with pytest.raises(CheckpointError, match=r"longclip-B\.pt"):
-        load_clip("BeichenZhang/LongCLIP-B")
+def save_clip(folder: Path, model_cfg: dict[str, Any], model: Any = open_clip.CLIP, **preprocess: Any) -> Any:
+    """Saves a model with random weights in open_clip's layout."""
+    torch.manual_seed(3)
+    clip = model(**{key: value for key, value in model_cfg.items() if key != "custom_text"})
+    save_file(clip.state_dict(), folder / "open_clip_model.safetensors")
+    config = {"model_cfg": model_cfg, "preprocess_cfg": preprocess}
+    (folder / "open_clip_config.json").write_text(json.dumps(config))
+    return clip
 
 
 @pytest.fixture(scope="module")
@@ -124,10 +129,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "vision_cfg": {"image_size": 32, "patch_size": 16, "width": 32, "layers": 1, "head_width": 16},
         "text_cfg": {"context_length": 24, "vocab_size": 49408, "width": 16, "heads": 2, "layers": 1},
     }
-    torch.manual_seed(3)
-    save_file(open_clip.CLIP(**model_cfg).state_dict(), folder / "open_clip_model.safetensors")
-    config = {"model_cfg": model_cfg, "preprocess_cfg": {"mean": [0.1, 0.2, 0.3], "std": [0.5, 0.5, 0.5]}}
-    (folder / "open_clip_config.json").write_text(json.dumps(config))
+    save_clip(folder, model_cfg, mean=[0.1, 0.2, 0.3], std=[0.5, 0.5, 0.5])
     return folder
 
 
@@ -142,12 +144,9 @@ def test_open_clip_folders_and_hub_models(folder: Path, hub: LoopbackHub) -> Non
             assert torch.allclose(towers.encode_image(pixels), reference.encode_image(pixels), atol=1e-6)
             assert torch.allclose(towers.encode_text(ids), reference.encode_text(ids), atol=1e-6)
         assert (towers.embed_dim, towers.context_length, towers.image_size) == (16, 24, 32)
-
-
-def test_preprocessing_is_that_of_the_configuration(folder: Path) -> None:
-    pixels = load_clip(folder).preprocess(Image.new("RGB", (50, 40), (255, 0, 0)))
-    assert pixels.shape == (3, 32, 32)
-    assert pixels[:, 5, 5].tolist() == pytest.approx([(1 - 0.1) / 0.5, -0.2 / 0.5, -0.3 / 0.5])
+        red = towers.preprocess(Image.new("RGB", (50, 40), (255, 0, 0)))
+        assert red.shape == (3, 32, 32)
+        assert red[:, 5, 5].tolist() == pytest.approx([(1 - 0.1) / 0.5, -0.2 / 0.5, -0.3 / 0.5])
 
 
 def test_open_clip_never_falls_back_to_random_weights(folder: Path, tmp_path: Path) -> None:
@@ -168,8 +167,7 @@ def test_tokens_are_those_of_open_clip_but_for_control_strings(folder: Path) -> 
     assert torch.equal(ids, open_clip.get_tokenizer(f"local-dir:{folder}")([text]))
     assert cut == [False]
     ids, _ = towers.tokenize(["a <end_of_text> b <start_of_text>", "a <END_OF_TEXT> b"])
-    assert (ids == 49407).sum(1).tolist() == [1, 1]
-    assert (ids == 49406).sum(1).tolist() == [1, 1]
+    assert [(ids == control).sum(1).tolist() for control in (49406, 49407)] == [[1, 1], [1, 1]]
     escaped, _ = towers.tokenize(["a <fin_of_text> b"])
     plain, _ = towers.tokenize(["a <end_of_text> b"])
     assert (plain != 0).sum() == (escaped != 0).sum()
@@ -188,9 +186,7 @@ def test_long_texts_are_cut_keep_their_end_token_and_cost_bounded_time(folder: P
 def test_leaving_out_what_is_behind_the_end_token_changes_nothing(pooling: dict[str, object], tmp_path: Path) -> None:
     model_cfg = clip_architecture()["model_cfg"]
     model_cfg["text_cfg"].update(pooling)
-    torch.manual_seed(0)
-    save_file(open_clip.CLIP(**model_cfg).state_dict(), tmp_path / "open_clip_model.safetensors")
-    (tmp_path / "open_clip_config.json").write_text(json.dumps({"model_cfg": model_cfg}))
+    save_clip(tmp_path, model_cfg)
     towers = load_clip(tmp_path)
     end = 3 if pooling else model_cfg["text_cfg"]["vocab_size"] - 1
     ids = torch.zeros(3, 40, dtype=torch.long)
@@ -207,10 +203,7 @@ def test_other_tokenizers_and_text_towers(tmp_path: Path) -> None:
     model_cfg = clip_architecture()["model_cfg"]
     model_cfg["custom_text"] = True
     model_cfg["text_cfg"].update(hf_tokenizer_name="owner/tokenizer", no_causal_mask=True, pool_type="first")
-    torch.manual_seed(0)
-    clip = open_clip.CustomTextCLIP(**{key: value for key, value in model_cfg.items() if key != "custom_text"})
-    save_file(clip.state_dict(), tmp_path / "open_clip_model.safetensors")
-    (tmp_path / "open_clip_config.json").write_text(json.dumps({"model_cfg": model_cfg}))
+    clip = save_clip(tmp_path, model_cfg, open_clip.CustomTextCLIP)
     towers = load_clip(tmp_path)
     ids, cut = towers.tokenize(["The red <end> star.", "The red star. " * 20])
     assert ids.shape == (2, 40)

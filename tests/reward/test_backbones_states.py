@@ -12,7 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoConfig, AutoModel, AutoModelForCausalLM
 
-from reward.backbones.language import CausalStates, PlainTextEncoder, decoder_of, pad_rows, pool_states
+from reward.backbones.language import (
+    CausalStates,
+    PlainTextEncoder,
+    decoder_of,
+    pad_rows,
+    pool_states,
+    token_budget_batches,
+)
 from tests.reward.metrics.tiny_vela import make_tokenizer
 
 _ROTARY = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
@@ -56,21 +63,11 @@ def counted_tokens(decoder: Any) -> Iterator[list[int]]:
 def test_equals_one_prompt_at_a_time(name: str, budget: int) -> None:
     decoder = make_decoder(name)
     pairs = [(prefix, suffix) for suffix in SUFFIXES for prefix in PREFIXES]
+    states = CausalStates(decoder)
     with torch.inference_mode():
         expected = torch.stack([alone(decoder, *pair) for pair in pairs])
-        assert (CausalStates(decoder).encode(pairs, token_budget=budget) - expected).abs().max() < 1e-5
-
-
-def test_which_models_share_prefixes() -> None:
-    sharing = {}
-    for name in MODELS:
-        states = CausalStates(make_decoder(name))
-        with torch.inference_mode():
-            states.encode([([1, 2], [3])], token_budget=10)
-        sharing[name] = states.shares_prefixes
-    assert sharing == {
-        "qwen2": True, "llama": True, "gpt2": True, "mistral": False, "bloom": False, "mamba": False,
-    }  # fmt: skip
+        assert (states.encode(pairs, token_budget=budget) - expected).abs().max() < 1e-5
+    assert states.shares_prefixes == (name in ("qwen2", "llama", "gpt2"))
 
 
 _qwen2 = make_decoder("qwen2")
@@ -95,17 +92,15 @@ def test_any_grouping_budget_and_duplicates(
 
 
 def test_a_prefix_is_computed_once() -> None:
-    prefix = list(range(50))
-    pairs = [(prefix, [index, 1, 2]) for index in range(8)]
-    with torch.inference_mode(), counted_tokens(_qwen2) as sizes:
-        CausalStates(_qwen2).encode(pairs, token_budget=10_000)
-    assert sizes == [50, 24]
-    with torch.inference_mode(), counted_tokens(_qwen2) as sizes:
-        CausalStates(_qwen2).encode(pairs, token_budget=110)  # two prompts of 53 tokens at a time
-    assert sizes == [50, 6, 6, 6, 6]
-    with torch.inference_mode(), counted_tokens(_qwen2) as sizes:
-        CausalStates(_qwen2).encode(pairs, token_budget=10_000, max_rows=4)
-    assert sizes == [50, 12, 12]
+    pairs = [(list(range(50)), [index, 1, 2]) for index in range(8)]
+    for options, expected in (
+        ({"token_budget": 10_000}, [50, 24]),
+        ({"token_budget": 110}, [50, 6, 6, 6, 6]),  # two prompts of 53 tokens at a time
+        ({"token_budget": 10_000, "max_rows": 4}, [50, 12, 12]),
+    ):
+        with torch.inference_mode(), counted_tokens(_qwen2) as sizes:
+            CausalStates(_qwen2).encode(pairs, **options)
+        assert sizes == expected
 
 
 def test_pooling_ignores_whatever_padded_positions_hold() -> None:
@@ -138,3 +133,26 @@ def test_plain_text_is_encoded_as_ever() -> None:
     tokenizer = make_tokenizer()
     text = "The red star is on the green grass, é 🔴."
     assert PlainTextEncoder(tokenizer)(text) == tokenizer(text)["input_ids"]
+
+
+@given(
+    lengths=st.lists(st.integers(0, 50), max_size=30),
+    budget=st.integers(1, 200),
+    max_items=st.none() | st.integers(1, 5),
+)
+def test_every_item_once_within_the_budget(lengths: list[int], budget: int, max_items: int | None) -> None:
+    batches = token_budget_batches(lengths, budget, max_items)
+    assert sorted(index for batch in batches for index in batch) == list(range(len(lengths)))
+    for batch in batches:
+        padded = max(lengths[index] for index in batch) * len(batch)
+        assert padded <= budget or len(batch) == 1
+        assert max_items is None or len(batch) <= max_items
+    ordered = [lengths[index] for batch in batches for index in batch]
+    assert ordered == sorted(ordered, reverse=True)
+
+
+def test_equal_lengths_fill_a_batch_and_no_room_is_refused() -> None:
+    assert token_budget_batches([4] * 5, 12) == [[0, 1, 2], [3, 4]]
+    for budget, max_items in ((0, None), (5, 0)):
+        with pytest.raises(ValueError, match="at least 1"):
+            token_budget_batches([1], budget, max_items)

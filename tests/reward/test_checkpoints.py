@@ -1,4 +1,4 @@
-"""Checkpoint folders: nothing is loaded that does not fit, nothing half-written is taken for whole."""
+"""Checkpoint folders: nothing loaded that does not fit, nothing half-written taken for whole; what names weights."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import errno
 import json
 import os
 import pickle
+import re
 import threading
 from collections import OrderedDict
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import safetensors.torch
@@ -28,6 +30,7 @@ from reward.checkpoints import (
     unsharded_loading,
 )
 from reward.errors import CheckpointError
+from reward.fingerprints import fingerprint_source
 from tests.loopback_hub import LoopbackHub
 
 
@@ -45,65 +48,54 @@ def held_value(folder: Path) -> float:
 
 
 class TestResolve:
-    def test_an_existing_folder_is_itself(self, tmp_path: Path) -> None:
-        assert resolve_checkpoint(tmp_path, metric="toy") == tmp_path
-        assert resolve_checkpoint(str(tmp_path), metric="toy") == tmp_path
-
-    def test_embedded_is_a_folder_of_the_package(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_folders_and_embedded(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        assert resolve_checkpoint(tmp_path, metric="toy") == resolve_checkpoint(str(tmp_path), metric="toy") == tmp_path
         monkeypatch.setattr(checkpoints, "_ASSETS", tmp_path)
         with pytest.raises(CheckpointError, match="no toy checkpoint is shipped"):
             resolve_checkpoint("embedded", metric="toy")
         save_toy(tmp_path / "toy")
         assert resolve_checkpoint("embedded", metric="toy") == tmp_path / "toy"
 
-    @pytest.mark.parametrize("source", ["./absent", "../absent", "/absent/folder", "a/b/c", Path("absent")])
-    def test_a_missing_folder_is_not_looked_for_on_the_hub(self, source: str | Path) -> None:
-        with pytest.raises(CheckpointError, match=r"toy checkpoint folder .* does not exist"):
-            resolve_checkpoint(source, metric="toy")
-
-    def test_a_file_and_a_revision_of_a_folder_are_refused(self, tmp_path: Path) -> None:
-        save_toy(tmp_path)
-        with pytest.raises(CheckpointError, match=r"is a file; give the folder"):
-            resolve_checkpoint(tmp_path / "model.safetensors", metric="toy")
-        with pytest.raises(CheckpointError, match="revision='v1' needs a Hub id"):
-            resolve_checkpoint(tmp_path, metric="toy", revision="v1")
-
     @pytest.mark.timeout(60)
-    def test_an_unreachable_hub_says_how_to_go_on(self) -> None:
-        with pytest.raises(CheckpointError) as caught:  # conftest points the client at a closed port
-            resolve_checkpoint("someone/toy", metric="toy", revision="v2")
-        message = str(caught.value)
-        for part in ("someone/toy at revision v2", "Hub cannot be reached", "hf download someone/toy", "embedded"):
-            assert part in message
-
-    def test_what_is_no_hub_id_is_named(self) -> None:
-        with pytest.raises(CheckpointError, match="neither a folder here nor a valid Hub id"):
-            resolve_checkpoint("no such id!", metric="toy")
-
-
-class TestConfig:
-    def test_a_checkpoint_of_another_metric_names_both(self, tmp_path: Path) -> None:
-        save_toy(tmp_path)
-        with pytest.raises(CheckpointError, match="checkpoint of metric 'toy', but a checkpoint of 'vela' is needed"):
-            read_config(tmp_path, metric="vela")
-
     @pytest.mark.parametrize(
-        ("content", "message"),
+        ("source", "revision", "message"),
         [
-            (b'{"architectures": ["Qwen2ForCausalLM"]}', "of no metric of this library"),
-            (b"[1, 2]", "must hold a JSON object, got list"),
-            (b'{"metric": ', "cannot be read"),
-            (b"\xff\xfe\x00", "cannot be read"),
+            *[
+                (folder, None, r"toy checkpoint folder .* does not exist")  # and is not looked for on the Hub
+                for folder in ("./absent", "../absent", "/absent/folder", "a/b/c", Path("absent"))
+            ],
+            ("./model.safetensors", None, "is a file; give the folder"),
+            (".", "v1", "revision='v1' needs a Hub id"),
+            ("no such id!", None, "neither a folder here nor a valid Hub id"),
+            # conftest points the client at a closed port
+            ("someone/toy", "v2", r"(?s)someone/toy at revision v2.*Hub cannot be reached.*hf download someone/toy"),
         ],
     )
-    def test_other_files_named_config_are_refused(self, tmp_path: Path, content: bytes, message: str) -> None:
-        (tmp_path / "config.json").write_bytes(content)
+    def test_what_is_not_there_is_told(
+        self, source: str | Path, revision: str | None, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        save_toy(tmp_path)
+        monkeypatch.chdir(tmp_path)
         with pytest.raises(CheckpointError, match=message):
-            read_config(tmp_path, metric="toy")
+            resolve_checkpoint(source, metric="toy", revision=revision)
 
-    def test_a_folder_without_config_is_no_checkpoint(self, tmp_path: Path) -> None:
-        with pytest.raises(CheckpointError, match=r"not a toy checkpoint: it has no config\.json"):
-            read_config(tmp_path, metric="toy")
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b'{"metric": "vela"}', "checkpoint of metric 'vela', but a checkpoint of 'toy' is needed"),
+        (b'{"architectures": ["Qwen2ForCausalLM"]}', "of no metric of this library"),
+        (b"[1, 2]", "must hold a JSON object, got list"),
+        (b'{"metric": ', "cannot be read"),
+        (b"\xff\xfe\x00", "cannot be read"),
+        (None, r"not a toy checkpoint: it has no config\.json"),
+    ],
+)
+def test_other_files_named_config_are_refused(tmp_path: Path, content: bytes | None, message: str) -> None:
+    if content is not None:
+        (tmp_path / "config.json").write_bytes(content)
+    with pytest.raises(CheckpointError, match=message):
+        read_config(tmp_path, metric="toy")
 
 
 class RunsCode:
@@ -138,10 +130,8 @@ class TestTensors:
     @pytest.mark.parametrize("name", ["w.safetensors", "w.pt"])
     def test_damaged_and_empty_files_are_refused(self, tmp_path: Path, name: str) -> None:
         path = tmp_path / name
-        if name.endswith("pt"):
-            torch.save({"w": torch.ones(1000)}, path)
-        else:
-            safetensors.torch.save_file({"w": torch.ones(1000)}, path)
+        save = torch.save if name.endswith("pt") else safetensors.torch.save_file
+        save({"w": torch.ones(1000)}, path)
         whole = path.read_bytes()
         for content in (whole[:500], whole[:-100], b"", b"<html>Not found</html>"):
             path.write_bytes(content)
@@ -149,41 +139,41 @@ class TestTensors:
                 load_tensors(path)
 
     def test_missing_files_unknown_suffixes_and_other_contents(self, tmp_path: Path) -> None:
-        with pytest.raises(CheckpointError, match="does not exist"):
-            load_tensors(tmp_path / "w.safetensors")
         (tmp_path / "w.npz").touch()
-        with pytest.raises(CheckpointError, match=r"unknown suffix; known: \.safetensors"):
-            load_tensors(tmp_path / "w.npz")
         torch.save([torch.ones(1)], tmp_path / "list.pt")
         torch.save({"w": torch.ones(1), "step": 3}, tmp_path / "mixed.pt")
-        for name in ("list.pt", "mixed.pt"):
-            with pytest.raises(CheckpointError, match="does not hold a dict of tensors"):
+        for name, message in (
+            ("w.safetensors", "does not exist"),
+            ("w.npz", r"unknown suffix; known: \.safetensors"),
+            ("list.pt", "does not hold a dict of tensors"),
+            ("mixed.pt", "does not hold a dict of tensors"),
+        ):
+            with pytest.raises(CheckpointError, match=message):
                 load_tensors(tmp_path / name)
 
 
 class TestLoadStrict:
-    def test_a_fitting_dict_fills_the_module_and_keeps_its_dtype(self) -> None:
+    def test_a_fitting_dict_fills_a_module_that_has_storage_and_keeps_its_dtype(self) -> None:
+        tensors = {"weight": torch.ones(2, 3), "bias": torch.zeros(2)}
         module = nn.Linear(3, 2).half()
-        load_strict(module, {"weight": torch.ones(2, 3), "bias": torch.zeros(2)}, where="toy checkpoint")
+        load_strict(module, tensors, where="toy checkpoint")
         assert module.weight.tolist() == [[1.0] * 3] * 2
         assert module.weight.dtype == torch.float16
+        with pytest.raises(CheckpointError, match=r"no memory for 2 keys \(weight, bias\)"):
+            load_strict(nn.Linear(3, 2, device="meta"), tensors, where="toy checkpoint")
 
     def test_missing_extra_and_mis_shaped_keys_are_all_told_at_once_and_nothing_changes(self) -> None:
         module = nn.Sequential(*(nn.Linear(3, 2) for _ in range(5)))
         before = {key: value.clone() for key, value in module.state_dict().items()}
         tensors = {"0.weight": torch.ones(2, 4), "0.bias": torch.ones(2), "extra": torch.ones(1)}
-        with pytest.raises(CheckpointError) as caught:
+        faults = (
+            "toy checkpoint lacks 8 keys (1.weight, 1.bias, 2.weight, 2.bias, 3.weight, and 3 more)",
+            "has unknown 1 key (extra)",
+            "has mis-shaped 1 key (0.weight is (2, 4), not (2, 3))",
+        )
+        with pytest.raises(CheckpointError, match=".*".join(map(re.escape, faults))):
             load_strict(module, tensors, where="toy checkpoint")
-        message = str(caught.value)
-        assert "toy checkpoint lacks 8 keys (1.weight, 1.bias, 2.weight, 2.bias, 3.weight, and 3 more)" in message
-        assert "has unknown 1 key (extra)" in message
-        assert "has mis-shaped 1 key (0.weight is (2, 4), not (2, 3))" in message
         assert all(torch.equal(before[key], value) for key, value in module.state_dict().items())
-
-    def test_a_network_without_storage_is_refused(self) -> None:
-        module = nn.Linear(3, 2, device="meta")
-        with pytest.raises(CheckpointError, match=r"no memory for 2 keys \(weight, bias\)"):
-            load_strict(module, {"weight": torch.ones(2, 3), "bias": torch.zeros(2)}, where="toy checkpoint")
 
 
 class TestSave:
@@ -197,18 +187,11 @@ class TestSave:
         assert read_config(tmp_path / "new" / "folder", metric="toy") == {"metric": "toy", "é": 1}
         assert (tmp_path / "new" / "folder" / "README.md").read_text(encoding="utf-8") == "# Käse"
 
-    def test_saving_again_replaces_the_three_files_and_leaves_the_others(self, tmp_path: Path) -> None:
+    def test_saving_again_replaces_all_or_nothing(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         save_toy(tmp_path, 1.0)
         (tmp_path / "tokenizer.json").write_text("{}")
         save_toy(tmp_path, 2.0)
         assert held_value(tmp_path) == 2.0
-        names = sorted(path.name for path in tmp_path.iterdir())
-        assert names == ["README.md", "config.json", "model.safetensors", "tokenizer.json"]
-
-    def test_a_save_that_fails_while_writing_leaves_the_old_checkpoint(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        save_toy(tmp_path, 1.0)
 
         def full_disk(tensors: Any, path: Path, **options: Any) -> None:
             path.write_bytes(b"half")
@@ -216,43 +199,35 @@ class TestSave:
 
         monkeypatch.setattr(safetensors.torch, "save_file", full_disk)
         with pytest.raises(CheckpointError, match=r"cannot be written: .*No space left"):
-            save_toy(tmp_path, 2.0)
-        assert held_value(tmp_path) == 1.0
-        assert sorted(path.name for path in tmp_path.iterdir()) == ["README.md", "config.json", "model.safetensors"]
+            save_toy(tmp_path, 3.0)
+        assert held_value(tmp_path) == 2.0
+        names = sorted(path.name for path in tmp_path.iterdir())
+        assert names == ["README.md", "config.json", "model.safetensors", "tokenizer.json"]
 
-    def test_a_crash_between_any_two_steps_leaves_old_new_or_refused(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_crash_leaves_old_new_or_refused(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         class Crash(BaseException):
             pass
 
-        outcomes = []
-        real_replace = Path.replace
+        def crash(*_: Path) -> None:
+            raise Crash
+
+        outcomes: list[Any] = []
         for crash_at in range(4):
-            folder = tmp_path / str(crash_at)
-            save_toy(folder, 1.0)
-            moves = iter(range(4))
-
-            def replace(path: Path, target: Path, crash_at: int = crash_at, moves: Any = moves) -> Path:
-                if next(moves) == crash_at:
-                    raise Crash
-                return real_replace(path, target)
-
-            with monkeypatch.context() as patch:
-                patch.setattr(Path, "replace", replace)
-                with suppress(Crash):
-                    save_toy(folder, 2.0)
+            save_toy(tmp_path / str(crash_at), 1.0)
+            moves = iter([Path.replace] * crash_at + [crash])
+            with monkeypatch.context() as patch, suppress(Crash):
+                patch.setattr(Path, "replace", lambda *paths, moves=moves: next(moves)(*paths))
+                save_toy(tmp_path / str(crash_at), 2.0)
             try:
-                outcomes.append(held_value(folder))
+                outcomes.append(held_value(tmp_path / str(crash_at)))
             except CheckpointError:
                 outcomes.append("refused")
         assert outcomes == ["refused", "refused", "refused", 2.0]
 
     def test_bad_configs_and_unwritable_folders_are_refused(self, tmp_path: Path) -> None:
-        with pytest.raises(CheckpointError, match="must name its metric"):
-            save_checkpoint(tmp_path / "a", config={}, tensors={}, card="")
-        with pytest.raises(TypeError):
-            save_checkpoint(tmp_path / "a", config={"metric": "toy", "x": object()}, tensors={}, card="")
+        for config, error in (({}, CheckpointError), ({"metric": "toy", "x": object()}, TypeError)):
+            with pytest.raises(error, match=r"must name its metric|not JSON serializable"):
+                save_checkpoint(tmp_path / "a", config=config, tensors={}, card="")
         assert not (tmp_path / "a").exists()
         (tmp_path / "file").touch()
         with pytest.raises(CheckpointError, match="cannot be made"):
@@ -261,6 +236,9 @@ class TestSave:
 
 class TestHub:
     def test_push_then_resolve_gives_the_same_checkpoint(self, tmp_path: Path, hub: LoopbackHub) -> None:
+        (tmp_path / "local").mkdir()
+        with pytest.raises(CheckpointError, match=r"it has no config\.json, model\.safetensors, README\.md"):
+            push_checkpoint(tmp_path / "local", "someone/toy")
         save_toy(tmp_path / "local", 3.0)
         (tmp_path / "local" / "setup.py").write_text("raise SystemExit")
         address = push_checkpoint(tmp_path / "local", "someone/toy", private=True, commit_message="First")
@@ -277,22 +255,14 @@ class TestHub:
         with pytest.raises(CheckpointError, match="neither a folder here nor a repository"):
             resolve_checkpoint("someone/absent", metric="toy")
 
-    def test_what_was_downloaded_is_found_when_the_hub_is_gone(
-        self, tmp_path: Path, hub: LoopbackHub, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_downloads_outlive_the_hub(self, tmp_path: Path, hub: LoopbackHub, monkeypatch: pytest.MonkeyPatch) -> None:
         save_toy(tmp_path, 5.0)
         push_checkpoint(tmp_path, "someone/kept")
         resolve_checkpoint("someone/kept", metric="toy")
         monkeypatch.undo()  # back to the closed port
         assert held_value(resolve_checkpoint("someone/kept", metric="toy")) == 5.0
-
-    def test_incomplete_folders_and_unreachable_hubs_are_refused(self, tmp_path: Path) -> None:
-        (tmp_path / "config.json").write_text(json.dumps({"metric": "toy"}))
-        with pytest.raises(CheckpointError, match=r"it has no model\.safetensors, README\.md"):
-            push_checkpoint(tmp_path, "someone/toy")
-        save_toy(tmp_path)
-        with pytest.raises(CheckpointError, match="cannot be uploaded to someone/toy"):
-            push_checkpoint(tmp_path, "someone/toy")
+        with pytest.raises(CheckpointError, match="cannot be uploaded to someone/kept"):
+            push_checkpoint(tmp_path, "someone/kept")
 
 
 class TestUnshardedLoading:
@@ -309,11 +279,7 @@ class TestUnshardedLoading:
     def test_zero3_is_unseen_inside_and_back_after(self) -> None:
         from transformers.integrations import deepspeed
 
-        class Zero3Config:
-            def is_zero3(self) -> bool:
-                return True
-
-        config = Zero3Config()
+        config = Mock(is_zero3=lambda: True)
         deepspeed.set_hf_deepspeed_config(config)
         try:
             assert deepspeed.is_deepspeed_zero3_enabled()
@@ -325,18 +291,51 @@ class TestUnshardedLoading:
 
     def test_threads_take_turns_and_one_thread_may_nest(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("FSDP_CPU_RAM_EFFICIENT_LOADING", "true")
-        inside = threading.Event()
-        entered: list[str] = []
+        entered = threading.Event()
 
         def other() -> None:
             with unsharded_loading():
-                entered.append("other")
+                entered.set()
 
+        thread = threading.Thread(target=other)
         with unsharded_loading(), unsharded_loading():
-            thread = threading.Thread(target=other)
             thread.start()
-            inside.wait(0.05)
-            assert entered == []
+            assert not entered.wait(0.05)
         thread.join()
-        assert entered == ["other"]
+        assert entered.is_set()
         assert os.environ["FSDP_CPU_RAM_EFFICIENT_LOADING"] == "true"
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "open_clip_pytorch_model.bin", "vocab.txt", "longclip-L.pt"])
+@pytest.mark.parametrize("prefix", ["", "local-dir:"])
+def test_weights_changed_in_place_are_others(tmp_path: Path, name: str, prefix: str) -> None:
+    file = tmp_path / name
+    for source in (f"{prefix}{tmp_path}", f"{prefix}{file}"):
+        file.write_text("one")
+        before = fingerprint_source(source)
+        assert fingerprint_source(source) == before
+        file.write_text("two")
+        assert fingerprint_source(source) != before
+
+
+def test_a_copy_is_the_same_without_its_card_and_other_names_stand_for_themselves(tmp_path: Path) -> None:
+    assert [fingerprint_source(name) for name in ("name/repo", "embedded")] == ["name/repo", "embedded"]
+    for folder in (tmp_path / "a", tmp_path / "b"):
+        folder.mkdir()
+        (folder / "model.safetensors").write_text("weights")
+    (tmp_path / "b" / "README.md").write_text("a card")
+    assert fingerprint_source(tmp_path / "a") == fingerprint_source(str(tmp_path / "b"))
+
+
+@pytest.mark.parametrize("named", ["backbone", "backbone/model.pt"])
+def test_weights_that_the_configuration_names_count(tmp_path: Path, named: str) -> None:
+    folder, weights = tmp_path / "saved", tmp_path / "backbone" / "model.pt"
+    folder.mkdir()
+    weights.parent.mkdir()
+    config = {"metric": "fleur", "_name_or_path": str(folder), "prompt": "x" * 9000}
+    config["judge"] = {"source": str(tmp_path / named)}
+    (folder / "config.json").write_text(json.dumps(config))
+    weights.write_text("one")
+    before = fingerprint_source(folder)
+    weights.write_text("two")
+    assert fingerprint_source(folder) != before

@@ -1,13 +1,18 @@
-"""The registry: every folder of reward.metrics, entry points of other distributions, and unknown names."""
+"""load_scorer: every metric and those of others, unknown names, and what is said once of embedded checkpoints."""
 
 from __future__ import annotations
 
+import os
 import pkgutil
+import re
+import subprocess
+import sys
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 
 import reward.metrics
 from reward import list_metrics, load_scorer, metric_spec
@@ -16,22 +21,9 @@ from reward.metrics import base
 from reward.metrics.base import MetricSpec, Scorer
 from reward.metrics.words.scorer import LengthScorer
 
+# Metrics of another installed distribution, one of them under a name of ours.
 FOREIGN = MetricSpec(name="foreign", scorer="reward.metrics.words.scorer:LengthScorer", aspects=("length",))
-IMPOSTOR = MetricSpec(name="length", scorer="reward.metrics.words.scorer:UnigramScorer", aspects=("f1",))
-
-
-@pytest.fixture
-def other_distribution(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Another installed distribution that offers two metrics, one of them under a name of ours."""
-    points = [
-        EntryPoint("foreign", f"{__name__}:FOREIGN", "capreward.metrics"),
-        EntryPoint("length", f"{__name__}:IMPOSTOR", "capreward.metrics"),
-    ]
-    monkeypatch.setattr(base, "entry_points", lambda group: points if group == "capreward.metrics" else [])
-    base.installed_specs.cache_clear()
-    yield
-    monkeypatch.undo()
-    base.installed_specs.cache_clear()
+LENGTH = MetricSpec(name="length", scorer="reward.metrics.words.scorer:UnigramScorer", aspects=("f1",))
 
 
 def test_every_metric_folder_is_listed() -> None:
@@ -44,22 +36,20 @@ def test_every_metric_folder_is_listed() -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", [None, 5, ["vela"]])
-def test_a_metric_is_named_by_a_string(name: Any) -> None:
-    with pytest.raises(UnknownMetricError, match=r"a metric is named by a string, got .*; installed: beitscore"):
-        load_scorer(name)
-
-
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("name", "arguments", "error", "message"),
     [
-        ({"source": None}, 'source must be "embedded", a folder or a Hub id, got None'),
-        ({"device": "gpu9"}, "device must be such as 'cpu', 'cuda' or 'cuda:1', got 'gpu9'"),
+        (None, {}, UnknownMetricError, "a metric is named by a string, got None; installed: beitscore"),
+        (5, {}, UnknownMetricError, "a metric is named by a string, got 5; installed: beitscore"),
+        (["vela"], {}, UnknownMetricError, "a metric is named by a string, got ['vela']; installed: beitscore"),
+        ("velo", {}, UnknownMetricError, f"no metric is named 'velo'; installed: {', '.join(list_metrics())}"),
+        ("length", {"source": None}, ConfigError, 'source must be "embedded", a folder or a Hub id, got None'),
+        ("length", {"device": "gpu9"}, ConfigError, "device must be such as 'cpu', 'cuda' or 'cuda:1', got 'gpu9'"),
     ],
 )
-def test_what_no_metric_can_load_is_refused(arguments: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        load_scorer("length", **arguments)
+def test_bad_arguments_are_refused(name: Any, arguments: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=re.escape(message)):
+        load_scorer(name, **arguments)
 
 
 @pytest.mark.parametrize("name", list_metrics())
@@ -76,12 +66,6 @@ def test_specs_are_consistent_and_their_scorers_exist(name: str) -> None:
         assert callable(getattr(spec.scorer_class(), method))
 
 
-def test_an_unknown_name_lists_the_known_ones() -> None:
-    with pytest.raises(UnknownMetricError) as caught:
-        load_scorer("velo")
-    assert str(caught.value) == f"no metric is named 'velo'; installed: {', '.join(list_metrics())}"
-
-
 @pytest.mark.parametrize(
     ("written", "name"), [("ROUGE-L", "rouge_l"), ("Bleu 4", "bleu4"), ("CLIP-Score_avg", "clipscore_avg")]
 )
@@ -90,21 +74,63 @@ def test_names_may_be_written_as_papers_do(written: str, name: str) -> None:
     assert metric_spec(name).name == name
 
 
-def test_load_scorer_passes_options_on_and_gives_a_scorer() -> None:
+def test_load_scorer_gives_a_scorer_and_refuses_a_checkpoint_of_another_metric(tmp_path: Path) -> None:
     scorer = load_scorer("length", device="cpu", dtype="float32")
     assert isinstance(scorer, LengthScorer)
     assert isinstance(scorer, Scorer)
-
-
-def test_load_scorer_refuses_a_checkpoint_of_another_metric(tmp_path: Path) -> None:
     load_scorer("unigram").save_pretrained(tmp_path)
     assert load_scorer("unigram", tmp_path).spec.name == "unigram"
     with pytest.raises(CheckpointError, match="checkpoint of metric 'unigram', but a checkpoint of 'length' is needed"):
         load_scorer("length", tmp_path)
 
 
-@pytest.mark.usefixtures("other_distribution")
-def test_metrics_of_other_distributions_are_found_but_cannot_replace_ours() -> None:
-    assert "foreign" in list_metrics()
-    assert isinstance(load_scorer("foreign"), LengthScorer)
-    assert metric_spec("length").aspects == ("length",)
+def test_metrics_of_other_distributions_are_found_but_cannot_replace_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    places = {"foreign": f"{__name__}:FOREIGN", "length": f"{__name__}:LENGTH"}
+    points = [EntryPoint(name, place, "capreward.metrics") for name, place in places.items()]
+    with monkeypatch.context() as patch:
+        patch.setattr(base, "entry_points", lambda group: points if group == "capreward.metrics" else [])
+        base.installed_specs.cache_clear()
+        assert "foreign" in list_metrics()
+        assert isinstance(load_scorer("foreign"), LengthScorer)
+        assert metric_spec("length").aspects == ("length",)
+    base.installed_specs.cache_clear()
+
+
+WARNING = "trained on synthetic scenes: it is for trials and tests, and says nothing about photos"
+LOADS = {  # {what is loaded: (code, how often it is said)}
+    "a reward": (
+        """
+from reward import BeitScoreReward, VelaReward
+from PIL import Image
+for reward in (VelaReward(), VelaReward(), BeitScoreReward()):
+    reward(prompts=["p"], completions=["a star"], image=[Image.new("RGB", (8, 8))])
+""",
+        1,
+    ),
+    "a scorer": (
+        "from reward import load_scorer; [load_scorer(name) for name in ('vela', 'beitscore', 'clipscore')]",
+        1,
+    ),
+    "a metric without weights": ("from reward import load_scorer; load_scorer('length')", 0),
+}
+
+
+@pytest.mark.parametrize("way", LOADS)
+def test_it_is_said_once_and_on_the_first_rank_only(way: str) -> None:
+    code, times = LOADS[way]
+    for rank, expected in (("0", times), ("1", 0)):
+        command, environment = [sys.executable, "-c", code], {**os.environ, "RANK": rank}
+        done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
+        assert done.stderr.count(WARNING) == expected
+
+
+def test_the_command_says_it_in_one_line(tmp_path: Path) -> None:
+    Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
+    (tmp_path / "data.jsonl").write_text('{"file_name": "a.png", "candidate": "a star"}\n')
+    arguments = ["score", "data.jsonl", "--metric", "vela", "--output", "out.jsonl", "--quiet"]
+    command = [sys.executable, "-m", "reward.cli.main", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    lines = [line for line in done.stderr.splitlines() if WARNING in line]
+    assert len(lines) == 1
+    assert lines[0].startswith('source "embedded" is a small checkpoint')

@@ -1,29 +1,33 @@
-"""CaptionSample: what is accepted, what is refused, and how the refusal reads."""
+"""CaptionSample, columns, ScoreTable and weights: what is accepted, what is refused, and how the refusal reads."""
 
 from __future__ import annotations
 
 import math
 import pickle
+import re
 import sys
 
 import numpy as np
 import pytest
 import regex
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from reward import CaptionSample
-from reward.errors import CapRewardError, InvalidSampleError
-from reward.samples import check_samples, is_blank, is_wordless
-
-
-def test_none_and_no_references_are_the_same() -> None:
-    assert CaptionSample("a dog", references=None).references == ()
-    assert CaptionSample("a dog", references=[]).references == ()
-    assert CaptionSample("a dog").references == ()
+from reward.errors import CapRewardError, ConfigError, InvalidSampleError, WeightsError
+from reward.samples import ScoreTable, check_samples, find_column, is_blank, is_wordless, one_image, read_references
+from reward.weights import normalise_weights
 
 
 @pytest.mark.parametrize("references", [["a", "b"], ("a", "b"), np.array(["a", "b"]), iter(["a", "b"])])
 def test_any_sequence_of_references_becomes_a_tuple(references: object) -> None:
     assert CaptionSample("a dog", references=references).references == ("a", "b")
+
+
+@pytest.mark.parametrize("candidate", ["x" * 100_000, "一只狗 🐕‍🦺 \u202eabc", "  padded  "])
+def test_captions_are_kept_as_they_are_and_need_no_references(candidate: str) -> None:
+    for sample in (CaptionSample(candidate), *(CaptionSample(candidate, references=none) for none in (None, []))):
+        assert (sample.candidate, sample.references) == (candidate, ())
 
 
 @pytest.mark.parametrize("candidate", ["", " ", "\n\t", "\u3000", "\u3164", "\u2800 \u2800", "\ufe0f\u034f"])
@@ -42,15 +46,14 @@ def test_what_unicode_ignores_by_default_shows_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", " \u3164", ".", "?!", "...", "\u2014", "\U0001f415\u200d\U0001f9ba", "\u0301", "\ufffd"]
+    ("texts", "wordless"),
+    [
+        (["", " \u3164", ".", "?!", "...", "\u2014", "\U0001f415\u200d\U0001f9ba", "\u0301", "\ufffd"], True),
+        (["a", "3.", "\u661f", "\u0915\u0941", "\uac00", "\u0663", "\u00bd", "\u200bx\u200b"], False),
+    ],
 )
-def test_no_letter_and_no_number_is_no_word(text: str) -> None:
-    assert is_wordless(text)
-
-
-@pytest.mark.parametrize("text", ["a", "3.", "\u661f", "\u0915\u0941", "\uac00", "\u0663", "\u00bd", "\u200bx\u200b"])
-def test_letters_and_numbers_of_any_script_are_words(text: str) -> None:
-    assert not is_wordless(text)
+def test_a_word_has_a_letter_or_a_number_of_any_script(texts: list[str], wordless: bool) -> None:
+    assert [text for text in texts if is_wordless(text) != wordless] == []
 
 
 @pytest.mark.parametrize("batch_size", [0, -1, "4", 1.5, True, math.nan])
@@ -59,41 +62,26 @@ def test_a_batch_size_is_a_positive_whole_number(batch_size: object) -> None:
         check_samples([], batch_size)
 
 
-def test_half_an_emoji_is_refused() -> None:
-    with pytest.raises(InvalidSampleError, match="candidate is not valid Unicode: a lone surrogate at position 6"):
-        CaptionSample("a dog \ud83d")
-    assert CaptionSample("a dog \U0001f415").candidate
-
-
-@pytest.mark.parametrize("candidate", [None, 3, b"a dog", ["a dog"]])
-def test_candidate_of_another_type_is_refused_by_name(candidate: object) -> None:
-    with pytest.raises(InvalidSampleError, match=f"candidate must be a string, got {type(candidate).__name__}"):
-        CaptionSample(candidate)
-
-
 @pytest.mark.parametrize(
-    ("references", "message"),
+    ("candidate", "references", "message"),
     [
-        ("one string", "list of strings, got one string"),
-        (3, "list of strings, got int"),
-        (["a", None], r"references\[1\] must be a string, got NoneType"),
-        (["a", "  "], r"references\[1\] is empty"),
-        (["half an emoji \ud83d"], r"references\[0\] is not valid Unicode: a lone surrogate at position 14"),
+        ("a dog \ud83d", (), "candidate is not valid Unicode: a lone surrogate at position 6"),
+        *[
+            (bad, (), f"candidate must be a string, got {type(bad).__name__}")
+            for bad in (None, 3, b"a dog", ["x" * 100_000])
+        ],
+        ("a dog", "one string", "list of strings, got one string"),
+        ("a dog", 3, "list of strings, got int"),
+        ("a dog", ["a", None], "references[1] must be a string, got NoneType"),
+        ("a dog", ["a", "  "], "references[1] is empty"),
+        ("a dog", ["half an emoji \ud83d"], "references[0] is not valid Unicode: a lone surrogate at position 14"),
     ],
 )
-def test_bad_references_are_refused(references: object, message: str) -> None:
-    with pytest.raises(InvalidSampleError, match=message):
-        CaptionSample("a dog", references=references)
-
-
-def test_long_and_foreign_captions_are_kept_as_they_are() -> None:
-    for text in ("x" * 100_000, "一只狗 🐕‍🦺 \u202eabc", "  padded  "):
-        assert CaptionSample(text).candidate == text
-
-
-def test_a_bad_value_does_not_flood_the_message() -> None:
-    with pytest.raises(InvalidSampleError) as caught:
-        CaptionSample(["x" * 100_000])
+def test_bad_values_are_refused_by_name(candidate: object, references: object, message: str) -> None:
+    with pytest.raises(InvalidSampleError, match=re.escape(message)) as caught:
+        CaptionSample(candidate, references=references)
+    assert isinstance(caught.value, CapRewardError)
+    assert isinstance(caught.value, ValueError)
     assert len(str(caught.value)) < 300
 
 
@@ -104,6 +92,110 @@ def test_samples_are_frozen_and_survive_pickling() -> None:
     assert pickle.loads(pickle.dumps(sample)).references == ("b",)
 
 
-def test_errors_are_both_ours_and_value_errors() -> None:
-    assert issubclass(InvalidSampleError, CapRewardError)
-    assert issubclass(InvalidSampleError, ValueError)
+@pytest.mark.parametrize(
+    ("role", "columns", "found"),
+    [
+        ("image", ["file_name", "image", "images"], "images"),
+        ("image", ["file_name", "image"], "image"),
+        ("image", ["id", "image_path"], "image_path"),
+        ("image", ["id"], None),
+        ("references", ["refs", "references"], "references"),
+        ("references", ["refs"], "refs"),
+        ("candidate", ["cand", "caption", "candidate"], "candidate"),
+        ("candidates", ["captions"], "captions"),
+    ],
+)
+def test_known_names_win_over_synonyms(role: str, columns: list[str], found: str | None) -> None:
+    assert find_column(role, columns, option="option=") == found
+
+
+@pytest.mark.parametrize(
+    ("value", "image"), [("a.png", "a.png"), (["a.png"], "a.png"), ([None], None), (" ", None), ([""], None)]
+)
+def test_a_list_of_one_image_is_that_image(value: object, image: object) -> None:
+    assert one_image(value) == image
+    with pytest.raises(InvalidSampleError, match="the row has 2 images"):
+        one_image([value, "b.png"])
+
+
+@pytest.mark.parametrize(
+    ("value", "references"),
+    [("a", ("a",)), (["a", "", None, " \n"], ("a",)), ([""], ()), ("", ()), (np.array(["a", "b"]), ("a", "b"))],
+)
+def test_a_string_is_one_reference_and_blank_ones_are_left_out(value: object, references: tuple[str, ...]) -> None:
+    assert read_references(value) == references
+    with pytest.raises(InvalidSampleError, match="references"):
+        read_references([*value, b"a"])
+
+
+ASPECTS = ("descriptiveness", "relevance", "fluency")
+ALIASES = {"desc": "descriptiveness", "rel": "relevance", "flu": "fluency"}
+
+
+@pytest.mark.parametrize(
+    ("weights", "normalised"),
+    [
+        ({"desc": 1, "rel": 2, "fluency": 1}, [0.25, 0.5, 0.25]),
+        (None, [1 / 3] * 3),
+        ({"relevance": np.float32(5)}, [0, 1, 0]),
+        ({"desc": 1e308, "rel": 1e308, "flu": 1e308}, [1 / 3] * 3),
+        ({"desc": 1e-320, "rel": 1e-320}, [0.5, 0.5, 0]),
+    ],
+)
+def test_weights_are_normalised(weights: dict[str, float] | None, normalised: list[float]) -> None:
+    assert normalise_weights(weights, ASPECTS, ALIASES).tolist() == normalised
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.floats(0, 1e6), min_size=3, max_size=3).filter(lambda values: sum(values) > 1e-6))
+def test_any_non_negative_weights_sum_to_one_and_keep_their_ratios(values: list[float]) -> None:
+    weights = normalise_weights(dict(zip(ASPECTS, values, strict=True)), ASPECTS)
+    assert weights.sum() == pytest.approx(1)
+    assert weights * sum(values) == pytest.approx(values, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        ({"colour": 1}, "unknown aspect 'colour'; known: descriptiveness, relevance, fluency, desc, rel, flu"),
+        ({"desc": 1, "descriptiveness": 1}, "'descriptiveness' twice, as 'desc' and 'descriptiveness'"),
+        *[
+            ({"desc": bad}, f"'desc' must be a finite number, got {bad!r:.4}")
+            for bad in (math.nan, math.inf, "1", True, None, 10**400)
+        ],
+        *[
+            (bad, "sum to a positive number")
+            for bad in ({}, {"desc": 0}, {"desc": 1, "rel": -2}, {"desc": -1.5e308, "rel": -1.5e308, "flu": 1e308})
+        ],
+        ([1, 2, 3], "weights must be a dict"),
+    ],
+)
+def test_bad_weights_are_refused(weights: object, message: str) -> None:
+    with pytest.raises(WeightsError, match=message):
+        normalise_weights(weights, ASPECTS, ALIASES)
+
+
+def test_combine_is_the_weighted_mean_and_nan_stays_where_it_counts() -> None:
+    table = ScoreTable(np.array([[0.2, 0.4, 0.9], [0.5, np.nan, 0.1]]), ASPECTS, {1: "no image"})
+    assert table.combine()[0] == pytest.approx(0.5)
+    assert math.isnan(table.combine()[1])
+    assert table.combine({"descriptiveness": 1, "fluency": 3}) == pytest.approx([0.725, 0.2])
+
+
+def test_short_names_go_wherever_an_aspect_is_named() -> None:
+    table = ScoreTable([[1, 2, 3], [4, 5, 6]], ASPECTS, aliases=ALIASES)
+    assert table.column("rel").tolist() == table.column("relevance").tolist() == [2, 5]
+    assert table.combine({"desc": 1, "flu": 3}).tolist() == [2.5, 5.5]
+    with pytest.raises(ConfigError, match="no aspect is named 'colour'; known: descriptiveness, relevance, fluency, d"):
+        table.column("colour")
+    with pytest.raises(ConfigError, match=r"no aspect is named 'rel'; known: descriptiveness, relevance, fluency$"):
+        ScoreTable([[1, 2, 3]], ASPECTS).column("rel")
+
+
+def test_lengths_shapes_and_truncation_flags() -> None:
+    assert ScoreTable([[1, 2, 3], [4, 5, 6]], ASPECTS).truncated.tolist() == [False, False]
+    assert [len(ScoreTable(np.zeros((rows, 3)), ASPECTS)) for rows in (0, 2)] == [0, 2]
+    with pytest.raises(ValueError, match=r"shape \(N, 3\), got \(2, 2\)"):
+        ScoreTable(np.zeros((2, 2)), ASPECTS)
+    with pytest.raises(ValueError, match=r"truncated must have shape \(2,\)"):
+        ScoreTable(np.zeros((2, 3)), ASPECTS, truncated=np.zeros(3, dtype=bool))

@@ -36,9 +36,8 @@ def measure(points: np.ndarray, arena: Arena | None = None, people: np.ndarray =
 
 def test_levels_ties_and_what_is_left_out() -> None:
     agreement = measure(np.array([1, 0, 0, 1, np.nan, 1]))
-    assert {name: interval.value for name, interval in agreement.levels.items()} == pytest.approx(
-        {"level 1": 0.5, "level 2": 1, "overall": 2 / 3}
-    )
+    levels = {name: interval.value for name, interval in agreement.levels.items()}
+    assert levels == pytest.approx({"level 1": 0.5, "level 2": 1, "overall": 2 / 3})
     assert agreement.battles == {"level 1": 2, "level 2": 1, "overall": 3}  # neither the human's nor the undecided ones
     assert agreement.without_verdict == 1
     assert (agreement.human_ties, agreement.ties) == pytest.approx((1 / 3, 0))
@@ -120,25 +119,21 @@ def test_the_threshold_is_of_the_battles_that_count() -> None:
     assert score_points(Arena.of(ROWS), np.full(6, np.nan), scores)[1] == 0
 
 
-def test_no_common_battle_and_no_common_ranking() -> None:
-    with pytest.raises(DataError, match="no battle that both people and m have decided"):
-        measure(np.array([np.nan, np.nan, np.nan, 1, np.nan, 1]))
-    assert measure(np.array([1, np.nan, np.nan, np.nan, np.nan, np.nan])).ranking != {}
-    arena = Arena.of([("1", "x", "y", ""), ("2", "z", "w", ""), ("3", "y", "z", "")])
-    assert measure(np.array([1, 1, np.nan]), arena, np.ones(3)).ranking == {}
-
-
-def test_an_arena_says_what_it_could_not_compute() -> None:
-    arena = Arena.of(ROWS)
+def test_what_cannot_be_computed_is_said() -> None:
     half = Voter("half", np.array([1, np.nan, np.nan, np.nan, np.nan, np.nan]))
-    none = Voter("none", np.array([np.nan, np.nan, np.nan, 1, np.nan, np.nan]))
-    result = rate_arena(arena, [Voter("people", PEOPLE), half, none], resamples=20)
+    none = Voter("none", np.array([np.nan, np.nan, np.nan, 1, np.nan, 1]))
+    with pytest.raises(DataError, match="no battle that both people and m have decided"):
+        measure(none.points)
+    assert measure(half.points).ranking != {}
+    arena = Arena.of([("1", "x", "y", ""), ("2", "z", "w", ""), ("3", "y", "z", "")])
+    assert measure(np.array([1, 1, np.nan]), arena, np.ones(3)).ranking == {}  # no common one
+    result = rate_arena(Arena.of(ROWS), [Voter("people", PEOPLE), half, none], resamples=20)
     assert list(result.agreement) == ["half"]
     notes = "\n".join(result.notes)
     assert "no rating by half of z: none of their battles is decided by it" in notes
     assert "no agreement of none" in notes
     with pytest.raises(DataError, match="two voters are named m"):
-        rate_arena(arena, [Voter("m", PEOPLE), Voter("m", PEOPLE)])
+        rate_arena(Arena.of(ROWS), [Voter("m", PEOPLE), Voter("m", PEOPLE)])
 
 
 def test_the_bench_finds_the_same_agreement(tmp_path: Path) -> None:
@@ -157,6 +152,5 @@ def test_the_bench_finds_the_same_agreement(tmp_path: Path) -> None:
     battles = read_battles(path)
     points = by_column(battles, "s", people).points
     agreement = measure_agreement(Arena.of_battles(battles), people, {"s": points}, resamples=20)["s"]
-    assert {name: each.value for name, each in bench.estimates.items()} == pytest.approx(
-        {name: each.value for name, each in agreement.levels.items()}
-    )
+    found, expected = ({name: each.value for name, each in by.items()} for by in (bench.estimates, agreement.levels))
+    assert found == pytest.approx(expected)

@@ -79,22 +79,8 @@ def test_the_file_has_the_battles_with_verdicts(images, tmp_path):
     assert facts["run"]["judge"] == "counting"
     assert facts["position_bias"]["first_share"] == 0.5
     assert facts["usage"]["answered"] == 40
-
-
-def test_without_references(images, tmp_path):
-    counting = Counting()
-    judge_battles(make(2), counting.judge, tmp_path / "o.json", image_root=images, references=False)
-    assert not any("person" in text for text in counting.texts)
-
-
-def test_a_finished_run_asks_nothing_again(images, tmp_path):
-    output = tmp_path / "o.json"
-    judge_battles(make(), Counting().judge, output, image_root=images)
-    again = Counting()
-    summary = judge_battles(make(), again.judge, output, image_root=images)
-    assert summary.already_done
-    assert summary.judged == 20
-    assert again.texts == []
+    summary = judge_battles(make(), counting.judge, output, image_root=images)
+    assert (summary.already_done, summary.judged, len(counting.texts)) == (True, 20, 40)
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, JudgeError("the server is down"), RuntimeError("boom")])
@@ -169,67 +155,58 @@ def test_a_finished_file_that_was_damaged_is_not_taken_as_finished(images, tmp_p
         judge_battles(make(2), Counting().judge, output, image_root=images)
 
 
-def test_human_battles_stay_without_a_verdict(images, tmp_path):
+def test_human_battles_stay_without_a_verdict_and_a_broken_image_fails_alone(images, tmp_path):
+    (images / "2.png").write_bytes(b"not an image")
     battles = make(3)
     battles[1] = Battle.from_json({**battles[1].to_json(), "source1": "human"})
     counting = Counting()
-    summary = judge_battles(battles, counting.judge, tmp_path / "o.json", image_root=images)
-    assert (summary.human, summary.judged) == (1, 2)
+    summary = judge_battles(battles, counting.judge, tmp_path / "o.json", image_root=images, references=False)
+    assert (summary.human, summary.judged, summary.unreadable) == (1, 1, 1)
     assert not {"judge", "judge_error"} & set(summary.records[1])
-    assert len(counting.texts) == 4
-    with pytest.raises(DataError, match="no battle to judge but those with the source 'human'"):
-        judge_battles([battles[1]], counting.judge, tmp_path / "p.json", image_root=images)
-
-
-def test_a_broken_image_fails_alone(images, tmp_path):
-    (images / "1.png").write_bytes(b"not an image")
-    summary = judge_battles(make(3), Counting().judge, tmp_path / "o.json", image_root=images)
-    assert (summary.judged, summary.unreadable) == (2, 1)
     assert "is not an image" in summary.examples["unreadable"]
+    assert len(counting.texts) == 2
+    assert not any("person" in text for text in counting.texts)  # for want of references
 
 
-def test_missing_images_are_found_before_anything_is_asked(images, tmp_path):
-    for name in ("1.png", "2.png"):
-        (images / name).unlink()
-    counting = Counting()
-    with pytest.raises(DataError, match=r"2 of 5 images are not in the folder .*: 1\.png, 2\.png"):
-        judge_battles(make(5), counting.judge, tmp_path / "o.json", image_root=images)
-    assert counting.texts == []
-    assert list(tmp_path.iterdir()) == [images]
+HUMAN, OUTSIDE = {"source1": "human"}, "leads out of the folder of the images"
 
 
-@pytest.mark.parametrize("img", ["../secret.png", "a/../../secret.png", "/secret.png"])
-def test_images_outside_of_the_folder_are_refused(img, images, tmp_path):
+@pytest.mark.parametrize(
+    ("first", "second", "output", "error", "message"),
+    [
+        ({}, {"img": "../secret.png"}, "o.json", DataError, OUTSIDE),
+        ({}, {"img": "a/../../secret.png"}, "o.json", DataError, OUTSIDE),
+        ({}, {"img": "/secret.png"}, "o.json", DataError, OUTSIDE),
+        ({"img": "a.png"}, {"img": "b.png"}, "o.json", DataError, r"2 of 2 images are not in the .*: a\.png, b\.png"),
+        (HUMAN, HUMAN, "o.json", DataError, "no battle to judge but those with the source 'human'"),
+        ({}, {}, "o.jsonl", OutputError, "must end in .json"),
+        ({}, {}, "folder.json", OutputError, "is a folder"),
+    ],
+)
+def test_faults_are_found_before_anything_is_asked(first, second, output, error, message, images, tmp_path):
     Image.new("RGB", (4, 4)).save(tmp_path / "secret.png")
-    battles = [Battle("0.png", "x", "y", "a", "b"), Battle(img, "x", "y", "a", "b")]
-    with pytest.raises(DataError, match="leads out of the folder of the images"):
-        judge_battles(battles, Counting().judge, tmp_path / "o.json", image_root=images)
+    (tmp_path / "folder.json").mkdir()
+    before = sorted(tmp_path.rglob("*"))
+    battles = [Battle.from_json({**entry(number), **changes}) for number, changes in enumerate((first, second))]
+    counting = Counting()
+    with pytest.raises(error, match=message):
+        judge_battles(battles, counting.judge, tmp_path / output, image_root=images)
+    assert (counting.texts, sorted(tmp_path.rglob("*"))) == ([], before)
 
 
 def test_an_output_of_another_run_is_not_touched(images, tmp_path):
-    output = tmp_path / "o.json"
-    judge_battles(make(3), Counting().judge, output, image_root=images)
-    before = output.read_bytes()
-    other = Counting(name="another model")
-    with pytest.raises(OutputError, match="other battles, judge or settings"):
-        judge_battles(make(3), other.judge, output, image_root=images)
-    with pytest.raises(OutputError, match="other battles"):
-        judge_battles(make(4), Counting().judge, output, image_root=images)
-    assert output.read_bytes() == before
-    assert judge_battles(make(4), other.judge, output, image_root=images, overwrite=True).judged == 4
-
-
-def test_verdicts_of_two_prompts_are_not_mixed(images, tmp_path):
-    output = tmp_path / "o.json"
-    judge_battles(make(3), Counting(fail=["c1 word"]).judge, output, image_root=images)
-    changed = Counting()
+    done, unfinished = tmp_path / "o.json", tmp_path / "p.json"
+    judge_battles(make(3), Counting().judge, done, image_root=images)
+    judge_battles(make(3), Counting(fail=["c1 word"]).judge, unfinished, image_root=images)
+    before = done.read_bytes()
+    other, changed = Counting(name="another model"), Counting()
     changed.judge.prompt = replace(PairPrompt.default(), ask_reason="Now tell.\nWhich?")
-    with pytest.raises(OutputError, match="prompt was 'caparena-pair-1 "):
-        judge_battles(make(3), changed.judge, output, image_root=images)
-
-
-@pytest.mark.parametrize(("name", "message"), [("o.jsonl", "must end in .json"), ("folder.json", "is a folder")])
-def test_bad_outputs(name, message, images, tmp_path):
-    (tmp_path / "folder.json").mkdir()
-    with pytest.raises(OutputError, match=message):
-        judge_battles(make(1), Counting().judge, tmp_path / name, image_root=images)
+    for count, judge, output, message in (
+        (3, other.judge, done, "other battles, judge or settings"),
+        (4, Counting().judge, done, "other battles"),
+        (3, changed.judge, unfinished, "prompt was 'caparena-pair-1 "),
+    ):
+        with pytest.raises(OutputError, match=message):
+            judge_battles(make(count), judge, output, image_root=images)
+    assert done.read_bytes() == before
+    assert judge_battles(make(4), other.judge, done, image_root=images, overwrite=True).judged == 4

@@ -1,17 +1,19 @@
-"""Verdicts of people, a judge, a metric, and scores in the file."""
+"""Verdicts of people, a judge, a metric, and scores in the file; battles as arrays, and made arenas."""
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from reward.arena import by_column, by_judge, by_metric, by_people
-from reward.battles import Battle
+from reward.arena import Arena, by_column, by_judge, by_metric, by_people, draw_arena, human_points, label_points
+from reward.battles import Battle, human_outcome
 from reward.errors import DataError
 from reward.metaeval.bench import MetricSource
+from reward.metaeval.benchmarks import PreferencePair
 
 ENTRY = {"img": "1.png", "source1": "x", "source2": "y", "caption1": "A dog runs.", "caption2": "A cat."}
 UNKNOWN = np.full(1, np.nan)
@@ -63,9 +65,7 @@ def test_scores_in_the_file() -> None:
     ("fields", "message"),
     [
         ({"s": [1, 2, 3]}, r"battle 1 on '1.png': 's' must hold two numbers.*got \[1, 2, 3\]"),
-        ({"s": 0.5}, "must hold two numbers"),
-        ({"s": ["a", "b"]}, "must hold two numbers"),
-        ({"s": [True, 1]}, "must hold two numbers"),
+        *[({"s": bad}, "must hold two numbers") for bad in (0.5, ["a", "b"], [True, 1])],
         ({"other": [1, 2], "name": "n"}, "no battle has scores 's'.*fields with lists: other"),
         ({"s": [None, None]}, "no battle has scores 's'"),
     ],
@@ -99,3 +99,61 @@ def test_a_metric_that_looks_needs_the_folder_of_the_images(tmp_path: Path) -> N
     voter = by_metric(read, MetricSource("unigram"), np.array([1, np.nan]), images=tmp_path)
     np.testing.assert_array_equal(voter.points, [1, np.nan])  # one battle has no reference
     assert voter.errors == 2
+
+
+# Battles as arrays
+
+
+def test_points_of_people_in_the_words_of_the_file() -> None:
+    read = battles({"winner": "x"}, {"winner": "equal"}, {"winner": "y"}, {})
+    np.testing.assert_array_equal(human_points(read), [1, 0.5, 0, np.nan])
+    assert human_outcome(read[0].record, 2) == -1
+    with pytest.raises(DataError, match=r"battle of 'x' and 'y' on '1.png': 'winner' must be one of the two.*'z'"):
+        human_points(battles({"winner": "z"}))
+
+
+def test_levels_come_in_the_order_of_their_numbers() -> None:
+    arena = Arena.of_battles(battles(*({"cluster": f"level {number}"} for number in (10, 2, 1)), {}))
+    assert arena.level_names() == ["level 1", "level 2", "level 10"]
+    assert len(arena.rows(np.array([True, False, False, False]))) == 1
+
+
+def test_caption_pairs_of_a_benchmark() -> None:
+    pairs = [
+        PreferencePair(("a", "b"), label, image_id=str(number), category="level 1", systems=("x", "y"))
+        for number, label in enumerate((0, 1, None))
+    ]
+    assert Arena.of_pairs(pairs).images == ("0", "1", "2")
+    assert label_points(pairs).tolist() == [1, 0, 0.5]
+    for make, rows, message in (
+        (Arena.of_pairs, [PreferencePair(("a", "b"), 0)], "pair 1 on '' names no systems"),
+        (Arena.of, [], "there are no battles"),
+        (Arena.of, [("1", "x", "x", "")], "'x' against itself"),
+    ):
+        with pytest.raises(DataError, match=message):
+            make(rows)
+
+
+def test_made_battles_follow_the_model() -> None:
+    truth = np.array([0.7, -0.3])
+    arena, points = draw_arena(truth, 20000, images=20000, ties=0.5, seed=0)
+    first = np.where(arena.pairs[:, 0] == arena.systems.index("model 1"), points, 1 - points)
+    assert first.mean() == pytest.approx(1 / (1 + np.exp(-1)), abs=0.01)  # ties take from both as much
+    assert (points == 0.5).mean() == pytest.approx(0.5 * 2 * (1 - 1 / (1 + np.exp(-1))), abs=0.01)
+
+
+def test_made_battles_share_captions_within_an_image() -> None:
+    """On one image the captions have an order, so no three of them beat each other in a circle."""
+    arena, points = draw_arena([0, 0, 0], 300, images=100, seed=0)
+    wins = Counter(
+        (image, pair[0 if won == 1 else 1]) for image, pair, won in zip(arena.images, arena.pairs, points, strict=True)
+    )
+    assert Counter(wins.values()) == {1: 100, 2: 100}
+
+
+def test_frequencies_and_too_many_battles() -> None:
+    often = np.array([[0, 1, 0], [1, 0, 1], [0, 1, 0]])
+    arena, _ = draw_arena([0, 0, 0], 100, images=100, frequencies=often, names=["x", "y", "z"])
+    assert arena.has("y").all()
+    with pytest.raises(ValueError, match="allow 1 to 300 battles, got 301"):
+        draw_arena([0, 0, 0], 301, images=100)

@@ -1,17 +1,22 @@
-"""`capreward judge` with a tiny model on this machine and behind a server."""
+"""`capreward judge`, `battle` and `caparena-auto` with a tiny model on this machine and behind a server."""
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 from PIL import Image
 
+from reward.arena.caparena_auto import score_auto
+from reward.arena.pairwise import PairPrompt
 from reward.metrics.fleur.prompt import FleurPrompt
 from tests.json_lines import read_lines, write_lines
 from tests.loopback_judge import loopback_judge
-from tests.rating_judges import save_rating_judge, strict_llava
+from tests.rating_judges import choosing_llava, save_choosing_judge, save_rating_judge, strict_llava
 from tests.reward.cli.conftest import Run
 
 
@@ -20,13 +25,13 @@ def no_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
 
 
+FIRST = {"fleur": "0", "harmoniceval": "12345"}  # {metric: the first digits of its scores}
+
+
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """{metric: a model that keeps to its format}."""
-    return {
-        metric: save_rating_judge(tmp_path_factory.mktemp(metric), first)
-        for metric, first in (("fleur", "0"), ("harmoniceval", "12345"))
-    }
+    return {metric: save_rating_judge(tmp_path_factory.mktemp(metric), first) for metric, first in FIRST.items()}
 
 
 @pytest.fixture
@@ -40,12 +45,9 @@ def data(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("metric", ["fleur", "harmoniceval"])
-def test_a_model_here_and_the_same_behind_a_server_give_the_same_scores(
-    run: Run, data: Path, models: dict[str, Path], metric: str
-) -> None:
+def test_a_model_here_and_behind_a_server(run: Run, data: Path, models: dict[str, Path], metric: str) -> None:
     here, there = data.with_name("here.jsonl"), data.with_name("there.jsonl")
-    code, _, err = run("judge", data, "-m", metric, "--judge", models[metric], "--device", "cpu", "-o", here)
-    assert code == 0
+    _, err = run("judge", data, "-m", metric, "--judge", models[metric], "--device", "cpu", "-o", here)
     assert "judged 4 rows" in err
     assert "1 not scored (candidate)" in err
     assert "1 not scored (image)" in err or "1 not scored (metric)" in err
@@ -57,45 +59,33 @@ def test_a_model_here_and_the_same_behind_a_server_give_the_same_scores(
     assert [row["reward"] for row in scored[:2]] == pytest.approx([row[main_score] for row in scored[:2]])
     assert scored[0]["reward"] != scored[1]["reward"]
 
-    first = "0" if metric == "fleur" else "12345"
-    with loopback_judge(*strict_llava(first)) as server:
+    with loopback_judge(*strict_llava(FIRST[metric])) as server:
         arguments = ["judge", data, "-m", metric, "--judge", "tiny", "--server", server.endpoint]
         arguments += ["--cache", data.with_name("answers.db"), "--prices", "2,8"]
-        code, _, err = run(*arguments, "-o", there)
-        assert code == 0
-        assert "cost 0.0" in err
-        asked = len(server.requests)
-        assert asked == questions
-        # a rerun into another file asks nothing
-        code, _, err = run(*arguments, "-o", data.with_name("again.jsonl"))
-        assert code == 0
-        assert len(server.requests) == asked
+        assert "cost 0.0" in run(*arguments, "-o", there)[1]
+        assert len(server.requests) == questions
+        run(*arguments, "-o", data.with_name("again.jsonl"))
+        assert len(server.requests) == questions  # a rerun into another file asks nothing
     for row, other, again in zip(scored, read_lines(there), read_lines(data.with_name("again.jsonl")), strict=True):
         assert other == again
         if row["reward"] is not None:  # the server lists 20 tokens, not all
             assert other["reward"] == pytest.approx(row["reward"], abs=1e-4)
 
 
-def test_a_finished_run_is_known_again_and_one_with_other_settings_refused(
-    run: Run, data: Path, models: dict[str, Path]
-) -> None:
+def test_a_finished_run_is_known_again(run: Run, data: Path, models: dict[str, Path]) -> None:
     output = data.with_name("scores.jsonl")
     arguments = ["judge", data, "-m", "fleur", "--judge", models["fleur"], "--device", "cpu", "-o", output]
-    assert run(*arguments)[0] == 0
+    run(*arguments)
     before = output.read_text()
-    code, _, err = run(*arguments)
-    assert code == 0
+    _, err = run(*arguments)
     assert "is complete already" in err
     assert "questions answered" not in err
     for other in (["--no-references"], ["--second-decimal", "written"], ["--pad-images"]):
-        code, _, err = run(*arguments, *other)
-        assert code == 1
-        assert "not of this run (other input, metric or settings)" in err
+        assert "not of this run (other input, metric or settings)" in run(*arguments, *other, code=1)[1]
     assert output.read_text() == before
     values = {**FleurPrompt.default().to_json(), "version": "mine", "references": "Theirs:\n{reference_captions}"}
     data.with_name("mine.yaml").write_text(yaml.safe_dump(values))
-    code, _, err = run(*arguments, "--prompt", data.with_name("mine.yaml"), "--overwrite", "--quiet")
-    assert code == 0
+    run(*arguments, "--prompt", data.with_name("mine.yaml"), "--overwrite", "--quiet")
     assert output.read_text() != before
 
 
@@ -103,32 +93,113 @@ def test_weights_and_gamma_reach_the_metric(run: Run, data: Path, models: dict[s
     output = data.with_name("scores.jsonl")
     arguments = ["judge", data, "-m", "harmoniceval", "--judge", models["harmoniceval"], "--device", "cpu"]
     arguments += ["--gamma", "1", "--task", "referring", "-w", "fluency=1", "-o", output]
-    assert run(*arguments)[0] == 0
+    run(*arguments)
     row = read_lines(output)[0]
     assert row["reward"] == pytest.approx(row["fluency"])
     criteria = ("correctness", "completeness", "clarity", "fluency", "conciseness")
     assert row["overall"] == pytest.approx(sum(row[name] for name in criteria) / 5)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "message"),
-    [
-        (["-m", "fleur", "--gamma", "1"], 2, "--gamma: is for --metric harmoniceval"),
-        (["-m", "fleur", "--task", "referring"], 2, "--task: is for --metric harmoniceval"),
-        (["-m", "harmoniceval", "--no-references"], 2, "--no-references: is for --metric fleur"),
-        (["-m", "harmoniceval", "--second-decimal", "written"], 2, "--second-decimal: is for --metric fleur"),
-        (["-m", "harmoniceval", "--gamma", "2"], 2, "--gamma"),
-        (["-m", "fleur", "--prompt", "/dev/zero"], 1, "error: prompt file '/dev/zero' is no regular file"),
-        (["-m", "vela"], 2, "--metric"),
-        (["-m", "fleur", "--prompt", "absent.yaml"], 1, "error: prompt file 'absent.yaml' cannot be read"),
-        (["-m", "fleur", "-w", "taste=1"], 1, "error: weights name an unknown aspect 'taste'; known: smoothed, raw"),
-        (["-m", "fleur", "--image-column", "picture"], 1, "error: --image-column names 'picture'"),
-        (["-m", "fleur"], 1, "error: judge checkpoint folder './absent/model' does not exist"),
-    ],
-)
-def test_what_cannot_be_is_said_in_a_line(run: Run, data: Path, arguments: list[str], code: int, message: str) -> None:
-    output = data.with_name("scores.jsonl")
-    exit_code, _, err = run("judge", data, *arguments, "--judge", "./absent/model", "-o", output)
-    assert exit_code == code
-    assert all(part in err for part in message.split(": "))
-    assert not output.exists()
+# battle and caparena-auto
+
+BASELINES = ["GPT-4o-0806", "CogVLM2-llama3-chat-19B", "MiniCPM-V2.6-8B"]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model whose answers begin with 1, 2 or 0."""
+    return save_choosing_judge(tmp_path_factory.mktemp("judge"))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Images, the captions of two models, and CapArena-Auto's file, all small."""
+    (tmp_path / "images").mkdir()
+    auto = {}
+    for number in range(6):
+        name = f"test_{number:05}.png"
+        Image.new("RGB", (32, 32), (40 * number, 0, 90)).save(tmp_path / "images" / name)
+        captions = {"human": f"A person saw {number}.", **{base: f"{base} saw {number}." for base in BASELINES}}
+        auto[name] = {"captions": captions, "ref_model": BASELINES[number % 3]}
+    (tmp_path / "caparena_auto_600.json").write_text(json.dumps(auto))
+    for model in ("old", "new"):
+        (tmp_path / f"{model}.json").write_text(json.dumps({name: f"{model} caption of {name}" for name in auto}))
+    return tmp_path
+
+
+def records(path: Path) -> Any:
+    return json.loads(path.read_text())
+
+
+def test_captions_of_two_models_meet(run: Run, folder: Path, model: Path) -> None:
+    output = folder / "battles.json"
+    arguments = ["battle", folder / "old.json", f"fresh={folder / 'new.json'}", "-i", folder / "images"]
+    arguments += ["--judge", model, "--no-reasons", "--device", "cpu", "-o", output]
+    _, err = run(*arguments)
+    assert "judged 6 battles" in err
+    assert "the caption shown first won" in err
+    assert "12 questions answered by the judge" in err
+    written = records(output)
+    assert {frozenset((entry["source1"], entry["source2"])) for entry in written} == {frozenset(("old", "fresh"))}
+    for entry in written:
+        assert entry[f"caption{1 if entry['source1'] == 'old' else 2}"] == f"old caption of {entry['img']}"
+        assert sum(entry["judge_probabilities"]) == pytest.approx(1, abs=1e-5)
+        assert entry["judge"] in ("Caption 1 is better.", "Caption 2 is better.", "Tie.")
+
+    assert "is complete already" in run(*arguments)[1]
+    assert records(output) == written
+    run("battle", output, *arguments[3:-1], folder / "again.json")  # the output is a file of battles, too
+    assert records(folder / "again.json") == written
+
+
+def test_caparena_auto(run: Run, folder: Path, model: Path) -> None:
+    output = folder / "mine.json"
+    line = ("caparena-auto", folder / "new.json", "--benchmark", folder / "caparena_auto_600.json", "--name", "mine")
+    _, err = run(*line, "-i", folder / "images", "-j", model, "--no-reasons", "-o", output)
+    score = json.loads((folder / "mine.json.score.json").read_text())
+    assert Counter(entry["ref_model"] for entry in records(output)) == dict.fromkeys(BASELINES, 2)
+    assert all(f"against {baseline}" in err for baseline in BASELINES)
+    assert score == score_auto(records(output), "mine", BASELINES).to_json()
+    assert score["mean_words"] == 4
+    assert "CapArena-Auto: mine" in err
+
+
+def test_a_server_that_was_asked_is_not_asked_again(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    with loopback_judge(*choosing_llava()) as server:
+        arguments = ["battle", folder / "old.json", folder / "new.json", "-i", folder / "images", "--judge", "tiny"]
+        arguments += ["--server", server.endpoint, "--no-reasons", "--prices", "2,8", "--cache", folder / "answers.db"]
+        assert "cost" in run(*arguments, "-o", folder / "one.json")[1]
+        asked = len(server.requests)
+        assert asked == 12
+        texts = json.dumps(server.requests)
+        assert "> old caption of test_00000.png" in texts
+        assert "image_url" in texts
+        run(*arguments, "-o", folder / "two.json")
+        assert len(server.requests) == asked
+    assert records(folder / "one.json") == records(folder / "two.json")
+
+
+def test_the_prompt_can_be_replaced(run: Run, folder: Path, model: Path) -> None:
+    prompt = folder / "prompt.yaml"
+    prompt.write_text(json.dumps({**PairPrompt.default().to_json(), "version": "mine", "system": "Compare."}))
+    arguments = ["battle", folder / "old.json", folder / "new.json", "-i", folder / "images", "-j", model]
+    run(*arguments, "--no-reasons", "--prompt", prompt, "-o", folder / "b.json")
+    summary = json.loads((folder / "b.json.summary.json").read_text())
+    assert summary["run"]["prompt"].startswith("mine ")
+    _, err = run(*arguments, "--max-new-tokens", "4", "-o", folder / "d.json", code=1)
+    assert "6 battles have no verdict; the first: the judge gave no line 'Verdict: 1'" in err
+    assert "cut at max_new_tokens=4" in err
+    prompt.write_text("system: only this")
+    _, err = run(*arguments, "--prompt", prompt, "-o", folder / "c.json", code=1)
+    assert "must hold the fields version, system, reference" in err
+
+
+def test_caparena_auto_says_where_its_files_are(run: Run, folder: Path) -> None:
+    arguments = ["caparena-auto", folder / "new.json", "-i", folder / "images", "-j", "x", "-o", folder / "o.json"]
+    _, err = run(*arguments, "--benchmark", folder / "absent.json", code=1)
+    assert "there is no file" in err
+    assert "readme of github.com/njucckevin/CapArena" in err
+    (folder / "new.json").write_text('{"test_00000.png": "a"}')
+    _, err = run(*arguments, "--benchmark", folder / "caparena_auto_600.json", code=1)
+    assert "5 of the 6 images in the benchmark are missing in the captions of the model: test_00001.png" in err

@@ -1,9 +1,12 @@
 """Text-only language models that rewrite captions."""
 
 import json
+import shutil
 
 import pytest
 import torch
+from PIL import Image
+from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from reward.corruptions.language_model import load_language_model
@@ -11,6 +14,7 @@ from reward.corruptions.rewrites import rewrite_captions
 from reward.errors import CheckpointError, JudgeError
 from reward.judges import Question
 from tests.toy_judges import byte_tokenizer
+from tests.toy_models import text_sizes
 
 # As text-only chat models have it: contents are strings, thinking can be switched off.
 TEMPLATE = (
@@ -25,18 +29,8 @@ def folder(tmp_path_factory):
     tokens = byte_tokenizer()
     tokens.chat_template = TEMPLATE
     torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=len(tokens),
-        hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        max_position_embeddings=8192,
-        initializer_range=0.3,
-        pad_token_id=tokens.pad_token_id,
-        bos_token_id=tokens.bos_token_id,
-        eos_token_id=tokens.eos_token_id,
-    )
+    sizes = text_sizes(tokens, width=32, layers=2, positions=8192)
+    config = LlamaConfig(**sizes, initializer_range=0.3)
     LlamaForCausalLM(config).save_pretrained(path)
     tokens.save_pretrained(path)
     return path
@@ -68,27 +62,14 @@ def test_rewrites_with_it(folder, tmp_path):
     assert json.loads(line)[1]["category"] == "noun"
 
 
-def test_images_are_refused(folder):
-    from PIL import Image
-
-    judge = load_language_model(folder, device="cpu")
+def test_images_missing_weights_and_folders_without_model_are_refused(folder, tmp_path):
     with pytest.raises(JudgeError, match="reads no images"):
-        judge.generate([Question("What is it?", image=Image.new("RGB", (8, 8)))], max_new_tokens=2)
-
-
-def test_missing_weights_are_refused(folder, tmp_path):
-    import shutil
-
-    from safetensors.torch import load_file, save_file
-
+        load_language_model(folder, device="cpu").generate([Question("What is it?", image=Image.new("RGB", (8, 8)))])
     shutil.copytree(folder, tmp_path / "broken")
     weights = load_file(folder / "model.safetensors")
     del weights["model.norm.weight"]
     save_file(weights, tmp_path / "broken" / "model.safetensors", metadata={"format": "pt"})
     with pytest.raises(CheckpointError, match=r"lacks 1 weights .*\(model\.norm\.weight\)"):
         load_language_model(tmp_path / "broken")
-
-
-def test_a_folder_without_model_is_refused(tmp_path):
     with pytest.raises(CheckpointError, match="cannot be read"):
         load_language_model(tmp_path)

@@ -2,9 +2,12 @@
 
 import numpy as np
 import pytest
+from PIL import Image
 
+from reward.backbones import load_clip
 from reward.corruptions.retrieval import Bands, clip_embeddings, retrieve_negatives
 from reward.errors import ConfigError, DataError
+from tests.small_clip import small_clip
 
 COUNT = 200
 rng = np.random.default_rng(0)
@@ -35,13 +38,10 @@ def test_bands_are_what_a_full_sort_gives(queries):
     }
     quantiles = np.quantile(list(table.values()), [0.5, 0.9, 0.99])
     for row in range(0, COUNT, 17):
+        others = {f"caption {o}": value for (r, o), value in table.items() if r == row}
         for band, low, high in zip(("easy", "medium", "hard"), quantiles, [*quantiles[1:], 2], strict=True):
-            wanted = {
-                f"caption {o}" for (r, o), value in table.items() if r == row and low + 1e-5 < value < high - 1e-5
-            }
-            allowed = {
-                f"caption {o}" for (r, o), value in table.items() if r == row and low - 1e-5 < value < high + 1e-5
-            }
+            wanted = {name for name, value in others.items() if low + 1e-5 < value < high - 1e-5}
+            allowed = {name for name, value in others.items() if low - 1e-5 < value < high + 1e-5}
             assert wanted <= set(texts(found, row, band)) <= allowed
 
 
@@ -52,9 +52,8 @@ def test_at_most_cap_a_band_and_none_twice():
         assert all(len(names) <= 30 for names in lists)
         everything = [*lists[0], *lists[1], *lists[2]]
         assert len(everything) == len(set(everything))
-        assert not {f"caption {other}" for other in range(COUNT) if IMAGE_IDS[other] == IMAGE_IDS[row]} & set(
-            everything
-        )
+        own = {f"caption {other}" for other in range(COUNT) if IMAGE_IDS[other] == IMAGE_IDS[row]}
+        assert own.isdisjoint(everything)
     assert max(len(texts(found, row, "easy")) for row in range(COUNT)) == 30
     assert sum(found.counts.values()) == sum(len(negatives) for negatives in found)
 
@@ -73,15 +72,10 @@ def test_the_same_words_are_never_wrong_and_found_once():
     captions = ["A dog.", "a  dog.", "A cat.", "A cat.", "A cow."]
     vectors = [[1, 0.0], [1, 0.01], [1, 0.1], [1, 0.1], [1, 0.2]]
     found = retrieve_negatives(captions, [1, 2, 3, 4, 5], vectors, bands=Bands((-1, 0), (0, 0.1), (0.1, 1), False))
-    assert sorted(negative.text for negative in found[0]) == ["A cat.", "A cow."]
-    assert sorted(negative.text for negative in found[1]) == ["A cat.", "A cow."]
-    assert sorted(negative.text for negative in found[2]) == ["A cow.", "A dog."]
-    assert found[1:3] == [found[1], found[2]]
-
-
-def test_similarity_of_one_is_within_hard():
-    found = retrieve_negatives(["a", "b"], [1, 2], [[0.1, 0.7], [0.1, 0.7]])
-    assert [negative.category for negative in found[0]] == ["retrieved_hard"]
+    names = [sorted(negative.text for negative in negatives) for negatives in found[:3]]
+    assert names == [["A cat.", "A cow."], ["A cat.", "A cow."], ["A cow.", "A dog."]]
+    alike = retrieve_negatives(["a", "b"], [1, 2], [[0.1, 0.7], [0.1, 0.7]])  # a similarity of one is within hard
+    assert [negative.category for negative in alike[0]] == ["retrieved_hard"]
 
 
 def test_function_that_embeds():
@@ -97,27 +91,19 @@ def test_function_that_embeds():
     assert max(calls) <= 64
 
 
-def test_clip_towers_embed_captions_and_images():
-    from open_clip import SimpleTokenizer
-    from PIL import Image
-
-    from reward.backbones.clip import ClipTowers, make_bpe_tokenizer
-    from reward.backbones.clip_config import build_clip
-
-    vision = {"image_size": 8, "layers": 1, "width": 64, "patch_size": 8}
-    text = {"context_length": 9, "width": 8, "heads": 1, "layers": 1}
-    clip = build_clip({"embed_dim": 4, "vision_cfg": vision, "text_cfg": text}).eval()
-    towers = ClipTowers(clip, make_bpe_tokenizer(SimpleTokenizer(context_length=9)))
-    images = [Image.new("RGB", (8, 8), colour) for colour in ("red", "green", "blue")]
-    captions, pictures = clip_embeddings(towers, ["a star", "a ring", "two dogs"], images, batch_size=2)
-    assert captions.shape == pictures.shape == (3, 4)
+def test_clip_towers_embed_captions_and_images(tmp_path):
+    towers = load_clip(small_clip(tmp_path))
+    texts, images = (
+        ["a star", "a ring", "two dogs"],
+        [Image.new("RGB", (8, 8), name) for name in ("red", "green", "blue")],
+    )
+    captions, pictures = clip_embeddings(towers, texts, images, batch_size=2)
+    assert captions.shape == pictures.shape == (3, 8)
     single, none = clip_embeddings(towers, ["two dogs"])
     assert none is None
     np.testing.assert_allclose(single[0], captions[2], atol=1e-6)
     np.testing.assert_allclose(clip_embeddings(towers, [], images[2:])[1][0], pictures[2], atol=1e-6)
-    found = retrieve_negatives(
-        ["a star", "a ring", "two dogs"], [1, 2, 3], captions, pictures, bands=Bands(easy=(0, 0.5))
-    )
+    found = retrieve_negatives(texts, [1, 2, 3], captions, pictures, bands=Bands(easy=(0, 0.5)))
     assert sum(found.counts.values()) > 0
 
 
@@ -141,11 +127,8 @@ def test_bad_data_is_refused(arguments, message):
 
 
 @pytest.mark.parametrize("band", [(0.9, 0.5), (-0.1, 0.5), (0.5, 1.1), (0.5, 0.5), (float("nan"), 1)])
-def test_impossible_bands_are_refused(band):
+def test_impossible_settings_are_refused(band):
     with pytest.raises(ConfigError, match="band 'medium'"):
         Bands(medium=band)
-
-
-def test_impossible_cap_is_refused():
     with pytest.raises(ConfigError, match="cap"):
         retrieve_negatives(CAPTIONS, IMAGE_IDS, EMBEDDINGS, cap=0)

@@ -55,24 +55,16 @@ def test_sources_weigh_the_same_whatever_they_hold():
     assert all(counts[name] / words == pytest.approx(1 / 6, abs=0.06) for name in WORD_LEVEL)
 
 
-def test_weights():
+def test_weights_categories_and_the_word_level_alone():
     sampler = make_sampler(weights={"words": 0, "given": 3})
     drawn = Counter(sampler.draw(row, epoch).category for row in range(40) for epoch in range(20))
     assert set(drawn) == {"noun", "action", "retrieved_hard"}
     assert drawn["retrieved_hard"] / 800 == pytest.approx(0.25, abs=0.05)
-
-
-def test_categories():
     sampler = make_sampler(categories=["noun", "shuffle_sentences"])
-    for row in range(40):
-        sampler.draw(row)
-    assert set(sampler.counts) == {"noun", "shuffle_sentences"}
-
-
-def test_word_level_alone_needs_no_sources():
+    assert {sampler.draw(row).category for row in range(40)} == {"noun", "shuffle_sentences"}
     sampler = NegativeSampler(["Two dogs run."])
-    drawn = {sampler.draw(0, epoch) for epoch in range(50)}
-    assert {negative.category for negative in drawn} == {"repeat_noun", "repeat_verb", "shuffle_words"}
+    drawn = {sampler.draw(0, epoch).category for epoch in range(50)}
+    assert drawn == {"repeat_noun", "repeat_verb", "shuffle_words"}
 
 
 def test_where_there_is_nothing_the_next_source_is_tried():
@@ -80,11 +72,8 @@ def test_where_there_is_nothing_the_next_source_is_tried():
     assert all(sampler.draw(0, epoch).text == "A cat." for epoch in range(10))
     assert sampler.draw(1) is None
     assert sampler.counts == {"noun": 10, "none": 1}
-
-
-def test_a_negative_equal_to_the_caption_is_not_drawn():
     wrong = [[Negative('"a  STAR."', "noun"), Negative("A ring.", "noun")]]
-    sampler = NegativeSampler(["A star."], {"given": wrong}, weights={"words": 0})
+    sampler = NegativeSampler(["A star."], {"given": wrong}, weights={"words": 0})  # one equals its caption
     assert {sampler.draw(0, epoch).text for epoch in range(20)} == {"A ring."}
 
 
@@ -104,14 +93,11 @@ def test_impossible_settings_are_refused(options, message):
         make_sampler(**options)
 
 
-def test_source_of_another_length_is_refused():
+def test_sources_of_another_length_and_rows_out_of_range_are_refused():
     with pytest.raises(ConfigError, match="'given' has 1 rows, but there are 2"):
         NegativeSampler(["a", "b"], {"given": [[]]})
     with pytest.raises(ConfigError, match="'words' is taken"):
         NegativeSampler(["a"], {"words": [[]]})
-
-
-def test_row_out_of_range():
     with pytest.raises(IndexError, match="row 40 of 40"):
         make_sampler().draw(40)
 

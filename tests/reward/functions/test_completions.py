@@ -62,33 +62,33 @@ def test_images_of_a_prompt_leave_out_placeholders():
 
 
 @pytest.mark.parametrize(
-    ("columns", "image_column", "expected"),
+    ("prompt", "columns", "image_column", "expected"),
     [
-        ({"image": ["a.png"]}, None, "a.png"),
-        ({"images": [["a.png"]]}, None, "a.png"),
-        ({"images": [["a.png"]], "image": ["b.png"]}, None, "a.png"),
-        ({"images": [None], "image": ["b.png"]}, None, "b.png"),
-        ({"images": [[]], "image": [None]}, None, RED),
-        ({}, None, RED),
-        ({"picture": ["c.png"], "image": ["a.png"]}, "picture", "c.png"),
-        ({"picture": [None], "image": ["a.png"]}, "picture", None),  # a named column is the only source
-        ({"image": ["a.png"], "file_name": ["b.png"]}, None, "a.png"),
-        ({"file_name": ["b.png"]}, None, RED),  # what the policy saw goes before a path beside it
-        ({"file_name": ["b.png"], "img": ["c.png"]}, None, RED),
+        *(
+            (conversation(RED), columns, image_column, expected)
+            for columns, image_column, expected in [
+                ({"image": ["a.png"]}, None, "a.png"),
+                ({"images": [["a.png"]]}, None, "a.png"),
+                ({"images": [["a.png"]], "image": ["b.png"]}, None, "a.png"),
+                ({"images": [None], "image": ["b.png"]}, None, "b.png"),
+                ({"images": [[]], "image": [None]}, None, RED),
+                ({}, None, RED),
+                ({"picture": ["c.png"], "image": ["a.png"]}, "picture", "c.png"),
+                ({"picture": [None], "image": ["a.png"]}, "picture", None),  # a named column is the only source
+                ({"image": ["a.png"], "file_name": ["b.png"]}, None, "a.png"),
+                ({"file_name": ["b.png"]}, None, RED),  # what the policy saw goes before a path beside it
+                ({"file_name": ["b.png"], "img": ["c.png"]}, None, RED),
+            ]
+        ),
+        ("p", {"file_name": ["b.png"]}, None, "b.png"),
+        ("p", {"image_path": [["b.png"]]}, None, "b.png"),
+        ("p", {"file_name": ["b.png"], "img": ["c.png"]}, None, None),  # unclear
     ],
 )
-def test_where_the_image_comes_from(columns, image_column, expected):
-    rows = read_rows([conversation(RED)], ["A star."], columns, image_column=image_column)
-    assert rows[0].image is expected
-    assert rows[0].problem is None
-
-
-def test_other_names_of_the_image_are_those_of_the_command():
-    assert read_rows(["p"], ["A star."], {"file_name": ["b.png"]})[0].image == "b.png"
-    assert read_rows(["p"], ["A star."], {"image_path": [["b.png"]]})[0].image == "b.png"
-    unclear = read_rows(["p"], ["A star."], {"file_name": ["b.png"], "img": ["c.png"]})[0]
-    assert (unclear.problem, unclear.image) == (None, None)
-    assert "image could be any of file_name, img" in unclear.image_from
+def test_where_the_image_comes_from(prompt, columns, image_column, expected):
+    row = read_rows([prompt], ["A star."], columns, image_column=image_column)[0]
+    assert (row.image, row.problem) == (expected, None)
+    assert ("image could be any of file_name, img" in (row.image_from or "")) == (prompt == "p" and len(columns) == 2)
 
 
 @pytest.mark.parametrize(
@@ -124,19 +124,19 @@ def test_references_of_a_row():
     assert read_rows(["p"], ["c"], {"refs": ["One."]})[0].sample.references == ("One.",)
 
 
-def test_named_columns_must_be_there():
-    with pytest.raises(InvalidSampleError, match="image_column= names 'picture', which is no column"):
-        read_rows(["p"], ["c"], {"image": ["a.png"], "trainer_state": object()}, image_column="picture")
-    with pytest.raises(InvalidSampleError, match="references_column= names 'refs', which is no column"):
-        read_rows(["p"], ["c"], {}, references_column="refs")
-
-
 @pytest.mark.parametrize(
-    ("prompts", "columns"), [(["p"], {}), (["p"] * 2, {"image": ["a.png"]}), (["p"] * 2, {"references": [[]]})]
+    ("prompts", "columns", "options", "message"),
+    [
+        (2, {"image": [None] * 2}, {"image_column": "picture"}, "image_column= names 'picture', which is no column"),
+        (2, {}, {"references_column": "refs"}, "references_column= names 'refs', which is no column"),
+        (1, {}, {}, "1 prompts and 2 completions"),
+        (2, {"image": ["a.png"]}, {}, "2 completions"),
+        (2, {"references": [[]]}, {}, "2 completions"),
+    ],
 )
-def test_lengths_must_agree(prompts, columns):
-    with pytest.raises(InvalidSampleError, match=r"2 completions|1 prompts"):
-        read_rows(prompts, ["c", "d"], columns)
+def test_columns_must_be_there_and_of_one_length(prompts, columns, options, message):
+    with pytest.raises(InvalidSampleError, match=message):
+        read_rows(["p"] * prompts, ["c", "d"], {**columns, "trainer_state": object()}, **options)
 
 
 def test_nothing_given_is_changed():

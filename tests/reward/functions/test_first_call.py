@@ -69,17 +69,13 @@ def test_a_caption_without_a_word_does_not_hide_that_no_image_can_be_read(comple
     assert call(MetricReward("length"), ["", "."], file_name=["absent.png"] * 2) == [0.0, 0.0]
 
 
-def test_completions_that_are_none_are_no_work_of_the_policy() -> None:
+def test_missing_completions_and_references_are_named() -> None:
     with pytest.raises(InvalidSampleError, match="a completion must be a string or a list of messages, got NoneType"):
         call(MetricReward(ToyScorer()), [None, None], image=[RED, RED])
-
-
-def test_a_metric_that_needs_references_says_which_column_has_none() -> None:
     with pytest.raises(InvalidSampleError, match=r"needs references, but column 'refs' holds \[' '\]\. Name their"):
         call(MetricReward("unigram"), refs=[[" "], []])
-    with pytest.raises(
-        InvalidSampleError, match=r"no column is named references or refs \(the columns are: captions\)"
-    ):
+    told = r"no column is named references or refs \(the columns are: captions\)"
+    with pytest.raises(InvalidSampleError, match=told):
         call(MetricReward("unigram"), captions=[["a"], ["b"]])
 
 
@@ -105,6 +101,7 @@ def test_later_calls_warn_and_a_resumed_reward_starts_again(caplog: pytest.LogCa
     with caplog.at_level(logging.WARNING, "reward.functions.metric_reward"):
         assert call(reward, image=[None, None]) == [None, None]
     assert reward.failures["no image"] == 3
+    assert MetricReward(ToyScorer()).rewards([CaptionSample("red")]) == [None]  # ranking captions is no first call
     for resumed in (pickle.loads(pickle.dumps(reward)), copy.deepcopy(reward)):
         with pytest.raises(InvalidSampleError, match="first call"):
             call(resumed, image=[None, None])
@@ -121,14 +118,9 @@ def test_later_calls_warn_and_a_resumed_reward_starts_again(caplog: pytest.LogCa
     ],
 )
 def test_every_kind_of_reward_stops(make: Any) -> None:
-    with pytest.raises(InvalidSampleError, match="column 'image' holds None"):
-        call(make(), image=[None, None])
-    with pytest.raises(InvalidSampleError, match="column 'image' holds None"):
-        asyncio.run(AsyncReward(make())(["p"] * 2, ["a star"] * 2, image=[None, None]))
-
-
-def test_ranking_captions_is_no_call_of_a_trainer() -> None:
-    assert MetricReward(ToyScorer()).rewards([CaptionSample("red")]) == [None]
+    for run in (call, lambda reward, **columns: asyncio.run(call(AsyncReward(reward), **columns))):
+        with pytest.raises(InvalidSampleError, match="column 'image' holds None"):
+            run(make(), image=[None, None])
 
 
 def test_the_columns_of_the_command_are_those_of_a_reward(tmp_path: Path) -> None:
@@ -136,7 +128,5 @@ def test_the_columns_of_the_command_are_those_of_a_reward(tmp_path: Path) -> Non
     scorer = PictureScorer()
     path = str(tmp_path / "red.png")
     call(MetricReward(scorer), file_name=[path] * 2, refs=["One.", ["One.", "", "Two."]], caption=["ignored"] * 2)
-    assert [(sample.image, sample.references) for sample in scorer.samples] == [
-        (path, ("One.",)),
-        (path, ("One.", "Two.")),
-    ]
+    read = [(sample.image, sample.references) for sample in scorer.samples]
+    assert read == [(path, ("One.",)), (path, ("One.", "Two."))]

@@ -19,11 +19,10 @@ from trl.trainer import utils as trl_utils
 import reward
 from reward import AsyncReward, FleurReward, HarmonicReward, MetricReward
 from reward.errors import CheckpointError, ConfigError, JudgeError, WeightsError
-from reward.judges import Answer, LocalJudge, Question, ScriptedJudge, ServerJudge
+from reward.judges import Answer, LocalJudge, Question, ScriptedJudge
 from reward.metrics.fleur.prompt import FleurPrompt
-from tests.loopback_judge import loopback_judge
-from tests.rating_judges import save_rating_judge, strict_llava
-from tests.toy_judges import llava
+from tests.rating_judges import save_rating_judge
+from tests.toy_judges import RecordingJudge, llava
 
 PICTURES = [Image.new("RGB", (16, 16), colour) for colour in ("red", "green")]
 
@@ -40,26 +39,20 @@ def rate(question: Question) -> dict[str, float]:
     return {"5": 1.0} if "> A red" in question.text else {"1": 0.5, "2": 0.5}
 
 
-@pytest.fixture(scope="module")
-def fleur_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_rating_judge(tmp_path_factory.mktemp("fleur_judge"), "0")
-
-
 def test_fleur_rewards_with_the_smoothed_score_and_logs_both() -> None:
     metric = FleurReward(ScriptedJudge(grade), name="judge")
-    extra: dict[str, list[float]] = {}
-    means: dict[str, float] = {}
+    logged: dict[str, Any] = {}
     given = metric(
         prompts=["Describe."] * 3,
         completions=["A red dot.", "A blue dot.", " "],
         image=[PICTURES[0]] * 3,
-        log_extra=extra.__setitem__,
-        log_metric=means.__setitem__,
+        log_extra=logged.__setitem__,
+        log_metric=lambda name, mean: logged.update({f"mean of {name}": mean}),
     )
     assert given == pytest.approx([0.825, 0.125, 0.0])  # a blank caption gets the lowest
-    assert extra["judge/raw"] == pytest.approx([0.85, 0.15, 0.0])
-    assert means["judge/smoothed"] == pytest.approx(0.95 / 3)
-    assert means["judge/unscored"] == 0
+    assert logged["judge/raw"] == pytest.approx([0.85, 0.15, 0.0])
+    assert logged["mean of judge/smoothed"] == pytest.approx(0.95 / 3)
+    assert logged["mean of judge/unscored"] == 0
 
 
 def test_fleur_weights_references_and_prompt_are_the_users(tmp_path: Path) -> None:
@@ -71,22 +64,16 @@ def test_fleur_weights_references_and_prompt_are_the_users(tmp_path: Path) -> No
     (tmp_path / "p.yaml").write_text(
         yaml.safe_dump({**FleurPrompt.default().to_json(), "candidate": "It: {candidate}"})
     )
-    seen: list[str] = []
-
-    def answer(question: Question) -> Answer:
-        seen.append(question.text)
-        return grade(question)
-
-    FleurReward(ScriptedJudge(answer), prompt=tmp_path / "p.yaml")(**call)
-    assert "It: > A red dot." in seen[0]
+    judge = RecordingJudge(grade)
+    FleurReward(judge, prompt=tmp_path / "p.yaml")(**call)
+    assert "It: > A red dot." in judge.asked[0].text
 
 
 def test_harmonic_rewards_with_the_overall_score() -> None:
     samples = [reward.CaptionSample(text, PICTURES[0]) for text in ("A red dot.", "A blue dot.")]
     judge = ScriptedJudge(distribution=rate)
-    assert HarmonicReward(judge).rewards(samples) == pytest.approx([5.0, 1.5])
-    assert HarmonicReward(judge, {"fluency": 1}).rewards(samples) == pytest.approx([5.0, 1.5])
-    assert HarmonicReward(judge, gamma=0.5, task="referring").rewards(samples) == pytest.approx([5.0, 1.5])
+    for options in ({}, {"weights": {"fluency": 1}}, {"gamma": 0.5, "task": "referring"}):
+        assert HarmonicReward(judge, **options).rewards(samples) == pytest.approx([5.0, 1.5])  # type: ignore[arg-type]
     blank = HarmonicReward(judge)(prompts=["x"], completions=[""], image=PICTURES[:1])
     assert blank == [1.0]
 
@@ -98,10 +85,10 @@ def test_rows_that_the_judge_cannot_read_get_none_and_are_counted() -> None:
     assert metric.failures == {"not scored by the metric": 1, "no image": 1}
 
 
-def test_a_model_by_name_is_loaded_at_the_first_call_and_not_pickled(fleur_folder: Path, tmp_path: Path) -> None:
+def test_a_model_by_name_is_loaded_at_the_first_call_and_not_pickled(tmp_path: Path) -> None:
     short = {**FleurPrompt.default().to_json(), "rubric": "From 0.0 to 1.0?"}
     (tmp_path / "p.yaml").write_text(yaml.safe_dump(short))
-    metric = FleurReward(fleur_folder, device="cpu", prompt=tmp_path / "p.yaml")
+    metric = FleurReward(save_rating_judge(tmp_path / "judge", "0"), device="cpu", prompt=tmp_path / "p.yaml")
     (tmp_path / "p.yaml").unlink()
     call = {"prompts": ["x"] * 2, "completions": ["A dog.", "A red star on grass."], "image": PICTURES}
     given = metric(**call)
@@ -110,11 +97,8 @@ def test_a_model_by_name_is_loaded_at_the_first_call_and_not_pickled(fleur_folde
     assert len(pickled) < 20_000
     assert pickle.loads(pickled)(**call) == pytest.approx(given, abs=1e-6)
     assert metric._scorer.prompt.rubric == "From 0.0 to 1.0?"  # type: ignore[union-attr]
-
-
-def test_a_judge_at_hand_is_pickled_along() -> None:
-    metric = pickle.loads(pickle.dumps(FleurReward(ScriptedJudge(grade))))
-    assert metric(["x"], ["A red dot."], image=PICTURES[:1]) == pytest.approx([0.825])
+    at_hand = pickle.loads(pickle.dumps(FleurReward(ScriptedJudge(grade))))  # a judge that was given goes along
+    assert at_hand(["x"], ["A red dot."], image=PICTURES[:1]) == pytest.approx([0.825])
 
 
 def test_what_cannot_be_is_refused_before_anything_is_loaded(tmp_path: Path) -> None:
@@ -149,36 +133,13 @@ def test_trl_takes_it_for_asynchronous_by_its_own_name(name: str) -> None:
 
 def test_asynchronous_rewards_wait_at_the_same_time() -> None:
     both = threading.Barrier(2, timeout=20)  # breaks unless two calls are inside at once
-
-    def answer(question: Question) -> Answer:
-        both.wait()
-        return grade(question)
+    judge = ScriptedJudge(lambda question: grade(question) if both.wait() >= 0 else "")
 
     async def run() -> list[Any]:
-        rewards = [AsyncReward(FleurReward(ScriptedJudge(answer))) for _ in range(2)]
         call = {"prompts": ["x"], "completions": ["A red dot."], "image": PICTURES[:1]}
-        return await asyncio.gather(*(one(**call) for one in rewards))
+        return await asyncio.gather(*(AsyncReward(FleurReward(judge))(**call) for _ in range(2)))
 
     assert asyncio.run(run()) == [pytest.approx([0.825])] * 2
-
-
-def test_asynchronous_rewards_ask_a_server_at_the_same_time() -> None:
-    with loopback_judge(*strict_llava("12345")) as server:
-        server.delay = 0.1
-
-        async def run() -> list[Any]:
-            rewards = [
-                AsyncReward(HarmonicReward(ServerJudge("tiny", server.endpoint, concurrency=1), gamma=gamma))
-                for gamma in (1, 0.5)
-            ]
-            call = {"prompts": ["x"], "completions": ["A red dot."], "image": PICTURES[:1]}
-            return list(await asyncio.gather(*(one(**call) for one in rewards)))
-
-        first, second = asyncio.run(run())
-    assert server.most_at_once == 2  # each judge by itself asks one question at a time
-    assert len(server.requests) == 10
-    assert 1 < first[0] < 5
-    assert first != second
 
 
 def test_an_asynchronous_reward_does_not_hide_errors() -> None:

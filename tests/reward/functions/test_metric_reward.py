@@ -7,6 +7,8 @@ import logging
 import math
 import pickle
 import random
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -19,7 +21,7 @@ from hypothesis import strategies as st
 from PIL import Image
 from transformers import TrainerState
 
-from reward import registry
+from reward import VelaReward, registry
 from reward.errors import CapRewardError, ConfigError, InvalidSampleError, UnknownMetricError, WeightsError
 from reward.functions.metric_reward import MetricReward
 from reward.samples import CaptionSample
@@ -47,30 +49,57 @@ def call(reward, completions, **columns):
     return reward(prompts=["Describe."] * len(completions), completions=completions, completion_ids=None, **columns)
 
 
-def test_rewards_are_the_weighted_aspects():
-    captions = ["red star", "a star"]
-    assert call(MetricReward(ToyScorer()), captions) == [0.5, 0.25]
-    assert call(MetricReward(ToyScorer(), weights={"col": 3, "brev": 1}), captions) == [0.5, 0.125]
-    assert call(MetricReward(ToyScorer(), weights={"brevity": 2}), captions) == [0.5, 0.5]
+def logged(reward, completions):
+    """The reported columns and means."""
+    columns, means = {}, {}
+    call(reward, completions, log_extra=columns.__setitem__, log_metric=means.__setitem__)
+    return columns, means
+
+
+THOUGHT = [{"role": "assistant", "content": "<think>Is it red? It is red.</think>\n\na star"}]
+
+
+@pytest.mark.parametrize(
+    ("options", "completions", "rewards"),
+    [
+        ({}, ["red star", "a star"], [0.5, 0.25]),
+        ({"weights": {"col": 3, "brev": 1}}, ["red star", "a star"], [0.5, 0.125]),
+        ({"weights": {"brevity": 2}}, ["red star", "a star"], [0.5, 0.5]),
+        # an empty caption gets the lowest reward there is; where brevity counts against it, its worst is 1
+        ({"weights": {"col": 2, "brev": -1}}, ["", "star", "red"], [-1.0, -1.0, 1.0]),
+        ({"on_error": "raise"}, [""], [0.0]),  # and is no error
+        # an aspect without weight does not spoil the reward
+        ({"weights": {"brev": 1}}, ["infinite red"], [0.5]),
+        # reasoning is cut unless it is asked for
+        ({"weights": {"brev": 1}}, [THOUGHT, "<think>cut off", "a star"], [0.5, 0.0, 0.5]),
+        ({"weights": {"brev": 1}, "strip_thinking": False}, [THOUGHT], [1 / 8]),
+        # a completion that is no Unicode fails alone
+        ({}, ["a red dog", "half \ud83d"], [pytest.approx(1 / 3), None]),
+        # what shows nothing, though some have the category of a letter or mark, and what holds no word, is empty
+        *(
+            ({}, [caption, "red", ""], [0.0, 1.0, 0.0])
+            for caption in (*"\x00\u200b\u3164\u2800\ufe0f\u115f\u17b4\u034f", " \u2060\ufeff\n", ".", "?!", "\u2b50")
+        ),
+    ],
+)
+def test_rewards(options, completions, rewards):
+    reward = MetricReward(ToyScorer(), **options)
+    assert call(reward, completions) == rewards
+    assert reward.failures["no caption"] == rewards.count(None)
+    assert all(type(value) is float for value in call(reward, completions) if value is not None)
 
 
 def test_score_and_rewards_of_samples():
     reward = MetricReward(scorer := ToyScorer(), weights={"col": 1}, batch_size=7)
     samples = [CaptionSample("red star", image="a.png"), CaptionSample("it will fail", image="a.png")]
-    table = reward.score(samples)
+    with torch.enable_grad():
+        table = reward.score(samples)
+        assert torch.is_grad_enabled()
     assert table.column("colour")[0] == 0.5
     assert table.errors == {1: "the caption says fail"}
     assert reward.rewards(samples) == [0.5, None]
     assert reward.score([]).scores.shape == (0, 2)
     assert scorer.modes[0] == (True, 7)  # inference mode, and the batch size is passed on
-
-
-def test_gradients_are_off_inside_and_on_again_outside():
-    scorer = ToyScorer()
-    with torch.enable_grad():
-        call(MetricReward(scorer), ["red"])
-        assert torch.is_grad_enabled()
-    assert scorer.modes == [(True, None)]
 
 
 def test_missing_data_give_none_and_what_the_policy_wrote_never_does(caplog):
@@ -81,12 +110,8 @@ def test_missing_data_give_none_and_what_the_policy_wrote_never_does(caplog):
     with caplog.at_level(logging.WARNING, LOGGER):
         rewards = call(reward, completions, image=[image, None, *[image] * 6, None])
     assert rewards == [1.0, None, 0.0, 0.0, 0.0, None, None, None, None]
-    assert reward.failures == {
-        "no image": 2,
-        "empty caption": 3,
-        "no caption": 1,
-        "not scored by the metric": 2,
-    }
+    failures = {"no image": 2, "empty caption": 3, "no caption": 1, "not scored by the metric": 2}
+    assert reward.failures == failures
     assert len(caplog.records) == 4
     assert "caption: 1 rows so far with no caption" in caplog.text
     assert "the caption says fail" in caplog.text
@@ -100,16 +125,6 @@ def test_warnings_come_at_powers_of_ten_with_the_running_count(caplog):
             call(reward, ["red"] * 6, image=[image, *[None] * 5])
     assert [record.args[1] for record in caplog.records] == [5, 10, 100]
     assert reward.failures["no image"] == 125
-
-
-def test_an_empty_caption_gets_the_lowest_reward_there_is():
-    reward = MetricReward(ToyScorer(), weights={"col": 2, "brev": -1})  # brevity counts against it: its worst is 1
-    assert call(reward, ["", "star"]) == [-1.0, -1.0]
-    assert call(reward, ["red"]) == [1.0]
-
-
-def test_an_aspect_without_weight_does_not_spoil_the_reward():
-    assert call(MetricReward(ToyScorer(), weights={"brev": 1}), ["infinite red"]) == [0.5]
 
 
 @pytest.mark.parametrize(
@@ -126,54 +141,17 @@ def test_on_error_raise(completions, columns, message):
         call(MetricReward(ToyScorer(), on_error="raise"), completions, **columns)
 
 
-# the first nine show nothing, though some have the category of a letter or mark
-@pytest.mark.parametrize(
-    "caption",
-    [
-        *("\u200b", " \u2060\ufeff\n", "\x00", "\u3164", "\u2800", "\ufe0f", "\u115f", "\u17b4", "\u034f"),
-        *(".", "?!", "\u2b50"),
-    ],
-)
-def test_a_caption_without_a_word_is_an_empty_one(caption):
-    reward = MetricReward(ToyScorer())
-    assert call(reward, [caption, "red"]) == call(reward, ["", "red"]) == [0.0, 1.0]
-    assert reward.failures["empty caption"] == 2
-
-
-def test_reasoning_is_cut_unless_it_is_asked_for():
-    thought = [{"role": "assistant", "content": "<think>Is it red? It is red.</think>\n\na star"}]
-    scorer = ToyScorer()
-    call(MetricReward(scorer), [thought, "<think>cut off"])
-    call(MetricReward(scorer, strip_thinking=False), [thought])
-    assert scorer.calls == [["a star"], [thought[0]["content"]]]
-
-
-def test_a_completion_that_is_no_unicode_fails_alone():
-    reward = MetricReward(ToyScorer())
-    rewards = call(reward, ["a red dog", "half \ud83d"])
-    assert rewards[0] is not None
-    assert rewards[1] is None
-    assert reward.failures["no caption"] == 1
-
-
-def test_an_empty_caption_is_no_error():
-    assert call(MetricReward(ToyScorer(), on_error="raise"), [""]) == [0.0]
-
-
 def test_faults_of_the_setup_raise_in_any_case():
-    with pytest.raises(InvalidSampleError, match="'picture', which is no column"):
-        call(MetricReward(ToyScorer(), image_column="picture"), ["red"])
-    with pytest.raises(InvalidSampleError, match="2 prompts and 1 completions"):
-        MetricReward(ToyScorer())(prompts=["a", "b"], completions=["red"])
-
-
-def test_a_scorer_that_drops_samples_is_found_out():
     class Short(ToyScorer):
         def score(self, samples, **options):
             return super().score(samples[:1], **options)
 
     with pytest.raises(RuntimeError, match="gave 1 scores for 2 samples"):
         call(MetricReward(Short()), ["red", "star"])
+    with pytest.raises(InvalidSampleError, match="'picture', which is no column"):
+        call(MetricReward(ToyScorer(), image_column="picture"), ["red"])
+    with pytest.raises(InvalidSampleError, match="2 prompts and 1 completions"):
+        MetricReward(ToyScorer())(prompts=["a", "b"], completions=["red"])
 
 
 @pytest.mark.parametrize(
@@ -185,19 +163,20 @@ def test_a_scorer_that_drops_samples_is_found_out():
         (("length", None), {}, CapRewardError, "source must be"),
         (("length",), {"device": "gpu9"}, CapRewardError, "must be such as 'cpu', 'cuda' or 'cuda:1', got 'gpu9'"),
         ((None,), {}, CapRewardError, "a metric is named by a string, got None"),
+        (("nonsense",), {}, UnknownMetricError, "no metric is named 'nonsense'"),
+        *(
+            ((metric, "folder"), {"weights": weights}, WeightsError, "weight|aspect")
+            for metric, weights in [
+                *(("length", weights) for weights in ({"taste": 1}, {"length": math.nan}, {"length": -1}, {})),
+                *(("vela", weights) for weights in ({"desc": "1"}, {"desc": 0}, {"desc": 1, "descriptiveness": 1})),
+                ("vela", [1, 2, 3]),
+            ]
+        ),
     ],
 )
 def test_wrong_arguments_are_refused_at_construction(arguments, options, error, message):
     with pytest.raises(error, match=message):
         MetricReward(*arguments, **options)
-
-
-def test_bad_weights_and_names_are_refused_at_construction():
-    for weights in ({"taste": 1}, {"col": math.nan}, {"col": -1}, {}):
-        with pytest.raises(WeightsError):
-            MetricReward(ToyScorer(), weights=weights)
-    with pytest.raises(UnknownMetricError, match="no metric is named 'nonsense'"):
-        MetricReward("nonsense")
 
 
 @pytest.mark.parametrize(
@@ -231,34 +210,25 @@ def test_two_rewards_of_one_name_in_one_trainer_are_refused():
     call(MetricReward(ToyScorer(), name="other"), ["red"], trainer_state=state)
 
 
-def test_logs_are_prefixed_and_of_one_type():
-    reward = MetricReward(ToyScorer(), name="caption")
-    columns, means = {}, {}
-    long = "star " * 60
-    call(reward, ["red", "a star", None, long], log_extra=columns.__setitem__, log_metric=means.__setitem__)
+def test_logs_of_a_reward_and_of_its_aspects():
+    columns, means = logged(MetricReward(ToyScorer(), name="caption"), ["red", "a star", None, "star " * 60])
     assert list(columns) == ["caption/colour", "caption/brevity"]
     assert all(type(value) is float for values in columns.values() for value in values)
     np.testing.assert_allclose(columns["caption/colour"], [1, 0, math.nan, 0])
     assert means["caption/colour"] == pytest.approx(1 / 3)
     assert means["caption/unscored"] == means["caption/truncated"] == 0.25
+    for aspect in MetricReward(ToyScorer(), name="caption").aspects():  # they log the shares of the whole reward
+        columns, means = logged(aspect, ["red", None, "star " * 60, "a star"])
+        assert (columns, means) == ({}, {"caption/unscored": 0.25, "caption/truncated": 0.25})
 
 
-def test_logged_scores_are_finite_or_nan():
-    columns = {}
-    call(MetricReward(ToyScorer(), name="caption"), ["infinite red"], log_extra=columns.__setitem__)
+def test_what_has_no_finite_number_is_logged_as_nan_and_without_a_mean():
+    reward = MetricReward(ToyScorer(), name="caption")
+    columns, _ = logged(reward, ["infinite red"])
     assert math.isnan(columns["caption/colour"][0])
     assert columns["caption/brevity"] == [0.5]
-
-
-def test_no_mean_is_logged_when_nothing_was_scored():
-    means = {}
-    call(MetricReward(ToyScorer(), name="caption"), ["it will fail"], log_metric=means.__setitem__)
-    assert means == {"caption/unscored": 1.0, "caption/truncated": 0.0}
-
-
-def test_no_rows():
-    reward = MetricReward(ToyScorer())
-    assert reward(prompts=[], completions=[], log_metric=lambda name, value: pytest.fail("nothing to log")) == []
+    assert logged(reward, ["it will fail"])[1] == {"caption/unscored": 1.0, "caption/truncated": 0.0}
+    assert logged(reward, [])[1] == {}
 
 
 def test_aspects_share_one_forward_pass():
@@ -277,13 +247,6 @@ def test_aspects_share_one_forward_pass():
     assert colour.rewards([CaptionSample("red star", image="a.png")]) == [0.5]
 
 
-def test_aspects_log_the_shares_of_the_whole_reward():
-    logged = {}
-    for aspect in MetricReward(ToyScorer(), name="caption").aspects():
-        call(aspect, ["red", None, "star " * 60, "a star"], log_metric=logged.__setitem__, log_extra=logged.__setitem__)
-        assert logged == {"caption/unscored": 0.25, "caption/truncated": 0.25}
-
-
 def test_pickle_round_trip_before_and_after_loading(toy):
     reward = MetricReward("toy", weights={"col": 1}, name="caption", device="cpu")
     before = pickle.loads(pickle.dumps(reward))
@@ -293,14 +256,10 @@ def test_pickle_round_trip_before_and_after_loading(toy):
         assert copied.__name__ == "caption"
         assert call(copied, ["red star"]) == [0.5]
     assert len(toy) == 4  # the model stays behind, and every copy loads its own
-
-
-def test_aspects_still_share_after_a_pickle_round_trip(toy):
-    colour, brevity = pickle.loads(pickle.dumps(MetricReward("toy").aspects()))
     images = [Image.new("RGB", (4, 4))]
-    call(colour, ["red"], image=images)
-    call(brevity, ["red"], image=images)
-    assert [len(scorer.calls) for scorer in toy] == [1]
+    for aspect in pickle.loads(pickle.dumps(MetricReward("toy").aspects())):
+        call(aspect, ["red"], image=images)
+    assert [len(scorer.calls) for scorer in toy] == [1] * 5  # the aspects still share a forward pass
 
 
 def test_loading_is_lazy_on_the_own_device_and_leaves_random_states_alone(toy):
@@ -363,3 +322,18 @@ def test_the_checkpoint_decides_over_aspects_and_needs(monkeypatch):
     assert call(brevity, ["red star"]) == [0.5]
     with pytest.raises(WeightsError, match="unknown aspect 'colour'"):
         call(colour, ["red star"])
+
+
+def test_weights_of_named_rewards_by_full_and_short_names():
+    reward = VelaReward("folder", weights={"desc": 1, "rel": 2, "fluency": 1})
+    assert reward.spec.aspects == ("descriptiveness", "relevance", "fluency")
+    assert reward.weights.tolist() == [0.25, 0.5, 0.25]
+    assert VelaReward("folder").weights.tolist() == pytest.approx([1 / 3] * 3)
+
+
+@pytest.mark.parametrize(
+    "construction", ["VelaReward('folder', {'desc': 1})", "WeightedReward([(BeitScoreReward(), 1)])"]
+)
+def test_construction_loads_no_torch(construction):
+    code = f"import sys; from reward import *; {construction}; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import pickle
 import re
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from io import BytesIO
 
 import numpy as np
 import pytest
@@ -20,6 +19,7 @@ from reward.errors import InvalidSampleError, JudgeError
 from reward.functions.tournament_reward import TournamentReward
 from reward.functions.wrappers import AsyncReward
 from reward.judges import ScriptedJudge
+from tests.toy_judges import RecordingJudge
 
 RED, BLUE = Image.new("RGB", (4, 4), "red"), Image.new("RGB", (4, 4), "blue")
 
@@ -45,33 +45,42 @@ def call(reward, completions, images=None, **columns):
     return reward(prompts=["Describe."] * len(completions), completions=completions, image=images, **columns)
 
 
-def test_a_round_robin_by_hand():
-    # points of the longer caption against the shorter: (0.8 + 0.7) / 2 + 0.1 / 2 = 0.8; of equal lengths 0.5
-    rewards = call(make(), ["aaa", "bb", "c"])
-    assert rewards == pytest.approx([0.8, (0.2 + 0.8) / 2, 0.2])
-    assert call(make(), ["aa", "bb"]) == pytest.approx([0.5, 0.5])
+# points of the longer caption against the shorter: (0.8 + 0.7) / 2 + 0.1 / 2 = 0.8; of equal lengths 0.5
+@pytest.mark.parametrize(
+    ("captions", "rewards", "answered"),
+    [
+        (["aaa", "bb", "c"], [0.8, (0.2 + 0.8) / 2, 0.2], 6),
+        (["aa", "bb"], [0.5, 0.5], 2),
+        (["long", "s", "long", "s"], [0.8, 0.2, 0.8, 0.2], 2),  # equal captions are not compared
+        (["same", "same"], [0.5, 0.5], 0),
+        (["alone"], [0.5], 0),
+        ([], [], 0),
+    ],
+)
+def test_a_round_robin_by_hand(captions, rewards, answered):
+    judge = ScriptedJudge(distribution=longer_wins)
+    assert call(TournamentReward(judge), captions) == pytest.approx(rewards)
+    assert judge.usage.answered == answered
 
 
 def test_groups_are_found_by_content_wherever_they_are():
-    buffer = BytesIO()
-    RED.save(buffer, "PNG")
     copies = [RED.copy(), BLUE.copy(), RED.copy(), BLUE.copy()]
-    asked = []
-    judge = ScriptedJudge(distribution=lambda q: asked.append((q.image.getpixel((0, 0)), shown(q))) or longer_wins(q))
+    judge = RecordingJudge(distribution=longer_wins)
     rewards = call(TournamentReward(judge), ["long", "lo", "s", "longest"], copies)
     assert rewards == pytest.approx([0.8, 0.2, 0.2, 0.8])
-    assert {pixel: set(map(frozenset, (pair for p, pair in asked if p == pixel))) for pixel, _ in asked} == {
-        (255, 0, 0): {frozenset({"long", "s"})},
-        (0, 0, 255): {frozenset({"lo", "longest"})},
+    assert {(question.image.getpixel((0, 0)), frozenset(shown(question))) for question in judge.asked} == {
+        ((255, 0, 0), frozenset({"long", "s"})),
+        ((0, 0, 255), frozenset({"lo", "longest"})),
     }
 
 
 def test_references_tell_groups_apart_and_are_shown():
-    texts = []
-    judge = ScriptedJudge(distribution=lambda q: texts.append(q.text) or longer_wins(q))
+    judge = RecordingJudge(distribution=longer_wins)
     call(TournamentReward(judge), ["a", "bb", "c", "dd"], references=[["r"], ["r"], ["s"], ["s"]])
-    assert len(texts) == 4
-    assert sum("> r\n" in text for text in texts) == sum("> s\n" in text for text in texts) == 2
+    assert Counter(reference for q in judge.asked for reference in "rs" if f"> {reference}\n" in q.text) == {
+        "r": 2,
+        "s": 2,
+    }
 
 
 @settings(deadline=None, max_examples=40)
@@ -104,24 +113,9 @@ def test_bradley_terry_orders_what_win_rates_cannot():
     assert order[1] > order[0]  # two games each leave many equal win rates
 
 
-def test_equal_captions_share_a_reward_and_are_not_compared():
-    judge = ScriptedJudge(distribution=longer_wins)
-    assert call(TournamentReward(judge), ["long", "s", "long", "s"]) == pytest.approx([0.8, 0.2, 0.8, 0.2])
-    assert judge.usage.answered == 2
-    assert call(TournamentReward(ScriptedJudge()), ["same", "same"]) == [0.5, 0.5]
-    assert call(TournamentReward(ScriptedJudge()), ["alone"]) == [0.5]
-    assert call(TournamentReward(ScriptedJudge()), []) == []
-
-
-def test_what_gets_none_and_what_gets_the_lowest(caplog):
-    broken = b"no image"
-    with caplog.at_level(logging.WARNING):
-        reward = make(name="duel")
-        rewards = call(
-            reward,
-            ["long", "s", "", " \u200b", "a", "b", None],
-            [RED, RED, RED, RED, None, broken, RED],
-        )
+def test_what_gets_none_and_what_gets_the_lowest():
+    reward, captions = make(name="duel"), ["long", "s", "", " \u200b", "a", "b", None]
+    rewards = call(reward, captions, [RED, RED, RED, RED, None, b"no image", RED])
     assert rewards == pytest.approx([0.8, 0.2, 0.0, 0.0, None, None, None])
     assert reward.failures == {"empty caption": 2, "no image": 1, "not scored by the metric": 1, "no caption": 1}
     with pytest.raises(InvalidSampleError, match=r"row 1 cannot be scored \(no image\)"):
@@ -136,20 +130,16 @@ def test_comparisons_without_an_answer_are_left_out():
 
     rewards = call(TournamentReward(ScriptedJudge(distribution=distribution)), ["long", "s", "odd"])
     assert rewards == pytest.approx([0.8, 0.2, None])
-
-
-def test_a_judge_that_fails_as_a_whole_is_raised():
-    with pytest.raises(JudgeError, match="no function"):
+    with pytest.raises(JudgeError, match="no function"):  # a judge that fails as a whole
         call(TournamentReward(ScriptedJudge()), ["a", "b"])
 
 
 def test_a_pairwise_judge_keeps_its_own_ways():
-    texts = []
-    judge = ScriptedJudge(lambda q: texts.append(q.text) or "Reason: so.\nVerdict: 1")
+    judge = RecordingJudge("Reason: so.\nVerdict: 1")
     reward = TournamentReward(PairwiseJudge(judge, both_orders=False))
     assert sorted(call(reward, ["a", "b"])) == [0.0, 1.0]
-    assert len(texts) == 1
-    assert "Verdict: 1 or 2 or tie" in texts[0]
+    (question,) = judge.asked
+    assert "Verdict: 1 or 2 or tie" in question.text
 
 
 def test_logs():
@@ -165,28 +155,16 @@ def test_logs():
     assert (reward.position_bias.ties, reward.position_bias.both_orders) == (2, 2)
 
 
-def test_names_are_unique_and_kept():
-    first, second = make(), make()
-    assert first.__name__ == second.__name__ == "tournament_scripted"
-    assert pickle.loads(pickle.dumps(second)).__name__ == "tournament_scripted"
-
-
-def test_it_pickles_with_its_judge():
+def test_it_pickles_with_its_judge_can_be_awaited_and_says_what_it_asks():
     reward = make(max_comparisons=2, seed=7)
     captions = ["a", "bb", "ccc", "dddd"]
-    assert call(pickle.loads(pickle.dumps(reward)), captions) == call(reward, captions)
-
-
-def test_it_can_be_awaited():
-    reward = AsyncReward(make(name="duel"))
-    images = [RED, RED]
-    rewards = asyncio.run(reward(prompts=["Describe."] * 2, completions=["aa", "b"], image=images))
-    assert rewards == pytest.approx([0.8, 0.2])
-    assert reward.__name__ == "duel"
-
-
-def test_it_says_what_it_asks():
-    assert "source='scripted', weights={'win_rate': 1.0}" in repr(make())
+    copy = pickle.loads(pickle.dumps(reward))
+    assert copy.__name__ == reward.__name__ == "tournament_scripted"
+    assert call(copy, captions) == call(reward, captions)
+    awaited = AsyncReward(make(name="duel"))
+    assert awaited.__name__ == "duel"
+    assert asyncio.run(call(awaited, ["aa", "b"])) == pytest.approx([0.8, 0.2])
+    assert "source='scripted', weights={'win_rate': 1.0}" in repr(reward)
     assert "source='name/model'" in repr(TournamentReward("name/model"))  # nothing is loaded yet
 
 

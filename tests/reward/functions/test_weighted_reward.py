@@ -1,4 +1,4 @@
-"""WeightedReward: several rewards behind one trainer's call."""
+"""WeightedReward: several rewards behind one trainer's call; and what a user may give where captions are rated."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from PIL import Image
 from transformers import TrainerState
 
 from integrations.hf_generate import rerank
-from reward import CaptionSample, MetricReward, WeightedReward
-from reward.errors import ConfigError, InvalidSampleError, WeightsError
+from reward import AsyncReward, CaptionSample, MetricReward, WeightedReward, load_scorer
+from reward.errors import ConfigError, InvalidSampleError, UnknownMetricError, WeightsError
+from reward.functions.wrappers import rates_captions
 from tests.toy_scorer import ToyScorer
 
 
@@ -42,8 +43,11 @@ def short(completions: list[str], **kwargs: Any) -> list[float]:
     return [0.0] * (len(completions) - 1)
 
 
+IMAGE = Image.new("RGB", (4, 4))
+
+
 def call(reward: Any, completions: list[str], **columns: Any) -> list[float | None]:
-    columns.setdefault("image", [Image.new("RGB", (4, 4))] * len(completions))
+    columns.setdefault("image", [IMAGE] * len(completions))
     return reward(prompts=["Describe."] * len(completions), completions=completions, completion_ids=None, **columns)
 
 
@@ -64,20 +68,22 @@ def test_the_result_is_the_weighted_mean_whatever_the_sum_of_the_weights(
         assert call(combined, texts) == pytest.approx(expected.tolist(), abs=1e-12)
 
 
-def test_a_negative_weight_is_a_penalty() -> None:
-    combined = WeightedReward([(MetricReward(ToyScorer(), weights={"col": 1}), 3), (polite, -1)])
-    assert call(combined, ["red", "red please"]) == [1.5, 0.25]
+COLOUR = MetricReward(ToyScorer(), weights={"col": 1}, name="colour")
+WHOLE = MetricReward(ToyScorer(), name="toy")
 
 
-def test_one_part_without_a_number_leaves_the_row_out() -> None:
-    texts = ["none", "nan", "inf", "fine"]
-    assert call(WeightedReward([(sometimes, 1), (polite, 1)]), texts) == [None, None, None, 0.25]
-    assert call(WeightedReward([(sometimes, 0), (polite, 1)]), texts) == [0.0] * 4
-
-
-def test_a_failed_row_of_a_metric_leaves_the_row_out_and_blank_captions_get_the_lowest() -> None:
-    combined = WeightedReward([(MetricReward(ToyScorer()), 0.5), (polite, 0.5)])
-    assert call(combined, ["it will fail", "", "red"]) == [None, 0.0, 0.5]
+@pytest.mark.parametrize(
+    ("parts", "texts", "rewards"),
+    [
+        ([(COLOUR, 3), (polite, -1)], ["red", "red please"], [1.5, 0.25]),  # a negative weight is a penalty
+        ([(sometimes, 1), (polite, 1)], ["none", "nan", "inf", "fine"], [None, None, None, 0.25]),
+        ([(sometimes, 0), (polite, 1)], ["none", "nan", "inf", "fine"], [0.0] * 4),
+        ([(WHOLE, 0.5), (polite, 0.5)], ["it will fail", "", "red"], [None, 0.0, 0.5]),
+        ([(polite, 1e308), (MetricReward("length"), 1e308)], ["a star, please"], [2.0]),  # no overflow
+    ],
+)
+def test_rewards_of_rows(parts: list[Any], texts: list[str], rewards: list[float | None]) -> None:
+    assert call(WeightedReward(parts), texts) == rewards
 
 
 def test_parts_get_every_column_and_the_loggers() -> None:
@@ -90,17 +96,11 @@ def test_parts_get_every_column_and_the_loggers() -> None:
 
     logged: dict[str, float] = {}
     extra: dict[str, list[Any]] = {}
-    colour = MetricReward(ToyScorer(), name="toy")
-    combined = WeightedReward([(colour, 1), (nosy, 1), (sometimes, 2)], name="both")
+    combined = WeightedReward([(WHOLE, 1), (nosy, 1), (sometimes, 2)], name="both")
     call(combined, ["red", "none"], scene=["a", "b"], log_metric=logged.__setitem__, log_extra=extra.__setitem__)
-    assert seen["scene"] == ["a", "b"]
-    assert seen["prompts"] == ["Describe."] * 2
-    assert logged["nosy/own"] == 1.0
-    assert logged["both/toy"] == 0.75
-    assert logged["both/nosy"] == 0.0
-    assert logged["both/sometimes"] == 0.5
-    assert logged["both/unscored"] == 0.5
-    assert logged["toy/colour"] == 0.5
+    assert (seen["scene"], seen["prompts"]) == (["a", "b"], ["Describe."] * 2)
+    shares = {"both/toy": 0.75, "both/nosy": 0.0, "both/sometimes": 0.5, "both/unscored": 0.5}
+    assert logged.items() >= {"nosy/own": 1.0, "toy/colour": 0.5, **shares}.items()
     assert set(extra) == {"toy/colour", "toy/brevity"}
 
 
@@ -137,12 +137,11 @@ def test_it_pickles_by_its_parts() -> None:
 
 def test_it_chooses_captions() -> None:
     brief = MetricReward(ToyScorer(), weights={"brev": 1})
-    colour = MetricReward(ToyScorer(), weights={"col": 1})
     captions = ["a red star", "red", "star"]
-    reward = WeightedReward([(brief, 1), (colour, 1)])
+    reward = WeightedReward([(brief, 1), (COLOUR, 1)])
     assert reward.rewards([CaptionSample(text, image="a.png") for text in captions]) == pytest.approx([1 / 3, 1, 0.5])
     assert rerank(captions, image="a.png", reward=reward) == [1, 2, 0]
-    assert rerank(["A star.", "A star, please."], reward=WeightedReward([(polite, 1), (colour, 0)])) == [1, 0]
+    assert rerank(["A star.", "A star, please."], reward=WeightedReward([(polite, 1), (COLOUR, 0)])) == [1, 0]
 
 
 @pytest.mark.parametrize(
@@ -153,45 +152,94 @@ def test_bad_weights_are_refused(weights: list[Any]) -> None:
         WeightedReward([(polite, weights[0]), (sometimes, weights[1])])
 
 
-def test_very_large_weights_do_not_overflow() -> None:
-    reward = WeightedReward([(polite, 1e308), (MetricReward("length"), 1e308)])
-    assert call(reward, ["a star, please"]) == [2.0]
-
-
-@pytest.mark.parametrize("parts", [None, polite, MetricReward("length")])
-def test_parts_must_be_a_list(parts: Any) -> None:
-    with pytest.raises(TypeError, match="parts must be a list of"):
-        WeightedReward(parts)
-
-
-def test_no_parts_are_refused() -> None:
-    with pytest.raises(WeightsError, match="positive"):
-        WeightedReward([])
-
-
 @pytest.mark.parametrize(
-    ("part", "message"),
+    ("parts", "error", "message"),
     [
-        ("owner/model", "networks and their names"),
-        (torch.nn.Linear(1, 1), "networks and their names"),
-        (MetricReward, "must be a reward function"),
-        (None, "must be a reward function"),
-        (later, r"parts\[1\] is asynchronous"),
-        (functools.partial(later), "asynchronous"),
-        (Later(), "asynchronous"),
+        *((parts, TypeError, "parts must be a list of") for parts in (None, polite, MetricReward("length"))),
+        ([], WeightsError, "positive"),
+        *(([entry], TypeError, r"parts\[0\] must be") for entry in (polite, (polite,), (polite, 1, 2), "ab")),
+        *(
+            ([(polite, 1), (part, 1)], TypeError, message)
+            for part, message in [
+                ("owner/model", "networks and their names"),
+                (torch.nn.Linear(1, 1), "networks and their names"),
+                (MetricReward, "must be a reward function"),
+                (None, "must be a reward function"),
+                (later, r"parts\[1\] is asynchronous"),
+                (functools.partial(later), "asynchronous"),
+                (Later(), "asynchronous"),
+            ]
+        ),
     ],
 )
-def test_what_is_no_reward_function_is_refused(part: Any, message: str) -> None:
-    with pytest.raises(TypeError, match=message):
-        WeightedReward([(polite, 1), (part, 1)])
-
-
-@pytest.mark.parametrize("entry", [polite, (polite,), (polite, 1, 2), "ab"])
-def test_parts_must_be_pairs(entry: Any) -> None:
-    with pytest.raises(TypeError, match=r"parts\[0\] must be"):
-        WeightedReward([entry])
+def test_parts_that_are_no_pairs_of_reward_function_and_weight_are_refused(
+    parts: Any, error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        WeightedReward(parts)
 
 
 def test_a_part_that_gives_too_few_rewards_is_named() -> None:
     with pytest.raises(InvalidSampleError, match=r"'short' gave 1 rewards for 2 completions"):
         call(WeightedReward([(polite, 1), (short, 1)]), ["a", "b"])
+
+
+SAMPLES = [CaptionSample("a red star", image=IMAGE, references=["A star."]), CaptionSample("red")]
+
+
+@pytest.mark.parametrize("reward", ["length", load_scorer("length"), MetricReward("length")])
+def test_names_scorers_and_rewards_rate_captions_alike(reward: Any) -> None:
+    assert rates_captions(reward).rewards(SAMPLES) == [3.0, 1.0]
+
+
+def test_what_rates_captions_is_given_back_itself() -> None:
+    length = MetricReward("length")
+    for reward in (length, MetricReward(ToyScorer()).aspects()[0], WeightedReward([(length, 1)])):
+        assert rates_captions(reward) is reward
+
+
+def test_a_reward_function_that_rates_captions_gets_what_it_takes() -> None:
+    seen: dict[str, Any] = {}
+
+    def everything(prompts: Any, completions: Any, **columns: Any) -> torch.Tensor:
+        seen.update(columns, prompts=prompts, completions=completions)
+        return torch.tensor([0.5, 2.0])
+
+    assert rates_captions(everything).rewards(SAMPLES) == [0.5, 2.0]
+    assert seen == {
+        "prompts": [None, None],
+        "completions": ["a red star", "red"],
+        "image": [IMAGE, None],
+        "images": [[IMAGE], []],
+        "references": [["A star."], []],
+    }
+
+    def some(completions: Any, images: Any, scale: float = 2.0) -> list[float | None]:
+        return [None if not given else scale * len(text) for text, given in zip(completions, images, strict=True)]
+
+    assert rates_captions(some).rewards(SAMPLES) == [20.0, None]
+    assert rates_captions(functools.partial(some, scale=1.0)).rewards(SAMPLES) == [10.0, None]
+
+
+def needs_more(completions: Any, solution: Any, completion_ids: Any, **kwargs: Any) -> list[float]:
+    return [1.0] * len(completions)
+
+
+@pytest.mark.parametrize(
+    ("reward", "error", "message"),
+    [
+        (None, ConfigError, "got None"),
+        (3, ConfigError, "got 3"),
+        (torch.nn.Linear(1, 1), ConfigError, "got Linear"),
+        (MetricReward, ConfigError, r"the class MetricReward: write MetricReward\(\)"),
+        (later, ConfigError, "is asynchronous"),
+        (functools.partial(later), ConfigError, "is asynchronous"),
+        (AsyncReward(MetricReward("length")), ConfigError, "is asynchronous"),
+        (needs_more, ConfigError, "needs_more needs solution, completion_ids, and captions come with prompts, comp"),
+        (WeightedReward([(MetricReward("length"), 1), (needs_more, 1)]), ConfigError, "needs_more needs solution"),
+        ("no such metric", UnknownMetricError, "no such metric"),
+    ],
+)
+def test_what_rates_no_captions_is_refused(reward: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        rates_captions(reward)

@@ -1,23 +1,34 @@
-"""Questions, answers, the scripted judge and the cache."""
+"""Questions, answers, the scripted judge, the lazy one, the cache, and code that lies in a judge's folder."""
 
 from __future__ import annotations
 
+import functools
+import json
 import math
+import pickle
 import sqlite3
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from io import BytesIO
 from pathlib import Path
+from threading import Event
 from typing import Any
+from urllib.request import urlopen
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from PIL import Image
 
-from reward.errors import InvalidSampleError, JudgeError
-from reward.judges import Answer, Judge, Question, ScriptedJudge
+from reward.errors import CapRewardError, InvalidSampleError, JudgeError
+from reward.judges import Answer, Judge, LocalJudge, Question, ScriptedJudge, ServerJudge
 from reward.judges.base import answer_mass
 from reward.judges.cache import AnswerCache
 from reward.judges.chat import chat_messages, data_url, request_key
-from tests.toy_judges import pictures
+from reward.judges.lazy import LazyJudge
+from reward.metrics.fleur.scorer import FleurScorer
+from tests.toy_judges import llava, pictures
 
 
 @pytest.mark.parametrize(
@@ -52,15 +63,10 @@ def test_the_image_goes_before_the_first_words_of_the_user() -> None:
 
 @pytest.mark.parametrize(("size", "kind"), [((64, 48), "png"), ((1200, 1000), "jpeg")])
 def test_images_are_sent_whole(size: tuple[int, int], kind: str) -> None:
-    import base64
-    from io import BytesIO
-
-    from PIL import Image
-
     image = pictures(1, size=size)[0]
-    head, encoded = data_url(image).split(",")
-    assert head == f"data:image/{kind};base64"
-    back = Image.open(BytesIO(base64.b64decode(encoded)))
+    with urlopen(data_url(image)) as sent:
+        assert sent.headers["Content-Type"] == f"image/{kind}"
+        back = Image.open(BytesIO(sent.read()))
     assert back.size == size
     if kind == "png":
         assert back.tobytes() == image.tobytes()
@@ -90,9 +96,12 @@ def test_answers_that_are_no_tokens(answers: Any) -> None:
         ScriptedJudge(distribution=lambda question: {}).answer_distribution([Question("good")], answers)
 
 
-def test_items_that_are_no_questions() -> None:
-    with pytest.raises(InvalidSampleError, match=r"questions\[1\] must be a Question, got str"):
-        ScriptedJudge(lambda question: "a").generate([Question("good"), "bad"])  # type: ignore[list-item]
+def test_no_questions_and_items_that_are_none() -> None:
+    for judge in (ScriptedJudge(str, dict), ServerJudge("tiny", "http://127.0.0.1:9/v1"), LocalJudge(*llava())):
+        assert judge.answer_distribution([], ["1", "2"]).shape == (0, 2)
+        assert judge.generate([]) == []
+        with pytest.raises(InvalidSampleError, match=r"questions\[1\] must be a Question, got str"):
+            judge.generate([Question("good"), "bad"])  # type: ignore[list-item]
 
 
 _TOKENS = st.dictionaries(st.text(alphabet="12 \n\u2581\u0120ab", max_size=3), st.floats(-30, -1), max_size=8)
@@ -110,10 +119,8 @@ def test_mass_of_an_answer_is_that_of_its_spellings(logprobs: dict[str, float]) 
 _TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
 _POSITIONS = st.tuples(_TEXTS, st.dictionaries(st.sampled_from(["a", " b", "ß"]), st.floats(-50, -2)))
 _ANSWERS = st.builds(
-    lambda text, positions, truncated: (
-        Answer(text, *zip(*positions, strict=True), truncated=truncated)
-        if positions
-        else Answer(text, truncated=truncated)
+    lambda text, positions, truncated: Answer(
+        text, tuple(token for token, _ in positions), tuple(logs for _, logs in positions), truncated=truncated
     ),
     _TEXTS,
     st.lists(_POSITIONS, max_size=3),
@@ -145,12 +152,68 @@ def test_keys_of_requests() -> None:
     body = {"model": "m", "max_tokens": 1, "top": 20}
     first = request_key(Question("a"), "k", body)
     assert first == request_key(Question("a"), "k", dict(reversed(body.items())))
-    others = [
-        request_key(Question("b"), "k", body),
-        request_key(Question("a"), "l", body),
-        request_key(Question("a"), "k", {**body, "model": "n"}),
-        request_key(Question("a"), "k", {**body, "max_tokens": 2}),
-        request_key(Question("a"), "k", {**body, "top": 5}),
-        request_key(Question("a"), "k", {**body, "seed": 1}),
-    ]
+    changes: list[dict[str, Any]] = [{"model": "n"}, {"max_tokens": 2}, {"top": 5}, {"seed": 1}]
+    others = [request_key(Question("a"), "k", {**body, **change}) for change in changes]
+    others += [request_key(Question("b"), "k", body), request_key(Question("a"), "l", body)]
     assert len({first, *others}) == 7
+
+
+# Code that lies in a judge's folder.
+CODE = """
+from pathlib import Path
+Path({marker!r}).touch()
+from transformers import LlavaConfig, LlavaProcessor
+class Config(LlavaConfig):
+    model_type = "unheard-of"
+class Processor(LlavaProcessor):
+    pass
+"""
+NAMES_CODE = {
+    "config.json": {"model_type": "unheard-of", "auto_map": {"AutoConfig": "mine.Config"}},
+    "processor_config.json": {"processor_class": "UnheardOf", "auto_map": {"AutoProcessor": "mine.Processor"}},
+}
+
+
+@pytest.mark.parametrize("file", NAMES_CODE)
+def test_code_of_a_checkpoint_runs_only_where_python_says_so(
+    file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for part in llava():
+        part.save_pretrained(tmp_path)
+    (tmp_path / "mine.py").write_text(CODE.format(marker=str(tmp_path / "ran")))
+    (tmp_path / file).write_text(json.dumps({**json.loads((tmp_path / file).read_text()), **NAMES_CODE[file]}))
+    monkeypatch.setattr("builtins.input", lambda *_: "y")  # what transformers asks is answered with yes
+    monkeypatch.setenv("HF_MODULES_CACHE", str(tmp_path / "modules"))
+    for load in (LocalJudge.from_pretrained, FleurScorer.from_pretrained):
+        with pytest.raises(CapRewardError):
+            load(tmp_path, device="cpu")
+    assert not (tmp_path / "ran").exists()
+    with suppress(CapRewardError):  # the code has no model of its own
+        LocalJudge.from_pretrained(tmp_path, device="cpu", trust_remote_code=True)
+    assert (tmp_path / "ran").exists()
+
+
+def upper(question: Question) -> str:
+    return question.text.upper()
+
+
+def slow_load(loads: list[int]) -> Judge:
+    loads.append(1)
+    Event().wait(0.01)  # gives another thread the chance to come in
+    return ScriptedJudge(upper, lambda question: {"1": 0.5})
+
+
+def test_a_lazy_judge_loads_once_when_asked_and_stays_out_of_pickles() -> None:
+    loads: list[int] = []
+    judge = LazyJudge(functools.partial(slow_load, loads), "later")
+    assert isinstance(judge, Judge)
+    assert (judge.name, judge.usage.answered, loads) == ("later", 0, [])
+    with ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(lambda text: judge.generate([Question(text)])[0].text, ["a", "b", "c", "d"]))
+    assert answers == ["A", "B", "C", "D"]
+    assert judge.answer_distribution([Question("a")], ["1"]).tolist() == [[0.5]]
+    assert judge.pieces("12") == ("1", "2")
+    assert (loads, judge.usage.answered) == ([1], 5)
+    copy = pickle.loads(pickle.dumps(judge))
+    assert (copy.loaded, copy.name) == (False, "later")
+    assert copy.generate([Question("b")])[0].text == "B"

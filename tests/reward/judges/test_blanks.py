@@ -9,19 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 from reward import CaptionSample
-from reward.arena.pairwise import JudgePair, PairwiseJudge
 from reward.errors import JudgeError
-from reward.judges import Answer, LocalJudge, Question, ScriptedJudge, ServerJudge
+from reward.judges import Answer, LocalJudge, Question, ServerJudge
 from reward.judges.base import answer_mass_after_blanks
-from reward.metrics.fleur.scorer import FleurScorer
-from reward.metrics.harmoniceval.aggregate import aggregate
 from reward.metrics.harmoniceval.scorer import HarmonicScorer
 from tests.loopback_judge import loopback_judge
 from tests.rating_judges import blank_first_llava
-from tests.toy_judges import pictures
+from tests.toy_judges import pictures, plain_inputs, plain_pass
 
 RATINGS = list("12345")
 MOSTLY, OFTEN, SELDOM, HARDLY = 3.0, 0.2, 0.0, -0.7  # how strongly the judge begins with a blank
@@ -35,19 +31,14 @@ def questions() -> list[Question]:
 
 def by_hand(model: Any, processor: Any, question: Question) -> tuple[np.ndarray, float]:
     """Probabilities of the ratings over all paths with up to two blanks, one plain forward pass each; P(blank)."""
-    tokenizer = processor.tokenizer
-    turns = [{"role": role, "content": [{"type": "text", "text": text}]} for role, text in question.turns()]
-    turns[-1]["content"].insert(0, {"type": "image"})  # type: ignore[attr-defined]
-    prompt = processor.apply_chat_template(turns, add_generation_prompt=True)
-    inputs = processor(images=question.image, text=prompt, return_tensors="pt")
-    blanks = [tokenizer.convert_tokens_to_ids(token) for token in ("▁", "▁▁", "<0x09>", "<0x0A>", "<0x20>")]
-    digits = [[tokenizer.convert_tokens_to_ids(name) for name in (digit, f"<0x3{digit}>")] for digit in RATINGS]
+    ids = processor.tokenizer.convert_tokens_to_ids
+    inputs = plain_inputs(processor, question, add_special_tokens=True)
+    blanks = ids(["▁", "▁▁", "<0x09>", "<0x0A>", "<0x20>"])
+    digits = [ids([digit, f"<0x3{digit}>"]) for digit in RATINGS]
 
     def walk(written: list[int], weight: float) -> np.ndarray:
-        ids = torch.cat([inputs["input_ids"], torch.tensor([written], dtype=torch.long)], dim=1)
-        with torch.inference_mode():
-            logits = model(input_ids=ids, pixel_values=inputs["pixel_values"]).logits[0, -1]
-        row = logits.double().softmax(-1)
+        tokens = torch.cat([inputs["input_ids"], torch.tensor([written], dtype=torch.long)], dim=1)
+        row = plain_pass(model, input_ids=tokens, pixel_values=inputs["pixel_values"])
         if not written:
             first.extend(row[blanks].tolist())
         masses = weight * np.array([float(row[same].sum()) for same in digits])
@@ -81,16 +72,6 @@ def test_a_cache_that_cannot_be_shared_is_copied(monkeypatch: pytest.MonkeyPatch
     np.testing.assert_allclose(given, expected, atol=1e-5)
 
 
-def test_the_judge_of_the_papers_rates_with_harmoniceval() -> None:
-    model, processor = blank_first_llava(strength=MOSTLY)
-    scorer = HarmonicScorer(LocalJudge(model, processor))
-    sample = CaptionSample("A dog runs.", pictures(1)[0])
-    prompt = scorer.prompt.question("correctness", "captioning", sample.candidate)
-    masses, _ = by_hand(model, processor, Question(prompt, sample.image, system=scorer.prompt.system))
-    table = scorer.score([sample])
-    assert table.column("correctness")[0] == pytest.approx(aggregate([masses]).scores[0], abs=1e-3)
-
-
 def test_a_server_gives_what_the_model_itself_gives(caplog: pytest.LogCaptureFixture) -> None:
     model, processor = blank_first_llava(strength=MOSTLY)
     exact = LocalJudge(model, processor).answer_distribution(questions(), RATINGS)
@@ -120,17 +101,6 @@ def test_a_likely_blank_that_a_server_does_not_write_is_an_error_of_the_row() ->
     assert np.isnan(caught.value.results).all()
 
 
-def test_captions_are_compared_without_reasons() -> None:
-    model, processor = blank_first_llava(strength=MOSTLY)
-    pair = JudgePair("A dog.", "A red star.", Image.new("RGB", (32, 32)))
-    judge = PairwiseJudge(LocalJudge(model, processor), reasons=False)
-    verdict = judge.compare([pair])[0]
-    assert verdict.a_first is not None
-    text = judge.prompt.text(pair.a, pair.b, reasons=False)
-    masses, _ = by_hand(model, processor, Question(text, pair.image, system=judge.prompt.system))
-    assert verdict.a_first.first / verdict.a_first.second == pytest.approx(masses[0] / masses[1], rel=1e-2)
-
-
 def listed(**probabilities: float) -> dict[str, float]:
     return {
         {"blank": "", "line": "\n"}.get(token, token[-1]): math.log(value) for token, value in probabilities.items()
@@ -154,10 +124,3 @@ def test_what_is_read_from_written_tokens(
     masses, missing = answer_mass_after_blanks(Answer("", tokens, tuple(positions)), ["4", "5"])
     assert masses == pytest.approx(expected)
     assert missing == pytest.approx(unknown)
-
-
-def test_fleur_reads_the_digits_after_a_blank() -> None:
-    tokens = ("▁", "0", ".", "8", "5", "</s>")
-    logs = ({"▁": math.log(0.97)}, {"0": 0.0}, {".": 0.0}, {"8": 0.0}, {"5": 0.0}, {"</s>": 0.0})
-    scorer = FleurScorer(ScriptedJudge(lambda question: Answer("0.85", tokens, logs)))
-    assert scorer.score([CaptionSample("A.", pictures(1)[0])]).scores[0] == pytest.approx([0.85, 0.85])

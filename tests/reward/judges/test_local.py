@@ -19,6 +19,7 @@ from reward.judges import Judge, Question
 from reward.judges.base import answer_mass
 from reward.judges.local import LocalJudge
 from tests import toy_captioners, toy_judges
+from tests.toy_judges import plain_inputs, plain_pass, spellings
 
 ANSWERS = list("12345")
 RUBRIC = "Rate how well the caption fits the picture, from 1 to 5. Answer with the number only.\nCaption: "
@@ -47,49 +48,28 @@ def questions() -> list[Question]:
     return asked
 
 
-def conversation(question: Question) -> list[dict[str, Any]]:
-    turns = [*([("system", question.system)] if question.system else []), *question.history, ("user", question.text)]
-    messages = [{"role": role, "content": [{"type": "text", "text": text}]} for role, text in turns]
-    if question.image is not None:
-        next(m for m in messages if m["role"] == "user")["content"].insert(
-            0, {"type": "image", "image": question.image}
-        )
-    return messages
-
-
-def plain_inputs(processor: Any, question: Question) -> Any:
-    prompt = processor.apply_chat_template(conversation(question), add_generation_prompt=True, tokenize=False)
-    images = None if question.image is None else [question.image]
-    return processor(images=images, text=[prompt + question.prefill], return_tensors="pt", add_special_tokens=False)
-
-
-def plain_pass(model: Any, processor: Any, question: Question) -> np.ndarray:
-    """The probability of each answer by one unbatched forward pass, added up over its spellings."""
-    with torch.inference_mode():
-        probabilities = model(**plain_inputs(processor, question)).logits[0, -1].double().softmax(-1)
-    ids = processor.tokenizer.convert_tokens_to_ids
-    return np.array([float(probabilities[ids(digit)] + probabilities[ids(f"Ġ{digit}")]) for digit in ANSWERS])
+def by_plain_passes(model: Any, processor: Any, asked: list[Question]) -> np.ndarray:
+    """The probability of each answer by one unbatched forward pass a question, added up over its spellings."""
+    rows = [plain_pass(model, **plain_inputs(processor, question)) for question in asked]
+    return np.array([[float(row[same].sum()) for same in spellings(processor, "12345")] for row in rows])
 
 
 @contextmanager
-def counted(module: torch.nn.Module) -> Iterator[list[int]]:
-    """Rows of each forward pass of a module."""
-    rows: list[int] = []
-    hook = module.register_forward_hook(lambda _, given, out: rows.append(1))
+def counted_images(model: Any) -> Iterator[list[int]]:
+    """An entry for each pass of the vision tower."""
+    passes: list[int] = []
+    tower = model.model.vision_tower if hasattr(model.model, "vision_tower") else model.model.visual
+    hook = tower.register_forward_hook(lambda *_: passes.append(1))
     try:
-        yield rows
+        yield passes
     finally:
         hook.remove()
-
-
-def vision_tower(model: Any) -> torch.nn.Module:
-    return model.model.vision_tower if hasattr(model.model, "vision_tower") else model.model.visual
 
 
 @pytest.fixture(scope="module")
 def expected(parts: tuple[Any, Any]) -> np.ndarray:
     """What plain forward passes say to `questions()`."""
-    return np.stack([plain_pass(*parts, question) for question in questions()])
+    return by_plain_passes(*parts, questions())
 
 
 @pytest.mark.parametrize("way", ["shared", "small batches", "one by one", "backwards", "whole"])
@@ -109,36 +89,30 @@ def test_distribution_equals_a_plain_forward_pass(parts: tuple[Any, Any], expect
     np.testing.assert_allclose(given, expected, rtol=1e-3)  # the digits of a random model have little mass each
 
 
-def test_a_shared_beginning_is_read_once(parts: tuple[Any, Any]) -> None:
-    asked = questions()[:5]  # one image
+RUBRICS = ["Rate the correctness of this caption: ", "Rate its completeness, that is all objects: "]
+
+
+@pytest.mark.parametrize("rubrics", [[RUBRIC], RUBRICS], ids=["one rubric", "two rubrics"])
+def test_what_questions_of_one_image_share_is_read_once(parts: tuple[Any, Any], rubrics: list[str]) -> None:
+    image = toy_judges.pictures(1)[0]
+    asked = [Question(rubric + text, image=image) for text in CAPTIONS for rubric in rubrics]
     judge = LocalJudge(*parts)
     judge.answer_distribution(asked, ANSWERS)  # the first time also reads two prompts whole, to compare
     assert judge.reader.shares[True] is True
     before = judge.usage.input_tokens
-    with counted(vision_tower(judge.model)) as passes:
-        judge.answer_distribution(asked, ANSWERS)
-    rows = [plain_inputs(parts[1], question)["input_ids"][0].tolist() for question in asked]
-    shared = next(at for at, tokens in enumerate(zip(*rows, strict=False)) if len(set(tokens)) > 1)
-    assert len(passes) == 1
-    # two of the captions begin alike, which saves a little more
-    assert judge.usage.input_tokens - before <= sum(map(len, rows)) - (len(rows) - 1) * shared
-
-
-def test_two_rubrics_of_one_image_share_what_they_can(parts: tuple[Any, Any]) -> None:
-    image = toy_judges.pictures(1)[0]
-    rubrics = ["Rate the correctness of this caption: ", "Rate its completeness, that is all objects: "]
-    asked = [Question(rubric + text, image=image) for text in CAPTIONS for rubric in rubrics]
-    judge = LocalJudge(*parts)
-    judge.answer_distribution(asked, ANSWERS)
-    with counted(vision_tower(judge.model)) as passes:
+    with counted_images(judge.model) as passes:
         given = judge.answer_distribution(asked, ANSWERS)
     assert len(passes) == 1
-    np.testing.assert_allclose(given, [plain_pass(*parts, question) for question in asked], atol=1e-5, rtol=1e-3)
+    np.testing.assert_allclose(given, by_plain_passes(*parts, asked), atol=1e-5, rtol=1e-3)
+    rows = [plain_inputs(parts[1], question)["input_ids"][0].tolist() for question in asked]
+    shared = next(at for at, tokens in enumerate(zip(*rows, strict=False)) if len(set(tokens)) > 1)
+    # some of the captions begin alike, which saves a little more
+    assert judge.usage.input_tokens - before <= sum(map(len, rows)) - (len(rows) - 1) * shared
 
 
 def test_questions_without_image_do_not_run_the_vision_tower(parts: tuple[Any, Any]) -> None:
     judge = LocalJudge(*parts)
-    with counted(vision_tower(judge.model)) as passes:
+    with counted_images(judge.model) as passes:
         judge.answer_distribution([Question(RUBRIC + caption) for caption in CAPTIONS], ANSWERS)
         judge.generate([Question(RUBRIC)], max_new_tokens=2)
     assert passes == []
@@ -228,12 +202,9 @@ def test_bad_questions_do_not_stop_the_others(tmp_path: Path) -> None:
     judge = LocalJudge(*toy_judges.llava(length=400))
     good = questions()[:3]
     (tmp_path / "broken.png").write_bytes(b"\x89PNG no")
-    broken = Question("Rate it.", image=tmp_path / "broken.png")
-    absent = Question("Rate it.", image=tmp_path / "absent.png")
-    long = Question("word " * 100, image=good[0].image)
-    long_text = Question("word " * 100)
-    long_alone = Question("word " * 100, image=toy_judges.pictures(3)[2])
-    asked = [broken, good[0], absent, long, good[1], long_text, long_alone, good[2]]
+    broken, absent = (Question("Rate it.", image=tmp_path / name) for name in ("broken.png", "absent.png"))
+    long = [Question("word " * 100, image) for image in (good[0].image, None, toy_judges.pictures(3)[2])]
+    asked = [broken, good[0], absent, long[0], good[1], *long[1:], good[2]]
     with pytest.raises(JudgeError, match="5 of 8 questions") as caught:
         judge.answer_distribution(asked, ANSWERS)
     assert sorted(caught.value.failures) == [0, 2, 3, 5, 6]
@@ -242,7 +213,7 @@ def test_bad_questions_do_not_stop_the_others(tmp_path: Path) -> None:
     np.testing.assert_allclose(caught.value.results[[1, 4, 7]], judge.answer_distribution(good, ANSWERS), atol=1e-7)
     with pytest.raises(JudgeError) as caught:
         judge.generate(asked, max_new_tokens=2)
-    assert [answer is None for answer in caught.value.results] == [True, False, True, True, False, True, True, False]
+    assert [row for row, answer in enumerate(caught.value.results) if answer] == [1, 4, 7]
 
 
 def test_writing_stops_where_the_model_ends() -> None:
@@ -273,35 +244,10 @@ def test_a_model_that_is_not_causal_is_found_out(caplog: pytest.LogCaptureFixtur
 
 
 def test_a_cache_with_a_window_is_not_shared() -> None:
-    from transformers import LlavaConfig, LlavaForConditionalGeneration, MistralConfig
-
-    model, processor = toy_judges.llava()
-    text = model.config.text_config
-    window = MistralConfig(
-        **{
-            name: getattr(text, name)
-            for name in ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers")
-        },
-        **{name: getattr(text, name) for name in ("num_attention_heads", "num_key_value_heads")},
-        sliding_window=24,
-        pad_token_id=text.pad_token_id,
-        bos_token_id=text.bos_token_id,
-        eos_token_id=text.eos_token_id,
-    )
-    settings = {
-        name: getattr(model.config, name)
-        for name in ("vision_config", "image_token_index", "vision_feature_layer", "vision_feature_select_strategy")
-        if hasattr(model.config, name)
-    }
-    settings["image_token_index"] = model.config.image_token_id
-    model = toy_judges.with_random_weights(
-        LlavaForConditionalGeneration(LlavaConfig(text_config=window, **settings)), processor.tokenizer
-    )
-    toy_judges.without_blanks(model, processor)
-    judge = LocalJudge(model, processor)
-    asked = questions()
-    expected = np.stack([plain_pass(model, processor, question) for question in asked])
-    np.testing.assert_allclose(judge.answer_distribution(asked, ANSWERS), expected, atol=1e-5, rtol=1e-3)
+    parts = toy_judges.without_blanks(*toy_judges.llava(model_type="mistral", sliding_window=24))
+    judge = LocalJudge(*parts)
+    given = judge.answer_distribution(questions(), ANSWERS)
+    np.testing.assert_allclose(given, by_plain_passes(*parts, questions()), atol=1e-5, rtol=1e-3)
     assert judge.reader.shares == {True: False, False: False}
 
 
@@ -315,30 +261,33 @@ def test_how_the_tokenizer_cuts_digits() -> None:
         judge.answer_distribution([Question("Rate.")], ["1", "10"])
 
 
-def test_a_template_without_system_gets_the_system_message_in_the_first_turn() -> None:
-    model, processor = toy_judges.llava()
-    asked = [Question("Rate.", system="You judge."), Question("Rate.", toy_judges.pictures(1)[0], system="You judge.")]
-    for rule in ("{% if m.role == 'system' %}{{ raise_exception('no system') }}{% endif %}", None):
-        if rule is None:
-            processor.chat_template = toy_judges.TEMPLATE.replace(
-                "<|im_start|>{{ m.role }}", "{% if m.role != 'system' %}<|im_start|>{{ m.role }}"
-            ).replace("<|im_end|>\n{% endfor %}", "<|im_end|>\n{% endif %}{% endfor %}")
-        else:
-            processor.chat_template = toy_judges.TEMPLATE.replace("<|im_start|>{{ m.role }}", rule + "{{ m.role }}")
-        judge = LocalJudge(model, processor)
-        for question in asked:
-            assert judge.writer.text(question).count("You judge.\n\nRate.") == 1
+START, END = "<|im_start|>{{ m.role }}\n", "<|im_end|>\n{% endfor %}"
+
+
+@pytest.mark.parametrize(
+    ("start", "end"),
+    [
+        ("{% if m.role == 'system' %}{{ raise_exception('no system') }}{% endif %}" + START, END),
+        ("{% if m.role != 'system' %}" + START, END.replace("{% endfor %}", "{% endif %}{% endfor %}")),
+    ],
+    ids=["refused", "left out"],
+)
+def test_a_template_without_system_gets_the_system_message_in_the_first_turn(start: str, end: str) -> None:
+    template = toy_judges.TEMPLATE.replace("IMAGE", "<image>\n")
+    writer = LocalJudge(*toy_judges.llava(template=template.replace(START, start).replace(END, end))).writer
+    for image in (None, toy_judges.pictures(1)[0]):
+        assert writer.text(Question("Rate.", image, system="You judge.")).count("You judge.\n\nRate.") == 1
 
 
 def test_what_cannot_judge_is_refused() -> None:
     model, processor = toy_judges.llava()
-    with pytest.raises(JudgeError, match="encoder-decoder"):
-        LocalJudge(toy_captioners.vit_bert()[0], processor)
-    with pytest.raises(JudgeError, match="no tokenizer"):
-        LocalJudge(model, processor.image_processor)
-    processor.chat_template = None
-    with pytest.raises(JudgeError, match="no chat template"):
-        LocalJudge(model, processor)
+    for judge, reader, message in (
+        (toy_captioners.vit_bert()[0], processor, "encoder-decoder"),
+        (model, processor.image_processor, "no tokenizer"),
+        (*toy_judges.llava(template=""), "no chat template"),
+    ):
+        with pytest.raises(JudgeError, match=message):
+            LocalJudge(judge, reader)
 
 
 def test_loads_a_folder_and_refuses_a_broken_one(tmp_path: Path) -> None:
@@ -347,12 +296,8 @@ def test_loads_a_folder_and_refuses_a_broken_one(tmp_path: Path) -> None:
     processor.save_pretrained(tmp_path)
     judge = LocalJudge.from_pretrained(tmp_path, device="cpu")
     assert isinstance(judge, Judge)
-    asked = questions()
-    np.testing.assert_allclose(
-        judge.answer_distribution(asked, ANSWERS),
-        LocalJudge(model, processor).answer_distribution(asked, ANSWERS),
-        atol=1e-7,
-    )
+    made = LocalJudge(model, processor).answer_distribution(questions(), ANSWERS)
+    np.testing.assert_allclose(judge.answer_distribution(questions(), ANSWERS), made, atol=1e-7)
     state = {name: value for name, value in model.state_dict().items() if "layers.1." not in name}
     model.save_pretrained(tmp_path, state_dict=state)
     with pytest.raises(CheckpointError, match=r"lacks \d+ weights"):
@@ -378,9 +323,3 @@ def test_half_precision_shares_too() -> None:
     assert judge.reader.shares == {True: True, False: True}
     expected = np.concatenate([judge.answer_distribution([question], ANSWERS) for question in asked])
     np.testing.assert_allclose(given, expected, atol=3e-2)
-
-
-def test_no_questions(parts: tuple[Any, Any]) -> None:
-    judge = LocalJudge(*parts)
-    assert judge.answer_distribution([], ANSWERS).shape == (0, 5)
-    assert judge.generate([]) == []

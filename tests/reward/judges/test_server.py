@@ -6,7 +6,6 @@ import asyncio
 import logging
 import math
 import pickle
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,25 +16,11 @@ from reward.errors import ConfigError, InvalidSampleError, JudgeError, OutputErr
 from reward.judges import Judge, Question, ServerJudge
 from reward.judges.local import LocalJudge
 from tests.loopback_judge import LoopbackJudge, loopback_judge
-from tests.toy_judges import llava, pictures, without_blanks
+from tests.toy_judges import pictures
 
 ANSWERS = list("12345")
 RUBRIC = "Rate how well the caption fits, from 1 to 5.\nCaption: "
 KEY = "sk-not-a-real-key-1234567890"
-
-
-@pytest.fixture(scope="module")
-def model() -> tuple[Any, Any]:
-    model, processor = llava()
-    digits = processor.tokenizer.convert_tokens_to_ids([*ANSWERS, *(f"Ġ{digit}" for digit in ANSWERS)])
-    model.lm_head.weight.data[digits] *= 4  # so that some digits are among the likeliest 20 tokens, and some are not
-    return without_blanks(model, processor)
-
-
-@pytest.fixture
-def server(model: tuple[Any, Any]) -> Iterator[LoopbackJudge]:
-    with loopback_judge(*model) as running:
-        yield running
 
 
 def questions() -> list[Question]:
@@ -80,9 +65,8 @@ def test_written_answers_equal_the_local_ones(server: LoopbackJudge, model: tupl
     asked = [*questions(), Question("Why?", history=(("user", "Rate it."), ("assistant", "4")), image=pictures(1)[0])]
     remote = judge_at(server).generate(asked, max_new_tokens=6, top_logprobs=5)
     local = LocalJudge(*model).generate(asked, max_new_tokens=6, top_logprobs=5)
-    assert [answer.text for answer in remote] == [answer.text for answer in local]
-    assert [answer.tokens for answer in remote] == [answer.tokens for answer in local]
-    assert [answer.truncated for answer in remote] == [answer.truncated for answer in local]
+    for ours, expected in zip(remote, local, strict=True):
+        assert (ours.text, ours.tokens, ours.truncated) == (expected.text, expected.tokens, expected.truncated)
     assert judge_at(server).generate(asked[:1], max_new_tokens=2)[0].logprobs == ()
 
 
@@ -97,30 +81,28 @@ def test_a_rerun_costs_no_calls(server: LoopbackJudge, tmp_path: Path) -> None:
     assert written == 3 * calls
     assert first.usage.cost == pytest.approx((2.0 * read + 8.0 * written) / 1e6)
     first.close()
-    again = judge_at(server, cache=cache, prices=(2.0, 8.0))
-    np.testing.assert_array_equal(again.answer_distribution(questions(), ANSWERS), table)
-    assert len(server.requests) == calls
-    assert (again.usage.answered, again.usage.cached, again.usage.cost) == (0, calls, 0.0)
+    for again in (judge_at(server, cache=cache, prices=(2.0, 8.0)), pickle.loads(pickle.dumps(first))):
+        answered, cached = again.usage.answered, again.usage.cached
+        np.testing.assert_array_equal(again.answer_distribution(questions(), ANSWERS), table)
+        assert len(server.requests) == calls
+        assert (again.usage.answered - answered, again.usage.cached - cached) == (0, calls)
+    assert judge_at(server, cache=cache, prices=(2.0, 8.0)).usage.cost == 0.0
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
+def test_the_cache_tells_questions_apart(server: LoopbackJudge, tmp_path: Path) -> None:
+    fields: dict[str, Any] = {"text": RUBRIC + "A red star.", "image": pictures(2)[0], "system": None}
+    changes: list[dict[str, Any]] = [
+        {},
         {"text": RUBRIC + "A red star!"},
         {"image": pictures(2)[1]},
         {"image": None},
         {"system": "You rate."},
         {"history": (("user", "Hello."), ("assistant", "Hi."))},
-    ],
-    ids=lambda change: next(iter(change)),
-)
-def test_the_cache_tells_questions_apart(server: LoopbackJudge, tmp_path: Path, change: dict[str, Any]) -> None:
-    fields = {"text": RUBRIC + "A red star.", "image": pictures(2)[0], "system": None}
+    ]
     judge = judge_at(server, cache=tmp_path / "c.sqlite")
-    judge.answer_distribution([Question(**fields)], ANSWERS)
-    judge.answer_distribution([Question(**{**fields, **change})], ANSWERS)
-    judge.answer_distribution([Question(**fields)], ANSWERS)
-    assert len(server.requests) == 2
+    for change in changes * 2:
+        judge.answer_distribution([Question(**{**fields, **change})], ANSWERS)
+    assert len(server.requests) == len(changes)
 
 
 def test_equal_questions_are_asked_once(server: LoopbackJudge) -> None:
@@ -143,9 +125,7 @@ def test_a_cancelled_call_leaves_its_question_to_the_twin(server: LoopbackJudge)
     server.delay = 0.4
 
     async def first_gives_up() -> Any:
-        first = asyncio.create_task(judge.adistribution(questions()[:1], ANSWERS))
-        await asyncio.sleep(0.1)
-        second = asyncio.create_task(judge.adistribution(questions()[:1], ANSWERS))
+        first, second = (asyncio.create_task(judge.adistribution(questions()[:1], ANSWERS)) for _ in range(2))
         await asyncio.sleep(0.1)
         first.cancel()
         return await second
@@ -198,14 +178,14 @@ def test_a_question_that_cannot_be_answered_does_not_stop_the_others(server: Loo
     assert sum("forbidden" in str(request["messages"]) for request in server.requests) == 1, "a refusal was retried"
 
 
-def test_answers_without_log_probabilities_say_so(server: LoopbackJudge, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_models_and_answers_without_log_probabilities_are_errors(
+    server: LoopbackJudge, monkeypatch: pytest.MonkeyPatch
+) -> None:
     complete = server.complete
     monkeypatch.setattr(server, "complete", lambda body: complete({**body, "logprobs": False}))
     with pytest.raises(JudgeError, match="no log probabilities"):
         judge_at(server).answer_distribution(questions()[:1], ANSWERS)
-
-
-def test_unknown_model_is_not_retried(server: LoopbackJudge) -> None:
+    server.requests.clear()
     with pytest.raises(JudgeError, match=r"no model 'huge' at http.*base_url"):
         ServerJudge("huge", server.endpoint, concurrency=1).generate(questions())
     assert len(server.requests) == 1
@@ -217,34 +197,24 @@ def test_a_wrong_key_is_named_by_its_variable_and_shown_nowhere(
     caplog.set_level(logging.DEBUG)
     monkeypatch.setenv("JUDGE_KEY", KEY)
     cache = tmp_path / "answers.sqlite"
-    shown: list[str] = []
     with loopback_judge(*model, key=KEY) as server:
         judge = judge_at(server, api_key_env="JUDGE_KEY", cache=cache)
         judge.generate(questions()[:2], max_new_tokens=2)
         server.refuse = "Hm"
         with pytest.raises(JudgeError) as refused:
             judge.generate(questions()[2:3])
-        shown += [repr(judge), str(vars(judge)), repr(refused.value), repr(refused.value.__context__)]
         assert KEY.encode() not in pickle.dumps(judge)
         monkeypatch.setenv("JUDGE_KEY", KEY + "-old")
         with pytest.raises(JudgeError, match=r"\$JUDGE_KEY.*401") as caught:
             judge_at(server, api_key_env="JUDGE_KEY").generate(questions()[:1])
-        shown += [str(caught.value), repr(caught.value.__cause__), repr(caught.value.__context__)]
         judge.close()
-    assert KEY not in "\n".join(shown)
-    assert KEY not in caplog.text
+    errors = [repr((error.value, error.value.__cause__, error.value.__context__)) for error in (refused, caught)]
+    assert not any(KEY in shown for shown in (*errors, repr(judge), str(vars(judge)), caplog.text))
     assert len(caplog.records) > 0
     for file in tmp_path.iterdir():
         content = file.read_bytes()
         assert KEY.encode() not in content
         assert b"red star" not in content, "prompts are not kept either"
-
-
-def test_no_key_for_the_default_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
-    with pytest.raises(ConfigError, match="OPENAI_API_KEY"):
-        ServerJudge("some-model")
 
 
 @pytest.mark.parametrize(
@@ -255,9 +225,12 @@ def test_no_key_for_the_default_server(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"timeout": 0.0}, "timeout"),
         ({"top_logprobs": 21}, "top_logprobs"),
         ({"base_url": "http://user:secret@localhost/v1"}, "base_url"),
+        ({"base_url": None}, "OPENAI_API_KEY"),
     ],
 )
-def test_settings_out_of_range(settings: dict[str, Any], message: str) -> None:
+def test_settings_out_of_range(settings: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
     with pytest.raises(ConfigError, match=message) as caught:
         ServerJudge("tiny", **{"base_url": "http://localhost:1/v1", **settings})
     assert "secret" not in str(caught.value)
@@ -279,17 +252,3 @@ def test_a_cache_that_is_no_cache(server: LoopbackJudge, tmp_path: Path) -> None
     with pytest.raises(OutputError, match=r"notes\.txt"):
         judge_at(server, cache=other).generate(questions()[:1])
     assert other.read_text().startswith("Not a cache.")
-
-
-def test_a_pickled_judge_goes_on(server: LoopbackJudge, tmp_path: Path) -> None:
-    judge = judge_at(server, cache=tmp_path / "c.sqlite")
-    before = judge.generate(questions()[:2], max_new_tokens=2)
-    copy = pickle.loads(pickle.dumps(judge))
-    assert [answer.text for answer in copy.generate(questions()[:2], max_new_tokens=2)] == [a.text for a in before]
-    assert len(server.requests) == 2
-
-
-def test_no_questions(server: LoopbackJudge) -> None:
-    judge = judge_at(server)
-    assert judge.answer_distribution([], ANSWERS).shape == (0, 5)
-    assert judge.generate([]) == []

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from email.utils import formatdate
 from pathlib import Path
 from typing import Any
@@ -17,8 +16,8 @@ import pytest
 
 from reward.errors import JudgeError
 from reward.judges import Question, ServerJudge, session
-from tests.loopback_judge import Fault, LoopbackJudge, loopback_judge
-from tests.toy_judges import llava, pictures, without_blanks
+from tests.loopback_judge import Fault, LoopbackJudge
+from tests.toy_judges import pictures
 
 ANSWERS = list("12345")
 LIMITED = Fault("status", 429)
@@ -37,16 +36,9 @@ FAULTS = {
 }
 
 
-@pytest.fixture(scope="module")
-def model() -> tuple[Any, Any]:
-    return without_blanks(*llava())
-
-
-@pytest.fixture
-def server(model: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch) -> Iterator[LoopbackJudge]:
+@pytest.fixture(autouse=True)
+def short_first_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "_FIRST_WAIT", 0.02)
-    with loopback_judge(*model) as running:
-        yield running
 
 
 def questions(count: int = 12) -> list[Question]:
@@ -115,34 +107,36 @@ def test_what_runs_beside_a_failure_is_finished_and_kept(server: LoopbackJudge, 
 
 @pytest.mark.parametrize("form", ["seconds", "date"])
 def test_retry_after_is_respected(server: LoopbackJudge, form: str) -> None:
-    wait = 0.5 if form == "seconds" else 2.0  # a date has whole seconds
-    said = "0.5" if form == "seconds" else formatdate(time.time() + wait, usegmt=True)
+    said = "0.5" if form == "seconds" else formatdate(time.time() + 2.0, usegmt=True)  # a date has whole seconds
     server.faults.append(Fault("status", 429, headers={"Retry-After": said}))
     judge_at(server).answer_distribution(questions(1), ANSWERS)
     first, second = server.arrivals
     assert second - first >= (0.5 if form == "seconds" else 0.9)
 
 
-def test_a_wait_of_hours_is_not_waited(server: LoopbackJudge) -> None:
-    server.faults.append(Fault("status", 429, headers={"Retry-After": "7200"}))
-    with pytest.raises(JudgeError, match="wait 7200 s"):
-        judge_at(server).answer_distribution(questions(1), ANSWERS)
+NO_QUOTA = '{"error": {"message": "You exceeded your quota", "code": "insufficient_quota"}}'
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        (Fault("status", 429, headers={"Retry-After": "7200"}), "wait 7200 s"),
+        (Fault("status", 429, body=NO_QUOTA), "used up"),
+    ],
+    ids=["a wait of hours", "an empty account"],
+)
+def test_what_waiting_does_not_mend_is_not_asked_again(server: LoopbackJudge, fault: Fault, message: str) -> None:
+    server.faults.extend([fault] * 9)
+    with pytest.raises(JudgeError, match=message):
+        judge_at(server, concurrency=1).answer_distribution(questions(), ANSWERS)
+    assert len(server.requests) == 1
 
 
 def test_waits_grow(server: LoopbackJudge, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "_FIRST_WAIT", 0.1)
     server.faults.extend([LIMITED] * 3)
     judge_at(server).answer_distribution(questions(1), ANSWERS)
-    gaps = np.diff(server.arrivals)
-    assert (gaps >= [0.05, 0.1, 0.2]).all()
-
-
-def test_an_empty_account_is_not_asked_again(server: LoopbackJudge) -> None:
-    body = '{"error": {"message": "You exceeded your quota", "code": "insufficient_quota"}}'
-    server.faults.extend([Fault("status", 429, body=body)] * 9)
-    with pytest.raises(JudgeError, match="used up"):
-        judge_at(server, concurrency=1).answer_distribution(questions(), ANSWERS)
-    assert len(server.requests) == 1
+    assert (np.diff(server.arrivals) >= [0.05, 0.1, 0.2]).all()
 
 
 def test_nobody_listens() -> None:
@@ -151,11 +145,11 @@ def test_nobody_listens() -> None:
         judge.generate(questions(1))
 
 
+SIXTY = [Question(f"Rate the caption: {index} stars.") for index in range(60)]
 INTERRUPTED = """
 import sys
 from reward.judges import Question, ServerJudge
 judge = ServerJudge("tiny", sys.argv[1], cache=sys.argv[2], concurrency=2)
-print("asking", flush=True)
 try:
     judge.answer_distribution([Question(f"Rate the caption: {index} stars.") for index in range(60)], list("12345"))
 except KeyboardInterrupt:
@@ -180,6 +174,6 @@ def test_ctrl_c_keeps_what_was_answered(server: LoopbackJudge, tmp_path: Path) -
     assert 10 <= answered < 60
     server.delay = 0.0
     judge = judge_at(server, cache=cache)
-    judge.answer_distribution([Question(f"Rate the caption: {index} stars.") for index in range(60)], ANSWERS)
+    judge.answer_distribution(SIXTY, ANSWERS)
     assert judge.usage.cached >= answered - 2, "finished answers were lost"  # two may have been on their way
     assert judge.usage.answered + judge.usage.cached == 60

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import gzip
 import json
 import sqlite3
-import threading
 import time
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import pytest
 
 from reward.errors import JudgeError
 from reward.judges import Question, ServerJudge, session
+from tests.loopback_judge import send, serving
 
 RATINGS = list("12345")
 Reply = Callable[[BaseHTTPRequestHandler, str], None]
@@ -33,65 +35,39 @@ def completion(**changes: Any) -> dict[str, Any]:
     return {"id": "1", "object": "chat.completion", "created": 0, "model": "m", "choices": [choice], "usage": usage}
 
 
-def send(handler: BaseHTTPRequestHandler, body: bytes, *, status: int = 200, **headers: str) -> None:
-    handler.send_response(status)
-    handler.send_header("Content-Type", "application/json")
-    handler.send_header("Content-Length", str(len(body)))
-    for name, value in headers.items():
-        handler.send_header(name.replace("_", "-"), value)
-    handler.end_headers()
-    handler.wfile.write(body)
-
-
 class Server:
-    """A server whose replies the test writes; `reply` gets the handler and the text of the question."""
+    """Its replies are written by the test: `reply` gets the handler and the text of the question."""
 
     def __init__(self) -> None:
-        self.requests = 0
-        self.reply: Reply = lambda handler, text: send(handler, json.dumps(completion()).encode())
-        outer = self
+        self.requests, self.address = 0, ""
+        self.odd()
 
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def do_POST(self) -> None:
-                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                outer.requests += 1
-                try:
-                    outer.reply(self, body["messages"][-1]["content"])
-                except OSError:  # the client went away
-                    self.close_connection = True
-
-            def log_message(self, *_: Any) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self.address = f"http://127.0.0.1:{self._server.server_address[1]}/v1"
-        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+    def answer(self, handler: BaseHTTPRequestHandler, body: dict[str, Any]) -> None:
+        self.requests += 1
+        self.reply(handler, body["messages"][-1]["content"])
 
     def odd(self, **changes: Any) -> None:
         """Questions with the word "odd" get a changed reply, the others a good one."""
 
         def reply(handler: BaseHTTPRequestHandler, text: str) -> None:
-            made = (
-                completion(**{name: dict(value) for name, value in changes.items()}) if "odd" in text else completion()
-            )
+            made = completion(**copy.deepcopy(changes)) if "odd" in text else completion()
             send(handler, json.dumps(made).encode())
 
-        self.reply = reply
+        self.reply: Reply = reply
 
-    def stop(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+
+@contextmanager
+def running() -> Iterator[Server]:
+    server = Server()
+    with serving(server.answer) as server.address:
+        yield server
 
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     monkeypatch.setattr(session, "_FIRST_WAIT", 0.02)
-    running = Server()
-    yield running
-    running.stop()
+    with running() as server:
+        yield server
 
 
 def judge_at(server: Server, **settings: Any) -> ServerJudge:
@@ -99,26 +75,23 @@ def judge_at(server: Server, **settings: Any) -> ServerJudge:
 
 
 BOTH = [Question("odd"), Question("good")]
-ODD: dict[str, tuple[dict[str, Any], str]] = {
-    "log probability above 0": (
-        {"position": {"top_logprobs": [{"token": "4", "logprob": 0.7}]}},
-        "log probability 0.7",
+ODD: list[tuple[dict[str, Any], str]] = [
+    *(
+        ({"position": {"top_logprobs": [{"token": "4", "logprob": value}]}}, f"log probability {value!r}")
+        for value in (0.7, 1e6, float("nan"), "low")
     ),
-    "of 1e6": ({"position": {"top_logprobs": [{"token": "4", "logprob": 1e6}]}}, "log probability 1000000.0"),
-    "not a number": ({"position": {"top_logprobs": [{"token": "4", "logprob": float("nan")}]}}, "log probability nan"),
-    "as text": ({"position": {"top_logprobs": [{"token": "4", "logprob": "low"}]}}, "log probability 'low'"),
-    "sum above 1": ({"position": {"top_logprobs": [{"token": t, "logprob": -0.1} for t in "45"]}}, "add up to 1.81"),
-    "integer token": ({"position": {"token": 4}}, "token of the server's reply must be text, got 4"),
-    "integer alternative": ({"position": {"top_logprobs": [{"token": 4, "logprob": -1}]}}, "must be text, got 4"),
-    "no alternatives": ({"position": {"top_logprobs": None}}, "cannot be read"),
-    "content is a list": ({"message": {"content": [{"type": "text", "text": "4"}]}}, "must be text, got list"),
-    "content is a number": ({"message": {"content": 4}}, "must be text, got int"),
-    "token count as text": ({"usage": {"prompt_tokens": "nine"}}, "prompt_tokens='nine'"),
-    "negative token count": ({"usage": {"completion_tokens": -5}}, "completion_tokens=-5"),
-}
+    ({"position": {"top_logprobs": [{"token": t, "logprob": -0.1} for t in "45"]}}, "add up to 1.81"),
+    ({"position": {"token": 4}}, "token of the server's reply must be text, got 4"),
+    ({"position": {"top_logprobs": [{"token": 4, "logprob": -1}]}}, "must be text, got 4"),
+    ({"position": {"top_logprobs": None}}, "cannot be read"),
+    ({"message": {"content": [{"type": "text", "text": "4"}]}}, "must be text, got list"),
+    ({"message": {"content": 4}}, "must be text, got int"),
+    ({"usage": {"prompt_tokens": "nine"}}, "prompt_tokens='nine'"),
+    ({"usage": {"completion_tokens": -5}}, "completion_tokens=-5"),
+]
 
 
-@pytest.mark.parametrize(("changes", "message"), ODD.values(), ids=ODD.keys())
+@pytest.mark.parametrize(("changes", "message"), ODD)
 def test_an_odd_reply_fails_its_row_and_is_not_kept(
     server: Server, tmp_path: Path, changes: dict[str, Any], message: str
 ) -> None:
@@ -144,13 +117,14 @@ def test_tokens_of_equal_text_are_added_up(server: Server) -> None:
     assert table[0, 3] == pytest.approx(np.exp(-0.7) + np.exp(-9.0))
 
 
+GOOD_ROW = {"text": "4", "tokens": [], "logprobs": [], "truncated": False}
 DAMAGED = {
     "not JSON": "{",
     "of another kind": "[1, 2]",
-    "content is a list": json.dumps({"text": ["4"], "tokens": [], "logprobs": [], "truncated": False}),
-    "no log probabilities": json.dumps({"text": "4", "tokens": [], "logprobs": [], "truncated": False}),
-    "unequal lengths": json.dumps({"text": "4", "tokens": ["4"], "logprobs": [], "truncated": False}),
-    "unknown field": json.dumps({"text": "4", "tokens": [], "logprobs": [], "truncated": False, "more": 1}),
+    "content is a list": json.dumps({**GOOD_ROW, "text": ["4"]}),
+    "no log probabilities": json.dumps(GOOD_ROW),
+    "unequal lengths": json.dumps({**GOOD_ROW, "tokens": ["4"]}),
+    "unknown field": json.dumps({**GOOD_ROW, "more": 1}),
     "not UTF-8": b"\xff\xfe{",
 }
 
@@ -164,24 +138,20 @@ def test_a_damaged_row_of_the_cache_is_asked_again(server: Server, tmp_path: Pat
     with sqlite3.connect(cache) as file:
         file.execute("UPDATE answers SET answer = CAST(? AS TEXT)", [content])
     before = server.requests
-    np.testing.assert_array_equal(judge_at(server, cache=cache).answer_distribution(BOTH, RATINGS), expected)
-    assert server.requests == before + len(BOTH)
-    np.testing.assert_array_equal(judge_at(server, cache=cache).answer_distribution(BOTH, RATINGS), expected)
-    assert server.requests == before + len(BOTH), "what was asked again is kept in its place"
+    for _ in range(2):  # what was asked again is kept in its place
+        np.testing.assert_array_equal(judge_at(server, cache=cache).answer_distribution(BOTH, RATINGS), expected)
+        assert server.requests == before + len(BOTH)
 
 
 def test_the_cache_knows_the_server(server: Server, tmp_path: Path) -> None:
     cache = tmp_path / "answers.sqlite"
     judge_at(server, cache=cache).answer_distribution(BOTH, RATINGS)
-    other = Server()
-    try:
+    with running() as other:
         judge_at(other, cache=cache).answer_distribution(BOTH, RATINGS)
         assert other.requests == len(BOTH)
-    finally:
-        other.stop()
 
 
-def test_the_time_limit_is_for_the_whole_reply(server: Server) -> None:
+def test_a_reply_that_drips_and_one_that_is_nested_too_deeply_are_given_up(server: Server) -> None:
     def drip(handler: BaseHTTPRequestHandler, text: str) -> None:
         handler.send_response(200)
         handler.send_header("Content-Length", "1000")
@@ -196,6 +166,9 @@ def test_the_time_limit_is_for_the_whole_reply(server: Server) -> None:
     with pytest.raises(JudgeError, match=r"did not answer in 1 tries, last: no answer within 1 s"):
         judge_at(server, timeout=1.0, retries=0).generate(BOTH[:1])
     assert time.monotonic() - start < 5
+    server.reply = lambda handler, text: send(handler, b"[" * 200_000)  # JSON that is nested too deeply
+    with pytest.raises(JudgeError, match="cut off"):
+        judge_at(server, retries=0).generate(BOTH[:1])
 
 
 @pytest.mark.parametrize("packed", [False, True], ids=["plain", "gzip"])
@@ -204,16 +177,14 @@ def test_a_reply_without_end_is_given_up(
     server: Server, monkeypatch: pytest.MonkeyPatch, packed: bool, status: int
 ) -> None:
     monkeypatch.setattr(session, "LARGEST_REPLY", 1_000_000)
-    body = json.dumps(completion(message={"content": "4" * 1_100_000})).encode()
 
     def reply(handler: BaseHTTPRequestHandler, text: str) -> None:
-        good = json.dumps(completion()).encode()
-        if "odd" not in text:
-            send(handler, gzip.compress(good), Content_Encoding="gzip")
-        elif packed:
-            send(handler, gzip.compress(body), status=status, Content_Encoding="gzip")
+        odd = "odd" in text
+        body = json.dumps(completion(message={"content": "4" * 1_100_000} if odd else {})).encode()
+        if packed or not odd:
+            send(handler, gzip.compress(body), status if odd else 200, Content_Encoding="gzip")
         else:
-            send(handler, body, status=status)
+            send(handler, body, status)
 
     server.reply = reply
     with pytest.raises(JudgeError) as caught:
@@ -226,16 +197,9 @@ def test_a_reply_without_end_is_given_up(
 @pytest.mark.parametrize("status", [400, 401, 500])
 def test_a_server_cannot_write_to_the_terminal(server: Server, status: int) -> None:
     said = "no\x1b[2J\x1b]0;title\x07 \x9b31m\u202eway\r\x08"
-    server.reply = lambda handler, text: send(
-        handler, json.dumps({"error": {"message": said, "code": None}}).encode(), status=status
-    )
+    body = json.dumps({"error": {"message": said, "code": None}}).encode()
+    server.reply = lambda handler, text: send(handler, body, status)
     with pytest.raises(JudgeError) as caught:
         judge_at(server, retries=0).generate(BOTH[:1])
     assert "no" in str(caught.value)
     assert str(caught.value).isprintable()
-
-
-def test_json_that_is_nested_too_deeply_is_got_over(server: Server) -> None:
-    server.reply = lambda handler, text: send(handler, b"[" * 200_000)
-    with pytest.raises(JudgeError, match="cut off"):
-        judge_at(server, retries=0).generate(BOTH[:1])

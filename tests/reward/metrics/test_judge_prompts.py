@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,12 +19,12 @@ from PIL import Image
 from reward import CaptionSample
 from reward.arena.pairwise import PairPrompt
 from reward.errors import ConfigError
-from reward.judges import Answer, Question, ScriptedJudge
+from reward.judges import Answer, Question
 from reward.judges.prompts import PromptWriter
 from reward.metrics.fleur.prompt import FleurPrompt
 from reward.metrics.fleur.scorer import FleurScorer
 from reward.metrics.harmoniceval.prompt import CRITERIA, HarmonicPrompt
-from tests.toy_judges import llava, qwen2_vl
+from tests.toy_judges import RecordingJudge, llava, qwen2_vl
 
 FLEUR, HARMONIC = FleurPrompt.default(), HarmonicPrompt.default()
 ATTACKS = [
@@ -78,38 +81,28 @@ def test_no_text_adds_a_line_of_the_prompt(caption: str, reference: str) -> None
         assert own_lines(ask(caption, reference).text) == own_lines(ask("A dog.", "A cat.").text)
 
 
-def test_the_words_of_a_caption_reach_the_judge_unchanged() -> None:
+def test_captions_stand_unchanged_after_what_candidates_share() -> None:
     caption = 'Two dogs < 3 years old, "quoted" & 50% {wet}.'
     for ask in (fleur, harmonic):
-        assert f"> {caption}" in ask(caption, "A cat.").text
-
-
-def test_what_candidates_share_stands_before_the_candidate() -> None:
-    for ask in (fleur, harmonic):
-        one, other = ask("A dog.", "A cat.").text, ask("Two birds.", "A cat.").text
-        assert one.split("> A dog.")[0] == other.split("> Two birds.")[0]
+        one, other = ask("A dog.", "A cat.").text, ask(caption, "A cat.").text
+        assert one.split("> A dog.")[0] == other.split(f"> {caption}")[0]
         assert "> A cat." in one.split("> A dog.")[0]
     texts = [HARMONIC.question(criterion, "captioning", "A dog.") for criterion in CRITERIA]
     assert len(set(texts)) == 5
 
 
 def test_the_default_prompts_have_a_version_and_every_level() -> None:
-    assert FLEUR.version
-    assert HARMONIC.version
-    assert "0.0:" in FLEUR.rubric
-    assert "1.0:" in FLEUR.rubric
+    prompts: list[Any] = [FLEUR, HARMONIC]
+    for prompt in prompts:
+        assert prompt.version
+        assert type(prompt).of(prompt.to_json()) == prompt
+    assert all(level in FLEUR.rubric for level in ("0.0:", "1.0:"))
     for task in HARMONIC.tasks:
         for criterion in CRITERIA:
             text = HARMONIC.question(criterion, task, "A dog.", "What?")
             assert [line[0] for line in text.splitlines() if line[1:3] == ": "] == list("12345")
             assert criterion.capitalize() in text
             assert "{" not in text
-
-
-def test_prompts_are_data_that_can_be_copied_and_read_back() -> None:
-    prompts: list[Any] = [FLEUR, HARMONIC]
-    for prompt in prompts:
-        assert type(prompt).of(prompt.to_json()) == prompt
 
 
 PAIR = PairPrompt.default()
@@ -137,16 +130,10 @@ def test_a_paper_s_prompt_can_be_asked_word_for_word() -> None:
     words = {"version": "paper", "system": "", "explain": "Why? Tell me the reason.", "quote": False}
     words |= {"rubric": "Your task is to rate the caption.", "references": "Reference Captions: {reference_captions}"}
     words |= {"candidate": "Caption: {candidate}", "ask": "Score(Choose a rating from 0.0 to 1.0):"}
-    seen: list[Question] = []
-
-    def answer(question: Question) -> Answer:
-        seen.append(question)
-        return Answer("1", ("1",), ({"1": 0.0},))
-
-    image = Image.new("RGB", (8, 8))
-    FleurScorer(ScriptedJudge(answer), prompt=words).score([CaptionSample("A dog.", image)])
+    judge = RecordingJudge(Answer("1", ("1",), ({"1": 0.0},)))
+    FleurScorer(judge, prompt=words).score([CaptionSample("A dog.", Image.new("RGB", (8, 8)))])
     asked = "Your task is to rate the caption.\n\nCaption: A dog.\n\nScore(Choose a rating from 0.0 to 1.0):"
-    assert seen[0].turns() == [("user", asked)]
+    assert judge.asked[0].turns() == [("user", asked)]
 
 
 @pytest.mark.parametrize("prompt", [FLEUR, HARMONIC, PAIR], ids=["fleur", "harmoniceval", "caparena"])
@@ -155,22 +142,64 @@ def test_wordings_from_before_there_was_a_field_quote_are_read(prompt: Any, tmp_
     del values["quote"]
     (tmp_path / "old.yaml").write_text(yaml.safe_dump(values))
     assert read(prompt, tmp_path / "old.yaml") == prompt
-    (tmp_path / "old.yaml").write_text(yaml.safe_dump({**values, "quote": "no"}))
-    with pytest.raises(ConfigError, match="'quote' must be true or false, got 'no'"):
-        read(prompt, tmp_path / "old.yaml")
 
 
-@pytest.mark.parametrize("kind", ["device", "folder", "pipe", "too large", "nested"])
-def test_prompt_files_that_would_never_end_are_refused(kind: str, tmp_path: Path) -> None:
-    path = Path("/dev/zero") if kind == "device" else tmp_path / "p.yaml"
-    if kind == "folder":
-        path.mkdir()
-    elif kind == "pipe":
-        os.mkfifo(path)
-    elif kind == "too large":
-        path.write_text("version: " + "x" * 1_100_000)
-    elif kind == "nested":
-        path.write_text("a: " + "[" * 50_000)
-    message = {"too large": "larger than 1,000,000 bytes", "nested": "cannot be read"}.get(kind, "is no regular file")
+@pytest.mark.parametrize(
+    ("prompt", "place", "value", "message"),
+    [
+        (FLEUR, "candidate", "Caption:", "'candidate' must hold {candidate} exactly once and no other, got none"),
+        (FLEUR, "candidate", "{candidate} {candidate}", "exactly once"),
+        (FLEUR, "references", "{reference_captions} {candidate}", "exactly once"),
+        (FLEUR, "ask", " ", "'ask' must be a text that is not empty"),
+        (FLEUR, "version", 2, "'version' must be a text"),
+        (
+            FLEUR,
+            "tail",
+            "x",
+            "no others; got ask, candidate, explain, quote, references, rubric, system, tail",
+        ),
+        *((prompt, "quote", "no", "'quote' must be true or false, got 'no'") for prompt in (FLEUR, HARMONIC, PAIR)),
+        (HARMONIC, "criteria.fluency.levels", ["a"], "'criteria: fluency: levels' must hold 5 texts"),
+        (HARMONIC, "criteria.fluency.sees_image", "no", "must be true or false"),
+        (HARMONIC, "criteria.fluency.meaning", "{who}", "got {who}"),
+        (HARMONIC, "criteria.taste", {}, "criteria must hold the fields"),
+        (HARMONIC, "tasks.captioning.question", "no place", "must hold {question} exactly once"),
+        (HARMONIC, "tasks.captioning.colour", "red", "tasks: captioning must hold the fields"),
+        (HARMONIC, "rubric", "{levels}", "must hold {noun}, {criterion}, {levels} exactly once"),
+        (HARMONIC, "candidate", "{candidate}", "'candidate' must hold"),
+    ],
+)
+def test_prompts_that_cannot_work_are_refused(
+    prompt: Any, place: str, value: Any, message: str, tmp_path: Path
+) -> None:
+    values = prompt.to_json()
+    *path, last = place.split(".")
+    functools.reduce(operator.getitem, path, values)[last] = value
+    (tmp_path / "p.yaml").write_text(yaml.safe_dump(values))
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        read(prompt, tmp_path / "p.yaml")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, r"prompt file .*p\.yaml"),
+        (b"- a list", r"prompt file .*p\.yaml"),
+        (b"{unclosed", r"prompt file .*p\.yaml"),
+        (b"\xff\xfe\x00", r"prompt file .*p\.yaml"),
+        (b"version: " + b"x" * 1_100_000, "larger than 1,000,000 bytes"),
+        (b"a: " + b"[" * 50_000, "cannot be read"),
+        (os.mkdir, "is no regular file"),
+        (os.mkfifo, "is no regular file"),
+        (lambda path: path.symlink_to("/dev/zero"), "is no regular file"),
+    ],
+    ids=["absent", "list", "no YAML", "no text", "too large", "nested", "folder", "pipe", "device"],
+)
+def test_files_that_hold_no_prompt_are_refused(content: Any, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "p.yaml"
+    if callable(content):
+        content(path)
+    elif content is not None:
+        path.write_bytes(content)
     with pytest.raises(ConfigError, match=message):
         FleurPrompt.of(path)

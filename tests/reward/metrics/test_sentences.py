@@ -52,13 +52,8 @@ def test_candidate_and_references_are_cut_and_the_scores_averaged() -> None:
         CaptionSample("x"),
     ]
     table = SentenceMean(scorer).score(samples)
-    assert [sample.candidate for sample in scorer.asked] == [
-        "A red star shines.",
-        "Dr. Who waves!",
-        "So.",
-        "Short",
-        "x",
-    ]
+    cut = ["A red star shines.", "Dr. Who waves!", "So.", "Short", "x"]
+    assert [sample.candidate for sample in scorer.asked] == cut
     assert [sample.references for sample in scorer.asked[:2]] == [("One.", "Two.", "Three")] * 2
     assert [sample.image for sample in scorer.asked] == ["photo.png", "photo.png", None, None, None]
     assert table.scores[:, 0].tolist() == [2.0, 1.0, 1.0]
@@ -66,9 +61,8 @@ def test_candidate_and_references_are_cut_and_the_scores_averaged() -> None:
 
 
 def test_one_sentence_without_a_score_leaves_its_caption_and_no_other_without() -> None:
-    table = SentenceMean(PickyScorer()).score(
-        [CaptionSample("Good. A bad one. Bad bad."), CaptionSample("Good. So good.")]
-    )
+    samples = [CaptionSample("Good. A bad one. Bad bad."), CaptionSample("Good. So good.")]
+    table = SentenceMean(PickyScorer()).score(samples)
     assert np.isnan(table.scores[0, 0])
     assert table.scores[1, 0] == 1.5
     assert table.errors == {0: "bad word"}

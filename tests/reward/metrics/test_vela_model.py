@@ -1,25 +1,29 @@
-"""VelaModel: the paper's formula, its training pass, what is trained, and what a checkpoint holds."""
+"""VelaModel and VelaScorer: the formula, what is trained, checkpoints, shared work, cut texts, ablations."""
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 from safetensors.torch import load_file, save_file
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, GPT2Config, GPT2Model
 
-from reward import load_scorer
+from reward import CaptionSample, load_scorer
 from reward.backbones import load_clip
 from reward.backbones.language import pad_rows
-from reward.errors import CheckpointError
+from reward.errors import CheckpointError, ImageError
 from reward.metrics.vela.config import ImageConfig, LoraSettings, TextConfig, VelaConfig
 from reward.metrics.vela.model import VelaModel
 from reward.metrics.vela.scorer import VelaScorer
 from tests.reward.metrics.tiny_vela import (
     ASPECTS,
+    WORDS,
     language_architecture,
     make_config,
     make_model,
@@ -100,15 +104,9 @@ def test_an_image_and_caption_per_row_need_no_sample_index() -> None:
     apart = {**batch, "sample": None, "pixels": batch["pixels"][sample], "clip_ids": batch["clip_ids"][sample]}
     with torch.no_grad():
         assert torch.allclose(model(**batch).scores, model(**apart).scores, atol=1e-6)
-
-
-def test_inputs_of_a_branch_must_be_there() -> None:
-    model = make_model()
-    batch = make_batch(model)
-    with pytest.raises(ValueError, match="pixels and clip_ids"):
-        model(**{**batch, "pixels": None})
-    with pytest.raises(ValueError, match="input_ids"):
-        model(**{**batch, "input_ids": None})
+    for missing, message in (("pixels", "pixels and clip_ids"), ("input_ids", "input_ids")):
+        with pytest.raises(ValueError, match=message):
+            model(**{**batch, missing: None})
 
 
 def test_fresh_adapters_change_nothing_and_alone_are_trained() -> None:
@@ -129,27 +127,14 @@ def test_fresh_adapters_change_nothing_and_alone_are_trained() -> None:
 
 def test_modules_of_ones_own_are_used_as_they_are() -> None:
     reference = make_model()
-    causal = AutoModelForCausalLM.from_config(
-        AutoConfig.for_model(**{**language_architecture(), "model_type": "qwen2"})
-    ).eval()
-    model = VelaModel.from_config(
-        make_config(),
-        text_model=causal,
-        tokenizer=make_tokenizer(),
-        clip=reference.image.towers.clip,  # type: ignore[union-attr]
-    )
-    assert model.text is not None
-    assert model.text.decoder is causal.model
-    assert model.image is not None
-    assert model.image.towers.clip is reference.image.towers.clip  # type: ignore[union-attr]
+    causal = AutoModelForCausalLM.from_config(AutoConfig.for_model(**language_architecture())).eval()
+    towers = reference.image.towers  # type: ignore[union-attr]
+    options = {"text_model": causal, "tokenizer": make_tokenizer(), "clip": towers.clip}
+    model = VelaModel.from_config(make_config(), **options)
+    assert model.text.decoder is causal.model  # type: ignore[union-attr]
+    assert model.image.towers.clip is towers.clip  # type: ignore[union-attr]
     with torch.no_grad():
         assert model(**make_batch(model)).scores.tolist() == [0.5] * 6  # the head starts at zero
-
-
-def test_a_missing_tokenizer_is_told() -> None:
-    for config in (make_config(image=False), make_config(text=False)):
-        with pytest.raises(ValueError, match="needs tokenizer="):
-            VelaModel.from_config(config)
 
 
 @pytest.mark.parametrize("branches", [(True, True), (True, False), (False, True)])
@@ -196,7 +181,7 @@ def test_a_checkpoint_over_backbones_holds_head_and_adapters(backbone: str, tmp_
         assert torch.equal(loaded(**batch).scores, model(**batch).scores)
 
 
-def test_a_clip_loaded_before_is_used(backbone: str) -> None:
+def test_a_clip_loaded_before_is_used() -> None:
     towers = load_clip(LONG_CLIP)
     config = VelaConfig(text=None, image=ImageConfig(backbone=str(LONG_CLIP)))
     assert VelaModel.from_config(config, clip=towers).image.towers is towers  # type: ignore[union-attr]
@@ -204,22 +189,95 @@ def test_a_clip_loaded_before_is_used(backbone: str) -> None:
         VelaModel.from_config(config, clip=towers.clip)
 
 
-def test_an_unreachable_backbone_is_told(tmp_path: Path) -> None:
-    config = VelaConfig(text=TextConfig(backbone=str(tmp_path / "absent")), image=None)
-    with pytest.raises(CheckpointError, match=r"language model .* cannot be read"):
-        VelaModel.from_config(config)
+def test_what_cannot_be_built_is_refused() -> None:
+    tokenizer, absent = make_tokenizer(), VelaConfig(text=TextConfig(backbone="/absent"), image=None)
+    decoder = GPT2Model(GPT2Config(vocab_size=len(tokenizer), n_positions=64, n_embd=8, n_layer=1, n_head=1))
+    text = TextConfig(backbone=None, architecture={"model_type": "gpt2"}, lora=None, chat_template=False)
+    limited = {"text_model": decoder, "tokenizer": tokenizer}
+    for config, options, error, message in (
+        (make_config(image=False), {}, ValueError, "needs tokenizer="),
+        (make_config(text=False), {}, ValueError, "needs tokenizer="),
+        (absent, {}, CheckpointError, r"language model .* cannot be read"),
+        (VelaConfig(text=text, image=None), limited, ValueError, "64 positions.*max_prefix_tokens=1536.*lower these"),
+    ):
+        with pytest.raises(error, match=message):
+            VelaModel.from_config(config, **options)
 
 
-def test_backbone_weights_do_not_belong_into_a_checkpoint_over_backbones(backbone: str, tmp_path: Path) -> None:
+def test_checkpoints_with_weights_of_a_backbone_or_without_tokenizer_are_refused(backbone: str, tmp_path: Path) -> None:
     model = VelaModel.from_config(VelaConfig(text=TextConfig(backbone=backbone, lora=None), image=None))
     VelaScorer(model).save_pretrained(tmp_path / "vela")
     save_file(model.state_dict(), tmp_path / "vela" / "model.safetensors")
     with pytest.raises(CheckpointError, match="holds weights of a backbone"):
         load_scorer("vela", tmp_path / "vela", device="cpu")
-
-
-def test_a_checkpoint_without_its_tokenizer_is_refused(tmp_path: Path) -> None:
     VelaScorer(make_model()).save_pretrained(tmp_path)
     (tmp_path / "tokenizer.json").unlink()
     with pytest.raises(CheckpointError, match=r"tokenizer\.json"):
         load_scorer("vela", tmp_path, device="cpu")
+
+
+def count_work(model: Any, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """Counts the tokens, images and captions that a model's networks are given from now on."""
+    counts: Counter[str] = Counter()
+
+    def counted(encode: Any, name: str) -> Any:
+        return lambda given: counts.update({name: len(given)}) or encode(given)
+
+    def count_tokens(module: Any, args: Any, kwargs: Any) -> None:
+        counts["tokens"] += kwargs["input_ids"].numel()
+
+    model.text.decoder.register_forward_pre_hook(count_tokens, with_kwargs=True)
+    monkeypatch.setattr(model.image, "encode_image", counted(model.image.encode_image, "images"))
+    monkeypatch.setattr(model.image, "encode_candidate", counted(model.image.encode_candidate, "captions"))
+    return counts
+
+
+def test_what_samples_share_is_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    model: Any = make_model()
+    counts = count_work(model, monkeypatch)
+    table = VelaScorer(model).score([CaptionSample(word, picture(0), ["A star."]) for word in [*WORDS, WORDS[0]]])
+    assert (counts["images"], counts["captions"]) == (1, 5)
+    assert np.array_equal(table.scores[0], table.scores[5])
+    made = model.text.prompts.many([(word, ["A star."]) for word in WORDS], model.config.aspects)
+    assert counts["tokens"] < sum(len(one.prefix + one.candidate + one.tail) for row in made for one in row) / 2
+
+    counts.clear()  # without references all images share the rubric
+    VelaScorer(model).score([CaptionSample("x", picture(seed)) for seed in range(6)])
+    assert (counts["images"], counts["captions"]) == (6, 1)
+    longest = max(len(model.text.prompts.prefix([], aspect)[0]) for aspect in ASPECTS)
+    (made,) = model.text.prompts.many([("x", [])], model.config.aspects)
+    assert counts["tokens"] <= 3 * longest + 6 * sum(len(one.candidate + one.tail) for one in made)
+
+
+def test_whatever_is_cut_is_flagged() -> None:
+    long = "The red star is on the green grass. " * 100
+    scorer = VelaScorer(make_model(make_config(max_prefix_tokens=500, max_candidate_tokens=60)))
+    texts = [("x", ["A star."]), (long, ["A star."]), ("x", [long, "A star."]), (long, ["A star."])]
+    table = scorer.score([CaptionSample(caption, picture(0), references) for caption, references in texts])
+    assert table.truncated.tolist() == [False, True, True, True]
+    assert np.isfinite(table.scores).all()
+    by_clip = VelaScorer(make_model())  # CLIP reads 40 tokens, the language model 512
+    table = by_clip.score([CaptionSample("The red star. " * 30, picture(0)), CaptionSample("x", picture(0))])
+    assert table.truncated.tolist() == [True, False]
+
+
+def test_either_branch_alone() -> None:
+    text = VelaScorer(make_model(make_config(image=False)))
+    assert not text.spec.needs_image
+    table = text.score([CaptionSample("x", "absent.png"), CaptionSample("x"), CaptionSample("x", None, ["A star."])])
+    assert table.errors == {}
+    assert np.array_equal(table.scores[0], table.scores[1])
+    assert not np.array_equal(table.scores[1], table.scores[2])
+    image = VelaScorer(make_model(make_config(text=False)))
+    table = image.score(
+        [CaptionSample("x", picture(0)), CaptionSample("x", picture(0), ["A star."]), CaptionSample("x")]
+    )
+    assert np.array_equal(table.scores[0], table.scores[1])
+    assert sorted(table.errors) == [2]
+
+
+def test_an_image_too_thin_to_resize_is_an_error_of_the_image() -> None:
+    towers = load_clip(LONG_CLIP)
+    with pytest.raises(ImageError, match="1 x 60000 pixels is too long and thin"):
+        towers.preprocess(Image.new("RGB", (1, 60_000)))
+    assert towers.preprocess(Image.new("RGB", (10, 4000))).shape == (3, 32, 32)

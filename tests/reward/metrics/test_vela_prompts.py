@@ -1,17 +1,32 @@
-"""VELA's prompts: what they say, what is left out, what is cut, and what a caption cannot do to them."""
+"""VELA's configuration and its prompts: what they say, what is left out, what is cut, what a caption cannot do."""
 
 from __future__ import annotations
 
+import json
+import re
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from transformers import AutoConfig, AutoModel
 
-from reward.metrics.vela.config import TextConfig
+from reward.errors import CheckpointError
+from reward.metrics.vela.backbones import add_lora
+from reward.metrics.vela.config import ImageConfig, LoraSettings, TextConfig, VelaConfig
 from reward.metrics.vela.model import PromptTokenizer
 from reward.metrics.vela.prompts import DEFAULT_PROMPTS, Prompt
-from tests.reward.metrics.tiny_vela import ASPECTS, language_architecture, make_tokenizer
+from reward.metrics.vela.training import PRESETS
+from reward.training.config import make_config as train_config
+from tests.reward.metrics.tiny_vela import (
+    ASPECTS,
+    CHAT_TEMPLATE,
+    clip_architecture,
+    language_architecture,
+    make_config,
+    make_tokenizer,
+)
 
 SHORT = Prompt("Rubric.", references="Refs:\n{references}\n", candidate="Cand: {candidate}", cue="Score:")
 
@@ -21,28 +36,51 @@ def make_prompts(**settings: Any) -> PromptTokenizer:
     return PromptTokenizer(make_tokenizer(), TextConfig(backbone=None, architecture=language_architecture(), **plain))
 
 
-def text(prompts: PromptTokenizer, *arguments: Any) -> str:
-    made = prompts(*arguments)
+def text(prompts: PromptTokenizer, *references: str) -> str:
+    made = prompts("A star.", references, "relevance")
     return str(make_tokenizer().decode([*made.prefix, *made.candidate, *made.tail]))
 
 
-def test_the_whole_prompt_with_and_without_references() -> None:
+def test_the_whole_prompt_with_and_without_references_and_chat_template() -> None:
     prompts = make_prompts()
-    assert text(prompts, "A star.", ["One.", "Two."], "relevance") == (
-        "Rubric.\n\nRefs:\n- One.\n- Two.\nCand: A star.\n\nScore:"
-    )
-    assert text(prompts, "A star.", [], "relevance") == "Rubric.\n\nCand: A star.\n\nScore:"
-
-
-def test_the_whole_prompt_in_a_chat_template() -> None:
+    assert text(prompts, "One.", "Two.") == "Rubric.\n\nRefs:\n- One.\n- Two.\nCand: A star.\n\nScore:"
+    assert text(prompts) == "Rubric.\n\nCand: A star.\n\nScore:"
     prompts = make_prompts(chat_template=True)
     start = "<|im_start|>system\nRubric.<|im_end|>\n<|im_start|>user\n"
     end = "<|im_end|>\n<|im_start|>assistant\nScore:"
-    assert text(prompts, "A star.", ["One."], "relevance") == f"{start}Refs:\n- One.\nCand: A star.{end}"
-    assert text(prompts, "A star.", [], "relevance") == f"{start}Cand: A star.{end}"
+    assert text(prompts, "One.") == f"{start}Refs:\n- One.\nCand: A star.{end}"
+    assert text(prompts) == f"{start}Cand: A star.{end}"
     made = prompts("A star.", ["One."], "relevance")
     assert 3 in made.prefix  # the template's own markers are control tokens
     assert made.tail[0] == 3
+
+
+@pytest.mark.parametrize(
+    ("template", "start"),
+    [
+        (  # one without a system turn gets the rubric in the user's
+            "{% if messages[0].role == 'system' %}{{ raise_exception('no system turn') }}{% endif %}" + CHAT_TEMPLATE,
+            "<|im_start|>user\nRubric.\n\nCand: A star.<|im_end|>",
+        ),
+        (  # the prompt does not depend on the day
+            "{% if date_string is not defined %}{% set date_string = strftime_now('%s') %}{% endif %}{{ date_string }}"
+            + CHAT_TEMPLATE,
+            "01 January 2025<|im_start|>system",
+        ),
+    ],
+    ids=["no system turn", "date"],
+)
+def test_other_chat_templates(template: str, start: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(make_tokenizer(), "chat_template", template)
+    assert start in text(make_prompts(chat_template=True))
+
+
+def test_prompts_that_cannot_work_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match="max_prefix_tokens=5"):
+        make_prompts(max_prefix_tokens=5)
+    monkeypatch.setattr(make_tokenizer(), "chat_template", "{{ messages[0].content }}")
+    with pytest.raises(ValueError, match="chat template does not show"):
+        make_prompts(chat_template=True)
 
 
 def test_default_rubrics_name_their_aspect_and_five_levels() -> None:
@@ -117,35 +155,6 @@ def test_references_that_leave_no_room_for_each_other_are_left_out_from_the_last
     assert all(len(text) >= 8 and references[place].startswith(text) for place, text in enumerate(shown))
 
 
-def test_many_short_references_that_fit_are_all_there() -> None:
-    made = make_prompts(max_prefix_tokens=200)("A star.", list("abcdefgh"), "relevance")
-    assert not made.truncated
-    assert make_tokenizer().decode(made.prefix).count("- ") == 8
-
-
-def test_a_template_without_system_turn_gets_the_rubric_in_the_users() -> None:
-    tokenizer = make_tokenizer()
-    kept = tokenizer.chat_template
-    try:
-        refusal = "{% if messages[0].role == 'system' %}{{ raise_exception('no system turn') }}{% endif %}"
-        tokenizer.chat_template = refusal + kept
-        shown = text(make_prompts(chat_template=True), "x", [], "relevance")
-        assert shown.startswith("<|im_start|>user\nRubric.\n\nCand: x<|im_end|>")
-    finally:
-        tokenizer.chat_template = kept
-
-
-def test_the_prompt_does_not_depend_on_the_day() -> None:
-    tokenizer = make_tokenizer()
-    kept = tokenizer.chat_template
-    try:
-        dated = "{% if date_string is not defined %}{% set date_string = strftime_now('%s') %}{% endif %}"
-        tokenizer.chat_template = dated + "{{ date_string }}" + kept
-        assert "01 January 2025<|im_start|>system" in text(make_prompts(chat_template=True), "x", [], "relevance")
-    finally:
-        tokenizer.chat_template = kept
-
-
 @settings(max_examples=60, deadline=None)
 @given(references=st.lists(st.text(min_size=1, max_size=60), max_size=6), room=st.integers(45, 120))
 def test_a_prefix_never_outgrows_its_room(references: list[str], room: int) -> None:
@@ -157,14 +166,87 @@ def test_a_prefix_never_outgrows_its_room(references: list[str], room: int) -> N
         assert made == whole
 
 
-def test_prompts_that_cannot_work_are_refused() -> None:
-    with pytest.raises(ValueError, match="max_prefix_tokens=5"):
-        make_prompts(max_prefix_tokens=5)
-    tokenizer = make_tokenizer()
-    kept = tokenizer.chat_template
-    try:
-        tokenizer.chat_template = "{{ messages[0].content }}"
-        with pytest.raises(ValueError, match="chat template does not show"):
-            make_prompts(chat_template=True)
-    finally:
-        tokenizer.chat_template = kept
+def test_the_defaults_are_the_papers() -> None:
+    config = VelaConfig()
+    assert config.aspects == ASPECTS
+    assert config.text is not None
+    assert config.text.backbone == "Qwen/Qwen2.5-3B-Instruct"
+    assert config.image == ImageConfig(backbone="BeichenZhang/LongCLIP-L")
+    preset = train_config(PRESETS["paper"])
+    assert (preset.learning_rate, preset.batch_size, preset.epochs, preset.patience) == (1e-4, 4, 10, 1)
+    lora = preset.model["text"]["lora"]
+    assert (lora["r"], lora["target_modules"]) == (16, ["q_proj", "v_proj"])
+
+
+def test_the_default_adapters_have_the_papers_size() -> None:
+    """3.68 M trainable parameters: rank 16 on the query and value projections of Qwen2.5-3B."""
+    sizes = {"hidden_size": 2048, "num_attention_heads": 16, "num_key_value_heads": 2, "num_hidden_layers": 36}
+    with torch.device("meta"):
+        decoder = AutoModel.from_config(AutoConfig.for_model("qwen2", **sizes, intermediate_size=11008))
+        add_lora(decoder, LoraSettings())
+    trainable = {name: value.numel() for name, value in decoder.named_parameters() if value.requires_grad}
+    assert sum(trainable.values()) == 3_686_400
+    assert all(".lora_" in name for name in trainable)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        VelaConfig(),
+        VelaConfig(text=None),
+        VelaConfig(image=None),
+        VelaConfig(("relevance",), text=TextConfig(lora=LoraSettings(r=4, target_modules=["q_proj"]))),
+        make_config(chat_template=True, max_prefix_tokens=300),
+    ],
+)
+def test_json_and_back(config: VelaConfig) -> None:
+    plain = json.loads(json.dumps(config.to_dict()))
+    assert plain["metric"] == "vela"
+    assert VelaConfig.from_dict(plain) == config
+
+
+def test_prompts_belong_to_the_checkpoint() -> None:
+    config = VelaConfig(("relevance",), text=TextConfig(prompts={"relevance": SHORT}))
+    assert config.to_dict()["text"]["prompts"]["relevance"]["system"] == "Rubric."
+    assert VelaConfig.from_dict(config.to_dict()).text == config.text
+
+
+def _clip(**changes: Any) -> dict[str, Any]:
+    plain = clip_architecture()
+    plain["model_cfg"]["text_cfg"].update(changes)
+    return plain
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: VelaConfig(text=None, image=None), "at least one branch"),
+        (lambda: VelaConfig(aspects=()), "at least one, got ()"),
+        (lambda: VelaConfig(aspects=("fluency", "fluency")), "different names"),
+        (lambda: VelaConfig(aspects=("fluency", "beauty")), "no prompt for beauty"),
+        (lambda: TextConfig(backbone=None), "either a backbone"),
+        (lambda: TextConfig(architecture={"model_type": "qwen2"}), "either a backbone"),
+        (lambda: TextConfig(backbone=None, architecture={}), "'model_type'"),
+        (lambda: TextConfig(max_candidate_tokens=0), "at least 1"),
+        (lambda: ImageConfig(backbone=None, architecture={"model_cfg": {}}), "'tokenizer' with the ids"),
+        (lambda: ImageConfig(backbone=None, architecture=_clip(vocab_size=999)), "the end token must be 998"),
+        (lambda: ImageConfig(backbone=None, architecture=_clip(pool_type="eos", eos_id=5)), "eos_id is 5"),
+        (lambda: LoraSettings(r=0), "text.lora.r must be a whole number of at least 1, got 0"),
+        (lambda: LoraSettings(dropout=1.0), "text.lora.dropout must be a number in [0, 1), got 1.0"),
+        (lambda: Prompt("rubric", candidate="no mark"), "'candidate' must hold {candidate}"),
+        (lambda: Prompt("rubric", references="{references} {references}"), "exactly once"),
+    ],
+)
+def test_impossible_configurations_are_refused(make: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
+        make()
+
+
+@pytest.mark.parametrize(
+    "change", [{"surplus": 1}, {"aspects": ["beauty"]}, {"text": {"size": 3}}, {"text": None, "image": None}]
+)
+def test_a_configuration_of_another_version_is_refused(change: dict[str, Any]) -> None:
+    with pytest.raises(CheckpointError, match="not a VELA configuration"):
+        VelaConfig.from_dict({**VelaConfig().to_dict(), **change})
+    with pytest.raises(CheckpointError, match="image not stated"):
+        VelaConfig.from_dict({key: value for key, value in VelaConfig().to_dict().items() if key != "image"})

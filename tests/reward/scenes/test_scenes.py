@@ -7,6 +7,8 @@ import os
 import random
 import subprocess
 import sys
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -26,6 +28,8 @@ from reward.scenes import (
     make_candidate,
     make_dataset,
     make_error,
+    make_pair,
+    make_pair_dataset,
     make_references,
     render,
     sample_scene,
@@ -113,19 +117,29 @@ def test_damage_keeps_most_facts_readable() -> None:
     assert kept / total > 0.98
 
 
-@pytest.mark.parametrize("maker", [make_error, lambda scene, kind, rng: damage(describe(scene, rng), kind, rng)])
-def test_unknown_kinds_are_refused_by_name(maker) -> None:
-    with pytest.raises(ValueError, match="'mood'"):
-        maker(sample_scene(random.Random(0)), "mood", random.Random(0))
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda rng: make_error(sample_scene(rng), "mood", rng), "'mood'"),
+        (lambda rng: damage(describe(sample_scene(rng), rng), "mood", rng), "'mood'"),
+        (lambda rng: make_pair(sample_scene(rng), "mood", rng), "unknown category 'mood'; known: spatial, "),
+        (lambda rng: make_dataset(0, seed=0), "at least 1"),
+        (lambda rng: make_dataset(2, seed=0, aspect="mood"), "'mood'"),
+        (lambda rng: make_pair_dataset(0, 0, long=True), "n must be at least 1, got 0"),
+        (
+            lambda rng: make_pair_dataset(1, 0, long=True, categories=["mood"]),
+            "unknown category 'mood'; known: spatial, .*, retrieved",
+        ),
+    ],
+)
+def test_what_cannot_be_made_is_refused_by_name(make: Callable[[random.Random], Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make(random.Random(0))
 
 
 def test_oracle_on_a_caption_written_by_hand() -> None:
-    scene = Scene(
-        (Entity("star", "red", "big", "plain", 1, 0), Entity("ring", "blue", "small", "dotted", 2, 8)),
-        None,
-        Sign("OPEN", 4),
-        "sea",
-    )
+    star, ring = Entity("star", "red", "big", "plain", 1, 0), Entity("ring", "blue", "small", "dotted", 2, 8)
+    scene = Scene((star, ring), None, Sign("OPEN", 4), "sea")
     verdict = Oracle().score(
         "A large red star is in the upper left. Three spotted blue hoops are in the bottom right. "
         "The star is above the hoops. The star is below the hoops. A sign says OPEN.",
@@ -172,26 +186,16 @@ def test_dataset_columns_ranges_and_determinism() -> None:
     rows = make_dataset(12, seed=3)
     assert {"file_name", "image", "refs", "cand", "score", "desc", "rel", "flu"} <= set(rows.column_names)
     again = make_dataset(5, seed=3)
-    for first, second in zip(rows, again, strict=False):
-        assert first["cand"] == second["cand"]
-        assert first["scene"] == second["scene"]
-        assert first["image"].tobytes() == second["image"].tobytes()
+    assert [{**row} for row in again] == [{**row} for row in rows.select(range(5))]
     assert make_dataset(5, seed=4)["cand"] != again["cand"]
     for row in rows:
         assert row["image"].size == (96, 96)
         assert 1 <= len(row["refs"]) <= 3
         for aspect, ratings in json.loads(row["ratings"]).items():
-            assert len(ratings) == 3
-            assert all(1 <= rating <= 5 for rating in ratings)
+            assert [1 <= rating <= 5 for rating in ratings] == [True] * 3
             assert row[aspect] == pytest.approx((sum(ratings) / 3 - 1) / 4)
     by_aspect = make_dataset(5, seed=3, aspect="rel")
     assert by_aspect["score"] == by_aspect["rel"] == again["rel"]
-
-
-@pytest.mark.parametrize(("arguments", "message"), [({"n": 0}, "at least 1"), ({"n": 2, "aspect": "mood"}, "'mood'")])
-def test_dataset_refuses_bad_arguments(arguments: dict, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        make_dataset(seed=0, **arguments)
 
 
 def test_ratings_follow_the_edits() -> None:
@@ -229,8 +233,7 @@ def test_short_references_are_true_and_short() -> None:
         scene = sample_scene(rng)
         for text in make_references(scene, rng, 2, short=True):
             verdict = Oracle().score(text, scene)
-            assert verdict.precision == 1.0
-            assert verdict.faults == 0
+            assert (verdict.precision, verdict.faults) == (1.0, 0)
             assert len(text.split()) < 40
 
 
@@ -260,15 +263,9 @@ for index in range(8):
 def test_rows_do_not_depend_on_the_process(code: str) -> None:
     """The order of a set of strings differs between processes; no random choice may follow it."""
     code = f"import hashlib, random\n{code}\nprint(hashlib.sha256(repr(rows).encode()).hexdigest())"
-    outputs = [
-        subprocess.run(
-            [sys.executable, "-c", code],
-            env=os.environ | {"PYTHONHASHSEED": seed},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
+    one, other = (
+        subprocess.check_output([sys.executable, "-c", code], env=os.environ | {"PYTHONHASHSEED": seed})
         for seed in ("1", "2")
-    ]
-    assert len(outputs[0]) == 65
-    assert outputs[0] == outputs[1]
+    )
+    assert len(one) == 65
+    assert one == other

@@ -136,9 +136,7 @@ def test_a_result_of_another_row_is_refused(unfinished: tuple[Path, Path, bytes]
 
 @each_damage
 @pytest.mark.parametrize("task", [score_dataset, rerank_dataset])
-def test_finished_output_that_was_damaged_is_not_taken_as_finished(
-    kind: str, task: Callable[..., object], tmp_path: Path
-) -> None:
+def test_damaged_output_is_not_taken_as_finished(kind: str, task: Callable[..., object], tmp_path: Path) -> None:
     data, output = make_data(tmp_path), tmp_path / "out.jsonl"
     options = {"group_column": "n"} if task is rerank_dataset else {}
     task(data, "length", output, **options)
@@ -151,7 +149,7 @@ def test_finished_output_that_was_damaged_is_not_taken_as_finished(
     assert task(data, "length", output, **options).already_done
 
 
-def test_finished_parquet_is_checked_to_its_last_byte(tmp_path: Path) -> None:
+def test_finished_parquet_and_its_summary_are_checked_to_the_last_byte(tmp_path: Path) -> None:
     data, output = make_data(tmp_path), tmp_path / "out.parquet"
     score_dataset(data, "length", output)
     content = output.read_bytes()
@@ -165,15 +163,10 @@ def test_finished_parquet_is_checked_to_its_last_byte(tmp_path: Path) -> None:
             score_dataset(data, "length", output)
     assert not score_dataset(data, "length", output, overwrite=True).already_done
     assert output.read_bytes() == content
-
-
-@pytest.mark.parametrize("content", ["", "[]", "{", '{"run": {}}', "null"])
-def test_summary_that_was_damaged(content: str, tmp_path: Path) -> None:
-    data, output = make_data(tmp_path), tmp_path / "out.jsonl"
-    score_dataset(data, "length", output)
-    (tmp_path / "out.jsonl.summary.json").write_text(content)
-    with pytest.raises(OutputError, match="exists already and is not of this run"):
-        score_dataset(data, "length", output)
+    for summary in ("", "[]", "{", '{"run": {}}', "null"):
+        (tmp_path / "out.parquet.summary.json").write_text(summary)
+        with pytest.raises(OutputError, match="exists already and is not of this run"):
+            score_dataset(data, "length", output)
 
 
 @each_damage

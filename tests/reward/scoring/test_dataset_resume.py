@@ -14,12 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import datasets
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from PIL import Image
 
 from reward.errors import OutputError, WeightsError
 from reward.metrics.base import MetricSpec
@@ -28,6 +26,7 @@ from reward.scoring import rerank_dataset, score_dataset
 from reward.scoring.dataset import ScoringInterrupted
 from tests.json_lines import read_lines, write_lines
 from tests.picture_scorer import PictureScorer
+from tests.reward.scoring.small_data import save_greys
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -39,16 +38,15 @@ class Stop(PictureScorer):
         super().__init__()
         self.calls, self.error = calls, error
 
-    def score(self, samples: Any, *, batch_size: int | None = None, progress: bool = False) -> Any:
+    def score(self, samples: Any, **options: Any) -> Any:
         self.calls -= 1
         if self.calls < 0:
             raise self.error
-        return super().score(samples, batch_size=batch_size)
+        return super().score(samples, **options)
 
 
 def make_data(folder: Path, rows: int) -> Path:
-    for number in range(3):
-        Image.new("RGB", (4, 4), (80 * number, 5, 9)).save(folder / f"{number}.png")
+    save_greys(folder)
     lines = []
     for number in range(rows):
         image = "missing.png" if number % 7 == 6 else f"{number // 2 % 3}.png"
@@ -113,13 +111,13 @@ def test_other_inputs_go_on_at_the_right_row(
 ) -> None:
     monkeypatch.setattr("reward.scoring.arrow_sources.TABLE_ROWS", rows_at_a_time)
     captions = [f"c{number}" for number in range(20)]
-    data = tmp_path / f"data.{kind}"
+    data, table = tmp_path / f"data.{kind}", datasets.Dataset.from_dict({"id": list(range(20)), "caption": captions})
     if kind == "csv":
-        data.write_text("id,caption\n" + "".join(f"{number},{caption}\n" for number, caption in enumerate(captions)))
+        table.to_csv(data)
     elif kind == "parquet":
-        pq.write_table(pa.table({"id": range(20), "caption": captions}), data, row_group_size=4)
+        pq.write_table(table.data.table, data, row_group_size=4)
     else:
-        datasets.Dataset.from_dict({"id": list(range(20)), "caption": captions}).save_to_disk(str(data))
+        table.save_to_disk(str(data))
     output, stopping, going_on = tmp_path / "out.jsonl", Stop(2, RuntimeError()), PictureScorer()
     stopping.spec = going_on.spec = replace(PictureScorer.spec, needs_image=False)
     monkeypatch.setattr("tests.picture_scorer.load_image", lambda image: 0.0)
@@ -127,10 +125,8 @@ def test_other_inputs_go_on_at_the_right_row(
         score_dataset(data, stopping, output, chunk_rows=3)
     assert score_dataset(data, going_on, output, chunk_rows=5).resumed_rows == 6
     assert [sample.candidate for sample in going_on.samples] == captions[6:]
-    rows = read_lines(output)
-    assert [(int(row["id"]), row["caption"], row["error"]) for row in rows] == [
-        (number, caption, None) for number, caption in enumerate(captions)
-    ]
+    written = [(int(row["id"]), row["caption"], row["error"]) for row in read_lines(output)]
+    assert written == [(number, caption, None) for number, caption in enumerate(captions)]
 
 
 def test_finished_output_is_not_scored_again(tmp_path: Path) -> None:
@@ -141,22 +137,24 @@ def test_finished_output_is_not_scored_again(tmp_path: Path) -> None:
     assert (again.already_done, scorer.samples) == (True, [])
     assert (again.rows, again.errors, again.distributions) == (first.rows, first.errors, first.distributions)
     before = output.read_bytes()
-    with pytest.raises(OutputError, match="exists already and is not of this run"):
-        score_dataset(data, scorer, output, weights={"words": 1})
     data.write_text(data.read_text().replace("c1", "d1"))
-    with pytest.raises(OutputError, match="exists already and is not of this run"):
-        score_dataset(data, scorer, output)
+    for options in ({"weights": {"words": 1}}, {}):
+        with pytest.raises(OutputError, match="exists already and is not of this run"):
+            score_dataset(data, scorer, output, **options)
     assert (output.read_bytes(), scorer.samples) == (before, [])
     assert not score_dataset(data, scorer, output, overwrite=True).already_done
     assert b"d1" in output.read_bytes()
 
 
-def test_unknown_file_at_the_output_is_not_replaced(tmp_path: Path) -> None:
-    output = tmp_path / "out.jsonl"
-    output.write_text("precious")
-    with pytest.raises(OutputError, match="exists already"):
-        score_dataset(make_data(tmp_path, 3), PictureScorer(), output)
-    assert output.read_text() == "precious"
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("out.jsonl", "exists already"), ("out.jsonl.partial", "is there, but is no journal of a run")],
+)
+def test_a_file_of_somebody_else_is_not_replaced(name: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text("precious\n")
+    with pytest.raises(OutputError, match=message):
+        score_dataset(make_data(tmp_path, 3), PictureScorer(), tmp_path / "out.jsonl")
+    assert (tmp_path / name).read_text() == "precious\n"
 
 
 @pytest.mark.parametrize(
@@ -184,36 +182,18 @@ def test_unfinished_run_of_other_settings_is_not_continued(change: dict[str, Any
     assert score_dataset(data, scorer, output, **change, overwrite=True).resumed_rows == 0
 
 
-def test_copied_data_continue(tmp_path: Path) -> None:
-    data = make_data(tmp_path, 9)
-    with pytest.raises(RuntimeError):
-        score_dataset(data, Stop(2, RuntimeError()), tmp_path / "out.jsonl", chunk_rows=3)
-    data.rename(tmp_path / "moved.jsonl")
-    assert score_dataset(tmp_path / "moved.jsonl", PictureScorer(), tmp_path / "out.jsonl").resumed_rows == 7
-
-
-def test_interrupt_says_what_is_saved(tmp_path: Path) -> None:
+def test_an_interrupt_says_what_is_saved_and_moved_data_continue(tmp_path: Path) -> None:
     data, output = make_data(tmp_path, 9), tmp_path / "out.jsonl"
-    with pytest.raises(
-        ScoringInterrupted, match=r"stopped; 7 rows are saved in .*out\.jsonl\.partial; run the same again"
-    ):
+    said = r"stopped; 7 rows are saved in .*out\.jsonl\.partial; run the same again"
+    with pytest.raises(ScoringInterrupted, match=said):
         score_dataset(data, Stop(2, KeyboardInterrupt()), output, chunk_rows=3)
-    assert score_dataset(data, PictureScorer(), output).resumed_rows == 7
-
-
-def test_file_of_somebody_else_at_the_place_of_the_journal_is_refused(tmp_path: Path) -> None:
-    data, journal = make_data(tmp_path, 9), tmp_path / "out.jsonl.partial"
-    journal.write_text("notes of somebody else\n")
-    with pytest.raises(OutputError, match="is there, but is no journal of a run"):
-        score_dataset(data, PictureScorer(), tmp_path / "out.jsonl")
-    assert journal.read_text() == "notes of somebody else\n"
+    assert score_dataset(data.rename(tmp_path / "moved.jsonl"), PictureScorer(), output).resumed_rows == 7
 
 
 def test_rerank_resumes(tmp_path: Path) -> None:
-    make_data(tmp_path, 1)
-    data = tmp_path / "candidates.jsonl"
+    save_greys(tmp_path)
     rows = [{"image": f"{number % 3}.png", "candidates": [f"a{number}", f"b {number}", ""]} for number in range(12)]
-    write_lines(data, rows)
+    data = write_lines(tmp_path / "candidates.jsonl", rows)
     rerank_dataset(data, PictureScorer(), tmp_path / "whole.jsonl")
     with pytest.raises(RuntimeError):
         rerank_dataset(data, Stop(1, RuntimeError()), tmp_path / "best.jsonl", chunk_rows=3)
@@ -303,7 +283,7 @@ class Retrained(PictureScorer):
 
     spec = MetricSpec("picture", "tests.picture_scorer:PictureScorer", ("overall",), has_embedded=True)
 
-    def score(self, samples: Any, *, batch_size: int | None = None, progress: bool = False) -> ScoreTable:
+    def score(self, samples: Any, **options: Any) -> ScoreTable:
         table = PictureScorer().score(samples)
         return ScoreTable(table.scores[:, :1], self.spec.aspects, table.errors, table.truncated)
 
@@ -311,15 +291,15 @@ class Retrained(PictureScorer):
 def test_checkpoint_with_other_aspects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("reward.scoring.dataset.metric_spec", lambda name: PictureScorer.spec)
     monkeypatch.setattr("reward.scoring.dataset.load_scorer", lambda name, source, **options: Retrained())
-    data = make_data(tmp_path, 9)
+    data, output = make_data(tmp_path, 9), tmp_path / "out.jsonl"
+    with pytest.raises(WeightsError, match="unknown aspect 'words'; known: overall"):
+        score_dataset(data, "picture", output, source="me/retrained", weights={"words": 1})
+    assert not list(tmp_path.glob("out*"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("reward.scoring.dataset.write_jsonl", interrupt)
         with pytest.raises(KeyboardInterrupt):
-            score_dataset(data, "picture", tmp_path / "out.jsonl", source="me/retrained", weights={"overall": 1})
-    score_dataset(data, "picture", tmp_path / "out.jsonl", source="me/retrained", weights={"overall": 1})
-    row = json.loads((tmp_path / "out.jsonl").read_text().splitlines()[1])
+            score_dataset(data, "picture", output, source="me/retrained", weights={"overall": 1})
+    assert score_dataset(data, "picture", output, source="me/retrained", weights={"overall": 1}).resumed_rows == 9
+    row = read_lines(output)[1]
     assert row["overall"] == row["reward"]
     assert "words" not in row
-    with pytest.raises(WeightsError, match="unknown aspect 'words'; known: overall"):
-        score_dataset(data, "picture", tmp_path / "b.jsonl", source="me/retrained", weights={"words": 1})
-    assert not list(tmp_path.glob("b*"))

@@ -17,13 +17,13 @@ import datasets
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from PIL import Image
 
 from reward.errors import DataError
 from reward.scoring import rerank_dataset, score_dataset
 from tests.json_lines import read_lines, write_lines
 from tests.loopback_hub import LoopbackHub, loopback_hub
 from tests.picture_scorer import PictureScorer
+from tests.reward.scoring.small_data import read_rows, save_greys
 
 ROOT = Path(__file__).resolve().parents[3]
 ROWS = [
@@ -31,6 +31,7 @@ ROWS = [
     {"file_name": "1.png", "caption": "ein Stern,\nschön", "refs": []},
     {"file_name": "0.png", "caption": "two words", "refs": ["x"]},
 ]
+SPLITS = {"train": ROWS[:1], "test": ROWS}
 SCORES = [(10, 5), (250, 3), (10, 3)]  # brightness of the image, words and references
 
 
@@ -42,10 +43,6 @@ def csv_text(rows: list[dict[str, Any]]) -> str:
     return out.getvalue()
 
 
-def lines(rows: list[dict[str, Any]]) -> str:
-    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-
-
 def with_images(rows: list[dict[str, Any]], folder: Path) -> datasets.Dataset:
     named = [{"image": str(folder / row["file_name"]), "cand": row["caption"], "refs": row["refs"]} for row in rows]
     return datasets.Dataset.from_list(named).cast_column("image", datasets.Image())
@@ -54,35 +51,21 @@ def with_images(rows: list[dict[str, Any]], folder: Path) -> datasets.Dataset:
 def make(form: str, folder: Path) -> tuple[Any, str | None]:
     """Data in a form, and the split that holds the rows."""
     path = folder / f"d a t a.{form}"
+    lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in ROWS)
     match form:
-        case "json":
-            path.write_text(json.dumps(ROWS, indent=2), encoding="utf-8-sig")
-        case "jsonl" | "lines.json":
-            write_lines(path, ROWS)
-        case "csv":
-            path.write_text(csv_text(ROWS), newline="")
         case "parquet":
             pq.write_table(pa.Table.from_pylist(ROWS), path, row_group_size=2)
-        case "jsonl.gz" | "ndjson.gz" | "JSONL.GZ":
-            path.write_bytes(gzip.compress(lines(ROWS).encode()))
-        case "json.gz":
-            path.write_bytes(gzip.compress(json.dumps(ROWS).encode()))
-        case "csv.gz":
-            path.write_bytes(gzip.compress(csv_text(ROWS).encode("utf-8-sig")))
         case "metadata.jsonl" | "metadata.csv":
-            (folder / form).write_text(csv_text(ROWS) if form.endswith("csv") else lines(ROWS), newline="")
+            (folder / form).write_text(csv_text(ROWS) if form.endswith("csv") else lines, newline="")
             return folder, None
         case "folders of images":
-            for split in ("train", "test"):
-                (folder / "photos" / split).mkdir(parents=True)
-                for number in range(2):
-                    (folder / "photos" / split / f"{number}.png").write_bytes((folder / f"{number}.png").read_bytes())
-                rows = ROWS if split == "test" else ROWS[:1]
-                write_lines(folder / "photos" / split / "metadata.jsonl", rows)
+            (folder / "photos").mkdir()
+            for split, rows in SPLITS.items():
+                write_lines(save_greys(folder / "photos" / split) / "metadata.jsonl", rows)
             return folder / "photos", "test"
         case "files of splits":
             (folder / "files").mkdir()
-            for split, rows in (("train", ROWS[:1]), ("test", ROWS)):
+            for split, rows in SPLITS.items():
                 named = [{**row, "file_name": str(folder / row["file_name"])} for row in rows]
                 write_lines(folder / "files" / f"{split}.jsonl", named)
             return folder / "files", "test"
@@ -97,17 +80,18 @@ def make(form: str, folder: Path) -> tuple[Any, str | None]:
                 return splits, "test"
             splits.save_to_disk(str(folder / "saved"))
             return folder / "saved", None if form == "one saved split" else "test"
+        case _:
+            texts = {"json": json.dumps(ROWS, indent=2), "csv": csv_text(ROWS)}
+            encoding = "utf-8-sig" if form in ("json", "csv.gz") else "utf-8"  # the former with a byte order mark
+            content = texts.get(form.removesuffix(".gz"), lines).encode(encoding)
+            path.write_bytes(gzip.compress(content) if form.lower().endswith(".gz") else content)
     return path, None
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
-    place = tmp_path / "a b"
-    place.mkdir()
-    for number, grey in enumerate((10, 250)):
-        Image.new("L", (4, 4), grey).save(place / f"{number}.png")
-    return place
+    return save_greys(tmp_path / "a b")
 
 
 FORMS = [
@@ -123,7 +107,7 @@ def test_every_form_gives_the_same_scores(form: str, suffix: str, folder: Path, 
     data, split = make(form, folder)
     output = tmp_path / f"out.{suffix}"
     summary = score_dataset(data, PictureScorer(), output, split=split)
-    rows = datasets.Dataset.from_parquet(str(output)) if suffix == "parquet" else map(json.loads, output.open())
+    rows = read_rows(output)
     written = [(round(255 * row["brightness"]), row["words"], row.get("caption", row.get("cand"))) for row in rows]
     assert written == [(*scores, row["caption"]) for scores, row in zip(SCORES, ROWS, strict=True)]
     assert (summary.rows, summary.errors) == (3, {})
@@ -134,11 +118,9 @@ def test_every_form_gives_the_same_scores(form: str, suffix: str, folder: Path, 
 def test_splits_are_named(form: str, folder: Path, tmp_path: Path) -> None:
     data, _ = make(form, folder)
     for split, problem in ((None, "has several splits"), ("val", "has no split 'val'")):
-        with pytest.raises(DataError) as caught:
+        names = r"(test, train|train, test)$"
+        with pytest.raises(DataError, match=rf"{problem}; choose one with --split \(split=\): {names}"):
             score_dataset(data, PictureScorer(), tmp_path / "out.jsonl", split=split)
-        assert problem in str(caught.value)
-        names = str(caught.value).partition("; choose one with --split (split=): ")[2]
-        assert sorted(names.split(", ")) == ["test", "train"]
 
 
 @pytest.mark.parametrize("form", ["json", "metadata.csv", "one table"])
@@ -149,13 +131,11 @@ def test_a_split_of_one_table_is_refused(form: str, folder: Path, tmp_path: Path
 
 @pytest.fixture(scope="module")
 def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoopbackHub]:
-    folder = tmp_path_factory.mktemp("images")
-    for number, grey in enumerate((10, 250)):
-        Image.new("L", (4, 4), grey).save(folder / f"{number}.png")
+    folder = save_greys(tmp_path_factory.mktemp("images"))
     head = "---\nconfigs:\n- config_name: {}\n  data_files:\n  - split: train\n    path: train.parquet\n"
     readme = head.format("small") + "  - split: test\n    path: test.parquet\n---\n"
     files: dict[str, bytes | Path] = {"README.md": readme.encode()}
-    for split, rows in (("train", ROWS[:1]), ("test", ROWS)):
+    for split, rows in SPLITS.items():
         buffer = io.BytesIO()
         with_images(rows, folder).to_parquet(buffer)
         files[f"{split}.parquet"] = buffer.getvalue()
@@ -194,41 +174,28 @@ def test_a_data_set_of_the_hub_by_name(name: str, hub: LoopbackHub, tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("name", "messages"),
+    ("name", "environment", "messages"),
     [
-        ("some-one/captions.v1", ["some-one/captions.v1 has several splits; choose one with --split", "train, test"]),
-        (
-            "some-one/absent",
-            ["there is no file some-one/absent, and no data set of that name can be loaded from the Hu"],
-        ),
-        ("some-one/captions.v1:large", ["there is no file", "'small'"]),
-        ("some-one/script", ["there is no file", "cript"]),
-        ("photos/captions.jsonl", ["there is no file photos/captions.jsonl"]),
+        ("some-one/captions.v1", {}, ["captions.v1 has several splits; choose one with --split", "train, test"]),
+        ("some-one/absent", {}, ["there is no file some-one/absent, and no data set of that name can be loaded from"]),
+        ("some-one/captions.v1:large", {}, ["there is no file", "'small'"]),
+        ("some-one/script", {}, ["there is no file", "cript"]),
+        ("photos/captions.jsonl", {}, ["there is no file photos/captions.jsonl"]),
+        ("some-one/captions.v1", {"HF_HUB_OFFLINE": "1"}, ["can be loaded from the Hub: ConnectionError: "]),
     ],
 )
 def test_names_that_cannot_be_loaded_are_one_line(
-    name: str, messages: list[str], hub: LoopbackHub, tmp_path: Path
+    name: str, environment: dict[str, str], messages: list[str], hub: LoopbackHub, tmp_path: Path
 ) -> None:
-    done = score_from_hub(hub, tmp_path, name)
-    assert done.returncode == 1
-    assert len(done.stderr.splitlines()) == 1, done.stderr
+    done = score_from_hub(hub, tmp_path, name, **environment)
+    assert (done.returncode, len(done.stderr.splitlines())) == (1, 1), done.stderr
     assert all(message in done.stderr for message in messages), done.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) in ([], ["home"])  # nothing of the repository ran
 
 
-def test_no_network_is_one_line(hub: LoopbackHub, tmp_path: Path) -> None:
-    done = score_from_hub(hub, tmp_path, "some-one/captions.v1", HF_HUB_OFFLINE="1")
-    assert (done.returncode, len(done.stderr.splitlines())) == (1, 1), done.stderr
-    assert "no data set of that name can be loaded from the Hub: ConnectionError: " in done.stderr
-
-
+CAPTIONS = ["one two", "one", "one two three", "", "one", "two one"]
 CANDIDATES = [
-    {"id": "x", "cand": "one two"},
-    {"id": "y", "cand": "one"},
-    {"id": "x", "cand": "one two three"},
-    {"id": "y", "cand": ""},
-    {"id": None, "cand": "one"},
-    {"id": "x", "cand": "two one"},
+    {"id": group, "cand": text} for group, text in zip(["x", "y", "x", "y", None, "x"], CAPTIONS, strict=True)
 ]
 RANKS = [2, 1, 1, None, None, 3]  # a tie keeps the order
 
@@ -238,7 +205,7 @@ def test_one_candidate_a_row_is_ranked_in_its_group(suffix: str, tmp_path: Path)
     write_lines(tmp_path / "c.jsonl", CANDIDATES)
     output = tmp_path / f"out.{suffix}"
     summary = rerank_dataset(tmp_path / "c.jsonl", "length", output, group_column="id", chunk_rows=2, prefix="p_")
-    rows = list(datasets.Dataset.from_parquet(str(output)) if suffix == "parquet" else map(json.loads, output.open()))
+    rows = read_rows(output)
     assert [row["p_rank"] for row in rows] == RANKS
     assert [row["p_reward"] for row in rows] == [2, 1, 3, None, None, 2]
     assert [{name: row[name] for name in CANDIDATES[0]} for row in rows] == CANDIDATES
@@ -268,5 +235,5 @@ def test_a_list_of_candidates_wins_and_a_group_must_be_a_column(tmp_path: Path) 
     with pytest.raises(DataError, match="each row has one candidate, and no column names the image: name the column"):
         rerank_dataset(tmp_path / "c.jsonl", "length", tmp_path / "o.jsonl")
     rerank_dataset(tmp_path / "c.jsonl", "length", tmp_path / "o.jsonl", candidates_column="cand")
-    error = json.loads((tmp_path / "o.jsonl").read_text().splitlines()[0])["error"]
+    error = read_lines(tmp_path / "o.jsonl")[0]["error"]
     assert "must hold a list of captions, got 'one two'; for one caption a row, name the column" in error

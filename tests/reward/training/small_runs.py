@@ -49,6 +49,8 @@ _SMALL_BEITSCORE: dict[str, Any] = {
     **{"scenes_train": 8, "scenes_val": 6, "scenes_test": 0, "batch_size": 4, "epochs": 1, "eval_batch_size": 8},
     "model": SMALL_MODEL,
 }
+# Two stages instead of four.
+TWO = {"1a": {"loss": "bce", "categories": ["noun", "shuffle"]}, "2": {"loss": "l1"}, "1b": None, "1c": None}
 
 
 def small_config(**settings: Any) -> TrainingConfig:

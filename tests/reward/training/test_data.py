@@ -34,24 +34,20 @@ def arena(n: int = 3, **columns: Any) -> DatasetDict:
     )
 
 
-def test_split_per_aspect_and_column_per_aspect_mean_the_same() -> None:
+def test_split_per_aspect_column_per_aspect_and_the_plain_score_mean_the_same() -> None:
     scores = {"desc": [0.0, 0.5, 1.0], "flu": [1.0, 0.25, 0.0]}
-    long = {f"val.{aspect}": rows(score=values) for aspect, values in scores.items()}
-    wide = {"val": rows(**scores)}
-    found = [make_judgements(splits, "val", SPEC, TrainingConfig()) for splits in (long, wide)]
-    assert len(found[0]) == len(found[1]) == 6
-    assert found[0].aspects() == found[1].aspects() == {0, 2}
-    for one, two in zip(*found, strict=True):
-        assert (one["aspect"], one["target"]) == (two["aspect"], two["target"])
-        assert one["sample"].candidate == two["sample"].candidate
-        assert one["sample"].references == two["sample"].references
-    assert [row["target"] for row in found[0]] == [0.0, 0.5, 1.0, 1.0, 0.25, 0.0]
-
-
-def test_a_metric_of_one_aspect_reads_the_plain_score() -> None:
+    found = []
+    for splits in ({f"val.{name}": rows(score=values) for name, values in scores.items()}, {"val": rows(**scores)}):
+        judgements = make_judgements(splits, "val", SPEC, TrainingConfig())
+        assert judgements.aspects() == {0, 2}
+        samples = [row["sample"] for row in judgements]
+        texts = [(sample.candidate, sample.references) for sample in samples]
+        found.append([(row["aspect"], row["target"], *each) for row, each in zip(judgements, texts, strict=True)])
+    assert found[0] == found[1]
+    assert [row[:2] for row in found[0]] == [(0, 0.0), (0, 0.5), (0, 1.0), (2, 1.0), (2, 0.25), (2, 0.0)]
     spec = MetricSpec(name="one", scorer="x:Y", aspects=("overall",))
-    found = make_judgements({"val": rows()}, "val", spec, TrainingConfig())
-    assert [row["target"] for row in found] == [0, 1 / 3, 2 / 3]
+    plain = make_judgements({"val": rows()}, "val", spec, TrainingConfig())
+    assert [row["target"] for row in plain] == [0, 1 / 3, 2 / 3]
 
 
 def test_references_are_left_out_and_chosen_anew_each_epoch_but_repeatably() -> None:
@@ -82,17 +78,10 @@ def test_without_references_none_need_be_there() -> None:
     assert [row["sample"].references for row in found] == [()] * 3
     assert found.lengths() == [len("candidate 0")] * 3
     assert found.texts() == [f"candidate {i}" for i in range(3)]
+    uneven = make_judgements({"val.rel": rows(n=2, cand=["a", "b"], refs=[["x"], None])}, "val", SPEC, TrainingConfig())
+    assert (uneven.lengths(), uneven.texts()) == ([2, 1], ["a", "b", "x"])
     with pytest.raises(DataError, match="lacks the columns cand"):
         make_judgements({"train.desc": rows(refs=None, cand=None)}, "train", SPEC, config)
-
-
-def test_sorting_by_length_moves_rows_whole() -> None:
-    splits = {"val.rel": rows(n=4, cand=["ccc", "a", "dddd", "bb"], refs=[[], ["x"], None, ["y", "z"]])}
-    judgements = make_judgements(splits, "val", SPEC, TrainingConfig())
-    assert judgements.lengths() == [3, 2, 4, 4]
-    ordered = [(row["sample"].candidate, row["target"]) for row in judgements.sorted_by_length()]
-    assert ordered == [("a", 0.25), ("ccc", 0.0), ("dddd", 0.5), ("bb", 0.75)]
-    assert judgements.texts() == ["ccc", "a", "dddd", "bb", "x", "y", "z"]
 
 
 @pytest.mark.parametrize(
@@ -109,18 +98,12 @@ def test_sorting_by_length_moves_rows_whole() -> None:
         ({"cand": ["a", None, "c"]}, "row 1: candidate must be a string"),
         ({"refs": [["a"], [""], ["c"]]}, r"row 1: references\[0\] is empty"),
         ({"refs": ["a", "b", "c"]}, "row 0: references must be a list"),
+        ({"n": 0}, r"split 'val\.desc' is empty"),
     ],
 )
 def test_bad_columns_name_split_and_row(columns: dict[str, Any], message: str) -> None:
     with pytest.raises(DataError, match=message):
         make_judgements({"val.desc": rows(**columns)}, "val", SPEC, TrainingConfig())
-
-
-def test_missing_parts_and_empty_splits_are_named() -> None:
-    with pytest.raises(DataError, match=r"no part 'val' .* expected splits val\.desc, .* it has train\.desc"):
-        make_judgements({"train.desc": rows()}, "val", SPEC, TrainingConfig())
-    with pytest.raises(DataError, match=r"split 'val\.desc' is empty"):
-        make_judgements({"val.desc": rows().select([])}, "val", SPEC, TrainingConfig())
 
 
 def test_folders_are_read_and_image_paths_start_in_them(tmp_path: Path) -> None:
@@ -148,13 +131,15 @@ def test_scenes_are_held_apart_and_cost_only_what_is_asked() -> None:
 
 def test_sources_that_cannot_be_loaded_say_what_to_give(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.utils._http.time.sleep", lambda seconds: None)  # between its retries
-    with pytest.raises(DataError, match=r"cannot load the data set 'nobody/nothing'[^\n]*\nGive 'scenes', a folder"):
-        load_parts("nobody/nothing", TrainingConfig())
-    with pytest.raises(DataError, match=r"folder '\./nowhere' does not exist"):
-        load_parts("./nowhere", TrainingConfig())
     (tmp_path / "empty").mkdir()
-    with pytest.raises(DataError, match="cannot load the data set"):
-        load_parts(tmp_path / "empty", TrainingConfig())
     rows().save_to_disk(tmp_path / "single")
-    with pytest.raises(DataError, match="is one table"):
-        load_parts(tmp_path / "single", TrainingConfig())
+    for source, message in (
+        ("nobody/nothing", r"cannot load the data set 'nobody/nothing'[^\n]*\nGive 'scenes', a folder"),
+        ("./nowhere", r"folder '\./nowhere' does not exist"),
+        (tmp_path / "empty", "cannot load the data set"),
+        (tmp_path / "single", "is one table"),
+    ):
+        with pytest.raises(DataError, match=message):
+            load_parts(source, TrainingConfig())
+    with pytest.raises(DataError, match=r"no part 'val' .* expected splits val\.desc, .* it has train\.desc"):
+        make_judgements({"train.desc": rows()}, "val", SPEC, TrainingConfig())

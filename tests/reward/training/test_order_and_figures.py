@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reward.training.evaluation import agreement, pair_accuracy
-from reward.training.sampling import EpochOrder, length_grouped_order
+from reward.training.sampling import length_grouped_order
 from reward.training.trainer import mean_loss
 
 
@@ -27,16 +27,6 @@ def test_batches_hold_similar_lengths_in_no_order_of_length() -> None:
     assert np.mean(np.ptp(batches, axis=1)) < 60  # 820 for a plain shuffle
     means = batches.mean(axis=1)
     assert abs(np.corrcoef(np.arange(100), means)[0, 1]) < 0.3
-
-
-def test_epochs_differ_and_repeat() -> None:
-    order = EpochOrder(None, 50, 4, seed=1)
-    first = list(order)
-    order.epoch = 1
-    second = list(order)
-    order.epoch = 0
-    assert first == list(order) != second
-    assert list(EpochOrder(None, 50, 4, seed=2)) != first
 
 
 def test_agreement_is_the_mean_over_the_aspects_that_occur() -> None:

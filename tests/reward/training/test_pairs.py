@@ -29,8 +29,10 @@ def table(rows: Any, *categories: str, fresh: bool = True) -> TablePairs:
     return make_table_pairs(rows, "train", config(categories=list(categories)), root=None, fresh=fresh)
 
 
-def test_a_row_of_columns_becomes_a_correct_and_an_incorrect_caption() -> None:
-    pairs = CaptionPairs(table(pair_rows(), "count"))
+@pytest.mark.parametrize("name", ["caption", "correct"])  # the latter in files of the pairwise benchmark
+def test_a_row_of_columns_becomes_a_correct_and_an_incorrect_caption(name: str) -> None:
+    columns = {"caption": None, name: pair_rows()["caption"]}
+    pairs = CaptionPairs(table(pair_rows(**columns), "count"))
     assert (len(pairs), pairs.categories, pairs.counts()) == (8, ("count",), {"count": 4})
     right, wrong = pairs[4], pairs[5]
     assert right["sample"].candidate == "There are 2 red stars. A cat looks at them."
@@ -40,21 +42,9 @@ def test_a_row_of_columns_becomes_a_correct_and_an_incorrect_caption() -> None:
     assert load_image(right["sample"].image).getpixel((0, 0)) == (80, 0, 90)
 
 
-def test_files_of_the_pairwise_benchmark_can_be_trained_on_as_they_are() -> None:
-    rows = pair_rows()
-    named, renamed = table(rows, "count"), table(rows.rename_column("caption", "correct"), "count")
-    assert [named.draw(number, 0).correct for number in range(4)] == [
-        renamed.draw(number, 0).correct for number in range(4)
-    ]
-
-
 def test_columns_named_after_categories_hold_texts_lists_or_nothing() -> None:
-    rows = pair_rows(
-        incorrect=None,
-        category=None,
-        incorrect_action=["A dog.", None, None, "A bird."],
-        incorrect_retrieved_easy=[["Far.", "Off."], [], None, ["Away."]],
-    )
+    action, easy = ["A dog.", None, None, "A bird."], [["Far.", "Off."], [], None, ["Away."]]
+    rows = pair_rows(incorrect=None, category=None, incorrect_action=action, incorrect_retrieved_easy=easy)
     pairs = table(rows)
     assert list(pairs.categories) == ["action", "retrieved", "repeat", "shuffle"]
     assert Counter(pairs.kinds()) == {0: 2, 1: 2, 2: 4, 3: 4}
@@ -84,14 +74,11 @@ def test_a_corruption_that_a_caption_does_not_allow_is_made_of_another() -> None
         table(pair_rows(1, caption=["Star."], incorrect=None, category=None), "shuffle").draw(0, 0)
 
 
-def test_wrong_captions_that_are_the_correct_one_are_left_out() -> None:
+def test_what_is_left_out_is_told() -> None:
     rows = pair_rows(2, incorrect=["there are 0 red stars.  a cat looks at them.", "Another."])
     with pytest.warns(UserWarning, match="1 wrong captions are the correct one"):
         pairs = table(rows, "count")
     assert [pairs.draw(number, 0).incorrect for number in range(len(pairs.kinds()))] == ["Another."]
-
-
-def test_categories_that_are_not_there_are_named() -> None:
     with pytest.warns(UserWarning, match="no pairs of the categories action$"):
         assert table(pair_rows(), "count", "action").categories == ["count"]
     with pytest.raises(DataError, match="no pairs of the categories action; it offers count, repeat, shuffle"):
@@ -109,6 +96,7 @@ def test_categories_that_are_not_there_are_named() -> None:
         ({"incorrect": ["a", "b", "", "d"]}, "row 2: text of a negative must be a string"),
         ({"category": ["a", "b", "c", None]}, "row 3: category of a negative must be a string"),
         ({"incorrect_action": [1, 2, 3, 4]}, "row 0: text of a negative must be a string"),
+        ({"n": 0}, "split 'train' is empty"),
     ],
 )
 def test_bad_columns_name_split_and_row(columns: dict[str, Any], message: str) -> None:
@@ -123,8 +111,6 @@ def test_parts_are_found_and_missing_or_empty_ones_named(tmp_path: Path) -> None
     DatasetDict({"train": pair_rows()}).save_to_disk(tmp_path / "b")
     with pytest.raises(DataError, match=r"no part 'val' \(nor val\.pairs\); it has train"):
         load_pairs(tmp_path / "b", config())
-    with pytest.raises(DataError, match="split 'train' is empty"):
-        table(pair_rows().select([]))
 
 
 def test_scenes_give_every_kind_equally_often_and_other_scenes_each_epoch() -> None:
@@ -167,16 +153,18 @@ def test_kinds_are_drawn_equally_often_whatever_the_data_hold(kinds: list[int], 
         assert max(uses) - min(uses) <= 1
 
 
-def test_both_captions_of_a_pair_are_in_one_batch_and_epochs_differ() -> None:
-    order = PairOrder([0] * 9 + [1], list(range(10)), 4, seed=0)
-    first = list(order)
-    assert len(first) == len(order) == 20
+def test_epochs_differ_and_repeat_and_both_captions_of_a_pair_are_in_one_batch() -> None:
+    orders = [EpochOrder(None, 50, 4, seed=1), PairOrder([0] * 9 + [1], list(range(10)), 4, seed=0)]
+    for order, count in zip(orders, (50, 20), strict=True):
+        first = list(order)
+        assert len(first) == len(order) == count
+        order.epoch = 1
+        assert first != list(order)
+        order.epoch = 0
+        assert first == list(order)
     assert all(right + 1 == wrong and right % 2 == 0 for right, wrong in zip(first[::2], first[1::2], strict=True))
     assert first.count(18) == 5
-    order.epoch = 1
-    assert first != list(order)
-    order.epoch = 0
-    assert first == list(order)
+    assert list(EpochOrder(None, 50, 4, seed=2)) != list(orders[0])
 
 
 @pytest.mark.parametrize("count", [8, 7, 5])

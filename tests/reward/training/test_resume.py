@@ -16,44 +16,71 @@ from reward.errors import OutputError
 from reward.training import evaluation, run
 from reward.training.loop import train
 from reward.training.trainer import last_checkpoint
-from tests.reward.training.small_runs import Killed, record, same_weights, small_config, train_until_killed, weights
+from tests.reward.training.small_runs import (
+    TWO,
+    Killed,
+    record,
+    same_weights,
+    small_beitscore,
+    small_config,
+    train_until_killed,
+    weights,
+)
 
 # Every source of chance at once: dropout, references left out and chosen, a schedule, and states between epochs.
 CHANCY: dict[str, Any] = {
-    "epochs": 3,
-    "schedule": "linear",
-    "reference_free_rate": 0.5,
-    "max_references": 1,
-    "accumulation": 2,
-    "batch_size": 3,
-    "model": {"text": {"architecture": {"attention_dropout": 0.3}}},
+    **{"epochs": 3, "schedule": "linear", "reference_free_rate": 0.5, "max_references": 1},
+    **{"accumulation": 2, "batch_size": 3, "model": {"text": {"architecture": {"attention_dropout": 0.3}}}},
+}
+STAGED: dict[str, Any] = {
+    **{"stages": TWO, "model": {"config": {"drop_path": 0.3}}, "schedule": "linear"},
+    **{"eval_steps": 2, "eval_batch_size": 16},
+}
+KILLED = {  # {when: (metric, settings, batches until then, what is left)}
+    "in the middle of an epoch": ("vela", {**CHANCY, "eval_steps": 4}, 22, "checkpoints/checkpoint-8"),
+    "between epochs": ("vela", CHANCY, 20, "checkpoints/checkpoint-6"),
+    "before any state, so that it starts over": ("vela", {"epochs": 1}, 3, "training.json"),
+    "in the middle of a stage": ("beitscore", STAGED, 5, "stages/1a/checkpoints/checkpoint-2"),
+    "between stages": ("beitscore", STAGED, 7, "stages/1a/model.safetensors"),
+    "in the last stage": ("beitscore", STAGED, 9, "stages/2/training.json"),
+}
+OTHER_LOSS = {"stages": {**TWO, "2": {"loss": "mse"}}}
+# {metric: (how to make its settings, other ones, how the difference is told)}
+METRICS: dict[str, Any] = {
+    "vela": (small_config, {"epochs": 2}, r"config\.epochs was [13] and is 2"),
+    "beitscore": (small_beitscore, OTHER_LOSS, r"config\.stages\.2\.loss was 'l1' and is 'mse'"),
 }
 
 
-@pytest.mark.parametrize(
-    ("settings", "batches", "state"),
-    [
-        pytest.param({"eval_steps": 4}, 22, "checkpoint-8", id="in the middle of an epoch"),
-        pytest.param({}, 20, "checkpoint-6", id="between epochs"),
-    ],
-)
+@pytest.mark.parametrize(("metric", "settings", "batches", "left"), KILLED.values(), ids=KILLED)
 def test_a_killed_run_ends_as_an_unbroken_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any], batches: int, state: str
+    metric: str, settings: dict[str, Any], batches: int, left: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = small_config(**CHANCY, **settings)
-    whole = train("vela", "scenes", tmp_path / "whole", config)
-    train_until_killed("vela", tmp_path / "killed", config, monkeypatch, batches=batches)
-    states = tmp_path / "killed" / "checkpoints"
-    assert last_checkpoint(states) == states / state
-    # What a kill in the middle of writing a state leaves behind.
-    shutil.copytree(states / state, states / "checkpoint-99")
-    (states / "checkpoint-99" / "trainer_state.json").unlink()
+    make, others, difference = METRICS[metric]
+    config, killed = make(**settings), tmp_path / "killed"
+    whole = train(metric, "scenes", tmp_path / "whole", config)
+    train_until_killed(metric, killed, config, monkeypatch, batches=batches)
+    assert (killed / left).exists()
+    assert not (killed / "model.safetensors").exists()
+    if "checkpoint-" in left:
+        state = killed / left
+        assert last_checkpoint(state.parent) == state
+        # What a kill in the middle of writing a state leaves behind.
+        shutil.copytree(state, state.with_name("checkpoint-99"))
+        (state.with_name("checkpoint-99") / "trainer_state.json").unlink()
+    with pytest.raises(OutputError, match="resume the run in it"):
+        train(metric, "scenes", killed, config)
+    with pytest.raises(OutputError, match=f"other settings: {difference}$"):
+        train(metric, "scenes", killed, make(**{**settings, **others}), resume=True)
 
-    resumed = train("vela", "scenes", tmp_path / "killed", config, resume=True)
-    assert resumed.figures == whole.figures
-    assert (resumed.steps, resumed.best_step) == (whole.steps, whole.best_step)
-    assert same_weights(tmp_path / "whole", tmp_path / "killed")
-    assert record(tmp_path / "killed")["resumed"] is True
+    resumed = train(metric, "scenes", killed, config, resume=True)
+    for one, other in zip(*([*each.stages.values(), each] for each in (whole, resumed)), strict=True):
+        assert (one.figures, one.steps, one.best_step) == (other.figures, other.steps, other.best_step)
+        assert same_weights(one.folder, other.folder)
+    if metric == "vela":
+        assert record(killed)["resumed"] == ("checkpoint-" in left)
+    with pytest.raises(OutputError, match="is complete"):
+        train(metric, "scenes", killed, config, resume=True)
 
 
 def test_a_run_killed_after_its_early_stop_stays_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,18 +94,6 @@ def test_a_run_killed_after_its_early_stop_stays_stopped(tmp_path: Path, monkeyp
     monkeypatch.undo()
     result = train("vela", "scenes", tmp_path / "run", config, resume=True)
     assert (result.steps, result.best_step) == (8, 4)  # in the middle of an epoch
-
-
-def test_resume_refuses_other_settings_and_finished_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = small_config(epochs=1)
-    train_until_killed("vela", tmp_path / "run", config, monkeypatch, batches=3)
-    with pytest.raises(OutputError, match="resume the run in it"):
-        train("vela", "scenes", tmp_path / "run", config)
-    with pytest.raises(OutputError, match=r"other settings: config.epochs was 1 and is 2$"):
-        train("vela", "scenes", tmp_path / "run", small_config(epochs=2), resume=True)
-    train("vela", "scenes", tmp_path / "run", config, resume=True)  # killed before any state: starts over
-    with pytest.raises(OutputError, match="is complete"):
-        train("vela", "scenes", tmp_path / "run", config, resume=True)
 
 
 TWO_PROCESSES = """

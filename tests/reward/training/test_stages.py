@@ -1,4 +1,4 @@
-"""Training in stages: every stage starts where the last one ended, and a killed run ends as an unbroken one."""
+"""Training in stages: every stage starts where the last one ended."""
 
 from __future__ import annotations
 
@@ -11,23 +11,20 @@ import pytest
 import torch
 
 from reward import CaptionSample, load_scorer
-from reward.errors import ConfigError, DataError, OutputError
+from reward.errors import DataError
 from reward.metaeval import kendall_tau
 from reward.scenes import make_dataset
 from reward.training import run
 from reward.training.loop import train
 from tests.reward.training.small_runs import (
+    TWO,
     pair_rows,
     record,
     same_weights,
     small_beitscore,
-    small_config,
     small_data,
-    train_until_killed,
     weights,
 )
-
-TWO = {"1a": {"loss": "bce", "categories": ["noun", "shuffle"]}, "2": {"loss": "l1"}, "1b": None, "1c": None}
 
 
 def test_a_run_leaves_each_stages_checkpoint_and_the_last_one_as_its_own(tmp_path: Path) -> None:
@@ -50,15 +47,8 @@ def test_a_run_leaves_each_stages_checkpoint_and_the_last_one_as_its_own(tmp_pat
     assert found["mse"] == pytest.approx(np.mean((scores - np.array(rows["score"])) ** 2), abs=1e-5)
 
     card = (tmp_path / "run" / "README.md").read_text()
-    for fact in (
-        "capreward train beitscore",
-        "## Stage 1a",
-        "| scene_text | ",
-        "## Stage 2",
-        "Data: `scenes`",
-        "tau-c",
-    ):
-        assert fact in card
+    facts = ("capreward train beitscore", "## Stage 1a", "| scene_text | ", "## Stage 2", "Data: `scenes`", "tau-c")
+    assert [fact for fact in facts if fact not in card] == []
     assert record(tmp_path / "run")["figures"] == result.figures
     assert not list((tmp_path / "run").rglob("checkpoints"))
 
@@ -70,42 +60,6 @@ def test_a_stage_starts_from_the_weights_that_the_last_one_kept(tmp_path: Path) 
     assert all(torch.allclose(first[name], last[name], atol=1e-8) for name in first)
 
 
-@pytest.mark.parametrize(
-    ("batches", "state"),
-    [
-        pytest.param(5, "stages/1a/checkpoints/checkpoint-2", id="in the middle of a stage"),
-        pytest.param(7, "stages/1a/model.safetensors", id="between stages"),
-        pytest.param(9, "stages/2/training.json", id="in the last stage"),
-    ],
-)
-def test_a_killed_run_ends_as_an_unbroken_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batches: int, state: str
-) -> None:
-    settings = {"model": {"config": {"drop_path": 0.3}}, "eval_steps": 2, "eval_batch_size": 16, "schedule": "linear"}
-    config = small_beitscore(stages=TWO, **settings)
-    whole = train("beitscore", "scenes", tmp_path / "whole", config)
-    train_until_killed("beitscore", tmp_path / "killed", config, monkeypatch, batches=batches)
-    assert (tmp_path / "killed" / state).exists()
-    assert not (tmp_path / "killed" / "model.safetensors").exists()
-    with pytest.raises(OutputError, match="resume the run in it"):
-        train("beitscore", "scenes", tmp_path / "killed", config)
-    resumed = train("beitscore", "scenes", tmp_path / "killed", config, resume=True)
-    assert {name: stage.figures for name, stage in resumed.stages.items()} == {
-        name: stage.figures for name, stage in whole.stages.items()
-    }
-    assert same_weights(tmp_path / "whole", tmp_path / "killed")
-    assert same_weights(tmp_path / "whole" / "stages" / "1a", tmp_path / "killed" / "stages" / "1a")
-    with pytest.raises(OutputError, match="is complete"):
-        train("beitscore", "scenes", tmp_path / "killed", config, resume=True)
-
-
-def test_resuming_refuses_other_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    train_until_killed("beitscore", tmp_path / "run", small_beitscore(stages=TWO), monkeypatch, batches=1)
-    other = small_beitscore(stages={**TWO, "2": {"loss": "mse"}})
-    with pytest.raises(OutputError, match=r"other settings: config\.stages\.2\.loss was 'l1' and is 'mse'$"):
-        train("beitscore", "scenes", tmp_path / "run", other, resume=True)
-
-
 def test_mistakes_in_any_stage_show_at_once_and_leave_the_folder_free(tmp_path: Path) -> None:
     data = small_data()
     data["train"] = data["train"].map(lambda row: {"score": 5 * row["score"]})
@@ -114,8 +68,6 @@ def test_mistakes_in_any_stage_show_at_once_and_leave_the_folder_free(tmp_path: 
     config = small_beitscore(stages=stages)
     with pytest.raises(DataError, match=r"'train', row 2: score must be a number in \[0, 1\], got 2.0"):
         train("beitscore", tmp_path / "data", tmp_path / "run", config)
-    with pytest.raises(ConfigError, match="unknown beit;"):
-        train("beitscore", "scenes", tmp_path / "run", small_beitscore(stages=TWO, model={"beit": "x"}))
     foil = small_beitscore(stages={**TWO, "2": {"loss": "bce", "categories": ["foil"]}})
     with pytest.raises(DataError, match="no errors of the kinds foil"):
         train("beitscore", "scenes", tmp_path / "run", foil)
@@ -130,9 +82,8 @@ def test_stages_may_have_data_of_their_own(tmp_path: Path) -> None:
 
     DatasetDict({"train": pair_rows(), "val": pair_rows()}).save_to_disk(tmp_path / "pairs")
     small_data().save_to_disk(tmp_path / "data")
-    config = small_beitscore(
-        stages={**TWO, "1a": {"categories": []}}, pairs=str(tmp_path / "pairs"), data=str(tmp_path / "data")
-    )
+    places = {name: str(tmp_path / name) for name in ("pairs", "data")}
+    config = small_beitscore(stages={**TWO, "1a": {"categories": []}}, **places)
     result = train("beitscore", "scenes", tmp_path / "run", config)
     assert {name: stage.figures["val"]["n"] for name, stage in result.stages.items()} == {"1a": 12, "2": 6}
     assert record(result.stages["1a"].folder)["pairs"]["train"] == {"count": 4, "repeat": 4, "shuffle": 4}
@@ -159,10 +110,3 @@ def test_the_loss_on_pairs_can_be_kept_on_beside_ratings(tmp_path: Path, monkeyp
     assert seen == [(4, 4), (4, 4)] * 2
     assert not same_weights(tmp_path / "low", tmp_path / "high")
     assert record(tmp_path / "high")["pairs"] == {"beside the ratings": {"noun": 8}}
-
-
-def test_vela_refuses_what_it_is_not_trained_with(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="vela cannot be trained with the loss bce; known: mse, l1"):
-        train("vela", "scenes", tmp_path / "run", small_config(loss="bce"))
-    with pytest.raises(ConfigError, match="not in stages"):
-        train("vela", "scenes", tmp_path / "run", small_config(stages={"a": {}}))

@@ -1,4 +1,4 @@
-"""Whole training runs of a small VELA: the checkpoint, early stopping, accumulation, precision, the output folder."""
+"""Whole training runs of a small VELA: checkpoint, aspects, early stopping, precision, output folder, all presets."""
 
 from __future__ import annotations
 
@@ -8,41 +8,85 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from datasets import DatasetDict
+from PIL import Image
 
-from reward import CaptionSample, load_scorer
-from reward.errors import ConfigError, OutputError, TrainingError
+from reward import CaptionSample, VelaReward, load_scorer
+from reward.errors import ConfigError, DataError, OutputError, TrainingError
 from reward.metaeval import kendall_tau
 from reward.metrics.beitscore.model import BeitScoreModel
 from reward.metrics.vela import training as vela_training
-from reward.registry import metric_spec
+from reward.metrics.vela.training import PRESETS
 from reward.scenes import make_dataset
 from reward.training import evaluation
-from reward.training.loop import metric_training, train
+from reward.training.config import make_config
+from reward.training.loop import train
+from tests.reward.metrics.tiny_vela import language_architecture, make_tokenizer
 from tests.reward.training.small_runs import record, same_weights, small_beitscore, small_config, weights
+from tests.small_clip import small_clip
+
+SMALL = {"vela": small_config, "beitscore": small_beitscore}
+STAGES = dict.fromkeys(("1a", "1b", "1c", "2"))
+without_cuda = pytest.mark.skipif(torch.cuda.is_available(), reason="half precision is fine with CUDA")
+COLUMNS = {"descriptiveness": "desc", "relevance": "rel", "fluency": "flu"}
+# a high rate, so that scores differ enough for figures that tell aspects apart
+QUICK = {"learning_rate": 1e-2, "scenes_test": 30, "scenes_train": 30}
 
 
-def test_a_run_leaves_a_checkpoint_whose_scores_have_the_reported_figures(tmp_path: Path) -> None:
-    config = small_config(scenes_test=10, batch_size=16)
+@pytest.mark.parametrize(
+    "aspects", [["fluency", "descriptiveness", "relevance"], ["relevance"], ["fluency", "relevance"]]
+)
+def test_a_run_leaves_a_checkpoint_whose_scores_have_the_reported_figures(aspects: list[str], tmp_path: Path) -> None:
+    config = small_config(**QUICK, model={"aspects": aspects})
     result = train("vela", "scenes", tmp_path / "run", config, command="capreward train vela")
-    rows = make_dataset(10, config.scenes_seed + 2)
-    # as in training: no more references than the settings allow
-    samples = [CaptionSample(row["cand"], row["image"], row["refs"][: config.max_references]) for row in rows]
-    bare = [CaptionSample(row["cand"], row["image"]) for row in rows]
+    rows = make_dataset(30, config.scenes_seed + 2)
+    targets = np.stack([rows[COLUMNS[aspect]] for aspect in aspects], axis=1)
     scorer = load_scorer("vela", tmp_path / "run", device="cpu")
-    for name, shown in (("test", samples), ("test (reference-free)", bare)):
-        table, found = scorer.score(shown), result.figures[name]
-        for aspect, column in zip(table.aspects, ("desc", "rel", "flu"), strict=True):
-            expected = kendall_tau(table.column(aspect), np.array(rows[column]))
-            assert found[f"tau_c_{aspect}"] == pytest.approx(expected, abs=1e-6)
-        targets = np.stack([rows[column] for column in ("desc", "rel", "flu")], axis=1)
-        assert found["mse"] == pytest.approx(np.mean((table.scores - targets) ** 2), abs=1e-5)
+    # as in training: no more references than the settings allow
+    for part, most in (("test", config.max_references), ("test (reference-free)", 0)):
+        table = scorer.score([CaptionSample(row["cand"], row["image"], row["refs"][:most]) for row in rows])
+        assert table.aspects == tuple(aspects)
+        found = {name: value for name, value in result.figures[part].items() if name.startswith("tau_c_")}
+        expected = {f"tau_c_{name}": kendall_tau(table.column(name), targets[:, n]) for n, name in enumerate(aspects)}
+        assert found == pytest.approx(expected, abs=1e-6)
+        assert result.figures[part]["mse"] == pytest.approx(np.mean((table.scores - targets) ** 2), abs=1e-5)
 
     card = (tmp_path / "run" / "README.md").read_text()
-    for fact in ("capreward train vela", "Seed 0", "| test (reference-free) |", "torch", '"learning_rate": 0.001'):
+    for fact in ("capreward train vela", "Seed 0", "| test (reference-free) |", "torch", '"learning_rate": 0.01'):
         assert fact in card
     assert record(tmp_path / "run")["figures"] == result.figures
-    assert record(tmp_path / "run")["rows"] == {"train": 36, "val": 24, "test": 30}
+    expected_rows = {"train": 30 * len(aspects), "val": 8 * len(aspects), "test": 30 * len(aspects)}
+    assert record(tmp_path / "run")["rows"] == expected_rows
     assert not (tmp_path / "run" / "checkpoints").exists()
+
+
+def test_a_checkpoint_of_one_aspect_is_a_reward(tmp_path: Path) -> None:
+    train("vela", "scenes", tmp_path / "run", small_config(model={"aspects": ["relevance"]}))
+    image = Image.new("RGB", (96, 96))
+    expected = load_scorer("vela", tmp_path / "run", device="cpu").score([CaptionSample("A red star.", image)])
+    for weighted in (None, {"rel": 1}, {"relevance": 2.0}):
+        reward = VelaReward(tmp_path / "run", weighted, device="cpu")
+        assert reward(["What is it?"], ["A red star."], image=[image]) == pytest.approx([float(expected.scores[0, 0])])
+
+
+@pytest.mark.parametrize(
+    ("ratings", "message"),
+    [
+        ({"rel": [0.0, 0.25, 0.5, 0.75, 1.0, 0.5]}, r"rate descriptiveness, fluency.*model\.aspects: \[relevance\]"),
+        ({"desc": [0.5] * 6, "rel": [1.0] * 6, "flu": [0.25] * 6}, "all ratings of the part 'train' are equal"),
+    ],
+)
+def test_an_aspect_is_not_left_at_its_start(ratings: dict[str, list[float]], message: str, tmp_path: Path) -> None:
+    splits = DatasetDict()
+    for seed, part in enumerate(("train", "val")):
+        splits[part] = make_dataset(6, seed).remove_columns(list(COLUMNS.values()))
+        for name, values in ratings.items():
+            splits[part] = splits[part].add_column(name, values)
+    splits.save_to_disk(tmp_path / "data")
+    with pytest.raises(DataError, match=message):
+        train("vela", tmp_path / "data", tmp_path / "run", small_config())
+    if list(ratings) == ["rel"]:
+        train("vela", tmp_path / "data", tmp_path / "run", small_config(model={"aspects": ["relevance"]}))
 
 
 def test_training_lowers_the_loss(tmp_path: Path) -> None:
@@ -92,51 +136,38 @@ def test_training_stops_by_tau_c_and_keeps_the_best(tmp_path: Path, monkeypatch:
     assert same_weights(tmp_path / "short", tmp_path / "stopped")
 
 
-def test_ablations_train_one_branch(tmp_path: Path) -> None:
-    train("vela", "scenes", tmp_path / "text", small_config(max_steps=2, model={"image": None}))
-    train("vela", "scenes", tmp_path / "image", small_config(max_steps=2, model={"text": None}))
-    assert not any(name.startswith("image.") for name in weights(tmp_path / "text"))
-    assert not any(name.startswith("text.") for name in weights(tmp_path / "image"))
-
-
 def test_the_output_folder_is_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(OutputError, match="not empty"):
-        train("vela", "scenes", tmp_path, small_config())
-    with pytest.raises(OutputError, match="not empty"):
-        train("vela", "scenes", tmp_path / "notes.txt", small_config())
-    with pytest.raises(OutputError, match="cannot write to the output folder"):
-        train("vela", "scenes", tmp_path / "notes.txt" / "run", small_config())
-    with pytest.raises(OutputError, match="no run to resume"):
-        train("vela", "scenes", tmp_path, small_config(), resume=True)
+    for place, options, message in (
+        ("", {}, "not empty"),
+        ("notes.txt", {}, "not empty"),
+        ("notes.txt/run", {}, "cannot write to the output folder"),
+        ("", {"resume": True}, "no run to resume"),
+    ):
+        with pytest.raises(OutputError, match=message):
+            train("vela", "scenes", tmp_path / place, small_config(), **options)
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
 
 @pytest.mark.parametrize(
-    ("model", "message"),
+    ("metric", "settings", "message"),
     [
-        ({"txt": {}}, "txt"),
-        ({"tokenizer": None}, 'needs the setting "tokenizer"'),
-        ({"tokenizer": {"vocab_size": 10}}, "at least 300"),
-        ({"text": {"backbone": "a/b"}}, "either a backbone"),
-        ({"text": None, "image": None}, "at least one branch"),
+        ("vela", {"model": {"txt": {}}}, "txt"),
+        ("vela", {"model": {"tokenizer": None}}, 'needs the setting "tokenizer"'),
+        ("vela", {"model": {"tokenizer": {"vocab_size": 10}}}, "at least 300"),
+        ("vela", {"model": {"text": {"backbone": "a/b"}}}, "either a backbone"),
+        ("vela", {"model": {"text": None, "image": None}}, "at least one branch"),
+        ("vela", {"model": {"aspects": "relevance"}}, "aspects must be a list of different names"),
+        ("vela", {"loss": "bce"}, "vela cannot be trained with the loss bce; known: mse, l1"),
+        ("vela", {"stages": {"a": {}}}, "not in stages"),
+        ("beitscore", {"stages": STAGES, "model": {"beit": "x"}}, "unknown beit;"),
+        pytest.param("vela", {"precision": "fp16"}, "needs a CUDA device", marks=without_cuda),
     ],
 )
-def test_bad_model_settings_are_refused(tmp_path: Path, model: dict[str, Any], message: str) -> None:
+def test_bad_settings_are_refused(metric: str, settings: dict[str, Any], message: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=message):
-        train("vela", "scenes", tmp_path / "run", small_config(model=model))
-    assert list((tmp_path / "run").iterdir()) == []  # so that the corrected command can use the folder
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="half precision is fine with CUDA")
-def test_fp16_without_cuda_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="needs a CUDA device"):
-        train("vela", "scenes", tmp_path / "run", small_config(precision="fp16"))
-
-
-def test_metrics_without_training_say_so() -> None:
-    with pytest.raises(ConfigError, match="'length' cannot be trained"):
-        metric_training(metric_spec("length"))
+        train(metric, "scenes", tmp_path / "run", SMALL[metric](**settings))
+    assert not list(tmp_path.rglob("*.*"))  # so that the corrected command can use the folder
 
 
 def test_a_loss_that_is_no_number_stops_at_its_step(tmp_path: Path) -> None:
@@ -147,25 +178,99 @@ def test_a_loss_that_is_no_number_stops_at_its_step(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("metric", ["vela", "beitscore"])
 def test_one_score_for_everything_is_no_result(tmp_path: Path, metric: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    make = {"vela": small_config, "beitscore": small_beitscore}[metric]
     settings: dict[str, Any] = {}
     if metric == "beitscore":  # VELA's head starts with zeros, and a first step of the warm-up has no size
-        settings = {"loss": "l1", "stages": dict.fromkeys(("1a", "1b", "1c", "2"))}
+        settings = {"loss": "l1", "stages": STAGES}
         monkeypatch.setattr(BeitScoreModel, "logits", lambda self, pooled: 0 * pooled.sum(-1).float())
-    config = make(max_steps=1, warmup_ratio=0.9, **settings)
-    with pytest.raises(
-        TrainingError, match=r"nothing was learned: every caption of the part 'val' gets the score 0\.5"
-    ):
+    config = SMALL[metric](max_steps=1, warmup_ratio=0.9, **settings)
+    message = r"nothing was learned: every caption of the part 'val' gets the score 0\.5"
+    with pytest.raises(TrainingError, match=message):
         train(metric, "scenes", tmp_path / "run", config)
     assert not (tmp_path / "run" / "model.safetensors").exists()
 
 
 def test_a_network_of_frozen_weights_is_not_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = vela_training.make_model
-
-    def frozen(*args: Any, **kwargs: Any) -> torch.nn.Module:
-        return real(*args, **kwargs).requires_grad_(False)
-
-    monkeypatch.setattr(vela_training, "make_model", frozen)
+    monkeypatch.setattr(vela_training, "make_model", lambda *args, **more: real(*args, **more).requires_grad_(False))
     with pytest.raises(ConfigError, match="nothing to train"):
         train("vela", "scenes", tmp_path / "run", small_config())
+
+
+# The shipped presets, on small backbones instead of the published ones
+
+FEW_STEPS = {"scenes_train": 4, "scenes_val": 4, "scenes_test": 0, "max_steps": 2}
+FEW_STEPS |= {"learning_rate": 1e-2, "warmup_ratio": 0.0}
+
+
+@pytest.fixture(scope="module")
+def backbones(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Folders of small networks, language models by the model type of the published one."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    found = {}
+    for kind in ("qwen2", "llama", "phi3"):
+        settings = {**language_architecture(), "model_type": kind, "pad_token_id": 0}
+        model = AutoModelForCausalLM.from_config(AutoConfig.for_model(settings.pop("model_type"), **settings))
+        folder = tmp_path_factory.mktemp(kind)
+        model.save_pretrained(folder)
+        make_tokenizer().save_pretrained(folder)
+        found[kind] = str(folder)
+    return {**found, "clip": str(small_clip(tmp_path_factory.mktemp("clip")))}
+
+
+def _small(name: str, backbones: dict[str, str]) -> dict[str, Any]:
+    """What stands in for published backbones."""
+    kind = {"paper-llama": "llama", "paper-phi": "phi3"}.get(name, "qwen2")
+    branches = {"text": {"backbone": backbones[kind]}, "image": {"backbone": backbones["clip"]}}
+    kept = {branch: value for branch, value in branches.items() if PRESETS[name]["model"][branch] is not None}
+    return {} if name == "tiny" else kept
+
+
+@pytest.mark.parametrize("name", sorted(PRESETS))
+def test_a_preset_trains_and_scores(name: str, backbones: dict[str, str], tmp_path: Path) -> None:
+    config = make_config(PRESETS[name], FEW_STEPS, {"model": _small(name, backbones)})
+    train("vela", "scenes", tmp_path / "run", config)
+    trained = weights(tmp_path / "run")
+    assert any(weight.abs().max() > 0 for key, weight in trained.items() if "lora_B" in key or key == "weight")
+    text = config.model["text"]
+    if text is not None and text.get("lora") is not None:
+        adapted = {key.split(".lora_A")[0].split(".")[-1] for key in trained if ".lora_A." in key}
+        assert adapted == set(text["lora"]["target_modules"])
+    for branch, settings in config.model.items():
+        assert settings is not None or not any(key.startswith(f"{branch}.") for key in trained)
+    rows = 1 if name == "paper-shared-head" else 3
+    assert len(trained["weight"]) == len(trained["bias"]) == rows
+    row = make_dataset(1, 5)[0]
+    table = load_scorer("vela", tmp_path / "run", device="cpu").score([CaptionSample(row["cand"], row["image"])])
+    assert table.errors == {}
+    assert len(set(table.scores[0])) == 3  # aspects differ, also where one row of weights serves all
+
+
+def test_ablations_leave_out_what_they_say(backbones: dict[str, str]) -> None:
+    paper = make_config(PRESETS["paper"]).to_dict()
+
+    def changed(name: str) -> dict[str, Any]:
+        own = make_config(PRESETS[name]).to_dict()
+        model = {key: own["model"][key] for key in own["model"] if own["model"][key] != paper["model"][key]}
+        return {key: own[key] for key in own if key != "model" and own[key] != paper[key]} | model
+
+    assert changed("paper-text-only") == {"image": None}
+    assert changed("paper-image-only") == {"text": None}
+    assert changed("paper-reference-free") == {"reference_free_rate": 1.0}
+    assert changed("paper-shared-head") == {"head": "shared"}
+    for name in ("paper-clip", "paper-pacs", "paper-longclip-b"):
+        assert list(changed(name)) == ["image"]
+    for name in ("paper-llama", "paper-phi"):
+        assert list(changed(name)) == ["text"]
+
+
+def test_every_value_of_the_paper_preset_says_whose_it_is() -> None:
+    import reward.metrics.vela
+
+    lines = (Path(reward.metrics.vela.__file__).parent / "presets.yaml").read_text().splitlines()
+    start = next(number for number, line in enumerate(lines) if line.startswith("paper:"))
+    end = next(number for number, line in enumerate(lines) if line.startswith("paper-image-only:"))
+    for line in lines[start + 1 : end]:
+        setting, _, comment = line.partition("#")
+        if ":" in setting and setting.strip().partition(":")[2].strip() and "&" not in setting:
+            assert comment.strip().startswith(("paper", "ours")), line

@@ -6,6 +6,7 @@ import os
 import pickle
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,9 +33,18 @@ def tensors() -> dict[str, torch.Tensor]:
     return load_file(GOLDEN)
 
 
-def save_pth(path: Path, tensors: dict[str, Any], **more: Any) -> Path:
-    torch.save({"model": tensors, **more}, path)
-    return path
+@pytest.fixture
+def save(tmp_path: Path) -> Callable[..., Path]:
+    """Writes tensors as a `.pth` of the published layout, or as safetensors with the metadata given."""
+
+    def write(tensors: dict[str, torch.Tensor], *, metadata: dict[str, str] | None = None, **more: Any) -> Path:
+        if metadata is not None:
+            save_file(tensors, tmp_path / "x.safetensors", metadata=metadata)
+            return tmp_path / "x.safetensors"
+        torch.save({"model": tensors, **more}, tmp_path / "x.pth")
+        return tmp_path / "x.pth"
+
+    return write
 
 
 def test_sizes_come_from_shapes_and_metadata() -> None:
@@ -42,9 +52,7 @@ def test_sizes_come_from_shapes_and_metadata() -> None:
     assert model.config == CONFIG
     assert not model.training
     assert {key.split(".")[0] for key in report.used} == {"beit3", "pooler"}
-    assert set(report.unused) == {
-        f"head.{key}" for key in ("0.weight", "0.bias", "1.weight", "1.bias", "3.weight", "3.bias")
-    }
+    assert set(report.unused) == {f"head.{layer}.{kind}" for layer in (0, 1, 3) for kind in ("weight", "bias")}
     assert report.missing == ("head.0.weight", "head.0.bias", "head.2.weight", "head.2.bias")
     assert report.interpolated == ()
     assert str(report).startswith("95 keys used (0 interpolated), 6 dropped, 4 new: head.0.weight")
@@ -52,45 +60,26 @@ def test_sizes_come_from_shapes_and_metadata() -> None:
     assert 0 < model.head[0].weight.std() < 1  # drawn anew, not left as memory happened to be
 
 
-def test_pth_files_under_the_key_model_give_the_same(tensors: dict[str, torch.Tensor], tmp_path: Path) -> None:
-    path = save_pth(tmp_path / "beit3_tiny.pth", tensors, epoch=9)
-    model, report = load_beit3(path, config=CONFIG)
-    expected, _ = load_beit3(GOLDEN)
-    ours, theirs = model.state_dict(), expected.state_dict()
+def test_pth_files_under_the_key_model_give_the_same(tensors: dict[str, torch.Tensor], save: Any) -> None:
+    model, report = load_beit3(save(tensors, epoch=9), config=CONFIG)
+    ours, theirs = model.state_dict(), load_beit3(GOLDEN)[0].state_dict()
     assert set(report.used) == {key for key in tensors if not key.startswith("head.")}
     assert all(torch.equal(ours[key], theirs[key]) for key in report.used)
-
-
-def test_half_precision_files_are_held_in_float32(tensors: dict[str, torch.Tensor], tmp_path: Path) -> None:
-    model, _ = load_beit3(
-        save_pth(tmp_path / "half.pth", {key: value.half() for key, value in tensors.items()}), config=CONFIG
-    )
-    assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
+    half, _ = load_beit3(save({key: value.half() for key, value in tensors.items()}), config=CONFIG)
+    assert {parameter.dtype for parameter in half.parameters()} == {torch.float32}
 
 
 @pytest.mark.parametrize(("width", "heads"), [(768, 12), (1024, 16)])
-def test_heads_of_published_widths_are_known(width: int, heads: int, tmp_path: Path) -> None:
+def test_heads_of_published_widths_are_known(width: int, heads: int, save: Any) -> None:
     small = make_config(hidden_size=width, heads=heads, layers=1, ffn_size=8, text_positions=10)
-    path = save_pth(tmp_path / "published.pth", make_model(small).state_dict())
-    assert load_beit3(path)[0].config.heads == heads
+    assert load_beit3(save(make_model(small).state_dict()))[0].config.heads == heads
+    assert preset_config("large", image_size=384).patches == 576
 
 
-def test_heads_of_other_widths_must_be_given(tensors: dict[str, torch.Tensor], tmp_path: Path) -> None:
-    path = save_pth(tmp_path / "odd.pth", tensors)
-    with pytest.raises(CheckpointError, match=r"width 32.*not known: pass config="):
-        load_beit3(path)
-    save_file(tensors, tmp_path / "odd.safetensors", metadata={"heads": "many"})
-    with pytest.raises(CheckpointError, match="heads='many'"):
-        load_beit3(tmp_path / "odd.safetensors")
-    save_file(tensors, tmp_path / "odd.safetensors")
-    with pytest.raises(CheckpointError, match="width 32"):
-        load_beit3(tmp_path / "odd.safetensors")
-
-
-def test_a_checkpoint_without_pooler_gets_a_new_one(tensors: dict[str, torch.Tensor], tmp_path: Path) -> None:
+def test_a_checkpoint_without_pooler_gets_a_new_one(tensors: dict[str, torch.Tensor], save: Any) -> None:
     encoder = {key: value for key, value in tensors.items() if key.startswith("beit3.")}
     extra = {"mlm_head.weight": torch.zeros(3), "vision_head.weight": torch.zeros(3), "logit_scale": torch.ones(())}
-    model, report = load_beit3(save_pth(tmp_path / "itc.pth", {**encoder, **extra}), config=CONFIG)
+    model, report = load_beit3(save({**encoder, **extra}), config=CONFIG)
     assert set(report.unused) == set(extra)
     pooler = {"pooler.norm.weight", "pooler.norm.bias", "pooler.dense.weight", "pooler.dense.bias"}
     assert pooler < set(report.missing)
@@ -98,39 +87,45 @@ def test_a_checkpoint_without_pooler_gets_a_new_one(tensors: dict[str, torch.Ten
     assert 0 < model.pooler.dense.weight.std() < 1
 
 
+HEADS = {"heads": "4"}
+LOST = ("beit3.text_embed.weight", "beit3.encoder.layers.1.ffn.B.fc2.bias", "pooler.dense.bias", TABLE)
+
+
+def without(part: str) -> Any:
+    return lambda tensors: {key: value for key, value in tensors.items() if part not in key}
+
+
 @pytest.mark.parametrize(
-    "lost", ["beit3.text_embed.weight", "beit3.encoder.layers.1.ffn.B.fc2.bias", "pooler.dense.bias", TABLE]
+    ("change", "metadata", "config", "message"),
+    [
+        (dict, None, None, r"width 32.*not known: pass config="),
+        (dict, {}, None, "width 32"),
+        (dict, {"heads": "many"}, None, "heads='many'"),
+        *((without(lost), HEADS, config, f"lacks.*{lost}") for lost in LOST for config in (None, CONFIG)),
+        (without(".layers.0."), HEADS, None, r"lacks.*layers\.0"),
+        (
+            lambda tensors: {**tensors, "beit3.encoder.layers.0.gate.weight": torch.zeros(2)},
+            *(None, CONFIG, r"unknown 1 key \(beit3.encoder.layers.0.gate.weight"),
+        ),
+        *(
+            (dict, HEADS, replace(CONFIG, **changes), "unknown|mis-shaped")
+            for changes in ({"layers": 1}, {"patch_size": 16}, {"text_positions": 512}, {"ffn_size": 64})
+        ),
+        *(
+            (lambda tensors: {**tensors, TABLE: tensors[TABLE][:-1].clone()}, HEADS, config, "18 rows, which is not a")
+            for config in (None, CONFIG)
+        ),
+        (lambda tensors: {"weight": torch.zeros(2)}, {}, None, "not a BEiT-3 checkpoint in its published layout"),
+    ],
 )
-@pytest.mark.parametrize("config", [None, CONFIG])
-def test_missing_keys_are_refused(
-    lost: str, config: BeitScoreConfig | None, tensors: dict[str, torch.Tensor], tmp_path: Path
+def test_weights_that_do_not_fit_are_refused(
+    change: Any, metadata: Any, config: Any, message: str, tensors: dict[str, torch.Tensor], save: Any
 ) -> None:
-    del tensors[lost]
-    save_file(tensors, tmp_path / "x.safetensors", metadata={"heads": "4"})
-    with pytest.raises(CheckpointError, match=f"lacks.*{lost}"):
-        load_beit3(tmp_path / "x.safetensors", config=config)
+    with pytest.raises(CheckpointError, match=message):
+        load_beit3(save(change(tensors), metadata=metadata), config=config)
 
 
-def test_a_whole_missing_layer_is_refused(tensors: dict[str, torch.Tensor], tmp_path: Path) -> None:
-    left = {key: value for key, value in tensors.items() if ".layers.0." not in key}
-    save_file(left, tmp_path / "x.safetensors", metadata={"heads": "4"})
-    with pytest.raises(CheckpointError, match=r"lacks.*layers\.0"):
-        load_beit3(tmp_path / "x.safetensors")
-
-
-def test_unknown_encoder_keys_and_other_sizes_are_refused(tensors: dict[str, torch.Tensor], tmp_path: Path) -> None:
-    path = save_pth(tmp_path / "x.pth", {**tensors, "beit3.encoder.layers.0.gate.weight": torch.zeros(2)})
-    with pytest.raises(CheckpointError, match=r"unknown 1 key \(beit3.encoder.layers.0.gate.weight"):
-        load_beit3(path, config=CONFIG)
-    for changes in ({"layers": 1}, {"patch_size": 16}, {"text_positions": 512}, {"ffn_size": 64}):
-        with pytest.raises(CheckpointError, match=r"unknown|mis-shaped"):
-            load_beit3(GOLDEN, config=replace(CONFIG, **changes))
-
-
-def test_files_that_are_no_beit3_are_refused(tmp_path: Path) -> None:
-    save_file({"weight": torch.zeros(2)}, tmp_path / "other.safetensors")
-    with pytest.raises(CheckpointError, match="not a BEiT-3 checkpoint in its published layout"):
-        load_beit3(tmp_path / "other.safetensors")
+def test_files_that_are_absent_or_broken_are_refused(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="does not exist"):
         load_beit3(tmp_path / "absent.pth")
     (tmp_path / "broken.pth").write_bytes(b"nothing")
@@ -146,17 +141,15 @@ class _Runs:
         return os.system, (self.command,)
 
 
-def test_a_pickle_that_holds_code_is_refused_and_not_run(tensors: dict[str, torch.Tensor], tmp_path: Path) -> None:
+def test_a_pickle_that_holds_code_is_refused_and_not_run(
+    tensors: dict[str, torch.Tensor], save: Any, tmp_path: Path
+) -> None:
     flag = tmp_path / "ran"
-    path = save_pth(tmp_path / "evil.pth", tensors, args=_Runs(f"touch {flag}"))
-    with pytest.raises(CheckpointError, match="could run code"):
-        load_beit3(path, config=CONFIG)
-    assert not flag.exists()
-    plain = tmp_path / "plain.pth"
-    plain.write_bytes(pickle.dumps({"model": _Runs(f"touch {flag}")}))
-    with pytest.raises(CheckpointError, match="could run code"):
-        load_beit3(plain)
-    assert not flag.exists()
+    (tmp_path / "plain.pth").write_bytes(pickle.dumps({"model": _Runs(f"touch {flag}")}))
+    for path in (save(tensors, args=_Runs(f"touch {flag}")), tmp_path / "plain.pth"):
+        with pytest.raises(CheckpointError, match="could run code"):
+            load_beit3(path, config=CONFIG)
+        assert not flag.exists()
 
 
 @pytest.mark.parametrize("image_size", [16, 48, 64])
@@ -177,26 +170,13 @@ def test_another_resolution_interpolates_the_patches_of_the_table(
     assert states.shape == (1, 1 + side**2 + 3, 32)
 
 
-def test_rows_and_columns_are_not_exchanged(tensors: dict[str, torch.Tensor], tmp_path: Path) -> None:
+def test_rows_and_columns_are_not_exchanged(tensors: dict[str, torch.Tensor], save: Any) -> None:
     grid = torch.arange(4.0)[:, None].expand(4, 4)  # grows down the image
     tensors[TABLE][3:] = grid.reshape(16, 1)
-    path = save_pth(tmp_path / "x.pth", tensors)
-    model, _ = load_beit3(path, config=replace(CONFIG, image_size=64))
+    model, _ = load_beit3(save(tensors), config=replace(CONFIG, image_size=64))
     rows = model.state_dict()[TABLE][3:, 0].view(8, 8)
     assert torch.allclose(rows, rows[:, :1].expand(8, 8), atol=1e-6)
     assert (rows.diff(dim=0) > 0.1).all()
-
-
-def test_a_table_that_is_no_square_is_refused(tensors: dict[str, torch.Tensor], tmp_path: Path) -> None:
-    tensors[TABLE] = tensors[TABLE][:-1].clone()
-    save_file(tensors, tmp_path / "x.safetensors", metadata={"heads": "4"})
-    for config in (None, CONFIG):
-        with pytest.raises(CheckpointError, match="18 rows, which is not a square"):
-            load_beit3(tmp_path / "x.safetensors", config=config)
-
-
-def test_presets_are_published_sizes_at_any_resolution() -> None:
-    assert preset_config("large", image_size=384).patches == 576
 
 
 def test_facts_are_read_without_torch() -> None:

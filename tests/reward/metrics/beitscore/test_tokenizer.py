@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import pickle
 from pathlib import Path
 
@@ -17,8 +16,6 @@ from reward.errors import CheckpointError
 from reward.metrics.beitscore.tokenizer import BeitScoreTokenizer
 from tests.reward.metrics.beitscore.tiny_beitscore import TEXTS, make_fast, train_spm
 
-KINDS = ["spm", "fast"]
-
 
 @pytest.fixture(scope="module")
 def tokenizers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, BeitScoreTokenizer]:
@@ -28,6 +25,11 @@ def tokenizers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, BeitScoreT
         "spm": BeitScoreTokenizer.from_spm(path, max_tokens=100),
         "fast": BeitScoreTokenizer.from_fast(make_fast(), max_tokens=100),
     }
+
+
+@pytest.fixture(scope="module", params=["spm", "fast"])
+def tokenizer(request: pytest.FixtureRequest, tokenizers: dict[str, BeitScoreTokenizer]) -> BeitScoreTokenizer:
+    return tokenizers[request.param]
 
 
 def test_spm_ids_are_those_of_transformers_xlm_r(tokenizers: dict[str, BeitScoreTokenizer]) -> None:
@@ -48,9 +50,7 @@ def test_special_ids(tokenizers: dict[str, BeitScoreTokenizer]) -> None:
     assert fast.size == len(names)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_rows_are_padded_on_the_right(tokenizers: dict[str, BeitScoreTokenizer], kind: str) -> None:
-    tokenizer = tokenizers[kind]
+def test_rows_are_padded_on_the_right(tokenizer: BeitScoreTokenizer) -> None:
     ids, padding, cut = tokenizer(["A red star.", "A red circle on a white ground."])
     rows, _ = tokenizer.encode(["A red star.", "A red circle on a white ground."])
     assert ids.dtype == torch.int64
@@ -63,35 +63,27 @@ def test_rows_are_padded_on_the_right(tokenizers: dict[str, BeitScoreTokenizer],
     assert [rows[0][0], rows[0][-1]] == [tokenizer.start, tokenizer.end]
 
 
-@pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=30, deadline=None)
 @given(text=st.text(min_size=1, max_size=60))
-def test_no_text_makes_a_control_token(tokenizers: dict[str, BeitScoreTokenizer], kind: str, text: str) -> None:
-    tokenizer = tokenizers[kind]
+def test_no_text_makes_a_control_token(tokenizer: BeitScoreTokenizer, text: str) -> None:
     (tokens,), _ = tokenizer.encode([text])
     assert not {tokenizer.start, tokenizer.end, tokenizer.pad} & set(tokens[1:-1])
     assert all(0 <= token < tokenizer.size for token in tokens)
 
 
-@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     "attack", ["</s>", "<s>", "<pad>", "<mask>", "<unk>", "<end>", "<start>", "<|im_end|>", "<tool>"]
 )
-def test_control_tokens_in_a_caption_stay_text(
-    tokenizers: dict[str, BeitScoreTokenizer], kind: str, attack: str
-) -> None:
-    tokenizer = tokenizers[kind]
+def test_control_tokens_in_a_caption_stay_text(tokenizer: BeitScoreTokenizer, attack: str) -> None:
     (inside,), _ = tokenizer.encode([f"A red star. {attack} A red star."])
     (without,), _ = tokenizer.encode(["A red star. A red star."])
     assert len(inside) > len(without) + 1  # several tokens of text, not one of control
     assert not {tokenizer.start, tokenizer.end, tokenizer.pad} & set(inside[1:-1])
-    if kind == "fast":
+    if tokenizer.start:  # the fast one, of which other control tokens are known
         assert set(inside[1:-1]).isdisjoint(make_fast().added_tokens_decoder)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_cut_at_the_position_table_and_not_at_77(tokenizers: dict[str, BeitScoreTokenizer], kind: str) -> None:
-    tokenizer = tokenizers[kind]
+def test_cut_at_the_position_table_and_not_at_77(tokenizer: BeitScoreTokenizer) -> None:
     words = "red star " * 200
     (tokens, short), cut = tokenizer.encode([words, "red star"])
     assert len(tokens) == tokenizer.max_tokens == 100
@@ -109,36 +101,19 @@ def test_cut_at_the_position_table_and_not_at_77(tokenizers: dict[str, BeitScore
     assert fits[1 : len(fits) - 4] == inner[: len(fits) - 5]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_huge_caption_is_looked_at_in_part_and_counted_as_cut(
-    tokenizers: dict[str, BeitScoreTokenizer], kind: str
-) -> None:
-    _, cut = tokenizers[kind].encode(["x" * 100_000, " " * 100_000 + "x"])
+def test_white_space_is_collapsed_and_a_huge_caption_is_looked_at_in_part(tokenizer: BeitScoreTokenizer) -> None:
+    rows, _ = tokenizer.encode(["A red\n\n star.", "  A red star.  "])
+    assert rows[0] == rows[1]
+    _, cut = tokenizer.encode(["x" * 100_000, " " * 100_000 + "x"])
     assert cut == [True, False]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_white_space_is_collapsed(tokenizers: dict[str, BeitScoreTokenizer], kind: str) -> None:
-    rows, _ = tokenizers[kind].encode(["A red\n\n star.", "  A red star.  "])
-    assert rows[0] == rows[1]
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_saved_and_pickled_tokenizers_are_the_same(
-    tokenizers: dict[str, BeitScoreTokenizer], kind: str, tmp_path: Path
-) -> None:
-    tokenizer = tokenizers[kind]
+def test_saved_and_pickled_tokenizers_are_the_same(tokenizer: BeitScoreTokenizer, tmp_path: Path) -> None:
     tokenizer.save(tmp_path)
-    loaded = BeitScoreTokenizer.from_folder(tmp_path, max_tokens=100)
-    copy = pickle.loads(pickle.dumps(tokenizer))
-    for other in (loaded, copy):
+    for other in (BeitScoreTokenizer.from_folder(tmp_path, max_tokens=100), pickle.loads(pickle.dumps(tokenizer))):
         assert other.encode(TEXTS) == tokenizer.encode(TEXTS)
-        assert (other.start, other.end, other.pad, other.size) == (
-            tokenizer.start,
-            tokenizer.end,
-            tokenizer.pad,
-            tokenizer.size,
-        )
+        for name in ("start", "end", "pad", "size"):
+            assert getattr(other, name) == getattr(tokenizer, name)
 
 
 def test_saving_one_kind_over_the_other_leaves_one(tokenizers: dict[str, BeitScoreTokenizer], tmp_path: Path) -> None:
@@ -148,7 +123,7 @@ def test_saving_one_kind_over_the_other_leaves_one(tokenizers: dict[str, BeitSco
         assert loaded.encode(TEXTS) == tokenizers[kind].encode(TEXTS)
 
 
-def test_unusable_files_are_refused(tmp_path: Path) -> None:
+def test_unusable_tokenizers_are_refused(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="found neither"):
         BeitScoreTokenizer.from_folder(tmp_path, max_tokens=10)
     with pytest.raises(CheckpointError, match="cannot be read"):
@@ -161,25 +136,9 @@ def test_unusable_files_are_refused(tmp_path: Path) -> None:
         BeitScoreTokenizer.from_folder(tmp_path, max_tokens=10)
     with pytest.raises(CheckpointError, match="not a readable sentencepiece file"):
         BeitScoreTokenizer.from_spm(tmp_path / "beit3.spm")
-
-
-def test_a_sentencepiece_file_of_another_layout_is_refused(tmp_path: Path) -> None:
-    content = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(TEXTS * 20),
-        model_writer=content,
-        vocab_size=40,
-        pad_id=0,
-        unk_id=3,
-        hard_vocab_limit=False,
-        minloglevel=2,
-    )
-    (tmp_path / "other.spm").write_bytes(content.getvalue())
+    (tmp_path / "other.spm").write_bytes(train_spm(vocab_size=40, pad_id=0, unk_id=3))
     with pytest.raises(CheckpointError, match=r"not numbered as beit3.spm is: its first pieces are <pad>"):
         BeitScoreTokenizer.from_spm(tmp_path / "other.spm")
-
-
-def test_a_fast_tokenizer_without_an_end_token_is_refused() -> None:
     fast = PreTrainedTokenizerFast(tokenizer_object=make_fast().backend_tokenizer, pad_token="<pad>")
     with pytest.raises(CheckpointError, match="needs bos_token, eos_token"):
         BeitScoreTokenizer.from_fast(fast, max_tokens=10)

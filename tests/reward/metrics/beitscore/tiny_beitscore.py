@@ -61,15 +61,9 @@ def make_spm_scorer(folder: Path) -> BeitScoreScorer:
 
 
 @lru_cache(maxsize=1)
-def train_spm() -> bytes:
-    """A sentencepiece file laid out as XLM-R's."""
+def train_spm(**settings: int) -> bytes:
+    """A sentencepiece file laid out as XLM-R's, unless `settings` say otherwise."""
     content = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(TEXTS * 20),
-        model_writer=content,
-        vocab_size=60,
-        model_type="unigram",
-        hard_vocab_limit=False,
-        minloglevel=2,
-    )
+    limits = {"vocab_size": 60, "hard_vocab_limit": False, "minloglevel": 2, **settings}
+    sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(TEXTS * 20), model_writer=content, **limits)
     return content.getvalue()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -40,38 +42,26 @@ def make_clip(context_length: int, seed: int = 4) -> open_clip.CLIP:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A CLIP in open_clip's layout."""
+def sources(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A CLIP in open_clip's layout, one in CLIP's own under a key as fine-tuned ones are published, a Long-CLIP."""
     folder = tmp_path_factory.mktemp("clip")
-    save_file(make_clip(40).state_dict(), folder / "open_clip_model.safetensors")
+    state, long = make_clip(40).state_dict(), make_clip(248).state_dict()
+    save_file(state, folder / "open_clip_model.safetensors")
     (folder / "open_clip_config.json").write_text(json.dumps({"model_cfg": model_cfg(40), "preprocess_cfg": {}}))
-    return folder
+    files = {"pacscore": folder.parent / "clip_ViT-tiny.pth", "longclipscore": folder.parent / "longclip.pt"}
+    torch.save({"state_dict": state}, files["pacscore"])
+    torch.save({**long, "positional_embedding_res": long["positional_embedding"].clone()}, files["longclipscore"])
+    return {"clipscore": folder, **files}
 
 
 @pytest.fixture(scope="module")
-def pac_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Weights in CLIP's own layout under the key `state_dict`, as fine-tuned ones are published."""
-    file = tmp_path_factory.mktemp("pac") / "clip_ViT-tiny.pth"
-    torch.save({"state_dict": make_clip(40).state_dict()}, file)
-    return file
+def folder(sources: dict[str, Path]) -> Path:
+    return sources["clipscore"]
 
 
-@pytest.fixture(scope="module")
-def long_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    file = tmp_path_factory.mktemp("long") / "longclip.pt"
-    state = make_clip(248).state_dict()
-    torch.save({**state, "positional_embedding_res": state["positional_embedding"].clone()}, file)
-    return file
-
-
-@pytest.fixture(scope="module", params=["open_clip", "pac", "long"])
-def scorer(request: pytest.FixtureRequest, folder: Path, pac_file: Path, long_file: Path) -> Scorer:
-    metric, source = {
-        "open_clip": ("clipscore", folder),
-        "pac": ("pacscore", pac_file),
-        "long": ("longclipscore", long_file),
-    }[request.param]
-    return load_scorer(metric, source, device="cpu")
+@pytest.fixture(scope="module", params=["clipscore", "pacscore", "longclipscore"])
+def scorer(request: pytest.FixtureRequest, sources: dict[str, Path]) -> Scorer:
+    return load_scorer(request.param, sources[request.param], device="cpu")
 
 
 class TestClipScorers(ScorerContract):
@@ -91,27 +81,23 @@ def pictures(count: int) -> list[bytes]:
 def test_scores_are_those_of_the_papers_formulas_on_plain_open_clip(folder: Path) -> None:
     images, captions = pictures(5), ["A red star.", "Two dogs run", "grass", "A house and a tree", "It is late!"]
     references = [captions[row - 1 :: -2] for row in range(1, 6)]
-    samples = [
-        CaptionSample(caption, image, known)
-        for image in images
-        for caption, known in zip(captions, references, strict=True)
-    ]
+    texts = list(zip(captions, references, strict=True))
+    samples = [CaptionSample(caption, image, known) for image in images for caption, known in texts]
     model, _, preprocess = open_clip.create_model_and_transforms(f"local-dir:{folder}")
     tokenize = open_clip.get_tokenizer(f"local-dir:{folder}")
 
-    def embed(texts: list[str]) -> torch.Tensor:
-        return torch.nn.functional.normalize(
-            model.encode_text(tokenize([f"A photo depicts {t}" for t in texts])), dim=-1
-        )
+    def embed(*texts: str) -> torch.Tensor:
+        encoded = model.encode_text(tokenize([f"A photo depicts {text}" for text in texts]))
+        return torch.nn.functional.normalize(encoded, dim=-1)
 
     clip, refclip = [], []
     with torch.inference_mode():
         for sample in samples:
             pixels = preprocess(Image.open(BytesIO(sample.image))).unsqueeze(0)  # type: ignore[arg-type]
             image = torch.nn.functional.normalize(model.eval().encode_image(pixels), dim=-1)
-            candidate = embed([sample.candidate])
+            candidate = embed(sample.candidate)
             first = 2.5 * max(float(image @ candidate.T), 0)
-            second = max(float((candidate @ embed(list(sample.references)).T).max()), 0)
+            second = max(float((candidate @ embed(*sample.references).T).max()), 0)
             clip.append(first)
             refclip.append(2 * first * second / (first + second) if first + second else 0.0)
     for name, expected in (("clipscore", clip), ("refclipscore", refclip), ("pacscore", [0.8 * x for x in clip])):
@@ -132,14 +118,11 @@ def test_a_cosine_below_0_scores_0_also_where_a_reference_is_the_caption_itself(
 
 def test_each_image_and_each_text_is_embedded_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scorer = RefClipScorer.from_pretrained(folder, device="cpu")
-    seen = {"image": 0, "text": 0}
-    encode_image, encode_text = scorer.model.encode_image, scorer.model.encode_text
-    monkeypatch.setattr(
-        scorer.model, "encode_image", lambda x: seen.update(image=seen["image"] + len(x)) or encode_image(x)
-    )
-    monkeypatch.setattr(
-        scorer.model, "encode_text", lambda x: seen.update(text=seen["text"] + len(x)) or encode_text(x)
-    )
+    seen: Counter[str] = Counter()
+    for kind in ("image", "text"):
+        encode = getattr(scorer.model, f"encode_{kind}")
+        counted = partial(lambda x, kind, encode: seen.update({kind: len(x)}) or encode(x), kind=kind, encode=encode)
+        monkeypatch.setattr(scorer.model, f"encode_{kind}", counted)
     samples = [
         CaptionSample(text, Image.open(BytesIO(image)), ["a star", "a dog"])
         for image in pictures(2)
@@ -149,25 +132,21 @@ def test_each_image_and_each_text_is_embedded_once(folder: Path, monkeypatch: py
     assert seen == {"image": 2, "text": 3}
 
 
-def test_what_the_text_tower_cannot_read_is_flagged(folder: Path, long_file: Path) -> None:
+def test_what_the_text_tower_cannot_read_is_flagged(sources: dict[str, Path]) -> None:
     image = pictures(1)[0]
     samples = [CaptionSample(WORDS * 4, image, ["short"]), CaptionSample("short", image, [WORDS * 4])]
-    assert load_scorer("clipscore", folder).score(samples).truncated.tolist() == [True, False]
-    assert load_scorer("refclipscore", folder).score(samples).truncated.tolist() == [True, True]
-    assert load_scorer("longclipscore", long_file).score(samples).truncated.tolist() == [False, False]
-    assert load_scorer("clipscore_avg", folder).score(samples).truncated.tolist() == [False, False]
+    for name, flags in {
+        "clipscore": [True, False],
+        "refclipscore": [True, True],
+        "longclipscore": [False, False],
+        "clipscore_avg": [False, False],
+    }.items():
+        source = sources.get(name, sources["clipscore"])
+        assert load_scorer(name, source).score(samples).truncated.tolist() == flags
 
 
-def test_the_mean_over_sentences_is_that_of_the_cosines(folder: Path) -> None:
-    image = pictures(1)[0]
-    sentences = [CaptionSample(text, image) for text in ("A red star stands.", "Two dogs!", "It is late")]
-    whole = CaptionSample(" ".join(sample.candidate for sample in sentences), image)
-    expected = load_scorer("clipscore", folder).score(sentences).scores.mean()
-    assert load_scorer("clipscore_avg", folder).score([whole]).scores[0, 0] == pytest.approx(expected)
-
-
-def test_a_checkpoint_names_the_clip_and_only_of_its_own_metric(folder: Path, pac_file: Path, tmp_path: Path) -> None:
-    for source in ("embedded", folder, pac_file):
+def test_a_checkpoint_names_the_clip_and_only_of_its_own_metric(sources: dict[str, Path], tmp_path: Path) -> None:
+    for source in ("embedded", sources["clipscore"], sources["pacscore"]):
         scorer = ClipScorer.from_pretrained(source, device="cpu")
         scorer.save_pretrained(tmp_path)
         again = load_scorer("clipscore", tmp_path, device="cpu")
@@ -182,14 +161,14 @@ def test_a_checkpoint_names_the_clip_and_only_of_its_own_metric(folder: Path, pa
 
 
 def test_a_configuration_of_other_programs_beside_the_weights_does_no_harm(
-    folder: Path, pac_file: Path, tmp_path: Path
+    sources: dict[str, Path], tmp_path: Path
 ) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "clip"}')
     with pytest.raises(CheckpointError, match=r"holds no open_clip_config\.json.*it holds: none"):
         ClipScorer.from_pretrained(tmp_path)
-    (tmp_path / "longclip.pth").write_bytes(pac_file.read_bytes())
-    found = ClipScorer.from_pretrained(tmp_path, device="cpu").score(SAMPLES).scores
-    assert np.array_equal(found, ClipScorer.from_pretrained(folder, device="cpu").score(SAMPLES).scores)
+    (tmp_path / "longclip.pth").write_bytes(sources["pacscore"].read_bytes())
+    here, there = (ClipScorer.from_pretrained(source, device="cpu") for source in (tmp_path, sources["clipscore"]))
+    assert np.array_equal(here.score(SAMPLES).scores, there.score(SAMPLES).scores)
 
 
 def test_the_shipped_clip_is_not_passed_off_as_the_papers(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -203,25 +182,26 @@ def test_the_shipped_clip_is_not_passed_off_as_the_papers(folder: Path, caplog: 
     assert "a published CLIP" in caplog.text
 
 
-def test_the_towers_say_where_they_are(folder: Path) -> None:
+def test_device_and_half_precision_on_request(folder: Path) -> None:
     assert ClipScorer.from_pretrained(folder, device="meta").model.device == torch.device("meta")
-
-
-def test_half_precision_on_request() -> None:
     assert next(ClipScorer.from_pretrained(dtype="bfloat16").model.parameters()).dtype is torch.bfloat16
 
 
-def test_sources_that_are_not_for_the_metric_are_refused_with_what_to_give(folder: Path, hub: LoopbackHub) -> None:
-    with pytest.raises(CheckpointError, match=r"no longclipscore checkpoint is shipped.*BeichenZhang/LongCLIP-L"):
-        LongClipScorer.from_pretrained("embedded")
-    with pytest.raises(CheckpointError, match=r"no pacscore checkpoint is shipped.*authors of PAC-S"):
-        PacScorer.from_pretrained("embedded")
-    with pytest.raises(CheckpointError, match=r"hf download owner/clip --revision v2"):
-        ClipScorer.from_pretrained("owner/clip", revision="v2")
-    with pytest.raises(CheckpointError, match=r"ViT-B-32:nothing.*not a known tag"):
-        ClipScorer.from_pretrained("ViT-B-32:nothing")
-    with pytest.raises(CheckpointError, match="owner/absent"):
-        ClipScorer.from_pretrained("owner/absent")
+@pytest.mark.parametrize(
+    ("load", "source", "message"),
+    [
+        (LongClipScorer.from_pretrained, "embedded", r"no longclipscore checkpoint is shipped.*Zhang/LongCLIP-L"),
+        (PacScorer.from_pretrained, "embedded", r"no pacscore checkpoint is shipped.*authors of PAC-S"),
+        (partial(ClipScorer.from_pretrained, revision="v2"), "owner/clip", r"hf download owner/clip --revision v2"),
+        (ClipScorer.from_pretrained, "ViT-B-32:nothing", r"ViT-B-32:nothing.*not a known tag"),
+        (ClipScorer.from_pretrained, "owner/absent", "owner/absent"),
+    ],
+)
+def test_sources_that_are_not_for_the_metric_are_refused_with_what_to_give(
+    load: Any, source: str, message: str, hub: LoopbackHub
+) -> None:
+    with pytest.raises(CheckpointError, match=message):
+        load(source)
 
 
 def test_an_architecture_with_a_tag_has_the_activation_of_its_weights(

@@ -1,16 +1,17 @@
-"""HarmonicScorer: the contract on a real model, against a plain forward pass, tasks, what is shown, files."""
+"""HarmonicEval: the scorer beside plain forward passes, tasks and files; its arithmetic beside exact fractions."""
 
 from __future__ import annotations
 
-import re
-from io import BytesIO
+import math
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from PIL import Image
 
 from reward import CaptionSample, load_scorer
@@ -21,6 +22,7 @@ from reward.metrics.harmoniceval.prompt import CRITERIA, HarmonicPrompt
 from reward.metrics.harmoniceval.scorer import HarmonicScorer
 from tests.contract import SAMPLES, ScorerContract
 from tests.rating_judges import save_rating_judge, strict_llava
+from tests.toy_judges import RecordingJudge, plain_inputs, plain_pass, spellings
 
 PICTURE = Image.new("RGB", (16, 16), "red")
 TASKS = ("captioning", "question_answering", "referring", "documents")
@@ -48,10 +50,6 @@ class TestHarmonicEval(ScorerContract):
         return load_scorer("harmoniceval", folder, **options)  # type: ignore[return-value]
 
 
-def scripted(rate: Any) -> ScriptedJudge:
-    return ScriptedJudge(distribution=rate)
-
-
 def criterion_of(question: Question) -> str:
     return next(name for name in CRITERIA if name.capitalize() in question.text)
 
@@ -63,19 +61,9 @@ def test_scores_are_those_of_plain_forward_passes() -> None:
     rows = []
     for criterion in CRITERIA:
         text = scorer.prompt.question(criterion, "captioning", sample.candidate)
-        shows = scorer.prompt.sees_image(criterion)
-        content = [{"type": "image"}] * shows + [{"type": "text", "text": text}]
-        turns = [
-            {"role": "system", "content": [{"type": "text", "text": scorer.prompt.system}]},
-            {"role": "user", "content": content},
-        ]
-        prompt = processor.apply_chat_template(turns, add_generation_prompt=True, tokenize=False)
-        image = Image.open(BytesIO(sample.image)).convert("RGB") if shows else None  # type: ignore[arg-type]
-        inputs = processor(images=image, text=prompt, return_tensors="pt", add_special_tokens=False)
-        with torch.no_grad():
-            probabilities = model(**inputs).logits[0, -1].double().softmax(-1)
-        ids = [processor.tokenizer.convert_tokens_to_ids([digit, f"\u0120{digit}"]) for digit in "12345"]
-        rows.append([float(probabilities[same].sum()) for same in ids])
+        image = sample.image if scorer.prompt.sees_image(criterion) else None
+        row = plain_pass(model, **plain_inputs(processor, Question(text, image, system=scorer.prompt.system)))
+        rows.append([float(row[same].sum()) for same in spellings(processor, "12345")])
     expected = aggregate(rows, 0.6)
     table = scorer.score([sample])
     assert table.scores[0] == pytest.approx([expected.overall, *expected.scores], abs=1e-5)
@@ -92,15 +80,13 @@ def test_the_table_holds_scores_variances_and_weights_of_each_criterion() -> Non
         "fluency": {"2": 0.25, "4": 0.75},
         "conciseness": {"1": 0.2, "2": 0.2, "3": 0.2, "4": 0.2, "5": 0.2},
     }
-    scorer = HarmonicScorer(scripted(lambda question: given[criterion_of(question)]), gamma=1)
+    scorer = HarmonicScorer(ScriptedJudge(distribution=lambda question: given[criterion_of(question)]), gamma=1)
     table = scorer.score([CaptionSample("A star.", PICTURE), CaptionSample("A star.")])
     assert table.aspects == ("overall", "correctness", "completeness", "clarity", "fluency", "conciseness")
     assert table.scores[0] == pytest.approx([17 / 5, 4.5, 3, 3, 3.5, 3])
     assert table.variances[0] == pytest.approx([0.25, 4, 0, 0.75, 2])
     assert table.weights[0] == pytest.approx([0.2] * 5)
-    assert np.isnan(table.scores[1]).all()
-    assert np.isnan(table.variances[1]).all()
-    assert np.isnan(table.weights[1]).all()
+    assert all(np.isnan(values[1]).all() for values in (table.scores, table.variances, table.weights))
     assert "needs an image" in table.errors[1]
     harmonic = HarmonicScorer(scorer.judge).score([CaptionSample("A star.", PICTURE)])
     assert harmonic.weights[0].argmax() == 2
@@ -109,13 +95,11 @@ def test_the_table_holds_scores_variances_and_weights_of_each_criterion() -> Non
 
 
 def test_three_criteria_are_judged_without_the_image() -> None:
-    seen: dict[str, Question] = {}
-
-    def rate(question: Question) -> dict[str, float]:
-        seen[criterion_of(question)] = question
-        return {"3": 1.0}
-
-    HarmonicScorer(scripted(rate)).score([CaptionSample("A star.", PICTURE, ["never shown"])])
+    # that the judge writes digits together is no obstacle
+    judge = RecordingJudge(distribution={"3": 1.0}, pieces=lambda text: ("0", ".", "85"))
+    table = HarmonicScorer(judge).score([CaptionSample("A star.", PICTURE, ["never shown"])])
+    assert table.scores.tolist() == [pytest.approx([3] * 6)]
+    seen = {criterion_of(question): question for question in judge.asked}
     assert {name for name, question in seen.items() if question.image is PICTURE} == {"correctness", "completeness"}
     assert {name for name, question in seen.items() if question.image is None} == {"clarity", "fluency", "conciseness"}
     assert all("> A star." in question.text for question in seen.values())
@@ -124,15 +108,11 @@ def test_three_criteria_are_judged_without_the_image() -> None:
 
 @pytest.mark.parametrize("task", TASKS)
 def test_the_task_chooses_the_words_and_the_question(task: str) -> None:
-    seen: dict[str, str] = {}
-
-    def rate(question: Question) -> dict[str, float]:
-        seen[criterion_of(question)] = question.text
-        return {"3": 1.0}
-
-    scorer = HarmonicScorer(scripted(rate), task=task)
+    judge = RecordingJudge(distribution={"3": 1.0})
     asks = task in ("question_answering", "documents")
-    scorer.score([CaptionSample("Red.", PICTURE)], questions=["Which colour?"] if asks else None)
+    questions = ["Which colour?"] if asks else None
+    HarmonicScorer(judge, task=task).score([CaptionSample("Red.", PICTURE)], questions=questions)
+    seen = {criterion_of(question): question.text for question in judge.asked}
     noun = {"captioning": "caption", "referring": "expression"}.get(task, "answer")
     assert all(f"The {noun} to be rated:\n> Red." in text for text in seen.values())
     assert not any("{" in text for text in seen.values())
@@ -142,15 +122,11 @@ def test_the_task_chooses_the_words_and_the_question(task: str) -> None:
 
 
 def test_questions_must_fit_the_task_and_the_samples() -> None:
-    sample, judge = CaptionSample("Red.", PICTURE), scripted(lambda question: {"3": 1.0})
+    sample, judge = CaptionSample("Red.", PICTURE), RecordingJudge(distribution={"3": 1.0})
     answers = HarmonicScorer(judge, task="documents")
-    for questions, message in (
-        (None, "needs questions="),
-        (["a", "b"], "list of 1 texts"),
-        ("a", "list of 1 texts"),
-        ([" "], r"questions\[0\]"),
-        ([3], r"questions\[0\]"),
-    ):
+    wrong = {None: "needs questions=", ("a", "b"): "list of 1 texts", "a": "list of 1 texts"}
+    wrong |= {(" ",): r"questions\[0\]", (3,): r"questions\[0\]"}
+    for questions, message in wrong.items():
         with pytest.raises(InvalidSampleError, match=message):
             answers.score([sample], questions=questions)
     with pytest.raises(InvalidSampleError, match="has no questions"):
@@ -165,7 +141,7 @@ def test_equal_answers_to_different_questions_are_told_apart() -> None:
     def rate(question: Question) -> dict[str, float]:
         return {"5": 1.0} if "Which colour?" in question.text else {"1": 1.0}
 
-    table = HarmonicScorer(scripted(rate), task="question_answering").score(
+    table = HarmonicScorer(ScriptedJudge(distribution=rate), task="question_answering").score(
         [CaptionSample("Red.", PICTURE)] * 3, questions=["Which shape?", "Which colour?", "Which shape?"]
     )
     assert table.column("correctness").tolist() == [1, 5, 1]
@@ -180,16 +156,11 @@ def test_missing_mass_and_failures_are_told_by_criterion() -> None:
         return {"3": 0.02}
 
     samples = [CaptionSample(text, PICTURE) for text in ("lost", "broken", "fine")]
-    table = HarmonicScorer(scripted(rate)).score(samples)
+    table = HarmonicScorer(ScriptedJudge(distribution=rate)).score(samples)
     assert sorted(table.errors) == [0, 1]
     assert "fluency: the judge gave the ratings 1 to 5 a probability of 0.001 in all" in table.errors[0]
     assert "clarity: the server said no" in table.errors[1]
     assert table.scores[2] == pytest.approx([3] * 6)
-
-
-def test_a_tokenizer_that_writes_digits_together_is_no_obstacle() -> None:
-    pieces = ScriptedJudge(distribution=lambda question: {"3": 1.0}, pieces=lambda text: ("0", ".", "85"))
-    assert HarmonicScorer(pieces).score([CaptionSample("A.", PICTURE)]).scores.tolist() == [pytest.approx([3] * 6)]
 
 
 def test_prompt_gamma_and_task_travel_with_the_checkpoint(folder: Path, tmp_path: Path) -> None:
@@ -207,25 +178,102 @@ def test_prompt_gamma_and_task_travel_with_the_checkpoint(folder: Path, tmp_path
         load_scorer("harmoniceval")
 
 
+# Integer parts of a whole, so that fractions are exact; every rating has some, so that no variance is 0.
+_rows = st.lists(st.lists(st.integers(1, 10_000), min_size=5, max_size=5), min_size=1, max_size=6)
+
+
+def _moments(parts: list[int]) -> tuple[Fraction, Fraction]:
+    total = sum(parts)
+    mean = sum(Fraction(rating * part, total) for rating, part in enumerate(parts, start=1))
+    return mean, sum((rating - mean) ** 2 * Fraction(part, total) for rating, part in enumerate(parts, start=1))
+
+
+@settings(deadline=None)
+@given(rows=_rows, gamma=st.floats(0.2, 1) | st.sampled_from([0.5, 1.0]), scale=st.floats(1e-6, 1e3))
+def test_the_formula_in_other_arithmetic(rows: list[list[int]], gamma: float, scale: float) -> None:
+    result = aggregate(np.array(rows) * scale, gamma)
+    moments = [_moments(row) for row in rows]
+    raw = [math.pow(float(variance), -(1 - gamma) / gamma) for _, variance in moments]
+    weights = [weight / math.fsum(raw) for weight in raw]
+    assert result.scores == pytest.approx([float(mean) for mean, _ in moments], abs=1e-9)
+    assert result.variances == pytest.approx([float(variance) for _, variance in moments], abs=1e-9)
+    assert result.weights == pytest.approx(weights, abs=1e-9)
+    expected = math.fsum(weight * float(mean) for weight, (mean, _) in zip(weights, moments, strict=True))
+    assert result.overall == pytest.approx(expected, abs=1e-6)
+
+
+@settings(deadline=None)
+@given(rows=_rows)
+def test_gamma_0_selects_the_least_variance(rows: list[list[int]]) -> None:
+    variances = [variance for _, variance in map(_moments, rows)]
+    selected = aggregate(rows, 0).weights
+    assert all(w == 0 for w, variance in zip(selected, variances, strict=True) if variance > min(variances) * 1.001)
+    assert selected.sum() == pytest.approx(1)
+
+
+def test_the_default_gamma_and_a_small_one() -> None:
+    rows = [[0, 0, 0, 0.5, 0.5], [0.5, 0, 0, 0, 0.5]]
+    assert aggregate(rows).weights.tolist() == aggregate(rows, 0.75).weights.tolist()
+    assert aggregate(rows).weights[0] / aggregate(rows).weights[1] == pytest.approx(16 ** (1 / 3))
+    for gamma in (0, 1e-12, 1e-3):  # without overflow
+        assert aggregate([[0, 0, 0, 0.1, 0.9], [0.2] * 5], gamma).weights.tolist() == [1, 0]
+
+
+@pytest.mark.parametrize("gamma", [0, 0.1, 0.5, 0.75, 1])
+def test_certain_ratings_divide_by_nothing(gamma: float) -> None:
+    certain = np.eye(5)
+    alike = aggregate(certain, gamma)
+    assert alike.variances.tolist() == [0] * 5
+    assert alike.weights == pytest.approx([0.2] * 5)
+    assert alike.overall == pytest.approx(3)
+    mixed = aggregate([certain[4], [0.2] * 5, certain[3]], gamma)
+    assert np.isfinite(mixed.weights).all()
+    assert mixed.weights[0] == mixed.weights[2] >= mixed.weights[1]
+    assert mixed.weights.sum() == pytest.approx(1)
+    if gamma <= 0.5:
+        assert mixed.overall == pytest.approx(4.5)
+
+
+@settings(deadline=None)
+@given(
+    rows=st.lists(st.lists(st.floats(0, 1), min_size=5, max_size=5).filter(any), min_size=1, max_size=5),
+    gamma=st.floats(0, 1),
+)
+def test_anything_with_mass_stays_on_the_scale(rows: list[list[float]], gamma: float) -> None:
+    result = aggregate(rows, gamma)
+    assert 1 <= result.overall <= 5
+    assert ((result.scores >= 1) & (result.scores <= 5)).all()
+    assert (result.variances >= 0).all()
+    assert (result.weights >= 0).all()
+    assert result.weights.sum() == pytest.approx(1)
+
+
+def test_many_samples_at_once_are_as_one_by_one() -> None:
+    many = np.random.default_rng(0).random((4, 3, 5))
+    together = aggregate(many, 0.6)
+    assert together.overall.shape == (4,)
+    for index, one in enumerate(many):
+        for ours, alone in zip(together, aggregate(one, 0.6), strict=True):
+            assert ours[index] == pytest.approx(alone, abs=1e-12)
+
+
 @pytest.mark.parametrize(
-    ("path", "value", "message"),
+    ("probabilities", "message"),
     [
-        (("criteria", "fluency", "levels"), ["a"], "'criteria: fluency: levels' must hold 5 texts"),
-        (("criteria", "fluency", "sees_image"), "no", "must be true or false"),
-        (("criteria", "fluency", "meaning"), "{who}", "got {who}"),
-        (("criteria", "taste"), {}, "criteria must hold the fields"),
-        (("tasks", "captioning", "question"), "no place", "must hold {question} exactly once"),
-        (("tasks", "captioning", "colour"), "red", "tasks: captioning must hold the fields"),
-        (("rubric",), "{levels}", "must hold {noun}, {criterion}, {levels} exactly once"),
-        (("candidate",), "{candidate}", "'candidate' must hold"),
+        ([0.2] * 5, "shape"),
+        ([[0.25] * 4], "shape"),
+        (np.zeros((0, 5)), "shape"),
+        ([[0, 0, 0, 0, 0]], "has none"),
+        ([[-0.1, 0.5, 0.2, 0.2, 0.2]], "not negative"),
+        ([[float("nan"), 0.5, 0.2, 0.2, 0.1]], "finite"),
     ],
 )
-def test_prompts_that_cannot_work_are_refused(path: tuple[str, ...], value: Any, message: str, tmp_path: Path) -> None:
-    values = HarmonicPrompt.default().to_json()
-    place = values
-    for name in path[:-1]:
-        place = place[name]
-    place[path[-1]] = value
-    (tmp_path / "p.yaml").write_text(yaml.safe_dump(values))
-    with pytest.raises(ConfigError, match=re.escape(message)):
-        HarmonicPrompt.of(tmp_path / "p.yaml")
+def test_what_are_no_probabilities_of_ratings_is_refused(probabilities: object, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        aggregate(probabilities)
+
+
+@pytest.mark.parametrize("gamma", [-0.1, 1.1, float("nan"), "0.5", None, True])
+def test_gamma_outside_its_range_is_refused(gamma: object) -> None:
+    with pytest.raises(ValueError, match="gamma"):
+        aggregate([[0.2] * 5], gamma)  # type: ignore[arg-type]

@@ -6,9 +6,10 @@ import os
 import shlex
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -70,71 +71,59 @@ def samples(*captions: str) -> list[CaptionSample]:
     return [CaptionSample(caption, references=["a dog", "a cat"]) for caption in captions]
 
 
+def meteor_of(*captions: str) -> list[float]:
+    return load_scorer("meteor").score(samples(*captions)).scores[:, 0].tolist()
+
+
+def at_once(ask: Callable[[Any], Any], arguments: Iterable[Any]) -> list[Any]:
+    """What `ask` gives for each argument, each asked by a thread of its own."""
+    with ThreadPoolExecutor(8) as pool:
+        return list(pool.map(ask, arguments))
+
+
 def test_meteor_asks_one_program_that_all_scorers_share() -> None:
-    assert load_scorer("meteor").score(samples("a dog", "dog", "a dog", "cat")).scores[:, 0].tolist() == [
-        0.5,
-        1,
-        0.5,
-        0,
-    ]
+    assert meteor_of("a dog", "dog", "a dog", "cat") == [0.5, 1, 0.5, 0]
     first = meteor._programs[0].process.pid
     assert MeteorScorer().score(samples("dog dog cat cat")).scores.tolist() == [[0.5]]
     assert meteor._programs[0].process.pid == first
+    table = MeteorScorer().score(samples("dog " * 500 + "cat " * 500, "dog cat"))  # very long texts are cut
+    assert table.scores[:, 0].tolist() == [1.0, 0.5]
+    assert table.truncated.tolist() == [True, False]
 
 
 def test_meteor_says_why_its_program_ended_and_starts_it_again() -> None:
-    scorer = load_scorer("meteor")
     with pytest.raises(CapRewardError, match=r"(?s)'meteor': the Java program ended.*out of memory"):
-        scorer.score(samples("a dog", "crash"))
-    assert scorer.score(samples("a dog")).scores.tolist() == [[0.5]]
+        meteor_of("a dog", "crash")
+    assert meteor_of("a dog") == [0.5]
     meteor._programs[0].process.kill()
     meteor._programs[0].process.wait()
-    assert scorer.score(samples("dog")).scores.tolist() == [[1.0]]
+    assert meteor_of("dog") == [1.0]
 
 
 def test_an_interrupted_question_is_not_answered_to_the_next_caller(monkeypatch: pytest.MonkeyPatch) -> None:
-    scorer = load_scorer("meteor")
+    def stop(self: object) -> str:
+        raise KeyboardInterrupt
+
     with monkeypatch.context() as interrupted:
-
-        def stop(self: object) -> str:
-            raise KeyboardInterrupt
-
         interrupted.setattr(meteor._Program, "_answer", stop)
         with pytest.raises(KeyboardInterrupt):
-            scorer.score(samples("cat"))
-    assert scorer.score(samples("dog")).scores.tolist() == [[1.0]]
+            meteor_of("cat")
+    assert meteor_of("dog") == [1.0]
 
 
 def test_threads_get_their_own_answers() -> None:
-    scorer = load_scorer("meteor")
-    found: dict[int, float] = {}
-
-    def ask(count: int) -> None:
-        found[count] = float(scorer.score(samples("dog " + "cat " * count)).scores[0, 0])
-
-    threads = [threading.Thread(target=ask, args=(count,)) for count in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert found == {count: pytest.approx(1 / (count + 1)) for count in range(8)}
+    found = at_once(lambda count: meteor_of("dog " + "cat " * count), range(8))
+    assert found == [[pytest.approx(1 / (count + 1))] for count in range(8)]
 
 
 def test_who_waits_for_the_program_gets_an_answer_also_when_it_ends_for_another() -> None:
-    found: list[float | str] = []
-
-    def ask(caption: str) -> None:
+    def ask(caption: str) -> list[float] | str:
         try:
-            found.append(float(load_scorer("meteor").score(samples(caption)).scores[0, 0]))
+            return meteor_of(caption)
         except CapRewardError:
-            found.append("refused")
+            return "refused"
 
-    threads = [threading.Thread(target=ask, args=(caption,)) for caption in ("crash", "dog") * 4]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(map(str, found)) == ["1.0"] * 4 + ["refused"] * 4
+    assert at_once(ask, ("crash", "dog") * 4) == ["refused", [1.0]] * 4
 
 
 # In a process of its own: a fork of one that has torch's threads, and pytest's state, is no business of this suite.
@@ -184,27 +173,23 @@ def test_forked_children_get_their_own_answers() -> None:
     assert done.stdout.count("True\n") == 3, done.stdout + done.stderr
 
 
-def test_very_long_texts_are_cut_and_flagged() -> None:
-    table = load_scorer("meteor").score(samples("dog " * 500 + "cat " * 500, "dog cat"))
-    assert table.scores[:, 0].tolist() == [1.0, 0.5]
-    assert table.truncated.tolist() == [True, False]
-
-
-def test_spice_says_which_models_belong_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def spice_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     from pycocoevalcap.spice import get_stanford_models
 
     monkeypatch.setattr(get_stanford_models, "SPICELIB", str(tmp_path))
     (tmp_path / "stanford-corenlp-3.6.0.jar").touch()
-    with pytest.raises(MissingExtraError, match=rf"needs stanford-corenlp-3.6.0-models.jar in {tmp_path}.*unpack it"):
+    return tmp_path
+
+
+def test_spice_says_which_models_belong_where(spice_folder: Path) -> None:
+    told = rf"needs stanford-corenlp-3.6.0-models.jar in {spice_folder}.*unpack it"
+    with pytest.raises(MissingExtraError, match=told):
         load_scorer("spice")
 
 
-def test_spice_reads_the_scores_of_its_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from pycocoevalcap.spice import get_stanford_models
-
-    monkeypatch.setattr(get_stanford_models, "SPICELIB", str(tmp_path))
-    for name in ("stanford-corenlp-3.6.0.jar", "stanford-corenlp-3.6.0-models.jar"):
-        (tmp_path / name).touch()
+def test_spice_reads_the_scores_of_its_program(spice_folder: Path) -> None:
+    (spice_folder / "stanford-corenlp-3.6.0-models.jar").touch()
     scorer = load_scorer("spice")
     assert scorer.score(samples("a dog", "cat", "a dog")).scores[:, 0].tolist() == [0.5, 0.0, 0.5]
     with pytest.raises(CapRewardError, match="'spice': Java ended with code 1: no model"):

@@ -1,4 +1,4 @@
-"""VELA's part in training: batches of judgments, tokenizers, and which weights are trained."""
+"""VELA's part in training: batches of judgments and tokenizers."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ import torch
 from reward.errors import ConfigError, InvalidSampleError
 from reward.metrics.vela.model import VelaModel
 from reward.metrics.vela.scorer import VelaScorer
-from reward.metrics.vela.training import PRESETS, VelaCollator, make_model, make_tokenizer
+from reward.metrics.vela.training import VelaCollator, make_model, make_tokenizer
 from reward.samples import CaptionSample
 from reward.scenes import make_dataset
-from reward.training.config import make_config
 from tests.reward.training.small_runs import small_config
 
 
@@ -49,12 +48,16 @@ def test_a_batch_gives_the_scores_of_the_scorer(model: VelaModel, samples: list[
     assert len(scores.unique()) == 5
 
 
-def test_one_image_with_two_captions_is_two_pairs(model: VelaModel, samples: list[CaptionSample]) -> None:
+def test_one_image_with_two_captions_is_two_pairs_and_an_absent_one_is_named(
+    model: VelaModel, samples: list[CaptionSample]
+) -> None:
     image = samples[0].image
     pair = [CaptionSample("A star.", image), CaptionSample("A ring.", image)]
     batch = VelaCollator(model)(rows(pair, [(0, 0), (1, 0), (0, 1)]))
     assert batch["sample"].tolist() == [0, 1, 0]
     assert not torch.equal(batch["clip_ids"][0], batch["clip_ids"][1])
+    with pytest.raises(InvalidSampleError, match=r"absent\.png"):
+        VelaCollator(model)(rows([CaptionSample("A star.", "absent.png")], [(0, 0)]))
 
 
 def test_an_ablated_model_gets_only_what_it_reads(samples: list[CaptionSample]) -> None:
@@ -89,24 +92,5 @@ def test_tokenizer_writes_any_text_and_parses_no_control_tokens_in_captions(mode
     for text in ("Ein Bär 🐻 – naïve\n", "\u202e\x00", "a red star"):
         assert tokenizer.decode(tokenizer(text)["input_ids"]) == text
     batch = VelaCollator(model)(rows([CaptionSample("<end> <start> <pad>", make_dataset(1, 0)[0]["image"])], [(0, 0)]))
-    end = len(tokenizer_of(model)) - 1
+    end = len(model.text.prompts.tokenizer) - 1  # type: ignore[union-attr]
     assert (batch["clip_ids"] == end).sum() == 1  # the one that closes the caption
-
-
-def tokenizer_of(model: VelaModel) -> Any:
-    assert model.text is not None
-    return model.text.prompts.tokenizer
-
-
-def test_images_that_cannot_be_read_are_named(model: VelaModel) -> None:
-    with pytest.raises(InvalidSampleError, match=r"absent\.png"):
-        VelaCollator(model)(rows([CaptionSample("A star.", "absent.png")], [(0, 0)]))
-
-
-def test_the_paper_preset_is_the_papers() -> None:
-    config = make_config(PRESETS["paper"])
-    assert (config.learning_rate, config.batch_size, config.epochs, config.patience) == (1e-4, 4, 10, 1)
-    lora = config.model["text"]["lora"]
-    assert (lora["r"], lora["target_modules"]) == (16, ["q_proj", "v_proj"])
-    # 36 layers of width 2048 with keys and values of width 256: r * (in + out) for q and for v
-    assert 36 * lora["r"] * ((2048 + 2048) + (2048 + 256)) == 3_686_400

@@ -1,0 +1,136 @@
+"""What a command cannot do, it says in one line; exit code 1 is for data and 2 for options, and nothing is written."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from reward.cli.app import COMMANDS
+from tests.reward.cli.conftest import Run
+
+# What the lines of a command have in common. No model is at these places, so that one looked for too early shows.
+REST = {
+    "score": "-o o.jsonl",
+    "battle": "--images . --judge no/model -o o.json",
+    "judge": "--judge ./absent/model -o o.jsonl",
+    "train": "-o trained",
+}
+FLICKR, COMPARE = "bench -b flickr8k-expert", "compare -b flickr8k-expert=rated.jsonl"
+with_matplotlib = pytest.mark.skipif(find_spec("matplotlib") is None, reason="needs matplotlib")
+
+
+def run_line(run: Run, line: str, code: int) -> str:
+    return run(*f"{line} {REST.get(line.split()[0], '')}".split(), code=code)[1]
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "message"),
+    [
+        ("score data.jsonl -m lenght", 1, "error: no metric is named 'lenght'; installed: "),
+        ("score data.jsonl -m length -w colour=1", 1, "error: weights name an unknown aspect 'colour'; known: length"),
+        ("score data.jsonl -m length -w length=nan", 1, "must be a finite number, got nan"),
+        ("score data.jsonl -m length -w length", 2, "'length' is not of the form aspect=number"),
+        ("score data.jsonl -m length -w length=1,length=2", 2, "'length=2' is not of the form aspect=number"),
+        ("score data.jsonl -m length --candidate-column text", 1, "error: --candidate-column names 'text', which"),
+        ("score data.jsonl -m length --batch-size 0", 2, "--batch-size"),
+        ("score data.jsonl", 2, "Missing option '--metric'"),
+        ("score [bold]none.jsonl -m length", 1, "error: there is no file [bold]none.jsonl"),
+        ("bench -b flickr", 1, "error: no benchmark is named 'flickr'; there are: "),
+        ("bench -m length", 2, "is missing; `capreward bench --list` shows"),
+        (f"{FLICKR} -d absent.jsonl", 1, "absent.jsonl does not exist. Flickr8k-Expert needs"),
+        (f"{FLICKR}=rated.jsonl -s fleur", 1, "has no score column 'fleur'; its score columns: good, bad"),
+        (f"{FLICKR}=rated.jsonl -m bleuu", 1, "error: no metric is named 'bleuu'; installed: "),
+        (f"{FLICKR}=rated.jsonl -m length=", 1, "'length=' is not a metric: write NAME, or NAME=SOURCE"),
+        (f"{FLICKR}=rated.jsonl -m unigram --no-references", 1, "(--no-references withholds them)"),
+        (f"{FLICKR}=rated.jsonl -b scenes -d rated.jsonl", 2, "goes with one --benchmark; write NAME=PATH"),
+        (f"{FLICKR}=rated.jsonl -d rated.jsonl", 2, "gives a path twice"),
+        (f"{FLICKR}=", 2, "has no path"),
+        (f"{FLICKR}=rated.jsonl --part test", 1, "has no part 'test'"),
+        ("bench -b scenes -d rated.jsonl", 1, "made on the spot"),
+        (f"{FLICKR}=rated.jsonl -m length --limit 0", 2, "--limit"),
+        (f"{FLICKR}=rated.jsonl -m length --device gpu", 2, "device 'gpu' cannot be used: "),
+        pytest.param(f"{FLICKR}=rated.jsonl -m length -o data.jsonl", 1, "error: cannot write", marks=with_matplotlib),
+        (f"{FLICKR}=rated.jsonl -m length --cache data.jsonl", 1, "Choose another with --cache (cache=)"),
+        (f"{FLICKR}=empty.jsonl -m length", 1, "empty.jsonl"),
+        (f"{FLICKR}=data.jsonl -m length", 1, "data.jsonl"),  # which holds no ratings
+        (f"{COMPARE} column:good column:good", 1, "both sides are column:good"),
+        (f"{COMPARE} length column:none", 1, "no score column 'none'; its score columns: good, bad"),
+        ("arena battles.json --metric clap", 1, "no metric is named 'clap'"),
+        ("arena battles.json --score-column bad", 1, "no battle has scores 'bad'"),
+        ("arena battles.json --metric vela --images ..", 1, "looks at the images"),
+        ("arena battles.json --prior inf", 1, "the prior must be a finite number of games"),
+        ("battle absent.json", 1, "error: there is no file"),
+        ("battle battles.json --references one.json", 2, "is for captions; a file of battles has its references"),
+        ("battle one.json", 1, "must hold a JSON list of battles, got dict"),
+        ("battle one.json ./../here/one.json", 2, "two files are named 'one'"),
+        ("battle one.json two.json --cache x", 2, "is for a server: give --server, too"),
+        ("battle one.json two.json --server http://x/v1 --device cpu", 2, "is for a model on this machine"),
+        ("battle one.json two.json --server http://x/v1 --prices 2", 2, "is not two numbers"),
+        ("battle one.json two.json --max-new-tokens 0", 2, "--max-new-tokens"),
+        ("judge data.jsonl -m fleur --gamma 1", 2, "--gamma: is for --metric harmoniceval"),
+        ("judge data.jsonl -m fleur --task referring", 2, "--task: is for --metric harmoniceval"),
+        ("judge data.jsonl -m harmoniceval --no-references", 2, "--no-references: is for --metric fleur"),
+        ("judge data.jsonl -m harmoniceval --second-decimal written", 2, "--second-decimal: is for --metric fleur"),
+        ("judge data.jsonl -m harmoniceval --gamma 2", 2, "--gamma"),
+        ("judge data.jsonl -m fleur --prompt /dev/zero", 1, "error: prompt file '/dev/zero' is no regular file"),
+        ("judge data.jsonl -m vela", 2, "--metric"),
+        ("judge data.jsonl -m fleur --prompt absent.yaml", 1, "error: prompt file 'absent.yaml' cannot be read"),
+        ("judge data.jsonl -m fleur -w taste=1", 1, "weights name an unknown aspect 'taste'; known: smoothed, raw"),
+        ("judge data.jsonl -m fleur --image-column picture", 1, "error: --image-column names 'picture'"),
+        ("judge good.jsonl -m fleur", 1, "error: judge checkpoint folder './absent/model' does not exist"),
+        ("train vela --preset huge", 1, "vela has no preset 'huge'; known: paper, paper-clip"),
+        ("train length", 1, "'length' cannot be trained"),
+        ("train beitscore --preset paper", 1, "set model.beit3 and model.tokenizer.spm"),
+        ("train nothing", 1, "no metric is named 'nothing'"),
+        ("train vela --config absent.yaml", 1, "cannot read the config file absent.yaml"),
+        ("train vela --data ./absent", 1, "folder './absent' does not exist"),
+    ],
+)
+def test_what_is_wrong_is_one_line(line: str, code: int, message: str, run: Run, folder: Path) -> None:
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+    assert message in run_line(run, line, code)
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+
+
+# {command: a line whose data hold nothing to score, and what it says}; "metrics" reads no data, "caparena-auto" shares
+# all of its judging with "battle".
+NOTHING_SCORED = {
+    "score": ("score data.jsonl -m vela", "no caption could be scored"),
+    "rerank": ("rerank data.jsonl -m vela -o o.jsonl", ""),
+    "bench": ("bench -b ratings=rated.jsonl -m vela", "nothing to evaluate for vela"),
+    "compare": ("compare vela length -b ratings=rated.jsonl", "vela could score no caption; the first: "),
+    "arena": ("arena battles.json -m vela", ""),
+    "judge": ("judge data.jsonl -m harmoniceval --server http://127.0.0.1:9/v1", "no caption could be scored"),
+    "battle": ("battle one.json two.json --server http://127.0.0.1:9/v1", "no battle could be judged"),
+    "train": ("train vela --data data.jsonl", ""),
+}
+
+
+@pytest.mark.parametrize("command", sorted(set(COMMANDS) - {"metrics", "caparena-auto"}))
+def test_nothing_scored_is_an_error(command: str, run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    line, message = NOTHING_SCORED[command]
+    assert "error: " + message in run_line(run, line, 1)
+    assert run("--help")[0].count("not one row could be read, scored or judged") == 1
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "score data.jsonl -m length -o {}/o.jsonl",
+        "rerank data.jsonl -m length -o {}/o.jsonl",
+        "bench -b ratings=rated.jsonl -m length -o {}/report",
+        "arena battles.json -m length -o {}/report",
+        "battle one.json two.json --images . --judge nobody --server http://127.0.0.1:9/v1 -o {}/o.json",
+        "train vela -o {}/trained",
+        "demo -o {}/demo",
+    ],
+)
+@pytest.mark.parametrize("address", ["https://a.org", "s3://bucket", "file:///tmp"])
+def test_no_folder_is_named_after_an_address(line: str, address: str, run: Run, folder: Path) -> None:
+    before = sorted(folder.iterdir())
+    message = run(*line.format(address).split(), code=1)[1]
+    assert "is an address; nothing is sent there. Give a path on this disk" in message
+    assert sorted(folder.iterdir()) == before

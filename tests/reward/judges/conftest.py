@@ -1,0 +1,26 @@
+"""A server on the loopback interface with a tiny model behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.loopback_judge import LoopbackJudge, loopback_judge
+from tests.toy_judges import llava, without_blanks
+
+
+@pytest.fixture(scope="session")
+def model() -> tuple[Any, Any]:
+    """Some digits are among the likeliest 20 tokens, and some are not."""
+    model, processor = llava()
+    digits = processor.tokenizer.convert_tokens_to_ids([*"12345", *(f"Ġ{digit}" for digit in "12345")])
+    model.lm_head.weight.data[digits] *= 4
+    return without_blanks(model, processor)
+
+
+@pytest.fixture
+def server(model: tuple[Any, Any]) -> Iterator[LoopbackJudge]:
+    with loopback_judge(*model) as running:
+        yield running

@@ -1,0 +1,27 @@
+"""Images of one grey each, and the rows of an output in either format."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+from PIL import Image
+
+from tests.json_lines import read_lines
+
+GREYS = (10, 250, 100)
+
+
+def save_greys(folder: Path) -> Path:
+    """Saves "0.png" to "2.png", of different sizes and of the brightness GREYS."""
+    folder.mkdir(exist_ok=True)
+    for number, grey in enumerate(GREYS):
+        Image.new("RGB", (4 + number, 4), (grey,) * 3).save(folder / f"{number}.png")
+    return folder
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """The rows of a Parquet file or of JSON lines."""
+    rows: list[dict[str, Any]] = pq.read_table(path).to_pylist() if path.suffix == ".parquet" else read_lines(path)
+    return rows
