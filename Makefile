@@ -5,6 +5,9 @@ VENV ?= .venv
 CONSTRAINTS ?= constraints.txt
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
+# Processes that share the tests; each file stays in one of them.
+JOBS ?= 2
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 OLDEST := .venv-oldest/oldest.txt
 
 .PHONY: demo test test-fast slow-tests test-oldest test-wheel check bench
@@ -13,15 +16,15 @@ demo: $(INSTALLED)
 	$(BIN)/capreward demo
 
 test: $(INSTALLED)
-	$(BIN)/python -m pytest
+	$(PYTEST)
 
 # The quick tests, for a loop of edit and test: all but the functions in tests/slow_tests.txt.
 test-fast: $(INSTALLED)
-	$(BIN)/python -m pytest -q -m "not slow and not gpu and not weights" --durations=5 --durations-min=0.5
+	$(PYTEST) -q -m "not slow and not gpu and not weights" --durations=5 --durations-min=0.5
 
 # All tests, measured; writes tests/slow_tests.txt.
 slow-tests: $(INSTALLED)
-	$(BIN)/python -m pytest --write-slow-tests
+	$(PYTEST) --write-slow-tests
 
 # The tests with the lower bounds of pyproject.toml, which are therefore what has been tested.
 test-oldest: $(OLDEST)

@@ -71,7 +71,8 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    if not session.config.getoption("--write-slow-tests", False) or exitstatus:
+    is_worker = hasattr(session.config, "workerinput")  # which reports to the process that started it
+    if not session.config.getoption("--write-slow-tests", False) or exitstatus or is_worker:
         return
     seconds = {name: own + _setups[name.partition("::")[0]] for name, own in _seconds.items()}
     total, slow = 0.0, []
