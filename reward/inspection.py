@@ -17,8 +17,8 @@ __all__ = ["ROLES", "TensorFacts", "group_tensors", "inspect_safetensors", "lora
 _PATTERNS = {
     "adapter": r"lora_|\blora\b|adapter|ia3_|prompt_encoder",
     "mode embedding": r"mode\w*emb|emb\w*mode|(^|\.)modes?(\.|$)",
-    "CLIP": r"clip|visual\b|vision_model|resblocks|text_model\.|logit_scale|positional_embedding|token_embedding|ln_final|"
-    r"text_projection|visual_projection",
+    "CLIP": r"clip|visual\b|vision_model|resblocks|text_model\.|logit_scale|positional_embedding|token_embedding|"
+    r"ln_final|text_projection|visual_projection",
     "language model": r"embed_tokens|lm_head|self_attn|(^|\.)layers\.\d+\.|rotary_emb|(^|\.)(llm|language_model)\.",
     "head": r"head|regress|rank|estimator|classif|scor|proj|mlp|(^|\.)(fc|linear|dense|out|output|layer)\w*(\.|$)",
 }

@@ -44,11 +44,11 @@ def inspect(
             {"tensors": listed, "roles": totals, "total": _total(tensors), "lora_ranks": ranks, "metadata": metadata}
         )
         return
-    rows = [
-        [name, group[0].role, str(len(group)), " x ".join(map(str, group[0].shape)) or "one", group[0].dtype]
-        + [f"{sum(each.numbers for each in group):,}"]
-        for name, group in group_tensors(tensors)
-    ]
+    rows = []
+    for name, group in group_tensors(tensors):
+        shape = " x ".join(map(str, group[0].shape)) or "one"
+        numbers = sum(each.numbers for each in group)
+        rows.append([name, group[0].role, str(len(group)), shape, group[0].dtype, f"{numbers:,}"])
     terminal.print_table(["tensor", "role", "count", "shape", "type", "numbers"], rows, title=file.name)
     sums = [
         [role, f"{total['tensors']:,}", f"{total['numbers']:,}", f"{total['bytes'] / 1e6:,.2f}"]
@@ -116,12 +116,10 @@ def _total(tensors: Sequence[TensorFacts]) -> dict[str, int]:
 
 def _print(found: Any) -> None:
     heads = ["", "largest", "mean", "correlation", "ranks", "tau-b", "rows"]
-    rows = [
-        [name, f"{each.largest:.3g}", f"{each.mean:.3g}"]
-        + [f"{value:.4f}" for value in (each.correlation, each.ranks, each.tau)]
-        + [str(each.rows)]
-        for name, each in found.aspects.items()
-    ]
+    rows = []
+    for name, each in found.aspects.items():
+        alike = [f"{value:.4f}" for value in (each.correlation, each.ranks, each.tau)]
+        rows.append([name, f"{each.largest:.3g}", f"{each.mean:.3g}", *alike, str(each.rows)])
     terminal.print_table(heads, rows, title=f"{found.first} and {found.second}: absolute differences")
     worst = [
         [name, str(each["row"]), *(f"{each[key]:.4g}" for key in ("first", "second", "difference"))]

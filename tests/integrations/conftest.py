@@ -1,10 +1,14 @@
-"""A VELA checkpoint with random weights, small enough to load and score in moments."""
+"""A VELA checkpoint with random weights, small enough to load and score in moments, and a metric of pixels."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
+
+from reward import registry
+from tests.integrations.frameworks import PictureMetric
+from tests.picture_scorer import SPEC, PictureScorer
 
 
 @pytest.fixture(scope="session")
@@ -56,3 +60,17 @@ def vela_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("vela")
     VelaScorer(model.eval()).save_pretrained(folder)
     return folder
+
+
+@pytest.fixture
+def picture(monkeypatch: pytest.MonkeyPatch) -> PictureMetric:
+    """Installs the metric `picture`, which looks at images, and counts its calls."""
+    metric = PictureMetric()
+
+    def load(source: object, **options: object) -> PictureScorer:
+        metric.scorers.append(PictureScorer())
+        return metric.scorers[-1]
+
+    monkeypatch.setattr(registry, "installed_specs", lambda: {"picture": SPEC})
+    monkeypatch.setattr(PictureScorer, "from_pretrained", load)
+    return metric
