@@ -1,10 +1,11 @@
-"""NeMo RL: the shape of its calls, then its registries, data set loader and environment, where a clone is on the path."""
+"""NeMo RL: the shape of its calls; its registries, loader and environment, where a clone is on the path."""
 
 from __future__ import annotations
 
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -77,6 +78,7 @@ class Processor:
     """As much of a vision-language processor as NeMo RL asks for."""
 
     model_input_names = ("input_ids", "pixel_values")
+    tokenizer = SimpleNamespace(model_input_names=["input_ids"])
 
     def apply_chat_template(self, messages: Any, tokenize: bool = True, **options: Any) -> Any:
         import torch

@@ -87,16 +87,16 @@ def test_openrlhf_itself_loads_the_file_and_calls_the_function(picture: PictureM
 
     async def together() -> list[dict[str, Any]]:
         calls = [
-            executor.execute(PROMPT, label(f"{name}.png"), params, 4096, Tokenizer(), Engine())
-            for name in ("white", "grey", "gone")
+            executor.execute(PROMPT, given, params, 4096, Tokenizer(), Engine())
+            for given in (label("white.png"), label("grey.png"), "no JSON")
         ]
         return await asyncio.gather(*calls)
 
-    white, grey, gone = asyncio.run(together())
+    white, grey, wrong = asyncio.run(together())
     assert [float(each["reward"]) for each in (white, grey)] == pytest.approx([1.0, 0.2])
     assert float(white["scores"]) == 1.0
     assert float(white["extra_logs"]["words"]) == 3.0
-    assert gone["reward"] is None  # OpenRLHF swallows the error, which the adapter has logged
+    assert wrong["reward"] is None  # OpenRLHF swallows the error, which the adapter has logged
 
 
 def test_the_options_of_the_docs_are_openrlhfs() -> None:
