@@ -21,7 +21,7 @@ from integrations.nemo_rl import rate_conversations
 __all__ = ["CaptionDataset", "CaptionEnvironment", "CaptionEnvironmentActor", "caption_data_processor", "register"]
 
 
-class CaptionEnvironment(EnvironmentInterface):  # type: ignore[misc]  # NeMo RL is not installed where types are checked
+class CaptionEnvironment(EnvironmentInterface):
     """Rewards a caption with a metric; every conversation ends after one answer.
 
     Args:
@@ -56,7 +56,7 @@ class CaptionEnvironment(EnvironmentInterface):  # type: ignore[misc]  # NeMo RL
 CaptionEnvironmentActor = ray.remote(CaptionEnvironment)
 
 
-class CaptionDataset(RawDataset):  # type: ignore[misc]
+class CaptionDataset(RawDataset):
     """Rows of a JSON Lines or Parquet file: `image` (a path, from the file's folder), `references`, perhaps `prompt`.
 
     Args:

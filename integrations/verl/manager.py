@@ -12,7 +12,7 @@ from integrations.verl import compute_score, find_image, images_in
 __all__ = ["CaptionRewardManager"]
 
 
-class CaptionRewardManager(NaiveRewardManager):  # type: ignore[misc]  # verl is not installed where types are checked
+class CaptionRewardManager(NaiveRewardManager):
     """Gives the reward function the images that verl shows the policy, which the function is not passed otherwise.
 
     Named by `reward.reward_manager.source=importlib`, `name=CaptionRewardManager` and
@@ -36,7 +36,7 @@ class CaptionRewardManager(NaiveRewardManager):  # type: ignore[misc]  # verl is
         if images and find_image(info) is None:
             info["images"] = images
         columns["extra_info"] = np.array([info], dtype=object)
-        return await super().run_single(data)  # type: ignore[no-any-return]
+        return await super().run_single(data)
 
 
 _default = compute_score  # in `__init__` a parameter has this name

@@ -232,7 +232,7 @@ class _Handler(BaseHTTPRequestHandler):
             raise Refusal(413, f"the request has {length} bytes, and at most {self.limits['max_body']} are taken")
         end, left, parts = time.monotonic() + self.limits["timeout"], int(length), []
         while left:
-            part = self.rfile.read1(min(left, 2**16))  # type: ignore[attr-defined]  # a buffered reader
+            part = self.rfile.read1(min(left, 2**16))
             if not part or time.monotonic() > end:
                 raise Refusal(408, "the request did not arrive in time")
             parts.append(part)
