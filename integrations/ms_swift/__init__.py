@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from reward.functions.metric_reward import MetricReward
+from reward.functions.gathering import make_reward
 
 __all__ = ["CaptionORM", "register"]
 
@@ -23,7 +23,7 @@ class CaptionORM:
 
     Args:
         args: ms-swift's arguments; not used.
-        settings: metric, source, weights and further arguments of `MetricReward`; the metric is VELA by default.
+        settings: metric (VELA by default), source, weights and more, see `reward.functions.gathering.make_reward`.
 
     Example:
         >>> CaptionORM(metric="length")(["A red star.", "A star."], trainer_state=None)
@@ -34,7 +34,7 @@ class CaptionORM:
 
     def __init__(self, args: Any = None, **settings: Any) -> None:
         self.args = args
-        self.reward = MetricReward(**{**self.settings, **settings})
+        self.reward = make_reward(**{**self.settings, **settings})
 
     def __call__(self, completions: Sequence[Any], **columns: Any) -> list[float | None]:
         """Rewards of N completions, given the columns of their rows, N values each."""
@@ -48,7 +48,7 @@ def register(name: str = "vela", metric: str | None = None, **settings: Any) -> 
     Args:
         name: the name; ms-swift logs rewards by class name, so each gets a class of its own.
         metric: name of the metric; None takes `name`.
-        settings: source, weights and further arguments of `MetricReward`.
+        settings: source, weights and more, see `reward.functions.gathering.make_reward`.
 
     Raises:
         UnknownMetricError, WeightsError, ConfigError, ValueError: a setting is not usable.

@@ -7,7 +7,7 @@ see `reward.functions.queries.read_label`. The other way is `capreward serve`; s
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +22,10 @@ logger = logging.getLogger(__name__)
 def make_reward_func(
     metric: str = "vela",
     source: str = "embedded",
-    weights: Mapping[str, float] | str | None = None,
     *,
     image_root: str | Path = "",
     missing: float | None = None,
-    **options: Any,
+    **settings: Any,
 ) -> Callable[[Sequence[str], Sequence[str], Sequence[Any]], dict[str, Any]]:
     """Makes the function `reward_func(queries, prompts, labels)` that OpenRLHF looks for in a file.
 
@@ -35,9 +34,10 @@ def make_reward_func(
     here first.
 
     Args:
-        metric, source, weights, options: see `reward.functions.gathering.configured_reward`.
+        metric, source: as for `MetricReward`.
         image_root: folder that relative image paths of labels start from.
         missing: reward of a row that cannot be scored; by default such a row raises.
+        settings: weights and more, see `reward.functions.gathering.make_reward`.
 
     Raises:
         UnknownMetricError, WeightsError, ConfigError, ValueError: a setting is not usable.
@@ -47,7 +47,7 @@ def make_reward_func(
         >>> reward_func(["USER: Describe. ASSISTANT: A red star."], ["USER: Describe. ASSISTANT:"], ['{"image": null}'])
         {'rewards': tensor([3.]), 'scores': tensor([3.]), 'extra_logs': {'length': tensor([3.])}}
     """
-    reward = configured_reward(metric, source, weights, **options)
+    reward = configured_reward(metric=metric, source=source, **settings)
 
     def reward_func(queries: Sequence[str], prompts: Sequence[str], labels: Sequence[Any]) -> dict[str, Any]:
         import torch

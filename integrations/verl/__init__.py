@@ -23,13 +23,10 @@ async def compute_score(
     ground_truth: Any,
     extra_info: Mapping[str, Any] | None = None,
     *,
-    metric: str = "vela",
-    source: str = "embedded",
-    weights: Mapping[str, float] | str | None = None,
     missing: float | None = None,
     reward_router_address: Any = None,
     reward_model_tokenizer: Any = None,
-    **options: Any,
+    **settings: Any,
 ) -> dict[str, float]:
     """Reward of one response; responses that verl asks for at the same time are scored together.
 
@@ -39,9 +36,9 @@ async def compute_score(
         ground_truth: one reference or a list, unless `extra_info` has `references`.
         extra_info: of the row, with an image (path, encoded bytes, or `{"bytes", "path"}`) under `image`, `images` or
             another known name. `CaptionRewardManager` puts the images of the prompt there.
-        metric, source, weights, options: see `reward.functions.gathering.configured_reward`.
         missing: reward of a row that cannot be scored; by default such a row raises, because verl knows no None.
         reward_router_address, reward_model_tokenizer: of verl's own reward models; not used.
+        settings: metric, source, weights and more, see `reward.functions.gathering.make_reward`.
 
     Returns:
         `score`, and the score of every aspect under its name, the same keys for every sample.
@@ -55,7 +52,7 @@ async def compute_score(
     """
     info = extra_info or {}
     references = next((info[name] for name in ("references", "refs") if info.get(name) is not None), ground_truth)
-    reward = configured_reward(metric, source, weights, **options)
+    reward = configured_reward(**settings)
     row = await asyncio.wrap_future(reward.ask(solution_str, find_image(info), references))
     return {"score": row.number(missing), **row.aspects}
 

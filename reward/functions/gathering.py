@@ -15,7 +15,7 @@ from reward.errors import InvalidSampleError
 from reward.functions.metric_reward import MetricReward
 from reward.weights import parse_weights
 
-__all__ = ["GatheredReward", "RowReward", "configured_reward"]
+__all__ = ["GatheredReward", "RowReward", "configured_reward", "make_reward"]
 
 _configured: dict[str, GatheredReward] = {}
 _configuring = threading.Lock()
@@ -144,27 +144,41 @@ class GatheredReward:
         self._start()
 
 
-def configured_reward(
+def make_reward(
     metric: str = "vela", source: Any = "embedded", weights: Mapping[str, float] | str | None = None, **options: Any
-) -> GatheredReward:
-    """The reward of these settings, which is made once a process: frameworks pass settings with every call.
+) -> MetricReward:
+    """The reward of settings as they come from a configuration file or a command line.
 
     Args:
         metric: name of a metric; `"remote"` asks a reward service.
-        source: its checkpoint, or the address of the service.
+        source: its checkpoint, or the address of the service, with `#vela` behind it where it has several metrics.
         weights: {aspect: weight}, or text such as `"desc=1,rel=2"`.
-        options: further arguments of `MetricReward`, such as device, dtype and batch_size.
+        options: further arguments of `MetricReward`, such as device, dtype and batch_size, or of `RemoteReward`.
 
     Raises:
         UnknownMetricError, WeightsError, ConfigError, ValueError: a setting is not usable.
 
     Example:
-        >>> configured_reward("length") is configured_reward("length")
-        True
+        >>> make_reward("vela", weights="rel=2,flu=2").__name__
+        'vela_rel_flu'
     """
     chosen = parse_weights(weights) if isinstance(weights, str) else None if weights is None else dict(weights)
-    key = json.dumps([metric, source, chosen, options], sort_keys=True, default=repr)
+    if metric == "remote":
+        from reward import RemoteReward  # on use: its client is an extra
+
+        return RemoteReward(source, None, chosen, **options)
+    return MetricReward(metric, source, chosen, **options)
+
+
+def configured_reward(**settings: Any) -> GatheredReward:
+    """The reward of `make_reward(**settings)`, made once a process: frameworks pass settings with every call.
+
+    Example:
+        >>> configured_reward(metric="length") is configured_reward(metric="length")
+        True
+    """
+    key = json.dumps(settings, sort_keys=True, default=repr)
     with _configuring:
         if key not in _configured:
-            _configured[key] = GatheredReward(MetricReward(metric, source, chosen, **options))
+            _configured[key] = GatheredReward(make_reward(**settings))
         return _configured[key]

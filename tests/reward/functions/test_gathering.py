@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
+import reward
 from reward.errors import ConfigError, InvalidSampleError, WeightsError
-from reward.functions.gathering import GatheredReward, RowReward, configured_reward
+from reward.functions.gathering import GatheredReward, RowReward, configured_reward, make_reward
 from reward.functions.metric_reward import MetricReward
 from tests.toy_scorer import ToyScorer
 
@@ -106,13 +107,20 @@ def test_pickled_and_in_a_forked_child() -> None:
 
 
 def test_settings_make_one_reward_and_wrong_ones_are_refused() -> None:
-    settings: dict[str, Any] = {"weights": {"rel": 2}, "name": "test"}
-    assert configured_reward("vela", "a/b", **settings) is configured_reward("vela", "a/b", **settings)
-    assert configured_reward("vela", "a/b", "rel=2").reward.weights.tolist() == [0.0, 1.0, 0.0]
-    assert configured_reward("vela", "a/c", **settings) is not configured_reward("vela", "a/b", **settings)
+    settings: dict[str, Any] = {"metric": "vela", "source": "a/b", "weights": {"rel": 2}}
+    assert configured_reward(**settings) is configured_reward(**settings)
+    assert configured_reward(**settings) is not configured_reward(**{**settings, "source": "a/c"})
+    assert make_reward("vela", "a/b", "rel=2").weights.tolist() == [0.0, 1.0, 0.0]
     with pytest.raises(WeightsError):
-        configured_reward("vela", weights="colour=1")
+        configured_reward(weights="colour=1")
     with pytest.raises(ConfigError):
-        configured_reward("vela", device="gpu9")
+        configured_reward(device="gpu9")
     with pytest.raises(ValueError, match="most at least 1"):
         GatheredReward(print, most=0)  # type: ignore[arg-type]
+
+
+@pytest.mark.skipif(not hasattr(reward, "RemoteReward"), reason="this version has no reward service")
+def test_settings_of_a_service() -> None:
+    remote = make_reward("remote", "http://127.0.0.1:9#vela", "rel=2,flu=2")
+    assert type(remote).__name__ == "RemoteReward"
+    assert remote.weights.tolist() == [0.0, 0.5, 0.5]
