@@ -28,7 +28,7 @@ def rate_conversations(
         message_logs: N conversations, with image blocks.
         metadata: NeMo RL's `extra_env_info` of each row, perhaps with `references` (else `ground_truth`) and `image`.
         missing: reward of a row that cannot be scored; by default such a row raises, because NeMo RL knows no None.
-        settings: see `reward.functions.gathering.make_reward`.
+        settings: see `reward.functions.gathering.configured_reward`.
 
     Raises:
         InvalidSampleError: a conversation without an answer, or without a reward where there is no `missing`.

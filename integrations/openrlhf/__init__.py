@@ -37,7 +37,7 @@ def make_reward_func(
         metric, source: as for `MetricReward`.
         image_root: folder that relative image paths of labels start from.
         missing: reward of a row that cannot be scored; by default such a row raises.
-        settings: weights and more, see `reward.functions.gathering.make_reward`.
+        settings: weights and more, see `reward.functions.gathering.configured_reward`.
 
     Raises:
         UnknownMetricError, WeightsError, ConfigError, ValueError: a setting is not usable.

@@ -23,7 +23,7 @@ async def custom_rm(args: Any, sample: Any, **options: Any) -> float | list[floa
 
     Args:
         args: slime's arguments. `args.capreward` is a dict of `metric`, `source`, `weights`, `missing` and further
-            arguments of `reward.functions.gathering.make_reward`; without it, the embedded VELA rates.
+            arguments of `reward.functions.gathering.configured_reward`; without it, the embedded VELA rates.
         sample: a `Sample`, or with `--group-rm` a list of them.
         options: what slime may add; not used.
 

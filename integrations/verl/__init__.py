@@ -38,7 +38,7 @@ async def compute_score(
             another known name. `CaptionRewardManager` puts the images of the prompt there.
         missing: reward of a row that cannot be scored; by default such a row raises, because verl knows no None.
         reward_router_address, reward_model_tokenizer: of verl's own reward models; not used.
-        settings: metric, source, weights and more, see `reward.functions.gathering.make_reward`.
+        settings: metric, source, weights and more, see `reward.functions.gathering.configured_reward`.
 
     Returns:
         `score`, and the score of every aspect under its name, the same keys for every sample.

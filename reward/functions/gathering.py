@@ -170,15 +170,19 @@ def make_reward(
     return MetricReward(metric, source, chosen, **options)
 
 
-def configured_reward(**settings: Any) -> GatheredReward:
+def configured_reward(*, wait: float = 0.01, **settings: Any) -> GatheredReward:
     """The reward of `make_reward(**settings)`, made once a process: frameworks pass settings with every call.
+
+    Args:
+        wait: seconds that a first request waits for others, see `GatheredReward`.
+        settings: see `make_reward`.
 
     Example:
         >>> configured_reward(metric="length") is configured_reward(metric="length")
         True
     """
-    key = json.dumps(settings, sort_keys=True, default=repr)
+    key = json.dumps([wait, settings], sort_keys=True, default=repr)
     with _configuring:
         if key not in _configured:
-            _configured[key] = GatheredReward(make_reward(**settings))
+            _configured[key] = GatheredReward(make_reward(**settings), wait=wait)
         return _configured[key]

@@ -29,6 +29,11 @@ class PictureMetric:
     scorers: list[PictureScorer] = field(default_factory=list)
 
     @property
+    def patient(self) -> dict[str, Any]:
+        """The same settings, with a wait that a busy machine cannot spoil."""
+        return {**self.settings, "wait": 0.5}
+
+    @property
     def calls(self) -> int:
         return sum(len(scorer.batch_sizes) for scorer in self.scorers)
 

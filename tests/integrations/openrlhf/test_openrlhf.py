@@ -33,7 +33,7 @@ def label(name: str) -> str:
 
 
 def test_calls_in_threads_are_scored_together(picture: PictureMetric, photos: Path) -> None:
-    reward_func = make_reward_func(image_root=photos, **picture.settings)
+    reward_func = make_reward_func(image_root=photos, **picture.patient)
     with ThreadPoolExecutor(4) as pool:
         calls = [pool.submit(reward_func, [QUERY], [PROMPT], [label(f"{name}.png")]) for name in ("white", "grey") * 2]
         results = [call.result() for call in calls]
@@ -44,7 +44,7 @@ def test_calls_in_threads_are_scored_together(picture: PictureMetric, photos: Pa
 
 
 def test_faults_are_logged_and_raised(picture: PictureMetric, caplog: pytest.LogCaptureFixture) -> None:
-    reward_func = make_reward_func(**picture.settings)
+    reward_func = make_reward_func(**picture.patient)
     with pytest.raises(InvalidSampleError, match="a label must be JSON"):
         reward_func([QUERY], [PROMPT], ["3"])
     assert [record.levelno for record in caplog.records] == [logging.ERROR]
@@ -81,7 +81,7 @@ reward_func = make_reward_func(**{settings!r}, image_root={root!r})
 def test_openrlhf_itself_loads_the_file_and_calls_the_function(picture: PictureMetric, photos: Path) -> None:
     agent = pytest.importorskip("openrlhf.utils.agent", reason="OpenRLHF is not installed", exc_type=ImportError)
     file = photos / "caption_reward.py"
-    file.write_text(FILE.format(settings=picture.settings, root=str(photos)))
+    file.write_text(FILE.format(settings=picture.patient, root=str(photos)))
     executor = agent.SingleTurnAgentExecutor([str(file)])
     params = SimpleNamespace(max_tokens=64, logprobs=None)
 

@@ -26,7 +26,7 @@ def test_images_wherever_a_sample_holds_them(picture: PictureMetric) -> None:
         row(multimodal_inputs={"images": None}, prompt=[message], metadata={"references": ["One.", "Two."]}),
         row(multimodal_inputs=None, metadata={"image": BLACK}),
     ]
-    args = SimpleNamespace(capreward=picture.settings)
+    args = SimpleNamespace(capreward=picture.patient)
 
     async def together() -> list[Any]:
         return await asyncio.gather(*[custom_rm(args, sample) for sample in samples])
@@ -40,8 +40,8 @@ def test_images_wherever_a_sample_holds_them(picture: PictureMetric) -> None:
 def test_a_sample_without_a_score(picture: PictureMetric) -> None:
     samples = [row(multimodal_inputs={"images": [GREY]}, response=text) for text in ("fail", "A star.")]
     with pytest.raises(InvalidSampleError, match="missing=NUMBER"):
-        asyncio.run(custom_rm(SimpleNamespace(capreward=picture.settings), samples))
-    args = SimpleNamespace(capreward={**picture.settings, "missing": 0.5})
+        asyncio.run(custom_rm(SimpleNamespace(capreward=picture.patient), samples))
+    args = SimpleNamespace(capreward={**picture.patient, "missing": 0.5})
     assert asyncio.run(custom_rm(args, samples)) == [0.5, 0.2]
 
 
@@ -49,7 +49,7 @@ def test_slime_itself_loads_and_calls_the_function(picture: PictureMetric) -> No
     hub = pytest.importorskip("slime.rollout.rm_hub", reason="no clone of slime is on the path", exc_type=ImportError)
     from slime.utils.types import Sample
 
-    args = SimpleNamespace(custom_rm_path="integrations.slime.custom_rm", capreward=picture.settings)
+    args = SimpleNamespace(custom_rm_path="integrations.slime.custom_rm", capreward=picture.patient)
     samples = [Sample(response="A star.", multimodal_inputs={"images": [image]}) for image in (WHITE, GREY)]
 
     async def together() -> list[float]:

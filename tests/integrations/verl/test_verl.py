@@ -40,7 +40,7 @@ def test_samples_asked_for_one_by_one_are_scored_in_one_call(picture: PictureMet
         {"images": [{"bytes": (tmp_path / "white.png").read_bytes(), "path": None}]},
         {"images": [GREY], "image": None},
     ]
-    results = ask(picture.settings, *[("A star.", "A red star.", {**info, **form}) for form in forms])
+    results = ask(picture.patient, *[("A star.", "A red star.", {**info, **form}) for form in forms])
     assert [result["score"] for result in results] == [1.0, 1.0, 1.0, 0.2]
     assert [set(result) for result in results] == [{"score", "brightness", "words"}] * 4
     assert picture.calls == 1
@@ -48,20 +48,20 @@ def test_samples_asked_for_one_by_one_are_scored_in_one_call(picture: PictureMet
 
 
 def test_references_of_the_row_come_before_the_ground_truth(picture: PictureMetric) -> None:
-    ask(picture.settings, ("A star.", "ignored", {"image": GREY, "references": ["One.", "Two."]}))
+    ask(picture.patient, ("A star.", "ignored", {"image": GREY, "references": ["One.", "Two."]}))
     assert picture.samples[0].references == ("One.", "Two.")
 
 
 def test_a_row_without_a_score_raises_or_gets_what_is_set(picture: PictureMetric) -> None:
     rows = [("A star.", None, {"image": GREY}), ("fail", None, {"image": GREY})]
     with pytest.raises(InvalidSampleError, match="missing=NUMBER"):
-        ask(picture.settings, *rows)
-    assert [each["score"] for each in ask({**picture.settings, "missing": -1.0}, *rows)] == [0.2, -1.0]
+        ask(picture.patient, *rows)
+    assert [each["score"] for each in ask({**picture.patient, "missing": -1.0}, *rows)] == [0.2, -1.0]
 
 
 def test_a_data_set_without_images_stops_at_the_first_call(picture: PictureMetric) -> None:
     with pytest.raises(InvalidSampleError, match="none of the 1 rows of the first call"):
-        ask(picture.settings, ("A star.", None, {}))
+        ask(picture.patient, ("A star.", None, {}))
 
 
 class Tokenizer:
@@ -77,7 +77,7 @@ def test_verl_itself_loads_the_function_and_the_manager(picture: PictureMetric) 
     from omegaconf import OmegaConf
     from verl import DataProto
 
-    function = {"path": "pkg://integrations.verl", "name": "compute_score", "reward_kwargs": picture.settings}
+    function = {"path": "pkg://integrations.verl", "name": "compute_score", "reward_kwargs": picture.patient}
     module = {"path": "pkg://integrations.verl.manager", "name": "custom_reward_manager"}
     managed = {"source": "importlib", "name": "CaptionRewardManager", "module": module}
     config = OmegaConf.create({"reward": {"custom_reward_function": function, "reward_manager": managed}})
