@@ -78,16 +78,14 @@ class OfficialVela:
         self.model.eval()
         self.collate: Any = VELACollateFn(self.model.cfg, device=device)
         self.identity = self._identity()
-        self._turn = threading.Lock()
 
     def score(self, captions: list[tuple[Image.Image, list[str], str]]) -> list[tuple[list[float] | None, str | None]]:
         """(scores of the three aspects in [0, 1], None) of each (image, references, caption), or (None, reason)."""
-        with self._turn:
-            try:
-                return [(scores, None) for scores in self._forward(captions)]
-            except Exception as error:  # of whatever kind; one caption must not spoil the others
-                if len(captions) == 1:
-                    return [(None, f"{type(error).__name__}: {error}"[:500])]
+        try:
+            return [(scores, None) for scores in self._forward(captions)]
+        except Exception as error:  # of whatever kind; one caption must not spoil the others
+            if len(captions) == 1:
+                return [(None, f"{type(error).__name__}: {error}"[:500])]
         return [each for caption in captions for each in self.score([caption])]
 
     def _forward(self, captions: list[tuple[Image.Image, list[str], str]]) -> list[list[float]]:
@@ -149,7 +147,8 @@ def make_server(
     class Handler(_Handler):
         timeout = settings["timeout"]
 
-    Handler.model, Handler.root, Handler.token, Handler.limits, Handler.places = model, root, token, settings, places
+    Handler.model, Handler.root, Handler.token = model, root, token
+    Handler.limits, Handler.places, Handler.turn = settings, places, threading.Lock()
     server = ThreadingHTTPServer((host, port), Handler)
     server.daemon_threads = False  # `server_close` waits for requests under way
     return server
@@ -161,6 +160,7 @@ class _Handler(BaseHTTPRequestHandler):
     token: str | None
     limits: dict[str, float]
     places: threading.BoundedSemaphore
+    turn: threading.Lock
 
     def do_GET(self) -> None:
         self._reply(self._get)
@@ -182,8 +182,9 @@ class _Handler(BaseHTTPRequestHandler):
         except Refusal as error:
             status, body, retry = error.status, {"detail": str(error)}, error.status == 503
         except OSError:  # the client is gone or too slow
-            self.close_connection = True
             return
+        except Exception as error:  # a fault of ours, which must not look like a lost connection
+            status, body = 500, {"detail": f"{type(error).__name__}: {error}"[:500]}
         data = json.dumps(body).encode()
         self.send_response(status)
         if retry:
@@ -249,30 +250,29 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _score(self, body: dict[str, Any]) -> dict[str, Any]:
         weights = _weights(body.get("weights"))
-        samples = [self._sample(each) for each in body["samples"]]
-        if sum(len(captions) for _, _, captions, _ in samples) > self.limits["max_candidates"]:
+        samples = [self._checked(each) for each in body["samples"]]
+        if sum(len(captions) for captions, _, _ in samples) > self.limits["max_candidates"]:
             raise Refusal(413, f"at most {self.limits['max_candidates']} captions a request")
-        rated = iter(
-            self.model.score(
-                [(image, references, text) for image, references, texts, why in samples if not why for text in texts]
-            )
-        )
         replies = []
-        for _, _, captions, problem in samples:
-            found = [(None, problem) if problem else next(rated) for _ in captions]
-            scores = [values or [None] * len(MODES) for values, _ in found]
+        for captions, references, image in samples:
+            with self.turn:  # one decoded image at a time, whatever is asked for
+                found = self._rate(captions, references, image)
             rewards = [
                 None if values is None else sum(w * v for w, v in zip(weights, values, strict=True))
                 for values, _ in found
             ]
-            errors = [reason for _, reason in found]
             replies.append(
-                {"scores": scores, "rewards": rewards, "errors": errors, "truncated": [False] * len(captions)}
+                {
+                    "scores": [[None] * len(MODES) if values is None else values for values, _ in found],
+                    "rewards": rewards,
+                    "errors": [reason for _, reason in found],
+                    "truncated": [False] * len(captions),
+                }
             )
         return {"metric": METRIC, "identity": self.model.identity, "aspects": list(MODES), "samples": replies}
 
-    def _sample(self, sample: Any) -> tuple[Any, list[str], list[str], str | None]:
-        """(image, references, captions, why none of them can be scored)."""
+    def _checked(self, sample: Any) -> tuple[list[str], list[str], Any]:
+        """Captions, references and image of a sample; the image is not read yet."""
         if not isinstance(sample, dict):
             raise Refusal(422, "a sample must be an object with candidates, image and references")
         captions, references = sample.get("candidates"), sample.get("references") or []
@@ -283,20 +283,31 @@ class _Handler(BaseHTTPRequestHandler):
                 raise Refusal(413, f"a text of {name} has over {self.limits['max_characters']} characters")
         if not captions:
             raise Refusal(422, "a sample needs candidates")
-        if not references:
-            return None, [], captions, "the authors' VELA needs references, and the sample has none"
-        try:
-            return self._image(sample.get("image")), references, captions, None
-        except ValueError as error:
-            return None, [], captions, str(error)
+        given = sample.get("image")
+        image = {"url" if given.startswith("data:") else "path": given} if isinstance(given, str) else given
+        if image is not None:
+            kinds = list(image) if isinstance(image, dict) else []
+            if kinds not in (["base64"], ["path"], ["url"]) or not isinstance(image[kinds[0]], str):
+                raise Refusal(422, 'an image must be {"base64": ...}, {"path": ...} or a data URL')
+        return captions, references, image
 
-    def _image(self, given: Any) -> Image.Image:
+    def _rate(
+        self, captions: list[str], references: list[str], given: Any
+    ) -> list[tuple[list[float] | None, str | None]]:
+        try:
+            if not references or given is None:
+                raise ValueError("the authors' VELA needs an image and references, and the sample lacks one of them")
+            image = self._image(*next(iter(given.items())))
+        except ValueError as error:
+            return [(None, str(error))] * len(captions)
+        scored: list[tuple[list[float] | None, str | None]] = self.model.score(
+            [(image, references, caption) for caption in captions]
+        )
+        return scored
+
+    def _image(self, kind: str, text: str) -> Image.Image:
         from PIL import Image
 
-        value = {"url" if given.startswith("data:") else "path": given} if isinstance(given, str) else given
-        kind, text = next(iter(value.items())) if isinstance(value, dict) and len(value) == 1 else ("", None)
-        if not isinstance(text, str):
-            raise Refusal(422, 'an image must be {"base64": ...}, {"path": ...} or a data URL')
         if kind == "url" and not text.startswith("data:"):
             raise ValueError("nothing is fetched from addresses: send the image as base64")
         try:

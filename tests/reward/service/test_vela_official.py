@@ -255,13 +255,14 @@ def test_too_many_and_slow_clients() -> None:
         def score(self, captions: list[Any]) -> list[Any]:
             self.inside.set()
             assert self.go_on.wait(60)
-            return []
+            return [([0.5] * 3, None)] * len(captions)
 
     server = vela_official.make_server(model := Slow(), port=0, limits={"max_waiting": 1, "timeout": 0.5})
     port = server.server_address[1]
     threading.Thread(target=server.serve_forever).start()
     with ThreadPoolExecutor(1) as pool:
-        first = pool.submit(ask, port, {"samples": []})
+        body = {"samples": [sample("a", image={"base64": encoded(Image.new("L", (2, 2)))})]}
+        first = pool.submit(ask, port, body)
         assert model.inside.wait(60)
         assert ask(port, {"samples": []})[0] == 503
         model.go_on.set()
