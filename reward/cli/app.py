@@ -27,6 +27,8 @@ COMMANDS = {
     "bench": "reward.cli.bench:bench",
     "compare": "reward.cli.bench:compare",
     "arena": "reward.cli.arena:arena",
+    "match": "reward.cli.porting:match",
+    "inspect": "reward.cli.porting:inspect",
 }
 
 app = typer.Typer(
@@ -60,6 +62,7 @@ def root(
     * 0: done. Rows that could not be scored are counted on stderr and say why in the output.
     * 1: an error, printed in one line; or not one row could be read, scored or judged.
     * 2: a wrong command line.
+    * 3: `match` found a difference above --tolerance.
     * 130: stopped by Ctrl-C. What was scored is kept, and the same command goes on.
     """
     if debug:

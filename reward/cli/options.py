@@ -25,6 +25,7 @@ __all__ = [
     "Data",
     "DeviceOptions",
     "FigureOptions",
+    "InputOptions",
     "JudgeOptions",
     "Metric",
     "PromptFile",
@@ -115,8 +116,8 @@ class CheckpointOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ColumnOptions:
-    """Where a data set has images and references, and what the new columns are called."""
+class InputOptions:
+    """Where a data set has images and references."""
 
     image_column: Annotated[
         str | None,
@@ -133,6 +134,12 @@ class ColumnOptions:
         typer.Option(help="Folder that relative image paths start from; default: the folder of the data file."),
     ] = None
     split: Annotated[str | None, typer.Option(help="Split to read of a data set with several, such as test.")] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ColumnOptions(InputOptions):
+    """Where a data set has images and references, and what the new columns are called."""
+
     prefix: Annotated[
         str, typer.Option(help="Put before the names of the new columns, to tell several metrics apart.")
     ] = ""

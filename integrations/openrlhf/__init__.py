@@ -1,0 +1,71 @@
+"""OpenRLHF: caption metrics as the `reward_func` of a Python file, for `--reward.remote_url FILE.py`.
+
+Checked with OpenRLHF 0.11.2. It hands rewards no images: the label of a row names its image and references as JSON,
+see `reward.functions.queries.read_label`. The other way is `capreward serve`; see `docs/FRAMEWORKS.md`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from reward.functions.gathering import configured_reward
+from reward.functions.queries import read_label, response_of
+
+__all__ = ["make_reward_func"]
+
+logger = logging.getLogger(__name__)
+
+
+def make_reward_func(
+    metric: str = "vela",
+    source: str = "embedded",
+    *,
+    image_root: str | Path = "",
+    missing: float | None = None,
+    **settings: Any,
+) -> Callable[[Sequence[str], Sequence[str], Sequence[Any]], dict[str, Any]]:
+    """Makes the function `reward_func(queries, prompts, labels)` that OpenRLHF looks for in a file.
+
+    OpenRLHF calls it in threads, one sample a call; calls that come together are scored together. It drops what a
+    function raises without a word that is shown by default, and goes on without a reward: so every error is logged
+    here first.
+
+    Args:
+        metric, source: as for `MetricReward`.
+        image_root: folder that relative image paths of labels start from.
+        missing: reward of a row that cannot be scored; by default such a row raises.
+        settings: weights and more, see `reward.functions.gathering.configured_reward`.
+
+    Raises:
+        UnknownMetricError, WeightsError, ConfigError, ValueError: a setting is not usable.
+
+    Example:
+        >>> reward_func = make_reward_func("length")
+        >>> reward_func(["USER: Describe. ASSISTANT: A red star."], ["USER: Describe. ASSISTANT:"], ['{"image": null}'])
+        {'rewards': tensor([3.]), 'scores': tensor([3.]), 'extra_logs': {'length': tensor([3.])}}
+    """
+    reward = configured_reward(metric=metric, source=source, **settings)
+
+    def reward_func(queries: Sequence[str], prompts: Sequence[str], labels: Sequence[Any]) -> dict[str, Any]:
+        import torch
+
+        try:
+            asked = []
+            for query, prompt, label in zip(queries, prompts, labels, strict=True):
+                image, references = read_label(label)
+                if isinstance(image, str):
+                    image = str(Path(image_root) / image)
+                asked.append(reward.ask(response_of(query, prompt), image, references))
+            rows = [future.result() for future in asked]
+            rewards = torch.tensor([row.number(missing) for row in rows], dtype=torch.float32)
+        except Exception:
+            logger.exception("no reward for %d samples of OpenRLHF, which goes on without one", len(queries))
+            raise
+        names = rows[0].aspects if rows else ()
+        logs = {name: torch.tensor([row.aspects[name] for row in rows], dtype=torch.float32) for name in names}
+        return {"rewards": rewards, "scores": rewards, "extra_logs": logs}
+
+    return reward_func

@@ -1,0 +1,42 @@
+"""CaptionRewardManager: verl's naive reward manager, which also hands the images of the prompt to `compute_score`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from verl.experimental.reward_loop.reward_manager.naive import NaiveRewardManager
+
+from integrations.verl import compute_score, find_image, images_in
+
+__all__ = ["CaptionRewardManager"]
+
+
+class CaptionRewardManager(NaiveRewardManager):
+    """Gives the reward function the images that verl shows the policy, which the function is not passed otherwise.
+
+    Named by `reward.reward_manager.source=importlib`, `name=CaptionRewardManager` and
+    `module.path=pkg://integrations.verl.manager`. Without a custom reward function it calls
+    `integrations.verl.compute_score`. An image that `extra_info` has already is kept.
+
+    Args: those of verl's managers.
+    """
+
+    def __init__(self, config: Any, tokenizer: Any, compute_score: Any = None, **options: Any) -> None:
+        if config.reward.custom_reward_function.path is None:
+            compute_score = _default
+        super().__init__(config, tokenizer, compute_score, **options)
+
+    async def run_single(self, data: Any) -> dict[str, Any]:
+        """Reward of the last row of `data`, in verl's form."""
+        data = data[-1:]
+        columns = data.non_tensor_batch
+        info = dict(columns["extra_info"][0] or {}) if "extra_info" in columns else {}
+        images = images_in(columns["raw_prompt"][0] if "raw_prompt" in columns else None)
+        if images and find_image(info) is None:
+            info["images"] = images
+        columns["extra_info"] = np.array([info], dtype=object)
+        return await super().run_single(data)
+
+
+_default = compute_score  # in `__init__` a parameter has this name

@@ -1,0 +1,73 @@
+"""Reads what OpenRLHF sends a reward: the whole text of prompt and response, and a label that names the image."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import re
+from typing import Any
+
+from reward.errors import InvalidSampleError
+
+__all__ = ["read_label", "response_of"]
+
+_SHORTEST = 8  # characters of the prompt's end that must be found again
+_END = re.compile(r"(\s*(<\|[^|<>]*\|>|</s>|<eos>|<end_of_turn>|<pad>))+\s*$")
+
+
+def response_of(query: str, prompt: str) -> str:
+    """The response in a query, which is prompt and response as the tokenizer decodes them, special tokens included.
+
+    With images, the prompt inside the query holds hundreds of placeholders where the prompt itself has one. So the
+    longest end of the prompt that the query holds is looked for, where it comes first: a response may repeat it.
+
+    Raises:
+        InvalidSampleError: the query does not hold the end of the prompt.
+
+    Example:
+        >>> prompt = "<|user|><|image|>Describe.<|end|><|assistant|>"
+        >>> response_of("<|user|><|image|><|image|>Describe.<|end|><|assistant|>A red star.<|end|>", prompt)
+        'A red star.'
+    """
+    low, high = 0, len(prompt)
+    while low < high:  # every end of an end that is found is found as well
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if prompt[-middle:] in query else (low, middle - 1)
+    if low < min(_SHORTEST, len(prompt)) or not prompt:
+        raise InvalidSampleError(
+            f"the query does not hold the end of its prompt, {prompt[-40:]!r}: send prompts with the chat template "
+            "applied (--data.apply_chat_template), and queries decoded with special tokens"
+        )
+    return _END.sub("", query[query.index(prompt[-low:]) + low :])
+
+
+def read_label(label: Any) -> tuple[Any, Any]:
+    """Image and references in a label, the JSON text `{"image": PATH OR DATA URL, "references": [...]}`.
+
+    Returns:
+        (path, encoded bytes or None; references, not checked, or None).
+
+    Raises:
+        InvalidSampleError: no such JSON, or a broken data URL.
+
+    Example:
+        >>> read_label('{"image": "photos/1.jpg", "references": ["A dog runs."]}')
+        ('photos/1.jpg', ['A dog runs.'])
+    """
+    try:
+        value = json.loads(label) if isinstance(label, str) else label
+    except ValueError:
+        value = None
+    if not isinstance(value, dict) or not {"image", "references"} & set(value):
+        raise InvalidSampleError(
+            f'a label must be JSON such as {{"image": "photos/1.jpg", "references": ["A dog."]}}, got {label!r:.80}; '
+            "name its column with --data.label_key"
+        )
+    image = value.get("image")
+    if isinstance(image, str) and image.startswith("data:"):
+        try:
+            image = base64.b64decode(image.partition(",")[2], validate=True)
+        except (binascii.Error, ValueError) as error:
+            raise InvalidSampleError(f"the image of a label is a data URL that cannot be read: {error}") from None
+    return image, value.get("references")
