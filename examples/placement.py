@@ -1,8 +1,8 @@
 """Where to put the reward: memory of a card and seconds of a GRPO step, on paper, for each place of VELA.
 
-    python examples/placement.py
-    python examples/placement.py --gpu a100 --prompts 16 --caption-tokens 400 --adapters
-    python examples/placement.py --try offload
+    python -m examples.placement
+    python -m examples.placement --gpu a100 --prompts 16 --caption-tokens 400 --adapters
+    python -m examples.placement --try offload
 
 The work and memory of VELA are counted at paper size (docs/results/sizes_scoring.csv). The policy's are computed from
 the sizes of Qwen2.5-VL. `--utilisation` and `--decoding` are assumptions, so read the shares rather than the seconds.
@@ -107,14 +107,14 @@ def step(policy: Policy, cards: int, place: str, options: argparse.Namespace) ->
     seconds = generating + training + rewarding
     most = max(phases.values()) / GIB
     return [
-        f"{most:.0f}{'' if most < memory else ' (too much)'}",
+        f"{most:.0f}{'' if most < memory else ' !'}",
         *(f"{seconds:.1f}", f"{rewarding / seconds:.0%}", f"{training_cards * rows / seconds:.0f}"),
     ]
 
 
 def show(options: argparse.Namespace) -> None:
     """Prints the table."""
-    grid = Table("policy", "cards", "VELA", "GiB a card", "seconds a step", "of it reward", "captions a second")
+    grid = Table("policy", "cards", "VELA", "GiB a card", "s a step", "reward", "captions/s")
     for size, policy in POLICIES.items():
         for cards in (1, 8):
             for place in PLACES:
@@ -122,6 +122,7 @@ def show(options: argparse.Namespace) -> None:
                 if figures:
                     grid.add_row(size, f"{cards} {options.gpu}", place, *figures)
     Console().print(grid)
+    print(f"!: more than the card's {GPUS[options.gpu][0]} GiB. s a step: seconds of a step; reward: its share of them.")
 
 
 def run_here(options: argparse.Namespace) -> None:
