@@ -27,6 +27,7 @@ COMMANDS = {
     "bench": "reward.cli.bench:bench",
     "compare": "reward.cli.bench:compare",
     "arena": "reward.cli.arena:arena",
+    "serve": "reward.cli.serve:serve",
 }
 
 app = typer.Typer(
