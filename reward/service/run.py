@@ -12,4 +12,4 @@ __all__ = ["run_service"]
 def run_service(settings: ServiceSettings) -> None:
     """Serves until SIGTERM or Ctrl-C."""
     workers = Workers(settings)
-    workers.serve(make_app(settings, workers))
+    workers.serve(make_app(settings, workers, workers.lifespan))

@@ -6,13 +6,14 @@ import hashlib
 import json
 import logging
 import os
-import signal
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from multiprocessing import connection, parent_process
 from typing import Any
 
 import reward
+from reward.errors import ConfigError
 from reward.metaeval.score_cache import metric_identity
 from reward.metrics.base import Scorer
 from reward.registry import load_scorer
@@ -30,6 +31,7 @@ class Job:
 
     metric: str
     samples: list[CaptionSample] = field(default_factory=list)
+    is_alone: bool = False  # not to be scored together with other requests
 
 
 @dataclass
@@ -59,6 +61,11 @@ class Worker:
         for metric in settings.metrics:
             options = {"device": device} | ({"dtype": settings.dtype} if settings.dtype else {})
             scorer = load_scorer(metric.name, metric.source, **options)
+            if scorer.spec.needs_corpus:
+                raise ConfigError(
+                    f"metric {metric.name!r} weighs words by a corpus and has none: serve a folder in which a fitted "
+                    f"scorer was saved, --metric {metric.name}=FOLDER"
+                )
             self.scorers[metric.name] = scorer
             self.facts[metric.name] = describe(metric, scorer, settings.dtype)
 
@@ -123,15 +130,18 @@ def describe(metric: ServedMetric, scorer: Scorer, dtype: str | None) -> dict[st
     }
 
 
-def end_with_parent() -> None:
-    """Ends this process when its parent is gone, however it went, and leaves Ctrl-C to the parent."""
+def end_with_parent(first: Callable[[], None] | None = None) -> None:
+    """Ends this process when its parent is gone, however it went; calls `first` before."""
     parent = parent_process()
     if parent is None:
         return
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     def watch() -> None:
         connection.wait([parent.sentinel])
-        os._exit(1)
+        try:
+            if first is not None:
+                first()
+        finally:
+            os._exit(1)
 
     threading.Thread(target=watch, name="watch-parent", daemon=True).start()
