@@ -59,7 +59,7 @@ class RemoteReward(MetricReward):
             concurrency=concurrency,
             image_root=image_root,
         )
-        super().__init__(self.scorer, weights=weights, **options)
+        super().__init__(self.scorer, weights=weights, **options)  # type: ignore[arg-type]  # its spec cannot be set
 
     def _load(self) -> Scorer:
         self.scorer.connect()  # only the service knows what its checkpoint needs

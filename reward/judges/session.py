@@ -45,7 +45,7 @@ class _Abandoned(Exception):
     """The call that asked a question was cancelled, so calls that waited for its answer must ask themselves."""
 
 
-class LimitedClient(LimitedReplies, openai.DefaultAsyncHttpxClient):  # type: ignore[misc]
+class LimitedClient(LimitedReplies, openai.DefaultAsyncHttpxClient):
     """The OpenAI client's own connection, which refuses a reply larger than `LARGEST_REPLY` once it is unpacked."""
 
     @property

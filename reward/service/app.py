@@ -30,7 +30,6 @@ from reward.service.schemas import (
     SlimeRequest,
     VllmScore,
     VllmScoreReply,
-    VllmScoreRequest,
 )
 from reward.service.scoring import Asked, AsksWorkers, BadRequest, Scored, Scoring
 from reward.service.settings import ServiceSettings
@@ -41,7 +40,9 @@ from reward.weights import parse_weights
 __all__ = ["make_app"]
 
 Metric = Annotated[str | None, Query(description="Which metric; default: the first that the service was started with.")]
-Weights = Annotated[str | None, Query(description="Weights of the aspects, such as desc=1,rel=2; default: the metric's.")]
+Weights = Annotated[
+    str | None, Query(description="Weights of the aspects, such as desc=1,rel=2; default: the metric's.")
+]
 Unscored = Annotated[
     float | None, Query(description="Reward of a caption that cannot be scored; default: null.", allow_inf_nan=False)
 ]
@@ -142,7 +143,10 @@ def make_app(settings: ServiceSettings, workers: AsksWorkers, lifespan: Any = No
         if rewards and all(value is None for value in rewards):
             return OpenRlhfReply(rewards=None, scores=None, extra_logs={})
         rows = [row for sample in scored.samples for row in sample.scores]
-        logs = {f"{scored.metric}/{name}": [row[column] for row in rows] for column, name in enumerate(scored.facts["aspects"])}
+        logs = {
+            f"{scored.metric}/{name}": [row[column] for row in rows]
+            for column, name in enumerate(scored.facts["aspects"])
+        }
         complete = {name: values for name, values in logs.items() if None not in values}
         return OpenRlhfReply(rewards=rewards, scores=_in_unit_range(rewards, scored), extra_logs=complete)
 

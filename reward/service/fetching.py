@@ -117,7 +117,9 @@ def _allowed(url: str, hosts: Collection[str]) -> tuple[str, str, int, str]:
     if parts.scheme not in ("http", "https") or parts.username or parts.password:
         raise PermissionError(f"{url!r:.200} is not a plain address with http or https")
     if host not in hosts:
-        raise PermissionError(f"the host {host!r:.200} is not allowed: start the service with --allow-host, or send the image")
+        raise PermissionError(
+            f"the host {host!r:.200} is not allowed: start the service with --allow-host, or send the image"
+        )
     usual = 443 if parts.scheme == "https" else 80
     if port not in (None, usual):
         raise PermissionError(f"port {port} is not allowed, only the usual one of {parts.scheme}")
@@ -125,7 +127,8 @@ def _allowed(url: str, hosts: Collection[str]) -> tuple[str, str, int, str]:
 
 
 def _body(reply: http.client.HTTPResponse, connection: _Connection, most_bytes: int, end: float) -> bytes:
-    parts, size = [], 0
+    parts: list[bytes] = []
+    size = 0
     while size <= most_bytes:
         left = end - time.monotonic()
         if left <= 0:

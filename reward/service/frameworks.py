@@ -29,7 +29,7 @@ def caption_after(query: str, prompt: Any = None) -> str | None:
     cut off, too.
 
     Example:
-        >>> caption_after("<|im_start|>user\\n<image>Describe.<|im_end|>\\n<|im_start|>assistant\\nA red star.<|im_end|>")
+        >>> caption_after("<|im_start|>user\\n<image><|im_end|>\\n<|im_start|>assistant\\nA red star.<|im_end|>")
         'A red star.'
     """
     if isinstance(prompt, str) and prompt and query.startswith(prompt):
@@ -84,9 +84,7 @@ def _asked(caption: str, label: Any) -> Asked:
     return Asked([caption], image, references)
 
 
-def asked_by_vllm(
-    queries: VllmInput | Sequence[VllmInput], documents: VllmInput | Sequence[VllmInput]
-) -> list[Asked]:
+def asked_by_vllm(queries: VllmInput | Sequence[VllmInput], documents: VllmInput | Sequence[VllmInput]) -> list[Asked]:
     """One caption a pair. The image is in either of the two; the document's text is the caption, and the query's a
     reference. If the document is only an image, the query's text is the caption.
 

@@ -110,7 +110,9 @@ class Guard:
                 return b"".join(parts)
 
     def _too_large(self) -> str:
-        return f"the body has more than {self.settings.max_body} bytes; send fewer or smaller images, or raise --max-body"
+        return (
+            f"the body has more than {self.settings.max_body} bytes; send fewer or smaller images, or raise --max-body"
+        )
 
 
 def _replayed(body: bytes, receive: Any) -> Any:

@@ -90,7 +90,9 @@ class ImageReader:
             with open(number, "rb") as file:
                 info = os.fstat(number)
                 if not stat.S_ISREG(info.st_mode) or info.st_size > self._settings.max_body:
-                    raise ImageRefused(f"image path {text!r:.200} is no file of at most {self._settings.max_body} bytes")
+                    raise ImageRefused(
+                        f"image path {text!r:.200} is no file of at most {self._settings.max_body} bytes"
+                    )
                 return file.read(self._settings.max_body)
         except (OSError, ValueError) as error:  # ValueError: a null byte
             reason = error.strerror if isinstance(error, OSError) else "not a path"

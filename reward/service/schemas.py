@@ -168,9 +168,7 @@ class VllmScoreRequest(BaseModel):
     """Pairs of a query (the image, or a reference) and a document (a caption); also as `text_1` and `text_2`."""
 
     model: str | None = None
-    queries: Annotated[
-        VllmInput | list[VllmInput], Field(validation_alias=AliasChoices("queries", "text_1", "data_1"))
-    ]
+    queries: Annotated[VllmInput | list[VllmInput], Field(validation_alias=AliasChoices("queries", "text_1", "data_1"))]
     documents: Annotated[
         VllmInput | list[VllmInput], Field(validation_alias=AliasChoices("documents", "text_2", "data_2"))
     ]

@@ -151,7 +151,8 @@ def _collect(asked: Asked, row: list[int | str], reply: JobReply, weights: list[
         found.scores.append(list(scores))
         found.errors.append(place if isinstance(place, str) else reply.errors.get(place))
         found.truncated.append(not isinstance(place, str) and reply.truncated[place])
-        found.rewards.append(_reward(candidate, scores, weights, reply.facts["range"]))
+        reward = None if asked.problem else _reward(candidate, scores, weights, reply.facts["range"])
+        found.rewards.append(reward)
     return found
 
 

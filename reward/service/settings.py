@@ -118,7 +118,9 @@ class ServiceSettings:
             raise ConfigError(f"host must be 127.0.0.1 (this machine), 0.0.0.0 or :: (all networks), got {self.host!r}")
         if not 1024 <= self.port <= 65535:
             raise ConfigError(f"port must be in 1024..65535, got {self.port}")
-        if self.token is not None and (not self.token.isascii() or len(self.token) < 8 or self.token.split() != [self.token]):
+        if self.token is not None and (
+            not self.token.isascii() or len(self.token) < 8 or self.token.split() != [self.token]
+        ):
             raise ConfigError("the token must have at least 8 characters, all of them ASCII, and no white space")
         if self.token is None and not ipaddress.ip_address(self.host).is_loopback:
             raise ConfigError(

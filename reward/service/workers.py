@@ -22,6 +22,7 @@ import uuid
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
+from pathlib import Path
 from queue import Empty
 from typing import Any
 
@@ -121,16 +122,18 @@ class Workers:
 
     def __init__(self, settings: ServiceSettings) -> None:
         self.settings = settings
-        self._lock_file = tempfile.NamedTemporaryFile(prefix="capreward-serve-")
+        self._folder = tempfile.TemporaryDirectory(prefix="capreward-serve-")
+        lock_file = Path(self._folder.name, "lock")
+        lock_file.touch()
         self._server = _Server(
-            _API(settings, self._lock_file.name),
+            _API(settings, str(lock_file)),
             workers_per_device=settings.workers,
             timeout=False,  # ours also counts the time that a request is scored
             restart_workers=True,
             **_devices(settings.devices),
         )
-        self._server.monitor_internal = _LOOK  # type: ignore[assignment]
-        self._server.uvicorn_graceful_timeout = settings.drain  # type: ignore[assignment]
+        self._server.monitor_internal = _LOOK
+        self._server.uvicorn_graceful_timeout = settings.drain
         self._died: list[float] = []  # when workers were found dead
         self._ready: dict[str, bool] = {}
 
@@ -161,7 +164,7 @@ class Workers:
         submitted = time.monotonic()
         try:
             queue = server.litapi_request_queues[_PATH]
-            queue.put((server.app.response_queue_id, uid, submitted, job))  # type: ignore[attr-defined]
+            queue.put((server.app.response_queue_id, uid, submitted, job))
             while not item.event.is_set():
                 left = deadline - time.monotonic()
                 if left <= 0:

@@ -75,7 +75,7 @@ def main() -> None:
     rows: list[dict[str, Any]] = []
     with ExitStack() as stack:
         if options.url_port:
-            ports = {way: options.url_port for way in ("joined", "shared")}
+            ports = dict.fromkeys(("joined", "shared"), options.url_port)
         else:
             serve = ("--metric", options.metric, "--devices", "cpu")
             joined = stack.enter_context(loopback_service(*serve)).port
@@ -90,7 +90,9 @@ def main() -> None:
                     runs[way].append(measure(port, bodies[way], clients))
             best = {way: max(done, key=lambda run: run["rate"]) for way, done in runs.items()}
             slowest = min(run["rate"] for run in best.values())
-            rows += [{"clients": clients, "way": way, **run, "ratio": run["rate"] / slowest} for way, run in best.items()]
+            rows += [
+                {"clients": clients, "way": way, **run, "ratio": run["rate"] / slowest} for way, run in best.items()
+            ]
     if options.json:
         for row in rows:
             print(json.dumps(row))

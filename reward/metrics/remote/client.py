@@ -81,10 +81,12 @@ class Replicas:
         concurrency: most requests at a time.
     """
 
-    def __init__(self, urls: list[str], token: str | None, *, timeout: float, patience: float, concurrency: int) -> None:
+    def __init__(
+        self, urls: list[str], token: str | None, *, timeout: float, patience: float, concurrency: int
+    ) -> None:
         httpx = http_library()
 
-        class Client(LimitedReplies, httpx.AsyncClient):  # type: ignore[misc, name-defined]
+        class Client(LimitedReplies, httpx.AsyncClient):  # type: ignore[name-defined]
             pass
 
         self._errors = (httpx.HTTPError, asyncio.TimeoutError, OSError)
@@ -109,7 +111,7 @@ class Replicas:
         Raises:
             Refused, Unreachable: no replica answers.
         """
-        replies = {}
+        replies: dict[str, Any] = {}
         deadline = time.monotonic() + self._patience
         problem: Exception | None = None
         for replica in self._replicas:
@@ -191,4 +193,3 @@ class Replicas:
             self._down_since = time.monotonic()
         replica.failed(least)
         return None, problem
-

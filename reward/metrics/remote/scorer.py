@@ -56,6 +56,11 @@ class RemoteScorer:
         ('descriptiveness', 'relevance', 'fluency')
     """
 
+    _loop: BackgroundLoop | None
+    _pid: int
+    _replicas: Replicas
+    _spec: MetricSpec
+
     def __init__(
         self,
         url: str | Sequence[str],
@@ -142,7 +147,7 @@ class RemoteScorer:
             ServiceError: the service serves something else than at first, or refuses the token.
         """
         check_samples(samples, batch_size)
-        return self._run(self._score(list(samples)))  # type: ignore[no-any-return]
+        return self._run(self._score(list(samples)))
 
     async def ascore(self, samples: Sequence[CaptionSample]) -> ScoreTable:
         """`score` to be awaited, in any event loop, which goes on meanwhile."""
@@ -242,7 +247,9 @@ class RemoteScorer:
             self._check(reply["identity"], "the service")
             sample = reply["samples"][0]
             rows = list(zip(sample["scores"], sample["errors"], sample["truncated"], strict=True))
-            read = [([math.nan if v is None else float(v) for v in values], why, bool(cut)) for values, why, cut in rows]
+            read = [
+                ([math.nan if v is None else float(v) for v in values], why, bool(cut)) for values, why, cut in rows
+            ]
             if len(read) != count or any(len(values) != len(self._spec.aspects) for values, _, _ in read):
                 raise ValueError("another number of scores than was asked for")
         except (KeyError, TypeError, IndexError, AttributeError, ValueError) as error:
@@ -267,11 +274,13 @@ class RemoteScorer:
 
     def _start_empty(self) -> None:
         self._lock = threading.Lock()
-        self._loop: BackgroundLoop | None = None
+        self._loop = None
         self._pid = 0
 
     def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in self.__dict__.items() if key not in ("_lock", "_loop", "_pid", "_replicas")}
+        return {
+            key: value for key, value in self.__dict__.items() if key not in ("_lock", "_loop", "_pid", "_replicas")
+        }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
