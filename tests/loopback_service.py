@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-__all__ = ["LoopbackService", "free_port", "loopback_service", "send_all"]
+__all__ = ["LoopbackService", "free_port", "loopback_service", "python_path", "send_all"]
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -40,7 +40,7 @@ class LoopbackService:
 
     def __init__(self, *options: str, port: int | None = None, environment: dict[str, str] | None = None) -> None:
         self.options, self.port = options, port or free_port()
-        self.environment = {**os.environ, "PYTHONPATH": _python_path(), "OMP_NUM_THREADS": "1", **(environment or {})}
+        self.environment = {**os.environ, "PYTHONPATH": python_path(), "OMP_NUM_THREADS": "1", **(environment or {})}
         self.url = f"http://127.0.0.1:{self.port}"
         self._process: subprocess.Popen[str] | None = None
 
@@ -112,7 +112,8 @@ class LoopbackService:
         return [pid for pid, command in self.processes().items() if "spawn_main" in command]
 
 
-def _python_path() -> str:
+def python_path() -> str:
+    """PYTHONPATH of processes that run this clone."""
     given = os.environ.get("PYTHONPATH", "")
     return os.pathsep.join([str(ROOT), *given.split(os.pathsep)] if given else [str(ROOT)])
 

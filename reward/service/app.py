@@ -188,7 +188,7 @@ def _handle_errors(app: FastAPI) -> None:
 
     @app.exception_handler(ServiceError)
     async def broken(request: Request, problem: ServiceError) -> JSONResponse:
-        return error(500, str(problem))
+        return error(422, str(problem))  # a 5xx would have it sent again
 
 
 def _ready(workers: Any) -> int:

@@ -61,11 +61,12 @@ class Guard:
             await self.app(scope, _replayed(body, receive), watched)
         except _Refusal as refusal:
             # What the client still sends would be taken for its next request.
-            headers = {"content-type": "application/json", "connection": "close"}
+            body = json.dumps({"error": str(refusal)}).encode()
+            headers = {"content-type": "application/json", "content-length": str(len(body)), "connection": "close"}
             headers |= {name.replace("_", "-"): value for name, value in refusal.headers.items()}
             pairs = [(name.encode(), value.encode()) for name, value in headers.items()]
             await watched({"type": "http.response.start", "status": refusal.status, "headers": pairs})
-            await send({"type": "http.response.body", "body": json.dumps({"error": str(refusal)}).encode()})
+            await send({"type": "http.response.body", "body": body})
         finally:
             self.held_bytes -= held
             self.waiting -= 1

@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 
 _PATH = "/jobs"  # LitServe names the queue by it; no client reaches it
 _LOOK = 0.5  # seconds between two looks at the workers
-_TRIES = 3  # a request that ends a worker each time is given up
+_TRIES = 3  # a request is given up when as many workers died with it
 
 
 class _Loop(BatchedLoop):
@@ -150,11 +150,13 @@ class Workers:
             ServiceError: workers died while they scored this request, the last ones this request alone.
         """
         deadline = time.monotonic() + self.settings.timeout
-        for _ in range(_TRIES):
+        deaths = 0
+        while deaths < _TRIES:
             reply, was_taken = await self._submit(job, deadline)
             if reply is not None:
                 return reply
-            job = replace(job, is_alone=job.is_alone or was_taken)  # so that it can end no other request
+            deaths += was_taken
+            job = replace(job, is_alone=deaths > 0)  # so that it can end no other request
         raise ServiceError(f"{_TRIES} workers died, one after another, while they scored this request")
 
     async def _submit(self, job: Job, deadline: float) -> tuple[JobReply | None, bool]:
@@ -188,7 +190,7 @@ class Workers:
     async def lifespan(self, app: Any) -> AsyncIterator[None]:
         """For the application, in the process that speaks HTTP."""
         manager_pid = self._server.manager_pid
-        end_with_parent(lambda: os.kill(manager_pid, signal.SIGTERM))
+        end_with_parent(lambda: os.kill(manager_pid, signal.SIGKILL))
         watching = asyncio.create_task(self._watch_workers())
         async with self._server.lifespan(app):
             yield

@@ -173,7 +173,8 @@ class RemoteScorer:
                 facts = metrics[self.metric]
                 self._check(facts["identity"], url)
                 self.identity = facts["identity"]
-                self._limit = int(reply["limits"]["max_candidates"])
+                self._most_candidates = int(reply["limits"]["max_candidates"])
+                self._most_bytes = int(reply["limits"]["max_body"])
                 self._spec = _spec(facts)
             except (KeyError, TypeError, ValueError, AttributeError) as error:
                 if isinstance(error, ServiceError):
@@ -219,8 +220,8 @@ class RemoteScorer:
             if group.error is not None:
                 errors.update({row: group.error for rows in group.rows.values() for row in rows})
                 continue
-            for start in range(0, len(candidates), self._limit):
-                tasks.append(asyncio.ensure_future(ask(group, candidates[start : start + self._limit])))
+            for start in range(0, len(candidates), self._most_candidates):
+                tasks.append(asyncio.ensure_future(ask(group, candidates[start : start + self._most_candidates])))
         try:
             await asyncio.gather(*tasks)
         finally:
@@ -232,7 +233,10 @@ class RemoteScorer:
         sample: dict[str, Any] = {"candidates": candidates, "references": list(group.references)}
         if group.image is not None and self._facts is not None and self._facts["reads_images"]:
             sample["image"] = self._image(group.image)
-        return json.dumps({"metric": self.metric, "samples": [sample]}).encode()
+        body = json.dumps({"metric": self.metric, "samples": [sample]}).encode()
+        if len(body) > self._most_bytes:  # it would cut us off while we send, which looks like a lost connection
+            raise Refused(f"the request has {len(body)} bytes, over its limit of {self._most_bytes}: raise --max-body")
+        return body
 
     def _image(self, image: Any) -> dict[str, str]:
         if self._image_root is not None and isinstance(image, (str, os.PathLike)):
