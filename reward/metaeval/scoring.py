@@ -18,7 +18,7 @@ from reward.images import image_key
 from reward.metaeval.benchmarks import Benchmark
 from reward.metaeval.score_cache import KnownScore, ScoreCache, metric_identity, sample_key
 from reward.metrics.base import MetricSpec, Scorer, fitted
-from reward.registry import load_scorer, metric_spec
+from reward.registry import load_scorer, loaded_if_remote, metric_spec
 from reward.samples import CaptionSample, ImageLike
 from reward.scoring.dataset import CHUNK_SECONDS, FIRST_CHUNK, ScoringInterrupted
 from reward.scoring.progress import progress_bar
@@ -128,6 +128,7 @@ class _Run:
         loading: Mapping[str, Any],
         cache: str | os.PathLike[str] | None,
     ) -> None:
+        metric = loaded_if_remote(metric, source, **loading)
         self.source, self.loading = source, loading
         self.scorer: Scorer | None = None if isinstance(metric, str) else metric
         self.registered: MetricSpec = metric_spec(metric) if isinstance(metric, str) else metric.spec

@@ -60,7 +60,9 @@ class _Loop(BatchedLoop):
                     item = request_queue.get(timeout=max(0.0, end - time.monotonic()))
                 except Empty:
                     break
-                consumer, uid, _, job = item
+                consumer, uid, submitted, job = item
+                if time.monotonic() - submitted > lit_api.settings.timeout:
+                    continue  # nobody waits for it any more
                 if job.is_alone and batch:
                     request_queue.put(item)  # its turn comes
                     break
@@ -221,8 +223,9 @@ class Workers:
         def stop() -> None:
             stopping.set()
             event = server._shutdown_event
-            if event is not None:
-                event.set()
+            if event is None:  # nothing has begun
+                os._exit(0)
+            event.set()
 
         def on_signal(number: int, frame: Any) -> None:
             if stopping.is_set() and number == signal.SIGINT:
@@ -254,6 +257,8 @@ class Workers:
                 ws="none",
             )
         except RuntimeError as error:
+            for child in multiprocessing.active_children():  # LitServe leaves them
+                child.kill()
             raise ServiceError(f"{error}; the reason stands above") from None
         finally:
             for number, handler in before.items():

@@ -15,5 +15,6 @@ SPEC = MetricSpec(
     aspects=("score",),
     needs_image=False,
     range=(-math.inf, math.inf),
+    is_remote=True,
     paper="none: the metric of a reward service, source=URL",
 )

@@ -59,7 +59,16 @@ def test_one_image_in_all_its_forms_has_one_score(app: App, root: Path) -> None:
 
 @pytest.mark.parametrize(
     "path",
-    ["../secret.png", "outside.png", "up/secret.png", "inner/../../secret.png", "../rootless.png", "/etc/passwd", "..", ""],
+    [
+        "../secret.png",
+        "outside.png",
+        "up/secret.png",
+        "inner/../../secret.png",
+        "../rootless.png",
+        "/etc/passwd",
+        "..",
+        "",
+    ],
 )
 def test_paths_out_of_the_root_are_refused(app: App, path: str) -> None:
     assert "leads out of the image root" in app.score_image(path, 422)["error"]
@@ -179,7 +188,13 @@ def test_fetching_connects_to_the_address_that_was_checked() -> None:
 
 @pytest.mark.parametrize(
     "target",
-    ["http://inner.example/", "http://both.example/", "http://127.0.0.1/", "http://other.example/", "file:///etc/passwd"],
+    [
+        "http://inner.example/",
+        "http://both.example/",
+        "http://127.0.0.1/",
+        "http://other.example/",
+        "file:///etc/passwd",
+    ],
 )
 def test_redirects_to_what_is_not_allowed_are_refused(target: str) -> None:
     with pytest.raises(PermissionError):

@@ -80,9 +80,7 @@ def test_a_scorer_and_a_reward_of_the_service(service: LoopbackService) -> None:
     samples = samples_of(40)
     assert RemoteScorer(service.url).score(samples).column("f1").tolist() == expected(samples)
     reward = RemoteReward(service.url, "unigram")
-    called = reward(
-        prompts=["Describe."] * 2, completions=["A red star.", "..."], references=[REFERENCES, REFERENCES]
-    )
+    called = reward(prompts=["Describe."] * 2, completions=["A red star.", "..."], references=[REFERENCES, REFERENCES])
     assert called == [*expected([CaptionSample("A red star.", None, REFERENCES)]), 0.0]
 
 
@@ -206,7 +204,9 @@ def answer_to(port: int, sent: bytes, seconds: float = 10.0) -> bytes:
 @pytest.mark.parametrize("header", ["", "Authorization: Bearer wrong\r\n", f"Authorization: {TOKEN}\r\n"])
 def test_without_the_token_there_is_only_health(guarded: LoopbackService, header: str) -> None:
     for path in ("/score", "/info", "/metrics", "/openapi.json", "/docs", "/no-such"):
-        answer = answer_to(guarded.port, f"GET {path} HTTP/1.1\r\nHost: x\r\n{header}Connection: close\r\n\r\n".encode())
+        answer = answer_to(
+            guarded.port, f"GET {path} HTTP/1.1\r\nHost: x\r\n{header}Connection: close\r\n\r\n".encode()
+        )
         assert answer.startswith(b"HTTP/1.1 401 "), path
     assert guarded.is_ready()
 
@@ -232,7 +232,12 @@ def test_a_body_that_is_too_large_is_refused_before_it_is_read(guarded: Loopback
 
 @pytest.mark.parametrize(
     "sent",
-    [b"", b"POST /sc", f"POST /score HTTP/1.1\r\n{AUTH}X: ".encode(), b"GET /health HTTP/1.1\r\nHost: x\r\n\r\nGET /he"],
+    [
+        b"",
+        b"POST /sc",
+        f"POST /score HTTP/1.1\r\n{AUTH}X: ".encode(),
+        b"GET /health HTTP/1.1\r\nHost: x\r\n\r\nGET /he",
+    ],
 )
 def test_a_client_that_does_not_finish_its_head_is_cut_off(guarded: LoopbackService, sent: bytes) -> None:
     start = time.monotonic()
