@@ -36,7 +36,8 @@ class RemoteReward(MetricReward):
 
     It is a `MetricReward` in everything else. The first call raises if the service cannot be reached or serves another
     metric; later, rows without an answer get None and are counted in `failures`. It can be pickled, and then keeps to
-    the checkpoint that it found. Calls of several threads go on beside each other. For an asynchronous trainer wrap it: `AsyncReward(RemoteReward(...))`.
+    the checkpoint that it found. Calls of several threads go on beside each other. For an asynchronous trainer wrap
+    it: `AsyncReward(RemoteReward(...))`.
 
     Args:
         url: address, such as `"http://127.0.0.1:8123"`; several replicas as a list, or separated by commas.

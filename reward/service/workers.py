@@ -15,6 +15,8 @@ import logging
 import multiprocessing
 import os
 import signal
+import socket
+import sys
 import tempfile
 import threading
 import time
@@ -98,7 +100,12 @@ class _API(LitAPI):
     def setup(self, device: Any) -> None:
         end_with_parent()
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes, and the first one stops the rest
-        self.worker = Worker(self.settings, device if isinstance(device, str) else device[0])
+        try:
+            self.worker = Worker(self.settings, device if isinstance(device, str) else device[0])
+        except Exception as error:
+            # LitServe would print a traceback
+            print(f"error: a worker cannot start: {error}", file=sys.stderr, flush=True)
+            raise
 
     def predict(self, jobs: Any, **options: Any) -> list[JobReply]:
         return self.worker.run(jobs)
@@ -216,6 +223,7 @@ class Workers:
             ServiceError: no worker could be started, or the process that speaks HTTP died.
         """
         server, settings = self._server, self.settings
+        _check_port(settings.host, settings.port)
         app.response_queue_id = None  # LitServe sets it
         server.app = app
         stopping, failed = threading.Event(), threading.Event()
@@ -250,21 +258,31 @@ class Workers:
                 port=settings.port,
                 num_api_servers=1,
                 generate_client_file=False,
-                log_level="warning",
+                log_level="critical",
                 http=ImpatientProtocol.with_limit(settings.body_timeout),
                 access_log=False,
                 server_header=False,
                 ws="none",
             )
-        except RuntimeError as error:
+        except RuntimeError:
             for child in multiprocessing.active_children():  # LitServe leaves them
                 child.kill()
-            raise ServiceError(f"{error}; the reason stands above") from None
+            raise ServiceError("no worker could be started; the reason stands above") from None
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
         if failed.is_set():
             raise ServiceError("the process that speaks HTTP died; start the service again")
+
+
+def _check_port(host: str, port: int) -> None:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as uvicorn does
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            raise ServiceError(f"port {port} of {host} cannot be used: {error.strerror}; choose another") from None
 
 
 def _devices(text: str) -> dict[str, Any]:

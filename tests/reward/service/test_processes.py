@@ -260,3 +260,21 @@ def test_many_requests_at_a_time_are_told_to_come_again(guarded: LoopbackService
     for connection in slow:
         connection.close()
     until(lambda: send_all(guarded.port, bodies_of(samples_of(1)), clients=1, headers=AUTH)[0][0][0] == 200)
+
+
+# Starts that fail
+
+
+def test_a_checkpoint_that_cannot_be_loaded_and_a_taken_port_end_the_start(tmp_path: Path) -> None:
+    bad = LoopbackService("--metric", f"vela={tmp_path}", "--devices", "cpu", "--workers", "2")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        busy = LoopbackService(*SERVE, port=taken.getsockname()[1])
+        for service, reason in ((bad, "it has no config.json"), (busy, "already in use; choose another")):
+            service.start()
+            try:
+                with pytest.raises(RuntimeError, match=reason):
+                    service.wait()
+            finally:
+                service.kill()
