@@ -82,9 +82,11 @@ def serve(
     from reward.optional import require
 
     require("litserve", extra="serve", purpose="capreward serve")
-    from reward.service.run import run_service
+    from reward.service.app import make_app
+    from reward.service.workers import Workers
 
     names = ", ".join(each.name for each in settings.metrics)
     console = terminal.console(stderr=True)
     console.print(f"serving {names} at http://{host}:{port} (Ctrl-C stops)")
-    run_service(settings)
+    running = Workers(settings)
+    running.serve(make_app(settings, running, running.lifespan))

@@ -24,6 +24,8 @@ from PIL import Image
 
 from reward import AsyncReward, CaptionSample, MetricReward, RemoteReward, load_scorer
 from reward.errors import ConfigError, OutputError, ServiceError, WeightsError
+from reward.metaeval.benchmarks import load_benchmark
+from reward.metaeval.scoring import score_benchmark
 from reward.metrics.remote.scorer import RemoteScorer
 from reward.scoring.dataset import score_dataset
 from tests.json_lines import read_lines
@@ -342,6 +344,8 @@ def test_the_first_call_raises_where_there_is_no_service() -> None:
 
 
 def test_offline_scoring_resumes_only_with_the_same_checkpoint(service: FakeService, tmp_path: Path) -> None:
+    benchmark = load_benchmark("scenes", limit=2)
+    assert score_benchmark(benchmark, "remote", source=service.url, cache=tmp_path).aspects == ("words", "width")
     (tmp_path / "data.jsonl").write_text('{"candidate": "a b"}\n')
     output = tmp_path / "scores.jsonl"
     score_dataset(tmp_path / "data.jsonl", "remote", output, source=service.url)
