@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 from typing import Any
@@ -9,8 +10,9 @@ from typing import Any
 import pytest
 
 from reward import CaptionSample, MetricReward, load_scorer
-from reward.errors import ConfigError, UnknownMetricError
+from reward.errors import ConfigError, ServiceError, UnknownMetricError
 from reward.service.settings import ServiceSettings, parse_metrics
+from reward.service.worker import Job, JobReply
 from tests.reward.service.in_process import App
 
 CAPTIONS = ["A red star.", "Two dogs run.", "...", " ", "\ud800"]
@@ -88,6 +90,32 @@ def test_prometheus_counts() -> None:
     assert 'capreward_captions_total{metric="length",outcome="not scored"} 1.0' in text
     assert 'capreward_requests_total{path="/score",status="200"} 1.0' in text
     assert 'capreward_requests_total{path="other",status="404"} 1.0' in text  # a client cannot make up label values
+
+
+@pytest.mark.parametrize(("problem", "status"), [(asyncio.TimeoutError(), 504), (ServiceError("3 workers died"), 422)])
+def test_workers_that_do_not_answer(problem: Exception, status: int) -> None:
+    app = App("length")
+
+    async def ask(job: Job) -> JobReply:
+        raise problem
+
+    app.ask = ask  # type: ignore[method-assign]
+    app.post("/score", {"samples": [{"candidates": ["A star."]}]}, status)
+
+
+def test_one_request_that_cannot_be_scored_spoils_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    worker = App("length").worker
+    score = worker.scorers["length"].score
+
+    def fail_sometimes(samples: Any, **options: Any) -> Any:
+        if any(sample.candidate == "fail" for sample in samples):
+            raise RuntimeError("out of memory")
+        return score(samples, **options)
+
+    monkeypatch.setattr(worker.scorers["length"], "score", fail_sometimes)
+    jobs = [Job("length", [CaptionSample(text)]) for text in ("A star.", "fail", "A red star.")]
+    first, second, third = worker.run(jobs)
+    assert (first.scores, second.problem, third.scores) == ([[2.0]], "RuntimeError: out of memory", [[3.0]])
 
 
 # Other frameworks
