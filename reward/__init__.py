@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         beitscore_reward,
         vela_reward,
     )
+    from reward.functions.remote_reward import RemoteReward
     from reward.functions.tournament_reward import TournamentReward
     from reward.functions.wrappers import AsyncReward, WeightedReward
     from reward.registry import list_metrics, load_scorer, metric_spec
@@ -29,6 +30,7 @@ _HOMES = {
     "FleurReward": "reward.functions.named_rewards",
     "HarmonicReward": "reward.functions.named_rewards",
     "MetricReward": "reward.functions.metric_reward",
+    "RemoteReward": "reward.functions.remote_reward",
     "ScoreTable": "reward.samples",
     "TournamentReward": "reward.functions.tournament_reward",
     "VelaReward": "reward.functions.named_rewards",
@@ -46,6 +48,7 @@ __all__ = [
     "FleurReward",
     "HarmonicReward",
     "MetricReward",
+    "RemoteReward",
     "ScoreTable",
     "TournamentReward",
     "VelaReward",

@@ -15,6 +15,7 @@ __all__ = [
     "JudgeError",
     "MissingExtraError",
     "OutputError",
+    "ServiceError",
     "TrainingError",
     "UnknownMetricError",
     "WeightsError",
@@ -69,6 +70,10 @@ class OutputError(CapRewardError, OSError):
 
 class ConfigError(CapRewardError, ValueError):
     """A setting or a configuration file is not usable: unknown key, wrong type, value out of range."""
+
+
+class ServiceError(CapRewardError, RuntimeError):
+    """A reward service cannot be reached, refuses us, or serves another metric than the run began with."""
 
 
 class TrainingError(CapRewardError, ValueError):

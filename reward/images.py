@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from reward.samples import ImageLike
 
-__all__ = ["image_key", "load_image"]
+__all__ = ["encoded_image", "image_key", "image_size", "load_image"]
 
 # Some of Pillow's other decoders start programs (EPS runs Ghostscript) or guess the format.
 _FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "BMP", "TIFF", "PPM", "JPEG2000", "AVIF")
@@ -76,6 +76,46 @@ def load_image(
     data, name = _encoded_bytes(image, root, max_pixels)
     with _opened(BytesIO(data), name) as opened:
         return _rgb(opened, max_pixels, name)
+
+
+def encoded_image(image: ImageLike, *, root: str | os.PathLike[str] | None = None) -> bytes:
+    """An image as the bytes of a file, without loss: encoded images as they are, all others as PNG.
+
+    Args:
+        image, root: as for `load_image`.
+
+    Raises:
+        ImageError: the image cannot be read. Encoded bytes are not decoded here.
+
+    Example:
+        >>> from PIL import Image
+        >>> encoded_image(Image.new("RGB", (2, 2)))[1:4]
+        b'PNG'
+    """
+    from PIL import Image
+
+    image = _single(image)
+    if not isinstance(image, Image.Image):
+        return _encoded_bytes(image, root, _MAX_PIXELS)[0]
+    file = BytesIO()
+    load_image(image).save(file, "PNG", compress_level=1)
+    return file.getvalue()
+
+
+def image_size(data: bytes, *, max_pixels: int = _MAX_PIXELS) -> tuple[int, int]:
+    """Width and height of an encoded image, of which only the header is read.
+
+    Raises:
+        ImageError: unknown bytes, or more than `max_pixels` pixels.
+
+    Example:
+        >>> from PIL import Image
+        >>> image_size(encoded_image(Image.new("RGB", (4, 3))))
+        (4, 3)
+    """
+    with _opened(BytesIO(data), "image") as opened:
+        _check_size(opened, max_pixels, "image")
+        return opened.size
 
 
 def image_key(image: ImageLike, *, root: str | os.PathLike[str] | None = None) -> str:

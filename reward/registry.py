@@ -10,7 +10,7 @@ from reward.errors import ConfigError, UnknownMetricError
 from reward.metrics.base import MetricSpec, Scorer, installed_specs
 from reward.metrics.sentences import SUFFIX, SentenceMean, sentence_mean_spec
 
-__all__ = ["check_loading", "list_metrics", "load_scorer", "metric_spec"]
+__all__ = ["check_loading", "list_metrics", "load_scorer", "loaded_if_remote", "metric_spec"]
 
 
 def list_metrics() -> list[str]:
@@ -79,6 +79,24 @@ def load_scorer(name: str, source: str | os.PathLike[str] = "embedded", **option
     check_loading(source, options.get("device"))
     scorer: Scorer = spec.scorer_class().from_pretrained(source, **options)
     return SentenceMean(scorer) if is_mean else scorer
+
+
+def loaded_if_remote(metric: str | Scorer, source: str | os.PathLike[str], **options: Any) -> str | Scorer:
+    """The scorer of a metric behind a service, which alone knows what the service serves; else what was given.
+
+    Args:
+        metric: name or scorer.
+        source, options: see `load_scorer`.
+
+    Raises:
+        ServiceError, ConfigError: the service cannot be used.
+
+    Example:
+        >>> loaded_if_remote("length", "embedded")
+        'length'
+    """
+    is_remote = isinstance(metric, str) and metric_spec(metric).is_remote
+    return load_scorer(metric, source, **options) if is_remote else metric  # type: ignore[arg-type]
 
 
 def check_loading(source: Any, device: Any = None) -> None:

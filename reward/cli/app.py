@@ -29,6 +29,7 @@ COMMANDS = {
     "arena": "reward.cli.arena:arena",
     "match": "reward.cli.porting:match",
     "inspect": "reward.cli.porting:inspect",
+    "serve": "reward.cli.serve:serve",
 }
 
 app = typer.Typer(

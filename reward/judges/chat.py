@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
+from reward.http_client import UnusableReply
 from reward.images import load_image
 from reward.judges.base import Answer, Question
 
@@ -18,14 +19,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "GarbledReply",
-    "UnusableReply",
     "chat_messages",
     "check_answer",
     "data_url",
     "read_bill",
     "read_reply",
     "request_key",
-    "retry_after",
 ]
 
 _PNG_PIXELS = 1_000_000
@@ -34,10 +33,6 @@ _ROUNDING = 0.01  # probabilities come from half precision too: single ones and 
 
 class GarbledReply(Exception):
     """A reply with status 200 that holds no answer: cut off, or sent by something between us and the server."""
-
-
-class UnusableReply(Exception):
-    """A complete reply with impossible values. Asking again would give the same reply."""
 
 
 def data_url(image: ImageLike) -> str:
@@ -129,7 +124,7 @@ def check_answer(answer: Answer) -> None:
     Example:
         >>> check_answer(Answer("5", ("5",), ({"5": 1e6},)))
         Traceback (most recent call last):
-        reward.judges.chat.UnusableReply: the server's reply has the log probability 1000000.0
+        reward.http_client.UnusableReply: the server's reply has the log probability 1000000.0
     """
     if not isinstance(answer.text, str):
         raise UnusableReply(f"the content of the server's reply must be text, got {type(answer.text).__name__}")
@@ -168,22 +163,3 @@ def read_bill(completion: Any) -> tuple[int, int]:
             raise UnusableReply(f"the server's reply has {name}={count!r:.40}")
         counts.append(count or 0)
     return counts[0], counts[1]
-
-
-def retry_after(headers: Mapping[str, str]) -> float:
-    """Seconds that a server asks to wait, in either form of the header; 0 if it does not say.
-
-    Example:
-        >>> retry_after({"retry-after": "3"}), retry_after({})
-        (3.0, 0.0)
-    """
-    from email.utils import mktime_tz, parsedate_tz
-    from time import time
-
-    value = headers.get("retry-after", "")
-    try:
-        seconds = float(value)
-    except ValueError:
-        date = parsedate_tz(value)
-        seconds = mktime_tz(date) - time() if date else 0.0
-    return max(0.0, seconds) if seconds < float("inf") else 0.0

@@ -5,25 +5,23 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import random
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import openai
 
 from reward.errors import ImageError, JudgeError
+from reward.http_client import LimitedReplies, UnusableReply, backoff, printable, retry_after
 from reward.judges.background import BackgroundLoop
 from reward.judges.base import Answer, Question, Usage, image_keys
 from reward.judges.cache import AnswerCache
 from reward.judges.chat import (
     GarbledReply,
-    UnusableReply,
     chat_messages,
     data_url,
     read_bill,
     read_reply,
     request_key,
-    retry_after,
 )
 
 if TYPE_CHECKING:
@@ -47,30 +45,12 @@ class _Abandoned(Exception):
     """The call that asked a question was cancelled, so calls that waited for its answer must ask themselves."""
 
 
-class LimitedClient(openai.DefaultAsyncHttpxClient):
+class LimitedClient(LimitedReplies, openai.DefaultAsyncHttpxClient):
     """The OpenAI client's own connection, which refuses a reply larger than `LARGEST_REPLY` once it is unpacked."""
 
-    async def send(self, request: Any, *, stream: bool = False, **options: Any) -> Any:
-        """Sends a request and reads the whole reply.
-
-        Raises:
-            UnusableReply: the reply is too large.
-        """
-        response = await super().send(request, stream=True, **options)
-        if stream:
-            return response
-        parts, size = [], 0
-        try:
-            async for part in response.aiter_bytes():
-                parts.append(part)
-                size += len(part)
-                if size > LARGEST_REPLY:
-                    raise UnusableReply(f"the server's reply is larger than {LARGEST_REPLY // 10**6} MB")
-        finally:
-            await response.aclose()
-        packed = ("content-encoding", "content-length", "transfer-encoding")  # no longer true of what was read
-        headers = [(name, value) for name, value in response.headers.multi_items() if name.lower() not in packed]
-        return type(response)(response.status_code, headers=headers, content=b"".join(parts), request=response.request)
+    @property
+    def largest_reply(self) -> int:
+        return LARGEST_REPLY
 
 
 class Session:
@@ -220,7 +200,7 @@ class Session:
             least = self._least_wait(problem)
             if attempt == self.settings.retries or stop:
                 break
-            wait = max(least, min(_LONGEST_WAIT, _FIRST_WAIT * 2**attempt) * random.uniform(0.5, 1.0))
+            wait = max(least, backoff(attempt, first=_FIRST_WAIT, longest=_LONGEST_WAIT))
             logger.info("asking %s again in %.1f s: %s", self.settings.model, wait, self._reason(problem))
             await asyncio.sleep(wait)
         advice = "run again to go on" if self._cache else "give `cache` a file, so that the next run goes on from here"
@@ -271,11 +251,7 @@ class Session:
             text = f"no connection ({problem.__cause__ or problem})"
         elif not isinstance(problem, openai.APIError | GarbledReply):
             text = f"the reply is cut off ({problem})"
-        if key := self.settings.key():
-            text = text.replace(key, "***")
-        # a server must not write to the terminal: no control characters, and none that turn the text around
-        shown = "".join(character if character.isprintable() else " " for character in text)
-        return " ".join(shown.split())[:300]
+        return printable(text, self.settings.key())  # some servers repeat the key in their messages
 
     def _count(self, read: int, written: int) -> None:
         self.usage.answered += 1

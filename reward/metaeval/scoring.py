@@ -20,7 +20,7 @@ from reward.images import image_key
 from reward.metaeval.benchmarks import Benchmark
 from reward.metaeval.score_cache import KnownScore, metric_identity, open_cache, sample_key
 from reward.metrics.base import MetricSpec, Scorer, fitted
-from reward.registry import load_scorer, metric_spec
+from reward.registry import load_scorer, loaded_if_remote, metric_spec
 from reward.samples import CaptionSample, ImageLike
 from reward.scoring.dataset import FIRST_CHUNK
 from reward.scoring.journal import Journal
@@ -116,6 +116,7 @@ def score_benchmark(
     """
     given = {**options, "revision": revision, "dtype": dtype}
     loading = {name: value for name, value in given.items() if value is not None}
+    metric = loaded_if_remote(metric, source, **loading)
     load = functools.cache(lambda: load_scorer(metric, source, **loading) if isinstance(metric, str) else metric)
     identity = None if cache is None else _identity(metric, source, loading)
     journal = None if cache is None or identity is None else open_cache(Path(cache), identity)

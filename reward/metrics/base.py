@@ -37,6 +37,7 @@ class MetricSpec:
         extra: extra of this distribution that the scorer needs, or None.
         has_embedded: whether `source="embedded"` works.
         default_weights: {aspect: weight} of a reward for which the user gives none; None weighs all aspects alike.
+        is_remote: whether these facts are known only once the scorer is loaded, which costs no more than a question.
     """
 
     name: str
@@ -51,6 +52,7 @@ class MetricSpec:
     extra: str | None = None
     has_embedded: bool = False
     default_weights: Mapping[str, float] | None = None
+    is_remote: bool = False
 
     def with_aspects(self, aspects: Sequence[str]) -> MetricSpec:
         """The facts of a checkpoint that has other aspects, or the same in another order.

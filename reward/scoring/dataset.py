@@ -16,7 +16,7 @@ from reward.errors import ConfigError, OutputError
 from reward.fingerprints import fingerprint_source
 from reward.images import load_image
 from reward.metrics.base import MetricSpec, Scorer, fitted
-from reward.registry import load_scorer, metric_spec
+from reward.registry import load_scorer, loaded_if_remote, metric_spec
 from reward.scoring.columns import ColumnPlan, find_columns, row_key, row_references, row_task
 from reward.scoring.journal import Journal, SavedRows
 from reward.scoring.prefetch import prefetch
@@ -178,6 +178,7 @@ class _Run:
         names: dict[str, str | None],
         settings: dict[str, Any],
     ) -> None:
+        scorer = loaded_if_remote(scorer, settings["source"], **settings["options"])
         self.scorer, self.settings = scorer, settings
         if not isinstance(scorer, str) and not isinstance(getattr(scorer, "spec", None), MetricSpec):
             raise ConfigError(f"scorer must be the name of a metric or a scorer, got {type(scorer).__name__}")

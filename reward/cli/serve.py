@@ -1,0 +1,92 @@
+"""`capreward serve`: metrics behind HTTP."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from reward.cli import terminal
+from reward.cli.options import Dtype
+
+__all__ = ["serve"]
+
+TOKEN = "CAPREWARD_TOKEN"
+
+
+def serve(
+    metric: Annotated[
+        list[str],
+        typer.Option("--metric", "-m", help="NAME, or NAME=CHECKPOINT with a folder or Hub id; repeat it for several."),
+    ],
+    host: Annotated[str, typer.Option(help="127.0.0.1 is this machine only; 0.0.0.0 and :: are all networks.")] = (
+        "127.0.0.1"
+    ),
+    port: Annotated[int, typer.Option(min=1024, max=65535)] = 8123,
+    image_root: Annotated[
+        Path | None, typer.Option(help="Folder of the images that clients may name by path; default: no paths.")
+    ] = None,
+    allow_host: Annotated[
+        list[str] | None, typer.Option(help="Host that images may be fetched from; repeat it for several.")
+    ] = None,
+    devices: Annotated[str, typer.Option(help="auto (all GPUs, else the CPU), cpu, or GPUs such as 0,1.")] = "auto",
+    workers: Annotated[int, typer.Option(min=1, help="Processes that score, for each device.")] = 1,
+    dtype: Dtype = None,
+    batch_size: Annotated[int | None, typer.Option(min=1, help="Most captions of a forward pass.")] = None,
+    batch_requests: Annotated[int, typer.Option(min=1, help="Most requests scored together; 1 joins none.")] = 128,
+    batch_wait: Annotated[float, typer.Option(help="Milliseconds that a request waits for others to join.")] = 5.0,
+    timeout: Annotated[float, typer.Option(help="Seconds until a request without an answer is given up.")] = 60.0,
+    body_timeout: Annotated[float, typer.Option(help="Seconds that a client has to send a request.")] = 20.0,
+    max_body: Annotated[int, typer.Option(min=1, help="Most bytes of a request.")] = 32_000_000,
+    max_pixels: Annotated[int, typer.Option(min=1, help="Most pixels of an image.")] = 25_000_000,
+    max_candidates: Annotated[int, typer.Option(min=1, help="Most captions of a request.")] = 1024,
+    max_waiting: Annotated[int, typer.Option(min=1, help="Most requests at a time.")] = 512,
+    drain: Annotated[float, typer.Option(help="Seconds that requests under way get after SIGTERM.")] = 30.0,
+) -> None:
+    """Serve metrics over HTTP, for trainers on other cards, on other machines and in other frameworks.
+
+    ```
+    capreward serve --metric vela
+    ```
+
+    In a training script: `RemoteReward("http://127.0.0.1:8123", "vela")`. The paths are /score, /get_reward (OpenRLHF),
+    /slime, /v1/score and /v1/rerank (vLLM), /info, /health, /metrics (Prometheus) and /docs.
+
+    The environment variable CAPREWARD_TOKEN holds a token that clients must know; without it, only 127.0.0.1 is served.
+    """
+    from reward.service.settings import ServiceSettings, parse_metrics
+
+    settings = ServiceSettings(
+        metrics=parse_metrics(metric),
+        host=host,
+        port=port,
+        token=os.environ.get(TOKEN) or None,
+        image_root=image_root,
+        allowed_hosts=frozenset(allow_host or ()),
+        devices=devices,
+        workers=workers,
+        dtype=dtype,
+        batch_size=batch_size,
+        batch_requests=batch_requests,
+        batch_wait=batch_wait / 1000,
+        timeout=timeout,
+        body_timeout=body_timeout,
+        max_body=max_body,
+        max_pixels=max_pixels,
+        max_candidates=max_candidates,
+        max_waiting=max_waiting,
+        drain=drain,
+    )
+    from reward.optional import require
+
+    require("litserve", extra="serve", purpose="capreward serve")
+    from reward.service.app import make_app
+    from reward.service.workers import Workers
+
+    names = ", ".join(each.name for each in settings.metrics)
+    console = terminal.console(stderr=True)
+    console.print(f"serving {names} at http://{host}:{port} (Ctrl-C stops)")
+    running = Workers(settings)
+    running.serve(make_app(settings, running, running.lifespan))

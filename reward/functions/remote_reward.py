@@ -1,0 +1,101 @@
+"""RemoteReward: a metric behind a reward service as a reward function."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from reward.functions.completions import Problem
+from reward.functions.metric_reward import MetricReward
+from reward.metrics.base import Scorer
+from reward.metrics.remote.scorer import RemoteScorer
+
+__all__ = ["RemoteReward"]
+
+
+class _NoLock:
+    """Stands for the lock under which calls take turns: a service takes many at a time, and joins them."""
+
+    def acquire(self, blocking: bool = True) -> bool:
+        return True
+
+    def release(self) -> None:
+        pass
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+
+class RemoteReward(MetricReward):
+    """A metric of a reward service (`capreward serve`) as a reward function; needs no GPU and no weights here.
+
+    It is a `MetricReward` in everything else. The first call raises if the service cannot be reached or serves another
+    metric; later, rows without an answer get None and are counted in `failures`. It can be pickled, and then keeps to
+    the checkpoint that it found. Calls of several threads go on beside each other. For an asynchronous trainer wrap
+    it: `AsyncReward(RemoteReward(...))`.
+
+    Args:
+        url: address, such as `"http://127.0.0.1:8123"`; several replicas as a list, or separated by commas.
+        metric: which of the service's metrics; None takes its only one, and asks for it at once.
+        weights: {aspect: weight}, see `MetricReward`.
+        token_env, identity, timeout, patience, concurrency, image_root: see `RemoteScorer`.
+        options: further arguments of `MetricReward`: name, image_column, references_column, strip_thinking, on_error.
+
+    Raises:
+        ConfigError, WeightsError: at construction.
+
+    Example:
+        >>> RemoteReward("http://127.0.0.1:8123", "vela", {"rel": 1}).__name__
+        'vela_rel'
+    """
+
+    def __init__(
+        self,
+        url: str | Sequence[str],
+        metric: str | None = None,
+        weights: Mapping[str, float] | None = None,
+        *,
+        token_env: str = "CAPREWARD_TOKEN",
+        identity: str | None = None,
+        timeout: float = 60.0,
+        patience: float = 300.0,
+        concurrency: int = 16,
+        image_root: str | os.PathLike[str] | None = None,
+        **options: Any,
+    ) -> None:
+        self.scorer = RemoteScorer(
+            url,
+            metric,
+            token_env=token_env,
+            identity=identity,
+            timeout=timeout,
+            patience=patience,
+            concurrency=concurrency,
+            image_root=image_root,
+        )
+        super().__init__(self.scorer, weights=weights, **options)  # type: ignore[arg-type]  # its spec cannot be set
+
+    def _start_empty(self) -> None:
+        super()._start_empty()
+        self._lock = _NoLock()  # type: ignore[assignment]
+        self._counting = threading.Lock()
+
+    def _after_fork(self) -> None:
+        super()._after_fork()
+        self._counting = threading.Lock()
+
+    def _report(self, problems: dict[int, Problem], wordless: int) -> None:
+        with self._counting:
+            super()._report(problems, wordless)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {key: value for key, value in super().__getstate__().items() if key != "_counting"}
+
+    def _load(self) -> Scorer:
+        self.scorer.connect()  # only the service knows what its checkpoint needs
+        return super()._load()

@@ -1,0 +1,99 @@
+"""What the clients of servers share: the HTTP library, a limit on replies, waits between tries, safe messages."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = ["LARGEST_REPLY", "LimitedReplies", "UnusableReply", "backoff", "http_library", "printable", "retry_after"]
+
+LARGEST_REPLY = 32_000_000  # bytes
+
+
+class UnusableReply(Exception):
+    """A complete reply with impossible values. Asking again would give the same reply."""
+
+
+def http_library() -> Any:
+    """`httpx`, which huggingface_hub, a dependency of ours, brings: under the name `httpx2` since its release 2."""
+    try:
+        import httpx2 as httpx
+    except ImportError:
+        import httpx  # type: ignore[import-not-found, no-redef, unused-ignore]
+    return httpx
+
+
+class LimitedReplies:
+    """For an `httpx.AsyncClient`: refuses a reply larger than `largest_reply` bytes once it is unpacked.
+
+    Put it before the client among the bases of a class.
+    """
+
+    @property
+    def largest_reply(self) -> int:
+        return LARGEST_REPLY
+
+    async def send(self, request: Any, *, stream: bool = False, **options: Any) -> Any:
+        """Sends a request and reads the whole reply.
+
+        Raises:
+            UnusableReply: the reply is too large.
+        """
+        response = await super().send(request, stream=True, **options)  # type: ignore[misc]
+        if stream:
+            return response
+        parts, size = [], 0
+        try:
+            async for part in response.aiter_bytes():
+                parts.append(part)
+                size += len(part)
+                if size > self.largest_reply:
+                    raise UnusableReply(f"the server's reply is larger than {self.largest_reply // 10**6} MB")
+        finally:
+            await response.aclose()
+        packed = ("content-encoding", "content-length", "transfer-encoding")  # no longer true of what was read
+        headers = [(name, value) for name, value in response.headers.multi_items() if name.lower() not in packed]
+        return type(response)(response.status_code, headers=headers, content=b"".join(parts), request=response.request)
+
+
+def backoff(attempt: int, *, first: float = 0.5, longest: float = 60.0) -> float:
+    """Seconds until the next try: doubled with each, up to the longest, and at random, so that clients spread out.
+
+    Example:
+        >>> 2.0 <= backoff(3, first=0.5) <= 4.0
+        True
+    """
+    return min(longest, first * 2 ** min(attempt, 30)) * random.uniform(0.5, 1.0)
+
+
+def retry_after(headers: Mapping[str, str]) -> float:
+    """Seconds that a server asks to wait, in either form of the header; 0 if it does not say.
+
+    Example:
+        >>> retry_after({"retry-after": "3"}), retry_after({})
+        (3.0, 0.0)
+    """
+    from email.utils import mktime_tz, parsedate_tz
+    from time import time
+
+    value = headers.get("retry-after", "")
+    try:
+        seconds = float(value)
+    except ValueError:
+        date = parsedate_tz(value)
+        seconds = mktime_tz(date) - time() if date else 0.0
+    return max(0.0, seconds) if seconds < float("inf") else 0.0
+
+
+def printable(text: str, secret: str | None = None) -> str:
+    """What a server said, in one line of at most 300 characters that cannot steer a terminal, without the secret.
+
+    Example:
+        >>> printable("no\\x1b[2J such\\nkey: abc", secret="abc")
+        'no [2J such key: ***'
+    """
+    if secret:
+        text = text.replace(secret, "***")
+    shown = "".join(character if character.isprintable() else " " for character in text)
+    return " ".join(shown.split())[:300]

@@ -1,0 +1,113 @@
+"""Images of requests: base64, data URLs, paths below a folder, addresses at hosts that are allowed."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import os
+import stat
+from pathlib import Path
+from urllib.parse import unquote_to_bytes
+
+from reward.errors import ImageError
+from reward.images import image_size
+from reward.service.fetching import fetch
+from reward.service.schemas import Base64Image, PathImage, UrlImage
+from reward.service.settings import ServiceSettings
+
+__all__ = ["ImageReader", "ImageRefused"]
+
+
+class ImageRefused(Exception):
+    """The service does not read such an image at all, wherever it lies and whatever it holds."""
+
+
+class ImageReader:
+    """Reads the images that requests name, within the limits.
+
+    Args:
+        settings: image root, hosts, pixels and bytes that are allowed.
+    """
+
+    def __init__(self, settings: ServiceSettings) -> None:
+        self._settings = settings
+        self._root = None if settings.image_root is None else Path(os.path.realpath(settings.image_root))
+
+    async def read(self, image: str | Base64Image | PathImage | UrlImage) -> bytes:
+        """The encoded bytes of an image, whose header was checked.
+
+        Args:
+            image: a string is a data URL, an address, or else a path.
+
+        Raises:
+            ImageRefused: a path outside the root, a host that is not allowed, or too many pixels.
+            ImageError: missing or broken.
+        """
+        return await asyncio.to_thread(self._read, image)
+
+    def _read(self, image: str | Base64Image | PathImage | UrlImage) -> bytes:
+        if isinstance(image, Base64Image):
+            data = _decoded(image.base64)
+        elif isinstance(image, PathImage):
+            data = self._file(image.path)
+        else:
+            text = image.url if isinstance(image, UrlImage) else image
+            scheme = text.partition(":")[0].lower()
+            if scheme == "data":
+                data = _data_url(text)
+            elif scheme in ("http", "https"):
+                data = self._fetch(text)
+            elif isinstance(image, UrlImage):
+                raise ImageRefused(f"an image address begins with data:, http: or https:, got {text!r:.60}")
+            else:
+                data = self._file(text)
+        try:
+            image_size(data, max_pixels=self._settings.max_pixels)
+        except ImageError as error:
+            if "too many pixels" in str(error):
+                raise ImageRefused(str(error)) from None
+            raise
+        return data
+
+    def _fetch(self, url: str) -> bytes:
+        try:
+            return fetch(url, self._settings.allowed_hosts, most_bytes=self._settings.max_body)
+        except PermissionError as error:
+            raise ImageRefused(str(error)) from None
+        except OSError as error:
+            raise ImageError(f"image {url!r:.200} cannot be fetched: {error}") from None
+
+    def _file(self, text: str) -> bytes:
+        if self._root is None:
+            raise ImageRefused("images by path are off: start the service with --image-root FOLDER, or send the image")
+        try:
+            path = os.path.realpath(self._root / text)  # with all links followed
+            if not path.startswith(str(self._root) + os.sep):
+                raise ImageRefused(f"image path {text!r:.200} leads out of the image root")
+            # nothing may block: a pipe would
+            number = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            with open(number, "rb") as file:
+                info = os.fstat(number)
+                if not stat.S_ISREG(info.st_mode) or info.st_size > self._settings.max_body:
+                    raise ImageRefused(
+                        f"image path {text!r:.200} is no file of at most {self._settings.max_body} bytes"
+                    )
+                return file.read(self._settings.max_body)
+        except (OSError, ValueError) as error:  # ValueError: a null byte
+            reason = error.strerror if isinstance(error, OSError) else "not a path"
+            raise ImageError(f"image path {text!r:.200} cannot be read: {reason}") from None
+
+
+def _decoded(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise ImageError(f"the image is not base64: {error}") from None
+
+
+def _data_url(text: str) -> bytes:
+    head, comma, data = text.partition(",")
+    if not comma:
+        raise ImageError("the image's data URL has no comma")
+    return _decoded(data) if head.lower().endswith(";base64") else unquote_to_bytes(data)

@@ -1,0 +1,229 @@
+"""What the service takes and gives, as OpenAPI shows it: its own shape, and those of OpenRLHF, slime and vLLM."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AliasChoices, BaseModel, ConfigDict, Discriminator, Field, Tag
+
+__all__ = [
+    "AnyScoreRequest",
+    "Base64Image",
+    "ErrorReply",
+    "Image",
+    "InfoReply",
+    "OpenRlhfReply",
+    "OpenRlhfRequest",
+    "PathImage",
+    "RerankReply",
+    "RerankRequest",
+    "RerankResult",
+    "SampleScores",
+    "ScoreReply",
+    "ScoreRequest",
+    "ScoreSample",
+    "SlimeRequest",
+    "UrlImage",
+    "VllmContent",
+    "VllmInput",
+    "VllmScore",
+    "VllmScoreReply",
+    "VllmScoreRequest",
+]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid")  # a misspelt field must not be taken for a missing one
+
+
+class ErrorReply(BaseModel):
+    """Why a request got no answer."""
+
+    error: str
+
+
+class InfoReply(BaseModel):
+    """What is served: facts of each metric, limits, and the number of workers that can score."""
+
+    version: str
+    metrics: dict[str, dict[str, Any]]
+    limits: dict[str, float]
+    workers: int
+
+
+# The service's own shape
+
+
+class Base64Image(_Strict):
+    """An encoded image as base64."""
+
+    base64: str
+
+
+class PathImage(_Strict):
+    """A path below the service's image root."""
+
+    path: str
+
+
+class UrlImage(_Strict):
+    """A data URL, or an address at a host that the service may fetch from."""
+
+    url: str
+
+
+Image = str | Base64Image | PathImage | UrlImage  # a string is a data URL, an address, or else a path
+
+
+class ScoreSample(_Strict):
+    """Captions of one image, with the references they share."""
+
+    candidates: Annotated[list[str], Field(min_length=1)]
+    image: Annotated[Image | None, Field(description="A string is a data URL, an address, or else a path.")] = None
+    references: list[str] = []
+
+
+class ScoreRequest(_Strict):
+    """Captions to score. `metric` may be left out where the service has one; `weights` are for `rewards`."""
+
+    samples: list[ScoreSample]
+    metric: str | None = None
+    weights: dict[str, float] | None = None
+
+
+class SampleScores(BaseModel):
+    """Scores of a sample's candidates, in order.
+
+    `scores` has a row a candidate and a column an aspect, and `rewards` their weighted means. Where a candidate cannot
+    be scored, both hold null and `errors` says why. `truncated` tells whose text was cut to fit the model.
+    """
+
+    scores: list[list[float | None]]
+    rewards: list[float | None]
+    errors: list[str | None]
+    truncated: list[bool]
+
+
+class ScoreReply(BaseModel):
+    """Scores, and what gave them: `identity` changes with metric, checkpoint, precision and version."""
+
+    metric: str
+    identity: str
+    aspects: list[str]
+    samples: list[SampleScores]
+
+
+# OpenRLHF and slime
+
+
+class OpenRlhfRequest(BaseModel):
+    """`query` is prompt and caption; a label is `{"image": ..., "references": [...]}`, also as JSON text."""
+
+    query: list[str]
+    prompts: list[Any] = []
+    labels: list[Any] = []
+
+
+class OpenRlhfReply(BaseModel):
+    """Rewards in order. If none of the queries has one, they are null, which OpenRLHF takes for a failed call."""
+
+    rewards: list[float | None] | None
+    scores: list[float | None] | None
+    extra_logs: dict[str, list[float | None]]
+
+
+class SlimeRequest(BaseModel):
+    """One sample; the label is as for OpenRLHF."""
+
+    response: str
+    prompt: Any = None
+    label: Any = None
+
+
+# vLLM
+
+
+class _ImageUrl(BaseModel):
+    url: str
+
+
+class VllmPart(BaseModel):
+    """Text or an image, as in OpenAI's messages."""
+
+    type: Literal["text", "image_url"]
+    text: str | None = None
+    image_url: _ImageUrl | None = None
+
+
+class VllmContent(BaseModel):
+    """Parts that belong together."""
+
+    content: str | list[VllmPart]
+
+
+VllmInput = str | VllmContent
+
+
+class VllmScoreRequest(BaseModel):
+    """Pairs of a query (the image, or a reference) and a document (a caption); also as `text_1` and `text_2`."""
+
+    model: str | None = None
+    queries: Annotated[VllmInput | list[VllmInput], Field(validation_alias=AliasChoices("queries", "text_1", "data_1"))]
+    documents: Annotated[
+        VllmInput | list[VllmInput], Field(validation_alias=AliasChoices("documents", "text_2", "data_2"))
+    ]
+
+
+class VllmScore(BaseModel):
+    """Score of a pair; null where there is none."""
+
+    index: int
+    object: Literal["score"] = "score"
+    score: float | None
+
+
+class VllmScoreReply(BaseModel):
+    """Scores of the pairs."""
+
+    id: str
+    object: Literal["list"] = "list"
+    created: int
+    model: str
+    data: list[VllmScore]
+    usage: dict[str, int] = {"prompt_tokens": 0, "total_tokens": 0}
+
+
+class RerankRequest(BaseModel):
+    """An image (with references as its text) and captions to order."""
+
+    model: str | None = None
+    query: VllmInput
+    documents: VllmInput | list[VllmInput]
+    top_n: Annotated[int, Field(ge=0, description="How many to give back; 0 is all.")] = 0
+
+
+class RerankResult(BaseModel):
+    """A caption and its score; null where there is none, which comes last."""
+
+    index: int
+    document: dict[str, Any]
+    relevance_score: float | None
+
+
+class RerankReply(BaseModel):
+    """Captions, best first."""
+
+    id: str
+    model: str
+    usage: dict[str, int] = {"total_tokens": 0}
+    results: list[RerankResult]
+
+
+def _shape(value: Any) -> str:
+    own = isinstance(value, ScoreRequest) or (isinstance(value, dict) and "samples" in value)
+    return "own" if own else "vllm"
+
+
+AnyScoreRequest = Annotated[
+    Annotated[ScoreRequest, Tag("own")] | Annotated[VllmScoreRequest, Tag("vllm")], Discriminator(_shape)
+]

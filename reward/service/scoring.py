@@ -1,0 +1,168 @@
+"""From captions that a request names to their scores and rewards: limits, images, a worker, weights."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from reward.errors import ImageError, InvalidSampleError, WeightsError
+from reward.samples import CaptionSample, is_wordless
+from reward.service.images import ImageReader, ImageRefused
+from reward.service.schemas import Image, SampleScores
+from reward.service.settings import ServiceSettings
+from reward.service.telemetry import Telemetry
+from reward.service.worker import Job, JobReply
+from reward.weights import normalise_weights
+
+__all__ = ["Asked", "AsksWorkers", "BadRequest", "Scored", "Scoring"]
+
+
+class BadRequest(Exception):
+    """A request that cannot be answered, with its HTTP status."""
+
+    def __init__(self, reason: str, status: int = 422) -> None:
+        super().__init__(reason)
+        self.status = status
+
+
+class AsksWorkers(Protocol):
+    """Who has jobs done; see `reward.service.workers.Workers.ask`."""
+
+    async def ask(self, job: Job) -> JobReply: ...
+
+
+@dataclass
+class Asked:
+    """Captions of one image; `problem` is why none of them can be scored."""
+
+    candidates: Sequence[str]
+    image: Image | None = None
+    references: Sequence[str] = ()
+    problem: str | None = None
+
+
+@dataclass
+class Scored:
+    """What comes out, one item for each that was asked; `facts` are those of the metric."""
+
+    metric: str
+    facts: dict[str, Any]
+    samples: list[SampleScores]
+
+    def rewards(self) -> list[float | None]:
+        """Of all captions, in order."""
+        return [reward for sample in self.samples for reward in sample.rewards]
+
+    def errors(self) -> list[str | None]:
+        """Why captions have no score, in order."""
+        return [error for sample in self.samples for error in sample.errors]
+
+
+class Scoring:
+    """Scores what requests ask for.
+
+    Args:
+        settings: of the service.
+        workers: have the jobs done.
+        telemetry: counts captions.
+    """
+
+    def __init__(self, settings: ServiceSettings, workers: AsksWorkers, telemetry: Telemetry) -> None:
+        self.settings, self.workers, self.telemetry = settings, workers, telemetry
+        self.names = [metric.name for metric in settings.metrics]
+        self._images = ImageReader(settings)
+
+    def metric(self, name: str | None, *, by_default: bool = False) -> str:
+        """The metric of a name; None is the only one, or with `by_default` the first.
+
+        Raises:
+            BadRequest: there is no such metric, or several.
+        """
+        if name is None and (by_default or len(self.names) == 1):
+            return self.names[0]
+        if name not in self.names:
+            raise BadRequest(f"metric must be one of {', '.join(self.names)}, got {name!r:.80}")
+        return name
+
+    async def score(self, metric: str, asked: Sequence[Asked], weights: Mapping[str, float] | None = None) -> Scored:
+        """Scores captions in one job, so that those of an image are scored together.
+
+        Raises:
+            BadRequest: too many captions, an image that the service refuses, unknown weights.
+            asyncio.TimeoutError, ServiceError: see `Workers.ask`.
+        """
+        most = self.settings.max_candidates
+        if sum(len(each.candidates) for each in asked) > most:
+            raise BadRequest(f"a request may hold {most} captions; send several requests")
+        read: dict[str, asyncio.Task[bytes]] = {}
+        samples: list[CaptionSample] = []
+        places: list[list[int | str]] = []  # of each caption: its row in the job, or why it has none
+        for each in asked:
+            problem, image = each.problem, None
+            try:
+                if each.image is not None and problem is None:
+                    key = repr(each.image)
+                    if key not in read:
+                        read[key] = asyncio.ensure_future(self._images.read(each.image))
+                    image = await read[key]
+            except ImageRefused as error:
+                raise BadRequest(str(error)) from None
+            except ImageError as error:
+                problem = str(error)
+            row: list[int | str] = []
+            for candidate in each.candidates:
+                try:
+                    if problem is not None:
+                        raise InvalidSampleError(problem)
+                    self._check_length(candidate, *each.references)
+                    samples.append(CaptionSample(candidate, image, each.references))
+                    row.append(len(samples) - 1)
+                except InvalidSampleError as error:
+                    row.append(str(error))
+            places.append(row)
+        reply = await self.workers.ask(Job(metric, samples))
+        if reply.problem is not None:
+            raise BadRequest(reply.problem, status=500)
+        self.telemetry.count(metric, reply, sum(isinstance(place, str) for row in places for place in row))
+        try:
+            vector = normalise_weights(
+                reply.facts["default_weights"] if weights is None else weights,
+                reply.facts["aspects"],
+                reply.facts["aliases"],
+            )
+        except WeightsError as error:
+            raise BadRequest(str(error)) from None
+        scored = [_collect(each, row, reply, vector.tolist()) for each, row in zip(asked, places, strict=True)]
+        return Scored(metric, reply.facts, scored)
+
+    def _check_length(self, *texts: str) -> None:
+        most = self.settings.max_characters
+        if any(len(text) > most for text in texts):
+            raise InvalidSampleError(f"a text has more than {most} characters, which is the service's limit")
+
+
+def _collect(asked: Asked, row: list[int | str], reply: JobReply, weights: list[float]) -> SampleScores:
+    found = SampleScores(scores=[], rewards=[], errors=[], truncated=[])
+    for candidate, place in zip(asked.candidates, row, strict=True):
+        scores = [None] * len(weights) if isinstance(place, str) else reply.scores[place]
+        found.scores.append(list(scores))
+        found.errors.append(place if isinstance(place, str) else reply.errors.get(place))
+        found.truncated.append(not isinstance(place, str) and reply.truncated[place])
+        reward = None if asked.problem else _reward(candidate, scores, weights, reply.facts["range"])
+        found.rewards.append(reward)
+    return found
+
+
+def _reward(
+    candidate: str, scores: Sequence[float | None], weights: list[float], bounds: Sequence[float | None]
+) -> float | None:
+    """The weighted mean, as `MetricReward` has it: the lowest value there is for a caption without a word."""
+    if is_wordless(candidate):
+        ends = [bounds[0] if weight > 0 else bounds[1] for weight in weights]
+        scores = ends if all(end is not None for end, weight in zip(ends, weights, strict=True) if weight) else scores
+    used = [(weight, score) for weight, score in zip(weights, scores, strict=True) if weight]
+    total = sum(weight * (math.nan if score is None else score) for weight, score in used)
+    return total if math.isfinite(total) else None

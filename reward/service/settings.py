@@ -1,0 +1,137 @@
+"""What a service serves, where, and within which limits; no package of the server is imported here."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from reward.errors import ConfigError
+from reward.metrics.base import MetricSpec
+from reward.registry import metric_spec
+
+__all__ = ["ServedMetric", "ServiceSettings", "parse_metrics"]
+
+LARGEST_WAIT = 10.0  # seconds that a batch may wait for company
+
+
+@dataclass(frozen=True)
+class ServedMetric:
+    """A metric of the service: the name that clients give, which is a name of the registry, and its checkpoint."""
+
+    name: str
+    source: str = "embedded"
+
+    @property
+    def spec(self) -> MetricSpec:
+        return metric_spec(self.name)
+
+
+def parse_metrics(texts: Sequence[str]) -> tuple[ServedMetric, ...]:
+    """Reads `NAME` and `NAME=SOURCE`.
+
+    Raises:
+        ConfigError: none, a name twice, or an empty source.
+        UnknownMetricError: no metric has that name.
+
+    Example:
+        >>> parse_metrics(["vela", "beitscore=runs/beit"])[1]
+        ServedMetric(name='beitscore', source='runs/beit')
+    """
+    metrics: dict[str, ServedMetric] = {}
+    for text in texts:
+        name, equals, source = text.partition("=")
+        if equals and not source:
+            raise ConfigError(f"--metric {text!r} has no checkpoint behind '='; write NAME or NAME=FOLDER")
+        spec = metric_spec(name)
+        if spec.name in metrics:
+            raise ConfigError(f"--metric gives {spec.name!r} twice; start a second service for another checkpoint")
+        metrics[spec.name] = ServedMetric(spec.name, source or "embedded")
+    if not metrics:
+        raise ConfigError("a service needs at least one metric, such as --metric vela")
+    return tuple(metrics.values())
+
+
+@dataclass(frozen=True)
+class ServiceSettings:
+    """Settings of a service.
+
+    Args:
+        metrics: what is served. Every worker loads all of them.
+        host: `127.0.0.1` (this machine only), `0.0.0.0` or `::` (all networks; then `token` is needed).
+        port: 1024 to 65535.
+        token: what clients must send as `Authorization: Bearer TOKEN`; None lets everyone in.
+        image_root: folder of the images that requests may name by path; None refuses paths.
+        allowed_hosts: hosts that images may be fetched from; none refuses addresses.
+        workers: worker processes for each device.
+        devices: `"auto"` (all GPUs, else the CPU), `"cpu"`, or numbers of GPUs, such as `"0,1"`.
+        dtype: of the networks; None is their own.
+        batch_size: most captions of a forward pass; None leaves it to the metric.
+        batch_requests: most requests that are scored together; 1 scores each by itself.
+        batch_wait: seconds that the first request of a batch waits for others.
+        timeout: seconds until a request that has no answer is given up.
+        body_timeout: seconds that a client has for its headers, and again for its body.
+        max_body: most bytes of a request.
+        max_pixels: most pixels of an image.
+        max_candidates: most captions of a request.
+        max_characters: most characters of a caption or a reference.
+        max_waiting: most requests at a time; more are told to come again.
+        drain: seconds that requests under way get after SIGTERM.
+
+    Raises:
+        ConfigError: a value is out of range, or the service would be open to other machines without a token.
+    """
+
+    metrics: tuple[ServedMetric, ...]
+    host: str = "127.0.0.1"
+    port: int = 8123
+    token: str | None = field(default=None, repr=False)
+    image_root: Path | None = None
+    allowed_hosts: frozenset[str] = frozenset()
+    workers: int = 1
+    devices: str = "auto"
+    dtype: str | None = None
+    batch_size: int | None = None
+    batch_requests: int = 128
+    batch_wait: float = 0.005
+    timeout: float = 60.0
+    body_timeout: float = 20.0
+    max_body: int = 32_000_000
+    max_pixels: int = 25_000_000
+    max_candidates: int = 1024
+    max_characters: int = 20_000
+    max_waiting: int = 512
+    drain: float = 30.0
+
+    def __post_init__(self) -> None:
+        for name in ("workers", "batch_requests", "max_body", "max_pixels", "max_candidates", "max_characters"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} must be at least 1, got {getattr(self, name)}")
+        for name in ("timeout", "body_timeout", "drain"):
+            if not getattr(self, name) > 0:
+                raise ConfigError(f"{name} must be above 0 seconds, got {getattr(self, name)}")
+        if not 0 < self.batch_wait <= LARGEST_WAIT:
+            raise ConfigError(f"batch_wait must be above 0 and at most {LARGEST_WAIT:g} s, got {self.batch_wait}")
+        if self.host not in ("127.0.0.1", "0.0.0.0", "::"):
+            raise ConfigError(f"host must be 127.0.0.1 (this machine), 0.0.0.0 or :: (all networks), got {self.host!r}")
+        if not 1024 <= self.port <= 65535:
+            raise ConfigError(f"port must be in 1024..65535, got {self.port}")
+        if self.token is not None and (
+            not self.token.isascii() or len(self.token) < 8 or self.token.split() != [self.token]
+        ):
+            raise ConfigError("the token must have at least 8 characters, all of them ASCII, and no white space")
+        if self.token is None and not ipaddress.ip_address(self.host).is_loopback:
+            raise ConfigError(
+                f"host {self.host} lets other machines in: set a token in the environment variable CAPREWARD_TOKEN, or "
+                "keep to 127.0.0.1"
+            )
+        if self.image_root is not None and not self.image_root.is_dir():
+            raise ConfigError(f"image root {os.fspath(self.image_root)!r} is not a folder")
+
+    @property
+    def limits(self) -> Mapping[str, float]:
+        """What `/info` tells clients of the limits."""
+        names = ("max_body", "max_pixels", "max_candidates", "max_characters", "max_waiting", "timeout")
+        return {name: getattr(self, name) for name in names}

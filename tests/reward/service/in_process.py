@@ -1,0 +1,66 @@
+"""The application of a service without processes: its requests are scored by a worker in this one."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+from reward.http_client import http_library
+from reward.service.app import make_app
+from reward.service.settings import ServedMetric, ServiceSettings
+from reward.service.worker import Job, JobReply, Worker
+
+__all__ = ["App"]
+
+
+class App:
+    """A service of some metrics, each embedded, to which requests are sent one at a time.
+
+    Args:
+        metrics: names.
+        settings: see ServiceSettings.
+    """
+
+    def __init__(self, *metrics: str, **settings: Any) -> None:
+        served = tuple(ServedMetric(name) for name in metrics or ("unigram",))
+        self.settings = ServiceSettings(served, **settings)
+        self.worker = Worker(self.settings, "cpu")
+        self.jobs: list[Job] = []
+        self.app = make_app(self.settings, self)
+        self.delay = 0.0
+
+    async def ask(self, job: Job) -> JobReply:
+        self.jobs.append(job)
+        return self.worker.run([job])[0]
+
+    def send(self, method: str, path: str, body: Any = None, **options: Any) -> Any:
+        """The response; `body` is JSON."""
+
+        async def run() -> Any:
+            httpx = http_library()
+            async with httpx.AsyncClient(transport=httpx.ASGITransport(self.app), base_url="http://test") as client:
+                headers = {"Content-Type": "application/json"}
+                return await client.request(method, path, content=json.dumps(body), headers=headers, **options)
+
+        return asyncio.run(run())
+
+    def post(self, path: str, body: Any, status: int = 200) -> Any:
+        """The JSON of a reply, whose status is checked."""
+        response = self.send("POST", path, body)
+        assert response.status_code == status, response.text
+        return response.json()
+
+    def score_image(self, image: Any, status: int = 200) -> Any:
+        """What the service says of a caption of an image."""
+        return self.post("/score", {"samples": [{"candidates": ["A red star."], "image": image}]}, status)
+
+
+def picture_file(folder: Path, name: str = "a.png", size: tuple[int, int] = (8, 8)) -> Path:
+    """A small image in a folder, which is made."""
+    from PIL import Image
+
+    folder.mkdir(parents=True, exist_ok=True)
+    Image.new("RGB", size, "red").save(folder / name)
+    return folder / name

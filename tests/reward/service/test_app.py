@@ -1,0 +1,265 @@
+"""The service's own requests, and those of OpenRLHF, slime and vLLM's clients."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+from typing import Any
+
+import pytest
+
+from reward import CaptionSample, MetricReward, load_scorer
+from reward.errors import ConfigError, ServiceError, UnknownMetricError
+from reward.service.settings import ServiceSettings, parse_metrics
+from reward.service.worker import Job, JobReply
+from tests.reward.service.in_process import App
+
+CAPTIONS = ["A red star.", "Two dogs run.", "...", " ", "\ud800"]
+REFERENCES = ["A red star shines."]
+
+
+@pytest.fixture(scope="module")
+def app() -> App:
+    return App("unigram")
+
+
+def test_scores_and_rewards_are_those_in_process(app: App) -> None:
+    reply = app.post("/score", {"samples": [{"candidates": CAPTIONS, "references": REFERENCES}] * 2})
+    samples = [CaptionSample(caption, None, REFERENCES) for caption in CAPTIONS[:3]]
+    expected = load_scorer("unigram").score(samples).scores.tolist()
+    for sample in reply["samples"]:
+        assert sample["scores"] == [*expected, [None], [None]]
+        assert sample["rewards"] == [*MetricReward("unigram").rewards(samples), 0.0, 0.0]  # " " has no word either
+        assert "empty" in sample["errors"][3]
+        assert "surrogate" in sample["errors"][4]
+        assert sample["errors"][:3] == [None] * 3
+    assert (reply["metric"], reply["aspects"]) == ("unigram", ["f1"])
+
+
+def test_samples_without_what_the_metric_needs_say_so(app: App) -> None:
+    sample = app.post("/score", {"samples": [{"candidates": ["A star."]}]})["samples"][0]
+    assert sample["scores"] == [[None]]
+    assert "needs references" in sample["errors"][0]
+
+
+def test_weights_of_aspects() -> None:
+    asked = {"samples": [{"candidates": ["A star."], "image": {"base64": PNG}}], "weights": {"rel": 3, "flu": 1}}
+    app = App("vela")
+    sample = app.post("/score", asked)["samples"][0]
+    _, relevance, fluency = sample["scores"][0]
+    assert sample["rewards"][0] == pytest.approx(0.75 * relevance + 0.25 * fluency)
+    assert "unknown aspect" in app.post("/score", {**asked, "weights": {"x": 1}}, 422)["error"]
+
+
+@pytest.mark.parametrize(
+    ("body", "fault"),
+    [
+        ({}, "queries"),
+        ({"samples": [{"candidates": []}]}, "candidates"),
+        ({"samples": [{"candidates": ["a"], "picture": "a.png"}]}, "picture"),
+        ({"samples": [{"candidates": ["a"]}], "metric": "vela"}, "metric must be one of unigram"),
+        ({"samples": [{"candidates": ["a"] * 1025}]}, "1024 captions"),
+        ([1], "dictionary"),
+    ],
+)
+def test_faults_of_requests_are_named(app: App, body: Any, fault: str) -> None:
+    assert fault in app.post("/score", body, 422)["error"]
+
+
+def test_texts_over_the_limit_have_no_score() -> None:
+    app = App("length", max_characters=10)
+    sample = app.post("/score", {"samples": [{"candidates": ["A star.", "A red star on grass."]}]})["samples"][0]
+    assert sample["scores"] == [[2.0], [None]]
+    assert "10 characters" in sample["errors"][1]
+
+
+def test_info_names_metrics_and_limits(app: App) -> None:
+    info = app.send("GET", "/info").json()
+    assert info["metrics"]["unigram"]["aspects"] == ["f1"]
+    assert info["metrics"]["unigram"]["identity"] == app.worker.facts["unigram"]["identity"]
+    assert info["limits"]["max_candidates"] == 1024
+
+
+def test_prometheus_counts() -> None:
+    app = App("length")
+    app.post("/score", {"samples": [{"candidates": ["A star.", " "]}]})
+    app.send("GET", "/no/such/path")
+    text = app.send("GET", "/metrics").text
+    assert 'capreward_captions_total{metric="length",outcome="scored"} 1.0' in text
+    assert 'capreward_captions_total{metric="length",outcome="not scored"} 1.0' in text
+    assert 'capreward_requests_total{path="/score",status="200"} 1.0' in text
+    assert 'capreward_requests_total{path="other",status="404"} 1.0' in text  # a client cannot make up label values
+
+
+@pytest.mark.parametrize(("problem", "status"), [(asyncio.TimeoutError(), 504), (ServiceError("3 workers died"), 422)])
+def test_workers_that_do_not_answer(problem: Exception, status: int) -> None:
+    app = App("length")
+
+    async def ask(job: Job) -> JobReply:
+        raise problem
+
+    app.ask = ask  # type: ignore[method-assign]
+    app.post("/score", {"samples": [{"candidates": ["A star."]}]}, status)
+
+
+def test_one_request_that_cannot_be_scored_spoils_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    worker = App("length").worker
+    score = worker.scorers["length"].score
+
+    def fail_sometimes(samples: Any, **options: Any) -> Any:
+        if any(sample.candidate == "fail" for sample in samples):
+            raise RuntimeError("out of memory")
+        return score(samples, **options)
+
+    monkeypatch.setattr(worker.scorers["length"], "score", fail_sometimes)
+    jobs = [Job("length", [CaptionSample(text)]) for text in ("A star.", "fail", "A red star.")]
+    first, second, third = worker.run(jobs)
+    assert (first.scores, second.problem, third.scores) == ([[2.0]], "RuntimeError: out of memory", [[3.0]])
+
+
+# Other frameworks
+
+CHAT = "<|im_start|>user\n<|image_pad|><|image_pad|>Describe.<|im_end|>\n<|im_start|>assistant\n"
+LABEL = json.dumps({"references": REFERENCES})
+
+
+@pytest.mark.parametrize(
+    ("query", "prompt"),
+    [
+        ("Describe. A red star.", "Describe."),
+        (CHAT + "A red star.<|im_end|>\n", "<|im_start|>user\n<image>Describe.<|im_end|>\n<|im_start|>assistant\n"),
+        (CHAT + "<think>It is red.</think>A red star.<|endoftext|>", ""),
+        ("USER: <image> ASSISTANT: A red star.</s>", "USER: <image>\nASSISTANT:"),
+    ],
+)
+def test_openrlhf(app: App, query: str, prompt: str) -> None:
+    reply = app.post("/get_reward", {"query": [query], "prompts": [prompt], "labels": [LABEL]})
+    expected = load_scorer("unigram").score([CaptionSample("A red star.", None, REFERENCES)]).scores[0, 0]
+    assert reply == {"rewards": [expected], "scores": [expected], "extra_logs": {"unigram/f1": [expected]}}
+
+
+def test_openrlhf_gets_empty_lists_for_empty_lists(app: App) -> None:
+    # With several addresses OpenRLHF sends empty lists to all but one.
+    reply = app.post("/get_reward", {"query": [], "prompts": [], "labels": []})
+    assert reply == {"rewards": [], "scores": [], "extra_logs": {"unigram/f1": []}}
+
+
+def test_openrlhf_without_a_score(app: App) -> None:
+    asked = {"query": ["A star."], "prompts": [""], "labels": [LABEL]}  # the prompt cannot be told from the caption
+    assert app.post("/get_reward", asked)["rewards"] is None
+    assert app.post("/get_reward?unscored=-1", asked)["rewards"] == [-1.0]
+    empty = {"query": [CHAT], "prompts": [""], "labels": [LABEL]}
+    assert app.post("/get_reward", empty)["rewards"] == [0.0]  # writing nothing is no way out
+    for label in ("[1]", json.dumps({"references": [3]}), json.dumps({"image": 5})):
+        assert app.post("/get_reward", {**empty, "labels": [label]})["rewards"] is None
+    assert app.post("/get_reward", {**asked, "labels": []})["rewards"] is None
+    assert "2 labels" in app.post("/get_reward", {**asked, "labels": [LABEL, LABEL]}, 422)["error"]
+
+
+def test_openrlhf_scores_lie_between_0_and_1() -> None:
+    reply = App("length").post("/get_reward", {"query": ["D: A star."], "prompts": ["D:"], "labels": [""]})
+    assert reply["rewards"] == reply["scores"] == [2.0]  # there is no highest length
+
+
+def test_slime(app: App) -> None:
+    asked = {"prompt": "Describe.", "response": "A red star.<|im_end|>", "label": LABEL}
+    assert app.post("/slime", asked) == pytest.approx(6 / 7)
+    assert app.post("/slime?metric=unigram&weights=f1=1", {**asked, "label": json.loads(LABEL)}) == pytest.approx(6 / 7)
+    assert app.post("/slime", {"response": "A red star."}) is None
+    assert app.post("/slime?unscored=0.5", {"response": "A red star."}) == 0.5
+    assert "aspect=number" in app.post("/slime?weights=f1", asked, 422)["error"]
+
+
+@pytest.mark.parametrize("path", ["/score", "/v1/score"])
+@pytest.mark.parametrize("names", [("queries", "documents"), ("text_1", "text_2"), ("data_1", "data_2")])
+def test_vllm_score(app: App, path: str, names: tuple[str, str]) -> None:
+    reply = app.post(path, {"model": "any", names[0]: REFERENCES[0], names[1]: ["A red star.", "Dogs."]})
+    assert [(item["index"], item["object"]) for item in reply["data"]] == [(0, "score"), (1, "score")]
+    assert [item["score"] for item in reply["data"]] == pytest.approx([6 / 7, 0.0])
+    assert (reply["object"], reply["model"]) == ("list", "unigram")
+
+
+def image_part(data: str) -> dict[str, Any]:
+    return {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{data}"}}
+
+
+def test_vllm_images_and_rerank() -> None:
+    app = App("vela")
+    captions = ["A red star.", "Two dogs run on grass."]
+    own = {"samples": [{"candidates": captions, "image": {"base64": PNG}, "references": ["A star."]}]}
+    expected = app.post("/score", own)["samples"][0]["rewards"]
+    query = {"content": [image_part(PNG), {"type": "text", "text": "A star."}]}
+    scores = app.post("/score", {"queries": query, "documents": captions})["data"]
+    assert [item["score"] for item in scores] == pytest.approx(expected, abs=1e-5)
+    for path in ("/rerank", "/v1/rerank", "/v2/rerank"):
+        results = app.post(path, {"query": query, "documents": captions})["results"]
+        best = max(range(2), key=expected.__getitem__)
+        assert [result["index"] for result in results] == [best, 1 - best]
+        assert results[0]["document"] == {"text": captions[best]}
+    assert len(app.post("/rerank", {"query": query, "documents": captions, "top_n": 1})["results"]) == 1
+    # one text and several images, as older clients ask for them
+    images = {"content": [image_part(PNG), image_part(PNG)]}
+    without = {"samples": [{"candidates": captions[:1], "image": {"base64": PNG}}]}
+    reward = app.post("/score", without)["samples"][0]["rewards"][0]
+    swapped = app.post("/score", {"text_1": captions[0], "text_2": images})["data"]
+    assert [item["score"] for item in swapped] == pytest.approx([reward, reward], abs=1e-5)
+    assert "an image each" in app.post("/score", {"text_1": query, "text_2": images}, 422)["error"]
+    uneven = {"text_1": ["a", "b"], "text_2": ["a", "b", "c"]}
+    assert "2 queries and 3 documents" in app.post("/score", uneven, 422)["error"]
+
+
+def _png() -> str:
+    import base64
+    from io import BytesIO
+
+    from PIL import Image
+
+    file = BytesIO()
+    Image.new("RGB", (32, 32), "red").save(file, "PNG")
+    return base64.b64encode(file.getvalue()).decode()
+
+
+PNG = _png()
+
+
+# Settings
+
+
+@pytest.mark.parametrize(
+    ("settings", "fault"),
+    [
+        ({"host": "0.0.0.0"}, "CAPREWARD_TOKEN"),
+        ({"host": "::"}, "CAPREWARD_TOKEN"),
+        ({"host": "example.org"}, "127.0.0.1"),
+        ({"token": "short"}, "8 characters"),
+        ({"token": "with a blank in it"}, "white space"),
+        ({"port": 80}, "1024"),
+        ({"workers": 0}, "workers"),
+        ({"timeout": math.nan}, "timeout"),
+        ({"batch_wait": 60.0}, "batch_wait"),
+    ],
+)
+def test_settings_that_cannot_be(settings: dict[str, Any], fault: str) -> None:
+    with pytest.raises(ConfigError, match=fault):
+        ServiceSettings(parse_metrics(["length"]), **settings)
+
+
+def test_the_token_is_in_no_text() -> None:
+    assert "secret-token" not in repr(ServiceSettings(parse_metrics(["length"]), token="secret-token"))
+
+
+def test_metrics_of_the_command_line() -> None:
+    with pytest.raises(ConfigError, match="twice"):
+        parse_metrics(["vela", "VELA=folder"])
+    with pytest.raises(ConfigError, match="checkpoint"):
+        parse_metrics(["vela="])
+    with pytest.raises(ConfigError, match="at least one"):
+        parse_metrics([])
+    with pytest.raises(UnknownMetricError):
+        parse_metrics(["no-such"])
+
+
+def test_a_metric_that_is_not_fitted_is_not_served() -> None:
+    with pytest.raises(ConfigError, match="fitted"):
+        App("cider")
