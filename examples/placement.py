@@ -122,7 +122,9 @@ def show(options: argparse.Namespace) -> None:
                 if figures:
                     grid.add_row(size, f"{cards} {options.gpu}", place, *figures)
     Console().print(grid)
-    print(f"!: more than the card's {GPUS[options.gpu][0]} GiB. s a step: seconds of a step; reward: its share of them.")
+    print(
+        f"!: more than the card's {GPUS[options.gpu][0]} GiB. s a step: seconds of a step; reward: its share of them."
+    )
 
 
 def run_here(options: argparse.Namespace) -> None:

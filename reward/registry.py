@@ -63,7 +63,8 @@ def load_scorer(name: str, source: str | os.PathLike[str] = "embedded", **option
 
     Args:
         name: registry name, such as `"vela"`; `"vela_avg"` is the mean over the sentences of a caption.
-        source: `"embedded"` (shipped with the package), a checkpoint folder, or a Hub id.
+        source: `"embedded"` (shipped with the package), a checkpoint folder, a Hub id, or the address of a reward service
+            that serves the metric (`"http://..."`), see `reward.RemoteReward`.
         options: passed to the scorer's `from_pretrained` (revision, device, dtype, ...).
 
     Raises:
@@ -77,8 +78,14 @@ def load_scorer(name: str, source: str | os.PathLike[str] = "embedded", **option
     """
     spec, is_mean = _find(name)
     check_loading(source, options.get("device"))
+    if _is_address(source) and not spec.is_remote:
+        spec, source = metric_spec("remote"), f"{source}#{spec.name}"
     scorer: Scorer = spec.scorer_class().from_pretrained(source, **options)
     return SentenceMean(scorer) if is_mean else scorer
+
+
+def _is_address(source: str | os.PathLike[str]) -> bool:
+    return isinstance(source, str) and source.startswith(("http://", "https://"))
 
 
 def loaded_if_remote(metric: str | Scorer, source: str | os.PathLike[str], **options: Any) -> str | Scorer:
@@ -95,7 +102,7 @@ def loaded_if_remote(metric: str | Scorer, source: str | os.PathLike[str], **opt
         >>> loaded_if_remote("length", "embedded")
         'length'
     """
-    is_remote = isinstance(metric, str) and metric_spec(metric).is_remote
+    is_remote = isinstance(metric, str) and (metric_spec(metric).is_remote or _is_address(source))
     return load_scorer(metric, source, **options) if is_remote else metric  # type: ignore[arg-type]
 
 

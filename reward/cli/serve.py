@@ -21,6 +21,10 @@ def serve(
         list[str],
         typer.Option("--metric", "-m", help="NAME, or NAME=CHECKPOINT with a folder or Hub id; repeat it for several."),
     ],
+    repository: Annotated[
+        Path | None,
+        typer.Option(help="For --metric vela-official: the clone of Ka2ukiMatsuda/VELA, in its environment."),
+    ] = None,
     host: Annotated[str, typer.Option(help="127.0.0.1 is this machine only; 0.0.0.0 and :: are all networks.")] = (
         "127.0.0.1"
     ),
@@ -55,7 +59,15 @@ def serve(
     /slime, /v1/score and /v1/rerank (vLLM), /info, /health, /metrics (Prometheus) and /docs.
 
     The environment variable CAPREWARD_TOKEN holds a token that clients must know; without it, only 127.0.0.1 is served.
+
+    `--metric vela-official --repository CLONE` serves the published VELA by its authors' own code, in the environment
+    that it wants; see docs/FRAMEWORKS.md for how to install that.
     """
+    if "vela-official" in metric:
+        _serve_vela_official(metric, repository, host, port, image_root)
+        return
+    if repository is not None:
+        raise typer.BadParameter("goes with --metric vela-official alone", param_hint="--repository")
     from reward.service.settings import ServiceSettings, parse_metrics
 
     settings = ServiceSettings(
@@ -90,3 +102,16 @@ def serve(
     console.print(f"serving {names} at http://{host}:{port} (Ctrl-C stops)")
     running = Workers(settings)
     running.serve(make_app(settings, running, running.lifespan))
+
+
+def _serve_vela_official(
+    metrics: list[str], repository: Path | None, host: str, port: int, image_root: Path | None
+) -> None:
+    """Runs in an environment that is too old for everything else of this package."""
+    if len(metrics) > 1:
+        raise typer.BadParameter("vela-official is served alone", param_hint="--metric")
+    if repository is None:
+        raise typer.BadParameter("vela-official needs the clone of Ka2ukiMatsuda/VELA", param_hint="--repository")
+    from reward.service.vela_official import run
+
+    run(repository, host=host, port=port, image_root=image_root)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import weakref
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from reward.metrics.base import Scorer
 
 __all__ = ["away_between_calls", "load_beside_a_trainer", "renew_in_children"]
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -41,6 +44,11 @@ def load_beside_a_trainer(load: Callable[..., T], device: Any = None) -> T:
         # the GPU of LOCAL_RANK, unless the launcher shows each process only its own GPU
         rank = int(os.environ.get("LOCAL_RANK", -1))
         device = f"cuda:{rank if 0 <= rank < torch.cuda.device_count() else torch.cuda.current_device()}"
+    if device is None and os.environ.get("CUDA_VISIBLE_DEVICES") == "":
+        logger.warning(
+            "The GPUs are hidden from this process (CUDA_VISIBLE_DEVICES is empty), as in the worker of asynchronous "
+            'GRPO, so the reward\'s network runs on the CPU. Use RemoteReward, or say device="cpu" if that is meant.'
+        )
     device = "cpu" if device is None else device
     # building a network draws random numbers before the weights are read: the trainer's must not depend on that
     gpus = [torch.device(device)] if torch.device(device).type == "cuda" else []

@@ -7,7 +7,9 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from reward.errors import InvalidSampleError
 from reward.functions.completions import completion_text, without_thinking
+from reward.functions.queries import response_of
 from reward.service.schemas import Image, OpenRlhfRequest, SlimeRequest, VllmContent, VllmInput
 from reward.service.scoring import Asked, BadRequest
 
@@ -24,17 +26,16 @@ _END = re.compile(r"<\|(?:im_end|endoftext|eot_id|eom_id|end|end_of_text)\|>|</s
 def caption_after(query: str, prompt: Any = None) -> str | None:
     """The caption in a decoded sequence of prompt and answer; None if it cannot be told from the prompt.
 
-    The prompt is cut off where the sequence begins with it. Where it does not, because the sequence holds the tokens of
-    an image, the caption is what follows the last header of an assistant. Special tokens at its end and reasoning are
-    cut off, too.
+    The prompt is cut off as `response_of` does. Without a prompt, or where the sequence does not hold its end, the
+    caption is what follows the last header of an assistant. Special tokens at its end and reasoning are cut off, too.
 
     Example:
         >>> caption_after("<|im_start|>user\\n<image><|im_end|>\\n<|im_start|>assistant\\nA red star.<|im_end|>")
         'A red star.'
     """
-    if isinstance(prompt, str) and prompt and query.startswith(prompt):
-        answer = query[len(prompt) :]
-    else:
+    try:
+        answer = response_of(query, prompt if isinstance(prompt, str) else "")
+    except InvalidSampleError:
         headers = list(_ANSWER.finditer(query))
         if not headers:
             return None
@@ -57,7 +58,7 @@ def asked_by_openrlhf(request: OpenRlhfRequest) -> list[Asked]:
         caption = caption_after(query, request.prompts[number] if request.prompts else None)
         asked.append(_asked(caption or "", request.labels[number] if request.labels else None))
         if caption is None:
-            asked[-1].problem = "the query neither begins with its prompt nor has the header of an assistant"
+            asked[-1].problem = "the query neither holds the end of its prompt nor has the header of an assistant"
     return asked
 
 
