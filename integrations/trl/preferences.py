@@ -59,7 +59,8 @@ def make_preference_dataset(
     Example:
         >>> from datasets import Dataset, Image
         >>> from PIL import Image as Pillow
-        >>> rows = {"image": [Pillow.new("L", (8, 8))], "candidates": [["A dot.", "A square."]], "rewards": [[0.1, 0.9]]}
+        >>> rows = {"image": [Pillow.new("L", (8, 8))], "candidates": [["A dot.", "A square."]]}
+        >>> rows["rewards"] = [[0.1, 0.9]]
         >>> pairs = make_preference_dataset(Dataset.from_dict(rows).cast_column("image", Image()), "Describe it.")
         >>> pairs[0]["chosen"], pairs[0]["rejected_score"]
         ([{'role': 'assistant', 'content': 'A square.'}], 0.1)
