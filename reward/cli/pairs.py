@@ -120,5 +120,5 @@ def _print(preferences: Preferences, output: Path) -> None:
     for name, value in preferences.facts.items():
         console.print(f"{name}: {value:.4g}")
     rows = " and ".join(f"{len(rows)} {split} rows" for split, rows in preferences.rows.items())
-    kept = f"{preferences.images_kept} of {preferences.images} images"
+    kept = f"{sum(preferences.images_kept.values())} of {preferences.images} images"
     console.print(f"{rows} of {kept} -> {output}", style="green")

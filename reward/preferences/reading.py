@@ -156,7 +156,8 @@ def _grouped(
     groups: dict[str, ImageCandidates] = {}
     for number, (row, scored) in enumerate(rows):
         if isinstance(row, BadRow) or isinstance(scored, BadRow):
-            groups[f"row {number}"] = ImageCandidates(f"row {number}", f"row {number}", None, [])
+            key = f"row {number}"
+            groups[key] = ImageCandidates(key, key, None, [], problem="a row that cannot be read")
             continue
         captions, scores = scored.get(plan.caption), scored.get(score)
         if plan.many:
@@ -174,7 +175,8 @@ def _grouped(
         own = [image_identity(row.get(plan.group))] if plan.group not in (None, plan.image) else []
         key = json.dumps([image_key, *own, prompt], ensure_ascii=False, default=str)
         if key not in groups:
-            groups[key] = ImageCandidates(key, image_key, _found(cell, root), prompt)
+            image, problem = _found(cell, root)
+            groups[key] = ImageCandidates(key, image_key, image, prompt, problem=problem)
         groups[key].captions += captions
         groups[key].scores += [_number(value, number, score) for value in scores]
     return list(groups.values())
@@ -187,19 +189,20 @@ def _image_key(cell: Any) -> str:
     return image_identity(posixpath.normpath(cell) if isinstance(cell, str) else cell)
 
 
-def _found(cell: Any, root: Path) -> Any:
-    """An image as a path from the working directory or `{"bytes": ..., "path": ...}`; None where there is none."""
+def _found(cell: Any, root: Path) -> tuple[Any, str | None]:
+    """An image as an absolute path or `{"bytes": ..., "path": ...}`, or what is wrong with it."""
     try:
         cell = one_image(cell)
     except InvalidSampleError:
-        return None
-    if isinstance(cell, dict) and cell.get("bytes") is None:
-        cell = cell.get("path")
-    if isinstance(cell, bytes):
-        return {"bytes": cell, "path": None}
+        return None, "several images in a row"
     if isinstance(cell, dict):
-        return {"bytes": cell["bytes"], "path": cell.get("path")}
-    return str(root / cell) if isinstance(cell, str) and (root / cell).is_file() else None
+        cell = cell.get("path") if cell.get("bytes") is None else {"bytes": cell["bytes"], "path": cell.get("path")}
+    if cell is None:
+        return None, "no image"
+    if isinstance(cell, (dict, bytes)):
+        return (cell if isinstance(cell, dict) else {"bytes": cell, "path": None}), None
+    file = root / cell if isinstance(cell, str) else root
+    return (str(file.absolute()), None) if file.is_file() else (None, "no image file where the path says")
 
 
 def _number(value: Any, row: int, column: str) -> float | None:

@@ -61,8 +61,6 @@ class PreferenceRules:
             if value is not None and not (low <= value <= high and value != float("inf")):
                 most = "" if high == float("inf") else f" and at most {high:g}"
                 raise ConfigError(f"{name} must be a number of at least {low:g}{most}, got {value!r}")
-        if self.near == 0:
-            raise ConfigError("near must be above 0: every two captions have a similarity of at least 0")
         if not isinstance(self.per_image, int) or isinstance(self.per_image, bool) or self.per_image < 1:
             raise ConfigError(f"per_image must be a whole number of at least 1, got {self.per_image!r}")
         if self.minimum is not None and not abs(self.minimum) < float("inf"):
@@ -94,10 +92,11 @@ class ImageCandidates:
     Args:
         key: names the group: the same in every run over the same data.
         image_key: names the image, by which images are held out.
-        image: path, or `{"bytes": ..., "path": ...}`; None if there is none.
+        image: path, or `{"bytes": ..., "path": ...}`.
         prompt: the messages that the captions answer.
         captions: candidates, not checked.
         scores: as many numbers; None where there is none.
+        problem: why nothing can be made of them, or None.
     """
 
     key: str
@@ -106,6 +105,7 @@ class ImageCandidates:
     prompt: list[dict[str, Any]]
     captions: list[Any] = field(default_factory=list)
     scores: list[float | None] = field(default_factory=list)
+    problem: str | None = None
 
 
 def similarity(first: str, second: str) -> float:
@@ -233,7 +233,7 @@ class Preferences:
             pairs, `chosen`, `rejected`, `chosen_score` and `rejected_score`; else `completion`, `score` and, of
             labels, `label`. Prompts and captions are lists of messages.
         images, captions: how many images (with different prompts) and captions there were.
-        images_kept: how many images have rows.
+        images_kept: {split: how many images have rows}.
         images_dropped, captions_dropped: {why: how many}.
         facts: figures of the pairs, such as the mean scores and the share of pairs whose chosen caption is longer.
     """
@@ -242,7 +242,7 @@ class Preferences:
     rows: dict[str, list[dict[str, Any]]]
     images: int
     captions: int
-    images_kept: int
+    images_kept: dict[str, int]
     images_dropped: Counter[str]
     captions_dropped: Counter[str]
     facts: dict[str, float]
@@ -269,8 +269,8 @@ class Preferences:
         left_out: Counter[str] = Counter()
         chosen: list[tuple[ImageCandidates, list[Pair]]] = []
         for group in groups:
-            if group.image is None:
-                dropped["no image, or no file where the path says"] += 1
+            if group.problem is not None:
+                dropped[group.problem] += 1
                 continue
             pairs, unused, reason = choose_pairs(group.captions, group.scores, rules, group.key)
             left_out += unused
@@ -294,7 +294,7 @@ class Preferences:
             rows={split: _rows(part, rules) for split, part in parts.items()},
             images=len(groups),
             captions=sum(len(group.captions) for group in groups),
-            images_kept=len(chosen),
+            images_kept={split: len(part) for split, part in parts.items()},
             images_dropped=dropped,
             captions_dropped=left_out,
             facts=_facts([pair for _, pairs in chosen for pair in pairs]),

@@ -51,6 +51,9 @@ def check_free(output: Path, holdout: float, data: str | os.PathLike[str], *, ov
             raise OutputError(f"output {file} is the input; choose another name")
         if file.exists() and not overwrite:
             raise OutputError(f"{file} exists already: choose another output, or replace it with --overwrite")
+    earlier = split_files(output, 1)["test"]
+    if not holdout and earlier.exists():
+        raise OutputError(f"{earlier} holds images of an earlier run, which would be in {output.name} too: delete it")
     card = output.with_name(CARD)
     if card.exists() and _MARK.format(name=output.name) not in card.read_text(encoding="utf-8", errors="replace"):
         raise OutputError(
@@ -131,7 +134,9 @@ def _parquet(rows: list[dict[str, Any]], kind: str, folder: Path, path: Path) ->
 def _card(preferences: Preferences, files: Mapping[str, Path], metric: Mapping[str, Any]) -> str:
     """The card: YAML by which the Hub and `load_dataset` find the files, then the text."""
     kind, first = preferences.rules.kind, files["train"]
-    listed = "".join(f"      - split: {split}\n        path: {file.name}\n" for split, file in files.items())
+    listed = "".join(
+        f"      - split: {split}\n        path: {json.dumps(file.name)}\n" for split, file in files.items()
+    )
     head = f"---\nconfigs:\n  - config_name: default\n    data_files:\n{listed}---\n{_MARK.format(name=first.name)}\n"
     scorer = {
         "metric": metric.get("metric", "not known: the scores came with the data"),
@@ -143,10 +148,7 @@ def _card(preferences: Preferences, files: Mapping[str, Path], metric: Mapping[s
         del scorer["weights of the aspects"]
     counts = {
         "images, with different prompts": preferences.images,
-        **{
-            f"images with rows in {split}": len({str(row["images"]) for row in rows})
-            for split, rows in preferences.rows.items()
-        },
+        **{f"images with rows in {split}": count for split, count in preferences.images_kept.items()},
         **{f"rows in {split}": len(rows) for split, rows in preferences.rows.items()},
         **{f"images dropped: {reason}": count for reason, count in preferences.images_dropped.most_common()},
         "captions": preferences.captions,

@@ -10,6 +10,7 @@ import pytest
 import torch
 import trl
 from datasets import Dataset, DatasetDict, Image
+from trl.trainer import kto_trainer
 
 from integrations.trl import load_policy, make_preference_dataset
 from reward.errors import DataError
@@ -48,7 +49,9 @@ def trained(kind: str, data: Any, folder: Path, evaluated: Any, **options: Any) 
     return [entry for entry in trainer.state.log_history if "loss" in entry]
 
 
-@pytest.mark.skipif(not hasattr(trl, "KTOTrainer"), reason="this TRL has no KTO for images")
+@pytest.mark.skipif(
+    not hasattr(kto_trainer, "DataCollatorForVisionUnpairedPreference"), reason="this TRL has no KTO for images"
+)
 @pytest.mark.parametrize("loss", ["kto", "apo_zero_unpaired"])
 def test_kto_takes_the_labels(rows: Dataset, tmp_path: Path, loss: str) -> None:
     data = make_preference_dataset(rows, "Describe it", rules=PreferenceRules(kind="labels", per_image=2))

@@ -41,8 +41,8 @@ def test_pairs_with_a_card_that_counts(run: Run, data: Path) -> None:
     assert "2 train rows and 1 test rows of 3 of 4 images" in err
     card = (output.parent / "README.md").read_text()
     for line in (
-        "path: pairs.test.jsonl",
-        "| images dropped: no image, or no file where the path says | 1 |",
+        'path: "pairs.test.jsonl"',
+        "| images dropped: no image file where the path says | 1 |",
         "| captions left out: without a word | 3 |",
         "| captions left out: the same as a better one, or nearly | 1 |",
         "| rows in train | 2 |",
@@ -133,6 +133,9 @@ def test_nothing_is_overwritten_unasked(run: Run, data: Path) -> None:
     assert card.read_text() == "A project of mine."
     output = data.parent / "new" / "pairs.jsonl"
     assert run("pairs", data, "-o", output)[0] == 0
+    output.with_name("pairs.test.jsonl").touch()
+    code, _, err = run("pairs", data, "-o", output, "--overwrite")
+    assert (code, "holds images of an earlier run" in err) == (1, True)
     code, _, err = run("pairs", data, "-o", output)
     assert (code, "exists already: choose another output, or replace it with --overwrite" in err) == (1, True)
 
