@@ -108,8 +108,8 @@ def metric_of(data: Any, score_column: str) -> dict[str, Any]:
     """What is known of the scores: the column, and the metric with its checkpoint if this package wrote the file.
 
     Returns:
-        {"column": ...}, and `metric`, `checkpoint`, `weights` and `capreward` (the version) from the summary that
-        `capreward score` and `rerank` leave beside their output, if the file is still the one they wrote.
+        {"column": ...}, and `metric`, `checkpoint`, `weights` and the version from the summary that `capreward score`
+        and `rerank` leave beside their output, if the file is still the one they wrote.
     """
     facts: dict[str, Any] = {"column": score_column}
     if not isinstance(data, (str, os.PathLike)) or not Path(data).is_file():
@@ -120,7 +120,7 @@ def metric_of(data: Any, score_column: str) -> dict[str, Any]:
         if record["output"]["sha256"] == fingerprint_file(path, whole=True):
             run = record["run"]
             facts |= {"metric": run["metric"], "checkpoint": run["source"], "weights": run["weights"]}
-            facts["capreward"] = run["capreward"]
+            facts["version of capreward"] = run["capreward"]
     except (OSError, ValueError, KeyError, TypeError):  # absent, or not ours
         pass
     return facts

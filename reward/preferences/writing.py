@@ -101,7 +101,7 @@ def write_preferences(preferences: Preferences, output: Path, metric: Mapping[st
     write = _parquet if is_parquet else _json_lines
     for split, rows in preferences.rows.items():
         write_atomically(files[split], partial(write, rows, preferences.rules.kind, output.parent))
-    text = _card(preferences, files, metric)
+    text = _card(preferences, files, metric, holdout)
     write_atomically(output.with_name(CARD), partial(_text, text))
 
 
@@ -131,23 +131,18 @@ def _parquet(rows: list[dict[str, Any]], kind: str, folder: Path, path: Path) ->
             writer.write_table(pa.Table.from_pylist(whole, schema=schema))
 
 
-def _card(preferences: Preferences, files: Mapping[str, Path], metric: Mapping[str, Any]) -> str:
+def _card(preferences: Preferences, files: Mapping[str, Path], metric: Mapping[str, Any], holdout: float) -> str:
     """The card: YAML by which the Hub and `load_dataset` find the files, then the text."""
     kind, first = preferences.rules.kind, files["train"]
     listed = "".join(
         f"      - split: {split}\n        path: {json.dumps(file.name)}\n" for split, file in files.items()
     )
     head = f"---\nconfigs:\n  - config_name: default\n    data_files:\n{listed}---\n{_MARK.format(name=first.name)}\n"
-    scorer = {
-        "metric": metric.get("metric", "not known: the scores came with the data"),
-        "checkpoint": metric.get("checkpoint", "not known"),
-        "weights of the aspects": metric.get("weights") or "the metric's own",
-        "column": metric["column"],
-    }
-    if "metric" not in metric:
-        del scorer["weights of the aspects"]
+    scorer = {"metric": "not known: the scores came with the data", "checkpoint": "not known", **metric}
+    if "weights" in scorer:
+        scorer["weights"] = scorer["weights"] or "the metric's own"
     counts = {
-        "images, with different prompts": preferences.images,
+        "images (one with several prompts counts for each)": preferences.images,
         **{f"images with rows in {split}": count for split, count in preferences.images_kept.items()},
         **{f"rows in {split}": len(rows) for split, rows in preferences.rows.items()},
         **{f"images dropped: {reason}": count for reason, count in preferences.images_dropped.most_common()},
@@ -158,7 +153,7 @@ def _card(preferences: Preferences, files: Mapping[str, Path], metric: Mapping[s
         _table("Counts", counts),
         _table("Figures", {name: f"{value:.4g}" for name, value in preferences.facts.items()}),
         _table("Scores", scorer),
-        _table("Options", asdict(preferences.rules)),
+        _table("Options", {**asdict(preferences.rules), "holdout": holdout}),
     ]
     return f"{head}\n# {first.stem}\n\n{_FORMS[kind]}\n\n" + "\n".join(tables)
 

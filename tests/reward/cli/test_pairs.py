@@ -150,3 +150,24 @@ def test_prompts_of_the_rows_keep_captions_apart(run: Run, data: Path) -> None:
     output = data.parent / "new" / "pairs.jsonl"
     assert run("pairs", data, "-o", output, "--prompt-column", "asked")[0] == 0
     assert [row["prompt"][-1]["content"] for row in read_lines(output)] == ["What?", "Where?"]
+
+
+def test_groups_of_rows_and_rows_that_are_no_good(run: Run, data: Path) -> None:
+    output = data.parent / "new" / "pairs.jsonl"
+    rows = [
+        {"image": "0.png", "caption": text, "reward": score, "view": "a"} for text, score in ((LONG, 1), (SHORT, 0))
+    ]
+    rows += [{"image": ["0.png", "1.png"], "caption": LONG, "reward": 1, "view": "b"}, {"image": "", "view": "c"}, []]
+    write_lines(data, rows)
+    assert run("pairs", data, "-o", output, "--group-column", "view", "--holdout", "0")[0] == 0
+    card = (output.parent / "README.md").read_text()
+    for problem in ("several images in a row", "no image", "a row that cannot be read"):
+        assert f"| images dropped: {problem} | 1 |" in card
+    for row, message in (
+        ({"candidates": [SHORT], "rewards": [1, 2]}, "row 1 has 1 captions and 2 scores"),
+        ({"candidates": SHORT, "rewards": [1]}, "must both hold lists"),
+        ({"candidates": [SHORT], "rewards": ["good"]}, "column 'rewards' must hold numbers, got 'good'"),
+    ):
+        write_lines(data, [{"image": "0.png", **row}])
+        code, _, err = run("pairs", data, "-o", output, "--overwrite")
+        assert (code, message in err) == (1, True), err
