@@ -89,10 +89,15 @@ def pairs(
     from reward.preferences.writing import check_free, write_preferences
 
     chosen = PreferenceRules(**vars(rules))
-    if metric is None and weights is not None:
-        raise typer.BadParameter("goes with --metric", param_hint="--weights")
-    check_free(output, holdout, data, overwrite=run.overwrite)
     scoring = {"weights": options.parse_weights(weights), **vars(checkpoint), **vars(device)}
+    located = vars(columns).copy()
+    scoring["references_column"] = located.pop("references_column")
+    scoring = {name: value for name, value in scoring.items() if value not in (None, "embedded")}
+    if metric is None and scoring:
+        raise typer.BadParameter("goes with --metric", param_hint=f"--{next(iter(scoring)).replace('_', '-')}")
+    if metric is not None:
+        scoring["progress"] = not run.quiet
+    check_free(output, holdout, data, overwrite=run.overwrite)
     groups, scored_by = read_candidates(
         data,
         metric=metric,
@@ -101,10 +106,9 @@ def pairs(
         score_column=score_column,
         group_column=group_column,
         **vars(prompts),
-        **vars(columns),
-        **scoring,
+        **located,
         overwrite=run.overwrite,
-        progress=not run.quiet,
+        **scoring,
     )
     preferences = Preferences.choose(groups, chosen, holdout=holdout)
     write_preferences(preferences, output, scored_by, holdout=holdout)

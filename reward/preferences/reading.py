@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from reward.errors import DataError, InvalidSampleError, OutputError
+from reward.errors import ConfigError, DataError, InvalidSampleError, OutputError
 from reward.fingerprints import fingerprint_file
 from reward.metrics.base import Scorer
 from reward.preferences.selection import ImageCandidates
@@ -59,7 +59,7 @@ def read_candidates(
         metric: scores the captions, if they have no scores.
         scores_file: where those scores are kept, so that a run that was stopped goes on; None keeps them nowhere.
         overwrite: replace a `scores_file` of other data or another metric; those of the same are kept in any case.
-        scoring: further arguments of `rerank_dataset`, such as `source` and `device`; used only with a metric.
+        scoring: further arguments of `rerank_dataset`, such as `source` and `device`; with a metric only.
 
     Returns:
         The candidates, and what is known of the metric: see `metric_of`.
@@ -67,7 +67,10 @@ def read_candidates(
     Raises:
         DataError: the data cannot be read, or lack a column.
         InvalidSampleError: a prompt is neither text nor messages.
+        ConfigError: an argument of scoring without a metric.
     """
+    if metric is None and scoring:
+        raise ConfigError(f"{', '.join(scoring)}: no such argument, or one that needs metric=")
     source = open_source(data, split=split)
     ask = _ask(source, prompt, system, prompt_column)
     image = find_column("image", source.columns, image_column, option="--image-column", needed_by="preference data")

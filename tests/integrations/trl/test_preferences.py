@@ -13,7 +13,7 @@ from datasets import Dataset, DatasetDict, Image
 from trl.trainer import kto_trainer
 
 from integrations.trl import load_policy, make_preference_dataset
-from reward.errors import DataError
+from reward.errors import ConfigError, DataError
 from reward.preferences import PreferenceRules
 from tests.integrations.short_training import COLOURS
 from tests.toy_captioners import llava
@@ -84,6 +84,8 @@ def test_a_metric_scores_and_what_is_left_out_is_logged(rows: Dataset, caplog: p
     bare = rows.remove_columns("rewards")
     with pytest.raises(DataError, match="no column 'rewards' of scores"):
         make_preference_dataset(bare)
+    with pytest.raises(ConfigError, match="imagecolumn: no such argument"):
+        make_preference_dataset(rows, imagecolumn="image")
     bare = bare.remove_columns("candidates").add_column("candidates", [*[CAPTIONS] * 3, ["a star", "A star."]])
     data = make_preference_dataset(bare, metric="length")
     assert [(row["chosen_score"], row["rejected_score"]) for row in data] == [(5.0, 3.0)] * 3
