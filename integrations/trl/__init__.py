@@ -5,12 +5,13 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from integrations.trl.preferences import make_preference_dataset
 from integrations.trl.prompts import make_prompt_dataset
 
 if TYPE_CHECKING:
     from integrations.trl.policy import ResumeWeights, load_policy
 
-__all__ = ["ResumeWeights", "load_policy", "make_prompt_dataset"]
+__all__ = ["ResumeWeights", "load_policy", "make_preference_dataset", "make_prompt_dataset"]
 
 
 def __getattr__(name: str) -> Any:

@@ -20,6 +20,7 @@ COMMANDS = {
     "score": "reward.cli.score:score",
     "rerank": "reward.cli.score:rerank",
     "metrics": "reward.cli.score:metrics",
+    "pairs": "reward.cli.pairs:pairs",
     "train": "reward.cli.train:train",
     "judge": "reward.cli.judge:judge",
     "battle": "reward.cli.battle:battle",

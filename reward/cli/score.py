@@ -9,7 +9,7 @@ import typer
 from reward.cli import options, terminal
 from reward.cli.reports import report_scores
 
-__all__ = ["metrics", "rerank", "score"]
+__all__ = ["GroupColumn", "Weights", "metrics", "rerank", "score"]
 
 Weights = Annotated[
     str | None,

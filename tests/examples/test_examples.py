@@ -16,6 +16,7 @@ from transformers import TrainerState
 
 from examples import (
     best_of_n,
+    dpo_captioner,
     evaluate_beitscore,
     evaluate_vela,
     flickr8k_expert,
@@ -242,7 +243,27 @@ def test_shuffled_rewards_are_the_same_numbers_within_each_group():
     assert dealt(1) == dealt(1)  # a training that stopped deals them out as if it had not
 
 
-SCRIPTS = [best_of_n, evaluate_beitscore, evaluate_vela, grpo_captioner, rerank_candidates, score_captions]
+def test_dpo_with_its_control(models, tmp_path):
+    sizes = ["--train-scenes", "4", "--candidates", "4", "--scenes", "3", "--samples", "1", "--max-new-tokens", "8"]
+    rest = ["--margin", "0", "--lr", "0.01", "--seeds", "0", "1", "--output", str(tmp_path)]
+    dpo_captioner.main([*models["vela"], *models["captioner"], *sizes, *rest])
+    figures = json.loads((tmp_path / "dpo.json").read_text())
+    assert all(1 <= count <= 4 for count in figures["pairs"].values())
+    for run in ("sampled, DPO with VELA", "sampled, DPO with shuffled scores"):
+        mean, *each = (figures["means"][name]["words"]["value"] for name in (run, f"{run}, seed 0", f"{run}, seed 1"))
+        assert mean == pytest.approx(sum(each) / 2)
+    assert "| sampled, DPO with VELA - sampled, base |" in (tmp_path / "dpo.md").read_text()
+
+
+SCRIPTS = [
+    best_of_n,
+    dpo_captioner,
+    evaluate_beitscore,
+    evaluate_vela,
+    grpo_captioner,
+    rerank_candidates,
+    score_captions,
+]
 
 
 @pytest.mark.parametrize("example", [*SCRIPTS, train, evaluate])

@@ -1,0 +1,217 @@
+"""Reads scored candidates from data files and data sets, and scores those that have no scores yet."""
+
+from __future__ import annotations
+
+import json
+import os
+import posixpath
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from reward.errors import ConfigError, DataError, InvalidSampleError, OutputError
+from reward.fingerprints import fingerprint_file
+from reward.metrics.base import Scorer
+from reward.preferences.selection import ImageCandidates
+from reward.registry import metric_spec
+from reward.samples import find_column, named, one_image
+from reward.scoring import rerank_dataset
+from reward.scoring.columns import ColumnPlan, find_columns, image_identity, listed
+from reward.scoring.readers import BadRow, Source, open_source
+
+__all__ = ["PROMPT", "metric_of", "read_candidates"]
+
+PROMPT = "Describe the image in detail."
+Ask = Callable[[Mapping[str, Any]], list[dict[str, Any]]]
+
+
+def read_candidates(
+    data: Any,
+    *,
+    prompt: str | None = None,
+    system: str | None = None,
+    prompt_column: str | None = None,
+    candidate_column: str | None = None,
+    score_column: str | None = None,
+    image_column: str | None = None,
+    group_column: str | None = None,
+    image_root: str | os.PathLike[str] | None = None,
+    split: str | None = None,
+    prefix: str = "",
+    metric: str | Scorer | None = None,
+    scores_file: Path | None = None,
+    overwrite: bool = False,
+    **scoring: Any,
+) -> tuple[list[ImageCandidates], dict[str, Any]]:
+    """The candidates of each image with their scores, in the order of the data.
+
+    Args:
+        data: what `reward.scoring.score_dataset` takes. A row has lists, as `capreward rerank` writes them
+            (`candidates`, `rewards`), or one caption, as `capreward score` does (`candidate`, `reward`). Captions of
+            one image, and of one prompt, compete. Encoded images are held in memory, each once.
+        prompt, system: what the captions answer, and the system message. None: "Describe the image in detail."
+        prompt_column: holds the prompt of each row, as text or as whole messages.
+        candidate_column, score_column, image_column, group_column: None finds them; see `rerank_dataset`.
+        image_root: where relative image paths start; None is the folder of the data file.
+        split: of a data set with several.
+        prefix: put before the name of the score column, if that is not given.
+        metric: scores the captions, if they have no scores.
+        scores_file: where those scores are kept, so that a run that was stopped goes on; None keeps them nowhere.
+        overwrite: replace a `scores_file` of other data or another metric; those of the same are kept in any case.
+        scoring: further arguments of `rerank_dataset`, such as `source` and `device`; with a metric only.
+
+    Returns:
+        The candidates, and what is known of the metric: see `metric_of`.
+
+    Raises:
+        DataError: the data cannot be read, or lack a column.
+        InvalidSampleError: a prompt is neither text nor messages.
+        ConfigError: an argument of scoring without a metric.
+    """
+    if metric is None and scoring:
+        raise ConfigError(f"{', '.join(scoring)}: no such argument, or one that needs metric=")
+    source = open_source(data, split=split)
+    ask = _ask(source, prompt, system, prompt_column)
+    image = find_column("image", source.columns, image_column, option="--image-column", needed_by="preference data")
+    spec = metric_spec("length") if metric is None else metric_spec(metric) if isinstance(metric, str) else metric.spec
+    # without a metric, any that needs no further column
+    plan = find_columns(source.columns, spec, candidate=candidate_column, image=image, group=group_column, many=True)
+    root = Path(source.folder if image_root is None else image_root)
+    known = "rewards" if plan.many else "reward"
+    if metric is None:
+        name = score_column or prefix + known
+        if name not in source.columns:
+            raise DataError(
+                f"{source.name} has no column {name!r} of scores: name it with --score-column (score_column=), or have "
+                f"the captions scored with --metric (metric=). The columns are: {named(source.columns)}."
+            )
+        needed = [*plan.names, name, *([prompt_column] if prompt_column else [])]
+        same = ((row, row) for row in source.rows(needed))
+        return _grouped(same, plan, name, ask, root, source.is_csv), metric_of(data, name)
+    if score_column is not None:
+        raise DataError("give a score column or a metric, not both")
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "scores.jsonl" if scores_file is None else scores_file
+        columns = {"candidates_column": candidate_column, "image_column": image_column, "group_column": group_column}
+        options: dict[str, Any] = {**columns, "image_root": image_root, "split": split, "prefix": prefix, **scoring}
+        try:
+            rerank_dataset(data, metric, file, **options)
+        except OutputError:
+            if not overwrite:
+                raise
+            rerank_dataset(data, metric, file, **options, overwrite=True)
+        scored = open_source(file)
+        # the scored file has the same rows in the same order, but not the encoded images
+        rows = zip(source.rows(source.columns), scored.rows([plan.caption, prefix + known]), strict=True)
+        return _grouped(rows, plan, prefix + known, ask, root, is_csv=False), metric_of(file, prefix + known)
+
+
+def metric_of(data: Any, score_column: str) -> dict[str, Any]:
+    """What is known of the scores: the column, and the metric with its checkpoint if this package wrote the file.
+
+    Returns:
+        {"column": ...}, and `metric`, `checkpoint`, `weights` and the version from the summary that `capreward score`
+        and `rerank` leave beside their output, if the file is still the one they wrote.
+    """
+    facts: dict[str, Any] = {"column": score_column}
+    if not isinstance(data, (str, os.PathLike)) or not Path(data).is_file():
+        return facts
+    path = Path(data)
+    try:
+        record = json.loads(path.with_name(path.name + ".summary.json").read_text(encoding="utf-8"))
+        if record["output"]["sha256"] == fingerprint_file(path, whole=True):
+            run = record["run"]
+            facts |= {"metric": run["metric"], "checkpoint": run["source"], "weights": run["weights"]}
+            facts["version of capreward"] = run["capreward"]
+    except (OSError, ValueError, KeyError, TypeError):  # absent, or not ours
+        pass
+    return facts
+
+
+def _ask(source: Source, prompt: str | None, system: str | None, column: str | None) -> Ask:
+    """Makes a row's prompt, as messages."""
+    if column is not None and prompt is not None:
+        raise InvalidSampleError("give either a prompt or a prompt column")
+    if column is not None and column not in source.columns:
+        raise DataError(f"--prompt-column names {column!r}, which is no column: {named(source.columns)}.")
+    before = [] if system is None else [{"role": "system", "content": system}]
+
+    def messages(row: Mapping[str, Any]) -> list[dict[str, Any]]:
+        asked = listed(row.get(column), source.is_csv) if column else PROMPT if prompt is None else prompt
+        if isinstance(asked, list) and asked and all(isinstance(message, Mapping) for message in asked):
+            if before:
+                raise InvalidSampleError("the prompts are whole messages already: write the system message into them")
+            if not all(isinstance(message.get("content"), str) for message in asked):
+                raise InvalidSampleError(f"the content of a message must be text, without images, got {asked!r:.80}")
+            return [{"role": message.get("role"), "content": message["content"]} for message in asked]
+        if not isinstance(asked, str) or not asked.strip():
+            raise InvalidSampleError(f"a prompt must be text or a list of messages, got {asked!r:.80}")
+        return [*before, {"role": "user", "content": asked}]
+
+    return messages
+
+
+def _grouped(
+    rows: Iterator[tuple[Any, Any]], plan: ColumnPlan, score: str, ask: Ask, root: Path, is_csv: bool
+) -> list[ImageCandidates]:
+    """Groups of the captions that compete; `rows` are those of the data and of the scores."""
+    groups: dict[str, ImageCandidates] = {}
+    for number, (row, scored) in enumerate(rows):
+        if isinstance(row, BadRow) or isinstance(scored, BadRow):
+            key = f"row {number}"
+            groups[key] = ImageCandidates(key, key, None, [], problem="a row that cannot be read")
+            continue
+        captions, scores = scored.get(plan.caption), scored.get(score)
+        if plan.many:
+            captions, scores = listed(captions, is_csv) or [], listed(scores, is_csv) or []
+            if not isinstance(captions, list) or not isinstance(scores, list):
+                raise DataError(f"row {number + 1}: columns {plan.caption!r} and {score!r} must both hold lists")
+            if scores and len(captions) != len(scores):
+                raise DataError(f"row {number + 1} has {len(captions)} captions and {len(scores)} scores")
+            scores = scores or [None] * len(captions)
+        else:
+            captions, scores = [captions], [scores]
+        cell = row.get(plan.image)
+        prompt = ask(row)
+        image_key = _image_key(cell)
+        own = [image_identity(row.get(plan.group))] if plan.group not in (None, plan.image) else []
+        key = json.dumps([image_key, *own, prompt], ensure_ascii=False, default=str)
+        if key not in groups:
+            image, problem = _found(cell, root)
+            groups[key] = ImageCandidates(key, image_key, image, prompt, problem=problem)
+        groups[key].captions += captions
+        groups[key].scores += [_number(value, number, score) for value in scores]
+    return list(groups.values())
+
+
+def _image_key(cell: Any) -> str:
+    cell = cell[0] if isinstance(cell, (list, tuple)) and len(cell) == 1 else cell
+    if isinstance(cell, dict) and cell.get("bytes") is None:
+        cell = cell.get("path")
+    return image_identity(posixpath.normpath(cell) if isinstance(cell, str) else cell)
+
+
+def _found(cell: Any, root: Path) -> tuple[Any, str | None]:
+    """An image as an absolute path or `{"bytes": ..., "path": ...}`, or what is wrong with it."""
+    try:
+        cell = one_image(cell)
+    except InvalidSampleError:
+        return None, "several images in a row"
+    if isinstance(cell, dict):
+        cell = cell.get("path") if cell.get("bytes") is None else {"bytes": cell["bytes"], "path": cell.get("path")}
+    if cell is None:
+        return None, "no image"
+    if isinstance(cell, (dict, bytes)):
+        return (cell if isinstance(cell, dict) else {"bytes": cell, "path": None}), None
+    file = root / cell if isinstance(cell, str) else root
+    return (str(file.absolute()), None) if file.is_file() else (None, "no image file where the path says")
+
+
+def _number(value: Any, row: int, column: str) -> float | None:
+    if value is None or value == "":
+        return None
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise DataError(f"row {row + 1}: column {column!r} must hold numbers, got {value!r:.80}") from None

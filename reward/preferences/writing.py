@@ -1,0 +1,163 @@
+"""Writes preference data: files that trainers read, and a card that says what they are and what was dropped."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from reward.errors import OutputError
+from reward.preferences.selection import Preferences
+from reward.scoring.writers import check_output_name, write_atomically
+
+__all__ = ["CARD", "check_free", "features", "split_files", "write_preferences"]
+
+CARD = "README.md"
+_MARK = "<!-- written by capreward pairs for {name} -->"
+_FORMS = {
+    "pairs": "Pairs of a chosen and a rejected caption, for DPO.",
+    "labels": "Captions with a label, True for good and False for bad, for KTO.",
+    "best": "The best captions of each image, for SFT (rejection sampling).",
+}
+_ROWS = 256  # rows of a table; they may hold whole images
+
+
+def split_files(output: Path, holdout: float) -> dict[str, Path]:
+    """{split: file}: the output and, of held-out images, one with `.test` before its suffix.
+
+    Example:
+        >>> [file.name for file in split_files(Path("pairs.jsonl"), 0.1).values()]
+        ['pairs.jsonl', 'pairs.test.jsonl']
+    """
+    held = {"test": output.with_name(f"{output.stem}.test{output.suffix}")} if holdout else {}
+    return {"train": output, **held}
+
+
+def check_free(output: Path, holdout: float, data: str | os.PathLike[str], *, overwrite: bool) -> None:
+    """Checks, before anything is scored, that output and card can be written.
+
+    Raises:
+        OutputError: a wrong name, the input itself, a file that is there already, or a README.md of someone else,
+            which is never replaced.
+    """
+    check_output_name(output, ".parquet", ".jsonl")
+    for file in split_files(output, holdout).values():
+        if file.exists() and os.path.exists(data) and file.samefile(data):
+            raise OutputError(f"output {file} is the input; choose another name")
+        if file.exists() and not overwrite:
+            raise OutputError(f"{file} exists already: choose another output, or replace it with --overwrite")
+    earlier = split_files(output, 1)["test"]
+    if not holdout and earlier.exists():
+        raise OutputError(f"{earlier} holds images of an earlier run, which would be in {output.name} too: delete it")
+    card = output.with_name(CARD)
+    if card.exists() and _MARK.format(name=output.name) not in card.read_text(encoding="utf-8", errors="replace"):
+        raise OutputError(
+            f"{card} is there already and is not the card of {output.name}: give the data a folder of their own, such "
+            f"as {output.parent / output.stem / output.name}"
+        )
+
+
+def features(kind: str) -> Any:
+    """`datasets.Features` of the rows: the columns that TRL's trainers take, and the scores."""
+    from datasets import Features, Image, List, Value
+
+    messages = List({"role": Value("string"), "content": Value("string")})
+    shared = {"images": List(Image()), "prompt": messages}
+    if kind == "pairs":
+        scores = {name: Value("float64") for name in ("chosen_score", "rejected_score")}
+        return Features({**shared, "chosen": messages, "rejected": messages, **scores})
+    label = {"label": Value("bool")} if kind == "labels" else {}
+    return Features({**shared, "completion": messages, "score": Value("float64"), **label})
+
+
+def write_preferences(preferences: Preferences, output: Path, metric: Mapping[str, Any], *, holdout: float) -> None:
+    """Writes the rows, each file complete or not at all, and `README.md` beside them.
+
+    Parquet holds the images themselves, so that the folder is a data set that `datasets.load_dataset` reads anywhere.
+    JSON Lines hold paths, relative to the output's folder.
+
+    Args:
+        preferences: what was chosen.
+        output: `.parquet` or `.jsonl` file, free by `check_free`.
+        metric: what is known of the scores, from `read_candidates`.
+        holdout: as in `Preferences.choose`.
+
+    Raises:
+        OutputError: a file cannot be written, or encoded images are to go into JSON Lines.
+    """
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(f"cannot write {output}: {error.strerror or error}") from error
+    is_parquet = output.suffix.lower() == ".parquet"
+    if not is_parquet and any(isinstance(row["images"][0], dict) for rows in preferences.rows.values() for row in rows):
+        raise OutputError(f"the data hold the images themselves, which {output.name} cannot: write a .parquet file")
+    files = split_files(output, holdout)
+    write = _parquet if is_parquet else _json_lines
+    for split, rows in preferences.rows.items():
+        write_atomically(files[split], partial(write, rows, preferences.rules.kind, output.parent))
+    text = _card(preferences, files, metric, holdout)
+    write_atomically(output.with_name(CARD), partial(_text, text))
+
+
+def _text(text: str, path: Path) -> None:
+    path.write_text(text, encoding="utf-8")
+
+
+def _json_lines(rows: list[dict[str, Any]], kind: str, folder: Path, path: Path) -> None:
+    with path.open("w", encoding="utf-8") as file:
+        for row in rows:
+            images = [Path(os.path.relpath(image, folder)).as_posix() for image in row["images"]]
+            file.write(json.dumps({**row, "images": images}, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def _parquet(rows: list[dict[str, Any]], kind: str, folder: Path, path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    def with_bytes(image: Any) -> dict[str, Any]:
+        return image if isinstance(image, dict) else {"bytes": Path(image).read_bytes(), "path": Path(image).name}
+
+    schema = features(kind).arrow_schema
+    remaining: Iterator[dict[str, Any]] = iter(rows)
+    with pq.ParquetWriter(path, schema) as writer:
+        while some := list(islice(remaining, _ROWS)):
+            whole = [{**row, "images": [with_bytes(image) for image in row["images"]]} for row in some]
+            writer.write_table(pa.Table.from_pylist(whole, schema=schema))
+
+
+def _card(preferences: Preferences, files: Mapping[str, Path], metric: Mapping[str, Any], holdout: float) -> str:
+    """The card: YAML by which the Hub and `load_dataset` find the files, then the text."""
+    kind, first = preferences.rules.kind, files["train"]
+    listed = "".join(
+        f"      - split: {split}\n        path: {json.dumps(file.name)}\n" for split, file in files.items()
+    )
+    head = f"---\nconfigs:\n  - config_name: default\n    data_files:\n{listed}---\n{_MARK.format(name=first.name)}\n"
+    scorer = {"metric": "not known: the scores came with the data", "checkpoint": "not known", **metric}
+    if "weights" in scorer:
+        scorer["weights"] = scorer["weights"] or "the metric's own"
+    counts = {
+        "images (one with several prompts counts for each)": preferences.images,
+        **{f"images with rows in {split}": count for split, count in preferences.images_kept.items()},
+        **{f"rows in {split}": len(rows) for split, rows in preferences.rows.items()},
+        **{f"images dropped: {reason}": count for reason, count in preferences.images_dropped.most_common()},
+        "captions": preferences.captions,
+        **{f"captions left out: {reason}": count for reason, count in preferences.captions_dropped.most_common()},
+    }
+    tables = [
+        _table("Counts", counts),
+        _table("Figures", {name: f"{value:.4g}" for name, value in preferences.facts.items()}),
+        _table("Scores", scorer),
+        _table("Options", {**asdict(preferences.rules), "holdout": holdout}),
+    ]
+    return f"{head}\n# {first.stem}\n\n{_FORMS[kind]}\n\n" + "\n".join(tables)
+
+
+def _table(title: str, values: Mapping[str, Any]) -> str:
+    lines = [f"| {name} | {value} |" for name, value in values.items()]
+    return "\n".join([f"## {title}\n", "| | |", "|---|---|", *lines, ""])

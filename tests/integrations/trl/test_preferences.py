@@ -1,0 +1,92 @@
+"""Preference data go through TRL's own trainers with a policy that sees images."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import trl
+from datasets import Dataset, DatasetDict, Image
+from trl.trainer import kto_trainer
+
+from integrations.trl import load_policy, make_preference_dataset
+from reward.errors import ConfigError, DataError
+from reward.preferences import PreferenceRules
+from tests.integrations.short_training import COLOURS
+from tests.toy_captioners import llava
+
+CAPTIONS = ["a red star", "blue star on the left", "a small green circle", "the square ."]
+
+
+@pytest.fixture
+def rows() -> Dataset:
+    columns = {"image": COLOURS, "candidates": [CAPTIONS] * 4, "rewards": [[0.1, 0.4, 0.6, 0.9]] * 4}
+    return Dataset.from_dict(columns).cast_column("image", Image())
+
+
+def trained(kind: str, data: Any, folder: Path, evaluated: Any, **options: Any) -> list[dict[str, float]]:
+    """Two steps; gives the log, after a check that the policy has changed and every row was used."""
+    model, processor = llava()
+    model.save_pretrained(folder / "policy")  # from where DPO and KTO load their reference
+    processor.save_pretrained(folder / "policy")
+    model, processor = load_policy(folder / "policy")
+    defaults = {"max_steps": 2, "per_device_train_batch_size": 4, "learning_rate": 1e-2, "max_length": None}
+    quiet = {"report_to": "none", "disable_tqdm": True, "logging_steps": 1, "save_strategy": "no"}
+    config = getattr(trl, f"{kind}Config")(
+        output_dir=str(folder), use_cpu=True, bf16=False, gradient_checkpointing=False, **defaults, **quiet, **options
+    )
+    trainer = getattr(trl, f"{kind}Trainer")(
+        model=model, args=config, train_dataset=data, eval_dataset=evaluated, processing_class=processor
+    )
+    before = [value.clone() for value in model.parameters()]
+    trainer.train()
+    if evaluated is not None:
+        assert trainer.evaluate()["eval_loss"] > 0
+    assert any(not torch.equal(old, new) for old, new in zip(before, model.parameters(), strict=True))
+    return [entry for entry in trainer.state.log_history if "loss" in entry]
+
+
+@pytest.mark.skipif(
+    not hasattr(kto_trainer, "DataCollatorForVisionUnpairedPreference"), reason="this TRL has no KTO for images"
+)
+@pytest.mark.parametrize("loss", ["kto", "apo_zero_unpaired"])
+def test_kto_takes_the_labels(rows: Dataset, tmp_path: Path, loss: str) -> None:
+    data = make_preference_dataset(rows, "Describe it", rules=PreferenceRules(kind="labels", per_image=2))
+    assert data.column_names == ["images", "prompt", "completion", "score", "label"]
+    assert len(data) == 16
+    pixels = [row["images"][0].getpixel((0, 0)) for row in data]
+    assert all(one != other for one, other in itertools.pairwise(pixels))
+    logs = trained("KTO", data, tmp_path, None, loss_type=loss, train_sampling_strategy="sequential")
+    assert all(entry["loss"] > 0 for entry in logs)
+
+
+def test_dpo_takes_the_pairs_and_learns_them(rows: Dataset, tmp_path: Path) -> None:
+    splits = make_preference_dataset(rows, "Describe it", rules=PreferenceRules(per_image=2), holdout=0.25)
+    assert isinstance(splits, DatasetDict)
+    assert {split: len(part) for split, part in splits.items()} == {"train": 6, "test": 2}
+    logs = trained("DPO", splits["train"], tmp_path, splits["test"])
+    assert logs[0]["rewards/margins"] == 0
+    assert logs[1]["rewards/margins"] > 0
+
+
+def test_sft_takes_the_best(rows: Dataset, tmp_path: Path) -> None:
+    data = make_preference_dataset(rows, "Describe it", rules=PreferenceRules(kind="best"), system="a")
+    assert [message["role"] for message in data[0]["prompt"]] == ["system", "user"]
+    assert data["completion"][0][0]["content"] == "the square ."
+    logs = trained("SFT", data, tmp_path, None)
+    assert logs[1]["loss"] < logs[0]["loss"]
+
+
+def test_a_metric_scores_and_what_is_left_out_is_logged(rows: Dataset, caplog: pytest.LogCaptureFixture) -> None:
+    bare = rows.remove_columns("rewards")
+    with pytest.raises(DataError, match="no column 'rewards' of scores"):
+        make_preference_dataset(bare)
+    with pytest.raises(ConfigError, match="imagecolumn: no such argument"):
+        make_preference_dataset(rows, imagecolumn="image")
+    bare = bare.remove_columns("candidates").add_column("candidates", [*[CAPTIONS] * 3, ["a star", "A star."]])
+    data = make_preference_dataset(bare, metric="length")
+    assert [(row["chosen_score"], row["rejected_score"]) for row in data] == [(5.0, 3.0)] * 3
+    assert "1 images left out: only one caption once repetitions are left out" in caplog.text

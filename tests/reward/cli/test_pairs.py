@@ -1,0 +1,174 @@
+"""`capreward pairs`: from scored candidates to preference data with a card."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from datasets import Dataset, Image, load_dataset
+from PIL import Image as PILImage
+
+from tests.json_lines import read_lines, write_lines
+from tests.reward.cli.conftest import Run
+
+LONG, SHORT = "A big red star in the top left.", "A star."
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """Lists of candidates of three images, with scores."""
+    for number in range(3):
+        PILImage.new("RGB", (8, 8), (80 * number, 0, 0)).save(tmp_path / f"{number}.png")
+    rows = [{"image": f"{n}.png", "candidates": [SHORT, LONG, "..."], "rewards": [0.1, 0.9, None]} for n in range(3)]
+    rows.append({"image": "none.png", "candidates": [SHORT, LONG], "rewards": [0.1, 0.9]})
+    rows.append({"image": "0.png", "candidates": ["a  STAR"], "rewards": [0.05]})  # more of the first image
+    return write_lines(tmp_path / "scored.jsonl", rows)
+
+
+def test_pairs_with_a_card_that_counts(run: Run, data: Path) -> None:
+    output = data.parent / "dpo" / "pairs.jsonl"
+    code, out, err = run("pairs", data, "-o", output, "--margin", "0.5", "--prompt", "Describe it.", "--holdout", "0.3")
+    assert (code, out) == (0, "")
+    rows = read_lines(output) + read_lines(output.with_name("pairs.test.jsonl"))
+    assert len(rows) == 3
+    assert rows[0]["prompt"] == [{"role": "user", "content": "Describe it."}]
+    assert rows[0]["chosen"] == [{"role": "assistant", "content": LONG}]
+    assert (rows[0]["chosen_score"], rows[0]["rejected_score"]) == (0.9, 0.1)
+    assert {(output.parent / row["images"][0]).resolve() for row in rows} == {
+        (data.parent / f"{n}.png").resolve() for n in range(3)
+    }
+    assert "2 train rows and 1 test rows of 3 of 4 images" in err
+    card = (output.parent / "README.md").read_text()
+    for line in (
+        'path: "pairs.test.jsonl"',
+        "| images dropped: no image file where the path says | 1 |",
+        "| captions left out: without a word | 3 |",
+        "| captions left out: the same as a better one, or nearly | 1 |",
+        "| rows in train | 2 |",
+        "| margin | 0.5 |",
+        "| metric | not known: the scores came with the data |",
+        "| share of pairs whose chosen caption is longer | 1 |",
+    ):
+        assert line in card
+
+
+def test_parquet_is_a_data_set_that_holds_its_images(run: Run, data: Path, tmp_path: Path) -> None:
+    output = tmp_path / "kto" / "labels.parquet"
+    assert run("pairs", data, "-o", output, "--kind", "labels")[0] == 0
+    for number in range(3):
+        (tmp_path / f"{number}.png").unlink()
+    loaded = load_dataset(str(output.parent), cache_dir=str(tmp_path / "cache"))["train"]
+    assert [row["label"] for row in loaded] == [True, False, True, False, True, False]
+    assert loaded[1]["images"][0].getpixel((0, 0)) == (80, 0, 0)
+    assert loaded.column_names == ["images", "prompt", "completion", "score", "label"]
+
+    # and data that hold their images, one caption a row
+    rows = Dataset.from_dict({"image": loaded["images"], "completion": ["a"] * 6}).select([0, 1, 3])
+    rows = rows.map(lambda row: {"image": row["image"][0]}).cast_column("image", Image())
+    rows = rows.remove_columns("completion").add_column("caption", [LONG, SHORT, LONG]).add_column("reward", [1, 2, 3])
+    rows.to_parquet(tmp_path / "held.parquet")
+    arguments = ("pairs", tmp_path / "held.parquet", "--kind", "best", "-o")
+    assert run(*arguments, tmp_path / "sft" / "best.parquet")[0] == 0
+    best = load_dataset("parquet", data_files=str(tmp_path / "sft" / "best.parquet"), cache_dir=str(tmp_path / "c"))
+    assert sorted(row["completion"][0]["content"] for row in best["train"]) == [LONG, SHORT]
+    code, _, err = run(*arguments, tmp_path / "other" / "best.jsonl")
+    assert (code, "write a .parquet file" in err) == (1, True)
+
+
+@pytest.mark.parametrize("form", ["lists", "rows", "csv"])
+def test_a_metric_scores_what_has_no_scores(run: Run, data: Path, form: str) -> None:
+    rows = [{"image": f"{n}.png", "candidates": [SHORT, LONG]} for n in range(3)]
+    file = data.with_name("candidates.jsonl")
+    if form == "csv":
+        file = data.with_name("candidates.csv")
+        Dataset.from_list([{**row, "candidates": json.dumps(row["candidates"])} for row in rows]).to_csv(file)
+    elif form == "rows":
+        write_lines(file, [{"image": row["image"], "candidate": text} for text in (LONG, SHORT) for row in rows])
+    else:
+        write_lines(file, rows)
+    output = data.parent / "new" / "pairs.jsonl"
+    assert run("pairs", file, "-m", "length", "-o", output)[0] == 0
+    assert [(row["chosen"][0]["content"], row["chosen_score"]) for row in read_lines(output)] == [(LONG, 8.0)] * 3
+    assert "| metric | length |" in (output.parent / "README.md").read_text()
+    scores = output.with_name("pairs.scores.jsonl")
+    before = scores.stat().st_mtime_ns
+    assert run("pairs", file, "-m", "length", "-o", output, "--overwrite", "--margin", "3")[0] == 0
+    assert scores.stat().st_mtime_ns == before  # not scored again
+    if form != "csv":
+        scored = data.with_name("own.jsonl")
+        assert run("rerank", file, "-m", "length", "-o", scored)[0] == 0
+        assert run("pairs", scored, "-o", output, "--overwrite")[0] == 0
+        assert "| metric | length |" in (output.parent / "README.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["--margin", "0.95"], 1, "no row can be made of the 4 images: 3 have no two captions whose scores differ"),
+        (["--length-ratio", "1.1"], 1, "3 have no two such captions of like length"),
+        (["--score-column", "vela"], 1, "has no column 'vela' of scores"),
+        (["--near", "2"], 1, "near must be a number of at least 0 and at most 1, got 2.0"),
+        (["--holdout", "1"], 1, "holdout must be at least 0 and below 1, got 1.0"),
+        (["--weights", "length=1"], 2, "--weights: goes with --metric"),
+        (["--source", "here"], 2, "--source: goes with --metric"),
+        (["--prompt-column", "nothing"], 1, "--prompt-column names 'nothing', which is no column"),
+        (["--prompt", " "], 1, "a prompt must be text"),
+    ],
+)
+def test_nothing_is_written_where_there_is_nothing(
+    run: Run, data: Path, arguments: list[str], code: int, message: str
+) -> None:
+    got, _, err = run("pairs", data, "-o", data.parent / "new" / "pairs.jsonl", *arguments)
+    assert (got, message in err) == (code, True), err
+    assert not (data.parent / "new" / "pairs.jsonl").exists()
+
+
+def test_nothing_is_overwritten_unasked(run: Run, data: Path) -> None:
+    code, _, err = run("pairs", data, "-o", data, "--overwrite")
+    assert (code, "is the input" in err) == (1, True)
+    card = data.with_name("README.md")
+    card.write_text("A project of mine.")
+    code, _, err = run("pairs", data, "-o", data.with_name("pairs.jsonl"), "--overwrite")
+    assert (code, "give the data a folder of their own" in err) == (1, True)
+    assert card.read_text() == "A project of mine."
+    output = data.parent / "new" / "pairs.jsonl"
+    assert run("pairs", data, "-o", output)[0] == 0
+    output.with_name("pairs.test.jsonl").touch()
+    code, _, err = run("pairs", data, "-o", output, "--overwrite")
+    assert (code, "holds images of an earlier run" in err) == (1, True)
+    code, _, err = run("pairs", data, "-o", output)
+    assert (code, "exists already: choose another output, or replace it with --overwrite" in err) == (1, True)
+
+
+def test_prompts_of_the_rows_keep_captions_apart(run: Run, data: Path) -> None:
+    rows = [
+        {"image": "0.png", "caption": text, "reward": score, "asked": asked}
+        for asked in ("What?", [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Where?"}])
+        for text, score in ((LONG, 0.5), (SHORT, 0.7))
+    ]
+    write_lines(data, rows)
+    output = data.parent / "new" / "pairs.jsonl"
+    assert run("pairs", data, "-o", output, "--prompt-column", "asked")[0] == 0
+    assert [row["prompt"][-1]["content"] for row in read_lines(output)] == ["What?", "Where?"]
+
+
+def test_groups_of_rows_and_rows_that_are_no_good(run: Run, data: Path) -> None:
+    output = data.parent / "new" / "pairs.jsonl"
+    rows = [
+        {"image": "0.png", "caption": text, "reward": score, "view": "a"} for text, score in ((LONG, 1), (SHORT, 0))
+    ]
+    rows += [{"image": ["0.png", "1.png"], "caption": LONG, "reward": 1, "view": "b"}, {"image": "", "view": "c"}, []]
+    write_lines(data, rows)
+    assert run("pairs", data, "-o", output, "--group-column", "view", "--holdout", "0")[0] == 0
+    card = (output.parent / "README.md").read_text()
+    for problem in ("several images in a row", "no image", "a row that cannot be read"):
+        assert f"| images dropped: {problem} | 1 |" in card
+    for row, message in (
+        ({"candidates": [SHORT], "rewards": [1, 2]}, "row 1 has 1 captions and 2 scores"),
+        ({"candidates": SHORT, "rewards": [1]}, "must both hold lists"),
+        ({"candidates": [SHORT], "rewards": ["good"]}, "column 'rewards' must hold numbers, got 'good'"),
+    ):
+        write_lines(data, [{"image": "0.png", **row}])
+        code, _, err = run("pairs", data, "-o", output, "--overwrite")
+        assert (code, message in err) == (1, True), err

@@ -1,0 +1,182 @@
+"""Rules of preference data hold for any candidates."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reward.errors import ConfigError, DataError
+from reward.preferences import PreferenceRules, Preferences, choose_pairs
+from reward.preferences.selection import ImageCandidates, similarity
+
+WORDS = st.lists(st.sampled_from(["a", "red", "blue", "star", "moon", "on", "grass"]), min_size=0, max_size=8).map(
+    " ".join
+)
+CAPTIONS = st.one_of(WORDS, WORDS.map(lambda text: text.upper() + "."), st.sampled_from(["", "...", "星と月。", None]))
+SCORES = st.one_of(st.none(), st.just(float("nan")), st.sampled_from([0.0, 0.25, 0.5, 1.0]), st.floats(-1, 1))
+CANDIDATES = st.lists(st.tuples(CAPTIONS, SCORES), max_size=10)
+RULES = st.builds(
+    PreferenceRules,
+    kind=st.sampled_from(["pairs", "labels"]),
+    margin=st.sampled_from([0.0, 0.1, 0.5]),
+    per_image=st.integers(1, 4),
+    length_ratio=st.one_of(st.none(), st.floats(1, 3)),
+    minimum=st.one_of(st.none(), st.floats(-1, 1)),
+    near=st.floats(0.1, 1),
+    choose=st.sampled_from(["widest", "random"]),
+    seed=st.integers(0, 3),
+)
+
+
+def chosen(candidates, rules, key="x"):
+    return choose_pairs([text for text, _ in candidates], [score for _, score in candidates], rules, key)
+
+
+@given(CANDIDATES, RULES)
+def test_every_pair_keeps_every_rule(candidates, rules):
+    pairs, left_out, reason = chosen(candidates, rules)
+    assert (pairs == []) == (reason is not None)
+    assert len(pairs) <= rules.per_image
+    assert left_out.total() <= len(candidates)
+    used = [caption for pair in pairs for caption in pair]
+    for one, other in itertools.combinations(used, 2):
+        assert similarity(one.text, other.text) < rules.near
+    given_scores = {(text and text.strip(), score) for text, score in candidates}
+    assert {tuple(caption) for caption in used} <= given_scores
+    for better, worse in pairs:
+        assert better.score > worse.score
+        assert better.score - worse.score >= rules.margin
+        assert rules.minimum is None or better.score >= rules.minimum
+        if rules.length_ratio is not None:
+            short, long = sorted((len(better.text), len(worse.text)))
+            assert long <= rules.length_ratio * short
+    if rules.kind == "labels" and pairs:
+        gap = min(pair.chosen.score for pair in pairs) - max(pair.rejected.score for pair in pairs)
+        assert gap > 0
+        assert gap >= rules.margin
+    assert chosen(candidates, rules)[0] == pairs
+
+
+@given(CANDIDATES, st.sampled_from([0.0, 0.1, 0.5]), st.one_of(st.none(), st.floats(1, 3)))
+def test_one_pair_is_the_widest_there_is(candidates, margin, ratio):
+    rules = PreferenceRules(margin=margin, length_ratio=ratio, near=1.0)
+    pairs, _, _ = chosen(candidates, rules)
+    best = chosen(candidates, PreferenceRules(kind="best", per_image=10, near=1.0))[0]
+    texts = [pair.chosen for pair in best]
+    gaps = [
+        a.score - b.score
+        for a, b in itertools.permutations(texts, 2)
+        if a.score > b.score
+        and a.score - b.score >= margin
+        and (ratio is None or max(len(a.text), len(b.text)) <= ratio * min(len(a.text), len(b.text)))
+    ]
+    assert [better.score - worse.score for better, worse in pairs] == ([max(gaps)] if gaps else [])
+
+
+@given(
+    st.lists(st.tuples(WORDS.filter(str.strip), st.integers(-9, 9)), min_size=2, max_size=8, unique_by=lambda c: c[0])
+)
+def test_turning_the_scores_round_turns_the_pair_round(candidates):
+    rules = PreferenceRules(near=1.0)
+    pairs, _, _ = chosen(candidates, rules)
+    turned, _, _ = chosen([(text, -score) for text, score in candidates], rules)
+    assert [a.score - b.score for a, b in pairs] == [a.score - b.score for a, b in turned]
+    assert [-b.score for _, b in pairs] == [a.score for a, _ in turned]
+
+
+@given(CANDIDATES, st.integers(1, 4), st.one_of(st.none(), st.floats(-1, 1)))
+def test_the_best_are_the_best(candidates, k, minimum):
+    pairs, _, _ = chosen(candidates, PreferenceRules(kind="best", per_image=k, minimum=minimum, near=1.0))
+    scores = [pair.chosen.score for pair in pairs]
+    assert scores == sorted(scores, reverse=True)
+    assert len(pairs) <= k
+    usable = [score for text, score in candidates if text and text.strip(".") and score is not None and score == score]
+    if scores:
+        assert scores[0] == max(usable)
+    assert minimum is None or all(score >= minimum for score in scores)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 5), CANDIDATES), min_size=1, max_size=8),
+    RULES,
+    st.sampled_from([0.0, 0.2, 0.5, 0.9]),
+)
+def test_no_image_is_in_both_splits_and_everything_is_counted(images, rules, holdout):
+    groups = [
+        ImageCandidates(
+            f"{image} {number}",
+            str(image),
+            f"{image}.png",
+            [],
+            [text for text, _ in own],
+            [score for _, score in own],
+            None if image else "no image",
+        )
+        for number, (image, own) in enumerate(images)
+    ]
+    try:
+        made = Preferences.choose(groups, rules, holdout=holdout)
+    except DataError:
+        with_rows = {
+            group.image_key
+            for group in groups
+            if not group.problem and choose_pairs(group.captions, group.scores, rules, group.key)[0]
+        }
+        assert len(with_rows) <= (1 if holdout else 0)
+        return
+    pictures = {split: {row["images"][0] for row in rows} for split, rows in made.rows.items()}
+    assert all(pictures.values())
+    assert not pictures["train"] & pictures.get("test", set())
+    assert set(pictures) == ({"train", "test"} if holdout else {"train"})
+    assert sum(made.images_kept.values()) + made.images_dropped.total() == made.images == len(images)
+    assert made.captions == sum(len(own) for _, own in images)
+    assert Preferences.choose(groups, rules, holdout=holdout) == made
+    fewer = Preferences.choose(groups[::-1], rules, holdout=holdout)  # a choice does not depend on other images
+    assert sorted(map(str, fewer.rows["train"])) == sorted(map(str, made.rows["train"]))
+
+
+def test_neighbouring_labels_are_of_different_images_and_alternate():
+    scores = [0.1, 0.2, 0.8, 0.9]
+    groups = [
+        ImageCandidates(str(n), str(n), f"{n}.png", [], ["red", "blue", "star", "moon"], list(scores)) for n in range(4)
+    ]
+    rows = Preferences.choose(groups, PreferenceRules(kind="labels", per_image=2)).rows["train"]
+    assert [row["label"] for row in rows] == [True, False] * 2 + [False, True] * 2 + [True, False] * 2 + [
+        False,
+        True,
+    ] * 2
+    assert all(one["images"] != other["images"] for one, other in itertools.pairwise(rows))
+    assert all((row["score"] > 0.5) == row["label"] for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"kind": "dpo"}, "kind must be one of pairs, labels, best, got 'dpo'"),
+        ({"margin": -1}, "margin must be a number of at least 0, got -1"),
+        ({"margin": float("nan")}, "margin must be"),
+        ({"length_ratio": 0.5}, "length_ratio must be a number of at least 1, got 0.5"),
+        ({"near": 1.5}, "near must be a number of at least 0 and at most 1, got 1.5"),
+        ({"per_image": 0}, "per_image must be a whole number of at least 1, got 0"),
+        ({"minimum": float("inf")}, "minimum must be a finite number"),
+        ({"kind": "best", "margin": 0.1}, "kind 'best' has no pairs: leave margin out"),
+    ],
+)
+def test_wrong_rules_say_so(wrong, message):
+    with pytest.raises(ConfigError, match=message):
+        PreferenceRules(**wrong)
+
+
+def test_why_there_is_no_pair():
+    captions = ["A star.", "A long caption of a red star."]
+    for scores, rules, reason in (
+        ([None, None], {}, "no caption with a score and a word"),
+        ([0.1, 0.2], {"minimum": 0.5}, "no caption that reaches the minimum"),
+        ([0.1, 0.2], {"near": 0.1}, "only one caption once repetitions are left out"),
+        ([0.1, 0.1], {}, "no two captions whose scores differ by the margin"),
+        ([0.1, 0.2], {"length_ratio": 1.5}, "no two such captions of like length"),
+    ):
+        assert choose_pairs(captions, scores, PreferenceRules(**rules))[::2] == ([], reason)
