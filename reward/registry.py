@@ -63,8 +63,8 @@ def load_scorer(name: str, source: str | os.PathLike[str] = "embedded", **option
 
     Args:
         name: registry name, such as `"vela"`; `"vela_avg"` is the mean over the sentences of a caption.
-        source: `"embedded"` (shipped with the package), a checkpoint folder, a Hub id, or the address of a reward service
-            that serves the metric (`"http://..."`), see `reward.RemoteReward`.
+        source: `"embedded"` (shipped with the package), a checkpoint folder, a Hub id, or the address of a reward
+            service that serves the metric (`"http://..."`), see `reward.RemoteReward`.
         options: passed to the scorer's `from_pretrained` (revision, device, dtype, ...).
 
     Raises:

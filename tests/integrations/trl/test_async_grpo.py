@@ -1,6 +1,6 @@
 """Asynchronous GRPO: its worker process hides the GPUs and calls the reward, here one of a real service.
 
-TRL's trainer and worker are real. Stand-ins are what needs a GPU: vLLM, which generates, and the kernel of the attention.
+TRL's trainer and worker are real. Stand-ins are what needs a GPU: vLLM, and the kernel of the attention.
 """
 
 from __future__ import annotations
@@ -81,9 +81,7 @@ def train(vllm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     rows = []
     for number, image in enumerate(pictures(2)):
         image.save(tmp_path / f"{number}.png")
-        rows.append(
-            {"prompt": [{"role": "user", "content": "Describe it."}], "image": str(tmp_path / f"{number}.png")}
-        )
+        rows.append({"prompt": [{"role": "user", "content": "Describe it."}], "image": str(tmp_path / f"{number}.png")})
 
     def run(reward: Any) -> list[dict[str, Any]]:
         config = AsyncGRPOConfig(
