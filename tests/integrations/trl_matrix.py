@@ -30,7 +30,7 @@ import torch
 from datasets import Dataset, Features, Image, List, Value
 from rich.console import Console
 from rich.table import Table
-from transformers import AutoModelForImageTextToText
+from transformers import AutoModelForImageTextToText, AutoProcessor
 
 from integrations.trl import make_prompt_dataset
 from reward import CaptionSample, VelaReward
@@ -159,7 +159,8 @@ def train(trainer: str, use: str, folder: Path) -> None:
         logging_steps=1,
         **{"save_strategy": "no", **arguments},
     )
-    model, processor = _policy(folder / f"policy_{rank}")
+    policy = folder / "policy"
+    model, processor = AutoModelForImageTextToText.from_pretrained(policy), AutoProcessor.from_pretrained(policy)
     options: dict[str, Any] = {"eval_dataset": USES[use]()} if use == "evaluation" else {}
     if use == "LoRA":
         from peft import LoraConfig
@@ -189,13 +190,12 @@ def train(trainer: str, use: str, folder: Path) -> None:
     (folder / f"{rank}.json").write_text(json.dumps(facts))
 
 
-def _policy(folder: Path) -> tuple[Any, Any]:
-    """A tiny LLaVA from a folder, from which trainers also load the reference of their KL term."""
+def _save_policy(folder: Path) -> None:
+    """A tiny LLaVA in a folder, from which trainers also load the reference of their KL term."""
     model, processor = llava()
     model.generation_config.suppress_tokens = NO_IMAGE_TOKEN["suppress_tokens"]
     model.save_pretrained(folder)
     processor.save_pretrained(folder)
-    return AutoModelForImageTextToText.from_pretrained(folder), processor
 
 
 def check(folder: Path, processes: int) -> str:
@@ -228,6 +228,7 @@ def run_cell(trainer: str, use: str, processes: int) -> str:
     command += ["tests.integrations.trl_matrix", "--cell", trainer, use]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "1", "PYTHONWARNINGS": "ignore"}
     with tempfile.TemporaryDirectory() as folder:
+        _save_policy(Path(folder) / "policy")
         done = subprocess.run(
             [*command, folder], env=environment, capture_output=True, text=True, timeout=300, check=False
         )
