@@ -10,7 +10,7 @@ from reward.errors import ConfigError, UnknownMetricError
 from reward.metrics.base import MetricSpec, Scorer, installed_specs
 from reward.metrics.sentences import SUFFIX, SentenceMean, sentence_mean_spec
 
-__all__ = ["check_loading", "list_metrics", "load_scorer", "loaded_if_remote", "metric_spec"]
+__all__ = ["check_loading", "is_address", "list_metrics", "load_scorer", "loaded_if_remote", "metric_spec"]
 
 
 def list_metrics() -> list[str]:
@@ -50,7 +50,8 @@ def _find(name: str) -> tuple[MetricSpec, bool]:
         return known[plain], False
     stem = plain.removesuffix(_plain(SUFFIX))
     if stem == plain or stem not in known:
-        raise UnknownMetricError(f"no metric is named {name!r}; installed: {', '.join(specs)}")
+        hint = " (its source is an argument of its own: source=, or --source)" if "=" in name else ""
+        raise UnknownMetricError(f"no metric is named {name!r}{hint}; installed: {', '.join(specs)}")
     return known[stem], True
 
 
@@ -78,13 +79,14 @@ def load_scorer(name: str, source: str | os.PathLike[str] = "embedded", **option
     """
     spec, is_mean = _find(name)
     check_loading(source, options.get("device"))
-    if _is_address(source) and not spec.is_remote:
+    if is_address(source) and not spec.is_remote:
         spec, source = metric_spec("remote"), f"{source}#{spec.name}"
     scorer: Scorer = spec.scorer_class().from_pretrained(source, **options)
     return SentenceMean(scorer) if is_mean else scorer
 
 
-def _is_address(source: str | os.PathLike[str]) -> bool:
+def is_address(source: str | os.PathLike[str]) -> bool:
+    """Whether the source of a scorer is the address of a reward service."""
     return isinstance(source, str) and source.startswith(("http://", "https://"))
 
 
@@ -102,7 +104,7 @@ def loaded_if_remote(metric: str | Scorer, source: str | os.PathLike[str], **opt
         >>> loaded_if_remote("length", "embedded")
         'length'
     """
-    is_remote = isinstance(metric, str) and (metric_spec(metric).is_remote or _is_address(source))
+    is_remote = isinstance(metric, str) and (metric_spec(metric).is_remote or is_address(source))
     return load_scorer(metric, source, **options) if is_remote else metric  # type: ignore[arg-type]
 
 

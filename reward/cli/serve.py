@@ -64,7 +64,15 @@ def serve(
     that it wants; see docs/FRAMEWORKS.md for how to install that.
     """
     if "vela-official" in metric:
-        _serve_vela_official(metric, repository, host, port, image_root)
+        others = {
+            "--allow-host": allow_host,
+            "--dtype": dtype,
+            "--workers": workers if workers > 1 else None,
+            "--devices": devices if devices != "auto" else None,
+        }
+        _serve_vela_official(
+            metric, repository, host, port, image_root, [name for name, value in others.items() if value]
+        )
         return
     if repository is not None:
         raise typer.BadParameter("goes with --metric vela-official alone", param_hint="--repository")
@@ -99,17 +107,19 @@ def serve(
 
     names = ", ".join(each.name for each in settings.metrics)
     console = terminal.console(stderr=True)
-    console.print(f"serving {names} at http://{host}:{port} (Ctrl-C stops)")
+    console.print(f"starting {names} at http://{host}:{port}; /health answers 200 when it is ready (Ctrl-C stops)")
     running = Workers(settings)
     running.serve(make_app(settings, running, running.lifespan))
 
 
 def _serve_vela_official(
-    metrics: list[str], repository: Path | None, host: str, port: int, image_root: Path | None
+    metrics: list[str], repository: Path | None, host: str, port: int, image_root: Path | None, unused: list[str]
 ) -> None:
     """Runs in an environment that is too old for everything else of this package."""
     if len(metrics) > 1:
         raise typer.BadParameter("vela-official is served alone", param_hint="--metric")
+    if unused:
+        raise typer.BadParameter("has no effect on vela-official", param_hint=", ".join(unused))
     if repository is None:
         raise typer.BadParameter("vela-official needs the clone of Ka2ukiMatsuda/VELA", param_hint="--repository")
     from reward.service.vela_official import run

@@ -20,7 +20,7 @@ from reward.errors import ConfigError, InvalidSampleError
 from reward.functions.completions import CaptionRow, Problem, check_first_call, read_rows
 from reward.functions.processes import away_between_calls, load_beside_a_trainer, renew_in_children
 from reward.metrics.base import MetricSpec, Scorer
-from reward.registry import check_loading, load_scorer, metric_spec
+from reward.registry import check_loading, is_address, load_scorer, metric_spec
 from reward.samples import CaptionSample, ScoreTable, check_batch_size
 from reward.weights import normalise_weights
 
@@ -397,7 +397,7 @@ def _default_name(spec: MetricSpec, source: str | os.PathLike[str], weights: Map
         'vela_photos_rel2_flu1'
     """
     parts = [spec.name]
-    if os.fspath(source) != "embedded":
+    if os.fspath(source) != "embedded" and not is_address(source):
         last = re.split(r"[/\\]", os.fspath(source).rstrip("/\\"))[-1]
         parts.append(re.sub(r"[^\w.-]+", "_", last))
     if weights is not None and not (spec.weigh(weights) == spec.weigh()).all():

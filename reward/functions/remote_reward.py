@@ -79,6 +79,7 @@ class RemoteReward(MetricReward):
             image_root=image_root,
         )
         super().__init__(self.scorer, weights=weights, **options)  # type: ignore[arg-type]  # its spec cannot be set
+        self.source = ",".join(self.scorer.urls)
 
     def _start_empty(self) -> None:
         super()._start_empty()

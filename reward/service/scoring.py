@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ from reward.service.worker import Job, JobReply
 from reward.weights import normalise_weights
 
 __all__ = ["Asked", "AsksWorkers", "BadRequest", "Scored", "Scoring"]
+
+logger = logging.getLogger(__name__)
 
 
 class BadRequest(Exception):
@@ -74,6 +77,7 @@ class Scoring:
         self.settings, self.workers, self.telemetry = settings, workers, telemetry
         self.names = [metric.name for metric in settings.metrics]
         self._images = ImageReader(settings)
+        self._errors = 0
 
     def metric(self, name: str | None, *, by_default: bool = False) -> str:
         """The metric of a name; None is the only one, or with `by_default` the first.
@@ -136,7 +140,14 @@ class Scoring:
         except WeightsError as error:
             raise BadRequest(str(error)) from None
         scored = [_collect(each, row, reply, vector.tolist()) for each, row in zip(asked, places, strict=True)]
+        self._log_errors(metric, [error for sample in scored for error in sample.errors if error is not None])
         return Scored(metric, reply.facts, scored)
+
+    def _log_errors(self, metric: str, errors: list[str]) -> None:
+        """Warns of the first, tenth, hundredth, ... caption without a score; most frameworks show no reasons."""
+        before, self._errors = self._errors, self._errors + len(errors)
+        if errors and (before == 0 or len(str(before)) < len(str(self._errors))):
+            logger.warning("%s: %d captions so far have no score; the last: %s", metric, self._errors, errors[0])
 
     def _check_length(self, *texts: str) -> None:
         most = self.settings.max_characters

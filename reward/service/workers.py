@@ -103,7 +103,7 @@ class _API(LitAPI):
         try:
             self.worker = Worker(self.settings, device if isinstance(device, str) else device[0])
         except Exception as error:
-            # LitServe would print a traceback
+            logging.getLogger("litserve").setLevel(logging.CRITICAL)  # it would log a traceback
             print(f"error: a worker cannot start: {error}", file=sys.stderr, flush=True)
             raise
 
@@ -117,7 +117,12 @@ class _Server(LitServer):
     manager_pid = 0
 
     def _init_manager(self, num_api_servers: int) -> Any:
-        manager = super()._init_manager(num_api_servers)
+        # SIGTERM to the whole process group, as `timeout` sends it, must not end the manager before the others.
+        before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        try:
+            manager = super()._init_manager(num_api_servers)
+        finally:
+            signal.signal(signal.SIGTERM, before)
         self.manager_pid = next(p.pid or 0 for p in multiprocessing.active_children() if "SyncManager" in p.name)
         return manager
 
@@ -233,7 +238,8 @@ class Workers:
             event = server._shutdown_event
             if event is None:  # nothing has begun
                 os._exit(0)
-            event.set()
+            with suppress(OSError, EOFError):  # the manager is gone already
+                event.set()
 
         def on_signal(number: int, frame: Any) -> None:
             if stopping.is_set() and number == signal.SIGINT:

@@ -73,26 +73,14 @@ def _chat() -> Dataset:
 
 
 def _in_prompt() -> Dataset:
-    rows = _chat()
-    prompts = [
-        [{"role": "user", "content": [{"type": "image", "image": image}, {"type": "text", "text": QUESTION}]}]
-        for image in pictures(4)
-    ]
-    return _InPrompts(prompts, rows["references"])
+    """The image stands in the prompt alone, which Arrow tables cannot hold, so a transform puts it there."""
 
+    def prompts(batch: dict[str, list[Any]]) -> dict[str, list[Any]]:
+        text = {"type": "text", "text": QUESTION}
+        rows = [[{"role": "user", "content": [{"type": "image", "image": image}, text]}] for image in batch["picture"]]
+        return {"prompt": rows, "references": batch["refs"]}
 
-class _InPrompts(torch.utils.data.Dataset):  # type: ignore[type-arg]
-    """Rows whose image stands in the prompt only, as Arrow tables cannot hold it."""
-
-    def __init__(self, prompts: list[Any], references: list[Any]) -> None:
-        self.rows = [{"prompt": prompt, "references": refs} for prompt, refs in zip(prompts, references, strict=True)]
-        self.column_names = ["prompt", "references"]
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __getitem__(self, index: int) -> dict[str, Any]:
-        return self.rows[index]
+    return _rows().with_transform(prompts)
 
 
 USES: dict[str, Callable[[], Any]] = {

@@ -155,6 +155,9 @@ class Replicas:
             answer, problem = await self._try(replica, method, path, body, deadline)
             if answer is not None:
                 return answer
+            if tries == 1:
+                left = deadline - time.monotonic()
+                logger.warning("%s does not answer (%s); trying again for up to %.0f s.", replica.url, problem, left)
             logger.info("%s: %s", replica.url, problem)
 
     async def _try(
