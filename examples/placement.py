@@ -6,14 +6,15 @@
 
 The work and memory of VELA are counted at paper size (docs/results/sizes_scoring.csv). The policy's are computed from
 the sizes of Qwen2.5-VL. `--utilisation` and `--decoding` are assumptions, so read the shares rather than the seconds.
-With `--try PLACE` the embedded captioner is trained for two steps on this machine, with the reward in that place.
+VELA's work is that of captions of 140 words, whatever the options say. With `--try PLACE` the embedded captioner is
+trained for two steps on the CPU of this machine, with the reward in that place, in the folder runs/placement.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,19 +46,44 @@ class Policy:
 POLICIES = {"3B": Policy(3.75e9, 36, 2048, 256), "7B": Policy(8.29e9, 28, 3584, 512, 152_064)}
 
 
+def _positive(kind: type, most: float = 1e9) -> Callable[[str], Any]:
+    def number(text: str) -> Any:
+        value = kind(text)
+        if not 0 < value <= most:
+            raise argparse.ArgumentTypeError(f"must be above 0 and at most {most:g}, got {text}")
+        return value
+
+    return number
+
+
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--gpu", choices=GPUS, default="h100", help="default: %(default)s")
-    parser.add_argument("--prompts", type=int, default=8, help="images of a step on each card; default: %(default)s")
-    parser.add_argument("--prompt-tokens", type=int, default=450, help="with the image's; default: %(default)s")
-    parser.add_argument("--caption-tokens", type=int, default=180, help="default: %(default)s")
+    parser.add_argument(
+        "--prompts", type=_positive(int), default=8, help="images of a step on each card; default: %(default)s"
+    )
+    parser.add_argument(
+        "--prompt-tokens", type=_positive(int), default=450, help="with the image's; default: %(default)s"
+    )
+    parser.add_argument("--caption-tokens", type=_positive(int), default=180, help="default: %(default)s")
     parser.add_argument("--adapters", action="store_true", help="train LoRA adapters instead of all weights")
-    parser.add_argument("--utilisation", type=float, default=0.4, help="share of the peak FLOP/s; default: %(default)s")
-    parser.add_argument("--decoding", type=float, default=0.5, help="share of the memory's rate; default: %(default)s")
-    parser.add_argument("--try", dest="place", choices=PLACES, help="run it here with the embedded captioner")
-    parser.add_argument("--service-cards", type=int, default=1, help="cards of the service; default: %(default)s")
+    parser.add_argument(
+        "--utilisation", type=_positive(float, 1), default=0.4, help="share of the peak FLOP/s; default: %(default)s"
+    )
+    parser.add_argument(
+        "--decoding", type=_positive(float, 1), default=0.5, help="share of the memory's rate; default: %(default)s"
+    )
+    parser.add_argument(
+        "--try", dest="place", choices=[place for place in PLACES if place != "another card"], help="see above"
+    )
+    parser.add_argument(
+        "--service-cards", type=_positive(int), default=1, help="cards of the service; default: %(default)s"
+    )
     parser.add_argument("--service", metavar="URL", help="of `capreward serve`, for --try service")
-    return parser.parse_args(argv)
+    options = parser.parse_args(argv)
+    if (options.place == "service") != (options.service is not None):
+        parser.error("--try service and --service URL go together: start one by `capreward serve --metric vela`")
+    return options
 
 
 def read_vela(generations: int = 8) -> dict[str, float]:
@@ -158,12 +184,10 @@ def run_here(options: argparse.Namespace) -> None:
 
 
 def make_reward(options: argparse.Namespace) -> Any:
-    """The reward in the place asked for. On GPUs, give device="cuda:7" for another card."""
+    """The reward in the place asked for."""
     from reward import RemoteReward, VelaReward
 
     if options.place == "service":
-        if options.service is None:
-            raise SystemExit("--try service needs --service URL: start one by `capreward serve --metric vela`")
         return RemoteReward(options.service, metric="vela")
     return VelaReward(device="cpu", offload=options.place == "offload")
 

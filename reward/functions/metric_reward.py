@@ -97,6 +97,8 @@ class MetricReward:
     ) -> None:
         if on_error not in ("none", "raise"):
             raise ValueError(f'on_error must be "none" or "raise", got {on_error!r}')
+        if not isinstance(offload, bool):
+            raise ValueError(f"offload must be True or False, got {offload!r}")
         check_batch_size(batch_size)
         check_loading(source, device)
         self.spec = metric.spec if hasattr(metric, "spec") else metric_spec(metric)

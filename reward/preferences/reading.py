@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from reward.errors import ConfigError, DataError, InvalidSampleError, OutputError
+from reward.errors import ConfigError, DataError, ImageError, InvalidSampleError, OutputError
 from reward.fingerprints import fingerprint_file
+from reward.images import load_image
 from reward.metrics.base import Scorer
 from reward.preferences.selection import ImageCandidates
 from reward.registry import metric_spec
@@ -203,9 +204,17 @@ def _found(cell: Any, root: Path) -> tuple[Any, str | None]:
     if cell is None:
         return None, "no image"
     if isinstance(cell, (dict, bytes)):
-        return (cell if isinstance(cell, dict) else {"bytes": cell, "path": None}), None
-    file = root / cell if isinstance(cell, str) else root
-    return (str(file.absolute()), None) if file.is_file() else (None, "no image file where the path says")
+        image: Any = cell if isinstance(cell, dict) else {"bytes": cell, "path": None}
+    else:
+        file = root / cell if isinstance(cell, str) else root
+        if not file.is_file():
+            return None, "no image file where the path says"
+        image = str(file.absolute())
+    try:
+        load_image(image)  # here, and not in the middle of a training
+    except ImageError:
+        return None, "an image that cannot be read"
+    return image, None
 
 
 def _number(value: Any, row: int, column: str) -> float | None:

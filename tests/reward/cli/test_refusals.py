@@ -94,8 +94,8 @@ def test_what_is_wrong_is_one_line(line: str, code: int, message: str, run: Run,
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
 
 
-# {command: a line whose data hold nothing to score, and what it says}; "metrics" reads no data, "caparena-auto" shares
-# all of its judging with "battle".
+# {command: a line whose data hold nothing to score, and what it says}; "caparena-auto" shares all of its judging
+# with "battle", and the other commands that are missing here score no data.
 NOTHING_SCORED = {
     "score": ("score data.jsonl -m vela", "no caption could be scored"),
     "rerank": ("rerank data.jsonl -m vela -o o.jsonl", ""),
@@ -105,10 +105,12 @@ NOTHING_SCORED = {
     "judge": ("judge data.jsonl -m harmoniceval --server http://127.0.0.1:9/v1", "no caption could be scored"),
     "battle": ("battle one.json two.json --server http://127.0.0.1:9/v1", "no battle could be judged"),
     "train": ("train vela --data data.jsonl", ""),
+    "match": ("match data.jsonl vela beitscore", "0 rows have a score of both"),
+    "pairs": ("pairs data.jsonl -m vela --prompt x -o pairs.jsonl", ""),
 }
 
 
-@pytest.mark.parametrize("command", sorted(set(COMMANDS) - {"metrics", "caparena-auto"}))
+@pytest.mark.parametrize("command", sorted(set(COMMANDS) - {"metrics", "caparena-auto", "inspect", "serve"}))
 def test_nothing_scored_is_an_error(command: str, run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "none")
     line, message = NOTHING_SCORED[command]
