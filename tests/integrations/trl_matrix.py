@@ -51,7 +51,7 @@ QUESTION = "Describe it"
 MORE = {
     "LoRA": {},
     "two objectives": {"multi_objective_aggregation": "normalize_then_sum"},
-    "accumulation": {"gradient_accumulation_steps": 2},
+    "accumulation": {"gradient_accumulation_steps": 2, "per_device_train_batch_size": 2},
     "two iterations": {"num_iterations": 2},
     "evaluation": {"eval_strategy": "steps", "eval_steps": 1},
     "resume": {"save_strategy": "steps", "save_steps": 1},
@@ -137,7 +137,6 @@ def train(trainer: str, use: str, folder: Path) -> None:
     config = getattr(import_module(module), config_class)(
         output_dir=str(folder / "out"),
         max_steps=2,
-        per_device_train_batch_size=4,
         per_device_eval_batch_size=4,
         learning_rate=1e-2,
         use_cpu=True,
@@ -145,7 +144,7 @@ def train(trainer: str, use: str, folder: Path) -> None:
         gradient_checkpointing=False,
         report_to="none",
         logging_steps=1,
-        **{"save_strategy": "no", **arguments},
+        **{"save_strategy": "no", "per_device_train_batch_size": 4, **arguments},
     )
     policy = folder / "policy"
     model, processor = AutoModelForImageTextToText.from_pretrained(policy), AutoProcessor.from_pretrained(policy)
