@@ -72,7 +72,8 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     is_worker = hasattr(session.config, "workerinput")  # which reports to the process that started it
-    if not session.config.getoption("--write-slow-tests", False) or exitstatus or is_worker:
+    finished = exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
+    if not session.config.getoption("--write-slow-tests", False) or not finished or is_worker:
         return
     seconds = {name: own + _setups[name.partition("::")[0]] for name, own in _seconds.items()}
     total, slow = 0.0, []
