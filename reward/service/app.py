@@ -171,7 +171,7 @@ def _handle_errors(app: FastAPI) -> None:
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, problem: RequestValidationError) -> JSONResponse:
         first = problem.errors()[0]
-        place = ".".join(str(part) for part in first["loc"][1:])
+        place = ".".join(str(part) for part in first["loc"][1:] if part not in ("own", "vllm"))
         return error(422, ascii(f"{place or 'the body'}: {first['msg']}")[1:-1])  # the place may hold what was sent
 
     @app.exception_handler(HTTPException)

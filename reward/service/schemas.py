@@ -220,8 +220,9 @@ class RerankReply(BaseModel):
 
 
 def _shape(value: Any) -> str:
-    own = isinstance(value, ScoreRequest) or (isinstance(value, dict) and "samples" in value)
-    return "own" if own else "vllm"
+    names = {"queries", "text_1", "data_1", "documents", "text_2", "data_2"}
+    is_vllm = isinstance(value, VllmScoreRequest) or (isinstance(value, dict) and not names.isdisjoint(value))
+    return "vllm" if is_vllm else "own"
 
 
 AnyScoreRequest = Annotated[

@@ -55,7 +55,7 @@ def test_weights_of_aspects() -> None:
 @pytest.mark.parametrize(
     ("body", "fault"),
     [
-        ({}, "queries"),
+        ({}, "samples"),
         ({"samples": [{"candidates": []}]}, "candidates"),
         ({"samples": [{"candidates": ["a"], "picture": "a.png"}]}, "picture"),
         ({"samples": [{"candidates": ["a"]}], "metric": "vela"}, "metric must be one of unigram"),
