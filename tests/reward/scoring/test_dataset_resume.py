@@ -289,7 +289,7 @@ class Retrained(PictureScorer):
 
 
 def test_checkpoint_with_other_aspects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("reward.scoring.dataset.metric_spec", lambda name: PictureScorer.spec)
+    monkeypatch.setattr("reward.registry.installed_specs", lambda: {"picture": PictureScorer.spec})
     monkeypatch.setattr("reward.scoring.dataset.load_scorer", lambda name, source, **options: Retrained())
     data, output = make_data(tmp_path, 9), tmp_path / "out.jsonl"
     with pytest.raises(WeightsError, match="unknown aspect 'words'; known: overall"):
