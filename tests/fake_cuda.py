@@ -82,7 +82,7 @@ class FakeDevice:
         default = torch.get_default_dtype()
         torch.set_default_dtype(dtype)
         try:
-            with self.mode, torch.device(self.name), _Transfers(self, lambda: None), _module_conversion():
+            with self.mode, torch.device(self.name), _Transfers(self, lambda: None), _as_on_a_gpu():
                 network = make()
         finally:
             torch.set_default_dtype(default)
@@ -97,7 +97,7 @@ class FakeDevice:
             FlopCounterMode(display=False) as flops,
             _Memory(self),
             _Transfers(self, self.note_read),
-            _module_conversion(),
+            _as_on_a_gpu(),
         ):
             yield flops.get_total_flops
 
@@ -131,9 +131,9 @@ class FakeDevice:
 
 
 @contextmanager
-def _module_conversion() -> Iterator[None]:
-    """Lets `Module.to` replace fake parameters, which PyTorch would change in place and cannot."""
-    original = nn.Module._apply
+def _as_on_a_gpu() -> Iterator[None]:
+    """Lets `Module.to` replace fake parameters, which PyTorch cannot change in place, and `tolist` read at once."""
+    original, tolist = nn.Module._apply, FakeTensor.tolist
 
     def convert(module: nn.Module, function: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> nn.Module:
         for child in module.children() if recurse else ():
@@ -147,10 +147,12 @@ def _module_conversion() -> Iterator[None]:
         return module
 
     nn.Module._apply = convert  # type: ignore[method-assign,assignment]
+    FakeTensor.tolist = torch.Tensor.tolist  # type: ignore[method-assign]  # one read, not one for each element
     try:
         yield
     finally:
         nn.Module._apply = original  # type: ignore[method-assign]
+        FakeTensor.tolist = tolist  # type: ignore[method-assign]
 
 
 class _Memory(TorchDispatchMode):
