@@ -35,9 +35,13 @@ def load_beside_a_trainer(load: Callable[..., T], device: Any = None) -> T:
     Args:
         load: loads a model.
         device: for it; None is `cuda:LOCAL_RANK` where there is CUDA, else the CPU.
+
+    Raises:
+        ConfigError: this machine has no such device.
     """
     import torch  # on use: importing this module must stay cheap
 
+    from reward.backbones.pretrained import usable_device
     from reward.checkpoints import unsharded_loading
 
     if device is None and torch.cuda.is_available():
@@ -51,7 +55,8 @@ def load_beside_a_trainer(load: Callable[..., T], device: Any = None) -> T:
         )
     device = "cpu" if device is None else device
     # building a network draws random numbers before the weights are read: the trainer's must not depend on that
-    gpus = [torch.device(device)] if torch.device(device).type == "cuda" else []
+    home = usable_device(device)
+    gpus = [home] if home.type == "cuda" else []
     with torch.random.fork_rng(devices=gpus), unsharded_loading():
         return load(device=device)
 

@@ -337,3 +337,10 @@ def test_weights_of_named_rewards_by_full_and_short_names():
 def test_construction_loads_no_torch(construction):
     code = f"import sys; from reward import *; {construction}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is such a device")
+def test_a_gpu_that_is_not_there_is_named() -> None:
+    reward = MetricReward("vela", device="cuda:0")
+    with pytest.raises(ConfigError, match="device 'cuda:0' cannot be used"):
+        reward.rewards([CaptionSample("A star.", Image.new("RGB", (8, 8)))])
