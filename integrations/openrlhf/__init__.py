@@ -61,7 +61,7 @@ def make_reward_func(
                 asked.append(reward.ask(response_of(query, prompt), image, references))
             rows = [future.result() for future in asked]
             rewards = torch.tensor([row.number(missing) for row in rows], dtype=torch.float32)
-        except Exception:
+        except Exception:  # of whatever kind, and raised again: OpenRLHF says it at level info only, and goes on
             logger.exception("no reward for %d samples of OpenRLHF, which goes on without one", len(queries))
             raise
         names = rows[0].aspects if rows else ()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from reward.cli import options, terminal
+from reward.errors import CheckpointError
 
 if TYPE_CHECKING:
     from reward.inspection import TensorFacts
@@ -37,6 +38,8 @@ def inspect(
     tensors, metadata = inspect_safetensors(file)
     totals = {role: _total([each for each in tensors if each.role == role]) for role in ROLES}
     totals = {role: total for role, total in totals.items() if total["tensors"]}
+    if not tensors:
+        raise CheckpointError(f"{str(file)!r} holds no tensors")
     ranks = lora_summary(tensors)
     if json:
         listed = [{**vars(each), "numbers": each.numbers, "bytes": each.bytes} for each in tensors]

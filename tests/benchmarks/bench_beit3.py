@@ -7,6 +7,7 @@ import io
 import json
 import statistics
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from transformers import PreTrainedTokenizerFast
 
 from reward import CaptionSample
 from reward.metrics.beitscore import BeitScoreModel
-from reward.metrics.beitscore.config import BeitScoreConfig, preset_config
+from reward.metrics.beitscore.config import PRESETS, BeitScoreConfig
 from reward.metrics.beitscore.scorer import BeitScoreScorer
 from reward.metrics.beitscore.tokenizer import BeitScoreTokenizer
 from tests.benchmarks.measuring import (
@@ -93,7 +94,7 @@ class ReferenceEncoder(nn.Module):
 
 def make_config(options: argparse.Namespace, **changes: int) -> BeitScoreConfig:
     """A published width with fewer layers and a small vocabulary, which costs no time."""
-    return preset_config(options.preset, layers=options.layers, vocab_size=1000, drop_path=0.0, **changes)
+    return replace(PRESETS[options.preset], layers=options.layers, vocab_size=1000, drop_path=0.0, **changes)
 
 
 def make_model(options: argparse.Namespace, **changes: int) -> BeitScoreModel:

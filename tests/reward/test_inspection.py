@@ -89,6 +89,9 @@ def test_broken_files_are_named_in_one_line(run: Run, checkpoint: Path, tmp_path
             inspect_safetensors(tmp_path / f"{name}.safetensors")
     _, err = run("inspect", tmp_path / "cut.safetensors", code=1)
     assert err.startswith("error: ")
+    save_file({}, tmp_path / "none.safetensors")
+    _, err = run("inspect", tmp_path / "none.safetensors", code=1)
+    assert "holds no tensors" in err
     (tmp_path / "old.pt").write_bytes(b"")
     for path, problem in (
         (tmp_path, "cut.safetensors"),

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from reward.errors import CheckpointError, ConfigError
 from reward.metrics.beitscore import SPEC
 
-__all__ = ["PRESETS", "BeitScoreConfig", "preset_config"]
+__all__ = ["PRESETS", "BeitScoreConfig"]
 
 
 @dataclass(frozen=True)
@@ -118,15 +118,3 @@ PRESETS: Mapping[str, BeitScoreConfig] = {
     "base": BeitScoreConfig(),
     "large": BeitScoreConfig(hidden_size=1024, layers=24, heads=16, ffn_size=4096),
 }
-
-
-def preset_config(name: str, **changes: Any) -> BeitScoreConfig:
-    """The configuration of a published BEiT-3 size, `"base"` or `"large"`, with changes.
-
-    Example:
-        >>> preset_config("large", image_size=384).layers
-        24
-    """
-    if name not in PRESETS:
-        raise ConfigError(f"unknown BEiT-3 size {name!r}; known: {', '.join(PRESETS)}")
-    return replace(PRESETS[name], **changes)

@@ -78,7 +78,7 @@ def test_verl_itself_loads_the_function_and_the_manager(picture: PictureMetric) 
     from verl import DataProto
 
     function = {"path": "pkg://integrations.verl", "name": "compute_score", "reward_kwargs": picture.patient}
-    module = {"path": "pkg://integrations.verl.manager", "name": "custom_reward_manager"}
+    module = {"path": "pkg://integrations.verl.reward_manager", "name": "custom_reward_manager"}
     managed = {"source": "importlib", "name": "CaptionRewardManager", "module": module}
     config = OmegaConf.create({"reward": {"custom_reward_function": function, "reward_manager": managed}})
     manager = reward.load_reward_manager(config, Tokenizer(), reward_router_address=None, reward_model_tokenizer=None)

@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 from reward.errors import CheckpointError
 from reward.metrics.beitscore import load_beit3
-from reward.metrics.beitscore.config import BeitScoreConfig, preset_config
+from reward.metrics.beitscore.config import PRESETS, BeitScoreConfig
 from tests.reward.metrics.beitscore.tiny_beitscore import make_config, make_model
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "beit3_tiny_weights.safetensors"
@@ -73,7 +73,7 @@ def test_pth_files_under_the_key_model_give_the_same(tensors: dict[str, torch.Te
 def test_heads_of_published_widths_are_known(width: int, heads: int, save: Any) -> None:
     small = make_config(hidden_size=width, heads=heads, layers=1, ffn_size=8, text_positions=10)
     assert load_beit3(save(make_model(small).state_dict()))[0].config.heads == heads
-    assert preset_config("large", image_size=384).patches == 576
+    assert replace(PRESETS["large"], image_size=384).patches == 576
 
 
 def test_a_checkpoint_without_pooler_gets_a_new_one(tensors: dict[str, torch.Tensor], save: Any) -> None:

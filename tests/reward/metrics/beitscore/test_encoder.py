@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from torch.nn import functional as F
 
 from reward.metrics.beitscore import BeitScoreModel, load_beit3
-from reward.metrics.beitscore.config import preset_config
+from reward.metrics.beitscore.config import PRESETS
 from tests.contract import TOLERANCE
 from tests.reward.metrics.beitscore.tiny_beitscore import make_config, make_model
 
@@ -53,7 +53,7 @@ def test_encoder_pooler_and_answers_match_the_reference(recorded: dict[str, torc
 @pytest.mark.parametrize(("size", "millions"), [("base", 222.32), ("large", 674.74)])
 def test_published_sizes_have_the_published_number_of_parameters(size: str, millions: float) -> None:
     with torch.device("meta"):
-        model = BeitScoreModel(preset_config(size))
+        model = BeitScoreModel(PRESETS[size])
     assert round(sum(parameter.numel() for parameter in model.parameters()) / 1e6, 2) == millions
 
 

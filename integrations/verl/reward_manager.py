@@ -16,7 +16,7 @@ class CaptionRewardManager(NaiveRewardManager):
     """Gives the reward function the images that verl shows the policy, which the function is not passed otherwise.
 
     Named by `reward.reward_manager.source=importlib`, `name=CaptionRewardManager` and
-    `module.path=pkg://integrations.verl.manager`. Without a custom reward function it calls
+    `module.path=pkg://integrations.verl.reward_manager`. Without a custom reward function it calls
     `integrations.verl.compute_score`. An image that `extra_info` has already is kept.
 
     Args: those of verl's managers.
