@@ -80,7 +80,10 @@ def load_scorer(name: str, source: str | os.PathLike[str] = "embedded", **option
     spec, is_mean = _find(name)
     check_loading(source, options.get("device"))
     if is_address(source) and not spec.is_remote:
-        spec, source = metric_spec("remote"), f"{source}#{spec.name}"
+        address, _, named = os.fspath(source).partition("#")
+        if named not in ("", spec.name):
+            raise ConfigError(f"source {source!r} names the metric {named!r}, but {spec.name!r} was asked for")
+        spec, source = metric_spec("remote"), f"{address}#{spec.name}"
     scorer: Scorer = spec.scorer_class().from_pretrained(source, **options)
     return SentenceMean(scorer) if is_mean else scorer
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from reward.errors import InvalidSampleError
 from reward.functions.metric_reward import MetricReward
+from reward.functions.remote_reward import RemoteReward
 from reward.weights import parse_weights
 
 __all__ = ["GatheredReward", "RowReward", "configured_reward", "make_reward"]
@@ -164,8 +165,6 @@ def make_reward(
     """
     chosen = parse_weights(weights) if isinstance(weights, str) else None if weights is None else dict(weights)
     if metric == "remote":
-        from reward import RemoteReward  # on use: its client is an extra
-
         return RemoteReward(source, None, chosen, **options)
     return MetricReward(metric, source, chosen, **options)
 

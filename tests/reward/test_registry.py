@@ -134,3 +134,8 @@ def test_the_command_says_it_in_one_line(tmp_path: Path) -> None:
     lines = [line for line in done.stderr.splitlines() if WARNING in line]
     assert len(lines) == 1
     assert lines[0].startswith('source "embedded" is a small checkpoint')
+
+
+def test_an_address_that_names_another_metric_is_refused() -> None:
+    with pytest.raises(ConfigError, match="names the metric 'bleu4', but 'vela' was asked for"):
+        load_scorer("vela", "http://127.0.0.1:9#bleu4")
