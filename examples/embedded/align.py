@@ -9,17 +9,18 @@ from pathlib import Path
 import torch
 from torch.nn import functional as F
 
+from examples.embedded.attacked import draw_sample, true_scores
 from examples.embedded.configs import vela_config
-from examples.embedded.facts import fact_loss, fact_vector
+from examples.embedded.facts import fact_loss, fact_vector, scene_vector
 from examples.embedded.schedule import batches_by_length, drawn_together, fit, step_options
 from examples.embedded.tokenizer import load_tokenizer
 from examples.embedded.vision import pixels
 from reward.metrics.vela.model import ImageBranch, VelaModel
 from reward.metrics.vela.scorer import VelaScorer
-from reward.scenes import ASPECTS, make_rated_sample
+from reward.scenes import ASPECTS
 from reward.scenes.samples import RatedSample
 
-__all__ = ["features", "image_batch", "stated"]
+__all__ = ["features", "image_batch", "load_towers", "stated"]
 
 Batch = dict[str, torch.Tensor]
 
@@ -30,9 +31,9 @@ def image_batch(samples: list[RatedSample], branch: ImageBranch) -> Batch:
     return {
         "pixels": pixels([sample.scene for sample in samples]),
         "clip_ids": branch.towers.tokenize([caption.text for caption in captions])[0],
-        "facts": torch.stack([fact_vector(sample.scene.facts()) for sample in samples]),
+        "facts": torch.stack([scene_vector(sample.scene) for sample in samples]),
         "claims": torch.stack([fact_vector(caption.claims) for caption in captions]),
-        "ratings": torch.tensor([[sample.candidate.ratings.score(aspect) for aspect in ASPECTS] for sample in samples]),
+        "ratings": torch.tensor([[true_scores(sample)[aspect] for aspect in ASPECTS] for sample in samples]),
     }
 
 
@@ -46,7 +47,7 @@ def stated(image: torch.Tensor, text: torch.Tensor, batch: Batch) -> dict[str, t
     return {"facts": fact_loss(image, batch["facts"]), "claims": fact_loss(text, batch["claims"])}
 
 
-def _load_towers(clip: torch.nn.Module, output: Path) -> None:
+def load_towers(clip: torch.nn.Module, output: Path) -> None:
     """Puts the image and text towers of steps 1 and 2 into a CLIP."""
     vision = torch.load(output / "vision" / "last.pt", weights_only=True)["model"]
     text = torch.load(output / "text" / "last.pt", weights_only=True)["clip"]
@@ -58,11 +59,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     options = step_options(__doc__, argv, steps=260, batch=64, lr=5e-4)
     tokenizer = load_tokenizer(options.output)
     model = VelaModel.from_config(vela_config(tokenizer, text=False), tokenizer=tokenizer)
-    _load_towers(model.image.towers.clip, options.output)
+    load_towers(model.image.towers.clip, options.output)
 
     def draw(step: int) -> list[Batch]:
         rng = random.Random(f"align {options.seed} {step}")
-        samples = [make_rated_sample(rng, references=0) for _ in range(options.batch * 8)]
+        samples = [draw_sample(rng, references=0) for _ in range(options.batch * 8)]
 
         def length(sample: RatedSample) -> int:
             return len(sample.candidate.caption.text)

@@ -8,17 +8,22 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch.nn import functional as F
 
+from examples.embedded.attacked import scene_tagger
 from examples.embedded.beit_data import Reader, Tokens
 from examples.embedded.beit_model import AIDS, Aided, Outputs, aid_losses
 from examples.embedded.beit_vision import scene_pixels
 from examples.embedded.beit_words import caption_of, start_from
+from examples.embedded.facts import excerpt
 from examples.embedded.schedule import fit, step_options
+from reward.audit.attacks import ATTACKS, Material, attack
 from reward.corruptions.words import corrupt_words
-from reward.scenes import Scene, sample_scene
+from reward.scenes import Scene, Style, describe, drop_facts, make_candidate, make_references, rate_text, sample_scene
 from reward.scenes.language import Word
 from reward.scenes.pairs import CATEGORIES, make_pair
 
 __all__ = ["LATE", "PairMaker"]
+
+OPPOSITE = {"above": "below", "below": "above", "left": "right", "right": "left"}
 
 # Categories of the paper's steps (a), (b) and (c).
 FOUNDATION = ("spatial", "actant_swap", "action", "noun", "attribute")
@@ -35,7 +40,15 @@ class PairMaker:
         self._reader = reader
 
     def draw(
-        self, rng: random.Random, number: int, categories: Sequence[str], *, most: int | None, grounded: float = 0.75
+        self,
+        rng: random.Random,
+        number: int,
+        categories: Sequence[str],
+        *,
+        most: int | None,
+        grounded: float = 0.75,
+        relations: float = 0.0,
+        attacked: float = 0.0,
     ) -> tuple[list[Scene], list[tuple[Tokens, Tokens]]]:
         """`number` scenes and their pairs, all long or all short, so that little is padding.
 
@@ -43,17 +56,22 @@ class PairMaker:
             most: sentences around the error; None keeps captions whole.
             grounded: share of pairs whose error is only seen with the picture; the others are corrupted in their words
                 or describe another scene.
+            relations, attacked: shares of all pairs whose relations are turned round, and of attacked captions.
         """
         long = rng.random() < 0.5
         scenes: list[Scene] = []
         pairs: list[tuple[Tokens, Tokens]] = []
         while len(scenes) < number:
             scene = sample_scene(rng)
-            made = (
-                self._grounded(scene, rng, categories, most, long)
-                if rng.random() < grounded
-                else self._other(scene, rng, most or (None if long else 4))
-            )
+            draw = rng.random()
+            if draw < attacked:
+                made = self._attacked(scene, rng)
+            elif draw < attacked + relations:
+                made = self._relation(scene, rng, most)
+            elif rng.random() < grounded:
+                made = self._grounded(scene, rng, categories, most, long)
+            else:
+                made = self._other(scene, rng, most or (None if long else 4))
             if made is not None:
                 scenes.append(scene)
                 pairs.append(made)
@@ -92,6 +110,40 @@ class PairMaker:
         if pair is None:
             return None
         return self._reader.pair(pair.around_error(rng, most) if most else pair, scene)
+
+    def _relation(self, scene: Scene, rng: random.Random, most: int | None) -> tuple[Tokens, Tokens] | None:
+        """A caption with true relations of objects, and the same with some of them turned round."""
+        spatial, facts = rng.randint(1, 8), drop_facts(scene, rng.choice((0.3, 0.6, 1.0)), rng)
+        caption = describe(scene, rng, facts=facts, style=Style(split=rng.choice((0.0, 0.5)), spatial=spatial))
+        caption = excerpt(caption, rng, 2 * most) if most else caption
+        right = caption.words()
+        turned = [
+            sentence
+            for sentence in caption.sentences
+            if sentence.claims and sentence.claims[0][0] == "spatial" and rng.random() < 0.8
+        ]
+        if not turned:
+            return None
+        facts_turned = {sentence.claims[0] for sentence in turned}
+        words = [
+            Word(OPPOSITE.get(word.text, word.text), word.fact) if word.fact in facts_turned else word for word in right
+        ]
+        wrong = [place for place, (new, old) in enumerate(zip(words, right, strict=True)) if new.text != old.text]
+        return self._reader.tokens(right, (), right, scene), self._reader.tokens(words, wrong, right)
+
+    def _attacked(self, scene: Scene, rng: random.Random) -> tuple[Tokens, Tokens] | None:
+        """A caption, and what an attack makes of it where that is worse."""
+        base = (describe(scene, rng) if rng.random() < 0.5 else make_candidate(scene, rng).caption).text
+        others = [make_candidate(sample_scene(rng), rng).caption.text]
+        material = Material(rng, others, make_references(scene, rng, 1), rng.randint(1, 9), scene_tagger)
+        pair = attack(rng.choice([*ATTACKS]), base, material)
+        if pair is None:
+            return None
+        worse = [sum(rate_text(text, scene).values()) for text in pair]
+        if worse[1] >= worse[0] - 0.2:
+            return None
+        right, wrong = ([Word(word) for word in text.split(" ")] for text in pair)
+        return self._reader.tokens(right), self._reader.tokens(wrong)
 
     def _other(self, scene: Scene, rng: random.Random, most: int | None) -> tuple[Tokens, Tokens] | None:
         caption = caption_of(scene, rng, most)

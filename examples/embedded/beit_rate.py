@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from pathlib import Path
 
 import torch
 from torch.nn import functional as F
 
+from examples.embedded.attacked import draw_sample, true_scores
 from examples.embedded.beit_data import Batch, Tokens
 from examples.embedded.beit_match import LATE, PairMaker
 from examples.embedded.beit_model import AIDS
 from examples.embedded.beit_vision import scene_pixels
 from examples.embedded.beit_words import start_from
 from examples.embedded.schedule import batches_by_length, fit, step_options
-from reward.scenes import ASPECTS, Scene, make_candidate, sample_scene
+from reward.scenes import Scene
 from reward.scenes.language import Word
 from reward.scenes.pairs import CATEGORIES
 
@@ -32,9 +34,10 @@ def order_loss(logits: torch.Tensor) -> torch.Tensor:
 def main(argv: Sequence[str] | None = None) -> None:
     """Trains and writes `<output>/beit_rate/last.pt`, or with `--without-stage-1` `<output>/beit_plain/last.pt`."""
     alone = {"action": "store_true", "help": "start from step 2, and use no pairs"}
-    options = step_options(__doc__, argv, steps=900, lr=6e-4, without_stage_1=alone)
+    written = {"type": Path, "help": "JSON lines of scenes and captions that policies wrote"}
+    options = step_options(__doc__, argv, steps=900, lr=6e-4, without_stage_1=alone, written=written, start="")
     plain = options.without_stage_1
-    aided, reader = start_from("beit_words" if plain else "beit_match", options.output)
+    aided, reader = start_from("beit_words" if plain else "beit_match", options.output, options.start)
     maker = PairMaker(reader)
 
     pool: list[tuple[list[Scene], Batch, torch.Tensor]] = []
@@ -43,10 +46,10 @@ def main(argv: Sequence[str] | None = None) -> None:
         """Eight batches of scenes, captions and human scores."""
         rows = []
         for _ in range(20 * 8):
-            scene = sample_scene(rng)
-            candidate = make_candidate(scene, rng)
-            score = sum(candidate.ratings.score(aspect) for aspect in ASPECTS) / len(ASPECTS)
-            rows.append((scene, reader.tokens([Word(word.text) for word in candidate.caption.words()]), score))
+            sample = draw_sample(rng, references=0, written=options.written)
+            scores = true_scores(sample)
+            words = [Word(word.text) for word in sample.candidate.caption.words()]
+            rows.append((sample.scene, reader.tokens(words), sum(scores.values()) / len(scores)))
 
         def collate(rows: list[tuple[Scene, Tokens, float]]) -> tuple[list[Scene], Batch, torch.Tensor]:
             scenes, captions, scores = zip(*rows, strict=True)
@@ -62,7 +65,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         logits = aided(scene_pixels(scenes), torch.arange(len(scenes)), batch).logits
         human = (torch.sigmoid(logits) - scores).abs().mean()
 
-        others, pairs = maker.draw(rng, 10, (*CATEGORIES, *LATE), most=None, grounded=0.65)
+        kinds = {"grounded": 0.8, "relations": 0.2, "attacked": 0.3}
+        others, pairs = maker.draw(rng, 12, (*CATEGORIES, *LATE), most=None, **kinds)
         if plain:
             _, losses = maker.look(aided, others, (), range(len(others)), rng, most=None, shift=0.0)
             return {"human": human, **losses}

@@ -44,15 +44,17 @@ def clip_config(vocabulary: int, eos_id: int) -> dict[str, Any]:
 
 def vela_config(tokenizer: PreTrainedTokenizerFast, *, text: bool = True, image: bool = True) -> VelaConfig:
     """Both branches, or one of them for an ablation."""
-    # Short rubrics: a model of this size learns the names of the aspects, and every token costs.
+    # Short rubrics: a model of this size learns the names of the aspects, and every token costs. All aspects share
+    # everything but the cue, so the scorer computes it once for all of them.
+    aspects = ("descriptiveness", "relevance", "fluency")
     prompts = {
         aspect: Prompt(
-            f"Rate the {aspect}.",
+            f"Rate {', '.join(aspects)}.",
             references="References:\n{references}\n",
             candidate="Candidate:\n{candidate}",
-            cue="Score:",
+            cue=f"{aspect}:",
         )
-        for aspect in ("descriptiveness", "relevance", "fluency")
+        for aspect in aspects
     }
     language_model = {
         "model_type": "qwen2",

@@ -23,7 +23,16 @@ from reward.scenes.graph import (
     Scene,
 )
 
-__all__ = ["CELL_LABELS", "COORDINATES", "cell_labels", "cell_losses", "excerpt", "fact_loss", "fact_vector"]
+__all__ = [
+    "CELL_LABELS",
+    "COORDINATES",
+    "cell_labels",
+    "cell_losses",
+    "excerpt",
+    "fact_loss",
+    "fact_vector",
+    "scene_vector",
+]
 
 
 def _coordinates() -> dict[tuple[str | int, ...], int]:
@@ -39,17 +48,23 @@ def _coordinates() -> dict[tuple[str | int, ...], int]:
     names += [(axis, noun, k) for axis in ("row", "column") for noun in (*NOUNS, "sign") for k in range(GRID)]
     names += [(role, noun, verb) for role in ("agent", "patient") for noun in NOUNS for verb in ACTIONS]
     names += [("text", word) for word in WORDS] + [("background", name) for name in BACKGROUNDS]
+    # Of relations, how far down and to the right an object lies: see `scene_vector`.
+    names += [(axis, noun) for axis in ("down", "across") for noun in NOUNS]
     return {name: index for index, name in enumerate(names)}
 
 
 COORDINATES = _coordinates()
 # Weights (F,) of the squared errors while a tower is trained alone. Counts and actions are learned last, because a
 # picture has few of them; a larger weight moves when they are learned, not what their best value is.
-HARD = torch.tensor([3.0 if name[0] in ("count", "agent", "patient") else 1.0 for name in COORDINATES])
+_WEIGHTS = {"count": 3.0, "agent": 6.0, "patient": 6.0, "down": 2.0, "across": 2.0}
+HARD = torch.tensor([_WEIGHTS.get(str(name[0]), 1.0) for name in COORDINATES])
 
 
 def fact_vector(facts: Iterable[Fact]) -> torch.Tensor:
-    """Float vector (F,) with 1 where a fact is stated; spatial relations follow from positions and have none."""
+    """What a caption claims, as a float vector (F,): 1 where a fact is stated, and relations as pushes on two objects.
+
+    "The star is above the ring" pushes the star up and the ring down by 1.
+    """
     vector = torch.zeros(len(COORDINATES))
     for fact in facts:
         if fact[0] == "position":
@@ -57,8 +72,27 @@ def fact_vector(facts: Iterable[Fact]) -> torch.Tensor:
             vector[COORDINATES["row", fact[1], row]] = vector[COORDINATES["column", fact[1], column]] = 1.0
         elif fact[0] == "action":
             vector[COORDINATES["agent", fact[1], fact[2]]] = vector[COORDINATES["patient", fact[3], fact[2]]] = 1.0
-        elif fact[0] != "spatial":
+        elif fact[0] == "spatial":
+            axis = "down" if fact[2] in ("above", "below") else "across"
+            push = 1.0 if fact[2] in ("below", "right") else -1.0
+            vector[COORDINATES[axis, fact[1]]] += push
+            vector[COORDINATES[axis, fact[3]]] -= push
+        else:
             vector[COORDINATES[fact]] = 1.0
+    return vector
+
+
+def scene_vector(scene: Scene) -> torch.Tensor:
+    """What a picture shows, as a float vector (F,): its facts, and of each object its row and column from -1 to 1.
+
+    The product with the pushes of `fact_vector` is how far the objects of a relation lie apart in the direction that is
+    claimed: positive for true relations, negative or 0 for false ones.
+    """
+    vector = fact_vector(scene.facts())
+    for entity in scene.entities:
+        row, column = divmod(entity.cell, GRID)
+        vector[COORDINATES["down", entity.noun]] = row - 1.0
+        vector[COORDINATES["across", entity.noun]] = column - 1.0
     return vector
 
 

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import torch
 from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 __all__ = ["batches_by_length", "drawn_together", "fit", "mark_losses", "padded", "step_options"]
 
@@ -90,6 +91,7 @@ def fit(
     head_lr: float = 1e-2,
     warmup: int = 100,
     floor: float = 0.02,
+    attention: SDPBackend = SDPBackend.MATH,
 ) -> None:
     """Runs AdamW on the weighted sum of losses; saves every 250 steps and goes on from the last save.
 
@@ -105,6 +107,8 @@ def fit(
         head: parameters that take larger steps than the others, by an Adam with the rate `head_lr`, because they start
             from nothing and their inputs are small.
         floor: share of `lr` that the cosine ends at.
+        attention: the kernel. On a CPU, bfloat16 takes less than half the time of float32, but of rows below some 200
+            tokens only with plain attention.
     """
     folder, steps, lr = options.output / name, options.steps, options.lr
     folder.mkdir(parents=True, exist_ok=True)
@@ -130,10 +134,12 @@ def fit(
         if head_optimizer is not None:
             head_optimizer.step()  # with the gradients of the step before
             head_optimizer.zero_grad(set_to_none=True)
-        losses = losses_of(step)
+        with torch.autocast("cpu", torch.bfloat16), sdpa_kernel(attention):
+            losses = losses_of(step)
         loss = sum((weights or {}).get(key, 1.0) * part for key, part in losses.items() if part.requires_grad)
         optimizer.zero_grad(set_to_none=True)
-        loss.backward()
+        with sdpa_kernel(attention):
+            loss.backward()
         torch.nn.utils.clip_grad_norm_(others, 1.0)
         optimizer.step()
         for key, part in {"loss": loss, **losses}.items():

@@ -1,4 +1,4 @@
-"""Step 5: VELA whole. Both branches start from the steps before and learn the mean human rating together."""
+"""Step 5: VELA whole. Both branches start from the steps before and learn the ratings together."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from pathlib import Path
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.nn.attention import SDPBackend
 
-from examples.embedded.align import features, image_batch, stated
+from examples.embedded.align import features, image_batch, load_towers, stated
 from examples.embedded.configs import vela_config
-from examples.embedded.language import Batch, draw_prompts
+from examples.embedded.language import Batch, draw_prompts, read_prompts
 from examples.embedded.schedule import drawn_together, fit, mark_losses, step_options
 from examples.embedded.tokenizer import load_tokenizer
 from reward.metrics.vela.model import VelaModel
@@ -24,47 +25,62 @@ __all__: list[str] = []
 def main(argv: Sequence[str] | None = None) -> None:
     """Trains and writes `<output>/both` (or `text_only`): `last.pt` and the checkpoint folder `model`."""
     branches = {"choices": ("both", "text"), "default": "both", "help": "text: without image branch"}
-    options = step_options(__doc__, argv, steps=350, batch=32, lr=5e-4, seed=2, branches=branches)
+    written = {"type": Path, "help": "JSON lines of scenes and captions that policies wrote; see harvest"}
+    options = step_options(
+        __doc__, argv, steps=350, batch=32, lr=5e-4, seed=2, branches=branches, written=written, start=""
+    )
     tokenizer = load_tokenizer(options.output)
     both = options.branches == "both"
     model = VelaModel.from_config(vela_config(tokenizer, image=both), tokenizer=tokenizer)
     tags = nn.Linear(128, 2)
-    _start(model, tags, options.output, both=both)
+    _start(model, tags, options.output, options.start, both=both)
 
     def image_parts(samples: list[RatedSample]) -> Batch:
         return image_batch(samples, model.image) if both else {}
 
     batch_of = drawn_together(
-        lambda step: draw_prompts(model, f"vela {options.seed} {step}", options.batch, image_parts)
+        lambda step: draw_prompts(
+            model, f"vela {options.seed} {step}", options.batch, image_parts, written=options.written
+        )
     )
 
     def losses(step: int) -> dict[str, torch.Tensor]:
         batch = batch_of(step)
-        pooled, hidden = model.text(batch["input_ids"], batch["attention_mask"])
+        pooled, hidden = read_prompts(model, batch)
+        relation = None
         if both:
             image, text = features(model.image, batch)
-            pooled = torch.cat([pooled, model.image.relate(image, text)], -1)
-        logits = (pooled * model.weight[batch["aspect"]]).sum(-1) + model.bias[batch["aspect"]]
-        rating = F.mse_loss(torch.sigmoid(logits), batch["labels"])
+            relation = model.image.relate(image, text)
+        rating = F.mse_loss(model.head(pooled, relation), batch["labels"])
         losses = {"rating": rating, **mark_losses(tags(hidden), batch)}
         return losses | stated(image, text, batch) if both else losses
 
     folder = options.output / ("both" if both else "text_only")
     modules, head = {"model": model, "tags": tags}, [model.weight, model.bias]
-    weights = {"rating": 10.0, "facts": 0.3, "claims": 0.3}
-    fit(losses, options, folder.name, modules, weights=weights, head=head, head_lr=3e-3, warmup=50)
+    weights = {"rating": 20.0, "facts": 0.3, "claims": 0.3}
+    flash = SDPBackend.FLASH_ATTENTION
+    fit(losses, options, folder.name, modules, weights=weights, head=head, head_lr=3e-3, warmup=50, attention=flash)
     VelaScorer(model.eval()).save_pretrained(folder / "model")
 
 
-def _start(model: VelaModel, tags: nn.Module, output: Path, *, both: bool) -> None:
-    """Loads the language model of step 4 and the towers of step 3, and joins their heads."""
+def _start(model: VelaModel, tags: nn.Module, output: Path, checkpoint: str, *, both: bool) -> None:
+    """Loads the language model of step 4 and the towers of step 3, and joins their heads.
+
+    With a checkpoint, the towers are those of steps 1 and 2, and their head is the checkpoint's.
+    """
     language = torch.load(output / "language" / "last.pt", weights_only=True)
     tags.load_state_dict(language["tags"])
     trained = language["model"]
     if not both:
         model.load_state_dict(trained)
         return
-    towers = torch.load(output / "align" / "last.pt", weights_only=True)["model"]
+    if checkpoint:
+        before = VelaScorer.from_pretrained(checkpoint, device="cpu").model
+        load_towers(before.image.towers.clip, output)
+        towers = {f"image.{name}": weight for name, weight in before.image.state_dict().items()}
+        towers |= {"weight": before.weight[:, model.text.size :].detach(), "bias": before.bias.detach()}
+    else:
+        towers = torch.load(output / "align" / "last.pt", weights_only=True)["model"]
     # Two heads that each explain the whole rating, put side by side, would explain it twice. Fluency is the language
     # model's to begin with, the other two are the towers'.
     share = torch.tensor([0.8, 0.8, 0.2])[:, None]

@@ -11,8 +11,9 @@ import torch
 from torch import nn
 
 from examples.embedded.configs import MEAN, STD, clip_config
-from examples.embedded.facts import CELL_LABELS, HARD, cell_labels, cell_losses, fact_loss, fact_vector
+from examples.embedded.facts import CELL_LABELS, HARD, cell_labels, cell_losses, fact_loss, scene_vector
 from examples.embedded.schedule import fit, step_options
+from reward.metrics.vela.scorer import VelaScorer
 from reward.scenes import Scene, render, sample_scene
 
 __all__ = ["drawings", "make_clip", "pixels"]
@@ -52,16 +53,26 @@ class VisionWithLabels(nn.Module):
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Trains and writes `<output>/vision/last.pt`."""
-    options = step_options(__doc__, argv, steps=2900, batch=64, lr=1e-3)
+    options = step_options(__doc__, argv, steps=2900, batch=64, lr=1e-3, start="")
     model = VisionWithLabels(make_clip().visual, 192)
+    if options.start:
+        model.visual.load_state_dict(
+            VelaScorer.from_pretrained(options.start, device="cpu").model.image.towers.clip.visual.state_dict()
+        )
+        if (options.output / "vision_before.pt").exists():
+            model.load_state_dict(torch.load(options.output / "vision_before.pt", weights_only=True)["model"])
 
     def losses(step: int) -> dict[str, torch.Tensor]:
         rng = random.Random(f"vision {options.seed} {step}")
         scenes = [sample_scene(rng) for _ in range(options.batch)]
         embedding, logits = model(pixels(scenes))
-        truth = torch.stack([fact_vector(scene.facts()) for scene in scenes])
+        truth = torch.stack([scene_vector(scene) for scene in scenes])
         cells = torch.stack([cell_labels(scene) for scene in scenes])
-        return {"facts": fact_loss(embedding, truth, weights=HARD), "cells": sum(cell_losses(logits, cells))}
+        return {
+            "facts": fact_loss(embedding, truth, weights=HARD),
+            "cells": sum(cell_losses(logits, cells)),
+            "roles": 2 * cell_losses(logits, cells)[-1],
+        }
 
     fit(losses, options, "vision", {"model": model})
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -13,6 +13,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 __all__ = [
     "CHARACTERS_PER_TOKEN",
+    "BranchedRows",
     "CausalStates",
     "PlainTextEncoder",
     "can_share",
@@ -166,6 +167,65 @@ def _last(hidden: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
 
 def _joined(total: torch.Tensor, last: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
     return torch.cat([total / count[:, None], last], dim=1)
+
+
+class BranchedRows(NamedTuple):
+    """Rows of tokens that end in several ways: a trunk, and branches that see the trunk and not each other.
+
+    Args:
+        ids: (B, L) int64, trunk and branches one after the other, padded on the right.
+        positions: (B, L) int64; each branch goes on where the trunk ends.
+        branch: (B, L) int64, 0 in the trunk, k in branch k, -1 in the padding.
+    """
+
+    ids: torch.Tensor
+    positions: torch.Tensor
+    branch: torch.Tensor
+
+    @classmethod
+    def of(
+        cls, trunks: Sequence[Sequence[int]], branches: Sequence[Sequence[int]], *, device: torch.device | str = "cpu"
+    ) -> BranchedRows:
+        """B trunks, all with the same branches; none is empty.
+
+        Example:
+            >>> rows = BranchedRows.of([[5, 6]], [[7], [8, 9]])
+            >>> rows.ids.tolist(), rows.positions.tolist(), rows.branch.tolist()
+            ([[5, 6, 7, 8, 9]], [[0, 1, 2, 2, 3]], [[0, 0, 1, 2, 2]])
+        """
+        ids = [[*trunk, *(token for branch in branches for token in branch)] for trunk in trunks]
+        positions = [
+            [*range(len(trunk)), *(len(trunk) + place for branch in branches for place in range(len(branch)))]
+            for trunk in trunks
+        ]
+        numbers = [number for number, branch in enumerate(branches, 1) for _ in branch]
+        marks = [[*[0] * len(trunk), *numbers] for trunk in trunks]
+        return cls(
+            pad_rows(ids, device=device)[0],
+            pad_rows(positions, device=device)[0],
+            pad_rows(marks, value=-1, device=device)[0],
+        )
+
+    def attention_mask(self, dtype: torch.dtype) -> torch.Tensor:
+        """What each token sees, (B, 1, L, L), added to the attention's logits: 0 or the lowest number."""
+        length = self.ids.shape[1]
+        causal = torch.ones(length, length, dtype=torch.bool, device=self.ids.device).tril()
+        key, query = self.branch[:, None, :], self.branch[:, :, None]
+        seen = causal & ((key == 0) | (key == query))  # padding sees itself, so that no row is empty
+        return torch.zeros(seen.shape, dtype=dtype, device=seen.device).masked_fill(~seen, torch.finfo(dtype).min)[
+            :, None
+        ]
+
+    def pool(self, hidden: torch.Tensor) -> torch.Tensor:
+        """[mean of the states ; last state] of trunk and branch together, float32, (B, branches, 2 * d)."""
+        pooled = []
+        for number in range(1, int(self.branch.max()) + 1):
+            mine = self.branch == number
+            mask = ((self.branch == 0) | mine).long()
+            last = mine.long().cumsum(1).argmax(1)
+            state = hidden[torch.arange(len(hidden), device=hidden.device), last].float()
+            pooled.append(_joined(_sum(hidden, mask), state, mask.sum(1)))
+        return torch.stack(pooled, dim=1)
 
 
 class CausalStates:

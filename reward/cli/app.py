@@ -25,6 +25,7 @@ COMMANDS = {
     "judge": "reward.cli.judge:judge",
     "battle": "reward.cli.battle:battle",
     "caparena-auto": "reward.cli.battle:caparena_auto",
+    "audit": "reward.cli.audit:audit",
     "bench": "reward.cli.bench:bench",
     "compare": "reward.cli.bench:compare",
     "arena": "reward.cli.arena:arena",

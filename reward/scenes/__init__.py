@@ -15,6 +15,7 @@ from reward.scenes.samples import (
     make_rated_sample,
     make_references,
     rate,
+    rate_text,
 )
 
 __all__ = [
@@ -44,6 +45,7 @@ __all__ = [
     "make_rated_sample",
     "make_references",
     "rate",
+    "rate_text",
     "render",
     "sample_scene",
 ]

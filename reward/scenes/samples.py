@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from reward.scenes.describe import Caption, Style, describe
 from reward.scenes.edits import DAMAGES, ERRORS, damage, drop_facts, make_error
-from reward.scenes.graph import Scene, sample_scene
-from reward.scenes.oracle import Verdict, compare
+from reward.scenes.graph import Fact, Scene, sample_scene
+from reward.scenes.oracle import Oracle, Verdict, compare
 from reward.scenes.render import render
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ __all__ = [
     "make_rated_sample",
     "make_references",
     "rate",
+    "rate_text",
     "true_ratings",
 ]
 
@@ -81,6 +82,41 @@ def true_ratings(verdict: Verdict, damages: Sequence[str]) -> dict[str, float]:
         "rel": 1 + 4 * max(0.0, (verdict.precision - 0.4) / 0.6),
         "flu": max(1.0, 5 - lost),
     }
+
+
+# The damage that a fault in an oracle's reading counts as.
+_FAULTS = {"repetition": "repetition", "agreement": "agreement", "truncation": "truncation", "unreadable": "word_order"}
+
+
+def rate_text(text: str, scene: Scene) -> dict[str, float]:
+    """The ratings, without noise, of any text as a caption of a scene, by what the oracle reads in it.
+
+    A sentence whose claims were all made before counts as a repetition, in whatever words. A text that claims nothing
+    gets the lowest rating in each aspect, because there is no caption to rate.
+
+    Args:
+        text: any text.
+        scene: the truth.
+
+    Returns:
+        {aspect: rating in [1, 5]}; see `true_ratings`.
+
+    Example:
+        >>> rate_text("It is a simple drawing.", sample_scene(random.Random(0)))
+        {'desc': 1.0, 'rel': 1.0, 'flu': 1.0}
+    """
+    oracle = Oracle()
+    reading = oracle.read(text)
+    if not reading.claims:
+        return dict.fromkeys(ASPECTS, 1.0)
+    damages = [_FAULTS[kind] for kind, number in reading.faults.items() for _ in range(number)]
+    said: frozenset[Fact] = frozenset()
+    sentences = dict.fromkeys(part.strip() for part in " ".join(text.lower().split()).split("."))
+    for sentence in sentences:  # equal sentences are faults already
+        claims = oracle.read(sentence + ".").claims
+        damages += ["repetition"] * (bool(claims) and claims <= said)
+        said |= claims
+    return true_ratings(compare(reading.claims, scene), damages)
 
 
 def rate(true: dict[str, float], rng: random.Random) -> Ratings:

@@ -1,0 +1,84 @@
+"""Rated captions as a policy writes them: attacked ones, ones that say nothing, and what trained policies wrote."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+from reward.audit.attacks import ATTACKS, EMPTY_CAPTIONS, Material, attack
+from reward.scenes import Caption, Oracle, Scene, describe, make_candidate, make_rated_sample, rate_text, sample_scene
+from reward.scenes.language import ING, PAST, SYNONYMS, Sentence, Word, plural
+from reward.scenes.samples import Candidate, RatedSample, Ratings, make_references
+
+__all__ = ["ATTACKED", "draw_sample", "is_attacked", "scene_tagger"]
+
+ATTACKED = "attacked"  # among the errors of a candidate whose words are not known one by one
+_PARTS = {name: "noun" for names in SYNONYMS.values() for each in names for name in (each, plural(each))}
+_PARTS |= dict.fromkeys((*ING.values(), *PAST.values()), "verb")
+
+
+def scene_tagger(words: Sequence[str]) -> list[str]:
+    """Parts of speech of the scenes' words, which are known: nouns and verbs; what else states a fact, adjectives."""
+    return [_PARTS.get(word.lower(), "adjective" if len(word) > 4 else "other") for word in words]
+
+
+def is_attacked(sample: RatedSample) -> bool:
+    """Whether the words of the candidate are not known to be right or wrong one by one."""
+    return ATTACKED in sample.candidate.errors
+
+
+def candidate_of(text: str, scene: Scene) -> Candidate:
+    """Any text as a candidate, rated by what the oracle reads in it."""
+    words = tuple(Word(word) for word in text.split(" ")) or (Word("."),)
+    caption = Caption((Sentence(words, tuple(Oracle().read(text).claims)),), closed=False)
+    true = rate_text(text, scene)
+    return Candidate(caption, (ATTACKED,), (), Ratings(true, {}))
+
+
+@cache
+def _written(path: Path) -> list[tuple[str, str]]:
+    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    return [(row["scene"], row["caption"]) for row in rows]
+
+
+def draw_sample(rng: random.Random, *, references: int, written: Path | None = None) -> RatedSample:
+    """A scene with references and a candidate: of random quality, attacked, empty, or written by a policy.
+
+    Args:
+        rng: source of chance.
+        references: how many.
+        written: JSON lines with `scene` and `caption`, that policies wrote; None leaves them out.
+    """
+    draw = rng.random()
+    if draw < 0.4:
+        return make_rated_sample(rng, references=references)
+    if draw < 0.6 and written is not None:
+        scene_json, text = rng.choice(_written(written))
+        scene = Scene.from_json(scene_json)
+        return RatedSample(scene, make_references(scene, rng, references), candidate_of(text, scene))
+    scene = sample_scene(rng)
+    refs = make_references(scene, rng, references)
+    if draw > 0.96:
+        return RatedSample(scene, refs, candidate_of(rng.choice(EMPTY_CAPTIONS), scene))
+    while True:
+        base = describe(scene, rng).text if rng.random() < 0.4 else make_candidate(scene, rng).caption.text
+        material = Material(
+            rng,
+            others=[make_candidate(sample_scene(rng), rng).caption.text],
+            references=make_references(scene, rng, 1),
+            amount=rng.randint(1, 9),
+            tagger=scene_tagger,
+        )
+        kind = rng.choice([*ATTACKS, *["relations", "added relations", "one sentence and relations", "actions"] * 2])
+        pair = attack(kind, base, material)
+        # Other scripts take several tokens a letter.
+        if pair is not None and (pair[1].isascii() or rng.random() < 0.3):
+            return RatedSample(scene, refs, candidate_of(rng.choice((pair[0], pair[1], pair[1], pair[1])), scene))
+
+
+def true_scores(sample: RatedSample) -> dict[str, float]:
+    """Ratings without noise, mapped to [0, 1]."""
+    return {aspect: (rating - 1) / 4 for aspect, rating in sample.candidate.ratings.true.items()}

@@ -1,0 +1,126 @@
+"""`capreward audit`: whether a metric can be cheated, and whether a policy cheats."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from reward.cli import options, terminal
+
+__all__ = ["audit"]
+
+FAILED = 3  # exit code of --fail-above
+
+
+def audit(
+    metrics: Annotated[
+        list[str], typer.Argument(metavar="METRIC...", help="NAME, or NAME=SOURCE with a folder or Hub id.")
+    ],
+    columns: options.InputOptions,
+    device: options.DeviceOptions,
+    data: Annotated[
+        str, typer.Option("--data", "-d", help="'scenes', or a file of good captions in the forms of `score`.")
+    ] = "scenes",
+    captions: Annotated[
+        Path | None, typer.Option(help="File of captions that a policy wrote: which attacks do they resemble?")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Folder for audit.json, audit.md and audit.html.")
+    ] = None,
+    fail_above: Annotated[
+        float | None,
+        typer.Option(min=0, max=1, help="Exit with 3 if any attack wins in more than this share of captions."),
+    ] = None,
+    images: Annotated[int, typer.Option(min=2, help="Most images to use; of the scenes, how many to make.")] = 100,
+    amount: Annotated[int, typer.Option(min=1, help="Sentences that an attack adds.")] = 8,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of scenes, attacks and bootstrap.")] = 0,
+    candidate_column: options.CandidateColumn = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object, and nothing else, on stdout.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no remarks.")] = False,
+) -> None:
+    """Attack captions as a policy would, and count how often a metric prefers the attacked ones.
+
+    ```
+    capreward audit vela beitscore --output audit
+    capreward audit vela=my/checkpoint --data good_captions.jsonl --fail-above 0.05
+    capreward audit vela --data good_captions.jsonl --captions written_by_policy.jsonl
+    ```
+
+    The attacks are what optimisation finds: word lists, repetition, padding, relations and actions at random, facts
+    and their opposites, captions of other images, other scripts, instructions to a judge, and more. --data should hold
+    good captions with their images, because an attack on a bad caption may well improve it. On the scenes an oracle
+    checks that each attacked caption is worse.
+
+    A share of 0 % is the goal. Around 50 % means that the metric does not see the attack, and 100 % that it rewards it.
+    """
+    from reward import load_scorer
+    from reward.audit import report
+    from reward.audit.resemblance import compare_captions
+    from reward.audit.run import audit as run
+    from reward.audit.run import read_rows, scene_rows
+    from reward.metaeval.bench import MetricSource
+    from reward.metaeval.report import check_report
+    from reward.registry import metric_spec
+
+    if output is not None:
+        check_report(output)  # before hours of scoring
+    sources = list(dict.fromkeys(MetricSource.parse(text) for text in metrics))
+    specs = [metric_spec(source.name) for source in sources]
+    located = {**vars(columns), "candidate_column": candidate_column}
+    rows = scene_rows(images, seed) if data == "scenes" else read_rows(data, specs, limit=images, **located)
+    written = [] if captions is None else read_rows(captions, [], candidate_column=candidate_column)
+    settings = vars(device).copy()
+    batch_size = settings.pop("batch_size")
+    console = terminal.console(stderr=True)
+    with terminal.stdout_kept_clean():
+        scorers = {}
+        for source in sources:
+            revision = {"revision": source.revision} if source.revision else {}
+            given = {name: value for name, value in settings.items() if value is not None}
+            scorers[source.label] = load_scorer(source.name, source.source, **given, **revision)
+        result = run(
+            scorers,
+            rows,
+            amount=amount,
+            seed=seed,
+            batch_size=batch_size,
+            progress=not quiet,
+            say=lambda line: None if quiet else console.print(line),
+        )
+        shifts, resemblances = (
+            compare_captions([row.caption for row in written], [row.caption for row in rows], amount=amount, seed=seed)
+            if written
+            else ({}, [])
+        )
+    figures = report.to_json(result, command=terminal.command_line(), resemblances=resemblances)
+    if json:
+        terminal.print_json({**figures, "shifts": shifts})
+    else:
+        grids = [report.attack_grid(result), report.level_grid(result)]
+        for grid in [*grids, *([report.resemblance_grid(resemblances)] if resemblances else [])]:
+            terminal.print_table(**vars(grid))
+        if written:
+            changed = ", ".join(f"{name} {by:+.1f}" for name, by in shifts.items())
+            terminal.console(stderr=False).print(
+                f"The written captions differ, in standard deviations of the others: {changed}."
+                if changed
+                else "The written captions are written like the others."
+            )
+    if not quiet:
+        for note in report.notes(result):
+            console.print(note)
+    if output is not None:
+        page = report.write_report(output, result, figures, resemblances=resemblances)
+        if not quiet:
+            console.print(f"report: {page}", style="green")
+    if fail_above is not None:
+        above = {
+            label: metric.worst for label, metric in result.metrics.items() if metric.worst[1].wins.value > fail_above
+        }
+        for label, (name, finding) in above.items():
+            share = finding.wins.value
+            console.print(f"{label}: {name} wins in {share:.1%} of captions, above {fail_above:.1%}", style="red")
+        if above:
+            raise typer.Exit(FAILED)
