@@ -6,6 +6,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from reward.functions.combining import Combination, CombinedReward, EnsembleReward, Ramp, WeightedReward
+    from reward.functions.gating import GatedReward
+    from reward.functions.learning_rewards import ConstrainedReward, StandardisedReward
     from reward.functions.metric_reward import MetricReward
     from reward.functions.named_rewards import (
         BeitScoreReward,
@@ -16,8 +19,10 @@ if TYPE_CHECKING:
         vela_reward,
     )
     from reward.functions.remote_reward import RemoteReward
+    from reward.functions.shaping import ClippedReward, SigmoidReward
+    from reward.functions.text_rewards import LengthReward, RepetitionReward
     from reward.functions.tournament_reward import TournamentReward
-    from reward.functions.wrappers import AsyncReward, WeightedReward
+    from reward.functions.wrappers import AsyncReward
     from reward.registry import list_metrics, load_scorer, metric_spec
     from reward.samples import CaptionSample, ScoreTable
 
@@ -27,14 +32,25 @@ _HOMES = {
     "AsyncReward": "reward.functions.wrappers",
     "BeitScoreReward": "reward.functions.named_rewards",
     "CaptionSample": "reward.samples",
+    "ClippedReward": "reward.functions.shaping",
+    "Combination": "reward.functions.combining",
+    "CombinedReward": "reward.functions.combining",
+    "ConstrainedReward": "reward.functions.learning_rewards",
+    "EnsembleReward": "reward.functions.combining",
     "FleurReward": "reward.functions.named_rewards",
+    "GatedReward": "reward.functions.gating",
     "HarmonicReward": "reward.functions.named_rewards",
+    "LengthReward": "reward.functions.text_rewards",
     "MetricReward": "reward.functions.metric_reward",
+    "Ramp": "reward.functions.combining",
     "RemoteReward": "reward.functions.remote_reward",
+    "RepetitionReward": "reward.functions.text_rewards",
     "ScoreTable": "reward.samples",
+    "SigmoidReward": "reward.functions.shaping",
+    "StandardisedReward": "reward.functions.learning_rewards",
     "TournamentReward": "reward.functions.tournament_reward",
     "VelaReward": "reward.functions.named_rewards",
-    "WeightedReward": "reward.functions.wrappers",
+    "WeightedReward": "reward.functions.combining",
     "beitscore_reward": "reward.functions.named_rewards",
     "list_metrics": "reward.registry",
     "load_scorer": "reward.registry",
@@ -45,11 +61,22 @@ __all__ = [
     "AsyncReward",
     "BeitScoreReward",
     "CaptionSample",
+    "ClippedReward",
+    "Combination",
+    "CombinedReward",
+    "ConstrainedReward",
+    "EnsembleReward",
     "FleurReward",
+    "GatedReward",
     "HarmonicReward",
+    "LengthReward",
     "MetricReward",
+    "Ramp",
     "RemoteReward",
+    "RepetitionReward",
     "ScoreTable",
+    "SigmoidReward",
+    "StandardisedReward",
     "TournamentReward",
     "VelaReward",
     "WeightedReward",

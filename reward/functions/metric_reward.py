@@ -22,7 +22,7 @@ from reward.functions.processes import away_between_calls, load_beside_a_trainer
 from reward.metrics.base import MetricSpec, Scorer
 from reward.registry import check_loading, is_address, load_scorer, metric_spec
 from reward.samples import CaptionSample, ScoreTable, check_batch_size
-from reward.weights import normalise_weights
+from reward.weights import list_names, normalise_weights, weighted_range
 
 __all__ = ["AspectReward", "MetricReward", "check_one_name"]
 
@@ -206,6 +206,28 @@ class MetricReward:
         self._keep_last = True
         return [AspectReward(self, aspect) for aspect in self.spec.aspects]
 
+    def aspect(self, name: str) -> AspectReward:
+        """The reward function of one aspect, by its name or short name; see `aspects`.
+
+        Raises:
+            ConfigError: the metric has no such aspect.
+
+        Example:
+            >>> MetricReward("vela").aspect("flu").__name__
+            'vela_fluency'
+        """
+        aspect = self.spec.aliases.get(name, name)
+        if aspect not in self.spec.aspects:
+            known = list_names(self.spec.aspects, self.spec.aliases)
+            raise ConfigError(f"{self.__name__}: metric {self.spec.name!r} has no aspect {name!r}; known: {known}")
+        self._keep_last = True
+        return AspectReward(self, aspect)
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """Lowest and highest reward, infinite where the metric knows no bound."""
+        return weighted_range(self.weights, [self.spec.range] * len(self.weights))
+
     def _rate_call(
         self, prompts: Sequence[Any], completions: Sequence[Any], columns: dict[str, Any]
     ) -> tuple[list[CaptionRow], ScoreTable]:
@@ -279,8 +301,7 @@ class MetricReward:
     def _combine(self, rows: list[CaptionRow], table: ScoreTable, weights: np.ndarray) -> list[float | None]:
         used = weights != 0  # an aspect without weight must not spread its NaN
         combined = table.scores[:, used] @ weights[used]
-        low, high = self.spec.range
-        lowest = sum(weight * (low if weight > 0 else high) for weight in weights[used])
+        lowest, _ = weighted_range(weights, [self.spec.range] * len(weights))
         rewards = [float(lowest if row.is_wordless else value) for row, value in zip(rows, combined, strict=True)]
         return [value if math.isfinite(value) else None for value in rewards]
 
@@ -365,6 +386,11 @@ class AspectReward:
     def reason(self, sample: CaptionSample) -> str | None:
         """Why a valid sample has no score; None if it has one."""
         return self.whole.reason(sample)
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """Lowest and highest score of the aspect."""
+        return self.whole.spec.range
 
     def _pick(self, rows: list[CaptionRow], table: ScoreTable) -> list[float | None]:
         return self.whole._combine(rows, table, normalise_weights({self.aspect: 1.0}, table.aspects))

@@ -10,7 +10,7 @@ from reward.metrics.saving import WeightlessScorer
 from reward.metrics.scorer import CandidateScores, Group
 from reward.metrics.words import LENGTH, UNIGRAM
 
-__all__ = ["LengthScorer", "UnigramScorer", "unigram_f1", "word_counts"]
+__all__ = ["LengthScorer", "UnigramScorer", "unigram_f1", "word_counts", "words_of"]
 
 
 class LengthScorer(WeightlessScorer):
@@ -56,8 +56,13 @@ def word_counts(text: str) -> Counter[str]:
         >>> sorted(word_counts("The dog, the CAT.").items())
         [('cat', 1), ('dog', 1), ('the', 2)]
     """
+    return Counter(words_of(text))
+
+
+def words_of(text: str) -> list[str]:
+    """The words of a text in order: runs of letters, digits and underscores, in lower case."""
     # NFC, because a separate accent would split a word.
-    return Counter(re.findall(r"\w+", unicodedata.normalize("NFC", text).lower()))
+    return re.findall(r"\w+", unicodedata.normalize("NFC", text).lower())
 
 
 def unigram_f1(candidate: Counter[str], reference: Counter[str]) -> float:

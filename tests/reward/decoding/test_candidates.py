@@ -9,7 +9,7 @@ import pytest
 from reward.decoding.selection import rate_candidates
 from reward.errors import InvalidSampleError
 from reward.functions.metric_reward import MetricReward
-from reward.functions.wrappers import WeightedReward
+from reward.functions.combining import WeightedReward
 from tests.toy_scorer import ToyScorer
 
 
