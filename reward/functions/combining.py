@@ -380,7 +380,7 @@ class CombinedReward(Combination):
         return self._apply(table)
 
     def _apply(self, table: np.ndarray) -> np.ndarray:
-        with np.errstate(divide="ignore"):  # a part of 0 makes all of them 0
+        with np.errstate(divide="ignore", over="ignore"):  # a part of 0 makes all of them 0
             return _WAYS[self.how](table)
 
 

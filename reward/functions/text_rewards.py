@@ -63,7 +63,7 @@ class LengthReward(MetricReward):
                 f"a LengthReward needs 0 <= low <= high, high > 0 and margin >= 0, got low={low}, high={high}, "
                 f"margin={margin}"
             )
-        if tokenizer is not None and not callable(getattr(tokenizer, "encode", None)):
+        if isinstance(tokenizer, str) or (tokenizer is not None and not callable(getattr(tokenizer, "encode", None))):
             raise ConfigError(f"tokenizer must have encode(text), got {tokenizer!r:.80}")
 
         super().__init__(

@@ -1,0 +1,98 @@
+"""Rewards of the words alone: lengths in a band, and repetition."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from trl.rewards import get_soft_overlong_punishment
+
+from reward import LengthReward, RepetitionReward
+from reward.errors import ConfigError, InvalidSampleError
+
+quick = settings(max_examples=40, deadline=None)
+
+
+class Letters:
+    """A tokenizer whose tokens are letters."""
+
+    def encode(self, text: str) -> list[int]:
+        return list(map(ord, text))
+
+
+def rate(reward: Any, captions: list[str], **columns: Any) -> list[float | None]:
+    result: list[float | None] = reward(["Describe."] * len(captions), captions, **columns)
+    return result
+
+
+def words(count: int) -> str:
+    return " ".join(f"word{number}" for number in range(count))
+
+
+def test_it_is_trls_soft_overlong_punishment_but_for_1() -> None:
+    lengths = [1, 79, 80, 81, 90, 99, 100, 101, 200]
+    theirs = get_soft_overlong_punishment(max_completion_len=100, soft_punish_cache=20)
+    expected = theirs(completion_ids=[[0] * length for length in lengths])
+    for ours, captions in (
+        (LengthReward(high=80, margin=20), [words(length) for length in lengths]),
+        (LengthReward(high=80, margin=20, tokenizer=Letters()), ["a" * length for length in lengths]),
+    ):
+        assert [value - 1 for value in rate(ours, captions) if value is not None] == pytest.approx(expected)
+
+
+def test_lengths_relative_to_the_references_count_the_ends_in() -> None:
+    reward = pickle.loads(pickle.dumps(LengthReward(0.5, 2, relative=True)))
+    references = [[words(4), words(6)]] * 5 + [[]]
+    captions = [words(count) for count in (2, 3, 10, 11)] + ["?!", "a b c"]
+    assert rate(reward, captions, references=references) == [0, 1, 1, 0, 0, None]
+    with pytest.raises(InvalidSampleError, match="needs references, but no column is named references or refs"):
+        rate(LengthReward(0.5, 2, relative=True), captions)
+    assert rate(LengthReward(0.5, 2, relative=True, margin=1), [words(5)], references=[[words(2)]]) == [0.5]
+
+
+@quick
+@given(count=st.integers(1, 120), n=st.integers(1, 3), window=st.integers(3, 50))
+def test_different_words_are_no_repetition_and_one_word_is_all_of_it(count: int, n: int, window: int) -> None:
+    reward = RepetitionReward(n, window=window)
+    size = min(count, window) - n + 1
+    assert rate(reward, [words(count), "red " * count]) == pytest.approx([1.0, 1 / size if size > 0 else 1.0])
+
+
+def test_honest_repetition_over_a_distance_costs_nothing_and_a_loop_does() -> None:
+    sentence = "A red star lies on green grass beside a small white sign that reads EXIT."
+    far = " ".join([sentence, words(50), sentence])
+    loop = " ".join([sentence, sentence, words(50)])
+    far_share, loop_share = rate(RepetitionReward(window=30), [far, loop])
+    assert far_share == pytest.approx(1.0) and loop_share is not None and loop_share < 0.95
+
+
+def test_repetition_relative_to_references_forgives_what_they_do() -> None:
+    reference = "The red star, the red star and the red disc."
+    captions = [reference, "The blue star, the blue star and the blue disc.", "The star, the star, the star, the star."]
+    same, alike, loop, none = rate(
+        RepetitionReward(relative=True), [*captions, "A star."], references=[[reference]] * 3 + [None]
+    )
+    assert same == alike == 1.0
+    assert loop is not None and loop < 0.6
+    assert none is None
+    assert rate(RepetitionReward(relative=True), ["A"], references=[[reference]]) == [1.0]
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: LengthReward(), "needs low, high or both"),
+        (lambda: LengthReward(5, 2), "0 <= low <= high"),
+        (lambda: LengthReward(0, 0), "high > 0"),
+        (lambda: LengthReward(1, 2, margin=-1), "margin >= 0"),
+        (lambda: LengthReward(1, 2, tokenizer="bert"), r"must have encode\(text\), got 'bert'"),
+        (lambda: RepetitionReward(0), "1 <= n <= window"),
+        (lambda: RepetitionReward(3, window=2), "1 <= n <= window"),
+    ],
+)
+def test_what_cannot_work_is_refused(make: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        make()
