@@ -118,7 +118,9 @@ def weighted_range(weights: Sequence[float] | np.ndarray, ranges: Sequence[tuple
         >>> weighted_range([2, -1, 0], [(0, 1), (0, 10), (0, math.inf)])
         (-10.0, 2.0)
     """
-    ends = [sorted((weight * low, weight * high)) for weight, (low, high) in zip(weights, ranges, strict=True) if weight]
+    ends = [
+        sorted((weight * low, weight * high)) for weight, (low, high) in zip(weights, ranges, strict=True) if weight
+    ]
     return float(sum(low for low, _ in ends)), float(sum(high for _, high in ends))
 
 

@@ -53,7 +53,9 @@ class LearningReward(Combination):
         Raises:
             ConfigError: it is not a state of such a reward.
         """
-        if state.keys() != self._start.keys() or any(np.shape(state[key]) != np.shape(self._start[key]) for key in state):
+        if state.keys() != self._start.keys() or any(
+            np.shape(state[key]) != np.shape(self._start[key]) for key in state
+        ):
             raise ConfigError(f"{self.__name__}: the state must be like {self._start!r}, got {dict(state)!r:.200}")
         self._start, self._state = copy.deepcopy(dict(state)), copy.deepcopy(dict(state))
 

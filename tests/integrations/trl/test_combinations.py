@@ -24,6 +24,7 @@ from reward import (
     StandardisedReward,
     WeightedReward,
 )
+from tests.integrations.learning_processes import learn_on, learnt
 from tests.integrations.short_training import COLOURS, make_trainer
 from tests.toy_captioners import llava
 from tests.toy_scorer import ToyScorer
@@ -42,7 +43,9 @@ def nested() -> Any:
 
 def trainer(folder: Path, **options: Any) -> Any:
     features = Features({"image": Image(), "refs": List(Value("string"))})
-    rows = Dataset.from_dict({"image": COLOURS, "refs": [["A red star."], ["Green."], ["It is blue."], ["A"]]}, features)
+    rows = Dataset.from_dict(
+        {"image": COLOURS, "refs": [["A red star."], ["Green."], ["It is blue."], ["A"]]}, features
+    )
     data = make_prompt_dataset(rows, "Describe it", references_column="refs")
     sizes = {"save_strategy": "steps", "save_steps": 1, "learning_rate": 1e-2, "scale_rewards": "batch", **options}
     return make_trainer(llava(), [nested()], data, folder, callbacks=[ResumeWeights()], **sizes)
@@ -60,7 +63,13 @@ def test_a_resumed_training_gives_what_an_unbroken_one_gives(tmp_path: Path) -> 
     assert states["capreward:running"]["count"] == 8.0  # four captions a step
     assert states["capreward:held"]["weights"][0] > 0
     logs = [entry for entry in whole.state.log_history if "reward" in entry]
-    names = ("nested/held", "nested/weight_running", "held/weight_toy_brevity", "gated/vetoed", "both/sigmoid_toy_brevity")
+    names = (
+        "nested/held",
+        "nested/weight_running",
+        "held/weight_toy_brevity",
+        "gated/vetoed",
+        "both/sigmoid_toy_brevity",
+    )
     assert {*names, "running/running_std", "sigmoid_toy_brevity/above", "nested/unscored"} <= set(logs[0])
     assert [float(entry["nested/weight_running"]) for entry in logs] == pytest.approx([0.0, 0.2])
 
@@ -74,33 +83,17 @@ def test_a_resumed_training_gives_what_an_unbroken_one_gives(tmp_path: Path) -> 
         assert torch.equal(one, two)
 
 
-def learn_on(rank: int, address: str, answers: Any) -> None:
-    torch.distributed.init_process_group("gloo", init_method=address, rank=rank, world_size=2)
-    answers.put((rank, learnt([["a b", "a"], ["a b c d", "a b c"]][rank])))
-    torch.distributed.destroy_process_group()
-
-
-def learnt(captions: list[str]) -> Any:
-    from transformers import TrainerState
-
-    length = MetricReward("length")
-    rewards = [StandardisedReward(length, name="z"), ConstrainedReward(length, [(length, 9)], name="c")]
-    state = TrainerState()
-    for reward in rewards:
-        reward(["p"] * len(captions), captions, trainer_state=state)
-    return state.stateful_callbacks
-
-
 def test_two_processes_learn_from_the_captions_of_both(tmp_path: Path) -> None:
     spawn = multiprocessing.get_context("spawn")
     answers = spawn.Queue()
-    processes = [spawn.Process(target=learn_on, args=(rank, f"file://{tmp_path}/meet", answers)) for rank in (0, 1)]
+    captions = [["a b", "a"], ["a b c d", "a b c", "a"]]
+    arguments = [(rank, f"file://{tmp_path}/meet", captions[rank], answers) for rank in (0, 1)]
+    processes = [spawn.Process(target=learn_on, args=each) for each in arguments]
     for process in processes:
         process.start()
-    found = dict(answers.get(timeout=120) for _ in processes)
+    found = [answers.get(timeout=120) for _ in processes]
     for process in processes:
         process.join()
     assert found[0] == found[1]
-    alone = learnt(["a b", "a", "a b c d", "a b c"])
-    for key, values in alone.items():
+    for key, values in learnt([*captions[0], *captions[1]]).items():
         assert found[0][key] == {name: pytest.approx(value) for name, value in values.items()}

@@ -306,22 +306,24 @@ def test_what_cannot_work_is_refused(make: Any, message: str) -> None:
 
 
 def test_a_gate_on_fluency_stops_a_repetition_that_pays_under_another_metric() -> None:
-    """Thresholds come from the scenes themselves, for the shipped checkpoints change."""
-    rows = list(make_dataset(12, seed=77))
-    beginnings = [[sentence for sentence, _ in split_sentences(row["refs"][0])] for row in rows]
-    clean = [" ".join(each[:2]) for each in beginnings]
-    hacked = [" ".join(each[:5]) + 2 * " The heart is being guarded by the heart." for each in beginnings]
-
-    def samples(captions: list[str]) -> list[CaptionSample]:
-        return [CaptionSample(text, row["image"], row["refs"][1:]) for text, row in zip(captions, rows, strict=True)]
-
-    beitscore, fluency = BeitScoreReward(), VelaReward().aspect("flu")
-    levels = [np.mean(np.array(fluency.rewards(samples(captions)), dtype=float)) for captions in (clean, hacked)]
-    gated = GatedReward(beitscore, [(fluency, float(np.mean(levels)))])
+    """The threshold comes from the scores themselves, for the shipped checkpoints change."""
+    rows = list(make_dataset(5, seed=77))
+    loop = "The heart and the heart and the heart is being guarded by the heart and the heart."
+    sentences = [[sentence for sentence, _ in split_sentences(row["refs"][0])] for row in rows]
+    clean = [" ".join(each[:2]) for each in sentences]
+    looping = [" ".join([*each[:8], loop]) for each in sentences]
+    samples = [
+        CaptionSample(text, row["image"], row["refs"][1:])
+        for captions in (clean, looping)
+        for text, row in zip(captions, rows, strict=True)
+    ]
+    known = {"beitscore": BeitScoreReward().rewards(samples), "fluency": VelaReward().aspect("flu").rewards(samples)}
+    beitscore, fluency = Column("beitscore"), Column("fluency")
+    gated = GatedReward(beitscore, [(fluency, float(np.mean(np.array(known["fluency"], dtype=float))))])
 
     def wins(reward: Any) -> float:
-        won = zip(reward.rewards(samples(hacked)), reward.rewards(samples(clean)), strict=True)
-        return float(np.mean([bad >= good for bad, good in won]))
+        scores = np.array(reward(prompts=[None] * 10, completions=[""] * 10, **known)).reshape(2, 5)
+        return float((scores[1] >= scores[0]).mean())
 
     assert wins(gated) <= 0.2
     assert wins(gated) <= wins(beitscore)
