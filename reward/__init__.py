@@ -6,7 +6,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from reward.functions.combining import Combination, CombinedReward, EnsembleReward, Ramp, WeightedReward
+    from reward.functions.combination import Combination
+    from reward.functions.combining import CombinedReward, EnsembleReward, Ramp, WeightedReward
     from reward.functions.gating import GatedReward
     from reward.functions.learning_rewards import ConstrainedReward, StandardisedReward
     from reward.functions.metric_reward import MetricReward
@@ -33,7 +34,7 @@ _HOMES = {
     "BeitScoreReward": "reward.functions.named_rewards",
     "CaptionSample": "reward.samples",
     "ClippedReward": "reward.functions.shaping",
-    "Combination": "reward.functions.combining",
+    "Combination": "reward.functions.combination",
     "CombinedReward": "reward.functions.combining",
     "ConstrainedReward": "reward.functions.learning_rewards",
     "EnsembleReward": "reward.functions.combining",

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from reward.errors import ConfigError, InvalidSampleError
-from reward.functions.combining import Call, Combination, pairs_of, range_of
+from reward.functions.combination import Call, Combination, pairs_of, range_of
 from reward.weights import checked_weight
 
 __all__ = ["GatedReward", "checked_thresholds", "logistic"]

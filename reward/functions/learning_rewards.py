@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from reward.errors import ConfigError
-from reward.functions.combining import Call, Combination, pairs_of, range_of
+from reward.functions.combination import Call, Combination, pairs_of, range_of
 from reward.functions.gating import checked_thresholds
 from reward.functions.processes import from_all_processes
 from reward.metrics.scorer import group_samples
@@ -30,8 +30,8 @@ class LearningReward(Combination):
     a training that resumes goes on with it; the name must then be that of the first run. A new training starts
     from the state that the reward was made with, or that `load_state_dict` gave it.
 
-    Every call of a trainer changes the state, those of an evaluation too. With several processes, all of them learn from
-    the captions of all. `rewards(samples)` uses the state and leaves it alone.
+    Every call of a trainer changes the state, those of an evaluation too. With several processes, all of them learn
+    from the captions of all. `rewards(samples)` uses the state and leaves it alone.
     """
 
     def __init__(self, parts: Sequence[Callable[..., Any]], kind: str, name: str | None, state: dict[str, Any]) -> None:

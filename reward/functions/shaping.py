@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from reward.errors import ConfigError, InvalidSampleError
-from reward.functions.combining import Call, Combination, range_of
+from reward.functions.combination import Call, Combination, range_of
 from reward.functions.gating import logistic
 from reward.functions.wrappers import rates_captions
 from reward.samples import CaptionSample

@@ -65,10 +65,8 @@ class LengthReward(MetricReward):
             )
         if isinstance(tokenizer, str) or (tokenizer is not None and not callable(getattr(tokenizer, "encode", None))):
             raise ConfigError(f"tokenizer must have encode(text), got {tokenizer!r:.80}")
-
-        super().__init__(
-            _TextScorer("length_band", _Band(least, most, margin, relative, tokenizer), relative), name=name, **options
-        )
+        scorer = _TextScorer("length_band", _Band(least, most, margin, relative, tokenizer), relative)
+        super().__init__(scorer, name=name, **options)  # type: ignore[arg-type]  # it is neither loaded nor saved
 
 
 class _Band:
@@ -115,7 +113,8 @@ class RepetitionReward(MetricReward):
     ) -> None:
         if n < 1 or window < n:
             raise ConfigError(f"a RepetitionReward needs 1 <= n <= window, got n={n}, window={window}")
-        super().__init__(_TextScorer("repetition", _Variety(n, window, relative), relative), name=name, **options)
+        scorer = _TextScorer("repetition", _Variety(n, window, relative), relative)
+        super().__init__(scorer, name=name, **options)  # type: ignore[arg-type]  # it is neither loaded nor saved
 
 
 class _Variety:

@@ -1,4 +1,4 @@
-"""AsyncReward for rewards that wait, and `rates_captions`: whatever a user calls a reward, for use outside a trainer."""
+"""AsyncReward for rewards that wait; and `rates_captions`, which takes whatever a user calls a reward."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class AsyncReward:
 
 
 class RatesCaptions(Protocol):
-    """What chooses among captions: MetricReward and its aspects, combinations of rewards, or any object with this method.
+    """What chooses among captions: MetricReward and its aspects, combinations, or any object with this method.
 
     It may also have `reason(sample)`, which says why a sample has no reward.
     """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import pickle
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -74,9 +75,10 @@ def test_product_min_harmonic_geometric_mean_are_in_this_order_between_0_and_1(r
     parts = [Column(name) for name in "abcd"[: len(columns)]]
     made: list[Any] = [CombinedReward(parts, how) for how in ("product", "min", "harmonic", "geometric")]  # type: ignore[arg-type]
     means = [np.array(call(reward, *columns)) for reward in (*made, WeightedReward([(part, 1) for part in parts]))]
-    for lower, higher in zip(means, means[1:], strict=False):
+    for lower, higher in pairwise(means):
         assert (lower <= higher + 1e-12).all()
-    assert (means[0] >= 0).all() and (means[-1] <= 1 + 1e-12).all()
+    assert (means[0] >= 0).all()
+    assert (means[-1] <= 1 + 1e-12).all()
     assert all(reward.range == (0.0, 1.0) for reward in made)
 
 
@@ -237,7 +239,8 @@ def test_the_weight_of_a_constraint_grows_while_it_is_broken_and_falls_to_0_when
     reward = ConstrainedReward(A, [(B, 0.5)], rate=1.0, most=0.6, name="held")
     broken = [call(reward, [1.0, 0.0], [0.25, 0.25], log_metric=logged.__setitem__) for _ in range(4)]
     assert logged["held/weight_b"] == pytest.approx(0.6)
-    assert broken[0] == [1.0, 0.0] and broken[1] == pytest.approx([(1 - 0.0625) / 1.25, -0.0625 / 1.25])
+    assert broken[0] == [1.0, 0.0]
+    assert broken[1] == pytest.approx([(1 - 0.0625) / 1.25, -0.0625 / 1.25])
     for _ in range(3):
         call(reward, [1.0], [0.9])
     assert reward.state_dict() == {"weights": [0.0]}

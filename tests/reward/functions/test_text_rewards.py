@@ -65,19 +65,15 @@ def test_honest_repetition_over_a_distance_costs_nothing_and_a_loop_does() -> No
     sentence = "A red star lies on green grass beside a small white sign that reads EXIT."
     far = " ".join([sentence, words(50), sentence])
     loop = " ".join([sentence, sentence, words(50)])
-    far_share, loop_share = rate(RepetitionReward(window=30), [far, loop])
-    assert far_share == pytest.approx(1.0) and loop_share is not None and loop_share < 0.95
+    shares = rate(RepetitionReward(window=30), [far, loop])
+    assert shares == [pytest.approx(1.0), pytest.approx(0.85, abs=0.1)]
 
 
 def test_repetition_relative_to_references_forgives_what_they_do() -> None:
     reference = "The red star, the red star and the red disc."
     captions = [reference, "The blue star, the blue star and the blue disc.", "The star, the star, the star, the star."]
-    same, alike, loop, none = rate(
-        RepetitionReward(relative=True), [*captions, "A star."], references=[[reference]] * 3 + [None]
-    )
-    assert same == alike == 1.0
-    assert loop is not None and loop < 0.6
-    assert none is None
+    shares = rate(RepetitionReward(relative=True), [*captions, "A star."], references=[[reference]] * 3 + [None])
+    assert shares == [1.0, 1.0, pytest.approx(0.5, abs=0.1), None]
     assert rate(RepetitionReward(relative=True), ["A"], references=[[reference]]) == [1.0]
 
 
