@@ -19,8 +19,7 @@ class GatedReward(Combination):
     """A reward with a veto: a caption that falls short of any threshold ranks below every caption that does not.
 
     A vetoed caption gets the lowest reward minus the sum of what it falls short by, so that coming closer to a
-    threshold still pays. Several captions that are vetoed alike have no slope: see the page on combining for where to
-    put thresholds.
+    threshold still pays.
 
     The soft form multiplies what the reward has above its lowest value by `1 / (1 + exp((threshold - c) / soft))`
     for each gate c, which is 1/2 at the threshold. It vetoes nothing outright.
