@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import torch
 
-from reward import ConstrainedReward, MetricReward, StandardisedReward
+from reward import AsyncReward, ConstrainedReward, MetricReward, StandardisedReward
+from reward.errors import ConfigError
 
 __all__ = ["learn_on", "learnt"]
 
@@ -20,7 +22,7 @@ class State:
 
 def learn_on(rank: int, address: str, captions: list[str], answers: Any) -> None:
     torch.distributed.init_process_group("gloo", init_method=address, rank=rank, world_size=2)
-    answers.put(learnt(captions))
+    answers.put((learnt(captions), refusal(captions)))
     torch.distributed.destroy_process_group()
 
 
@@ -31,3 +33,13 @@ def learnt(captions: list[str]) -> dict[str, Any]:
     for reward in rewards:
         reward(["p"] * len(captions), captions, trainer_state=state)
     return state.stateful_callbacks
+
+
+def refusal(captions: list[str]) -> str:
+    """What a reward that learns says in a thread, where processes could wait for each other in different orders."""
+    reward = AsyncReward(StandardisedReward(MetricReward("length"), name="in_a_thread"))
+    try:
+        asyncio.run(reward(["p"] * len(captions), captions, trainer_state=State()))
+    except ConfigError as error:
+        return str(error)
+    return ""

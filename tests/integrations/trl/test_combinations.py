@@ -93,5 +93,7 @@ def test_two_processes_learn_from_the_captions_of_both(tmp_path: Path) -> None:
     found = [answers.get(timeout=120) for _ in captions]
     other.join()
     assert found[0] == found[1]
+    states, refusal = found[0]
+    assert "without AsyncReward" in refusal
     for key, values in learnt([*captions[0], *captions[1]]).items():
-        assert found[0][key] == {name: pytest.approx(value) for name, value in values.items()}
+        assert states[key] == {name: pytest.approx(value) for name, value in values.items()}
