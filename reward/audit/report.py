@@ -103,6 +103,7 @@ def to_json(audit: Audit, *, command: str, resemblances: Sequence[Resemblance] =
         "command": command,
         "versions": versions(),
         "seed": audit.seed,
+        "resamples": audit.resamples,
         "images": audit.images,
         "metrics": metrics,
         "skipped": audit.skipped,

@@ -99,6 +99,7 @@ def test_what_is_wrong_is_one_line(line: str, code: int, message: str, run: Run,
 NOTHING_SCORED = {
     "score": ("score data.jsonl -m vela", "no caption could be scored"),
     "rerank": ("rerank data.jsonl -m vela -o o.jsonl", ""),
+    "audit": ("audit vela -d data.jsonl", ""),
     "bench": ("bench -b ratings=rated.jsonl -m vela", "nothing to evaluate for vela"),
     "compare": ("compare vela length -b ratings=rated.jsonl", "vela could score no caption; the first: "),
     "arena": ("arena battles.json -m vela", ""),
