@@ -127,7 +127,8 @@ def write_report(
         )
         for label, metric in audit.metrics.items()
     }
-    sections = [{"title": "Attacked captions that win", "best": None, "bars": bars, "scatters": []}]
+    title = "Attacked captions that win"
+    sections: list[dict[str, Any]] = [{"title": title, "best": None, "bars": bars, "scatters": []}]
     grids = [attack_grid(audit), level_grid(audit), *([resemblance_grid(resemblances)] if resemblances else [])]
     return write_pages(folder, "audit", "Can the metric be cheated?", figures, grids, list(notes(audit)), sections)
 
