@@ -59,7 +59,8 @@ def test_a_straggler_costs_what_it_must_and_copies_save_it() -> None:
     helped = simulate(PLAIN, cards, cards * IN_FLIGHT, replace(slow, copies=True))
     # the nine others end after 40 s; each of the slow card's shards is then out with one of them, for 10 s
     assert helped.seconds == pytest.approx(10 * IN_FLIGHT + 10)
-    assert (helped.scored, helped.copies, alone.copies) == (cards * IN_FLIGHT, IN_FLIGHT, 0)
+    assert helped.scored == alone.scored == cards * IN_FLIGHT
+    assert (IN_FLIGHT <= helped.copies < cards, alone.copies) == (True, 0)  # a few, of shards that end at that moment
 
 
 def test_failures_lose_shards_unless_they_are_retried() -> None:
