@@ -56,13 +56,14 @@ class TextSource(Source):
     def records(self) -> Iterator[dict[str, Any] | BadRow]:
         return self.parsed()
 
-    def tables(self) -> Iterator[pa.Table]:
+    def tables(self, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
         from reward.scoring.schemas import infer_schema, typed_table
 
         def chunks() -> Iterator[list[dict[str, Any]]]:
             rows = self.parsed()
             while chunk := list(islice(rows, TABLE_ROWS)):
-                yield [{} if isinstance(row, BadRow) else row for row in chunk]
+                rows_read = [{} if isinstance(row, BadRow) else row for row in chunk]
+                yield rows_read if columns is None else [{name: row.get(name) for name in columns} for row in rows_read]
 
         schema = infer_schema(chunks())
         return (typed_table(chunk, schema) for chunk in chunks())

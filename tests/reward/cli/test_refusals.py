@@ -37,6 +37,15 @@ def run_line(run: Run, line: str, code: int) -> str:
         ("score data.jsonl -m length --batch-size 0", 2, "--batch-size"),
         ("score data.jsonl", 2, "Missing option '--metric'"),
         ("score [bold]none.jsonl -m length", 1, "error: there is no file [bold]none.jsonl"),
+        ("filter rated.jsonl -o o.jsonl", 1, "error: nothing to choose by: give --keep CONDITION"),
+        ("filter rated.jsonl --top 1 -o o.jsonl", 1, "error: --by names 'reward', which is no column"),
+        ("filter rated.jsonl --top 1 --by good -o rated.jsonl", 1, "is the input; choose another name"),
+        ("filter rated.jsonl --top 1 --by good -o data.csv", 1, "must end in .parquet or .jsonl"),
+        ("filter rated.jsonl --top half --by good -o o.jsonl", 1, "--top 'half' must be a share such as 20%"),
+        ("filter rated.jsonl --top 1 --by ratings -o o.jsonl", 1, "'ratings' holds list<item: int64>, not one score"),
+        ("report rated.jsonl -o o.htm", 1, "must end in .html"),
+        pytest.param("report rated.jsonl -o o.html", 1, "--by names 'reward', which is no", marks=with_matplotlib),
+        pytest.param("report data.jsonl --by candidate -o o.html", 1, "holds string, not one", marks=with_matplotlib),
         ("bench -b flickr", 1, "error: no benchmark is named 'flickr'; there are: "),
         ("bench -m length", 2, "is missing; `capreward bench --list` shows"),
         (f"{FLICKR} -d absent.jsonl", 1, "absent.jsonl does not exist. Flickr8k-Expert needs"),
@@ -107,6 +116,8 @@ NOTHING_SCORED = {
     "battle": ("battle one.json two.json --server http://127.0.0.1:9/v1", "no battle could be judged"),
     "train": ("train vela --data data.jsonl", ""),
     "match": ("match data.jsonl vela beitscore", "0 rows have a score of both"),
+    "filter": ("filter unscored.jsonl --top 1 -o o.jsonl", "no row of unscored.jsonl is left, so nothing was written"),
+    "report": ("report unscored.jsonl -o o.html", "no row of unscored.jsonl has a score in 'reward'"),
     "pairs": ("pairs data.jsonl -m vela --prompt x -o pairs.jsonl", ""),
 }
 
@@ -124,6 +135,8 @@ def test_nothing_scored_is_an_error(command: str, run: Run, folder: Path, monkey
     [
         "score data.jsonl -m length -o {}/o.jsonl",
         "rerank data.jsonl -m length -o {}/o.jsonl",
+        "filter rated.jsonl --top 1 --by good -o {}/o.jsonl",
+        "report rated.jsonl --by good -o {}/o.html",
         "bench -b ratings=rated.jsonl -m length -o {}/report",
         "arena battles.json -m length -o {}/report",
         "battle one.json two.json --images . --judge nobody --server http://127.0.0.1:9/v1 -o {}/o.json",
