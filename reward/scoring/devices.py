@@ -5,13 +5,13 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -132,10 +132,10 @@ class _InProcess:
 
 
 def _start(setup: WorkerSetup) -> None:
-    import torch
-
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the first one ends the others
-    torch.set_num_threads(setup.threads)
+    os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(setup.threads))
+    if torch := sys.modules.get("torch"):  # the caller's script imported it; otherwise it will look at the environment
+        torch.set_num_threads(setup.threads)
     _InProcess.setup = setup
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
@@ -154,8 +154,8 @@ def _scorer() -> Scorer:
     return _InProcess.scorer
 
 
-def _loaded() -> tuple[int, MetricSpec]:
-    return os.getpid(), _scorer().spec
+def _loaded() -> MetricSpec:
+    return _scorer().spec
 
 
 def _score(chunk: list[RowTask]) -> Outcome:
@@ -177,23 +177,25 @@ class _Worker:
     queue: deque[tuple[list[RowTask], Future[Outcome]]] = field(default_factory=deque)
     died: bool = False  # since it last finished a chunk
 
-    def start(self) -> Future[tuple[int, MetricSpec]]:
+    def start(self) -> Future[MetricSpec]:
         """Starts the process, which loads the scorer."""
         spawn = multiprocessing.get_context("spawn")  # a fork cannot use CUDA
         self.pool = ProcessPoolExecutor(1, mp_context=spawn, initializer=_start, initargs=(self.setup,))
-        return self.pool.submit(_loaded)
+        others = multiprocessing.active_children()
+        loading = self.pool.submit(_loaded)
+        self.process = next(child for child in multiprocessing.active_children() if child not in others)
+        return loading
 
-    def started(self, loading: Future[tuple[int, MetricSpec]]) -> MetricSpec:
+    def started(self, loading: Future[MetricSpec]) -> MetricSpec:
         """Waits until the scorer is loaded."""
         try:
-            self.pid, spec = loading.result()
+            return loading.result()
         except BrokenProcessPool as error:
             raise WorkerError(
-                f"the process of device {self.name!r} died while it loaded the metric: perhaps memory was short (name "
-                "fewer devices). A script that scores on several devices must do it below "
+                f"the process of device {self.name!r} died{self._exit_code()} while it loaded the metric: perhaps "
+                "memory was short (name fewer devices). A script that scores on several devices must do it below "
                 'if __name__ == "__main__":, since its processes import the script'
             ) from error
-        return spec
 
     def submit(self, chunk: list[RowTask]) -> None:
         try:
@@ -211,9 +213,9 @@ class _Worker:
         except BrokenProcessPool as error:
             if self.died:
                 raise WorkerError(
-                    f"the process of device {self.name!r} died twice over rows {chunk[0].row + 1} to "
-                    f"{chunk[-1].row + 1}: perhaps memory was short (lower batch_size, --batch-size), or an image "
-                    "crashed its decoder. The rows before are saved; run the same again to go on"
+                    f"the process of device {self.name!r} died twice{self._exit_code()} over rows {chunk[0].row + 1} "
+                    f"to {chunk[-1].row + 1}: perhaps memory was short (lower batch_size, --batch-size), or an image "
+                    "crashed its decoder. What was scored is saved; run the same again to go on"
                 ) from error
             self.died = True
             self.pool.shutdown(wait=False)
@@ -229,9 +231,12 @@ class _Worker:
 
     def end(self, *, at_once: bool) -> None:
         if at_once:
-            with suppress(AttributeError, ProcessLookupError):  # not loaded yet, or dead
-                os.kill(self.pid, signal.SIGTERM)
+            self.process.terminate()
         self.pool.shutdown(wait=not at_once, cancel_futures=True)
+
+    def _exit_code(self) -> str:
+        code = self.process.exitcode
+        return "" if code is None else f" (exit code {code})"
 
 
 class DevicePool:
