@@ -157,7 +157,7 @@ def check_loading(source: Any, device: Any = None) -> None:
     """
     if not isinstance(source, (str, os.PathLike)):
         raise ConfigError(f'source must be "embedded", a folder or a Hub id, got {source!r:.80}')
-    if isinstance(device, str):
+    if isinstance(device, str) and device != "cpu":
         import torch  # imported here because listing metrics must not load torch
 
         try:

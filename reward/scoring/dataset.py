@@ -16,7 +16,15 @@ from reward.fingerprints import fingerprint_source
 from reward.metrics.base import MetricSpec, Scorer, fitted
 from reward.registry import check_caching, load_scorer, loaded_if_remote, metric_spec
 from reward.scoring.columns import ColumnPlan, RowTask, find_columns, row_key, row_references, row_task
-from reward.scoring.devices import DevicePool, Outcome, WorkerSetup, cache_counts, parse_devices, whole_groups
+from reward.scoring.devices import (
+    DevicePool,
+    Outcome,
+    WorkerSetup,
+    cache_counts,
+    cpu_threads,
+    parse_devices,
+    whole_groups,
+)
 from reward.scoring.journal import Journal, SavedRows
 from reward.scoring.prefetch import ImageReader, prefetch
 from reward.scoring.progress import progress_bar
@@ -330,10 +338,8 @@ class _Run:
         return start
 
     def _setup(self, root: str | os.PathLike[str], batch_size: int | None) -> WorkerSetup:
-        import torch
-
-        source, options, threads = self.settings["source"], self.settings["options"], torch.get_num_threads()
-        return WorkerSetup(str(self.scorer), source, options, root, batch_size, threads)
+        source, options = self.settings["source"], self.settings["options"]
+        return WorkerSetup(str(self.scorer), source, options, root, batch_size, cpu_threads())
 
     @staticmethod
     def _outcomes(

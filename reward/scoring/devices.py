@@ -23,7 +23,7 @@ from reward.scoring.prefetch import ImageReader, prefetch
 from reward.scoring.results import RowResult, score_chunk
 from reward.scoring.runs import ChunkSize
 
-__all__ = ["DevicePool", "Outcome", "WorkerSetup", "cache_counts", "parse_devices", "whole_groups"]
+__all__ = ["DevicePool", "Outcome", "WorkerSetup", "cache_counts", "cpu_threads", "parse_devices", "whole_groups"]
 
 _AHEAD = 2  # chunks that a process has: the one it scores, and the next
 _PART = 64  # rows of a chunk whose images are decoded while those before are scored
@@ -46,18 +46,27 @@ def parse_devices(devices: str | Sequence[str] | None) -> list[str]:
     """
     if devices is None:
         return []
-    import torch
-
-    from reward.backbones.pretrained import usable_device
-
     if devices == "auto":
+        import torch
+
         return [f"cuda:{number}" for number in range(torch.cuda.device_count())] or ["cpu"]
     names = [name.strip() for name in (devices.split(",") if isinstance(devices, str) else devices)]
     if not names or not all(names):
         raise ConfigError(f"devices must be auto, or names such as cuda:0,cuda:1; got {devices!r}")
-    for name in names:
-        usable_device(name)
+    if set(names) != {"cpu"}:  # which needs no torch to be known
+        from reward.backbones.pretrained import usable_device
+
+        for name in names:
+            usable_device(name)
     return names
+
+
+def cpu_threads() -> int:
+    """Threads of this process: those that OMP_NUM_THREADS allows, else a thread for each core it may use."""
+    allowed = os.environ.get("OMP_NUM_THREADS", "")
+    if allowed.isdecimal() and int(allowed):
+        return int(allowed)
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def whole_groups(tasks: Iterator[RowTask], size: ChunkSize) -> Iterator[list[RowTask]]:
