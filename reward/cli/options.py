@@ -213,7 +213,7 @@ class ScaleOptions:
     cache_prefixes: Annotated[
         bool | None,
         typer.Option(
-            help="Whether VELA keeps the states of its prompts too, which take megabytes an image; default: on the CPU."
+            help="Whether VELA keeps the states of its prompts too, megabytes an image; default: on the CPU only."
         ),
     ] = None
 
