@@ -21,7 +21,23 @@ from reward import load_scorer
 from reward.scoring import score_dataset
 from tests.json_lines import write_lines
 
-WORDS = "a red star stands on the wide green grass next to two small blue circles under some grey clouds".split()
+WORDS = [
+    "a",
+    "red",
+    "star",
+    "stands",
+    "on",
+    "the",
+    "wide",
+    "green",
+    "grass",
+    "next",
+    "to",
+    "two",
+    "small",
+    "blue",
+    "circles",
+]
 
 
 def main() -> None:
