@@ -38,6 +38,7 @@ def score(
     checkpoint: options.CheckpointOptions,
     columns: options.ColumnOptions,
     device: options.DeviceOptions,
+    scale: options.ScaleOptions,
     run: options.RunOptions,
     weights: Weights = None,
     candidate_column: options.CandidateColumn = None,
@@ -80,6 +81,7 @@ def score(
         **vars(checkpoint),
         **vars(columns),
         **vars(device),
+        **scale.given(),
     )
     report_scores(summary, quiet=run.quiet, what="scored")
 
@@ -91,6 +93,7 @@ def rerank(
     checkpoint: options.CheckpointOptions,
     columns: options.ColumnOptions,
     device: options.DeviceOptions,
+    scale: options.ScaleOptions,
     run: options.RunOptions,
     weights: Weights = None,
     candidates_column: CandidatesColumn = None,
@@ -136,6 +139,7 @@ def rerank(
         **vars(checkpoint),
         **vars(columns),
         **vars(device),
+        **scale.given(),
     )
     report_scores(summary, quiet=run.quiet, what="reranked")
 

@@ -43,7 +43,9 @@ class ScoringSummary:
         resumed_rows: rows that an earlier, interrupted run had scored.
         new_rows: rows scored by this run.
         seconds: time this run spent scoring, without loading the model.
-        images_decoded: images this run opened.
+        images_decoded: images this run decoded.
+        cache: {what is kept on disk: [entries found, entries computed]} by this run; empty without a cache.
+        devices: those of the processes of this run; empty when it scored in its own process.
         columns: {role: column} that were read.
         groups: groups of rows that were ranked, when each row has one candidate; else 0.
         already_done: True when the output was there already, of the same input and settings.
@@ -61,6 +63,8 @@ class ScoringSummary:
     new_rows: int = 0
     seconds: float = 0.0
     images_decoded: int = 0
+    cache: dict[str, list[int]] = field(default_factory=dict)
+    devices: list[str] = field(default_factory=list)
     columns: dict[str, str | None] = field(default_factory=dict)
     groups: int = 0
     already_done: bool = False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import nn
@@ -18,6 +18,9 @@ from reward.errors import CheckpointError
 from reward.metrics.vela.backbones import add_lora, make_decoder, make_towers
 from reward.metrics.vela.config import ImageConfig, TextConfig, VelaConfig
 from reward.metrics.vela.prompts import PromptLayout
+
+if TYPE_CHECKING:
+    from reward.caches import CacheSection
 
 __all__ = ["ImageBranch", "PromptTokenizer", "PromptTokens", "TextBranch", "VelaModel", "VelaOutput"]
 
@@ -182,6 +185,10 @@ class TextBranch(nn.Module):
         """
         hidden = self.decoder(input_ids=input_ids, attention_mask=attention_mask, use_cache=False).last_hidden_state
         return pool_states(hidden, attention_mask), hidden
+
+    def keep_prefixes(self, cache: CacheSection | None) -> None:
+        """Sets where `encode` keeps the states of what stands before the candidates; None keeps none."""
+        self._states.cache = cache
 
     def encode(
         self, prompts: Sequence[Sequence[PromptTokens]], *, token_budget: int = 8192, max_rows: int | None = None
