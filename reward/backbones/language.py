@@ -220,15 +220,24 @@ class BranchedRows(NamedTuple):
             :, None
         ]
 
-    def pool(self, hidden: torch.Tensor) -> torch.Tensor:
-        """[mean of the states ; last state] of trunk and branch together, float32, (B, branches, 2 * d)."""
-        pooled = []
+    def pool(
+        self, hidden: torch.Tensor, total: torch.Tensor | None = None, count: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """[mean of the states ; last state] of trunk and branch together, float32, (B, branches, 2 * d).
+
+        Args:
+            hidden: states (B, L, d).
+            total, count: sum (B, d) and number (B,) of the states before the trunk.
+        """
+        pooled, rows = [], torch.arange(len(hidden), device=hidden.device)
         for number in range(1, int(self.branch.max()) + 1):
             mine = self.branch == number
             mask = ((self.branch == 0) | mine).long()
-            last = mine.long().cumsum(1).argmax(1)
-            state = hidden[torch.arange(len(hidden), device=hidden.device), last].float()
-            pooled.append(_joined(_sum(hidden, mask), state, mask.sum(1)))
+            last = hidden[rows, mine.long().cumsum(1).argmax(1)].float()
+            summed, length = _sum(hidden, mask), mask.sum(1)
+            if total is not None and count is not None:
+                summed, length = summed + total, length + count
+            pooled.append(_joined(summed, last, length))
         return torch.stack(pooled, dim=1)
 
 
@@ -252,20 +261,33 @@ class CausalStates:
         parameters = inspect.signature(decoder.forward).parameters
         # Without position ids, left padding would shift positions. Without a cache, nothing can be shared.
         self.shares_prefixes = "position_ids" in parameters and "past_key_values" in parameters
+        # A mask of its own for each row is what flash attention does not take.
+        attention = getattr(getattr(decoder, "config", None), "_attn_implementation", None)
+        self.shares_suffixes = self.shares_prefixes and attention in ("sdpa", "eager")
 
     def encode(
-        self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]], *, token_budget: int, max_rows: int | None = None
+        self,
+        pairs: Sequence[tuple[Sequence[int], Sequence[int]]],
+        *,
+        branches: Sequence[Sequence[int]] = (),
+        token_budget: int,
+        max_rows: int | None = None,
     ) -> torch.Tensor:
-        """Encodes each prefix + suffix as one prompt.
+        """Encodes each prefix + suffix as one prompt, or with branches each prefix + suffix + branch.
 
         Args:
             pairs: token ids; each suffix has at least one token.
+            branches: token ids of the K ends that each pair has. Prefix and suffix are then computed once for all.
             token_budget: most tokens of a forward pass, counting padding and, for suffixes, their prefixes.
             max_rows: most prompts of a forward pass.
 
         Returns:
-            [mean of all M states ; state M], float32, shape (len(pairs), 2 * d), in the order of `pairs`.
+            [mean of all M states ; state M], float32, in the order of `pairs`: shape (len(pairs), 2 * d), or with
+            branches (len(pairs), K, 2 * d).
         """
+        if branches and not self.shares_suffixes:
+            ends = [(prefix, [*suffix, *branch]) for prefix, suffix in pairs for branch in branches]
+            return self.encode(ends, token_budget=token_budget, max_rows=max_rows).unflatten(0, (len(pairs), -1))
         groups: dict[tuple[int, ...], list[int]] = {}
         for index, (prefix, _) in enumerate(pairs):
             groups.setdefault(tuple(prefix), []).append(index)
@@ -273,10 +295,15 @@ class CausalStates:
         shared = [prefix for prefix in groups if prefix and self.shares_prefixes]
         for wave in token_budget_batches([len(prefix) for prefix in shared], token_budget, max_rows):
             prefixes = [shared[index] for index in wave]
-            if not self._encode_wave(pairs, prefixes, groups, results, token_budget, max_rows):
+            if not self._encode_wave(pairs, branches, prefixes, groups, results, token_budget, max_rows):
                 self.shares_prefixes = False
                 break
         rest = [index for index in range(len(pairs)) if index not in results]
+        if rest and branches:
+            ends = [([], [*pairs[index][0], *pairs[index][1], *branch]) for index in rest for branch in branches]
+            flat = self.encode(ends, token_budget=token_budget, max_rows=max_rows)
+            self._keep(results, rest, flat.unflatten(0, (len(rest), -1)))
+            rest = []
         whole = [[*pairs[index][0], *pairs[index][1]] for index in rest]
         for batch in token_budget_batches([len(row) for row in whole], token_budget, max_rows):
             ids, mask = pad_rows([whole[item] for item in batch], device=self._device)
@@ -291,6 +318,7 @@ class CausalStates:
     def _encode_wave(
         self,
         pairs: Sequence[tuple[Sequence[int], Sequence[int]]],
+        branches: Sequence[Sequence[int]],
         prefixes: list[tuple[int, ...]],
         groups: dict[tuple[int, ...], list[int]],
         results: dict[int, torch.Tensor],
@@ -303,10 +331,16 @@ class CausalStates:
             return False
         cache, prefix_sum, prefix_mask = states
         members = [(row, index) for row, prefix in enumerate(prefixes) for index in groups[prefix]]
-        lengths = [prefix_mask.shape[1] + len(pairs[index][1]) for _, index in members]
+        longest = prefix_mask.shape[1] + sum(map(len, branches))
+        lengths = [longest + len(pairs[index][1]) for _, index in members]
         for batch in token_budget_batches(lengths, token_budget, max_rows):
             rows = torch.tensor([members[item][0] for item in batch], device=self._device)
             indices = [members[item][1] for item in batch]
+            if branches:
+                made = BranchedRows.of([pairs[index][1] for index in indices], branches, device=self._device)
+                ends = self._read_branches(made, rows_of(cache, rows), prefix_mask[rows], prefix_sum[rows])
+                self._keep(results, indices, ends)
+                continue
             suffix_ids, suffix_mask = pad_rows([pairs[index][1] for index in indices], device=self._device)
             before = prefix_mask[rows]
             start = before.sum(1, keepdim=True)
@@ -325,6 +359,19 @@ class CausalStates:
             count = start.squeeze(1) + suffix_mask.sum(1)
             self._keep(results, indices, _joined(total, _last(hidden, suffix_mask), count))
         return True
+
+    def _read_branches(self, made: BranchedRows, cache: Any, before: torch.Tensor, total: torch.Tensor) -> torch.Tensor:
+        """States (B, branches, 2 * d) of rows after B prefixes: their cache, mask (B, P) and sum of states (B, d)."""
+        own = made.attention_mask(next(self.decoder.parameters()).dtype)
+        hidden_keys = (1 - before[:, None, None].to(own)) * torch.finfo(own.dtype).min
+        hidden = self.decoder(
+            input_ids=made.ids,
+            attention_mask=torch.cat([hidden_keys.expand(-1, -1, own.shape[2], -1), own], dim=3),
+            position_ids=before.sum(1, keepdim=True) + made.positions,
+            past_key_values=cache,
+            use_cache=True,
+        ).last_hidden_state
+        return made.pool(hidden, total, before.sum(1))
 
     def _read(self, prefixes: Sequence[tuple[int, ...]]) -> tuple[Any, torch.Tensor, torch.Tensor] | None:
         """The model's cache, the sum of the last states (B, d) and the mask (B, L) of B prefixes, padded on the left.

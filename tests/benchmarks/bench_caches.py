@@ -19,6 +19,7 @@ from PIL import Image
 
 from reward import load_scorer
 from reward.scoring import score_dataset
+from tests.benchmarks.measuring import record
 from tests.json_lines import write_lines
 
 WORDS = [
@@ -42,7 +43,7 @@ WORDS = [
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("metric", choices=["vela", "clipscore"])
+    parser.add_argument("metric", nargs="?", choices=["vela", "clipscore"], default="vela")
     parser.add_argument("--images", type=int, default=40, help="of 640 x 480 pixels, with 4 captions each in a pass")
     parser.add_argument("--turns", type=int, default=3)
     options = parser.parse_args()
@@ -66,6 +67,7 @@ def main() -> None:
         for kind in kinds:
             ratio = statistics.median(turn["no cache"] / turn[kind] for turn in times)
             print(f"{kind}: {[round(turn[kind], 2) for turn in times]}, {ratio:.2f} times as fast")
+            record({f"{options.metric}, no cache / {kind}": ratio})
 
 
 def make_data(folder: Path, images: int) -> list[Path]:

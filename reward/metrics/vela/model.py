@@ -193,7 +193,14 @@ class TextBranch(nn.Module):
     def encode(
         self, prompts: Sequence[Sequence[PromptTokens]], *, token_budget: int = 8192, max_rows: int | None = None
     ) -> torch.Tensor:
-        """g_r2c (N, A, 2 * d) of the prompts of N samples under A aspects, each distinct prefix computed once."""
+        """g_r2c (N, A, 2 * d) of the prompts of N samples under A aspects, each distinct prefix computed once.
+
+        If the prompts of the aspects differ only in what follows the candidate, candidates are computed once as well.
+        """
+        tails = [prompt.tail for prompt in prompts[0]]
+        if len(tails) > 1 and all(prompt[:2] == row[0][:2] for row in prompts for prompt in row[1:]):
+            trunks = [(row[0].prefix, row[0].candidate) for row in prompts]
+            return self._states.encode(trunks, branches=tails, token_budget=token_budget, max_rows=max_rows)
         pairs = [(prompt.prefix, [*prompt.candidate, *prompt.tail]) for row in prompts for prompt in row]
         states = self._states.encode(pairs, token_budget=token_budget, max_rows=max_rows)
         return states.view(len(prompts), len(prompts[0]), -1)
