@@ -17,12 +17,12 @@ from reward.fingerprints import fingerprint_source
 from reward.images import load_image
 from reward.metrics.base import MetricSpec, Scorer, fitted
 from reward.registry import load_scorer, loaded_if_remote, metric_spec
+from reward.scoring.batch_scorer import scored_chunks
 from reward.scoring.columns import ColumnPlan, find_columns, row_key, row_references, row_task
 from reward.scoring.journal import Journal, SavedRows
-from reward.scoring.prefetch import prefetch
 from reward.scoring.progress import progress_bar
 from reward.scoring.readers import Source, open_source
-from reward.scoring.results import RankColumns, RowRankColumns, ScoreColumns, score_chunk
+from reward.scoring.results import RankColumns, RowRankColumns, ScoreColumns
 from reward.scoring.runs import CHUNK_SECONDS, ChunkSize, ResumableRun, ScoringInterrupted, saved_on_ctrl_c
 from reward.scoring.summary import ScoringSummary, SummaryBuilder
 from reward.scoring.writers import check_output, write_atomically, write_jsonl, write_parquet
@@ -280,12 +280,9 @@ class _Run:
         root = self.settings["image_root"]
         decode = partial(self._decode, root=self.source.folder if root is None else root)
         with progress_bar(progress, done=len(saved), total=self.source.num_rows) as advance:
-            for chunk in prefetch(tasks, decode, lambda: size.items):
-                chunk_start = time.perf_counter()
-                results = score_chunk(chunk, scorer, batch_size)
+            for chunk, results in scored_chunks(tasks, scorer, decode, batch_size=batch_size, size=size):
                 saved.append(chunk, results)
                 advance(len(chunk), sum(isinstance(row, dict) or any(len(item) > 2 for item in row) for row in results))
-                size.took(time.perf_counter() - chunk_start)
         return start
 
     def _corpus(self) -> Iterator[tuple[str, ...]]:
