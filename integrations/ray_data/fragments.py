@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import json
 import os
 import posixpath
@@ -13,7 +14,6 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from reward.errors import DataError, MissingExtraError
-from reward.optional import require
 from reward.scoring.readers import is_address
 
 if TYPE_CHECKING:
@@ -163,10 +163,18 @@ def _kind(name: str) -> str | None:
 
 
 def _lance_fragments(address: str) -> Iterator[InputFile]:
-    lance = require("lance", extra="lance", purpose="a data set in Lance's format")
-    for fragment in lance.dataset(address).get_fragments():
+    for fragment in _lance().dataset(address).get_fragments():
         digest = hashlib.sha256(repr(fragment.metadata).encode()).hexdigest()[:16]
         yield InputFile(address, "lance", fragment.count_rows(), digest, fragment.fragment_id)
+
+
+def _lance() -> Any:
+    try:
+        return importlib.import_module("lance")
+    except ImportError as error:
+        raise MissingExtraError(
+            f"data in Lance's format need the package 'lance': pip install pylance ({error})"
+        ) from error
 
 
 def _numbered(address: str) -> list[str]:
@@ -196,10 +204,7 @@ def split_files(
         DataError: a file cannot be read, or has another schema.
     """
     if files[0].kind == "lance":
-        require("lance", extra="lance")
-        import lance
-
-        return [Fragment(file, rows=file.size) for file in files], lance.dataset(files[0].path).schema
+        return [Fragment(file, rows=file.size) for file in files], _lance().dataset(files[0].path).schema
     if files[0].kind != "parquet":
         return [fragment for file in files for fragment in _ranges(file)], None
     kept: dict[InputFile, list[Fragment]] = {}
@@ -210,7 +215,9 @@ def split_files(
         for file, (own, fragments) in zip(new, pool.map(lambda each: _row_groups(each, part_rows), new), strict=True):
             schema = own if schema is None else schema
             if not own.equals(schema):
-                raise DataError(f"{file.path} has other columns or types than the other files: {_differing(own, schema)}")
+                raise DataError(
+                    f"{file.path} has other columns or types than the other files: {_differing(own, schema)}"
+                )
             kept[file] = fragments
     return [fragment for file in files for fragment in kept[file]], schema
 

@@ -1,4 +1,4 @@
-"""The output of a run: a folder of parts, on this disk or in an object store, and the manifest that says what is done."""
+"""The output of a run: a folder of parts, here or in an object store, and the manifest that says what is done."""
 
 from __future__ import annotations
 

@@ -177,7 +177,9 @@ def _untyped(records: Iterator[tuple[dict[str, Any] | BadRow, int]], selection: 
         if condition is not None:  # a row that cannot be parsed stays, with its error
             met = condition.mask(table) | np.array([isinstance(row, BadRow) for row in rows], dtype=bool)
             table = table.filter(pa.array(met))
-            return Piece([row for row, stays in zip(rows, met, strict=True) if stays], table.select(list(selection.kept)))
+            return Piece(
+                [row for row, stays in zip(rows, met, strict=True) if stays], table.select(list(selection.kept))
+            )
         return Piece(rows, table)
 
     rows: list[dict[str, Any] | BadRow] = []
@@ -223,9 +225,11 @@ def _records(fragment: Fragment) -> Iterator[tuple[dict[str, Any] | BadRow, int]
         if fragment.file.kind == "tar":
             yield from _tar_records(opened)
             return
-        packed = fragment.file.kind == "jsonl.gz"
-        file = cast(IO[bytes], gzip.open(opened)) if packed else io.BufferedReader(opened, 2**20)
-        yield from _lines(file, fragment.first, fragment.last)
+        if fragment.file.kind == "jsonl.gz":
+            with gzip.open(opened) as unpacked:
+                yield from _lines(cast(IO[bytes], unpacked), 0, 0)
+        else:
+            yield from _lines(io.BufferedReader(opened, 2**20), fragment.first, fragment.last)
 
 
 def _lines(file: IO[bytes], first: int, last: int) -> Iterator[tuple[dict[str, Any] | BadRow, int]]:

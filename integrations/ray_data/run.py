@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,7 +31,9 @@ from reward.scoring.summary import SAMPLE, SummaryBuilder
 
 __all__ = ["score_files"]
 
-SAVE_SECONDS = 30.0  # the manifest is written this often, at most; parts of the time between say themselves what they hold
+SAVE_SECONDS = (
+    30.0  # the manifest is written this often, at most; parts of the time between say themselves what they hold
+)
 
 
 def score_files(
@@ -59,11 +62,11 @@ def score_files(
 ) -> ScoringSummary:
     """Scores the rows of many files on a Ray cluster and writes a folder of Parquet parts, each row in it once.
 
-    A fragment of the input (row groups of Parquet, 32 MiB of JSON lines, a WebDataset tar, a fragment of Lance) is read,
-    scored and written by one actor as one part, which appears whole or not at all. After the death of a worker Ray
-    starts another; after the death of this process the same call goes on with the parts that are missing. If files were
-    added, changed or removed since, only their parts are made or removed. `_manifest.json` in the output says what the
-    scores depend on.
+    A fragment of the input (row groups of Parquet, 32 MiB of JSON lines, a WebDataset tar, a fragment of Lance) is
+    read, scored and written by one actor as one part, which appears whole or not at all. After the death of a worker
+    Ray starts another; after the death of this process the same call goes on with the parts that are missing. If files
+    were added, changed or removed since, only their parts are made or removed. `_manifest.json` in the output says what
+    the scores depend on.
 
     Rows have the columns that `reward.scoring.score_dataset` adds, with equal scores. Rows of one image in a piece of a
     fragment (8,192 rows, or 256 MiB of encoded images) are scored together, wherever they stand in it.
@@ -140,9 +143,9 @@ def score_files(
     start = time.perf_counter()
     if missing:
         manifest.write()
-        actors = {"workers": workers, "cpus": cpus, "gpus": gpus}
         with _cluster(ray, address) as room:
-            _score(ray, job, manifest, missing, _pool(ray, room, len(missing), **actors), progress)
+            pool = _pool(ray, room, len(missing), workers=workers, cpus=cpus, gpus=gpus)
+            _score(ray, job, manifest, missing, pool, progress)
     summary = _summarise(manifest, prefix)
     summary.columns = {"candidate": plan.caption, "image": plan.image, "references": plan.references}
     summary.already_done, summary.resumed_rows, summary.new_rows = not missing, resumed, summary.rows - resumed
@@ -159,7 +162,9 @@ def _plan(
     if before is not None:
         before.check_same(run)
     elif parts and not overwrite:
-        raise OutputError(f"{folder.address} holds parts, but no manifest; choose another, or discard them (--overwrite)")
+        raise OutputError(
+            f"{folder.address} holds parts, but no manifest; choose another, or discard them (--overwrite)"
+        )
     files = find_files(data)
     inside = [file.path for file in files if file.path.startswith(folder.path.rstrip("/") + "/")]
     if inside:
@@ -198,7 +203,7 @@ def _cluster(ray: Any, address: str | None) -> Iterator[dict[str, float]]:
         yield ray.cluster_resources()
         return
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # Ray warns of it otherwise
+    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # its notes on stderr; errors are raised
     here = None if "RAY_ADDRESS" in os.environ else "local"
     starts = {"include_dashboard": False} if (address or here) == "local" else {}
     try:
@@ -236,6 +241,7 @@ def _score(
     """Has the actors make the missing parts, and notes the records that they send."""
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = False
+    logging.getLogger("ray.data").setLevel(logging.ERROR)
     # One block a fragment: Ray then hands fragments to actors one by one, and repeats those of an actor that died.
     items = ray.data.from_items(
         [{"fragment": fragment.to_json()} for fragment in missing], override_num_blocks=len(missing)

@@ -119,7 +119,7 @@ class BatchScorer:
         if batch_size is not None and (not isinstance(batch_size, int) or batch_size < 1):
             raise ConfigError(f"batch_size must be a whole number of at least 1, got {batch_size!r}")
         self.given, self.source, self.weights, self.options = scorer, source, weights, options
-        self.names = {"candidate": candidate_column, "image": image_column, "references": references_column}
+        self.names = (candidate_column, image_column, references_column)
         self.image_root, self.prefix, self.batch_size = image_root, prefix, batch_size
         self.added_only, self.fetch_images = added_only, fetch_images
         self.images_decoded = 0
@@ -138,7 +138,8 @@ class BatchScorer:
         Raises:
             DataError: a column is missing or could be one of several.
         """
-        return find_columns(columns, self.spec, **self.names)
+        candidate, image, references = self.names
+        return find_columns(columns, self.spec, candidate=candidate, image=image, references=references)
 
     def loaded(self) -> Scorer:
         """The scorer; loaded if this process does not have it yet.
@@ -237,7 +238,7 @@ class BatchScorer:
         rows = [dict(zip(read, values, strict=True)) for values in zip(*read.values(), strict=True)]
         added: Mapping[str, Any] = self.score_rows(rows, columns)
         if isinstance(batch[plan.caption], np.ndarray):
-            kinds = [np.float64] * (len(added) - 2) + [np.bool_, np.object_]
+            kinds: list[Any] = [*[np.float64] * (len(added) - 2), np.bool_, np.object_]
             added = {name: np.array(values, kind) for (name, values), kind in zip(added.items(), kinds, strict=True)}
         return {**({} if self.added_only else batch), **added}
 
@@ -264,9 +265,7 @@ def _check_corpus(spec: MetricSpec) -> None:
 def _by_image(tasks: Iterable[RowTask]) -> list[RowTask]:
     """The rows of an image behind its first one."""
     first: dict[str, int] = {}
-    return sorted(
-        tasks, key=lambda task: task.row if task.image is None else first.setdefault(_key(task), task.row)
-    )
+    return sorted(tasks, key=lambda task: task.row if task.image is None else first.setdefault(_key(task), task.row))
 
 
 def _key(task: RowTask) -> str:
@@ -277,7 +276,9 @@ def _values(column: Any) -> list[Any]:
     """The rows of a column; lists that engines give as arrays become lists again, arrays of pixels stay."""
     if isinstance(column, np.ndarray) and column.ndim == 1:
         column = column.tolist()
-    return [value.tolist() if isinstance(value, np.ndarray) and value.dtype.kind in "OUS" else value for value in column]
+    return [
+        value.tolist() if isinstance(value, np.ndarray) and value.dtype.kind in "OUS" else value for value in column
+    ]
 
 
 def _fetched(address: str) -> bytes:
