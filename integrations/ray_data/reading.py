@@ -8,6 +8,7 @@ import json
 import tarfile
 import zlib
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from typing import IO, TYPE_CHECKING, Any, cast
@@ -28,6 +29,7 @@ PIECE_ROWS, PIECE_BYTES = 8192, 256 * 2**20  # held at a time, at most; another 
 BATCH_ROWS = 512  # read at a time, so that a piece of images is not much larger than it may be
 SAMPLED_FRAGMENTS, SAMPLED_ROWS = 32, 128  # of files without a schema
 IMAGES = ("jpg", "jpeg", "png", "webp", "gif", "bmp", "tif", "tiff", "avif")
+_DAMAGE = (OSError, EOFError, ValueError, zlib.error, tarfile.TarError)  # what reading a damaged file raises
 TEXTS = ("txt", "text", "caption", "cap")
 
 
@@ -80,7 +82,7 @@ def read_pieces(fragment: Fragment, selection: Selection) -> Iterator[Piece]:
             yield from _typed(_parquet_batches(fragment, selection, system, path), selection)
         else:
             yield from _untyped(_records(fragment), selection)
-    except (pa.ArrowException, OSError, EOFError, ValueError, zlib.error, tarfile.TarError) as error:
+    except (pa.ArrowException, *_DAMAGE) as error:
         raise DataError(f"{fragment.file.path} cannot be read: {type(error).__name__}: {error}"[:500]) from error
 
 
@@ -211,8 +213,11 @@ def sample_schema(fragments: Sequence[Fragment]) -> pa.Schema:
     step = max(1, len(fragments) // SAMPLED_FRAGMENTS)
     chunks = []
     for fragment in fragments[::step]:
-        found = [row for row, _ in islice(_records(fragment), SAMPLED_ROWS)]
-        chunks.append([_light(row) for row in found if isinstance(row, dict)])
+        rows: list[dict[str, Any]] = []
+        with suppress(*_DAMAGE):  # which is said when the fragment is scored; the others have types, too
+            for row, _ in islice(_records(fragment), SAMPLED_ROWS):
+                rows += [_light(row)] if isinstance(row, dict) else []
+        chunks.append(rows)
     if not any(chunks):
         raise DataError(f"{fragments[0].file.path} and the other files hold no rows that can be read")
     return infer_schema(chunks)

@@ -6,8 +6,8 @@ import json
 import logging
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +81,7 @@ def score_files(
             path is an address are read through fsspec, by the workers.
         columns: columns of the input to keep; None keeps all. Others are not read.
         where: condition on the rows, see `reward.scoring.conditions.parse_condition`; Parquet skips row groups by it.
-        workers: actors; None is as many as the cluster has room for.
+        workers: actors; None is as many as the cluster has room for. 0 scores in this process, without Ray.
         cpus, gpus: of an actor; part of a GPU, such as 0.25, has four actors share it.
         address: of a running cluster, or "auto"; None starts one on this machine for the time of the run, or uses the
             one that this process is connected to.
@@ -99,11 +99,11 @@ def score_files(
         ConfigError: the cluster has no room for the actors, or a worker cannot load the scorer.
         ScoringInterrupted: Ctrl-C.
     """
-    ray = require("ray", extra="ray", purpose="scoring with --engine ray")
-    require("ray.data", extra="ray", purpose="scoring with --engine ray")
-    for name, value in (("workers", 1 if workers is None else workers), ("part_rows", part_rows)):
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise ConfigError(f"{name} must be a whole number of at least 1, got {value!r}")
+    if workers != 0:
+        require("ray.data", extra="ray", purpose="scoring with --engine ray")
+    for name, value, least in (("workers", 1 if workers is None else workers, 0), ("part_rows", part_rows, 1)):
+        if not isinstance(value, int) or isinstance(value, bool) or value < least:
+            raise ConfigError(f"{name} must be a whole number of at least {least}, got {value!r}")
     if not cpus > 0 or not gpus >= 0:
         raise ConfigError(f"cpus must be above 0 and gpus at least 0, got {cpus!r} and {gpus!r}")
     names = {
@@ -142,10 +142,8 @@ def score_files(
     resumed = sum(record["rows"] for record in manifest.records.values())
     start = time.perf_counter()
     if missing:
-        manifest.write()
-        with _cluster(ray, address) as room:
-            pool = _pool(ray, room, len(missing), workers=workers, cpus=cpus, gpus=gpus)
-            _score(ray, job, manifest, missing, pool, progress)
+        actors = {"address": address, "workers": workers, "cpus": cpus, "gpus": gpus}
+        _score(manifest, selection, missing, lambda: _records(job, missing, **actors), progress)
     summary = _summarise(manifest, prefix)
     summary.columns = {"candidate": plan.caption, "image": plan.image, "references": plan.references}
     summary.already_done, summary.resumed_rows, summary.new_rows = not missing, resumed, summary.rows - resumed
@@ -158,7 +156,7 @@ def _plan(
 ) -> tuple[Manifest, Selection]:
     """The fragments, and which of them have a sound part; parts of fragments that are no more are removed."""
     parts = folder.parts()
-    before = None if overwrite else Manifest.read(folder)
+    before = Manifest.read(folder) if parts and not overwrite else None  # a run that made nothing may be replaced
     if before is not None:
         before.check_same(run)
     elif parts and not overwrite:
@@ -194,9 +192,35 @@ def _plan(
     return Manifest(folder, run, schema, fragments, records), selection
 
 
+def _records(
+    job: Job, missing: list[Fragment], *, address: str | None, workers: int | None, cpus: float, gpus: float
+) -> Iterator[dict[str, Any]]:
+    """The records of the fragments, in the order in which they are done."""
+    if workers == 0:
+        here = PartScorer(job)
+        for fragment in missing:
+            yield from map(json.loads, here({"fragment": [fragment.to_json()]})["record"])
+        return
+    import ray
+
+    with _cluster(address) as room:
+        pool = _pool(room, len(missing), workers, cpus, gpus)
+        ray.data.DataContext.get_current().enable_progress_bars = False
+        logging.getLogger("ray.data").setLevel(logging.ERROR)
+        # One block a fragment: Ray then hands fragments to actors one by one, and repeats those of an actor that died.
+        items = ray.data.from_items(
+            [{"fragment": fragment.to_json()} for fragment in missing], override_num_blocks=len(missing)
+        )
+        records = items.map_batches(PartScorer, fn_constructor_args=(job,), batch_size=1, batch_format="numpy", **pool)
+        for row in records.iter_rows():
+            yield json.loads(row["record"])
+
+
 @contextmanager
-def _cluster(ray: Any, address: str | None) -> Iterator[dict[str, float]]:
+def _cluster(address: str | None) -> Iterator[dict[str, float]]:
     """Resources of a cluster; one that is started or connected to here is left at the end."""
+    import ray
+
     if ray.is_initialized():
         if address is not None:
             raise ConfigError("this process is connected to a Ray cluster already; leave out the address")
@@ -204,22 +228,22 @@ def _cluster(ray: Any, address: str | None) -> Iterator[dict[str, float]]:
         return
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # its notes on stderr; errors are raised
-    here = None if "RAY_ADDRESS" in os.environ else "local"
-    starts = {"include_dashboard": False} if (address or here) == "local" else {}
+    here = address or (None if "RAY_ADDRESS" in os.environ else "local")
+    starts = {"include_dashboard": False} if here == "local" else {}
     try:
-        ray.init(address or here, logging_level="ERROR", log_to_driver=False, **starts)
+        ray.init(here, logging_level="ERROR", log_to_driver=False, **starts)
     except (ConnectionError, RuntimeError, ValueError) as error:
-        raise ConfigError(f"no Ray cluster can be reached at {address or here}: {error}"[:500]) from error
+        raise ConfigError(f"no Ray cluster can be reached at {here}: {error}"[:500]) from error
     try:
         yield ray.cluster_resources()
     finally:
         ray.shutdown()
 
 
-def _pool(
-    ray: Any, room: Mapping[str, float], fragments: int, *, workers: int | None, cpus: float, gpus: float
-) -> dict[str, Any]:
+def _pool(room: Mapping[str, float], fragments: int, workers: int | None, cpus: float, gpus: float) -> dict[str, Any]:
     """Arguments of `map_batches` that place the actors; they never wait for resources that do not come."""
+    import ray
+
     fitting = int(room.get("CPU", 0) / cpus + 1e-6)
     if gpus:
         fitting = min(fitting, int(room.get("GPU", 0) / gpus + 1e-6))
@@ -228,34 +252,27 @@ def _pool(
             f"{workers or 1} workers of {cpus:g} CPUs and {gpus:g} GPUs do not fit into the cluster, which has "
             f"{room.get('CPU', 0):g} CPUs and {room.get('GPU', 0):g} GPUs; there is room for --workers {fitting}"
         )
-    return {
-        "compute": ray.data.ActorPoolStrategy(size=min(workers or fitting, fragments)),
-        "num_cpus": cpus,
-        "num_gpus": gpus or None,
-    }
+    actors = ray.data.ActorPoolStrategy(size=min(workers or fitting, fragments))
+    return {"compute": actors, "num_cpus": cpus, "num_gpus": gpus or None}
 
 
 def _score(
-    ray: Any, job: Job, manifest: Manifest, missing: list[Fragment], pool: dict[str, Any], progress: bool
+    manifest: Manifest,
+    selection: Selection,
+    missing: list[Fragment],
+    run: Callable[[], Iterator[dict[str, Any]]],
+    progress: bool,
 ) -> None:
-    """Has the actors make the missing parts, and notes the records that they send."""
-    context = ray.data.DataContext.get_current()
-    context.enable_progress_bars = False
-    logging.getLogger("ray.data").setLevel(logging.ERROR)
-    # One block a fragment: Ray then hands fragments to actors one by one, and repeats those of an actor that died.
-    items = ray.data.from_items(
-        [{"fragment": fragment.to_json()} for fragment in missing], override_num_blocks=len(missing)
-    )
-    records = items.map_batches(PartScorer, fn_constructor_args=(job,), batch_size=1, batch_format="numpy", **pool)
+    """Has the missing parts made, notes the records that come, and checks that the parts are all there."""
     done = sum(record["rows"] for record in manifest.records.values())
     known = [fragment.rows for fragment in manifest.fragments]
-    total = sum(filter(None, known)) if None not in known and job.selection.where is None else None
+    total = sum(filter(None, known)) if None not in known and selection.where is None else None
     problems: list[str] = []
     saved = time.monotonic()
+    manifest.write()
     try:
-        with progress_bar(progress, done=done, total=total) as advance:
-            for row in records.iter_rows():
-                record = json.loads(row["record"])
+        with progress_bar(progress, done=done, total=total) as advance, closing(run()) as records:
+            for record in records:
                 if "fatal" in record:
                     raise ConfigError(f"a worker cannot score: {record['fatal']}")
                 if "problem" in record:

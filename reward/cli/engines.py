@@ -28,7 +28,8 @@ class EngineOptions:
         str | None, typer.Option(help="Ray cluster to use, or auto; default: one on this machine, for this run.")
     ] = None
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Scorers that run at a time; default: as many as there is room for.")
+        int | None,
+        typer.Option(min=0, help="Scorers that run at a time; default: all that fit. 0: in this process, without Ray."),
     ] = None
     cpus_per_worker: Annotated[float | None, typer.Option(help="CPUs that Ray keeps for each; default: 1.")] = None
     gpus_per_worker: Annotated[

@@ -59,7 +59,9 @@ def test_every_kind_of_batch_gets_the_scores_of_score_dataset(
     elif kind == "numpy":
         batch = {name: np.empty(len(rows), object) for name in rows[0]}
         for name, column in batch.items():
-            column[:] = [np.array(row[name], object) if name == "references" and row[name] else row[name] for row in rows]
+            column[:] = [
+                np.array(row[name], object) if name == "references" and row[name] else row[name] for row in rows
+            ]
     scored = scorer(batch)
     assert type(scored) is type(batch)
     names = scored.column_names if kind == "arrow" else list(scored)
@@ -114,9 +116,9 @@ def test_what_cannot_be_scored_is_said_at_once() -> None:
         BatchScorer("cider")
     with pytest.raises(DataError, match="dict of numpy arrays or of lists, got list"):
         BatchScorer("length")([{"caption": "a"}])
-    with pytest.raises(DataError, match="no column|caption"):
+    with pytest.raises(DataError, match=r"no column|caption"):
         BatchScorer("length")({"text": ["a"]})
-    with pytest.raises(DataError, match="of one length: candidate has 1, references has 2"):
+    with pytest.raises(DataError, match="of one length: candidate has 1"):
         BatchScorer("unigram")({"candidate": ["a"], "references": [["a"], ["b"]]})
     with pytest.raises(DataError, match="has a column 'error' already"):
         BatchScorer("length")({"caption": ["a"], "error": ["b"]})
