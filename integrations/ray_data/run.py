@@ -232,8 +232,9 @@ def _cluster(address: str | None) -> Iterator[dict[str, float]]:
     starts = {"include_dashboard": False} if here == "local" else {}
     try:
         ray.init(here, logging_level="ERROR", log_to_driver=False, **starts)
-    except (ConnectionError, RuntimeError, ValueError) as error:
-        raise ConfigError(f"no Ray cluster can be reached at {here}: {error}"[:500]) from error
+    except Exception as error:  # Ray raises plain exceptions, as when a busy machine takes too long to start it
+        what = "Ray cannot be started on this machine" if starts else f"no Ray cluster can be reached at {here}"
+        raise ConfigError(f"{what}: {error}"[:500]) from error
     try:
         yield ray.cluster_resources()
     finally:
