@@ -129,9 +129,11 @@ def deaths(folder: Path, options: argparse.Namespace) -> None:
     while True:
         driver = subprocess.Popen(ray_command(folder, options, "deaths"))
         aim = PARTS * (drivers + 1) // 4 if drivers < 2 else None  # parts after which the driver is killed
-        next_kill = time.monotonic() + draw.uniform(5, 15)
+        next_kill = float("inf")
         while driver.poll() is None:
             time.sleep(0.1)
+            if next_kill == float("inf") and len(list(out.glob("part-*"))) > drivers * PARTS // 4:
+                next_kill = time.monotonic() + draw.uniform(0, 5)
             workers = [each for each, name in descendants(driver.pid).items() if "PartScorer" in name]
             if workers and time.monotonic() > next_kill and killed < 3:
                 os.kill(draw.choice(workers), signal.SIGKILL)
@@ -186,6 +188,7 @@ def overhead(folder: Path, options: argparse.Namespace) -> None:
 def main() -> None:
     """Runs what is asked for in a temporary folder."""
     options = parse()
+    os.environ.setdefault("RAY_worker_niceness", "0")  # else Ray's workers wait for all other work on a busy machine
     what = options.what or ["equal", "deaths", "overhead"]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -33,6 +33,7 @@ def test_workers_may_die_and_scores_are_those_of_one_machine(tmp_path: Path, mon
     save_rows(rows, tmp_path / "in", "parquet")
     monkeypatch.setenv("KILL_FOLDER", str(tmp_path))
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    monkeypatch.setenv("RAY_worker_niceness", "0")  # else the workers wait for the other tests
     ray.init(address="local", num_cpus=2, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
     try:
         score_files(tmp_path / "in", FatalScorer(), tmp_path / "out", workers=2, part_rows=8)
@@ -61,6 +62,7 @@ def test_after_the_death_of_the_driver_the_missing_parts_are_made(tmp_path: Path
     out = tmp_path / "out"
     root = str(Path(__file__).resolve().parents[3])
     environment = {**os.environ, "PICTURE_SECONDS": "0.2", "PYTHONPATH": root, "OMP_NUM_THREADS": "1"}
+    environment["RAY_worker_niceness"] = "0"
     driver = subprocess.Popen([sys.executable, "-c", DRIVER, str(tmp_path / "in"), str(out)], env=environment)
     try:
         deadline = time.monotonic() + 200
