@@ -41,7 +41,7 @@ class Condition:
     Args:
         text: as it was written.
         columns: that it looks at.
-        expression: of `pyarrow.compute`, which Arrow's readers also take as a filter.
+        expression: of `pyarrow.compute`, which Arrow's readers also take as a filter; they do not count NaN as null.
     """
 
     text: str
@@ -49,7 +49,7 @@ class Condition:
     expression: Any
 
     def mask(self, table: pa.Table) -> np.ndarray:
-        """Whether each row meets it, bool (N,); a comparison with null is met by no row.
+        """Whether each row meets it, bool (N,); a comparison with null or NaN is met by no row, nor is its opposite.
 
         Raises:
             DataError: a column's type does not go with what it is compared with.
@@ -57,7 +57,8 @@ class Condition:
         import pyarrow as pa
 
         row = max(self.columns, key=len) + " row"  # no name of theirs
-        numbers = table.select(self.columns).append_column(row, pa.array(np.arange(table.num_rows)))
+        numbers = pa.table({name: _without_nan(table.column(name)) for name in self.columns})
+        numbers = numbers.append_column(row, pa.array(np.arange(table.num_rows)))
         try:
             met = numbers.filter(self.expression).column(row).to_numpy()
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
@@ -95,12 +96,20 @@ def parse_condition(text: str, columns: Sequence[str], *, option: str = "--keep"
             raise ValueError(f"longer than {_LONGEST:,} characters")
         tree = ast.parse(text.strip(), mode="eval")
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise ConfigError(f"{option} {text!r:.200} cannot be read ({error}): {_FORM}") from None
+        why = getattr(error, "msg", error)
+        raise ConfigError(f"{option} {text!r:.200} cannot be read ({why}): {_FORM}") from None
     reader = _Reader(text, columns, option)
     expression = reader.truth(tree.body)
     if not reader.used:
         raise ConfigError(f"{option} {text!r} looks at no column: {_FORM}")
     return Condition(text, tuple(dict.fromkeys(reader.used)), expression)
+
+
+def _without_nan(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    return pc.if_else(pc.is_nan(column), None, column) if pa.types.is_floating(column.type) else column
 
 
 class _Reader:
