@@ -6,7 +6,7 @@ import json
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -142,7 +142,7 @@ def score_files(
     resumed = sum(record["rows"] for record in manifest.records.values())
     start = time.perf_counter()
     if missing:
-        actors = {"address": address, "workers": workers, "cpus": cpus, "gpus": gpus}
+        actors: dict[str, Any] = {"address": address, "workers": workers, "cpus": cpus, "gpus": gpus}
         _score(manifest, selection, missing, lambda: _records(job, missing, **actors), progress)
     summary = _summarise(manifest, prefix)
     summary.columns = {"candidate": plan.caption, "image": plan.image, "references": plan.references}
@@ -194,7 +194,7 @@ def _plan(
 
 def _records(
     job: Job, missing: list[Fragment], *, address: str | None, workers: int | None, cpus: float, gpus: float
-) -> Iterator[dict[str, Any]]:
+) -> Generator[dict[str, Any], None, None]:
     """The records of the fragments, in the order in which they are done."""
     if workers == 0:
         here = PartScorer(job)
@@ -261,7 +261,7 @@ def _score(
     manifest: Manifest,
     selection: Selection,
     missing: list[Fragment],
-    run: Callable[[], Iterator[dict[str, Any]]],
+    run: Callable[[], Generator[dict[str, Any], None, None]],
     progress: bool,
 ) -> None:
     """Has the missing parts made, notes the records that come, and checks that the parts are all there."""
