@@ -51,7 +51,7 @@ bench: $(INSTALLED)
 $(INSTALLED): pyproject.toml $(CONSTRAINTS)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --no-input -c $(CONSTRAINTS) \
-		-e ".[dev,corruptions,judges,ngrams,report,serve]"
+		-e ".[dev,corruptions,judges,ngrams,ray,report,serve]"
 	touch $@
 
 $(OLDEST): pyproject.toml

@@ -122,7 +122,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         stated, logits = functional_call(reader, shifted, (ids,))
         labels = labels[:, : logits.shape[1]]
         parts = zip(logits.split(LINKS, dim=-1), labels.unbind(-1), strict=True)
-        links = sum(F.cross_entropy(part.flatten(0, 1), label.flatten(), ignore_index=-100) for part, label in parts)
+        links = sum(F.cross_entropy(part.flatten(0, 1), label.flatten(), reduction="sum") for part, label in parts)
+        links = links / (labels[..., 0] >= 0).sum().clamp(min=1)  # a batch may have no full stop
         return {"claims": fact_loss(stated, claims, weights=HARD), "links": 3 * links}
 
     modules = {"clip": towers.clip, "links": reader.links}

@@ -30,8 +30,8 @@ __all__ = [
     "Metric",
     "PromptFile",
     "RunOptions",
-    "ScaleOptions",
     "ScoresFile",
+    "SpeedOptions",
     "parse_weights",
     "read_benchmarks",
     "with_groups",
@@ -186,7 +186,7 @@ def _usable_size(size: str | None) -> str | None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScaleOptions:
+class SpeedOptions:
     """How a data set is scored fast: on several devices, and without computing twice what is known."""
 
     devices: Annotated[

@@ -15,21 +15,14 @@ from reward.errors import ConfigError, OutputError
 from reward.fingerprints import fingerprint_source
 from reward.metrics.base import MetricSpec, Scorer, fitted
 from reward.registry import check_caching, load_scorer, loaded_if_remote, metric_spec
-from reward.scoring.columns import ColumnPlan, RowTask, find_columns, row_key, row_references, row_task
-from reward.scoring.devices import (
-    DevicePool,
-    Outcome,
-    WorkerSetup,
-    cache_counts,
-    cpu_threads,
-    parse_devices,
-    whole_groups,
-)
+from reward.scoring.chunks import scored_chunks
+from reward.scoring.columns import ColumnPlan, find_columns, row_key, row_references, row_task
+from reward.scoring.devices import DevicePool, WorkerSetup, cpu_threads, parse_devices, whole_groups
 from reward.scoring.journal import Journal, SavedRows
-from reward.scoring.prefetch import ImageReader, prefetch
+from reward.scoring.prefetch import ImageReader
 from reward.scoring.progress import progress_bar
 from reward.scoring.readers import Source, open_source
-from reward.scoring.results import RankColumns, RowRankColumns, ScoreColumns, score_chunk
+from reward.scoring.results import RankColumns, RowRankColumns, ScoreColumns
 from reward.scoring.runs import CHUNK_SECONDS, ChunkSize, ResumableRun, ScoringInterrupted, saved_on_ctrl_c
 from reward.scoring.summary import ScoringSummary, SummaryBuilder
 from reward.scoring.writers import check_output, write_atomically, write_jsonl, write_parquet
@@ -321,7 +314,8 @@ class _Run:
                     start = time.perf_counter()
                 scorer = fitted(scorer, self._corpus())
                 self.spec = scorer.spec
-                outcomes = self._outcomes(tasks, scorer, root, size, batch_size)
+                reader = ImageReader(root, scorer)
+                outcomes = scored_chunks(tasks, scorer, reader, lambda: size.items, batch_size=batch_size)
             journal.describe("aspects", list(self.spec.aspects))  # a checkpoint may have other than the metric's own
             self._columns()
             advance = stack.enter_context(progress_bar(progress, done=len(saved), total=self.source.num_rows))
@@ -340,23 +334,6 @@ class _Run:
     def _setup(self, root: str | os.PathLike[str], batch_size: int | None) -> WorkerSetup:
         source, options = self.settings["source"], self.settings["options"]
         return WorkerSetup(str(self.scorer), source, options, root, batch_size, cpu_threads())
-
-    @staticmethod
-    def _outcomes(
-        tasks: Iterator[RowTask],
-        scorer: Scorer,
-        root: str | os.PathLike[str],
-        size: ChunkSize,
-        batch_size: int | None,
-    ) -> Iterator[tuple[list[RowTask], Outcome]]:
-        """Scores in this process."""
-        reader, decoded, counts = ImageReader(root, scorer), 0, cache_counts(scorer)
-        for chunk in prefetch(tasks, reader, lambda: size.items):
-            start = time.perf_counter()
-            results = score_chunk(chunk, scorer, batch_size)
-            seconds, more = time.perf_counter() - start, reader.decoded - decoded
-            yield chunk, Outcome(results, seconds, more, cache_counts(scorer, since=counts))
-            decoded, counts = decoded + more, cache_counts(scorer)
 
     def _corpus(self) -> Iterator[tuple[str, ...]]:
         """References of every row, also when a run is resumed: a metric such as CIDEr weights words by them."""

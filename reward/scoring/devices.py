@@ -13,17 +13,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 from reward.errors import ConfigError, WorkerError
 from reward.metrics.base import MetricSpec, Scorer
 from reward.registry import load_scorer
+from reward.scoring.chunks import Outcome, cache_counts, scored_chunks
 from reward.scoring.columns import RowTask, image_identity
-from reward.scoring.prefetch import ImageReader, prefetch
-from reward.scoring.results import RowResult, score_chunk
+from reward.scoring.prefetch import ImageReader
 from reward.scoring.runs import ChunkSize
 
-__all__ = ["DevicePool", "Outcome", "WorkerSetup", "cache_counts", "cpu_threads", "parse_devices", "whole_groups"]
+__all__ = ["DevicePool", "WorkerSetup", "cpu_threads", "parse_devices", "whole_groups"]
 
 _AHEAD = 2  # chunks that a process has: the one it scores, and the next
 _PART = 64  # rows of a chunk whose images are decoded while those before are scored
@@ -91,20 +91,6 @@ def whole_groups(tasks: Iterator[RowTask], size: ChunkSize) -> Iterator[list[Row
         yield chunk
 
 
-def cache_counts(scorer: Scorer, *, since: Mapping[str, Sequence[int]] | None = None) -> dict[str, list[int]]:
-    """{what is cached: [entries found, entries computed]} of a scorer.
-
-    Args:
-        scorer: any.
-        since: earlier counts, which are taken off; None counts from its loading.
-    """
-    counts = {}
-    for kind, section in getattr(scorer, "caches", {}).items():
-        hits, misses = (since or {}).get(kind, (0, 0))
-        counts[kind] = [section.hits - hits, section.misses - misses]
-    return counts
-
-
 @dataclass(frozen=True)
 class WorkerSetup:
     """How a process scores.
@@ -122,15 +108,6 @@ class WorkerSetup:
     root: str | os.PathLike[str]
     batch_size: int | None
     threads: int
-
-
-class Outcome(NamedTuple):
-    """What a process made of a chunk: results in the order of the rows, seconds, images decoded, use of the cache."""
-
-    results: list[RowResult]
-    seconds: float
-    images_decoded: int
-    cache: dict[str, list[int]]
 
 
 class _InProcess:
@@ -169,11 +146,9 @@ def _loaded() -> MetricSpec:
 
 def _score(chunk: list[RowTask]) -> Outcome:
     start, scorer, setup = time.perf_counter(), _scorer(), _InProcess.setup
-    before = cache_counts(scorer)
-    reader = ImageReader(setup.root, scorer)
-    results: list[RowResult] = []
-    for part in prefetch(iter(chunk), reader, lambda: _PART):
-        results += score_chunk(part, scorer, setup.batch_size)
+    before, reader = cache_counts(scorer), ImageReader(setup.root, scorer)
+    parts = scored_chunks(iter(chunk), scorer, reader, lambda: _PART, batch_size=setup.batch_size)
+    results = [result for _, outcome in parts for result in outcome.results]
     return Outcome(results, time.perf_counter() - start, reader.decoded, cache_counts(scorer, since=before))
 
 

@@ -21,7 +21,7 @@ from reward.scoring.sources import BadRow, Source, check_names
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["CsvSource", "JsonLinesSource", "JsonSource", "open_json"]
+__all__ = ["CsvSource", "JsonLinesSource", "JsonSource", "json_row", "open_json"]
 
 TABLE_ROWS = 4096  # rows of a table for Parquet output
 
@@ -94,10 +94,7 @@ class JsonLinesSource(TextSource):
         with _opened(self.path) as file:
             lines = ((number, line) for number, line in enumerate(_without_mark(file), start=1) if line.strip())
             for number, line in islice(lines, start, None):
-                try:
-                    yield _row(_loaded(line.strip()), f"line {number}")
-                except (ValueError, RecursionError) as error:  # ValueError: not JSON, or not Unicode
-                    yield BadRow(f"line {number} is not valid JSON: {error}")
+                yield json_row(line, f"line {number}")
 
 
 class JsonSource(TextSource):
@@ -123,6 +120,14 @@ def open_json(path: Path) -> TextSource:
     with _opened(path) as file:
         first = next((line.strip() for line in _without_mark(file) if line.strip()), b"")
     return JsonSource(path) if first.startswith(b"[") else JsonLinesSource(path)
+
+
+def json_row(line: bytes, where: str) -> dict[str, Any] | BadRow:
+    """The JSON object in a line; `where` names the line if it holds none."""
+    try:
+        return _row(_loaded(line.strip()), where)
+    except (ValueError, RecursionError) as error:  # ValueError: not JSON, or not Unicode
+        return BadRow(f"{where} is not valid JSON: {error}")
 
 
 def _without_mark(file: IO[bytes]) -> Iterator[bytes]:

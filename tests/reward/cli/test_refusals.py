@@ -22,7 +22,8 @@ with_matplotlib = pytest.mark.skipif(find_spec("matplotlib") is None, reason="ne
 
 
 def run_line(run: Run, line: str, code: int) -> str:
-    return run(*f"{line} {REST.get(line.split()[0], '')}".split(), code=code)[1]
+    rest = "" if " -o " in line else REST.get(line.split()[0], "")
+    return run(*f"{line} {rest}".split(), code=code)[1]
 
 
 @pytest.mark.parametrize(
@@ -42,6 +43,14 @@ def run_line(run: Run, line: str, code: int) -> str:
         ("score data.jsonl -m vela --cache-size 1GB", 2, "is for a cache: give --cache, too"),
         ("score data.jsonl -m vela --cache here --cache-size 1", 2, "must be such as 20GB or 500MB"),
         ("score data.jsonl -m vela --cache data.jsonl", 1, "the cache 'data.jsonl' cannot be written"),
+        ("score data.jsonl -m length --workers 2", 2, "--workers: goes with --engine ray"),
+        ("score data.jsonl -m length --where a", 2, "--where: goes with --engine ray"),
+        ("score data.jsonl -m length --engine dask", 2, "no engine is named 'dask'; there are: "),
+        ("score data.jsonl -m length --engine ray --split test", 2, "--split: is for data sets of `datasets`"),
+        ("score data.jsonl -m length --engine ray", 1, "output o.jsonl must be a folder: Ray writes Parquet parts"),
+        ("score none.jsonl -m length --engine ray -o out", 1, "error: there is no file none.jsonl"),
+        ("score data.jsonl -m length --engine ray -o out --where a=1", 1, "error: --where 'a=1' cannot be read"),
+        ("score data.jsonl -m length --engine ray -o out --columns id", 1, "error: --columns names 'id', which"),
         ("score [bold]none.jsonl -m length", 1, "error: there is no file [bold]none.jsonl"),
         ("filter rated.jsonl -o o.jsonl", 1, "error: nothing to choose by: give --keep CONDITION"),
         ("filter rated.jsonl --top 1 -o o.jsonl", 1, "error: --by names 'reward', which is no column"),
