@@ -44,14 +44,14 @@ check: $(INSTALLED)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# Writes runs/bench.json and runs/bench.svg. Options: make bench BENCH="--only bench_stages"
 bench: $(INSTALLED)
-	@set -e; for file in tests/benchmarks/bench_*.py; do \
-		echo "== $$file"; $(BIN)/python -m "tests.benchmarks.$$(basename "$$file" .py)"; done
+	$(BIN)/python -m tests.benchmarks.record $(BENCH)
 
 $(INSTALLED): pyproject.toml $(CONSTRAINTS)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --no-input -c $(CONSTRAINTS) \
-		-e ".[dev,corruptions,judges,ngrams,report,serve]"
+		-e ".[dev,corruptions,judges,ngrams,ray,report,serve]"
 	touch $@
 
 $(OLDEST): pyproject.toml

@@ -19,6 +19,7 @@ __all__ = [
     "TrainingError",
     "UnknownMetricError",
     "WeightsError",
+    "WorkerError",
 ]
 
 
@@ -89,6 +90,10 @@ class UnknownMetricError(CapRewardError, KeyError):
 
 class WeightsError(CapRewardError, ValueError):
     """Aspect weights name an unknown aspect, are not finite, or do not sum to a positive number."""
+
+
+class WorkerError(CapRewardError, RuntimeError):
+    """A process that scores on a device died; what was scored before is saved."""
 
 
 class MissingExtraError(CapRewardError, ImportError):

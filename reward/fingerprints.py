@@ -6,12 +6,16 @@ import hashlib
 import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["fingerprint_file", "fingerprint_source"]
+if TYPE_CHECKING:
+    from torch import nn
+
+__all__ = ["fingerprint_file", "fingerprint_network", "fingerprint_source"]
 
 WHOLE_BELOW = 256 * 2**20  # bytes; larger files are sampled, because hashing terabytes would delay every start
 BLOCKS, BLOCK_BYTES = 64, 2**20
+VALUES = 16_384  # of each weight that are hashed; a training moves nearly all of them
 _DATA = {".json", ".safetensors", ".spm", ".model", ".txt", ".jinja", ".bin", ".pt", ".pth"}  # no cards, no logs
 
 
@@ -55,6 +59,36 @@ def fingerprint_source(source: Any) -> str:
     named = [Path(text) for text in sorted(_texts(_config(path))) if os.path.exists(text)]
     hashes = [_fingerprint(each) for each in (path, *named) if each.exists()]
     return ";".join(hashes) or str(source)
+
+
+def fingerprint_network(network: nn.Module, *facts: Any) -> str:
+    """Hash of what a network computes with: name, type, shape and up to 16,384 evenly spaced values of each tensor.
+
+    It names the weights that are loaded, wherever they came from: a Hub revision that moved, or adapters, change it.
+
+    Args:
+        network: on any device.
+        facts: whatever else its outputs depend on, such as a configuration; hashed as text.
+
+    Returns:
+        64 hexadecimal digits.
+
+    Example:
+        >>> from torch import nn
+        >>> network = nn.Linear(2, 2)
+        >>> before = fingerprint_network(network)
+        >>> nn.init.ones_(network.bias).tolist(), fingerprint_network(network) == before
+        ([1.0, 1.0], False)
+    """
+    import torch
+
+    digest = hashlib.sha256(json.dumps(facts, default=str, sort_keys=True).encode())
+    for name, tensor in network.state_dict().items():
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        values = tensor.detach().reshape(-1)
+        values = values[:: max(1, -(-len(values) // VALUES))].contiguous().cpu()
+        digest.update(values.view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
 
 
 def _fingerprint(path: Path) -> str:

@@ -6,8 +6,9 @@ import hashlib
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from reward.samples import ImageLike
 
-__all__ = ["encoded_image", "image_key", "image_size", "load_image"]
+__all__ = ["KeyedImage", "encoded_image", "image_key", "image_size", "keyed_image", "load_image"]
 
 # Some of Pillow's other decoders start programs (EPS runs Ghostscript) or guess the format.
 _FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "BMP", "TIFF", "PPM", "JPEG2000", "AVIF")
@@ -30,6 +31,19 @@ _MAX_BYTES_A_PIXEL = 16  # four channels of 32 bits, not compressed
 _LARGE_FILE = 2**26  # larger files must begin as an image before they are read
 # "s3://bucket/a.png"; a pathlib.Path makes one slash of two. A single letter is a drive of Windows.
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+:/|data:", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class KeyedImage:
+    """An image whose content hash is known; it may be given wherever an image may.
+
+    Args:
+        key: what `image_key` gives for the image as it came.
+        image: the image, encoded or decoded.
+    """
+
+    key: str
+    image: Any
 
 
 def load_image(
@@ -143,6 +157,8 @@ def image_key(image: ImageLike, *, root: str | os.PathLike[str] | None = None) -
     """
     from PIL import Image
 
+    if isinstance(image, KeyedImage):
+        return image.key
     image = _single(image)
     if isinstance(image, Image.Image):
         pixels = load_image(image)
@@ -152,6 +168,37 @@ def image_key(image: ImageLike, *, root: str | os.PathLike[str] | None = None) -
         digest = hashlib.sha256(b"encoded ")
         digest.update(_encoded_bytes(image, root, _MAX_PIXELS)[0])
     return digest.hexdigest()
+
+
+def keyed_image(
+    image: ImageLike, known: Callable[[str], bool], *, root: str | os.PathLike[str] | None = None
+) -> KeyedImage:
+    """Reads an image, and decodes it unless its key is known.
+
+    Args:
+        image, root: as for `load_image`.
+        known: says of a key whether the image's pixels are not needed.
+
+    Raises:
+        ImageError: the image cannot be read.
+
+    Example:
+        >>> from PIL import Image
+        >>> data = encoded_image(Image.new("RGB", (2, 2)))
+        >>> keyed_image(data, lambda key: True).image == data, keyed_image(data, lambda key: False).image.size
+        (True, (2, 2))
+    """
+    from PIL import Image
+
+    image = _single(image)
+    if isinstance(image, Image.Image):
+        return KeyedImage(image_key(image), load_image(image))
+    data, name = _encoded_bytes(image, root, _MAX_PIXELS)
+    key = image_key(data)
+    if known(key):
+        return KeyedImage(key, data)
+    with _opened(BytesIO(data), name) as opened:
+        return KeyedImage(key, _rgb(opened, _MAX_PIXELS, name))
 
 
 def _single(image: Any) -> Any:
@@ -165,6 +212,8 @@ def _single(image: Any) -> Any:
                 "describes (rows of pixels as a numpy array of uint8)"
             )
         image = image[0]
+    if isinstance(image, KeyedImage):
+        image = image.image
     # strings and bytes of numpy are arrays as well
     if isinstance(image, (Image.Image, str, bytes)) or not hasattr(type(image), "__array__"):
         return image

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from reward.errors import ConfigError, UnknownMetricError
 from reward.metrics.base import MetricSpec, Scorer, installed_specs
 from reward.metrics.sentences import SUFFIX, SentenceMean, sentence_mean_spec
 
-__all__ = ["check_loading", "is_address", "list_metrics", "load_scorer", "loaded_if_remote", "metric_spec"]
+__all__ = [
+    "check_caching",
+    "check_loading",
+    "is_address",
+    "list_metrics",
+    "load_scorer",
+    "loaded_if_remote",
+    "metric_spec",
+]
+
+_CACHE_OPTIONS = ("cache", "cache_size", "cache_prefixes")
 
 
 def list_metrics() -> list[str]:
@@ -66,11 +78,11 @@ def load_scorer(name: str, source: str | os.PathLike[str] = "embedded", **option
         name: registry name, such as `"vela"`; `"vela_avg"` is the mean over the sentences of a caption.
         source: `"embedded"` (shipped with the package), a checkpoint folder, a Hub id, or the address of a reward
             service that serves the metric (`"http://..."`), see `reward.RemoteReward`.
-        options: passed to the scorer's `from_pretrained` (revision, device, dtype, ...).
+        options: passed to the scorer's `from_pretrained` (revision, device, dtype, cache, ...).
 
     Raises:
         UnknownMetricError: no such metric.
-        ConfigError: see `check_loading`.
+        ConfigError: see `check_loading` and `check_caching`.
         CheckpointError: the source is missing, incomplete or of another metric.
 
     Example:
@@ -84,6 +96,7 @@ def load_scorer(name: str, source: str | os.PathLike[str] = "embedded", **option
         if named not in ("", spec.name):
             raise ConfigError(f"source {source!r} names the metric {named!r}, but {spec.name!r} was asked for")
         spec, source = metric_spec("remote"), f"{address}#{spec.name}"
+    check_caching(spec, options)
     scorer: Scorer = spec.scorer_class().from_pretrained(source, **options)
     return SentenceMean(scorer) if is_mean else scorer
 
@@ -111,6 +124,25 @@ def loaded_if_remote(metric: str | Scorer, source: str | os.PathLike[str], **opt
     return load_scorer(metric, source, **options) if is_remote else metric  # type: ignore[arg-type]
 
 
+def check_caching(spec: MetricSpec, options: Mapping[str, Any]) -> None:
+    """Refuses options of a cache that the metric does not have.
+
+    Raises:
+        ConfigError: there is one.
+
+    Example:
+        >>> check_caching(metric_spec("length"), {"cache": "embeddings"})
+        Traceback (most recent call last):
+            ...
+        reward.errors.ConfigError: metric 'length' keeps nothing on disk: leave out cache= (--cache)
+    """
+    for name in _CACHE_OPTIONS:
+        if name in options and name not in inspect.signature(spec.scorer_class().from_pretrained).parameters:
+            what = "no states of prompts" if name == "cache_prefixes" else "nothing"
+            option = name.replace("_", "-")
+            raise ConfigError(f"metric {spec.name!r} keeps {what} on disk: leave out {name}= (--{option})")
+
+
 def check_loading(source: Any, device: Any = None) -> None:
     """Checks the arguments of `load_scorer` before anything is loaded.
 
@@ -125,7 +157,7 @@ def check_loading(source: Any, device: Any = None) -> None:
     """
     if not isinstance(source, (str, os.PathLike)):
         raise ConfigError(f'source must be "embedded", a folder or a Hub id, got {source!r:.80}')
-    if isinstance(device, str):
+    if isinstance(device, str) and device != "cpu":
         import torch  # imported here because listing metrics must not load torch
 
         try:

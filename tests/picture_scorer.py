@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,8 @@ SPEC = MetricSpec(
 class PictureScorer:
     """brightness: mean of the image's pixels, 0 to 1; words: number of words and references, cut (truncated) at 100.
 
-    Captions that start with "fail" cannot be scored. `PICTURE_SECONDS` is how long a caption takes; each scored caption
+    Captions that start with "fail" cannot be scored. One that starts with "die" kills its process, once for each
+    character in the file `PICTURE_DEATHS`. `PICTURE_SECONDS` is how long a caption takes; each scored caption
     becomes a line of the file `PICTURE_LOG`.
     """
 
@@ -41,6 +43,8 @@ class PictureScorer:
         scores, errors, truncated = np.zeros((len(samples), 2)), {}, np.zeros(len(samples), dtype=bool)
         for row, sample in enumerate(samples):
             time.sleep(float(os.environ.get("PICTURE_SECONDS", 0)))
+            if sample.candidate.startswith("die"):
+                _die()
             words = len(sample.candidate.split()) + len(sample.references)
             truncated[row] = words > 100
             scores[row] = np.asarray(load_image(sample.image)).mean() / 255, min(words, 100)
@@ -57,3 +61,10 @@ class PictureScorer:
 
     def save_pretrained(self, folder: Any) -> None:
         raise AssertionError("scoring a data set saves no checkpoint")
+
+
+def _die() -> None:
+    lives = Path(os.environ["PICTURE_DEATHS"])
+    if left := lives.read_text():
+        lives.write_text(left[1:])
+        os.kill(os.getpid(), signal.SIGKILL)

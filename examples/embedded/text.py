@@ -4,19 +4,60 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from typing import Any
 
 import torch
+from torch import nn
+from torch.func import functional_call
+from torch.nn import functional as F
 
 from examples.embedded.attacked import draw_sample, is_attacked
-from examples.embedded.configs import vela_config
+from examples.embedded.configs import CONTEXT, vela_config
 from examples.embedded.facts import HARD, excerpt, fact_loss, fact_vector
 from examples.embedded.schedule import batches_by_length, drawn_together, fit, step_options
 from examples.embedded.tokenizer import load_tokenizer
+from reward.backbones.clip import ClipTowers
 from reward.backbones.clip_loading import towers_of_architecture
 from reward.metrics.vela.scorer import VelaScorer
 from reward.scenes import Caption, Style, describe, sample_scene
+from reward.scenes.graph import ACTIONS, NOUNS
 
 __all__: list[str] = []
+
+Batch = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+LINKING = (*ACTIONS, "above", "below", "left", "right")
+LINKS = (len(NOUNS) + 1, len(LINKING) + 1, len(NOUNS) + 1)  # classes of the parts of a link
+
+
+class TextReader(nn.Module):
+    """The text tower as a module of its own, so that it can be called with another position table."""
+
+    def __init__(self, towers: ClipTowers, width: int) -> None:
+        super().__init__()
+        self.towers = towers
+        self.states = torch.empty(0)
+        self.towers.clip.ln_final.register_forward_hook(self._keep)
+        self.links = nn.Linear(width, sum(LINKS))
+
+    def _keep(self, module: nn.Module, inputs: Any, states: torch.Tensor) -> None:
+        self.states = states
+
+    def forward(self, ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """What the captions claim (B, D), and logits (B, L, sum of `LINKS`) of what each token's sentence links."""
+        return self.towers.encode_text(ids), self.links(self.states)
+
+
+def link_labels(caption: Caption, ids: Sequence[int], stop: int) -> list[list[int]]:
+    """Labels of each token, -100 but at full stops: the first noun, what links it, and the second; 0 is none."""
+    labels = [[-100] * len(LINKS) for _ in ids]
+    stops = [place for place, token in enumerate(ids) if token == stop]
+    for place, sentence in zip(stops, caption.sentences, strict=False):
+        linked = [claim for claim in sentence.claims if claim[0] in ("action", "spatial")]
+        labels[place] = [0] * len(LINKS)
+        if linked:
+            _, first, link, second = linked[0]
+            labels[place] = [1 + NOUNS.index(str(first)), 1 + LINKING.index(str(link)), 1 + NOUNS.index(str(second))]
+    return labels
 
 
 def bound_sentences(rng: random.Random) -> Caption:
@@ -32,7 +73,7 @@ def bound_sentences(rng: random.Random) -> Caption:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Trains and writes `<output>/text/last.pt`."""
-    options = step_options(__doc__, argv, steps=1800, batch=64, lr=1e-3, start="", bound=0.3)
+    options = step_options(__doc__, argv, steps=1800, batch=64, lr=1e-3, start="")
     tokenizer = load_tokenizer(options.output)
     towers = towers_of_architecture(vela_config(tokenizer).image.architecture, tokenizer)
     if options.start:
@@ -41,17 +82,26 @@ def main(argv: Sequence[str] | None = None) -> None:
     if (options.output / "text_before.pt").exists():
         towers.clip.load_state_dict(torch.load(options.output / "text_before.pt", weights_only=True)["clip"])
 
-    def collate(captions: list[Caption]) -> tuple[torch.Tensor, torch.Tensor]:
+    def collate(captions: list[Caption]) -> Batch:
         claims = torch.stack([fact_vector(caption.claims) for caption in captions])
-        return towers.tokenize([caption.text for caption in captions])[0], claims
+        ids = towers.tokenize([caption.text for caption in captions])[0]
+        known = [
+            [] if len(caption.sentences) == 1 and not caption.closed else caption.sentences for caption in captions
+        ]
+        shown = [Caption(tuple(sentences)) for sentences in known]
+        labels = [link_labels(caption, row, stop) for caption, row in zip(shown, ids.tolist(), strict=True)]
+        return ids, claims, torch.tensor(labels)
 
-    def draw(step: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    def draw(step: int) -> list[Batch]:
         rng = random.Random(f"text {options.seed} {step}")
         samples = [draw_sample(rng, references=0) for _ in range(options.batch * 8)]
         attacked = [sample.candidate.caption for sample in samples if is_attacked(sample)]
         captions = [sample.candidate.caption for sample in samples if not is_attacked(sample)]
-        if step < options.steps * options.bound:
-            captions, attacked = [bound_sentences(rng) for _ in range(options.batch * 8)], []
+        # A sentence that binds two objects is read last: most of the first half of the updates goes to such sentences.
+        share = 0.5 if step < options.steps * 0.5 else 0.25
+        captions = [bound_sentences(rng) if rng.random() < share else caption for caption in captions]
+        if step < options.steps * 0.3:
+            attacked = []
         # A sentence states its facts wherever it stands: most of the reading is learned on a few at a time.
         excerpts = 0.85 if step < options.steps * 0.7 else 0.2
         captions = [excerpt(caption, rng, 3) if rng.random() < excerpts else caption for caption in captions]
@@ -60,12 +110,24 @@ def main(argv: Sequence[str] | None = None) -> None:
         )
 
     batch_of = drawn_together(draw)
+    reader = TextReader(towers, 192)
+    stop = tokenizer.convert_tokens_to_ids(".")
 
     def losses(step: int) -> dict[str, torch.Tensor]:
-        ids, claims = batch_of(step)
-        return {"claims": fact_loss(towers.encode_text(ids), claims, weights=HARD)}
+        ids, claims, labels = batch_of(step)
+        table = towers.clip.positional_embedding
+        # Otherwise what is learned of short captions holds at the first positions only.
+        room = CONTEXT - int((ids != tokenizer.pad_token_id).sum(1).max())
+        shifted = {"towers.clip.positional_embedding": torch.roll(table, -random.Random(step).randint(0, room), 0)}
+        stated, logits = functional_call(reader, shifted, (ids,))
+        labels = labels[:, : logits.shape[1]]
+        parts = zip(logits.split(LINKS, dim=-1), labels.unbind(-1), strict=True)
+        links = sum(F.cross_entropy(part.flatten(0, 1), label.flatten(), reduction="sum") for part, label in parts)
+        links = links / (labels[..., 0] >= 0).sum().clamp(min=1)  # a batch may have no full stop
+        return {"claims": fact_loss(stated, claims, weights=HARD), "links": 3 * links}
 
-    fit(losses, options, "text", {"clip": towers.clip})
+    modules = {"clip": towers.clip, "links": reader.links}
+    fit(losses, options, "text", modules)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from reward.corruptions.tagging import Tagger, split_words, tag_words
@@ -107,6 +107,7 @@ class Material:
         references: references of the caption's image.
         amount: sentences that an attack adds, at least 1.
         tagger: finds nouns; None is the tagger of `reward.corruptions.tagging`.
+        whole: the whole caption, where a part of it is attacked; `attack` sets it.
     """
 
     rng: random.Random
@@ -114,6 +115,7 @@ class Material:
     references: Sequence[str] = ()
     amount: int = 8
     tagger: Tagger | None = field(default=None, repr=False)
+    whole: str = ""
 
 
 class Attack(NamedTuple):
@@ -150,7 +152,7 @@ def attack(
     """
     chosen = (attacks or ATTACKS)[kind]
     before = chosen.start(caption)
-    after = chosen.make(before, material) if before else None
+    after = chosen.make(before, replace(material, whole=caption)) if before else None
     return None if before is None or after is None or after == before else (before, after)
 
 
@@ -254,7 +256,7 @@ def _be(noun: str) -> str:
 
 
 def _relations(caption: str, material: Material) -> str | None:
-    nouns, rng = nouns_of(caption, material.tagger), material.rng
+    nouns, rng = nouns_of(material.whole, material.tagger), material.rng
     if len(nouns) < 2:
         return None
     pairs = [(first, relation, second) for first in nouns for second in nouns for relation in _RELATIONS]
@@ -264,7 +266,7 @@ def _relations(caption: str, material: Material) -> str | None:
 
 
 def _actions(caption: str, material: Material) -> str | None:
-    nouns, rng = nouns_of(caption, material.tagger), material.rng
+    nouns, rng = nouns_of(material.whole, material.tagger), material.rng
     if len(nouns) < 2:
         return None
     pairs = [rng.sample(nouns, 2) for _ in range(material.amount)]
@@ -272,7 +274,7 @@ def _actions(caption: str, material: Material) -> str | None:
 
 
 def _self_actions(caption: str, material: Material) -> str | None:
-    nouns, rng = nouns_of(caption, material.tagger), material.rng
+    nouns, rng = nouns_of(material.whole, material.tagger), material.rng
     chosen = [rng.choice(nouns) for _ in range(material.amount)] if nouns else []
     added = [f"The {noun} {_be(noun)} {rng.choice(_VERBS)} the {noun}." for noun in chosen]
     return _with(caption, added) if nouns else None

@@ -103,6 +103,7 @@ def to_json(audit: Audit, *, command: str, resemblances: Sequence[Resemblance] =
         "command": command,
         "versions": versions(),
         "seed": audit.seed,
+        "resamples": audit.resamples,
         "images": audit.images,
         "metrics": metrics,
         "skipped": audit.skipped,
@@ -126,7 +127,8 @@ def write_report(
         )
         for label, metric in audit.metrics.items()
     }
-    sections = [{"title": "Attacked captions that win", "best": None, "bars": bars, "scatters": []}]
+    title = "Attacked captions that win"
+    sections: list[dict[str, Any]] = [{"title": title, "best": None, "bars": bars, "scatters": []}]
     grids = [attack_grid(audit), level_grid(audit), *([resemblance_grid(resemblances)] if resemblances else [])]
     return write_pages(folder, "audit", "Can the metric be cheated?", figures, grids, list(notes(audit)), sections)
 

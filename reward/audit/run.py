@@ -97,13 +97,15 @@ class Audit:
         metrics: {label: its audit}.
         images: number of images.
         skipped: {attack: captions it did not fit, or that the oracle did not find worse}.
-        seed: of the attacks.
+        seed: of the attacks and the bootstrap.
+        resamples: of the bootstrap.
     """
 
     metrics: dict[str, MetricAudit]
     images: int
     skipped: dict[str, int]
     seed: int
+    resamples: int = RESAMPLES
 
 
 def scene_rows(number: int, seed: int) -> list[AuditRow]:
@@ -239,7 +241,7 @@ def audit(
         metric_weights = (weights or {}).get(label)
         rewards = _Rewards(scorer, rows, metric_weights, batch_size, progress)
         metrics[label] = rewards.audit(cases, attacks, empty, seed, resamples, examples)
-    return Audit(metrics, len(rows), skipped, seed)
+    return Audit(metrics, len(rows), skipped, seed, resamples)
 
 
 _Case = tuple[str, int, str, str]  # attack, row, before, after

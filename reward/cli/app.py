@@ -19,6 +19,8 @@ __all__ = ["COMMANDS", "app"]
 COMMANDS = {
     "score": "reward.cli.score:score",
     "rerank": "reward.cli.score:rerank",
+    "filter": "reward.cli.filtering:filter_rows",
+    "report": "reward.cli.filtering:report",
     "metrics": "reward.cli.score:metrics",
     "pairs": "reward.cli.pairs:pairs",
     "train": "reward.cli.train:train",

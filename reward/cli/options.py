@@ -31,6 +31,7 @@ __all__ = [
     "PromptFile",
     "RunOptions",
     "ScoresFile",
+    "SpeedOptions",
     "parse_weights",
     "read_benchmarks",
     "with_groups",
@@ -154,6 +155,79 @@ class DeviceOptions:
     ] = None
     device: Device = None
     dtype: Dtype = None
+
+
+def _notice_devices(devices: str | None) -> str | None:
+    """Refuses devices that this machine does not have, and says what `auto` means where there is no GPU."""
+    if devices is not None:
+        from reward.cli import terminal
+        from reward.errors import ConfigError
+        from reward.scoring.devices import parse_devices
+
+        try:
+            names = parse_devices(devices)
+        except ConfigError as error:
+            raise typer.BadParameter(str(error)) from error
+        if devices == "auto" and names == ["cpu"]:
+            terminal.console(stderr=True).print("--devices auto: no GPU here, one process scores on the CPU")
+    return devices
+
+
+def _usable_size(size: str | None) -> str | None:
+    if size is not None:
+        from reward.caches import parse_size
+        from reward.errors import ConfigError
+
+        try:
+            parse_size(size)
+        except ConfigError as error:
+            raise typer.BadParameter(str(error)) from error
+    return size
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpeedOptions:
+    """How a data set is scored fast: on several devices, and without computing twice what is known."""
+
+    devices: Annotated[
+        str | None,
+        typer.Option(
+            callback=_notice_devices,
+            help="A process for each: auto (all GPUs of this machine), or names such as cuda:0,cuda:1 or cpu,cpu.",
+        ),
+    ] = None
+    cache: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder for image embeddings and states of prompts, created if absent, so that new captions of the "
+            "same images cost the captions only."
+        ),
+    ] = None
+    cache_size: Annotated[
+        str | None,
+        typer.Option(
+            callback=_usable_size,
+            help="Most that the cache takes on disk, such as 500MB; default: 20GB. What was used least recently goes.",
+        ),
+    ] = None
+    cache_prefixes: Annotated[
+        bool | None,
+        typer.Option(
+            help="Whether VELA keeps the states of its prompts too, megabytes an image; default: on the CPU only."
+        ),
+    ] = None
+
+    def given(self) -> dict[str, Any]:
+        """The options that were given.
+
+        Raises:
+            typer.BadParameter: one of a cache, without the cache.
+        """
+        values = {name: value for name, value in vars(self).items() if value is not None}
+        for name in ("cache_size", "cache_prefixes"):
+            if name in values and self.cache is None:
+                raise typer.BadParameter("is for a cache: give --cache, too", param_hint=f"--{name.replace('_', '-')}")
+        return values
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 __all__ = ["report_battles", "report_scores", "usage_line"]
 
+_CACHED = {"images": "image embeddings", "prefixes": "states of prompts"}
+
 
 def report_scores(summary: ScoringSummary, *, quiet: bool, what: str) -> None:
     """Prints what a scoring run did, and exits with 1 if no caption has a score.
@@ -68,11 +70,16 @@ def _print_summary(console: Any, summary: ScoringSummary, what: str) -> None:
         )
     if summary.truncated:
         console.print(f"{summary.truncated} captions had text cut to fit the model")
+    for kind, (found, computed) in summary.cache.items():
+        console.print(f"cache: {found:,} {_CACHED[kind]} found, {computed:,} computed")
     groups = f" in {summary.groups} groups" if summary.groups else ""
     before = f" ({summary.resumed_rows} of them by an earlier run)" if summary.resumed_rows else ""
     pace = f", {summary.rows_per_second:,.1f} rows/s" if summary.new_rows and not summary.already_done else ""
     images = f", {summary.images_decoded} images decoded" if summary.images_decoded else ""
-    console.print(f"{what} {summary.rows} rows{groups}{before}{pace}{images} -> {summary.output}", style="green")
+    devices = f" by {len(summary.devices)} processes ({', '.join(summary.devices)})" if summary.devices else ""
+    console.print(
+        f"{what} {summary.rows} rows{groups}{before}{devices}{pace}{images} -> {summary.output}", style="green"
+    )
 
 
 def report_battles(summary: BattleSummary, table: Any, *, quiet: bool) -> None:

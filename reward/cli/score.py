@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from reward.cli import options, terminal
+from reward.cli.engines import EngineOptions
 from reward.cli.reports import report_scores
 
 __all__ = ["GroupColumn", "Weights", "metrics", "rerank", "score"]
@@ -16,6 +17,16 @@ Weights = Annotated[
     typer.Option(
         "--weights", "-w", help="Weights of the aspects in the reward, as in desc=1,rel=2,flu=1; default: equal."
     ),
+]
+DataOrAddress = Annotated[
+    str,
+    typer.Argument(
+        help="A .jsonl, .json, .csv (each also with .gz) or .parquet file, a folder of a data set, or the name of one "
+        "on the Hub. With --engine: files, a folder or a pattern, here or at an address such as s3://bucket/folder."
+    ),
+]
+Scores = Annotated[
+    str, typer.Option("--output", "-o", help="A .parquet or .jsonl file; with --engine, a folder or its address.")
 ]
 CandidatesColumn = Annotated[
     str | None,
@@ -32,13 +43,15 @@ GroupColumn = Annotated[
 
 
 def score(
-    data: options.Data,
+    data: DataOrAddress,
     metric: options.Metric,
-    output: options.ScoresFile,
+    output: Scores,
     checkpoint: options.CheckpointOptions,
-    columns: options.ColumnOptions,
+    layout: options.ColumnOptions,
     device: options.DeviceOptions,
+    speed: options.SpeedOptions,
     run: options.RunOptions,
+    scale: EngineOptions,
     weights: Weights = None,
     candidate_column: options.CandidateColumn = None,
 ) -> None:
@@ -66,10 +79,26 @@ def score(
     Image paths start at the folder of the file. A row that cannot be scored keeps its place and says why in `error`.
     After Ctrl-C or a kill, run the same command again to continue; no row is lost or written twice. Until then the
     scores are kept in OUTPUT.partial. Afterwards OUTPUT.summary.json says how the output was made.
+
+    Data that no machine holds are scored by a Ray cluster: Parquet, JSON lines, WebDataset tars or Lance, on this disk
+    or at addresses such as s3://, into a folder. The same command goes on after any death, and scores what changed:
+
+    ```
+    capreward score "s3://bucket/captions/*.parquet" --metric vela --output s3://bucket/scores \\
+        --engine ray --address auto --gpus-per-worker 0.5
+    ```
     """
     from reward.scoring.dataset import score_dataset
 
-    summary = score_dataset(
+    score_on = scale.chosen()
+    arguments = {**vars(layout), **vars(device)}
+    if score_on is None:
+        arguments |= speed.given()
+    else:
+        scale.check(split=layout.split, device=device.device, **speed.given())
+        del arguments["split"]
+        arguments |= scale.settings()
+    summary = (score_on or score_dataset)(
         data,
         metric,
         output,
@@ -78,8 +107,7 @@ def score(
         overwrite=run.overwrite,
         progress=not run.quiet,
         **vars(checkpoint),
-        **vars(columns),
-        **vars(device),
+        **arguments,
     )
     report_scores(summary, quiet=run.quiet, what="scored")
 
@@ -91,6 +119,7 @@ def rerank(
     checkpoint: options.CheckpointOptions,
     columns: options.ColumnOptions,
     device: options.DeviceOptions,
+    speed: options.SpeedOptions,
     run: options.RunOptions,
     weights: Weights = None,
     candidates_column: CandidatesColumn = None,
@@ -136,6 +165,7 @@ def rerank(
         **vars(checkpoint),
         **vars(columns),
         **vars(device),
+        **speed.given(),
     )
     report_scores(summary, quiet=run.quiet, what="reranked")
 

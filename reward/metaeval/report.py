@@ -36,12 +36,14 @@ __all__ = [
     "few_images",
     "markdown_table",
     "milliseconds",
+    "page_html",
     "page_svg",
     "percent",
     "plain",
     "star",
     "versions",
     "write_pages",
+    "write_text",
 ]
 
 SIGNIFICANT = 0.05
@@ -177,13 +179,14 @@ def _cell(interval: Interval, signed: bool) -> str:
     return f"**{text}**" if interval.excludes_zero else text
 
 
-def bar_plot(rows: Mapping[str, Interval], *, best: str | None = None, unit: str = "") -> str:
-    """Horizontal bars with 95 % intervals, times 100.
+def bar_plot(rows: Mapping[str, Interval], *, best: str | None = None, unit: str = "", scale: int = 100) -> str:
+    """Horizontal bars with 95 % intervals, times 100 if not said otherwise.
 
     Args:
         rows: {label: estimate}, from top to bottom; an estimate may be NaN.
         best: label of the bar to highlight.
         unit: below the axis.
+        scale: what values are multiplied with.
 
     Raises:
         MissingExtraError: matplotlib is not installed.
@@ -194,7 +197,7 @@ def bar_plot(rows: Mapping[str, Interval], *, best: str | None = None, unit: str
     """
     figure, axes = blank_figure(0.45 + 0.32 * len(rows) + (0.2 if unit else 0))
     labels = list(rows)
-    values = np.array([[100 * each for each in (row.value, row.low, row.high)] for row in rows.values()])
+    values = np.array([[scale * each for each in (row.value, row.low, row.high)] for row in rows.values()])
     value, low, high = values.T
     # An estimate may lie outside its percentile interval, but an error bar cannot have a negative length.
     errors = np.stack([np.maximum(value - low, 0), np.maximum(high - value, 0)])
@@ -293,20 +296,39 @@ def write_pages(
     Raises:
         OutputError: a file cannot be written.
     """
+    texts = {
+        "json": json.dumps(figures, indent=2, ensure_ascii=False, allow_nan=False) + "\n",
+        "md": _markdown(heading, figures, tables, remarks, pictures or {}),
+        "html": page_html(name, heading, figures, tables, remarks, sections),
+    }
+    for ending, text in texts.items():
+        write_atomically(folder / f"{name}.{ending}", partial(write_text, text=text))
+    return folder / f"{name}.html"
+
+
+def page_html(
+    name: str,
+    heading: str,
+    figures: Mapping[str, Any],
+    tables: Sequence[Grid],
+    remarks: Sequence[str],
+    sections: Sequence[Mapping[str, Any]],
+    galleries: Sequence[Mapping[str, Any]] = (),
+) -> str:
+    """The HTML page of `write_pages`, and below it galleries: {title, cards [{picture, caption, figures}]}."""
     from jinja2 import Environment, StrictUndefined
 
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     template = environment.from_string(files("reward.metaeval").joinpath("report.html.jinja").read_text("utf-8"))
-    texts = {
-        "json": json.dumps(figures, indent=2, ensure_ascii=False, allow_nan=False) + "\n",
-        "md": _markdown(heading, figures, tables, remarks, pictures or {}),
-        "html": template.render(
-            name=name, heading=heading, figures=figures, grids=tables, notes=remarks, sections=sections
-        ),
-    }
-    for ending, text in texts.items():
-        write_atomically(folder / f"{name}.{ending}", partial(_write, text=text))
-    return folder / f"{name}.html"
+    return template.render(
+        name=name,
+        heading=heading,
+        figures=figures,
+        grids=tables,
+        notes=remarks,
+        sections=sections,
+        galleries=galleries,
+    )
 
 
 def _markdown(
@@ -325,5 +347,6 @@ def _markdown(
     return "\n\n".join([*parts, f"Seed {figures['seed']}; {versions}."]) + "\n"
 
 
-def _write(path: Path, text: str) -> None:
+def write_text(path: Path, text: str) -> None:
+    """Writes a text as UTF-8."""
     path.write_text(text, encoding="utf-8")

@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     import torch
     from PIL import Image
     from torch import nn
+
+    from reward.caches import CacheSection
 
 __all__ = [
     "CandidateScores",
@@ -152,12 +155,14 @@ class CaptionScorer(ABC):
         decodes_images: whether images are decoded here; otherwise `Group.features` is the image as it was given.
         window_size: most different candidates of a call of `score_groups`.
         images_per_pass: most images of a call of `encode_images`.
+        caches: what is kept on disk: `"images"` holds what `encode_images` gave. Empty unless a cache was asked for.
     """
 
     spec: MetricSpec
     decodes_images: bool = True
     window_size: ClassVar[int] = 1024
     images_per_pass: int = 32
+    caches: Mapping[str, CacheSection] = MappingProxyType({})
 
     @property
     def reads_images(self) -> bool:
@@ -187,6 +192,10 @@ class CaptionScorer(ABC):
     def encode_images(self, images: list[Any]) -> Any:
         """Features of some preprocessed images, one each."""
         return images
+
+    def cached_features(self, features: torch.Tensor) -> Any:
+        """The features of an image, as `encode_images` gave them, from the tensor that the cache kept."""
+        return features
 
     def score(
         self, samples: Sequence[CaptionSample], *, batch_size: int | None = None, progress: bool = False
@@ -297,6 +306,11 @@ class _Images:
     def _read(self, key: str, group: Group) -> None:
         if key in self.features or key in self.waiting:
             return
+        cache = self.scorer.caches.get("images")
+        kept = None if cache is None or key in self.errors else cache.load(key)
+        if kept is not None:
+            self.features[key] = self.scorer.cached_features(kept["features"])
+            return
         if key not in self.errors:
             try:
                 self.waiting[key] = self.scorer.preprocess(load_image(group.image))  # type: ignore[arg-type]
@@ -310,6 +324,9 @@ class _Images:
         if self.waiting:
             encoded = self.scorer.encode_images(list(self.waiting.values()))
             self.features.update(zip(self.waiting, encoded, strict=True))
+            if cache := self.scorer.caches.get("images"):
+                for key in self.waiting:
+                    cache.save(key, {"features": self.features[key]})
             self.waiting = {}
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,6 +14,9 @@ from reward.errors import CheckpointError
 from reward.metrics.base import MetricSpec, Scorer, fitted, installed_specs
 from reward.samples import CaptionSample, ScoreTable, check_samples, is_blank
 from reward.sentences import split_sentences
+
+if TYPE_CHECKING:
+    from reward.caches import CacheSection
 
 __all__ = ["SUFFIX", "SentenceMean", "sentence_mean_spec"]
 
@@ -42,6 +45,11 @@ class SentenceMean:
     def __init__(self, scorer: Scorer) -> None:
         self.scorer = scorer
         self.spec = sentence_mean_spec(scorer.spec)
+
+    @property
+    def caches(self) -> Mapping[str, CacheSection]:
+        """What the metric keeps on disk; see `CaptionScorer.caches`."""
+        return getattr(self.scorer, "caches", {})
 
     @property
     def fingerprint(self) -> str:

@@ -14,7 +14,7 @@ from reward.scoring.sources import BadRow, Source, check_names
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["DatasetSource", "ParquetSource"]
+__all__ = ["DatasetSource", "ParquetParts", "ParquetSource"]
 
 TABLE_ROWS, TABLE_BYTES = 4096, 32 * 2**20  # what is read at a time, at most; rows may hold whole images
 
@@ -34,16 +34,16 @@ class ArrowSource(Source):
         for table in self.tables():
             yield from table.to_pylist()
 
-    def tables(self) -> Iterator[pa.Table]:
+    def tables(self, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
         from reward.scoring.schemas import without_images
 
-        return map(without_images, self._read(self.columns, 0))
+        return map(without_images, self._read(self.columns if columns is None else columns, 0))
 
 
 class ParquetSource(ArrowSource):
-    """One Parquet file."""
+    """One Parquet file; one without rows is refused if not `empty`."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, empty: bool = False) -> None:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -55,7 +55,7 @@ class ParquetSource(ArrowSource):
         self.columns = self.file.schema_arrow.names
         check_names(self.columns, path)
         self.num_rows = self.file.metadata.num_rows
-        if not self.num_rows:
+        if not self.num_rows and not empty:
             raise DataError(f"{path} holds no rows")
         groups = range(self.file.num_row_groups)
         size = sum(self.file.metadata.row_group(group).total_byte_size for group in groups)
@@ -82,6 +82,46 @@ class ParquetSource(ArrowSource):
                 skip = max(0, skip - batch.num_rows)
         except (pa.ArrowException, OSError) as error:
             raise DataError(f"{self.path} is damaged: {error}") from error
+
+
+class ParquetParts(ArrowSource):
+    """A folder of Parquet files with the same columns, as engines write them: one table, in the order of the names."""
+
+    def __init__(self, folder: Path) -> None:
+        import pyarrow as pa
+
+        self.name, self.folder = folder.name, folder
+        self.parts: list[tuple[Path, int]] = []  # with the rows of each; a file is open only while it is read
+        schemas: list[pa.Schema] = []
+        for path in sorted(folder.glob("*.parquet")):
+            part = ParquetSource(path, empty=True)  # an engine writes empty parts, too
+            schemas.append(part.file.schema_arrow.remove_metadata())
+            if set(part.columns) != set(schemas[0].names):
+                odd = sorted(set(part.columns) ^ set(schemas[0].names))[0]
+                raise DataError(f"{folder} is not one table: {path.name} or the first part has no column {odd!r}")
+            self.parts.append((path, part.num_rows))
+        try:
+            self.schema = pa.unify_schemas(schemas, promote_options="permissive")  # all null here, texts there
+        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+            raise DataError(f"{folder} is not one table: {error}") from error
+        self.columns, self.num_rows = self.schema.names, sum(rows for _, rows in self.parts)
+        if not self.num_rows:
+            raise DataError(f"{folder} holds no rows")
+
+    def fingerprint(self) -> str:
+        import hashlib
+
+        return hashlib.sha256("".join(fingerprint_file(path) for path, _ in self.parts).encode()).hexdigest()
+
+    def _read(self, columns: Sequence[str], start: int) -> Iterator[pa.Table]:
+        import pyarrow as pa
+
+        wanted = pa.schema([self.schema.field(name) for name in columns])
+        for path, rows in self.parts:
+            if start < rows:
+                for table in ParquetSource(path)._read(columns, start):
+                    yield table.select(columns).cast(wanted) if columns else table
+            start = max(0, start - rows)
 
 
 class DatasetSource(ArrowSource):

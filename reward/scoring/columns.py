@@ -168,6 +168,8 @@ def image_identity(image: Any) -> str:
         image = image.get("bytes") or image.get("path")
     if isinstance(image, bytes):
         return hashlib.sha256(image).hexdigest()
+    if getattr(image, "ndim", 0):  # pixels, of which `repr` shows some only; the caller keeps the array alive
+        return f"array {id(image)}"
     return repr(image)
 
 

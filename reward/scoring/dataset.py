@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import os
-import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import reward
 from reward.errors import ConfigError, OutputError
 from reward.fingerprints import fingerprint_source
-from reward.images import load_image
 from reward.metrics.base import MetricSpec, Scorer, fitted
-from reward.registry import load_scorer, loaded_if_remote, metric_spec
+from reward.registry import check_caching, load_scorer, loaded_if_remote, metric_spec
+from reward.scoring.chunks import scored_chunks
 from reward.scoring.columns import ColumnPlan, find_columns, row_key, row_references, row_task
+from reward.scoring.devices import DevicePool, WorkerSetup, cpu_threads, parse_devices, whole_groups
 from reward.scoring.journal import Journal, SavedRows
-from reward.scoring.prefetch import prefetch
+from reward.scoring.prefetch import ImageReader
 from reward.scoring.progress import progress_bar
 from reward.scoring.readers import Source, open_source
-from reward.scoring.results import RankColumns, RowRankColumns, ScoreColumns, score_chunk
+from reward.scoring.results import RankColumns, RowRankColumns, ScoreColumns
 from reward.scoring.runs import CHUNK_SECONDS, ChunkSize, ResumableRun, ScoringInterrupted, saved_on_ctrl_c
 from reward.scoring.summary import ScoringSummary, SummaryBuilder
 from reward.scoring.writers import check_output, write_atomically, write_jsonl, write_parquet
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["CHUNK_SECONDS", "FIRST_CHUNK", "ScoringInterrupted", "rerank_dataset", "score_dataset"]
 
 FIRST_CHUNK = 64  # rows; the first figures should come soon
+_NO_EFFECT = ("device", "cache", "cache_size", "cache_prefixes")  # options that change no scores but by rounding
 
 
 def score_dataset(
@@ -52,6 +53,7 @@ def score_dataset(
     chunk_rows: int = 1024,
     overwrite: bool = False,
     progress: bool = False,
+    devices: str | Sequence[str] | None = None,
     **options: Any,
 ) -> ScoringSummary:
     """Scores every row of a data set and writes a file with the same rows, in the same order, and the scores.
@@ -86,7 +88,10 @@ def score_dataset(
         chunk_rows: rows that are scored and saved at a time, at most.
         overwrite: discard a finished output and an unfinished run.
         progress: show a progress bar.
-        options: passed to the scorer's `from_pretrained` (device, dtype, revision).
+        devices: a process for each of them, such as `["cuda:0", "cuda:1"]`, or `"auto"`: all GPUs of the machine,
+            else the CPU. Rows of one image that follow each other are scored by one process. The metric is then given
+            by name, and a script must call this below `if __name__ == "__main__":`. None scores in this process.
+        options: passed to the scorer's `from_pretrained` (device, dtype, revision, cache, cache_size).
 
     Returns:
         Counts, errors by kind and the distribution of each aspect, over all rows.
@@ -95,6 +100,7 @@ def score_dataset(
         DataError: the data cannot be read, is empty, or lacks a column.
         OutputError: the output cannot be written, is there already, or belongs to another run.
         WeightsError: bad weights.
+        WorkerError: the process of a device died twice over the same rows.
         ScoringInterrupted: Ctrl-C.
 
     Example:
@@ -107,7 +113,8 @@ def score_dataset(
         (2, 1, {'candidate': 1})
     """
     names = {"candidate": candidate_column, "image": image_column, "references": references_column}
-    settings = {"source": source, "weights": weights, "image_root": image_root, "prefix": prefix, "options": options}
+    settings: dict[str, Any] = {"source": source, "weights": weights, "image_root": image_root, "prefix": prefix}
+    settings |= {"devices": devices, "options": options}
     run = _Run("score", data, split, scorer, output, names, settings)
     return run(batch_size=batch_size, chunk_rows=chunk_rows, overwrite=overwrite, progress=progress)
 
@@ -130,6 +137,7 @@ def rerank_dataset(
     chunk_rows: int = 256,
     overwrite: bool = False,
     progress: bool = False,
+    devices: str | Sequence[str] | None = None,
     **options: Any,
 ) -> ScoringSummary:
     """Orders the candidates of every row by reward, best first, and writes the rows.
@@ -160,7 +168,8 @@ def rerank_dataset(
         "references": references_column,
         "group": group_column,
     }
-    settings = {"source": source, "weights": weights, "image_root": image_root, "prefix": prefix, "options": options}
+    settings: dict[str, Any] = {"source": source, "weights": weights, "image_root": image_root, "prefix": prefix}
+    settings |= {"devices": devices, "options": options}
     run = _Run("rerank", data, split, scorer, output, names, settings)
     return run(batch_size=batch_size, chunk_rows=chunk_rows, overwrite=overwrite, progress=progress)
 
@@ -188,6 +197,11 @@ class _Run:
             if not isinstance(value, (str, os.PathLike)):
                 raise ConfigError(f"{name} must be a path, got {value!r}")
         self.spec: MetricSpec = metric_spec(scorer) if isinstance(scorer, str) else scorer.spec
+        self.devices = self._check_devices(parse_devices(settings["devices"]))
+        if isinstance(scorer, str):
+            check_caching(self.spec, settings["options"])
+        elif "cache" in settings["options"]:
+            raise ConfigError("a scorer that is loaded already has its own cache: give cache= where it is loaded")
         # Before a model is loaded, only the shipped checkpoint and a scorer at hand are known to have these aspects.
         aspects_known = not isinstance(scorer, str) or settings["source"] == "embedded"
         if aspects_known:
@@ -198,8 +212,26 @@ class _Run:
             self._columns()
         self.output = Path(output)
         check_output(self.output, self.source, Path(data) if isinstance(data, (str, os.PathLike)) else None)
-        self.images_decoded, self.lock = 0, threading.Lock()  # counted in several threads
+        self.images_decoded, self.cache = 0, dict[str, list[int]]()
         self.manifest = self._manifest(task)
+
+    def _check_devices(self, devices: list[str]) -> list[str]:
+        """Devices of the processes; empty when this process does all. A single device becomes an option."""
+        if devices and self.settings["options"].get("device") is not None:
+            raise ConfigError("give device= (--device) or devices= (--devices), not both")
+        if devices and not isinstance(self.scorer, str):
+            raise ConfigError(
+                f"devices= (--devices) loads the metric in each process, but {self.spec.name!r} is a scorer that is "
+                "loaded already, or behind a service: give the name of a metric and source="
+            )
+        if len(devices) > 1 and self.spec.needs_corpus:
+            raise ConfigError(
+                f"metric {self.spec.name!r} weighs words by the references of all rows, which one process reads: "
+                "leave out devices= (--devices)"
+            )
+        if len(devices) == 1:
+            self.settings["options"] = {**self.settings["options"], "device": devices[0]}
+        return devices if len(devices) > 1 else []
 
     def _columns(self) -> RankColumns | ScoreColumns:
         """Makes the new columns; refuses bad weights and names that the input has."""
@@ -223,7 +255,7 @@ class _Run:
             "input": self.source.fingerprint(),
             "metric": self.spec.name,
             "source": source,
-            "options": {name: str(value) for name, value in self.settings["options"].items() if name != "device"},
+            "options": {name: str(value) for name, value in self.settings["options"].items() if name not in _NO_EFFECT},
             "weights": None if weights is None else {name: float(weight) for name, weight in weights.items()},
             "columns": [self.plan.caption, self.plan.image, self.plan.references, self.plan.group],
             "image_root": None if root is None else os.path.abspath(root),
@@ -261,42 +293,52 @@ class _Run:
         self, journal: Journal, saved: SavedRows, batch_size: int | None, chunk_rows: int, progress: bool
     ) -> float:
         """Scores the rows that are not saved; returns the time at which the model was loaded."""
-        start = time.perf_counter()
-        scorer = self.scorer
-        if isinstance(scorer, str):
-            scorer = load_scorer(scorer, self.settings["source"], **self.settings["options"])
-            start = time.perf_counter()
-        scorer = fitted(scorer, self._corpus())
-        self.spec = scorer.spec  # a checkpoint may have other aspects than the metric's own
-        journal.describe("aspects", list(self.spec.aspects))
-        self._columns()
-        size = ChunkSize(FIRST_CHUNK, largest=chunk_rows)
-        first = saved.first_missing()
+        size, first = ChunkSize(FIRST_CHUNK, largest=chunk_rows), saved.first_missing()
         tasks = (
             row_task(row, self.plan, self.spec, number=number, is_csv=self.source.is_csv)
             for number, row in enumerate(self.source.rows(self.plan.names, first), start=first)
             if number not in saved
         )
         root = self.settings["image_root"]
-        decode = partial(self._decode, root=self.source.folder if root is None else root)
-        with progress_bar(progress, done=len(saved), total=self.source.num_rows) as advance:
-            for chunk in prefetch(tasks, decode, lambda: size.items):
-                chunk_start = time.perf_counter()
-                results = score_chunk(chunk, scorer, batch_size)
-                saved.append(chunk, results)
-                advance(len(chunk), sum(isinstance(row, dict) or any(len(item) > 2 for item in row) for row in results))
-                size.took(time.perf_counter() - chunk_start)
+        root = self.source.folder if root is None else root
+        with ExitStack() as stack:
+            start = time.perf_counter()
+            if self.devices:
+                pool = stack.enter_context(DevicePool(self.devices, self._setup(root, batch_size)))
+                start, self.spec = time.perf_counter(), pool.spec
+                outcomes = pool.score(whole_groups(tasks, size))
+            else:
+                scorer = self.scorer
+                if isinstance(scorer, str):
+                    scorer = load_scorer(scorer, self.settings["source"], **self.settings["options"])
+                    start = time.perf_counter()
+                scorer = fitted(scorer, self._corpus())
+                self.spec = scorer.spec
+                reader = ImageReader(root, scorer)
+                outcomes = scored_chunks(tasks, scorer, reader, lambda: size.items, batch_size=batch_size)
+            journal.describe("aspects", list(self.spec.aspects))  # a checkpoint may have other than the metric's own
+            self._columns()
+            advance = stack.enter_context(progress_bar(progress, done=len(saved), total=self.source.num_rows))
+            for chunk, outcome in outcomes:
+                saved.append(chunk, outcome.results)
+                self.images_decoded += outcome.images_decoded
+                for kind, counts in outcome.cache.items():
+                    before = self.cache.get(kind, [0, 0])
+                    self.cache[kind] = [one + more for one, more in zip(before, counts, strict=True)]
+                if len(chunk) >= size.items:  # chunks of several processes are under way at the former size
+                    size.took(outcome.seconds)
+                failed = (isinstance(row, dict) or any(len(item) > 2 for item in row) for row in outcome.results)
+                advance(len(chunk), sum(failed))
         return start
+
+    def _setup(self, root: str | os.PathLike[str], batch_size: int | None) -> WorkerSetup:
+        source, options = self.settings["source"], self.settings["options"]
+        return WorkerSetup(str(self.scorer), source, options, root, batch_size, cpu_threads())
 
     def _corpus(self) -> Iterator[tuple[str, ...]]:
         """References of every row, also when a run is resumed: a metric such as CIDEr weights words by them."""
         for row in self.source.rows([self.plan.references] if self.plan.references else []):
             yield row_references(row, self.plan, is_csv=self.source.is_csv)
-
-    def _decode(self, image: Any, root: str | os.PathLike[str]) -> Any:
-        with self.lock:
-            self.images_decoded += 1
-        return load_image(image, root=root)
 
     def _write(self, saved: SavedRows) -> ScoringSummary:
         builder = SummaryBuilder([*self.spec.aspects, "reward"])
@@ -330,6 +372,8 @@ class _Run:
             examples=builder.examples,
             distributions=builder.distributions(),
             images_decoded=self.images_decoded,
+            cache=self.cache,
+            devices=self.devices,
             columns={
                 "candidate": self.plan.caption,
                 "image": self.plan.image,

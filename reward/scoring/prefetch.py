@@ -7,16 +7,21 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from queue import Full, Queue
 from typing import TYPE_CHECKING, Any
 
 from reward.errors import ImageError
+from reward.images import KeyedImage, keyed_image, load_image
 from reward.scoring.columns import RowTask, image_identity
 
 if TYPE_CHECKING:
     from PIL import Image
 
-__all__ = ["prefetch"]
+    from reward.caches import CacheSection
+    from reward.metrics.base import Scorer
+
+__all__ = ["ImageReader", "prefetch"]
 
 # A chunk ends early when its decoded images take this many bytes. Up to three chunks are alive at a time:
 # one is scored, one waits, one is filled.
@@ -24,8 +29,46 @@ IMAGE_BYTES = 256 * 2**20
 THREADS = min(8, os.cpu_count() or 1)
 
 
+class ImageReader:
+    """Decodes images for `prefetch`. If the scorer keeps embeddings on disk, an image that it knows stays encoded.
+
+    Args:
+        root: where relative paths start.
+        scorer: the one that will score them.
+
+    Attributes:
+        decoded: number of images decoded.
+    """
+
+    def __init__(self, root: str | os.PathLike[str], scorer: Scorer) -> None:
+        self.root, self.cache = root, getattr(scorer, "caches", {}).get("images")
+        self.decoded = 0
+        self._lock = threading.Lock()  # images are decoded in several threads
+
+    def __call__(self, image: Any) -> Image.Image | KeyedImage:
+        """The image as a scorer takes it.
+
+        Raises:
+            ImageError: it cannot be read.
+        """
+        if self.cache is not None:
+            return keyed_image(image, partial(self._is_known, self.cache), root=self.root)
+        self._count()
+        return load_image(image, root=self.root)
+
+    def _is_known(self, cache: CacheSection, key: str) -> bool:
+        known = key in cache
+        if not known:
+            self._count()
+        return known
+
+    def _count(self) -> None:
+        with self._lock:
+            self.decoded += 1
+
+
 def prefetch(
-    tasks: Iterator[RowTask], decode: Callable[[Any], Image.Image], row_limit: Callable[[], int]
+    tasks: Iterator[RowTask], decode: Callable[[Any], Image.Image | KeyedImage], row_limit: Callable[[], int]
 ) -> Iterator[list[RowTask]]:
     """Chunks of rows with decoded images, in order, made ahead of the consumer.
 
@@ -77,12 +120,12 @@ def prefetch(
 def _chunks(
     tasks: Iterator[RowTask],
     pool: ThreadPoolExecutor,
-    decode: Callable[[Any], Image.Image],
+    decode: Callable[[Any], Image.Image | KeyedImage],
     row_limit: Callable[[], int],
 ) -> Iterator[list[RowTask]]:
     chunk: list[tuple[RowTask, str | None]] = []
-    images: dict[str, Future[Image.Image]] = {}
-    decoding: deque[Future[Image.Image]] = deque()
+    images: dict[str, Future[Image.Image | KeyedImage]] = {}
+    decoding: deque[Future[Image.Image | KeyedImage]] = deque()
     limit, size = row_limit(), 0
     for task in tasks:
         key = None if task.image is None else image_identity(task.image)
@@ -101,14 +144,17 @@ def _chunks(
         yield [_decoded(item, images) for item in chunk]
 
 
-def _image_bytes(future: Future[Image.Image]) -> int:
+def _image_bytes(future: Future[Image.Image | KeyedImage]) -> int:
     if future.exception() is not None:
         return 0
-    image = future.result()
+    image: Any = future.result()
+    image = image.image if isinstance(image, KeyedImage) else image
+    if isinstance(image, bytes):
+        return len(image)
     return 3 * image.width * image.height
 
 
-def _decoded(item: tuple[RowTask, str | None], images: dict[str, Future[Image.Image]]) -> RowTask:
+def _decoded(item: tuple[RowTask, str | None], images: dict[str, Future[Image.Image | KeyedImage]]) -> RowTask:
     task, key = item
     if key is not None:
         try:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from reward.errors import DataError
-from reward.scoring.arrow_sources import DatasetSource, ParquetSource
+from reward.scoring.arrow_sources import DatasetSource, ParquetParts, ParquetSource
 from reward.scoring.sources import BadRow, Source
 from reward.scoring.text_sources import CsvSource, JsonLinesSource, open_json
 
@@ -28,6 +28,7 @@ _KINDS: dict[str, Callable[[Path], Source]] = {
     ".parquet": ParquetSource,
 }
 _METADATA = ("metadata.jsonl", "metadata.csv", "metadata.parquet")  # of an image folder, as `datasets` reads it
+_OF_SPLIT = re.compile(r"(^|[-._ 0-9])(train|test|valid|val|dev|eval)")  # file names of which `datasets` makes splits
 _HUB_NAME = re.compile(r"(?P<name>[\w.-]+/[\w.-]+)(:(?P<subset>[\w.-]+))?(@(?P<revision>[\w./-]+))?")
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # two letters or more: C:/ is a drive
 
@@ -47,9 +48,10 @@ def open_source(data: Any, *, split: str | None = None) -> Source:
 
     Args:
         data: path of a `.jsonl`, `.json`, `.csv` (each perhaps with `.gz`) or `.parquet` file; of a folder that
-            `save_to_disk` wrote, that holds images with metadata.jsonl or metadata.csv, or that
-            `datasets.load_dataset` reads; the name of a data set on the Hub, `owner/name`, perhaps with a subset and
-            a revision (`owner/name:subset@revision`); or a `datasets.Dataset` or `DatasetDict`.
+            `save_to_disk` wrote, that holds Parquet files (the parts of one table), that holds images with
+            metadata.jsonl or metadata.csv, or that `datasets.load_dataset` reads; the name of a data set on the Hub,
+            `owner/name`, perhaps with a subset and a revision (`owner/name:subset@revision`); or a `datasets.Dataset`
+            or `DatasetDict`.
         split: of a data set with several.
 
     Raises:
@@ -103,6 +105,9 @@ def _open_folder(path: Path, split: str | None) -> Source:
     for name in _METADATA:
         if (path / name).is_file():
             return open_source(path / name, split=split)
+    parts = [part.name for part in path.glob("*.parquet")]
+    if parts and split is None and not any(map(_OF_SPLIT.search, parts)):
+        return ParquetParts(path)
     return _load(str(path.absolute()), split, path)  # `datasets` makes nothing of "."
 
 

@@ -53,8 +53,12 @@ class Source(ABC):
         """All rows with all columns that are kept, for the output. Encoded images are not kept."""
 
     @abstractmethod
-    def tables(self) -> Iterator[pa.Table]:
-        """The same as `records`, as Arrow tables of one schema; a bad row is all null."""
+    def tables(self, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
+        """The same as `records`, as Arrow tables of one schema; a bad row is all null.
+
+        Args:
+            columns: the columns that are wanted; None for all.
+        """
 
 
 def check_names(columns: Sequence[str], path: Path) -> None:

@@ -43,7 +43,9 @@ class ScoringSummary:
         resumed_rows: rows that an earlier, interrupted run had scored.
         new_rows: rows scored by this run.
         seconds: time this run spent scoring, without loading the model.
-        images_decoded: images this run opened.
+        images_decoded: images this run decoded.
+        cache: {what is kept on disk: [entries found, entries computed]} by this run; empty without a cache.
+        devices: those of the processes of this run; empty when it scored in its own process.
         columns: {role: column} that were read.
         groups: groups of rows that were ranked, when each row has one candidate; else 0.
         already_done: True when the output was there already, of the same input and settings.
@@ -61,6 +63,8 @@ class ScoringSummary:
     new_rows: int = 0
     seconds: float = 0.0
     images_decoded: int = 0
+    cache: dict[str, list[int]] = field(default_factory=dict)
+    devices: list[str] = field(default_factory=list)
     columns: dict[str, str | None] = field(default_factory=dict)
     groups: int = 0
     already_done: bool = False
@@ -104,6 +108,26 @@ class SummaryBuilder:
         """Adds scores of one column; NaN is left out."""
         self._columns[name].add(values[np.isfinite(values)])
 
+    def record(self) -> dict[str, Any]:
+        """What was counted, as JSON values that `add_record` takes; without the sample of quantiles."""
+        counts = {name: getattr(self, name) for name in ("rows", "captions", "scored", "truncated")}
+        numbers = {name: each.moments() for name, each in self._columns.items() if each.count}
+        return {**counts, "errors": self.errors, "examples": self.examples, "numbers": numbers}
+
+    def add_record(self, record: dict[str, Any], place: str) -> None:
+        """Adds what another builder counted in a part of the data; `place` names the part in the examples."""
+        for name in ("rows", "captions", "scored", "truncated"):
+            setattr(self, name, getattr(self, name) + record[name])
+        for kind, count in record["errors"].items():
+            self.errors[kind] = self.errors.get(kind, 0) + count
+            self.examples.setdefault(kind, f"{place}, {record['examples'][kind]}")
+        for name, moments in record["numbers"].items():
+            self._columns[name].merge(*moments)
+
+    def add_sample(self, name: str, values: np.ndarray) -> None:
+        """Gives numbers of one column to take the quantiles from; for those that came by `add_record`."""
+        self._columns[name].sample = values[np.isfinite(values)]
+
     def distributions(self) -> dict[str, Distribution]:
         return {name: numbers.distribution() for name, numbers in self._columns.items() if numbers.count}
 
@@ -121,16 +145,25 @@ class _Numbers:
     def add(self, values: np.ndarray) -> None:
         if not len(values):
             return
-        total = self.count + len(values)
-        change = values.mean() - self.mean  # merges two sets of moments without cancellation
-        self.squares += ((values - values.mean()) ** 2).sum() + change**2 * self.count * len(values) / total
-        self.mean += change * len(values) / total
-        self.low, self.high = min(self.low, values.min()), max(self.high, values.max())
-        fitting = max(0, SAMPLE - self.count)
+        fitting, total = max(0, SAMPLE - self.count), self.count + len(values)
+        squares = ((values - values.mean()) ** 2).sum()
+        self.merge(len(values), values.mean(), squares, values.min(), values.max())
         self.sample = np.concatenate([self.sample, values[:fitting]])
         rest = values[fitting:]
         places = self.random.integers(0, np.arange(total - len(rest), total) + 1)
         self.sample[places[places < SAMPLE]] = rest[places < SAMPLE]
+
+    def moments(self) -> list[float]:
+        """What `merge` takes."""
+        return [self.count, float(self.mean), float(self.squares), float(self.low), float(self.high)]
+
+    def merge(self, count: int, mean: float, squares: float, low: float, high: float) -> None:
+        """Adds the moments of other numbers, without cancellation."""
+        total = self.count + count
+        change = mean - self.mean
+        self.squares += squares + change**2 * self.count * count / total
+        self.mean += change * count / total
+        self.low, self.high = min(self.low, low), max(self.high, high)
         self.count = total
 
     def distribution(self) -> Distribution:

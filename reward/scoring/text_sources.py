@@ -21,7 +21,7 @@ from reward.scoring.sources import BadRow, Source, check_names
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["CsvSource", "JsonLinesSource", "JsonSource", "open_json"]
+__all__ = ["CsvSource", "JsonLinesSource", "JsonSource", "json_row", "open_json"]
 
 TABLE_ROWS = 4096  # rows of a table for Parquet output
 
@@ -56,13 +56,14 @@ class TextSource(Source):
     def records(self) -> Iterator[dict[str, Any] | BadRow]:
         return self.parsed()
 
-    def tables(self) -> Iterator[pa.Table]:
+    def tables(self, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
         from reward.scoring.schemas import infer_schema, typed_table
 
         def chunks() -> Iterator[list[dict[str, Any]]]:
             rows = self.parsed()
             while chunk := list(islice(rows, TABLE_ROWS)):
-                yield [{} if isinstance(row, BadRow) else row for row in chunk]
+                rows_read = [{} if isinstance(row, BadRow) else row for row in chunk]
+                yield rows_read if columns is None else [{name: row.get(name) for name in columns} for row in rows_read]
 
         schema = infer_schema(chunks())
         return (typed_table(chunk, schema) for chunk in chunks())
@@ -93,10 +94,7 @@ class JsonLinesSource(TextSource):
         with _opened(self.path) as file:
             lines = ((number, line) for number, line in enumerate(_without_mark(file), start=1) if line.strip())
             for number, line in islice(lines, start, None):
-                try:
-                    yield _row(_loaded(line.strip()), f"line {number}")
-                except (ValueError, RecursionError) as error:  # ValueError: not JSON, or not Unicode
-                    yield BadRow(f"line {number} is not valid JSON: {error}")
+                yield json_row(line, f"line {number}")
 
 
 class JsonSource(TextSource):
@@ -122,6 +120,14 @@ def open_json(path: Path) -> TextSource:
     with _opened(path) as file:
         first = next((line.strip() for line in _without_mark(file) if line.strip()), b"")
     return JsonSource(path) if first.startswith(b"[") else JsonLinesSource(path)
+
+
+def json_row(line: bytes, where: str) -> dict[str, Any] | BadRow:
+    """The JSON object in a line; `where` names the line if it holds none."""
+    try:
+        return _row(_loaded(line.strip()), where)
+    except (ValueError, RecursionError) as error:  # ValueError: not JSON, or not Unicode
+        return BadRow(f"{where} is not valid JSON: {error}")
 
 
 def _without_mark(file: IO[bytes]) -> Iterator[bytes]:

@@ -6,24 +6,29 @@ import json
 import math
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from reward.errors import OutputError
 from reward.fingerprints import fingerprint_file
 from reward.scoring.readers import BadRow, Source, is_address
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 __all__ = [
     "check_output",
     "check_output_name",
     "check_undamaged",
+    "json_line",
     "output_facts",
     "refuse_address",
     "write_atomically",
     "write_jsonl",
     "write_parquet",
+    "write_tables",
 ]
 
 ROWS = 4096
@@ -131,7 +136,7 @@ def write_jsonl(path: Path, source: Source, results: Iterator[Any], build: Build
             for position, row in enumerate(chunk):
                 whole = {} if isinstance(row, BadRow) else dict(row)
                 whole.update((name, values[position]) for name, values in built.items())
-                file.write(_json(whole) + "\n")
+                file.write(json_line(whole))
 
 
 def write_parquet(
@@ -144,11 +149,10 @@ def write_parquet(
         needs: columns of the input that `build` looks at.
     """
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     rows = source.rows(needs)
-    writer = None
-    try:
+
+    def built() -> Iterator[pa.Table]:
         for table in source.tables():
             some = list(islice(rows, table.num_rows))
             for name, values in build(some, _as_many(results, some)).items():
@@ -157,6 +161,18 @@ def write_parquet(
                     table = table.set_column(table.column_names.index(name), name, column)
                 else:
                     table = table.append_column(name, column)
+            yield table
+
+    write_tables(path, built())
+
+
+def write_tables(path: Path, tables: Iterable[pa.Table]) -> None:
+    """One Parquet file of tables with the same columns and types."""
+    import pyarrow.parquet as pq
+
+    writer = None
+    try:
+        for table in tables:
             table = table.replace_schema_metadata(None)
             writer = writer or pq.ParquetWriter(path, table.schema)
             writer.write_table(table)
@@ -172,11 +188,12 @@ def _as_many(results: Iterator[Any], rows: Sequence[Any]) -> list[Any]:
     return some
 
 
-def _json(row: dict[str, Any]) -> str:
+def json_line(row: dict[str, Any]) -> str:
+    """A row as a line of JSON Lines; numbers that are not finite become null."""
     try:
-        return json.dumps(row, ensure_ascii=False, allow_nan=False, default=str)
+        return json.dumps(row, ensure_ascii=False, allow_nan=False, default=str) + "\n"
     except ValueError:
-        return json.dumps(_finite(row), ensure_ascii=False, default=str)
+        return json.dumps(_finite(row), ensure_ascii=False, default=str) + "\n"
 
 
 def _finite(value: Any) -> Any:

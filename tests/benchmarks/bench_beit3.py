@@ -30,6 +30,7 @@ from tests.benchmarks.measuring import (
     measure_cell,
     measure_memory,
     measure_seconds,
+    record,
     times_and_memory,
 )
 
@@ -199,7 +200,9 @@ def main() -> None:
     for batch, length in cells:
         times, both = times_and_memory(WAYS, batch, length, print_json=options.json)
         sizes = map(str, (batch, length, batch * (image_tokens + length)))
-        faster = f"{batch / times['ours']:.2f}", f"{times['reference'] / times['ours']:.2f}x"
+        ratio = times["reference"] / times["ours"]
+        record({f"batch {batch}, {length} tokens, reference / ours": ratio})
+        faster = f"{batch / times['ours']:.2f}", f"{ratio:.2f}x"
         encoders.add_row(*sizes, *both.values(), *faster, f"{times['difference']:.1e}")
 
     heads = ["captions", "one by one\nms", "one group\nms", "times\nfaster", "shared image\nms", "captions/s"]
@@ -212,6 +215,7 @@ def main() -> None:
         if options.json:
             print(json.dumps({"group": count, "seconds": times}), flush=True)
         alone, together = times["one by one"], times["one group"]
+        record({f"group of {count}, one by one / together": alone / together})
         groups.add_row(
             *(str(count), f"{1000 * alone:.0f}", f"{1000 * together:.0f}", f"{alone / together:.2f}x"),
             *(f"{1000 * times['image']:.0f}", f"{count / together:.2f}", f"{times['difference']:.1e}"),

@@ -17,6 +17,7 @@ from tests.benchmarks.measuring import (
     measure_cell,
     measure_memory,
     measure_seconds,
+    record,
     times_and_memory,
 )
 
@@ -102,7 +103,9 @@ def main() -> None:
     table = make_table(f"{sizes}, {model}, {torch.get_num_threads()} threads", heads)
     for count in options.groups:
         times, both = times_and_memory(WAYS, count, print_json=options.json)
-        faster = (f"{times[way] / times['shared prefix']:.2f}x" for way in WAYS[:2])
+        ratios = {way: times[way] / times["shared prefix"] for way in WAYS[:2]}
+        record({f"G {count}, {way} / shared prefix": ratio for way, ratio in ratios.items()})
+        faster = (f"{ratio:.2f}x" for ratio in ratios.values())
         table.add_row(str(count), *both.values(), *faster, f"{times['difference']:.1e}")
     if not options.json:
         Console(width=120).print(table)

@@ -24,7 +24,7 @@ from reward.judges import Answer, LocalJudge, Question, ScriptedJudge
 from reward.metrics.fleur.scorer import FleurScorer
 from reward.metrics.harmoniceval.scorer import HarmonicScorer
 from reward.scenes import make_candidate, render, sample_scene
-from tests.benchmarks.measuring import bench_parser, make_table, measure_seconds
+from tests.benchmarks.measuring import bench_parser, make_table, measure_seconds, record
 
 PROMPTS = Path(__file__).parents[2] / "examples" / "judge_scenes"
 FLEUR_PROMPT, HARMONIC_PROMPT = PROMPTS / "fleur.yaml", PROMPTS / "harmoniceval.yaml"
@@ -182,6 +182,8 @@ def main() -> None:
         if "tokens read" in row:
             total = 1000 * (row["tokens read"] + row["tokens written"])
             counts = [f"{row['tokens read']:.0f}", f"{row['tokens written']:.1f}", f"{total:,.0f}"]
+        if not math.isnan(slower):
+            record({f"{way}, times VELA's time": slower})
         table.add_row(way, f"{row['captions/s']:.1f}", f"{slower:.2f}", *counts)
     console = Console(width=120)
     console.print(table)

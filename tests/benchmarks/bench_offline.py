@@ -19,7 +19,7 @@ from reward.metrics.vela.scorer import VelaScorer
 from reward.metrics.vela.training import PRESETS, make_model
 from reward.samples import CaptionSample, ScoreTable
 from reward.scoring import score_dataset
-from tests.benchmarks.measuring import bench_parser, make_table, measure_seconds
+from tests.benchmarks.measuring import bench_parser, make_table, measure_seconds, record
 
 TEXT = "a the red blue small large star ring box man dog holds above on with"
 WORDS = TEXT.split()
@@ -96,6 +96,7 @@ def main() -> None:
     )
     for way, times in seconds.items():
         best = min(times)
+        record({f"{way} / scorer, decoded images": bare / best})
         shares = [f"{rate / best:.0%}" for rate in (bare, opening)]
         table.add_row(way, f"{len(rows) / best:.1f}", *shares)
     console = Console(width=120)

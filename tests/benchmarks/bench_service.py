@@ -22,7 +22,7 @@ from rich.console import Console
 
 from reward.scenes.render import render
 from reward.scenes.samples import make_rated_sample
-from tests.benchmarks.measuring import make_table
+from tests.benchmarks.measuring import make_table, record
 from tests.loopback_service import loopback_service, send_all
 
 WAYS = {"alone": False, "joined": False, "shared": True}  # whether the requests of an image hold the same file
@@ -93,6 +93,7 @@ def main() -> None:
             rows += [
                 {"clients": clients, "way": way, **run, "ratio": run["rate"] / slowest} for way, run in best.items()
             ]
+    record({f"{row['clients']} clients, {row['way']} / slowest": row["ratio"] for row in rows})
     if options.json:
         for row in rows:
             print(json.dumps(row))

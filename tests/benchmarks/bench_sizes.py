@@ -18,7 +18,8 @@ from reward.metrics.beitscore.training import BeitScoreCollator, BeitScoreNetwor
 from reward.metrics.vela.scorer import VelaScorer
 from reward.metrics.vela.training import VelaCollator
 from tests import paper_sizes
-from tests.benchmarks.measuring import make_table
+from tests.benchmarks.measuring import make_table, record
+from tests.benchmarks.roofline import CARDS, count_bytes, least_seconds
 from tests.fake_cuda import GIB, FakeDevice
 
 
@@ -28,8 +29,12 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--groups", type=int, nargs="+", default=[1, 2, 4, 8, 16], help="captions per image (G)")
     parser.add_argument("--words", type=int, default=140, help="words of a caption; five references have half")
     parser.add_argument(
-        "--csv", type=Path, metavar="FOLDER", help="also write sizes_scoring.csv and sizes_training.csv"
+        "--csv",
+        type=Path,
+        metavar="FOLDER",
+        help="also write sizes_scoring.csv, sizes_roofline.csv and sizes_training.csv",
     )
+    parser.add_argument("--scoring-only", action="store_true", help="leave the training step out")
     parser.add_argument("--lengths", type=int, nargs="+", default=[512, 1024, 2048], help="tokens of a training prompt")
     return parser.parse_args()
 
@@ -39,6 +44,11 @@ def scoring(options: argparse.Namespace) -> None:
     table = make_table(
         f"Scoring G captions of one image, {options.words} words, five references, bfloat16",
         ["metric", "G", "TFLOP shared", "TFLOP one by one", "ratio", "GiB weights", "GiB peak"],
+    )
+    cards = [f"captions/s, {card}, at most" for card in CARDS]
+    roof = make_table(
+        "The roofline: bytes of all inputs and outputs of operations, if none is fused",
+        ["metric", "G", "words a caption", "TFLOP", "GB moved", "FLOP/byte", *cards],
     )
     makers: dict[str, Callable[[FakeDevice], Any]] = {
         "vela": lambda gpu: VelaScorer(paper_sizes.vela(gpu, torch.bfloat16)),
@@ -51,15 +61,20 @@ def scoring(options: argparse.Namespace) -> None:
         for count in options.groups:
             rows = paper_sizes.captions_of_one_image(count, words=options.words)
             gpu.peak = gpu.bytes
-            with gpu.run() as flops:
+            with gpu.run() as flops, count_bytes() as moved:
                 scorer.score(rows)
-            work = flops()
+            work, traffic = flops(), moved()
+            record({f"{name}, G {count}, one by one / shared, FLOPs": count * (alone or work) / work})
+            rates = [f"{count / least_seconds(work, traffic, *card):,.0f}" for card in CARDS.values()]
+            cells = (f"{options.words}", f"{work / 1e12:.2f}", f"{traffic / 1e9:.1f}", f"{work / traffic:.0f}")
+            roof.add_row(name, str(count), *cells, *rates)
             alone = alone or work // count
             table.add_row(
                 *(name, str(count), f"{work / 1e12:.2f}", f"{count * alone / 1e12:.2f}", f"{count * alone / work:.2f}"),
                 *(f"{weights / GIB:.2f}", f"{gpu.peak / GIB:.2f}"),
             )
     _show(table, options, "sizes_scoring.csv")
+    _show(roof, options, "sizes_roofline.csv")
 
 
 def training(options: argparse.Namespace) -> None:
@@ -107,4 +122,5 @@ def _add_step(table: Any, cells: list[str], gpu: FakeDevice, network: Any, batch
 if __name__ == "__main__":
     arguments = parse()
     scoring(arguments)
-    training(arguments)
+    if not arguments.scoring_only:
+        training(arguments)

@@ -70,6 +70,28 @@ def test_equals_one_prompt_at_a_time(name: str, budget: int) -> None:
     assert states.shares_prefixes == (name in ("qwen2", "llama", "gpt2"))
 
 
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("budget", [1, 60, 10_000])
+def test_branches_equal_one_prompt_at_a_time(name: str, budget: int) -> None:
+    decoder = make_decoder(name)
+    pairs = [(prefix, suffix) for suffix in SUFFIXES for prefix in PREFIXES]
+    branches = [[1], [2, 3, 4], [5, 6]]
+    with torch.inference_mode():
+        expected = torch.stack(
+            [torch.stack([alone(decoder, prefix, [*suffix, *end]) for end in branches]) for prefix, suffix in pairs]
+        )
+        states = CausalStates(decoder).encode(pairs, branches=branches, token_budget=budget)
+    assert states.shape == expected.shape
+    assert (states - expected).abs().max() < 1e-5
+
+
+def test_a_suffix_is_computed_once_for_all_branches() -> None:
+    pairs = [(list(range(50)), [index, 1, 2]) for index in range(8)]
+    with torch.inference_mode(), counted_tokens(_qwen2) as sizes:
+        CausalStates(_qwen2).encode(pairs, branches=[[7], [8, 9]], token_budget=10_000)
+    assert sizes == [50, 8 * (3 + 1 + 2)]
+
+
 _qwen2 = make_decoder("qwen2")
 _ids = st.lists(st.integers(0, 63), max_size=12)
 

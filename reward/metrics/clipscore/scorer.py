@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -13,8 +14,10 @@ from torch.nn import functional
 from reward.backbones.clip import ClipTowers
 from reward.backbones.clip_loading import load_clip, load_shipped_clip
 from reward.backbones.pretrained import parse_dtype, usable_device
+from reward.caches import TensorCache
 from reward.checkpoints import CONFIG_FILE, named_metric, read_config, save_checkpoint
 from reward.errors import CheckpointError
+from reward.fingerprints import fingerprint_network, fingerprint_source
 from reward.metrics.base import MetricSpec
 from reward.metrics.clipscore import CLIP, LONG_CLIP, PAC, REF_CLIP
 from reward.metrics.scorer import CandidateScores, Group, NetworkScorer
@@ -60,6 +63,8 @@ class ClipScorer(NetworkScorer):
         revision: str | None = None,
         device: torch.device | str | None = None,
         dtype: torch.dtype | str | None = None,
+        cache: str | os.PathLike[str] | None = None,
+        cache_size: int | str = "20GB",
     ) -> ClipScorer:
         """Loads the CLIP.
 
@@ -70,6 +75,7 @@ class ClipScorer(NetworkScorer):
             revision: must be None. To use another revision, download it and give the folder.
             device: the GPU if there is one, by default.
             dtype: such as `"bfloat16"`; float32 by default.
+            cache, cache_size: see `use_cache`; without a folder nothing is kept.
 
         Raises:
             CheckpointError: the source is missing or incomplete, or belongs to another metric.
@@ -86,11 +92,30 @@ class ClipScorer(NetworkScorer):
             name = read_config(folder, metric=cls.spec.name).get("clip", "")
             if not isinstance(name, str) or not name:
                 raise CheckpointError(f"{str(folder)!r} names no CLIP under 'clip' in its {CONFIG_FILE}")
-        if name != "embedded":
-            return cls(load_clip(name, device=device, dtype=dtype), source=name)
-        if not cls.spec.has_embedded:
+        if name == "embedded" and not cls.spec.has_embedded:
             raise CheckpointError(f"no {cls.spec.name} checkpoint is shipped with this package; {cls._needs()}")
-        return cls(load_shipped_clip(device=device, dtype=dtype), source=name)
+        load = load_shipped_clip if name == "embedded" else partial(load_clip, name)
+        scorer = cls(load(device=device, dtype=dtype), source=name)
+        if cache is not None:
+            scorer.use_cache(cache, size=cache_size)
+        return scorer
+
+    def use_cache(self, folder: str | os.PathLike[str], *, size: int | str = "20GB") -> None:
+        """Keeps image embeddings in a folder on disk, so that new captions of known images cost the captions only.
+
+        Scores are equal up to rounding, as between batch sizes. Call it again if the CLIP was trained meanwhile.
+
+        Args:
+            folder, size: see `reward.caches.TensorCache`.
+
+        Raises:
+            ConfigError: the folder cannot be written, or the size is wrong.
+        """
+        import reward
+
+        facts = (reward.__version__, "unit length", fingerprint_source(self.source), self.model.preprocess_cfg)
+        fingerprint = fingerprint_network(self.model, *facts, self.model.device.type)
+        self.caches = {"images": TensorCache(folder, size=size).section("images", fingerprint)}
 
     @classmethod
     def _needs(cls) -> str:
@@ -112,6 +137,9 @@ class ClipScorer(NetworkScorer):
 
     def preprocess(self, image: Image.Image) -> torch.Tensor:
         return self.model.preprocess(image)
+
+    def cached_features(self, features: torch.Tensor) -> np.ndarray:
+        return features.numpy()
 
     def encode_images(self, images: list[torch.Tensor]) -> np.ndarray:
         return _unit(self.model.encode_image(torch.stack(images).to(self.model.device)))

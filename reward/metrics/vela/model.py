@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import nn
@@ -18,6 +18,9 @@ from reward.errors import CheckpointError
 from reward.metrics.vela.backbones import add_lora, make_decoder, make_towers
 from reward.metrics.vela.config import ImageConfig, TextConfig, VelaConfig
 from reward.metrics.vela.prompts import PromptLayout
+
+if TYPE_CHECKING:
+    from reward.caches import CacheSection
 
 __all__ = ["ImageBranch", "PromptTokenizer", "PromptTokens", "TextBranch", "VelaModel", "VelaOutput"]
 
@@ -183,10 +186,21 @@ class TextBranch(nn.Module):
         hidden = self.decoder(input_ids=input_ids, attention_mask=attention_mask, use_cache=False).last_hidden_state
         return pool_states(hidden, attention_mask), hidden
 
+    def keep_prefixes(self, cache: CacheSection | None) -> None:
+        """Sets where `encode` keeps the states of what stands before the candidates; None keeps none."""
+        self._states.cache = cache
+
     def encode(
         self, prompts: Sequence[Sequence[PromptTokens]], *, token_budget: int = 8192, max_rows: int | None = None
     ) -> torch.Tensor:
-        """g_r2c (N, A, 2 * d) of the prompts of N samples under A aspects, each distinct prefix computed once."""
+        """g_r2c (N, A, 2 * d) of the prompts of N samples under A aspects, each distinct prefix computed once.
+
+        If the prompts of the aspects differ only in what follows the candidate, candidates are computed once as well.
+        """
+        tails = [prompt.tail for prompt in prompts[0]]
+        if len(tails) > 1 and all(prompt[:2] == row[0][:2] for row in prompts for prompt in row[1:]):
+            trunks = [(row[0].prefix, row[0].candidate) for row in prompts]
+            return self._states.encode(trunks, branches=tails, token_budget=token_budget, max_rows=max_rows)
         pairs = [(prompt.prefix, [*prompt.candidate, *prompt.tail]) for row in prompts for prompt in row]
         states = self._states.encode(pairs, token_budget=token_budget, max_rows=max_rows)
         return states.view(len(prompts), len(prompts[0]), -1)

@@ -22,7 +22,8 @@ with_matplotlib = pytest.mark.skipif(find_spec("matplotlib") is None, reason="ne
 
 
 def run_line(run: Run, line: str, code: int) -> str:
-    return run(*f"{line} {REST.get(line.split()[0], '')}".split(), code=code)[1]
+    rest = "" if " -o " in line else REST.get(line.split()[0], "")
+    return run(*f"{line} {rest}".split(), code=code)[1]
 
 
 @pytest.mark.parametrize(
@@ -36,7 +37,30 @@ def run_line(run: Run, line: str, code: int) -> str:
         ("score data.jsonl -m length --candidate-column text", 1, "error: --candidate-column names 'text', which"),
         ("score data.jsonl -m length --batch-size 0", 2, "--batch-size"),
         ("score data.jsonl", 2, "Missing option '--metric'"),
+        ("score data.jsonl -m length --devices cpu,gpu", 2, "device 'gpu' cannot be used: "),
+        ("score data.jsonl -m length --devices cpu,cpu --device cpu", 1, "or devices= (--devices), not both"),
+        ("score data.jsonl -m length --cache here", 1, "metric 'length' keeps nothing on disk: leave out cache="),
+        ("score data.jsonl -m vela --cache-size 1GB", 2, "is for a cache: give --cache, too"),
+        ("score data.jsonl -m vela --cache here --cache-size 1", 2, "must be such as 20GB or 500MB"),
+        ("score data.jsonl -m vela --cache data.jsonl", 1, "the cache 'data.jsonl' cannot be written"),
+        ("score data.jsonl -m length --workers 2", 2, "--workers: goes with --engine ray"),
+        ("score data.jsonl -m length --where a", 2, "--where: goes with --engine ray"),
+        ("score data.jsonl -m length --engine dask", 2, "no engine is named 'dask'; there are: "),
+        ("score data.jsonl -m length --engine ray --split test", 2, "--split: is for data sets of `datasets`"),
+        ("score data.jsonl -m length --engine ray", 1, "output o.jsonl must be a folder: Ray writes Parquet parts"),
+        ("score none.jsonl -m length --engine ray -o out", 1, "error: there is no file none.jsonl"),
+        ("score data.jsonl -m length --engine ray -o out --where a=1", 1, "error: --where 'a=1' cannot be read"),
+        ("score data.jsonl -m length --engine ray -o out --columns id", 1, "error: --columns names 'id', which"),
         ("score [bold]none.jsonl -m length", 1, "error: there is no file [bold]none.jsonl"),
+        ("filter rated.jsonl -o o.jsonl", 1, "error: nothing to choose by: give --keep CONDITION"),
+        ("filter rated.jsonl --top 1 -o o.jsonl", 1, "error: --by names 'reward', which is no column"),
+        ("filter rated.jsonl --top 1 --by good -o rated.jsonl", 1, "is the input; choose another name"),
+        ("filter rated.jsonl --top 1 --by good -o data.csv", 1, "must end in .parquet or .jsonl"),
+        ("filter rated.jsonl --top half --by good -o o.jsonl", 1, "--top 'half' must be a share such as 20%"),
+        ("filter rated.jsonl --top 1 --by ratings -o o.jsonl", 1, "'ratings' holds list<item: int64>, not one score"),
+        ("report rated.jsonl -o o.htm", 1, "must end in .html"),
+        pytest.param("report rated.jsonl -o o.html", 1, "--by names 'reward', which is no", marks=with_matplotlib),
+        pytest.param("report data.jsonl --by candidate -o o.html", 1, "holds string, not one", marks=with_matplotlib),
         ("bench -b flickr", 1, "error: no benchmark is named 'flickr'; there are: "),
         ("bench -m length", 2, "is missing; `capreward bench --list` shows"),
         (f"{FLICKR} -d absent.jsonl", 1, "absent.jsonl does not exist. Flickr8k-Expert needs"),
@@ -99,6 +123,7 @@ def test_what_is_wrong_is_one_line(line: str, code: int, message: str, run: Run,
 NOTHING_SCORED = {
     "score": ("score data.jsonl -m vela", "no caption could be scored"),
     "rerank": ("rerank data.jsonl -m vela -o o.jsonl", ""),
+    "audit": ("audit vela -d data.jsonl", ""),
     "bench": ("bench -b ratings=rated.jsonl -m vela", "nothing to evaluate for vela"),
     "compare": ("compare vela length -b ratings=rated.jsonl", "vela could score no caption; the first: "),
     "arena": ("arena battles.json -m vela", ""),
@@ -106,6 +131,8 @@ NOTHING_SCORED = {
     "battle": ("battle one.json two.json --server http://127.0.0.1:9/v1", "no battle could be judged"),
     "train": ("train vela --data data.jsonl", ""),
     "match": ("match data.jsonl vela beitscore", "0 rows have a score of both"),
+    "filter": ("filter unscored.jsonl --top 1 -o o.jsonl", "no row of unscored.jsonl is left, so nothing was written"),
+    "report": ("report unscored.jsonl -o o.html", "no row of unscored.jsonl has a score in 'reward'"),
     "pairs": ("pairs data.jsonl -m vela --prompt x -o pairs.jsonl", ""),
 }
 
@@ -123,6 +150,8 @@ def test_nothing_scored_is_an_error(command: str, run: Run, folder: Path, monkey
     [
         "score data.jsonl -m length -o {}/o.jsonl",
         "rerank data.jsonl -m length -o {}/o.jsonl",
+        "filter rated.jsonl --top 1 --by good -o {}/o.jsonl",
+        "report rated.jsonl --by good -o {}/o.html",
         "bench -b ratings=rated.jsonl -m length -o {}/report",
         "arena battles.json -m length -o {}/report",
         "battle one.json two.json --images . --judge nobody --server http://127.0.0.1:9/v1 -o {}/o.json",

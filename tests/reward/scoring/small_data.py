@@ -1,7 +1,8 @@
-"""Images of one grey each, and the rows of an output in either format."""
+"""Images of one grey each, data about them, and the rows of an output in either format."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -25,3 +26,17 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
     """The rows of a Parquet file or of JSON lines."""
     rows: list[dict[str, Any]] = pq.read_table(path).to_pylist() if path.suffix == ".parquet" else read_lines(path)
     return rows
+
+
+def make_data(folder: Path, rows: int) -> Path:
+    """Saves data.jsonl, two rows an image: every seventh image is missing, every fifth caption blank."""
+    save_greys(folder)
+    lines = []
+    for number in range(rows):
+        image = "missing.png" if number % 7 == 6 else f"{number // 2 % 3}.png"
+        lines.append(json.dumps({"n": number, "image": image, "candidate": f"c{number}" if number % 5 else " "}))
+        if number % 11 == 10:
+            lines[-1] = lines[-1][:-9]  # not JSON
+    path = folder / "data.jsonl"
+    path.write_text("\n".join(lines) + "\n")
+    return path

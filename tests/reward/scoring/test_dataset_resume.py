@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections import Counter
 from dataclasses import replace
@@ -26,9 +24,8 @@ from reward.scoring import rerank_dataset, score_dataset
 from reward.scoring.dataset import ScoringInterrupted
 from tests.json_lines import read_lines, write_lines
 from tests.picture_scorer import PictureScorer
-from tests.reward.scoring.small_data import save_greys
-
-ROOT = Path(__file__).resolve().parents[3]
+from tests.reward.scoring.command import Command
+from tests.reward.scoring.small_data import make_data, save_greys
 
 
 class Stop(PictureScorer):
@@ -43,19 +40,6 @@ class Stop(PictureScorer):
         if self.calls < 0:
             raise self.error
         return super().score(samples, **options)
-
-
-def make_data(folder: Path, rows: int) -> Path:
-    save_greys(folder)
-    lines = []
-    for number in range(rows):
-        image = "missing.png" if number % 7 == 6 else f"{number // 2 % 3}.png"
-        lines.append(json.dumps({"n": number, "image": image, "candidate": f"c{number}" if number % 5 else " "}))
-        if number % 11 == 10:
-            lines[-1] = lines[-1][:-9]  # not JSON
-    path = folder / "data.jsonl"
-    path.write_text("\n".join(lines) + "\n")
-    return path
 
 
 def interrupt(*arguments: Any) -> None:
@@ -201,39 +185,6 @@ def test_rerank_resumes(tmp_path: Path) -> None:
     assert rerank_dataset(data, scorer, tmp_path / "best.jsonl", chunk_rows=3).resumed_rows == 6
     assert len(scorer.samples) == 12
     assert (tmp_path / "best.jsonl").read_text() == (tmp_path / "whole.jsonl").read_text()
-
-
-class Command:
-    """`capreward score data.jsonl --metric picture` in its own process; the metric is installed by an entry point."""
-
-    def __init__(self, folder: Path, seconds: float) -> None:
-        self.folder = folder
-        plugin = folder / "plugin" / "picture-0.1.dist-info"
-        plugin.mkdir(parents=True)
-        (plugin / "METADATA").write_text("Metadata-Version: 2.1\nName: picture\nVersion: 0.1\n")
-        (plugin / "entry_points.txt").write_text("[capreward.metrics]\npicture = tests.picture_scorer:SPEC\n")
-        self.environment = {
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join([str(ROOT), str(plugin.parent)]),
-            "PICTURE_LOG": str(folder / "log.txt"),
-            "PICTURE_SECONDS": str(seconds),
-        }
-        self.output = folder / "out.jsonl"
-        self.journal = folder / "out.jsonl.partial"
-
-    def start(self, *options: str) -> subprocess.Popen[str]:
-        line = ["score", str(self.folder / "data.jsonl"), "-m", "picture", "-o", str(self.output), *options]
-        command = [sys.executable, "-m", "reward.cli.main", *line]
-        return subprocess.Popen(command, env=self.environment, stderr=subprocess.PIPE, text=True)
-
-    def start_and_wait_for_rows(self, rows: int) -> subprocess.Popen[str]:
-        process = self.start()
-        limit = time.monotonic() + 60
-        while not self.journal.exists() or self.journal.read_bytes().count(b"\n") < 1 + rows:
-            assert process.poll() is None, process.communicate()[1]
-            assert time.monotonic() < limit, "no rows were saved in a minute"
-            time.sleep(0.01)
-        return process
 
 
 def test_killed_process_loses_and_repeats_no_row(tmp_path: Path) -> None:

@@ -1,0 +1,144 @@
+"""What an actor of Ray does: it holds a scorer, reads fragments, and writes the part of each."""
+
+from __future__ import annotations
+
+import json
+import os
+import posixpath
+import tempfile
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import reward
+from integrations.ray_data.fragments import Fragment
+from integrations.ray_data.output import OutputFolder
+from integrations.ray_data.reading import Selection, read_pieces
+from reward.errors import CapRewardError, DataError
+from reward.fingerprints import fingerprint_source
+from reward.scoring import BatchScorer
+from reward.scoring.schemas import without_images
+from reward.scoring.summary import SummaryBuilder
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["Job", "PartScorer", "part_schema"]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Job:
+    """What all actors of a run are told.
+
+    Args:
+        scorer: arguments of BatchScorer but `image_root`.
+        image_root: None is the folder of each file.
+        selection: what is read.
+        output: address of the folder.
+        version: of this package, where the run was started.
+        checkpoint: its fingerprint there.
+    """
+
+    scorer: Mapping[str, Any]
+    image_root: str | None
+    selection: Selection
+    output: str
+    version: str
+    checkpoint: str
+
+
+def part_schema(selection: Selection) -> pa.Schema:
+    """Types of the columns that a part has of the input: of images the path, and no other bytes."""
+    return without_images(selection.schema.empty_table().select(list(selection.kept))).schema
+
+
+class PartScorer:
+    """Scores fragments and writes their parts. A callable class for `Dataset.map_batches`.
+
+    A fragment that cannot be read does not stop the others: its record has a `problem`. What keeps the scorer from
+    being loaded is `fatal`.
+
+    Args:
+        job: see there.
+    """
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.fatal: str | None = None
+        try:
+            if reward.__version__ != job.version:
+                raise DataError(f"this worker has capreward {reward.__version__}, the run was started by {job.version}")
+            here = fingerprint_source(job.scorer["source"])
+            if here != job.checkpoint:
+                raise DataError(f"the checkpoint {job.scorer['source']} is not the same on all machines of the cluster")
+            self._scorer(None).loaded()
+        except CapRewardError as error:
+            self.fatal = str(error)
+
+    def _scorer(self, root: str | None) -> BatchScorer:
+        return BatchScorer(**self.job.scorer, image_root=root, fetch_images=True)
+
+    def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
+        """The records of some fragments.
+
+        Args:
+            batch: {"fragment": JSON texts of Fragment}.
+
+        Returns:
+            {"record": JSON texts}, in the same order: what SummaryBuilder counted, `part`, `bytes`, `images`, `aspects`
+            and `process`; or `part` and `problem`; or `fatal`.
+        """
+        return {"record": [json.dumps(self._record(Fragment.from_json(line))) for line in batch["fragment"]]}
+
+    def _record(self, fragment: Fragment) -> dict[str, Any]:
+        if self.fatal is not None:
+            return {"fatal": self.fatal}
+        try:
+            return self._write(fragment)
+        except DataError as error:
+            return {"part": fragment.part, "problem": str(error)}
+
+    def _write(self, fragment: Fragment) -> dict[str, Any]:
+        import pyarrow.parquet as pq
+
+        selection = self.job.selection
+        scorer = self._scorer(self.job.image_root or posixpath.dirname(fragment.file.path))
+        columns = scorer.columns(part_schema(selection).names)
+        summary = SummaryBuilder([*columns.spec.aspects, "reward"])
+        schema = part_schema(selection)
+        for name, kind in columns.schema().items():
+            schema = schema.append(_field(name, kind))
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "part.parquet"
+            with pq.ParquetWriter(path, schema) as writer:
+                for piece in _ahead(read_pieces(fragment, selection)):
+                    added = scorer.score_rows(piece.rows, selection.schema.names, summary)
+                    writer.write_table(scorer.with_columns(without_images(piece.table), added).cast(schema))
+                record = {
+                    **summary.record(),
+                    "images": scorer.images_decoded,
+                    "aspects": list(columns.spec.aspects),
+                    "process": os.getpid(),
+                }
+                writer.add_key_value_metadata({"capreward": json.dumps(record)})
+            OutputFolder(self.job.output).put(path, fragment.part)
+            return {**record, "part": fragment.part, "bytes": path.stat().st_size}
+
+
+def _field(name: str, kind: Any) -> Any:
+    import pyarrow as pa
+
+    return pa.field(name, kind)
+
+
+def _ahead(items: Iterator[T]) -> Iterator[T]:
+    """The items, of which the next is made while one is in use."""
+    with ThreadPoolExecutor(1) as pool:
+        future = pool.submit(next, items, None)
+        while (item := future.result()) is not None:
+            future = pool.submit(next, items, None)
+            yield item

@@ -1,0 +1,339 @@
+"""`score_files`: plans the fragments, has the actors of a Ray cluster score them, and checks that all are there."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import reward
+from integrations.ray_data.fragments import Fragment, find_files, split_files
+from integrations.ray_data.output import Manifest, OutputFolder
+from integrations.ray_data.parts import Job, PartScorer, part_schema
+from integrations.ray_data.reading import Selection, sample_schema
+from reward.errors import ConfigError, DataError, OutputError
+from reward.fingerprints import fingerprint_source
+from reward.metrics.base import Scorer
+from reward.optional import require
+from reward.samples import find_column
+from reward.scoring import BatchScorer, ScoringSummary
+from reward.scoring.progress import progress_bar
+from reward.scoring.results import ScoreColumns
+from reward.scoring.runs import ScoringInterrupted
+from reward.scoring.summary import SAMPLE, SummaryBuilder
+
+__all__ = ["score_files"]
+
+SAVE_SECONDS = (
+    30.0  # the manifest is written this often, at most; parts of the time between say themselves what they hold
+)
+
+
+def score_files(
+    data: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    scorer: str | Scorer,
+    output: str | os.PathLike[str],
+    *,
+    source: str | os.PathLike[str] = "embedded",
+    weights: Mapping[str, float] | None = None,
+    candidate_column: str | None = None,
+    image_column: str | None = None,
+    references_column: str | None = None,
+    image_root: str | os.PathLike[str] | None = None,
+    prefix: str = "",
+    batch_size: int | None = None,
+    columns: Sequence[str] | None = None,
+    where: str | None = None,
+    workers: int | None = None,
+    cpus: float = 1,
+    gpus: float = 0,
+    address: str | None = None,
+    part_rows: int = 50_000,
+    overwrite: bool = False,
+    progress: bool = False,
+    **options: Any,
+) -> ScoringSummary:
+    """Scores the rows of many files on a Ray cluster and writes a folder of Parquet parts, each row in it once.
+
+    A fragment of the input (row groups of Parquet, 32 MiB of JSON lines, a WebDataset tar, a fragment of Lance) is
+    read, scored and written by one actor as one part, which appears whole or not at all. After the death of a worker
+    Ray starts another; after the death of this process the same call goes on with the parts that are missing. If files
+    were added, changed or removed since, only their parts are made or removed. `_manifest.json` in the output says what
+    the scores depend on.
+
+    Rows have the columns that `reward.scoring.score_dataset` adds, with equal scores. Rows of one image in a piece of a
+    fragment (8,192 rows, or 256 MiB of encoded images) are scored together, wherever they stand in it.
+
+    Args:
+        data: files, folders or patterns, see `fragments.find_files`. In a tar, the members of a row are `image` (.jpg,
+            .png, ...), `txt` or `caption`, and the fields of its .json.
+        scorer, source, weights, candidate_column, image_column, references_column, prefix, batch_size, options: as for
+            `score_dataset`; a scorer that is no name must be picklable.
+        output: folder or address of the parts.
+        image_root: where relative image paths start, perhaps an address; None is the folder of each file. Images whose
+            path is an address are read through fsspec, by the workers.
+        columns: columns of the input to keep; None keeps all. Others are not read.
+        where: condition on the rows, see `reward.scoring.conditions.parse_condition`; Parquet skips row groups by it.
+        workers: actors; None is as many as the cluster has room for. 0 scores in this process, without Ray.
+        cpus, gpus: of an actor; part of a GPU, such as 0.25, has four actors share it.
+        address: of a running cluster, or "auto"; None starts one on this machine for the time of the run, or uses the
+            one that this process is connected to.
+        part_rows: row groups are taken together until they have as many rows.
+        overwrite: discard the parts of another run.
+        progress: show a progress bar.
+
+    Returns:
+        Counts, errors and distributions over all rows; quantiles are those of parts with 200,000 rows, evenly chosen.
+
+    Raises:
+        MissingExtraError: Ray is not installed.
+        DataError: the input cannot be read; if it is some fragments only, the others have been scored.
+        OutputError: the folder belongs to another run, or lacks rows at the end.
+        ConfigError: the cluster has no room for the actors, or a worker cannot load the scorer.
+        ScoringInterrupted: Ctrl-C.
+    """
+    if workers != 0:
+        require("ray.data", extra="ray", purpose="scoring with --engine ray")
+    for name, value, least in (("workers", 1 if workers is None else workers, 0), ("part_rows", part_rows, 1)):
+        if not isinstance(value, int) or isinstance(value, bool) or value < least:
+            raise ConfigError(f"{name} must be a whole number of at least {least}, got {value!r}")
+    if not cpus > 0 or not gpus >= 0:
+        raise ConfigError(f"cpus must be above 0 and gpus at least 0, got {cpus!r} and {gpus!r}")
+    names = {
+        "candidate_column": candidate_column,
+        "image_column": image_column,
+        "references_column": references_column,
+    }
+    asked = {"source": source, "weights": weights, "prefix": prefix, "batch_size": batch_size, **names, **options}
+    probe = BatchScorer(scorer, **asked)
+    run: dict[str, Any] = {
+        "capreward": reward.__version__,
+        "metric": probe.spec.name,
+        "checkpoint": fingerprint_source(source)
+        if isinstance(scorer, str)
+        else getattr(scorer, "fingerprint", "a scorer object"),
+        "options": {name: str(value) for name, value in options.items() if name != "device"},
+        "weights": None if weights is None else {name: float(weight) for name, weight in weights.items()},
+        **names,
+        "image_root": None if image_root is None else os.fspath(image_root),
+        "prefix": prefix,
+        "columns": None if columns is None else list(columns),
+        "where": where,
+        "part_rows": part_rows,
+    }
+    manifest, selection = _plan(data, OutputFolder(os.fspath(output)), run, probe, overwrite)
+    job = Job(
+        {"scorer": scorer, **asked},
+        run["image_root"],
+        selection,
+        manifest.folder.address,
+        reward.__version__,
+        fingerprint_source(source),
+    )
+    plan = probe.plan(selection.schema.names)
+    missing = [each for each in manifest.fragments if each.part not in manifest.records]
+    resumed = sum(record["rows"] for record in manifest.records.values())
+    start = time.perf_counter()
+    if missing:
+        actors: dict[str, Any] = {"address": address, "workers": workers, "cpus": cpus, "gpus": gpus}
+        _score(manifest, selection, missing, lambda: _records(job, missing, **actors), progress)
+    summary = _summarise(manifest, prefix)
+    summary.columns = {"candidate": plan.caption, "image": plan.image, "references": plan.references}
+    summary.already_done, summary.resumed_rows, summary.new_rows = not missing, resumed, summary.rows - resumed
+    summary.seconds = time.perf_counter() - start
+    return summary
+
+
+def _plan(
+    data: Any, folder: OutputFolder, run: dict[str, Any], probe: BatchScorer, overwrite: bool
+) -> tuple[Manifest, Selection]:
+    """The fragments, and which of them have a sound part; parts of fragments that are no more are removed."""
+    parts = folder.parts()
+    before = Manifest.read(folder) if parts and not overwrite else None  # a run that made nothing may be replaced
+    if before is not None:
+        before.check_same(run)
+    elif parts and not overwrite:
+        raise OutputError(
+            f"{folder.address} holds parts, but no manifest; choose another, or discard them (--overwrite)"
+        )
+    files = find_files(data)
+    inside = [file.path for file in files if file.path.startswith(folder.path.rstrip("/") + "/")]
+    if inside:
+        raise OutputError(f"output {folder.address} holds the input {inside[0]}; choose another folder")
+    known = (before.schema, before.fragments) if before is not None else (None, [])
+    fragments, schema = split_files(files, run["part_rows"], *known)
+    if schema is None:  # an earlier run has fixed the types of the parts
+        schema = before.schema if before is not None else sample_schema(fragments)
+    read = probe.plan(schema.names).names
+    for name in run["columns"] or []:
+        find_column("column", schema.names, name, option="--columns")
+    kept = list(dict.fromkeys(run["columns"])) if run["columns"] is not None else schema.names
+    selection = Selection(read, kept, run["where"], schema)
+    selection.condition()
+    if probe.source == "embedded" or not isinstance(probe.given, str):  # else only the checkpoint knows its aspects
+        ScoreColumns(probe.spec, run["weights"], run["prefix"], part_schema(selection).names)
+    wanted = {fragment.part for fragment in fragments}
+    folder.remove(sorted(set(parts) - (wanted if before is not None else set())))
+    records = {}
+    for part in wanted & set(parts) if before is not None else ():
+        record = before.records.get(part)  # type: ignore[union-attr]
+        if record is None or record["bytes"] != parts[part]:  # written after the manifest, or damaged
+            own = folder.record_of(part)
+            record = None if own is None else {**own, "part": part, "bytes": parts[part]}
+        if record is not None:
+            records[part] = record
+    return Manifest(folder, run, schema, fragments, records), selection
+
+
+def _records(
+    job: Job, missing: list[Fragment], *, address: str | None, workers: int | None, cpus: float, gpus: float
+) -> Generator[dict[str, Any], None, None]:
+    """The records of the fragments, in the order in which they are done."""
+    if workers == 0:
+        here = PartScorer(job)
+        for fragment in missing:
+            yield from map(json.loads, here({"fragment": [fragment.to_json()]})["record"])
+        return
+    import ray
+
+    with _cluster(address) as room:
+        pool = _pool(room, len(missing), workers, cpus, gpus)
+        ray.data.DataContext.get_current().enable_progress_bars = False
+        logging.getLogger("ray.data").setLevel(logging.ERROR)
+        # One block a fragment: Ray then hands fragments to actors one by one, and repeats those of an actor that died.
+        items = ray.data.from_items(
+            [{"fragment": fragment.to_json()} for fragment in missing], override_num_blocks=len(missing)
+        )
+        records = items.map_batches(PartScorer, fn_constructor_args=(job,), batch_size=1, batch_format="numpy", **pool)
+        for row in records.iter_rows():
+            yield json.loads(row["record"])
+
+
+@contextmanager
+def _cluster(address: str | None) -> Iterator[dict[str, float]]:
+    """Resources of a cluster; one that is started or connected to here is left at the end."""
+    import ray
+
+    if ray.is_initialized():
+        if address is not None:
+            raise ConfigError("this process is connected to a Ray cluster already; leave out the address")
+        yield ray.cluster_resources()
+        return
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # its notes on stderr; errors are raised
+    here = address or (None if "RAY_ADDRESS" in os.environ else "local")
+    starts = {"include_dashboard": False} if here == "local" else {}
+    try:
+        ray.init(here, logging_level="ERROR", log_to_driver=False, **starts)
+    except Exception as error:  # Ray raises plain exceptions, as when a busy machine takes too long to start it
+        what = "Ray cannot be started on this machine" if starts else f"no Ray cluster can be reached at {here}"
+        raise ConfigError(f"{what}: {error}"[:500]) from error
+    try:
+        yield ray.cluster_resources()
+    finally:
+        ray.shutdown()
+
+
+def _pool(room: Mapping[str, float], fragments: int, workers: int | None, cpus: float, gpus: float) -> dict[str, Any]:
+    """Arguments of `map_batches` that place the actors; they never wait for resources that do not come."""
+    import ray
+
+    fitting = int(room.get("CPU", 0) / cpus + 1e-6)
+    if gpus:
+        fitting = min(fitting, int(room.get("GPU", 0) / gpus + 1e-6))
+    if fitting < (workers or 1):
+        raise ConfigError(
+            f"{workers or 1} workers of {cpus:g} CPUs and {gpus:g} GPUs do not fit into the cluster, which has "
+            f"{room.get('CPU', 0):g} CPUs and {room.get('GPU', 0):g} GPUs; there is room for --workers {fitting}"
+        )
+    actors = ray.data.ActorPoolStrategy(size=min(workers or fitting, fragments))
+    return {"compute": actors, "num_cpus": cpus, "num_gpus": gpus or None}
+
+
+def _score(
+    manifest: Manifest,
+    selection: Selection,
+    missing: list[Fragment],
+    run: Callable[[], Generator[dict[str, Any], None, None]],
+    progress: bool,
+) -> None:
+    """Has the missing parts made, notes the records that come, and checks that the parts are all there."""
+    done = sum(record["rows"] for record in manifest.records.values())
+    known = [fragment.rows for fragment in manifest.fragments]
+    total = sum(filter(None, known)) if None not in known and selection.where is None else None
+    problems: list[str] = []
+    saved = time.monotonic()
+    manifest.write()
+    try:
+        with progress_bar(progress, done=done, total=total) as advance, closing(run()) as records:
+            for record in records:
+                if "fatal" in record:
+                    raise ConfigError(f"a worker cannot score: {record['fatal']}")
+                if "problem" in record:
+                    problems.append(record["problem"])
+                    continue
+                manifest.records[record.pop("part")] = record
+                advance(record["rows"], sum(record["errors"].values()))
+                if time.monotonic() - saved > SAVE_SECONDS:
+                    manifest.write()
+                    saved = time.monotonic()
+    except KeyboardInterrupt:
+        rows = sum(record["rows"] for record in manifest.records.values())
+        raise ScoringInterrupted(rows, Path(manifest.folder.address)) from None
+    finally:
+        manifest.write()
+    if problems:
+        raise DataError(
+            f"{len(problems)} of {len(manifest.fragments)} fragments could not be read; the others are scored, and the "
+            f"same again tries only these. The first: {problems[0]}"
+        )
+    manifest.folder.remove_unfinished()
+    _check_whole(manifest)
+
+
+def _check_whole(manifest: Manifest) -> None:
+    """Checks that the folder has the parts of all fragments, with as many bytes and rows as there should be.
+
+    Raises:
+        OutputError: it has not.
+    """
+    parts = manifest.folder.parts()
+    for fragment in manifest.fragments:
+        record = manifest.records[fragment.part]
+        rows = record["rows"] if manifest.run["where"] is not None else fragment.rows
+        if parts.get(fragment.part) != record["bytes"] or rows not in (None, record["rows"]):
+            raise OutputError(f"{manifest.folder.address}/{fragment.part} is not as it was written; run the same again")
+
+
+def _summarise(manifest: Manifest, prefix: str) -> ScoringSummary:
+    records = [manifest.records[fragment.part] for fragment in manifest.fragments]
+    names = [*records[0]["aspects"], "reward"]
+    builder = SummaryBuilder(names)
+    for fragment, record in zip(manifest.fragments, records, strict=True):
+        builder.add_record(record, fragment.part)
+    step = max(1, -(-builder.rows // SAMPLE))
+    sampled = [
+        manifest.folder.read_columns(fragment.part, [prefix + name for name in names])
+        for fragment in manifest.fragments[::step]
+    ]
+    for name in names:
+        values = [np.asarray(table.column(prefix + name).to_numpy(), dtype=np.float64) for table in sampled]
+        builder.add_sample(name, np.concatenate(values))
+    return ScoringSummary(
+        output=Path(manifest.folder.address),
+        rows=builder.rows,
+        captions=builder.captions,
+        scored=builder.scored,
+        truncated=builder.truncated,
+        errors=builder.errors,
+        examples=builder.examples,
+        distributions=builder.distributions(),
+        images_decoded=sum(record["images"] for record in records),
+    )

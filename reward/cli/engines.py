@@ -1,0 +1,98 @@
+"""The options of `capreward score --engine`, and the engines that packages above this one bring along."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from importlib.metadata import entry_points
+from typing import Annotated, Any
+
+import typer
+
+from reward.scoring.summary import ScoringSummary
+
+__all__ = ["EngineOptions"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineOptions:
+    """Which engine scores, and what only an engine can be told."""
+
+    engine: Annotated[
+        str | None,
+        typer.Option(
+            help="ray: score many files on a Ray cluster, into a folder of Parquet parts (extra `ray`). Default: here."
+        ),
+    ] = None
+    address: Annotated[
+        str | None, typer.Option(help="Ray cluster to use, or auto; default: one on this machine, for this run.")
+    ] = None
+    workers: Annotated[
+        int | None,
+        typer.Option(min=0, help="Scorers that run at a time; default: all that fit. 0: in this process, without Ray."),
+    ] = None
+    cpus_per_worker: Annotated[float | None, typer.Option(help="CPUs that Ray keeps for each; default: 1.")] = None
+    gpus_per_worker: Annotated[
+        float | None, typer.Option(help="GPUs that Ray keeps for each, such as 0.25 for four on a GPU; default: 0.")
+    ] = None
+    where: Annotated[
+        str | None,
+        typer.Option(
+            help="Score only rows that meet this, such as \"len(caption) > 20 and source in ['coco', 'sbu']\"."
+        ),
+    ] = None
+    columns: Annotated[
+        str | None, typer.Option(help="Columns of the input to keep, as in id,caption; default: all.")
+    ] = None
+    part_rows: Annotated[
+        int | None, typer.Option(min=1, help="Row groups of Parquet make parts of at least this many rows; 50000.")
+    ] = None
+
+    def chosen(self) -> Callable[..., ScoringSummary] | None:
+        """The function of the engine; None to score in this process.
+
+        Raises:
+            typer.BadParameter: no such engine, or an option of engines without one.
+        """
+        if self.engine is None:
+            for field in fields(self):
+                if getattr(self, field.name) is not None:
+                    raise typer.BadParameter("goes with --engine ray", param_hint=f"--{field.name.replace('_', '-')}")
+            return None
+        engines = {point.name: point for point in entry_points(group="capreward.engines")}
+        if self.engine not in engines:
+            raise typer.BadParameter(
+                f"no engine is named {self.engine!r}; there are: {', '.join(sorted(engines))}", param_hint="--engine"
+            )
+        engine: Callable[..., ScoringSummary] = engines[self.engine].load()
+        return engine
+
+    def settings(self) -> dict[str, Any]:
+        """Arguments of the engine's function."""
+        given = {
+            "address": self.address,
+            "workers": self.workers,
+            "cpus": self.cpus_per_worker,
+            "gpus": self.gpus_per_worker,
+            "where": self.where,
+            "columns": None if self.columns is None else [name.strip() for name in self.columns.split(",")],
+            "part_rows": self.part_rows,
+        }
+        return {name: value for name, value in given.items() if value is not None}
+
+    def check(self, *, split: str | None, device: str | None, **speed: Any) -> None:
+        """Refuses options of one machine with an engine.
+
+        Raises:
+            typer.BadParameter: such an option is given.
+        """
+        if split is not None:
+            raise typer.BadParameter("is for data sets of `datasets`; give an engine the files", param_hint="--split")
+        for name in speed:
+            option = f"--{name.replace('_', '-')}"
+            raise typer.BadParameter("is for one machine; leave it out with an engine", param_hint=option)
+        if device not in (None, "cpu"):
+            raise typer.BadParameter(
+                "an engine gives each worker its GPU; leave it out, and ask with --gpus-per-worker",
+                param_hint="--device",
+            )

@@ -1,0 +1,266 @@
+"""BatchScorer: scores a batch of columns, wherever it comes from: Ray, Daft, `datasets.map`, or a loop of your own."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from reward.errors import ConfigError, DataError, ImageError
+from reward.images import KeyedImage
+from reward.metrics.base import MetricSpec, Scorer
+from reward.registry import load_scorer, loaded_if_remote, metric_spec
+from reward.scoring.chunks import scored_chunks
+from reward.scoring.columns import ColumnPlan, RowTask, find_columns, image_identity, row_task
+from reward.scoring.prefetch import ImageReader
+from reward.scoring.readers import BadRow, is_address
+from reward.scoring.results import ScoreColumns
+from reward.scoring.summary import SummaryBuilder
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from PIL import Image
+
+__all__ = ["BatchScorer"]
+
+CHUNK_ROWS = 1024  # scored in one call, so that a large batch takes no more memory than that
+LARGEST_IMAGE = 2**30  # bytes that are fetched of an address, at most
+
+_scorers: dict[str, Scorer] = {}  # of this process, shared by all copies of a BatchScorer
+_loading = threading.Lock()
+
+
+class BatchScorer:
+    """Scores batches of columns: a picklable function for engines that hand batches to workers.
+
+    It takes a `pyarrow.Table`, or a mapping of names to numpy arrays or to lists, and gives the same kind with the
+    columns that `score_dataset` adds: one an aspect, `reward`, `truncated` and `error`. Equal rows get equal scores
+    there and here. A row that cannot be scored has null scores (NaN in numpy arrays) and a message in `error`.
+
+    The scorer is loaded at the first batch, once in a process, whatever number of copies are unpickled there. Rows of
+    one image in a batch are scored together, wherever they stand, so that the image is decoded and encoded once.
+
+    Args:
+        scorer: name of a metric, or a scorer, which is then pickled with all it holds.
+        source: checkpoint of a metric given by name: `"embedded"`, a folder, or a Hub id.
+        weights: {aspect: weight} of the reward; None weighs all alike.
+        candidate_column, image_column, references_column: see `score_dataset`.
+        image_root: where relative image paths start; None is the current folder. With `fetch_images`, also an address.
+        prefix: put before the names of the added columns.
+        batch_size: passed to the scorer.
+        added_only: return only the added columns, as `datasets.map` and Daft want them.
+        fetch_images: read images whose path is an address (`s3://`, `https://`) through fsspec. Whoever writes the
+            data then decides which addresses this machine asks.
+        options: passed to the scorer's `from_pretrained` (device, dtype, revision).
+
+    Raises:
+        ConfigError: the metric weighs words by a corpus, or an argument is of the wrong type.
+        WeightsError: bad weights.
+
+    Example:
+        >>> import numpy as np
+        >>> scorer = BatchScorer("length", added_only=True)
+        >>> scorer({"caption": np.array(["a red star", ""])})["length"]
+        array([ 3., nan])
+        >>> scorer({"caption": ["a red star", ""]})["error"]
+        [None, 'candidate is empty: a caption needs at least one visible character']
+    """
+
+    def __init__(
+        self,
+        scorer: str | Scorer,
+        *,
+        source: str | os.PathLike[str] = "embedded",
+        weights: Mapping[str, float] | None = None,
+        candidate_column: str | None = None,
+        image_column: str | None = None,
+        references_column: str | None = None,
+        image_root: str | os.PathLike[str] | None = None,
+        prefix: str = "",
+        batch_size: int | None = None,
+        added_only: bool = False,
+        fetch_images: bool = False,
+        **options: Any,
+    ) -> None:
+        scorer = loaded_if_remote(scorer, source, **options)
+        if not isinstance(scorer, str) and not isinstance(getattr(scorer, "spec", None), MetricSpec):
+            raise ConfigError(f"scorer must be the name of a metric or a scorer, got {type(scorer).__name__}")
+        if not isinstance(prefix, str):
+            raise ConfigError(f"prefix must be a text, got {prefix!r}")
+        if batch_size is not None and (not isinstance(batch_size, int) or batch_size < 1):
+            raise ConfigError(f"batch_size must be a whole number of at least 1, got {batch_size!r}")
+        self.given, self.source, self.weights, self.options = scorer, source, weights, options
+        self.names = (candidate_column, image_column, references_column)
+        self.image_root, self.prefix, self.batch_size = image_root, prefix, batch_size
+        self.added_only, self.fetch_images = added_only, fetch_images
+        self.images_decoded = 0
+        if not isinstance(scorer, str) or source == "embedded":  # else only the checkpoint knows its aspects
+            self.spec.weigh(weights)
+            _check_corpus(self.spec)
+
+    @property
+    def spec(self) -> MetricSpec:
+        """Facts about the metric, as far as they are known without loading it."""
+        return metric_spec(self.given) if isinstance(self.given, str) else self.given.spec
+
+    def plan(self, columns: Sequence[str]) -> ColumnPlan:
+        """Which of the columns are read.
+
+        Raises:
+            DataError: a column is missing or could be one of several.
+        """
+        candidate, image, references = self.names
+        return find_columns(columns, self.spec, candidate=candidate, image=image, references=references)
+
+    def loaded(self) -> Scorer:
+        """The scorer; loaded if this process does not have it yet.
+
+        Raises:
+            CheckpointError, ConfigError: it cannot be loaded, or needs a corpus.
+        """
+        if not isinstance(self.given, str):
+            return self.given
+        key = repr((self.given, str(self.source), sorted(self.options.items())))
+        with _loading:
+            if key not in _scorers:
+                scorer = load_scorer(self.given, self.source, **self.options)
+                _check_corpus(scorer.spec)
+                _scorers[key] = scorer
+            return _scorers[key]
+
+    def columns(self, taken: Sequence[str]) -> ScoreColumns:
+        """The columns that are added to rows with the columns `taken`; loads the scorer.
+
+        Raises:
+            DataError: a column of that name is there already.
+            WeightsError: the checkpoint does not have an aspect that is weighed.
+        """
+        return ScoreColumns(self.loaded().spec, self.weights, self.prefix, taken)
+
+    def score_rows(
+        self, rows: Sequence[Mapping[str, Any] | BadRow], columns: Sequence[str], summary: SummaryBuilder | None = None
+    ) -> dict[str, list[Any]]:
+        """The added columns of some rows, in their order.
+
+        Args:
+            rows: each with at least the columns of `plan(columns)`.
+            columns: all columns there are.
+            summary: counts the rows; made for the aspects of the loaded scorer.
+        """
+        scorer, plan = self.loaded(), self.plan(columns)
+        tasks = [row_task(row, plan, scorer.spec, number=number) for number, row in enumerate(rows)]
+        results: list[Any] = [None] * len(tasks)
+        root = self.image_root or ""
+        reader = FetchingReader(root, scorer) if self.fetch_images else ImageReader(root, scorer)
+        chunks = scored_chunks(iter(_by_image(tasks)), scorer, reader, lambda: CHUNK_ROWS, batch_size=self.batch_size)
+        for chunk, outcome in chunks:
+            for task, result in zip(chunk, outcome.results, strict=True):
+                results[task.row] = result
+        self.images_decoded += reader.decoded
+        summary = summary or SummaryBuilder([*scorer.spec.aspects, "reward"])
+        return self.columns(columns).build(rows, results, summary)
+
+    def __call__(self, batch: Any) -> Any:
+        """Scores a batch.
+
+        Args:
+            batch: `pyarrow.Table`, or {column: numpy array or list}, all of one length.
+
+        Returns:
+            The same kind, with the added columns: float64, bool (`truncated`) and text (`error`).
+
+        Raises:
+            DataError: a column is missing, or the batch is of another kind.
+        """
+        if isinstance(batch, Mapping):
+            return self._score_mapping(batch)
+        import pyarrow as pa
+
+        if isinstance(batch, pa.Table):
+            names = self.plan(batch.column_names).names
+            added = self.score_rows(batch.select(names).to_pylist(), batch.column_names)
+            return self.with_columns(batch.select([]) if self.added_only else batch, added)
+        raise DataError(
+            f"a batch must be a pyarrow.Table, or a dict of numpy arrays or of lists, got {type(batch).__name__}; with "
+            'Ray, choose map_batches(batch_format="pyarrow")'
+        )
+
+    def with_columns(self, table: pa.Table, added: Mapping[str, list[Any]]) -> pa.Table:
+        """A table with added columns of their types."""
+        import pyarrow as pa
+
+        for name, kind in self.columns(table.column_names).schema().items():
+            table = table.append_column(pa.field(name, kind), pa.array(added[name], kind))
+        return table
+
+    def _score_mapping(self, batch: Mapping[str, Any]) -> dict[str, Any]:
+        columns = list(batch)
+        plan = self.plan(columns)
+        # only the columns that are read: `datasets` decodes a column when it is looked at
+        read = {name: _values(batch[name]) for name in plan.names}
+        if len({len(values) for values in read.values()}) > 1:
+            lengths = ", ".join(f"{name} has {len(values)}" for name, values in read.items())
+            raise DataError(f"the columns of a batch must be of one length: {lengths}")
+        rows = [dict(zip(read, values, strict=True)) for values in zip(*read.values(), strict=True)]
+        added: Mapping[str, Any] = self.score_rows(rows, columns)
+        if isinstance(batch[plan.caption], np.ndarray):
+            kinds: list[Any] = [*[np.float64] * (len(added) - 2), np.bool_, np.object_]
+            added = {name: np.array(values, kind) for (name, values), kind in zip(added.items(), kinds, strict=True)}
+        return {**({} if self.added_only else batch), **added}
+
+
+class FetchingReader(ImageReader):
+    """Reads images whose path is an address through fsspec."""
+
+    def __call__(self, image: Any) -> Image.Image | KeyedImage:
+        path = image.get("path") if isinstance(image, dict) and image.get("bytes") is None else image
+        if isinstance(path, str):
+            root = os.fspath(self.root)
+            address = path if is_address(path) or not root else posixpath.join(root, path)
+            if is_address(address):
+                return super().__call__(_fetched(address))
+        return super().__call__(image)
+
+
+def _check_corpus(spec: MetricSpec) -> None:
+    if spec.needs_corpus:
+        raise ConfigError(
+            f"metric {spec.name!r} weighs words by a corpus, which one batch is not: fit it to all references first "
+            "(scorer.fit), save it (save_pretrained), and give that folder as source"
+        )
+
+
+def _by_image(tasks: Iterable[RowTask]) -> list[RowTask]:
+    """The rows of an image behind its first one."""
+    first: dict[str, int] = {}
+    return sorted(tasks, key=lambda task: task.row if task.image is None else first.setdefault(_key(task), task.row))
+
+
+def _key(task: RowTask) -> str:
+    return image_identity(task.image)
+
+
+def _values(column: Any) -> list[Any]:
+    """The rows of a column; lists that engines give as arrays become lists again, arrays of pixels stay."""
+    if isinstance(column, np.ndarray) and column.ndim == 1:
+        column = column.tolist()
+    return [
+        value.tolist() if isinstance(value, np.ndarray) and value.dtype.kind in "OUS" else value for value in column
+    ]
+
+
+def _fetched(address: str) -> bytes:
+    import fsspec
+
+    try:
+        with fsspec.open(address, "rb") as file:
+            data: bytes = file.read(LARGEST_IMAGE + 1)
+    except Exception as error:  # each file system of fsspec raises errors of its own library
+        raise ImageError(f"image {address!r:.300} cannot be read: {type(error).__name__}: {error}"[:500]) from error
+    if len(data) > LARGEST_IMAGE:
+        raise ImageError(f"image {address!r:.300} has more than {LARGEST_IMAGE} bytes")
+    return data

@@ -1,0 +1,85 @@
+"""The same rows in every form that Ray scores, and the rows of an output folder."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tests.json_lines import write_lines
+from tests.picture_scorer import PictureScorer
+from tests.reward.scoring.small_data import save_greys
+
+__all__ = ["FatalScorer", "make_rows", "read_folder", "save_rows", "write_tar"]
+
+
+class FatalScorer(PictureScorer):
+    """Kills its process at the first caption that holds the word "kill", once for each file of that name in FOLDER."""
+
+    def score(self, samples: Any, **options: Any) -> Any:
+        for sample in samples:
+            marker = Path(os.environ["KILL_FOLDER"]) / sample.candidate.replace(" ", "-")
+            if "kill" in sample.candidate and marker.exists():
+                marker.unlink()
+                os.kill(os.getpid(), signal.SIGKILL)
+        return super().score(samples, **options)
+
+
+def make_rows(folder: Path, count: int = 24) -> list[dict[str, Any]]:
+    """Rows whose images, in `folder`, take turns; some cannot be scored."""
+    save_greys(folder)
+    rows: list[dict[str, Any]] = [
+        {"id": row, "image": f"{row % 3}.png", "candidate": "word " * (1 + row % 5), "references": ["a"] * (row % 3)}
+        for row in range(count)
+    ]
+    rows[1]["candidate"], rows[5]["candidate"], rows[7]["image"] = "fail", "  ", "none.png"
+    return rows
+
+
+def save_rows(rows: list[dict[str, Any]], folder: Path, kind: str) -> Path:
+    """Writes the rows to two files, or two fragments, in `folder`; the images lie there, too."""
+    halves = [rows[: len(rows) // 2], rows[len(rows) // 2 :]]
+    data = folder / f"rows.{kind}"
+    if kind == "lance":
+        import lance
+
+        lance.write_dataset(pa.Table.from_pylist(rows), str(data), max_rows_per_file=len(halves[0]))
+        return data
+    for number, half in enumerate(halves):
+        path = folder / f"{number}.{kind}"
+        if kind == "parquet":
+            pq.write_table(pa.Table.from_pylist(half), path, row_group_size=4)
+        elif kind == "tar":
+            write_tar(path, half, folder)
+        else:
+            write_lines(path, half)
+    return folder
+
+
+def write_tar(path: Path, rows: list[dict[str, Any]], images: Path) -> None:
+    """A WebDataset shard; an image that is not there becomes broken bytes."""
+    with tarfile.open(path, "w") as tar:
+        for row in rows:
+            image = images / row["image"]
+            members = {
+                "png": image.read_bytes() if image.exists() else b"broken",
+                "json": json.dumps({name: row[name] for name in ("id", "references")}).encode(),
+                "txt": row["candidate"].encode(),
+            }
+            for ending, content in members.items():
+                member = tarfile.TarInfo(f"{row['id']:06d}.{ending}")
+                member.size = len(content)
+                tar.addfile(member, io.BytesIO(content))
+
+
+def read_folder(folder: Path) -> list[dict[str, Any]]:
+    """The rows of all parts by id."""
+    rows: list[dict[str, Any]] = pq.read_table(folder).to_pylist()
+    return sorted(rows, key=lambda row: row["id"])

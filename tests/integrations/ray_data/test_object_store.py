@@ -1,0 +1,93 @@
+"""Shards, images and parts in an S3-like store on the loopback interface."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from integrations.ray_data import score_files
+from reward.errors import DataError
+from tests.integrations.ray_data.files import make_rows, read_folder, save_rows
+from tests.picture_scorer import PictureScorer
+
+pytest.importorskip("s3fs")
+moto_server = pytest.importorskip("moto.server")
+
+score_here = partial(score_files, workers=0)
+
+
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A file system with the empty bucket `captions`."""
+    import fsspec
+
+    server = moto_server.ThreadedMotoServer(ip_address="127.0.0.1", port=0)
+    server.start()
+    host, port = server.get_host_and_port()
+    for name, value in {
+        "AWS_ENDPOINT_URL": f"http://{host}:{port}",
+        "AWS_ACCESS_KEY_ID": "any",
+        "AWS_SECRET_ACCESS_KEY": "any",
+        "AWS_DEFAULT_REGION": "us-east-1",
+    }.items():
+        monkeypatch.setenv(name, value)
+    system = fsspec.filesystem("s3", skip_instance_cache=True)
+    type(system).clear_instance_cache()
+    system.mkdir("captions")
+    yield system
+    system.invalidate_cache()
+    system.rm("captions", recursive=True)  # the server's memory is that of this process
+    type(system).clear_instance_cache()
+    server.stop()
+
+
+def read_parts(system: Any, folder: str) -> list[dict[str, Any]]:
+    import pyarrow.parquet as pq
+
+    system.invalidate_cache()
+    rows: list[dict[str, Any]] = []
+    for path in system.glob(f"{folder}/part-*.parquet"):
+        with system.open(path) as file:
+            rows += pq.read_table(file).to_pylist()
+    return sorted(rows, key=lambda row: row["id"])
+
+
+@pytest.mark.parametrize("kind", ["parquet", "tar", "jsonl"])
+def test_from_bucket_to_bucket(kind: str, bucket: Any, tmp_path: Path) -> None:
+    rows = make_rows(tmp_path)
+    save_rows(rows, tmp_path, kind)
+    for name in os.listdir(tmp_path):
+        bucket.put_file(str(tmp_path / name), f"captions/in/{name}")
+    data = f"s3://captions/in/{{0..1}}.{kind}" if kind == "tar" else f"s3://captions/in/*.{kind}"
+    options: dict[str, Any] = {"candidate_column": "txt"} if kind == "tar" else {}
+    summary = score_here(data, PictureScorer(), "s3://captions/out", part_rows=8, **options)
+    assert (summary.rows, summary.errors) == (24, {"candidate": 1, "metric": 1, "image": 1})
+    score_here(str(tmp_path / f"*.{kind}"), PictureScorer(), tmp_path / "out", part_rows=8, **options)
+    got, local = read_parts(bucket, "captions/out"), read_folder(tmp_path / "out")
+    assert [(row["brightness"], row["words"]) for row in got] == [(row["brightness"], row["words"]) for row in local]
+    if kind != "tar":
+        assert "captions/in/none.png' cannot be read: FileNotFoundError" in got[7]["error"]
+    assert score_here(data, PictureScorer(), "s3://captions/out", part_rows=8, **options).already_done
+    assert not [name for name in bucket.ls("captions/out") if "_unfinished" in name]
+
+
+def test_images_by_their_addresses(bucket: Any, tmp_path: Path) -> None:
+    rows = make_rows(tmp_path / "images")
+    for number in range(3):
+        bucket.put_file(str(tmp_path / "images" / f"{number}.png"), f"captions/images/{number}.png")
+    for row in rows:
+        row["image"] = f"s3://captions/images/{row['image']}"
+    save_rows(rows, tmp_path / "images", "jsonl")
+    summary = score_here(str(tmp_path / "images" / "*.jsonl"), PictureScorer(), tmp_path / "out")
+    assert summary.errors == {"candidate": 1, "metric": 1, "image": 1}
+    assert summary.images_decoded == 7  # in two files of twelve rows, three images and one that is not there
+
+
+def test_a_bucket_that_is_not_there(bucket: Any, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"there is no file s3://none/in|holds no file"):
+        score_here("s3://none/in", "length", tmp_path / "out")

@@ -1,0 +1,157 @@
+"""Files to parts: equal scores in every form, only what changed again, what is read, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from integrations.ray_data import score_files
+from reward.errors import ConfigError, DataError, MissingExtraError, OutputError
+from reward.scoring import score_dataset
+from tests.integrations.ray_data.files import make_rows, read_folder, save_rows, write_tar
+from tests.json_lines import read_lines, write_lines
+from tests.picture_scorer import PictureScorer
+
+ADDED = ["brightness", "words", "reward", "truncated"]
+
+
+# In this process; what Ray adds is tested in test_cluster.py.
+score_here = partial(score_files, workers=0)
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> list[dict[str, Any]]:
+    return make_rows(tmp_path / "in")
+
+
+def parts(folder: Path) -> dict[str, int]:
+    """{name: time it was written} of the parts."""
+    return {path.name: path.stat().st_mtime_ns for path in folder.glob("part-*.parquet")}
+
+
+@pytest.mark.parametrize("kind", ["parquet", "jsonl", "tar", "lance"])
+def test_scores_are_those_of_one_machine(kind: str, rows: list[dict[str, Any]], tmp_path: Path) -> None:
+    if kind == "lance":
+        pytest.importorskip("lance")
+    local = write_lines(tmp_path / "in" / "all.ndjson", rows)
+    score_dataset(local, PictureScorer(), tmp_path / "local.jsonl")
+    local.unlink()
+    data = save_rows(rows, tmp_path / "in", kind)
+    options: dict[str, Any] = {"candidate_column": "txt"} if kind == "tar" else {}
+    summary = score_here(data, PictureScorer(), tmp_path / "out", part_rows=8, **options)
+    expected = read_lines(tmp_path / "local.jsonl")
+    got = read_folder(tmp_path / "out")
+    assert [[row[name] for name in ADDED] for row in got] == [[row[name] for name in ADDED] for row in expected]
+    assert [row["error"] is None for row in got] == [row["error"] is None for row in expected]
+    assert (summary.rows, summary.scored, summary.errors) == (24, 21, {"candidate": 1, "image": 1, "metric": 1})
+    assert summary.distributions["words"].mean == pytest.approx(sum(row["words"] or 0 for row in expected) / 21)
+    # the rows of an image take turns, and yet each fragment decodes each of the three once, and the one that fails
+    assert summary.images_decoded == 1 + 3 * len(parts(tmp_path / "out"))
+    assert got[2]["image"] == ("000002.png" if kind == "tar" else "2.png")  # and no bytes
+
+
+def test_only_what_changed_is_scored_again(
+    rows: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, out = tmp_path / "in", tmp_path / "out"
+    save_rows(rows, folder, "parquet")
+    score_here(folder, PictureScorer(), out, part_rows=4)
+    before = parts(out)
+    rows[23]["candidate"] = "changed"
+    pq.write_table(pa.Table.from_pylist(rows[12:]), folder / "1.parquet", row_group_size=4)
+    pq.write_table(pa.Table.from_pylist([{**rows[2], "id": 24}]), folder / "2.parquet")
+    monkeypatch.setenv("PICTURE_LOG", str(tmp_path / "log"))
+    summary = score_here(folder, PictureScorer(), out, part_rows=4)
+    got = read_folder(out)
+    assert [row["id"] for row in got] == list(range(25))
+    assert got[23]["candidate"] == "changed"
+    assert len((tmp_path / "log").read_text().splitlines()) == 13  # the second file and the new one
+    assert summary.resumed_rows == 12
+    assert len(before.items() & parts(out).items()) == 3
+    damaged = next(out.glob("part*1.parquet*"))
+    damaged.write_bytes(damaged.read_bytes()[:-9])
+    (folder / "2.parquet").unlink()
+    score_here(folder, PictureScorer(), out, part_rows=4)
+    assert [row["id"] for row in read_folder(out)] == list(range(24))
+
+
+def test_conditions_and_columns_reach_the_file(rows: list[dict[str, Any]], tmp_path: Path) -> None:
+    """Row groups that the condition excludes, and columns that are not needed, are not read: here they are garbage."""
+    for row in rows:
+        row["ballast"] = f"{row['id']:09d}" * 50
+    save_rows(rows, tmp_path / "in", "parquet")
+    for number, groups in enumerate([(), (1, 2)]):
+        path = tmp_path / "in" / f"{number}.parquet"
+        content, metadata = bytearray(path.read_bytes()), pq.read_metadata(path)
+        for group in range(3):
+            for place in range(metadata.num_columns):
+                chunk = metadata.row_group(group).column(place)
+                if group in groups or chunk.path_in_schema == "ballast":
+                    start = chunk.dictionary_page_offset or chunk.data_page_offset
+                    content[start : start + chunk.total_compressed_size] = b"\xff" * chunk.total_compressed_size
+        path.write_bytes(content)
+    summary = score_here(
+        tmp_path / "in", "length", tmp_path / "out", part_rows=4, where="id < 16 and id != 2", columns=["id"]
+    )
+    got = read_folder(tmp_path / "out")
+    assert [row["id"] for row in got] == [row for row in range(16) if row != 2]
+    assert list(got[0]) == ["id", "length", "reward", "truncated", "error"]
+    assert summary.rows == 15
+    with pytest.raises(DataError, match="3 of 6 fragments could not be read; the others are scored"):
+        score_here(tmp_path / "in", "length", tmp_path / "all", part_rows=4, columns=["id", "ballast"], where="id < 12")
+
+
+def test_bad_lines_and_broken_files_keep_nobody_else_from_being_scored(tmp_path: Path) -> None:
+    folder, out = tmp_path / "in", tmp_path / "out"
+    write_lines(folder / "a.jsonl", []) if folder.mkdir() else write_lines(
+        folder / "a.jsonl", [{"id": 1, "caption": "a b"}]
+    )
+    with (folder / "a.jsonl").open("a") as file:
+        file.write('{"id": 2, "caption"\n{"id": 3, "caption": "c"}\n')
+    summary = score_here(folder, "length", out, where="id > 2")
+    assert summary.rows == 2  # a line that cannot be read may have met the condition
+    assert "the line at byte 28 is not valid JSON" in summary.examples["row"]
+    images = tmp_path / "images"
+    write_tar(folder / "a.tar", make_rows(images, 8), images)
+    (folder / "b.tar").write_bytes((folder / "a.tar").read_bytes()[:5000])
+    (folder / "a.jsonl").unlink()
+    tars = {"candidate_column": "txt", "output": tmp_path / "tars", "scorer": PictureScorer()}
+    with pytest.raises(DataError, match=r"1 of 2 fragments could not be read.*b\.tar cannot be read: ReadError"):
+        score_here(folder, **tars)
+    assert len(read_folder(tmp_path / "tars")) == 8
+    (folder / "b.tar").unlink()
+    assert score_here(folder, **tars).already_done
+
+
+def test_what_it_cannot_do_it_says_before_scoring(
+    rows: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, out = save_rows(rows, tmp_path / "in", "parquet"), tmp_path / "out"
+    with pytest.raises(DataError, match="there is no file"):
+        score_here(tmp_path / "none", "length", out)
+    with pytest.raises(DataError, match="--columns names 'text'"):
+        score_here(folder, "length", out, columns=["text"])
+    with pytest.raises(ConfigError, match="--where 'id = 3' cannot be read"):
+        score_here(folder, "length", out, where="id = 3")
+    with pytest.raises(OutputError, match=r"which is no part of a run|holds the input"):
+        score_here(folder, "length", folder)
+    write_lines(tmp_path / "in" / "a.jsonl", rows)
+    with pytest.raises(DataError, match="several kinds"):
+        score_here(folder, "length", out)
+    (tmp_path / "in" / "a.jsonl").unlink()
+    score_here(folder, "length", out)
+    with pytest.raises(OutputError, match="differs from this one: prefix was '', now 'x_'"):
+        score_here(folder, "length", out, prefix="x_")
+    manifest = json.loads((out / "_manifest.json").read_text())
+    assert manifest["run"]["checkpoint"] == "embedded"
+    assert manifest["files"][0]["path"].endswith("0.parquet")
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(MissingExtraError, match=r'pip install "capreward\[ray\]"'):
+        score_files(folder, "length", out)

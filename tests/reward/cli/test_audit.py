@@ -1,0 +1,37 @@
+"""`capreward audit`: tables, JSON, a report, and an exit code for a CI."""
+
+from __future__ import annotations
+
+import json
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from tests.json_lines import write_lines
+from tests.reward.cli.conftest import Run
+
+
+def test_the_command_prints_tables_and_fails_above_a_share(run: Run, tmp_path: Path) -> None:
+    out, err = run("audit", "length", "--images", 3, "--amount", 2, "--fail-above", "0.5", code=3)
+    assert "repeated caption" in out
+    assert "100" in out
+    assert "wins in 100.0% of captions, above 50.0%" in err
+    assert json.loads(run("audit", "length", "--images", 2, "--json", "--quiet")[0])["images"] == 2
+
+
+@pytest.mark.skipif(find_spec("matplotlib") is None, reason="needs matplotlib")
+def test_captions_of_a_policy_are_compared_and_the_report_is_written(run: Run, tmp_path: Path) -> None:
+    good = [{"candidate": f"A dog runs on grass. It has {n} legs. The sky is blue."} for n in range(6)]
+    write_lines(tmp_path / "good.jsonl", good)
+    write_lines(tmp_path / "written.jsonl", [{"candidate": row["candidate"] + " It is red." * 4} for row in good])
+    files = ["--data", tmp_path / "good.jsonl", "--captions", tmp_path / "written.jsonl", "-o", tmp_path / "a report"]
+    out, _ = run("audit", "length", *files)
+    assert "repeated sentence" in out
+    assert "repeated sentences +" in out
+    page = (tmp_path / "a report" / "audit.html").read_text()
+    assert "<svg" in page
+    assert "repeated nouns" in page
+    figures = json.loads((tmp_path / "a report" / "audit.json").read_text())
+    assert figures["metrics"]["length"]["attacks"]["repeated caption"]["wins"][0] == 1
+    assert figures["written"][0]["similarity"] > 0.5

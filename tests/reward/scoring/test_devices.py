@@ -1,0 +1,144 @@
+"""Scoring in several processes: the same output, whatever dies meanwhile."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import time
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from reward.errors import ConfigError
+from reward.scoring import score_dataset
+from reward.scoring.columns import RowTask
+from reward.scoring.devices import parse_devices, whole_groups
+from reward.scoring.runs import ChunkSize
+from tests.json_lines import read_lines, write_lines
+from tests.picture_scorer import PictureScorer
+from tests.reward.scoring.command import Command
+from tests.reward.scoring.small_data import make_data, save_greys
+
+TWO = ("--devices", "cpu,cpu")
+
+
+@settings(max_examples=60, deadline=None)
+@given(runs=st.lists(st.integers(1, 9), max_size=20), limit=st.integers(1, 6))
+def test_rows_of_an_image_stay_together_up_to_twice_the_size(runs: list[int], limit: int) -> None:
+    images = [f"{place}.png" for place, count in enumerate(runs) for _ in range(count)]
+    tasks = [RowTask([f"caption {row}"], image=image, row=row) for row, image in enumerate(images)]
+    chunks = list(whole_groups(iter(tasks), ChunkSize(limit, largest=limit)))
+    assert [task.row for chunk in chunks for task in chunk] == list(range(len(images)))
+    assert all(0 < len(chunk) <= 2 * limit for chunk in chunks)
+    for before, after in pairwise(chunks):
+        assert len(before) >= limit
+        assert before[-1].image != after[0].image or len(before) == 2 * limit
+
+
+def test_encoded_images_are_sent_once_and_bound_a_chunk() -> None:
+    images = [bytes([place]) * 2**24 for place in range(8)]
+    tasks = [RowTask(["a"], image={"bytes": bytes(bytearray(image))}) for image in images for _ in range(3)]
+    chunks = list(whole_groups(iter(tasks), ChunkSize(1000, largest=1000)))
+    assert [len(chunk) for chunk in chunks] == [12, 12]  # four images of 16 MiB each
+    assert all(len({id(task.image) for task in chunk}) == 4 for chunk in chunks)
+
+
+@pytest.mark.parametrize(
+    ("scorer", "options", "message"),
+    [
+        (PictureScorer(), {"devices": "cpu,cpu"}, "'picture' is a scorer that is loaded already"),
+        ("length", {"devices": "cpu,cpu", "device": "cpu"}, "not both"),
+        ("length", {"devices": "cpu,gpu"}, "device 'gpu' cannot be used"),
+        ("length", {"devices": "cpu,,cpu"}, "devices must be auto, or names such as"),
+        ("length", {"devices": []}, "devices must be auto, or names such as"),
+        ("length", {"cache": "x"}, "metric 'length' keeps nothing on disk: leave out cache= (--cache)"),
+        ("clipscore", {"cache": "x", "cache_prefixes": True}, "keeps no states of prompts on disk"),
+        (PictureScorer(), {"cache": "x"}, "give cache= where it is loaded"),
+    ],
+)
+def test_what_cannot_be_is_refused(scorer: Any, options: dict[str, Any], message: str, tmp_path: Path) -> None:
+    data = write_lines(tmp_path / "data.jsonl", [{"candidate": "a", "image": "i.png", "references": ["a"]}])
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        score_dataset(data, scorer, tmp_path / "out.jsonl", **options)
+    assert not list(tmp_path.glob("out*"))
+
+
+def test_a_metric_of_a_corpus_needs_one_process(tmp_path: Path) -> None:
+    data = write_lines(tmp_path / "data.jsonl", [{"candidate": "a", "references": ["a"]}])
+    with pytest.raises(ConfigError, match="weighs words by the references of all rows, which one process reads"):
+        score_dataset(data, "cider", tmp_path / "out.jsonl", devices=["cpu", "cpu"])
+
+
+def test_one_device_needs_no_other_process(tmp_path: Path) -> None:
+    data = write_lines(tmp_path / "data.jsonl", [{"candidate": "a b"}])
+    assert parse_devices("auto")[0] in ("cpu", "cuda:0")
+    summary = score_dataset(data, "length", tmp_path / "out.jsonl", devices=["cpu"])
+    assert (summary.devices, summary.scored) == ([], 1)
+
+
+def test_deaths_lose_no_row_and_a_second_one_over_the_same_rows_stops_the_run(tmp_path: Path) -> None:
+    lines = make_data(tmp_path, 300).read_text().splitlines()
+    lines[250] = json.dumps({"n": 250, "image": "0.png", "candidate": "die"})
+    data = tmp_path / "data.jsonl"
+    data.write_text("\n".join(lines) + "\n")
+    command, deaths = Command(tmp_path, seconds=0), tmp_path / "deaths"
+    command.environment["PICTURE_DEATHS"] = str(deaths)
+    deaths.write_text("xxx")  # whoever comes to the row dies, three times
+    process = command.start(*TWO)
+    message = " ".join(process.communicate()[1].split())
+    assert process.returncode == 1
+    assert re.search(
+        r"the process of device 'cpu' died twice( \(exit code -9\))? over rows .* run the same again", message
+    )
+    assert "Traceback" not in message
+    saved = command.journal.read_bytes().count(b"\n") - 1
+    assert 64 <= saved < 300
+    process = command.start(*TWO)
+    message = process.communicate()[1]
+    assert process.returncode == 0, message
+    assert deaths.read_text() == ""
+    assert f"scored 300 rows ({saved} of them by an earlier run) by 2 processes (cpu, cpu)" in message
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PICTURE_DEATHS", str(deaths))
+        score_dataset(data, PictureScorer(), tmp_path / "one.jsonl")
+    assert command.output.read_text() == (tmp_path / "one.jsonl").read_text()
+
+
+def children(pid: int) -> Iterator[int]:
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parent = int(status.read_text().rpartition(")")[2].split()[1])
+        except OSError:  # it ended meanwhile
+            continue
+        if parent == pid:
+            yield int(status.parent.name)
+
+
+def test_a_run_that_is_ended_leaves_no_process_and_goes_on(tmp_path: Path) -> None:
+    save_greys(tmp_path)
+    rows = [{"image": f"{row // 3 % 3}.png", "candidate": f"c{row}"} for row in range(600)]
+    write_lines(tmp_path / "data.jsonl", rows)
+    command = Command(tmp_path, seconds=0.01)
+    saved = 0
+    for number, code in ((signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)):
+        process = command.start_and_wait_for_rows(saved + 64, *TWO)
+        workers = [pid for pid in children(process.pid) if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+        assert len(workers) == 2
+        process.send_signal(number)
+        message = process.communicate()[1]
+        assert (process.returncode, "Traceback" in message) == (code, False), message
+        limit = time.monotonic() + 20
+        while any(Path(f"/proc/{pid}").exists() for pid in workers):
+            assert time.monotonic() < limit, "a process outlived its parent"
+            time.sleep(0.05)
+        saved = command.journal.read_bytes().count(b"\n") - 1
+    assert 128 <= saved < 600
+    command.environment["PICTURE_SECONDS"] = "0"
+    assert command.start().wait() == 0
+    assert [row["candidate"] for row in read_lines(command.output)] == [row["candidate"] for row in rows]
