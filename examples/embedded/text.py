@@ -26,7 +26,7 @@ __all__: list[str] = []
 
 Batch = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 LINKING = (*ACTIONS, "above", "below", "left", "right")
-LINKS = (len(NOUNS) + 1, len(LINKING) + 1, len(NOUNS) + 1)  # classes of the parts of a link
+LINKS = (1 + len(NOUNS) * len(LINKING),) * 2  # classes of the two nouns that a sentence links
 
 
 class TextReader(nn.Module):
@@ -36,8 +36,9 @@ class TextReader(nn.Module):
         super().__init__()
         self.towers = towers
         self.states = torch.empty(0)
-        self.towers.clip.ln_final.register_forward_hook(self._keep)
-        self.links = nn.Linear(width, sum(LINKS))
+        # Before the last layer, in which the end token reads what the others know.
+        self.towers.clip.transformer.resblocks[-2].register_forward_hook(self._keep)
+        self.links = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, sum(LINKS)))
 
     def _keep(self, module: nn.Module, inputs: Any, states: torch.Tensor) -> None:
         self.states = states
@@ -48,7 +49,10 @@ class TextReader(nn.Module):
 
 
 def link_labels(caption: Caption, ids: Sequence[int], stop: int) -> list[list[int]]:
-    """Labels of each token, -100 but at full stops: the first noun, what links it, and the second; 0 is none."""
+    """Labels of each token, -100 but at full stops: each noun of the sentence with its role; 0 where it links none.
+
+    Noun and role together, because that is what a claim is: from the two apart, the end token cannot make it.
+    """
     labels = [[-100] * len(LINKS) for _ in ids]
     stops = [place for place, token in enumerate(ids) if token == stop]
     for place, sentence in zip(stops, caption.sentences, strict=False):
@@ -56,7 +60,8 @@ def link_labels(caption: Caption, ids: Sequence[int], stop: int) -> list[list[in
         labels[place] = [0] * len(LINKS)
         if linked:
             _, first, link, second = linked[0]
-            labels[place] = [1 + NOUNS.index(str(first)), 1 + LINKING.index(str(link)), 1 + NOUNS.index(str(second))]
+            role = LINKING.index(str(link)) * len(NOUNS)
+            labels[place] = [1 + role + NOUNS.index(str(noun)) for noun in (first, second)]
     return labels
 
 
