@@ -49,7 +49,7 @@ def filter_rows(
     --keep "relevance > 0.5 and not truncated and source in ['coco', 'cc12m'] and len(candidate) < 400"
     ```
 
-    Memory does not grow with the file. If no row is left, that is an error, and nothing is written.
+    The data are streamed. If no row is left, that is an error, and nothing is written.
     """
     from reward.scoring.filtering import filter_dataset
 

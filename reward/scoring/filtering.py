@@ -5,13 +5,12 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["FilterSummary", "Top", "filter_dataset", "hashes_of", "numbers_of"]
 
 _KEPT, _UNSCORED, _REFUSED, _NO_GROUP, _BELOW = range(5)  # what becomes of a row
-_CHUNK = 2**20  # rows; of a file of numbers, what is in memory at a time
+_CHUNK = 2**20  # rows that are written at a time
 
 
 @dataclass(frozen=True)
@@ -94,13 +93,12 @@ def filter_dataset(
     per: str | None = None,
     split: str | None = None,
     overwrite: bool = False,
-    held: int = 2**24,
 ) -> FilterSummary:
     """Writes the rows of a scored data set that are wanted, in their order, with all their columns.
 
     Rows without a score are dropped first, then those that `keep` refuses; `top` chooses among the rest. Of equal
-    scores the first in the data are kept. The data are read twice. Memory does not grow with them, but temporary files
-    beside the output do, by 17 bytes a row.
+    scores the first in the data are kept. The data are read twice, in parts; only 17 bytes a row stay in memory, and
+    some 50 while `top` sorts.
 
     Args:
         data: what `score_dataset` wrote, or a folder of Parquet files; see `open_source`.
@@ -112,8 +110,6 @@ def filter_dataset(
             image's column, whatever its name.
         split: of a data set with several.
         overwrite: replace an output that is there.
-        held: rows that are ranked in memory at a time, with `per`; fewer take more passes over the temporary file. A
-            single group is never divided.
 
     Returns:
         How many rows were kept, and why the others were not.
@@ -124,6 +120,7 @@ def filter_dataset(
         OutputError: the output is there already, or cannot be written.
 
     Example:
+        >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     data = Path(folder) / "scores.jsonl"
         ...     _ = data.write_text('{"image": "a", "reward": 0.9}\\n{"image": "a", "reward": 0.7}\\n'
@@ -147,22 +144,19 @@ def filter_dataset(
     check_output(target, source, Path(data))
     if target.exists() and not overwrite:
         raise OutputError(f"{target} is there already; give another --output, or replace it with --overwrite")
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".filter-") as folder:
-        rows = _Rows(Path(folder), source.num_rows)
-        rows.read(source, by, condition, group)
-        if wanted is not None and group is None:
-            rows.keep_best(wanted)
-        elif wanted is not None:
-            rows.keep_best_of_groups(wanted, held)
-        counts = rows.counts()
-        among = "" if wanted is None else f"not among the top {wanted}" + (f" of their {group}" if group else "")
-        reasons = (f"without a score in {by!r}", f"refused by {keep!r}", f"without a value in {group!r}", among)
-        asked = (True, keep is not None, group is not None, wanted is not None)
-        dropped = {why: n for why, n, given in zip(reasons, counts[1:], asked, strict=True) if given}
-        if not counts[_KEPT]:
-            told = "; ".join(f"{count:,} {why}" for why, count in dropped.items() if count)
-            raise DataError(f"no row of {source.name} is left, so nothing was written: {told}")
-        write_atomically(target, lambda path: _write(path, target.suffix.lower(), source, rows.fate))
+    rows = _Rows(source.num_rows)
+    rows.read(source, by, condition, group)
+    if wanted is not None:
+        rows.keep_best(wanted, per_group=group is not None)
+    counts = rows.counts()
+    among = "" if wanted is None else f"not among the top {wanted}" + (f" of their {group}" if group else "")
+    reasons = (f"without a score in {by!r}", f"refused by {keep!r}", f"without a value in {group!r}", among)
+    asked = (True, keep is not None, group is not None, wanted is not None)
+    dropped = {why: n for why, n, given in zip(reasons, counts[1:], asked, strict=True) if given}
+    if not counts[_KEPT]:
+        told = "; ".join(f"{count:,} {why}" for why, count in dropped.items() if count)
+        raise DataError(f"no row of {source.name} is left, so nothing was written: {told}")
+    write_atomically(target, lambda path: _write(path, target.suffix.lower(), source, rows.fate))
     return FilterSummary(target, source.num_rows, counts[_KEPT], dropped)
 
 
@@ -207,17 +201,12 @@ def numbers_of(table: pa.Table, name: str) -> np.ndarray:
 
 
 class _Rows:
-    """What decides on the rows, in temporary files: fate (N,) uint8, score (N,) float64, group (N,) uint64."""
+    """What decides on the rows: fate (N,) uint8, score (N,) float64, group (N,) uint64."""
 
-    def __init__(self, folder: Path, count: int) -> None:
-        def file(name: str, dtype: Any) -> np.memmap:
-            return np.memmap(folder / name, dtype=dtype, mode="w+", shape=(count,))
-
-        self.fate, self.scores, self.groups = (
-            file("fate", np.uint8),
-            file("score", np.float64),
-            file("group", np.uint64),
-        )
+    def __init__(self, count: int) -> None:
+        self.fate = np.zeros(count, dtype=np.uint8)
+        self.scores = np.zeros(count)
+        self.groups = np.zeros(count, dtype=np.uint64)
 
     def read(self, source: Source, by: str, condition: Condition | None, group: str | None) -> None:
         """Fills the files; a row is kept so far if it has a score, meets the condition, and has a group."""
@@ -240,64 +229,17 @@ class _Rows:
 
     def counts(self) -> list[int]:
         """How many rows have each fate."""
-        total = np.zeros(5, dtype=np.int64)
-        for part in self._parts():
-            total += np.bincount(self.fate[part], minlength=5)
-        return [int(count) for count in total]
+        return np.bincount(self.fate, minlength=5).tolist()
 
-    def _parts(self) -> Iterator[slice]:
-        return (slice(start, start + _CHUNK) for start in range(0, len(self.fate), _CHUNK))
-
-    def keep_best(self, top: Top) -> None:
-        """Keeps the best of all rows: the score of the last one is found digit by digit, in four passes."""
-        left = top.count(self.counts()[_KEPT])
-        if not left:
-            return
-        prefix, known = 0, 0  # the sortable bits of that score that are known, from the highest, and how many
-        while known < 64:
-            counts = np.zeros(2**16, dtype=np.int64)
-            for part in self._parts():
-                keys = _sortable(self.scores[part][self.fate[part] == _KEPT])
-                if known:
-                    keys = keys[keys >> np.uint64(64 - known) == prefix]
-                counts += np.bincount(
-                    (keys >> np.uint64(48 - known) & np.uint64(0xFFFF)).astype(np.int64), minlength=2**16
-                )
-            from_top = np.cumsum(counts[::-1])
-            place = int(np.searchsorted(from_top, left))
-            left -= int(from_top[place - 1]) if place else 0
-            prefix, known = prefix << 16 | 2**16 - 1 - place, known + 16
-        for part in self._parts():
-            keys, fate = _sortable(self.scores[part]), self.fate[part]
-            equal = (keys == np.uint64(prefix)) & (fate == _KEPT)
-            among = np.cumsum(equal) <= left
-            left -= int((equal & among).sum())
-            fate[(fate == _KEPT) & ((keys < np.uint64(prefix)) | (equal & ~among))] = _BELOW
-
-    def keep_best_of_groups(self, top: Top, held: int) -> None:
-        """Keeps the best of each group; groups are dealt out over passes, so that each ranks about `held` rows."""
-        passes = -(-len(self.fate) // held)
-        for number in range(passes):
-            found = [
-                part.start
-                + np.flatnonzero((self.fate[part] == _KEPT) & (self.groups[part] % np.uint64(passes) == number))
-                for part in self._parts()
-            ]
-            rows = np.concatenate(found)
-            groups = self.groups[rows]
-            order = np.lexsort((-self.scores[rows], groups))  # stable: of equal scores the first
-            starts = np.flatnonzero(np.r_[True, groups[order][1:] != groups[order][:-1]][: len(order)])
-            sizes = np.diff(np.r_[starts, len(order)])
-            most = {int(size): top.count(int(size)) for size in np.unique(sizes)}
-            limits = np.repeat([most[size] for size in sizes.tolist()], sizes)
-            places = np.arange(len(order)) - np.repeat(starts, sizes)
-            self.fate[rows[order[places >= limits]]] = _BELOW
-
-
-def _sortable(values: np.ndarray) -> np.ndarray:
-    """Whole numbers (N,) uint64 in the order of the floats."""
-    bits = (values + 0.0).view(np.uint64)  # -0.0 becomes 0.0
-    return np.where(bits >> np.uint64(63) == 1, ~bits, bits | np.uint64(2**63))
+    def keep_best(self, top: Top, *, per_group: bool) -> None:
+        """Keeps the best rows, of all or of each group; of equal scores the first in the data."""
+        rows = np.flatnonzero(self.fate == _KEPT)
+        groups = self.groups[rows] if per_group else np.zeros(len(rows), dtype=np.uint64)
+        order = np.lexsort((-self.scores[rows], groups))  # stable
+        _, starts, sizes = np.unique(groups[order], return_index=True, return_counts=True)
+        limits = np.repeat([top.count(int(size)) for size in sizes], sizes)
+        places = np.arange(len(order)) - np.repeat(starts, sizes)
+        self.fate[rows[order[places >= limits]]] = _BELOW
 
 
 def hashes_of(column: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:

@@ -67,10 +67,9 @@ def best(rows: list[dict[str, Any]], share: Fraction) -> list[int]:
     return [row["row"] for row in sorted(rows, key=lambda row: -row["reward"])[:count]]  # sorted() is stable
 
 
-@pytest.mark.parametrize("held", [2**24, 50])
 @pytest.mark.parametrize("per", [None, "image"])
-def test_the_best_are_those_that_sorting_finds(scored: Path, per: str | None, held: int, tmp_path: Path) -> None:
-    summary = filter_dataset(scored, tmp_path / "best.jsonl", keep="not truncated", top="20%", per=per, held=held)
+def test_the_best_are_those_that_sorting_finds(scored: Path, per: str | None, tmp_path: Path) -> None:
+    summary = filter_dataset(scored, tmp_path / "best.jsonl", keep="not truncated", top="20%", per=per)
     rows = [row for row in make_rows() if has_score(row) and not row["truncated"]]
     groups = [rows] if per is None else [[r for r in rows if r["image"] == i] for i in {r["image"] for r in rows}]
     expected = sorted(number for group in groups for number in best(group, Fraction(1, 5)))
@@ -182,13 +181,13 @@ SCRIPT = """
 import resource, sys
 import reward.scoring.filtering as f
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-options = {"keep": "reward >= 0.1", "top": "10%", "per": sys.argv[3] or None, "held": 2**16}
+options = {"keep": "reward >= 0.1", "top": "10%", "per": sys.argv[3] or None}
 print(f.filter_dataset(*sys.argv[1:3], **options).kept)
 print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
 """
 
 
-def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
+def test_memory_holds_numbers_only(tmp_path: Path) -> None:
     import numpy as np
 
     numbers = np.random.default_rng(0)
@@ -202,6 +201,6 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         kept, grown[per] = map(int, done.stdout.split())
         assert kept == pq.read_metadata(tmp_path / f"{per}b.parquet").num_rows > 100_000
-    # 1.5 million rows: 90 MB of texts, 25 MB of numbers in mapped files
-    assert max(grown.values()) < 120, grown
+    # 1.5 million rows: 90 MB of texts in the file, 67 bytes of numbers a row here, and one part of the file at a time
+    assert max(grown.values()) < 190, grown
     assert read_rows(tmp_path / "b.parquet")[0].keys() == {"reward", "image"}
