@@ -78,9 +78,7 @@ def write_held_out(
             inputs = _inputs(trainer, [rows[index] for index in chosen])
             config, ends = _decoding(trainer, model, tokenizer)
             noise = [] if temperature is None else [_Noise([(seed, index) for index in chosen], temperature)]
-            sequences = model.generate(
-                **inputs, generation_config=config, logits_processor=LogitsProcessorList(noise)
-            )
+            sequences = model.generate(**inputs, generation_config=config, logits_processor=LogitsProcessorList(noise))
             completions = sequences[:, inputs["input_ids"].shape[1] :]
             entropies, kls = _entropies(trainer, model, inputs, completions, start)
             for place, row in enumerate(completions.tolist()):
@@ -153,7 +151,7 @@ class _Noise(LogitsProcessor):
 
     def __init__(self, seeds: Sequence[tuple[int, int]], temperature: float) -> None:
         self.temperature = temperature
-        self.generators = [torch.Generator().manual_seed(hash(seed) & (2**62 - 1)) for seed in seeds]
+        self.generators = [torch.Generator().manual_seed(seed * 1_000_003 + index) for seed, index in seeds]
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         draws = [torch.empty(scores.shape[-1]).exponential_(generator=each) for each in self.generators]
