@@ -9,8 +9,8 @@ from integrations.trl.preferences import make_preference_dataset
 from integrations.trl.prompts import make_prompt_dataset
 
 if TYPE_CHECKING:
-    from integrations.trl.policy import ResumeWeights, load_policy
     from integrations.trl.monitor import RewardMonitor
+    from integrations.trl.policy import ResumeWeights, load_policy
 
 __all__ = ["ResumeWeights", "RewardMonitor", "load_policy", "make_preference_dataset", "make_prompt_dataset"]
 

@@ -118,14 +118,18 @@ def messages_of(row: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _inputs(trainer: Any, rows: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
-    encoded = trainer.processing_class.apply_chat_template(
+    template = trainer.processing_class.apply_chat_template
+    padding: dict[str, Any] = {"padding": True}
+    if "processor_kwargs" in inspect.signature(template).parameters:  # not in the first releases of transformers 5
+        padding = {"processor_kwargs": padding}
+    encoded = template(
         conversation=[messages_of(row) for row in rows],
         chat_template=getattr(trainer, "chat_template", None),
         add_generation_prompt=True,
         tokenize=True,
         return_dict=True,
         return_tensors="pt",
-        padding=True,
+        **padding,
         **(getattr(trainer, "chat_template_kwargs", None) or {}),
     )
     return {name: value.to(trainer.accelerator.device) for name, value in encoded.items()}

@@ -19,7 +19,7 @@ from transformers.trainer_callback import TrainerCallback
 from integrations.trl.held_out import Start, messages_of, start_of, write_held_out
 from integrations.trl.monitor_files import MonitorFiles, fingerprint_rows
 from integrations.trl.monitor_report import figures_of, matrix, show_table, warning_of
-from reward.audit.parting import FEWEST, Z, Parting, check_parting, check_rise
+from reward.audit.parting import FEWEST, Parting, Z, check_parting, check_rise
 from reward.errors import ConfigError, TrainingError
 
 __all__ = ["RewardMonitor"]
@@ -120,6 +120,7 @@ class RewardMonitor(TrainerCallback):
         _check_trainer(trainer)
         _check_rows(held_out, trainer)
         self.trainer, self.rows = trainer, held_out
+        self._fingerprint = fingerprint_rows(held_out)
         self.rewards = {
             name: (function, float(weight))
             for name, function, weight in zip(
@@ -143,15 +144,15 @@ class RewardMonitor(TrainerCallback):
     def _header(self) -> dict[str, Any]:
         weights = {name: weight for name, (_, weight) in self.rewards.items()}
         decoding = {"temperature": self.temperature, "seed": self.seed if self.temperature else None}
-        return {"held_out": fingerprint_rows(self.rows), "rewards": weights, "second": self.second, **decoding}
+        return {"held_out": self._fingerprint, "rewards": weights, "second": self.second, **decoding}
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         _check_whole(self.trainer)
         self._start = start_of(self.trainer)
         if self._start is None and self.trainer.is_world_process_zero():
             logger.warning(
-                "monitor/kl is not logged: the policy before the training is not at hand. A reference model (beta above "
-                "0, without sync_ref_model) or an adapter (peft_config) would give it"
+                "monitor/kl is not logged: the policy before the training is not at hand. A reference model (beta "
+                "above 0, without sync_ref_model) or an adapter (peft_config) would give it"
             )
         self.history, self._warned = [], set()
         if state.global_step:
@@ -191,11 +192,16 @@ class RewardMonitor(TrainerCallback):
         began = time.perf_counter()
         rows = self._caption(state)
         self.history.append({"step": state.global_step, "rows": rows, "figures": {}, "warned": []})
-        check, verdict = self.history[-1], self._verdict()
+        check = self.history[-1]
+        rewards, seconds = matrix(self.history, "reward"), matrix(self.history, "measures", self.second)
+        for name, values in ((", ".join(self.rewards), rewards), (self.second, seconds)):
+            if np.isnan(values[-1]).all():
+                raise ConfigError(f"{name} gave no value for any of the {len(rows)} held-out captions")
+        verdict = check_parting(rewards, seconds, z=self.z)
         check["figures"] = figures_of(rows, self.rewards, self._start) | {
             "best_step": self.history[verdict.best]["step"],
             "fall": verdict.fall,
-            "fall_z": verdict.fall_z,
+            "fall_z": float(np.clip(verdict.fall_z, -99, 99)),
             "parted": float(verdict.parted),
         }
         kinds = self._alarms(verdict)
@@ -208,17 +214,6 @@ class RewardMonitor(TrainerCallback):
         self._log(check, control, time.perf_counter() - began)
         if verdict.parted and self.on_parting == "stop":
             control.should_training_stop = True
-
-    def _verdict(self) -> Parting:
-        rewards, seconds = self._matrices()
-        if len(self.rows) < FEWEST:
-            means = np.nanmean(seconds, axis=1)
-            best = int(np.nanargmax(means))
-            return Parting(False, best, float(means[best] - means[-1]), 0.0, 0.0)
-        return check_parting(rewards, seconds, z=self.z)
-
-    def _matrices(self) -> tuple[np.ndarray, np.ndarray]:
-        return matrix(self.history, "reward"), matrix(self.history, "measures", self.second)
 
     def _alarms(self, verdict: Parting) -> set[str]:
         kinds = {"parted"} if verdict.parted else set()
@@ -249,8 +244,15 @@ class RewardMonitor(TrainerCallback):
         return [row for _, _, part in sorted(outcomes, key=lambda outcome: outcome[0]) for row in part]
 
     def _rate(self, share: Sequence[int], state: Any) -> list[dict[str, Any]]:
-        options = {"temperature": self.temperature, "seed": self.seed, "batch_size": self.batch_size}
-        written = write_held_out(self.trainer, self.rows, share, start=self._start, **options)
+        written = write_held_out(
+            self.trainer,
+            self.rows,
+            share,
+            temperature=self.temperature,
+            seed=self.seed,
+            batch_size=self.batch_size,
+            start=self._start,
+        )
         rows = [self.rows[index] for index in share]
         call: dict[str, Any] = {name: [row[name] for row in rows] for name in rows[0] if name != "prompt"}
         call |= {"trainer_state": state, "log_extra": lambda *_: None, "log_metric": lambda *_: None}
@@ -311,8 +313,8 @@ def _check_trainer(trainer: Any) -> None:
         raise ConfigError(f"the monitor needs a GRPOTrainer or an RLOOTrainer, got {type(trainer).__name__}")
     if not isinstance(trainer.processing_class, ProcessorMixin):
         raise ConfigError(
-            f"the policy must see images, but the trainer's processing_class is {type(trainer.processing_class).__name__}, "
-            "not a processor"
+            "the policy must see images, but the trainer's processing_class is no processor: "
+            f"{type(trainer.processing_class).__name__}"
         )
     for reward in trainer.reward_funcs:
         if isinstance(reward, torch.nn.Module):
@@ -360,7 +362,7 @@ def _check_measures(second: Measure, also: Sequence[Measure], rewards: Mapping[s
 
 def _same_metric(one: Any, other: Any) -> bool:
     facts = [
-        (each.spec.name, str(each.source), dict(each.weights))
+        (each.spec.name, str(each.source), list(each.weights))
         if hasattr(each, "spec") and hasattr(each, "source")
         else i
         for i, each in enumerate((one, other))

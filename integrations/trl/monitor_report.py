@@ -68,15 +68,15 @@ def warning_of(
         head = (
             f"step {step}: the optimised reward ({', '.join(rewards)}) and {second} have parted. Since step "
             f"{before['step']}, where {second} was best, it fell by {verdict.fall:.3f} ({verdict.fall_z:.1f} standard "
-            f"errors over {len(now['rows'])} images), and the reward changed by {verdict.rise:+.3f}. Captions that part "
-            "most:"
+            f"errors over {len(now['rows'])} images), and the reward changed by {verdict.rise:+.3f}. Captions that "
+            "part most:"
         )
         values = [matrix([before, now], "reward"), -matrix([before, now], "measures", second)]
     else:
         before = history[0]
         what = {"truncated": "share of captions without an end token", "repetition": "share of repeated 3-grams"}[kind]
         old, new = before["figures"][kind], now["figures"][kind]
-        head = f"step {step}: the {what} is {new:.2f}, and was {old:.2f} at step {before['step']}. Captions that changed most:"
+        head = f"step {step}: the {what} is {new:.2f}, and was {old:.2f} at step {before['step']}. Captions:"
         values = [matrix([before, now], kind)]
     changes = sum(_standardised(value[1] - value[0]) for value in values)
     chosen = np.argsort(-np.nan_to_num(changes, nan=-np.inf), kind="stable")[:examples]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from reward.errors import DataError
 
-__all__ = ["FEWEST", "Z", "Parting", "check_parting", "check_rise"]
+__all__ = ["FEWEST", "Parting", "Z", "check_parting", "check_rise"]
 
 Z = 3.0  # standard errors; examples/calibrate_monitor.py
 FEWEST = 10  # images; the standard error of fewer is too uncertain for the rule
@@ -54,12 +54,13 @@ def check_parting(optimised: ArrayLike, second: ArrayLike, *, z: float = Z) -> P
     training would.
 
     Args:
-        optimised: rewards of N held-out images at T checks, (T, N), on any scale; NaN where there is none.
+        optimised: rewards of N held-out images at T checks, (T, N), on any scale; NaN where there is none. Fewer than
+            `FEWEST` images that have both are never called parted.
         second: the same of the second measure; higher must be better.
         z: standard errors.
 
     Raises:
-        DataError: other shapes, fewer than one check, or fewer than `FEWEST` images.
+        DataError: other shapes, or no check.
 
     Example:
         >>> noise = np.random.default_rng(0).normal(0, 0.05, (2, 6, 50))
@@ -71,24 +72,23 @@ def check_parting(optimised: ArrayLike, second: ArrayLike, *, z: float = Z) -> P
     rewards, truths = np.asarray(optimised, dtype=float), np.asarray(second, dtype=float)
     if rewards.shape != truths.shape or rewards.ndim != 2 or not len(rewards):
         raise DataError(f"both measures must have the shape (checks, images), got {rewards.shape} and {truths.shape}")
-    if rewards.shape[1] < FEWEST:
-        raise DataError(f"the rule needs at least {FEWEST} images, got {rewards.shape[1]}")
-    suspect = [_suspect(rewards[:end], truths[:end], z)[0] for end in range(max(1, len(rewards) - _ROW + 1), len(rewards))]
-    now, best, fall, fall_z, rise = _suspect(rewards, truths, z)
-    return Parting(len(suspect) == _ROW - 1 and all([*suspect, now]), best, fall, fall_z, rise)
+    truths = np.where(np.isnan(rewards), np.nan, truths)
+    counts = (~np.isnan(truths)).sum(axis=1)
+    means = np.where(counts > 0, np.nansum(truths, axis=1) / np.maximum(counts, 1), -np.inf)
+    now = _compare(rewards, truths, means, len(rewards) - 1, z)
+    earlier = range(len(rewards) - _ROW, len(rewards) - 1)
+    parted = now.parted and len(rewards) > _ROW and all(_compare(rewards, truths, means, t, z).parted for t in earlier)
+    return replace(now, parted=parted)
 
 
-def _suspect(rewards: np.ndarray, truths: np.ndarray, z: float) -> tuple[bool, int, float, float, float]:
-    """Whether the last check is suspect; t*, the fall, the fall in standard errors, and the rise."""
-    both = np.where(np.isnan(rewards), np.nan, truths)
-    means = [np.mean(row[~np.isnan(row)]) if (~np.isnan(row)).any() else -np.inf for row in both]
-    best = int(np.argmax(means))
-    seen = ~np.isnan(both[best]) & ~np.isnan(both[-1])
-    fall, fall_error = _paired(truths[best, seen] - truths[-1, seen])
-    rise, rise_error = _paired(rewards[-1, seen] - rewards[best, seen])
-    fall_z = 0.0 if fall == 0 else fall / fall_error if fall_error else np.copysign(np.inf, fall)
-    suspect = seen.sum() >= FEWEST and fall_z > z and rise >= -rise_error
-    return bool(suspect), best, fall, float(fall_z), rise
+def _compare(rewards: np.ndarray, truths: np.ndarray, means: np.ndarray, now: int, z: float) -> Parting:
+    """What one check shows; it counts as parted here if it is suspect."""
+    best = int(np.argmax(means[: now + 1]))
+    seen = ~np.isnan(truths[best]) & ~np.isnan(truths[now])
+    fall, fall_error = _paired(truths[best, seen] - truths[now, seen])
+    rise, rise_error = _paired(rewards[now, seen] - rewards[best, seen])
+    fall_z = 0.0 if fall == 0 else fall / fall_error if fall_error else float(np.copysign(np.inf, fall))
+    return Parting(bool(seen.sum() >= FEWEST and fall_z > z and rise >= -rise_error), best, fall, fall_z, rise)
 
 
 def _paired(differences: np.ndarray) -> tuple[float, float]:
