@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.machinery
 import json
 import logging
 import os
@@ -46,13 +47,17 @@ def test_the_training_itself_is_as_without_a_monitor(trainer_class, config, tmp_
     options = {"max_steps": 3, "logging_steps": 2, "beta": 0.1, "learning_rate": 3e-2}
     reward = Planted((0.1, 0.2, 0.3, 0.4, 0.5), "reward")
     classes = (trainer_class, config)
-    alone = make_trainer(policy_in(tmp_path / "p"), [reward, words], with_images(COLOURS * 2), tmp_path / "a", *classes, **options)
+    alone = make_trainer(
+        policy_in(tmp_path / "p"), [reward, words], with_images(COLOURS * 2), tmp_path / "a", *classes, **options
+    )
     alone.train()
-    seen = make_trainer(policy_in(tmp_path / "p"), [reward, words], with_images(COLOURS * 2), tmp_path / "b", *classes, **options)
+    seen = make_trainer(
+        policy_in(tmp_path / "p"), [reward, words], with_images(COLOURS * 2), tmp_path / "b", *classes, **options
+    )
     monitor = RewardMonitor(seen, held_out(), captioned, every=1, keep_best=False)
     seen.add_callback(monitor)
     seen.train()
-    ours, theirs = ([entry for entry in one.state.log_history if "reward" in entry] for one in (seen, alone))
+    ours, theirs = ([entry for entry in one.state.log_history if "loss" in entry] for one in (seen, alone))
     assert len(ours) == len(theirs) == 1
     for name in theirs[0].keys() - {"step_time"}:
         assert ours[0][name] == theirs[0][name], name
@@ -62,7 +67,7 @@ def test_the_training_itself_is_as_without_a_monitor(trainer_class, config, tmp_
     logs = entries(seen)
     assert [entry["step"] for entry in logs] == [0, 1, 2, 3]
     assert logs[0]["monitor/kl"] == pytest.approx(0, abs=1e-6)
-    assert logs[3]["monitor/kl"] > 0.01
+    assert logs[3]["monitor/kl"] > 1e-3
     last = logs[3]
     rows = monitor.history[3]["rows"]
     assert last["monitor/rewards/words"] == np.mean([len(row["caption"].split()) for row in rows])
@@ -81,7 +86,7 @@ def test_a_planted_parting_warns_once_with_step_and_captions(tmp_path, caplog):
     assert len(warnings) == 1
     assert "step 3: the optimised reward (reward, words) and truth have parted. Since step 1" in warnings[0]
     assert warnings[0].count("  image ") == 3
-    assert f"    step 3 (reward" in warnings[0]
+    assert "    step 3 (reward" in warnings[0]
     assert [entry["monitor/parted"] for entry in entries(trainer)] == [0, 0, 0, 1, 1]
     assert entries(trainer)[3]["monitor/fall"] == pytest.approx(0.3, abs=0.03)
     assert "monitor/kl is not logged" in caplog.text  # a full fine-tune without a reference model
@@ -104,10 +109,9 @@ def test_a_resumed_run_goes_on_with_history_and_best(tmp_path):
     saving = {"save_strategy": "steps", "save_steps": 1}
     whole, monitor = watched(tmp_path / "whole", **saving)
     whole.train()
-    broken, _ = watched(tmp_path / "broken", "parts", StopAfter(3), **saving)
+    broken, _ = watched(tmp_path / "broken", **saving)
+    broken.add_callback(StopAfter(3))
     with pytest.raises(Stop):  # after the check of step 3, before its checkpoint
-        broken.remove_callback(StopAfter)
-        broken.add_callback(StopAfter(3))
         broken.train()
     resumed, again = watched(tmp_path / "broken", "parts", ResumeWeights(), **saving)
     resumed.train(resume_from_checkpoint=True)
@@ -147,20 +151,24 @@ def test_a_table_with_pictures_where_a_tracker_is_installed(tmp_path, monkeypatc
     sent = []
     tracker = types.SimpleNamespace(run=object(), log=sent.append, Image=lambda image: image.size)
     tracker.Table = lambda dataframe: dataframe
+    tracker.__spec__ = importlib.machinery.ModuleSpec("wandb", None)
     monkeypatch.setitem(sys.modules, "wandb", tracker)
     monkeypatch.setitem(sys.modules, "trackio", None)  # importing it fails
     trainer, _ = watched(tmp_path, max_steps=1)
     trainer.args.report_to = ["wandb", "trackio"]
     trainer.train()
-    table = sent[-1]["monitor/captions"]
-    assert len(sent) == 2
+    tables = [logged["monitor/captions"] for logged in sent if "monitor/captions" in logged]
+    assert len(tables) == 2
+    table = tables[-1]
     assert len(table) == 12
     assert set(table["image"]) == {(32, 32)}
     assert {"at the start", "now", "reward", "truth"} <= set(table.columns)
 
 
 def test_two_processes_give_the_figures_of_one(tmp_path):
-    trainer, monitor = watched(tmp_path / "one", policy=policy_in(tmp_path / "policy"), max_steps=1, beta=0.1, learning_rate=0.0)
+    trainer, monitor = watched(
+        tmp_path / "one", policy=policy_in(tmp_path / "policy"), max_steps=1, beta=0.1, learning_rate=0.0
+    )
     trainer.train()
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", "-m"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "1"}

@@ -1,6 +1,6 @@
 """A training with a monitor and planted measures, in one process or several.
 
-    python -m torch.distributed.run --nproc_per_node 2 -m tests.integrations.trl.watched FOLDER
+python -m torch.distributed.run --nproc_per_node 2 -m tests.integrations.trl.watched FOLDER
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from integrations.trl import RewardMonitor, load_policy
 from tests.integrations.short_training import COLOURS, make_trainer, with_images
 from tests.toy_captioners import llava
 
-__all__ = ["TRUTHS", "Planted", "captioned", "held_out", "policy_in", "words", "watched"]
+__all__ = ["TRUTHS", "Planted", "captioned", "held_out", "policy_in", "watched", "words"]
 
 TRUTHS = {"parts": (0.5, 0.7, 0.6, 0.4, 0.2), "holds": (0.3, 0.4, 0.5, 0.6, 0.7)}  # means at steps 0 to 4
 
@@ -44,7 +44,10 @@ class Planted:
 
 
 def held_out(count=12):
-    fixed = [Image.fromarray((np.arange(3072).reshape(32, 32, 3) * (7 + index) % 251).astype("uint8")) for index in range(count)]
+    fixed = [
+        Image.fromarray((np.arange(3072).reshape(32, 32, 3) * (7 + index) % 251).astype("uint8"))
+        for index in range(count)
+    ]
     return with_images(fixed)
 
 
@@ -60,9 +63,13 @@ def watched(folder, truth="parts", *callbacks, rows=None, second=None, monitor=N
     """A trainer of four steps and its monitor."""
     options = {"max_steps": 4, "learning_rate": 3e-2, "max_completion_length": 8, **options}
     reward = Planted((0.1, 0.2, 0.3, 0.4, 0.5), "reward")
-    trainer = make_trainer(policy or llava(), [reward, words], with_images(COLOURS * 2), folder, callbacks=callbacks, **options)
+    trainer = make_trainer(
+        policy or llava(), [reward, words], with_images(COLOURS * 2), folder, callbacks=callbacks, **options
+    )
     second = second or Planted(TRUTHS[truth], "truth")
-    watcher = RewardMonitor(trainer, held_out() if rows is None else rows, second, **{"every": 1, "also": [captioned], **(monitor or {})})
+    watcher = RewardMonitor(
+        trainer, held_out() if rows is None else rows, second, **{"every": 1, "also": [captioned], **(monitor or {})}
+    )
     trainer.add_callback(watcher)
     return trainer, watcher
 
