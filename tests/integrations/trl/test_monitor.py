@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.machinery
 import json
 import logging
 import os
@@ -18,6 +17,7 @@ from peft import LoraConfig
 from transformers import TrainerCallback
 
 from integrations.trl import ResumeWeights, RewardMonitor, load_policy
+from integrations.trl.monitor_report import show_table
 from reward import MetricReward
 from reward.errors import ConfigError
 from tests.integrations.short_training import BOTH_TRAINERS, COLOURS, make_trainer, with_images
@@ -46,14 +46,14 @@ class StopAfter(TrainerCallback):
 def test_the_training_itself_is_as_without_a_monitor(trainer_class, config, tmp_path):
     options = {"max_steps": 3, "logging_steps": 2, "beta": 0.1, "learning_rate": 3e-2}
     reward = Planted((0.1, 0.2, 0.3, 0.4, 0.5), "reward")
-    classes = (trainer_class, config)
-    alone = make_trainer(
-        policy_in(tmp_path / "p"), [reward, words], with_images(COLOURS * 2), tmp_path / "a", *classes, **options
-    )
+    alone, seen = (
+        make_trainer(
+            policy_in(tmp_path / "policy"), [reward, words], with_images(COLOURS * 2), tmp_path / name,
+            trainer_class, config, **options,
+        )
+        for name in ("alone", "seen")
+    )  # fmt: skip
     alone.train()
-    seen = make_trainer(
-        policy_in(tmp_path / "p"), [reward, words], with_images(COLOURS * 2), tmp_path / "b", *classes, **options
-    )
     monitor = RewardMonitor(seen, held_out(), captioned, every=1, keep_best=False)
     seen.add_callback(monitor)
     seen.train()
@@ -80,7 +80,7 @@ def test_the_training_itself_is_as_without_a_monitor(trainer_class, config, tmp_
 
 def test_a_planted_parting_warns_once_with_step_and_captions(tmp_path, caplog):
     with caplog.at_level(logging.WARNING, "integrations.trl.monitor"):
-        trainer, monitor = watched(tmp_path, "parts")
+        trainer, _ = watched(tmp_path, "parts")
         trainer.train()
     warnings = [record.getMessage() for record in caplog.records if "have parted" in record.getMessage()]
     assert len(warnings) == 1
@@ -151,15 +151,13 @@ def test_a_table_with_pictures_where_a_tracker_is_installed(tmp_path, monkeypatc
     sent = []
     tracker = types.SimpleNamespace(run=object(), log=sent.append, Image=lambda image: image.size)
     tracker.Table = lambda dataframe: dataframe
-    tracker.__spec__ = importlib.machinery.ModuleSpec("wandb", None)
     monkeypatch.setitem(sys.modules, "wandb", tracker)
     monkeypatch.setitem(sys.modules, "trackio", None)  # importing it fails
-    trainer, _ = watched(tmp_path, max_steps=1)
-    trainer.args.report_to = ["wandb", "trackio"]
+    trainer, monitor = watched(tmp_path, max_steps=1, monitor={"keep_best": False})
     trainer.train()
-    tables = [logged["monitor/captions"] for logged in sent if "monitor/captions" in logged]
-    assert len(tables) == 2
-    table = tables[-1]
+    show_table(["wandb", "trackio"], monitor.rows, monitor.history, monitor.second)
+    (logged,) = sent
+    table = logged["monitor/captions"]
     assert len(table) == 12
     assert set(table["image"]) == {(32, 32)}
     assert {"at the start", "now", "reward", "truth"} <= set(table.columns)
