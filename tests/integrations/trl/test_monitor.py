@@ -46,14 +46,14 @@ class StopAfter(TrainerCallback):
 def test_the_training_itself_is_as_without_a_monitor(trainer_class, config, tmp_path):
     options = {"max_steps": 3, "logging_steps": 2, "beta": 0.1, "learning_rate": 3e-2}
     reward = Planted((0.1, 0.2, 0.3, 0.4, 0.5), "reward")
-    alone, seen = (
-        make_trainer(
-            policy_in(tmp_path / "policy"), [reward, words], with_images(COLOURS * 2), tmp_path / name,
-            trainer_class, config, **options,
-        )
-        for name in ("alone", "seen")
-    )  # fmt: skip
+
+    def make(name):  # which also sets the seed
+        policy, data = policy_in(tmp_path / "policy"), with_images(COLOURS * 2)
+        return make_trainer(policy, [reward, words], data, tmp_path / name, trainer_class, config, **options)
+
+    alone = make("alone")
     alone.train()
+    seen = make("seen")
     monitor = RewardMonitor(seen, held_out(), captioned, every=1, keep_best=False)
     seen.add_callback(monitor)
     seen.train()

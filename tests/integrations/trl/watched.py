@@ -27,7 +27,9 @@ def words(completions, **_):
 
 def captioned(completions, image, **_):
     """Depends on the caption and on the image."""
-    texts = [f"{completion[0]['content']} {one.tobytes()[:64]!r}" for completion, one in zip(completions, image)]
+    texts = [
+        f"{completion[0]['content']} {one.tobytes()[:64]!r}" for completion, one in zip(completions, image, strict=True)
+    ]
     return [hashlib.sha256(text.encode()).digest()[0] / 255 for text in texts]
 
 
