@@ -97,7 +97,7 @@ def _example(index: int, before: Mapping[str, Any], now: Mapping[str, Any], seco
             f"{name} {'none' if value is None else format(value, '.3f')}"
             for name, value in (("reward", row["reward"]), (second, row["measures"][second]))
         )
-        lines.append(f"    step {check['step']} ({numbers}): {row['caption']}")
+        lines.append(f"    step {check['step']} ({numbers}): {row['caption'].strip()}")
     return lines
 
 

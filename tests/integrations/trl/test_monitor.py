@@ -18,7 +18,7 @@ from transformers import TrainerCallback
 
 from integrations.trl import ResumeWeights, RewardMonitor, load_policy
 from integrations.trl.monitor_report import show_table
-from reward import MetricReward
+from reward import MetricReward, WeightedReward
 from reward.errors import ConfigError
 from tests.integrations.short_training import BOTH_TRAINERS, COLOURS, make_trainer, with_images
 from tests.integrations.trl.watched import Planted, captioned, held_out, policy_in, watched, words
@@ -208,8 +208,11 @@ def test_what_cannot_be_watched_says_so_at_once(change, message, tmp_path):
 
 def test_the_same_metric_under_another_name_is_the_optimised_one(tmp_path):
     trainer = make_trainer(llava(), [MetricReward("length", name="one")], with_images(COLOURS), tmp_path)
-    with pytest.raises(ConfigError, match="would never part"):
+    with pytest.raises(ConfigError, match="is the optimised reward"):
         RewardMonitor(trainer, held_out(), MetricReward("length", name="other"))
+    both = make_trainer(llava(), [WeightedReward([(words, 0.5), (captioned, 0.5)])], with_images(COLOURS), tmp_path)
+    with pytest.raises(ConfigError, match="or a part of it"):
+        RewardMonitor(both, held_out(), captioned)
     with pytest.raises(ConfigError, match="is what is trained on"):
         RewardMonitor(trainer, trainer.train_dataset, words)
     with pytest.raises(ConfigError, match="needs a GRPOTrainer"):
