@@ -9,12 +9,15 @@ from integrations.trl.preferences import make_preference_dataset
 from integrations.trl.prompts import make_prompt_dataset
 
 if TYPE_CHECKING:
+    from integrations.trl.monitor import RewardMonitor
     from integrations.trl.policy import ResumeWeights, load_policy
 
-__all__ = ["ResumeWeights", "load_policy", "make_preference_dataset", "make_prompt_dataset"]
+__all__ = ["ResumeWeights", "RewardMonitor", "load_policy", "make_preference_dataset", "make_prompt_dataset"]
 
 
 def __getattr__(name: str) -> Any:
     if name in ("ResumeWeights", "load_policy"):  # they need torch
         return getattr(importlib.import_module("integrations.trl.policy"), name)
+    if name == "RewardMonitor":
+        return importlib.import_module("integrations.trl.monitor").RewardMonitor
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

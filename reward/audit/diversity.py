@@ -1,0 +1,55 @@
+"""Repetition within captions and variety among them, in windows of fixed length."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+__all__ = ["distinct", "repetition"]
+
+_REPETITION_WINDOW, _DISTINCT_WINDOW = 50, 200  # words
+
+
+def repetition(caption: str, *, n: int = 3, window: int = _REPETITION_WINDOW) -> float:
+    """Share of a caption's n-grams of words that occurred before in the same window, in [0, 1].
+
+    Honest texts repeat more the longer they are, so a share over the whole caption would mostly measure its length.
+    Here each window of `window` words counts alone, and the last one by its length.
+
+    Example:
+        >>> repetition("A red star. A red star."), repetition("A red star is above a blue box.")
+        (0.25, 0.0)
+    """
+    total = unique = 0
+    for words in _windows(_words(caption), window):
+        grams = [tuple(words[place : place + n]) for place in range(len(words) - n + 1)]
+        total, unique = total + len(grams), unique + len(set(grams))
+    return 1 - unique / total if total else 0.0
+
+
+def distinct(captions: Sequence[str], *, n: int = 2, window: int = _DISTINCT_WINDOW) -> float:
+    """Share of distinct n-grams of words among those of many captions, in [0, 1]; 0 if there is none.
+
+    The captions stand one behind the other in windows of `window` words, so that the share does not depend on how many
+    or how long they are. It falls when a policy writes the same about every image.
+
+    Example:
+        >>> distinct(["A red star."] * 4), distinct(["A red star.", "Two blue boxes."])
+        (0.25, 1.0)
+    """
+    grams: list[tuple[int, tuple[str, ...]]] = []
+    place = 0
+    for caption in captions:
+        words = _words(caption)
+        for start in range(len(words) - n + 1):  # none reaches from one caption into the next
+            grams.append(((place + start) // window, tuple(words[start : start + n])))
+        place += len(words)
+    return len(set(grams)) / len(grams) if grams else 0.0
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"\w+", text.lower())
+
+
+def _windows(words: list[str], size: int) -> list[list[str]]:
+    return [words[start : start + size] for start in range(0, len(words), size)]

@@ -1,0 +1,83 @@
+"""A training with a monitor and planted measures, in one process or several.
+
+python -m torch.distributed.run --nproc_per_node 2 -m tests.integrations.trl.watched FOLDER
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from integrations.trl import RewardMonitor, load_policy
+from tests.integrations.short_training import COLOURS, make_trainer, with_images
+from tests.toy_captioners import llava
+
+__all__ = ["TRUTHS", "Planted", "captioned", "held_out", "policy_in", "watched", "words"]
+
+TRUTHS = {"parts": (0.5, 0.7, 0.6, 0.4, 0.2), "holds": (0.3, 0.4, 0.5, 0.6, 0.7)}  # means at steps 0 to 4
+
+
+def words(completions, **_):
+    return [float(len(completion[0]["content"].split())) for completion in completions]
+
+
+def captioned(completions, image, **_):
+    """Depends on the caption and on the image."""
+    texts = [
+        f"{completion[0]['content']} {one.tobytes()[:64]!r}" for completion, one in zip(completions, image, strict=True)
+    ]
+    return [hashlib.sha256(text.encode()).digest()[0] / 255 for text in texts]
+
+
+class Planted:
+    """A measure whose mean over the images is known at each step."""
+
+    def __init__(self, means, name):
+        self.means, self.__name__ = means, name
+
+    def __call__(self, completions, image, trainer_state, **_):
+        noise = [np.frombuffer(one.tobytes()[:8], np.uint8).mean() / 25500 for one in image]
+        step = trainer_state.global_step
+        return [self.means[min(step, 4)] + value * (1 + step) for value in noise]
+
+
+def held_out(count=12):
+    fixed = [
+        Image.fromarray((np.arange(3072).reshape(32, 32, 3) * (7 + index) % 251).astype("uint8"))
+        for index in range(count)
+    ]
+    return with_images(fixed)
+
+
+def policy_in(folder):
+    """A tiny LLaVA from a folder, from which trainers also load the reference of their KL term."""
+    model, processor = llava()
+    model.save_pretrained(folder)
+    processor.save_pretrained(folder)
+    return load_policy(folder)
+
+
+def watched(folder, truth="parts", *callbacks, rows=None, second=None, monitor=None, policy=None, **options):
+    """A trainer of four steps and its monitor."""
+    options = {"max_steps": 4, "learning_rate": 3e-2, "max_completion_length": 8, **options}
+    reward = Planted((0.1, 0.2, 0.3, 0.4, 0.5), "reward")
+    trainer = make_trainer(
+        policy or llava(), [reward, words], with_images(COLOURS * 2), folder, callbacks=callbacks, **options
+    )
+    second = second or Planted(TRUTHS[truth], "truth")
+    watcher = RewardMonitor(
+        trainer, held_out() if rows is None else rows, second, **{"every": 1, "also": [captioned], **(monitor or {})}
+    )
+    trainer.add_callback(watcher)
+    return trainer, watcher
+
+
+if __name__ == "__main__":
+    out = Path(sys.argv[1])
+    policy = load_policy(out.parent / "policy")
+    trainer, _ = watched(out, policy=policy, max_steps=1, beta=0.1, learning_rate=0.0)
+    trainer.train()

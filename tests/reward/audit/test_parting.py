@@ -1,0 +1,105 @@
+"""The rule that says when reward and truth part: on planted cases, and by simulation; repetition and variety."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from examples import calibrate_monitor
+from reward.audit.diversity import distinct, repetition
+from reward.audit.parting import Z, check_parting, check_rise
+from reward.errors import DataError
+
+
+def measures(reward, truth, *, images=50, noise=0.05, seed=0):
+    """Both measures of each image at each check, around these means."""
+    draws = np.random.default_rng(seed).normal(0, noise, (2, len(reward), images))
+    return np.array(reward)[:, None] + draws[0], np.array(truth)[:, None] + draws[1]
+
+
+RISING, FALLING = [0.1, 0.2, 0.3, 0.4, 0.5], [0.7, 0.8, 0.8, 0.7, 0.6]
+
+
+def test_reward_up_and_truth_down_have_parted():
+    verdict = check_parting(*measures(RISING, FALLING))
+    assert verdict.parted
+    assert verdict.best in (1, 2)
+    assert verdict.fall == pytest.approx(0.2, abs=0.03)
+    assert verdict.fall_z > 10
+    assert verdict.rise > 0.15
+
+
+@pytest.mark.parametrize(
+    ("reward", "truth"),
+    [
+        (RISING, RISING),
+        (RISING, [0.5] * 5),
+        ([0.5] * 5, [0.5] * 5),
+        (FALLING, FALLING),  # a training that goes wrong, but not in this way
+        (RISING, [0.7, 0.8, 0.8, 0.8, 0.6]),  # one check alone
+        (RISING, [0.7, 0.8, 0.6, 0.8, 0.8]),  # it came back
+        (RISING[:1], FALLING[:1]),
+    ],
+)
+def test_other_runs_have_not(reward, truth):
+    assert not check_parting(*measures(reward, truth)).parted
+
+
+def test_few_images_or_missing_values_are_never_parted():
+    rewards, truths = measures(RISING, FALLING, images=9)
+    assert not check_parting(rewards, truths).parted
+    rewards, truths = measures(RISING, FALLING, images=30)
+    rewards[:, ::2] = np.nan
+    assert check_parting(rewards, truths).parted  # 15 images are left
+    truths[:, 1:15:2] = np.nan
+    assert not check_parting(rewards, truths).parted
+    assert not check_parting(np.full((3, 20), np.nan), np.full((3, 20), np.nan)).parted
+    with pytest.raises(DataError, match="shape"):
+        check_parting(rewards, truths[:, 1:])
+
+
+def test_the_scales_do_not_matter():
+    rewards, truths = measures(RISING, FALLING, noise=0.3)
+    first, second = check_parting(rewards, truths), check_parting(100 * rewards - 7, 0.01 * truths)
+    assert (first.parted, first.best) == (second.parted, second.best)
+    assert first.fall_z == pytest.approx(second.fall_z)
+
+
+@pytest.mark.parametrize("noise", ["independent", "correlation .8"])
+def test_simulated_runs_give_few_false_alarms_and_find_large_falls(noise):
+    options = {"runs": 100, "deviation": 0.15, "z": Z}
+    flat = calibrate_monitor.simulate("reward rises, second flat", 50, noise, 0.0, **options)
+    assert flat.alarms <= 0.09  # 5 %, and what 100 runs leave uncertain
+    assert calibrate_monitor.simulate("they part", 50, noise, 0.1, **options).alarms >= 0.9
+    assert calibrate_monitor.simulate("they part", 200, noise, 0.05, **options).alarms >= 0.85
+
+
+def test_the_calibration_writes_its_table(tmp_path, capsys):
+    results = calibrate_monitor.main(["--runs", "1", "--csv", str(tmp_path / "figures.csv")])
+    assert (tmp_path / "figures.csv").read_text().count("\n") == len(results) + 1
+    assert "| they part | 200 | independent | 0.05 |" in capsys.readouterr().out
+
+
+def test_a_share_that_rises_far_beyond_the_start():
+    draws = np.random.default_rng(0).random((4, 40))
+    assert check_rise(draws < np.array([[0.1], [0.1], [0.6], [0.6]]), least=0.2)
+    assert not check_rise(draws < np.array([[0.1], [0.6], [0.1], [0.6]]), least=0.2)
+    assert not check_rise(draws < 0.5, least=0.2)
+    assert not check_rise(draws[:, :5] < np.array([[0.0], [1.0], [1.0], [1.0]]), least=0.2)
+
+
+def test_repetition_does_not_grow_with_the_length_of_ordinary_text():
+    draws = np.random.default_rng(0).zipf(1.3, 900).clip(max=400)
+    ordinary = [f"word{number}" for number in draws]
+    short, long = repetition(" ".join(ordinary[:100])), repetition(" ".join(ordinary))
+    assert long == pytest.approx(short, abs=0.06)
+    assert repetition(" ".join(ordinary), window=900) > long + 0.05  # as it would be without windows
+    assert repetition("the heart is above " * 30) > 0.85
+    assert repetition("") == repetition("A star.") == 0
+
+
+def test_distinct_falls_when_all_captions_are_alike():
+    varied = [f"one thing{number} lies beside another{number}" for number in range(50)]
+    assert distinct(varied) > 0.7 > 0.2 > distinct(varied[:1] * 50)
+    assert distinct(varied[:40]) == pytest.approx(distinct(varied[:20]), abs=0.05)
+    assert distinct([]) == 0
