@@ -36,10 +36,16 @@ from tests.loopback_judge import loopback_judge
 from tests.rating_judges import save_rating_judge, strict_llava
 
 FOLDER = Path(score_captions.__file__).parent
-# test_arena.py, test_cluster_simulation.py and tests/test_docs.py
-ELSEWHERE = {"arena_coverage", "arena_length", "arena_selection", "cluster_simulation", "draw_pictures", "placement"}
-# test_arena.py, test_parting.py and tests/test_docs.py
-ELSEWHERE = {"arena_coverage", "arena_length", "arena_selection", "calibrate_monitor", "draw_pictures", "placement"}
+# test_arena.py, test_cluster_simulation.py, test_parting.py and tests/test_docs.py
+ELSEWHERE = {
+    "arena_coverage",
+    "arena_length",
+    "arena_selection",
+    "calibrate_monitor",
+    "cluster_simulation",
+    "draw_pictures",
+    "placement",
+}
 
 
 def test_the_embedded_checkpoints_can_be_made(tmp_path):
