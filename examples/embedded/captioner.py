@@ -153,7 +153,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         labels = padded([[-100] * len(prompt_ids) + row for row in rows], -100)
         return {"language": model(input_ids=ids, attention_mask=mask, pixel_values=pixels(scenes), labels=labels).loss}
 
-    fit(losses, options, "captioner", {"model": model})
+    fit(losses, options, "captioner", {"model": model}, bfloat16=False)
     model.eval().save_pretrained(options.output / "captioner" / "model")
     processor.save_pretrained(options.output / "captioner" / "model")
 

@@ -92,6 +92,7 @@ def fit(
     warmup: int = 100,
     floor: float = 0.02,
     attention: SDPBackend = SDPBackend.MATH,
+    bfloat16: bool = True,
 ) -> None:
     """Runs AdamW on the weighted sum of losses; saves every 250 steps and goes on from the last save.
 
@@ -109,6 +110,7 @@ def fit(
         floor: share of `lr` that the cosine ends at.
         attention: the kernel. On a CPU, bfloat16 takes less than half the time of float32, but of rows below some 200
             tokens only with plain attention.
+        bfloat16: whether products are computed in it; LLaVA of transformers cannot mix it with its float32.
     """
     folder, steps, lr = options.output / name, options.steps, options.lr
     folder.mkdir(parents=True, exist_ok=True)
@@ -134,7 +136,7 @@ def fit(
         if head_optimizer is not None:
             head_optimizer.step()  # with the gradients of the step before
             head_optimizer.zero_grad(set_to_none=True)
-        with torch.autocast("cpu", torch.bfloat16), sdpa_kernel(attention):
+        with torch.autocast("cpu", torch.bfloat16, enabled=bfloat16), sdpa_kernel(attention):
             losses = losses_of(step)
         loss = sum((weights or {}).get(key, 1.0) * part for key, part in losses.items() if part.requires_grad)
         optimizer.zero_grad(set_to_none=True)

@@ -118,7 +118,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     model, processor = load_captioner(options.captioner)
     trainer = JudgeTrainer(model, processor, batch=options.batch, seed=options.seed)
     modules = {"model": model, "heads": trainer.heads}
-    fit(lambda step: trainer.losses(trainer.batch_of(step)), options, ".", modules, weights=WEIGHTS, warmup=50)
+
+    def losses(step: int) -> dict[str, torch.Tensor]:
+        return trainer.losses(trainer.batch_of(step))
+
+    fit(losses, options, ".", modules, weights=WEIGHTS, warmup=50, bfloat16=False)
     folder = options.output / "model"
     model.eval().save_pretrained(folder)
     processor.save_pretrained(folder)

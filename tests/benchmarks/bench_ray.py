@@ -25,6 +25,7 @@ import pyarrow.parquet as pq
 from PIL import Image
 
 from tests.benchmarks.bench_offline import WORDS, make_scorer
+from tests.benchmarks.measuring import record
 
 PARTS = 20  # that the rows are split into
 
@@ -100,6 +101,7 @@ def equal(folder: Path, options: argparse.Namespace) -> None:
     }
     for way, each in seconds.items():
         print(f"{way:18} {each:7.1f} s, {seconds['one process'] / each:.2f} times one process")
+    record({f"one process / {way}": seconds["one process"] / each for way, each in seconds.items()})
     one, other = scores(folder / "one.parquet"), scores(folder / "equal")
     print(f"{other.shape[1]} rows; largest difference of a score: {np.abs(one - other).max():.1e}")
 
