@@ -158,8 +158,9 @@ def read_rows(
         DataError: the data cannot be read, lack a column, or have a row without caption or image.
     """
     source = open_source(data, split=split)
+    needing = [spec.name for spec in specs if spec.needs_image or spec.needs_references]
     wanted = MetricSpec(
-        "audit",
+        needing[0] if needing else "audit",
         "",
         ("reward",),
         needs_image=any(spec.needs_image for spec in specs),

@@ -105,7 +105,7 @@ def test_rows_of_a_file(tmp_path) -> None:
     write_lines(tmp_path / "rows.jsonl", [{"candidate": CAPTION, "references": ["a dog"]}, {"candidate": "A cat."}])
     rows = read_rows(tmp_path / "rows.jsonl", [metric_spec("length")])
     assert [(row.caption, row.references) for row in rows] == [(CAPTION, ("a dog",)), ("A cat.", ())]
-    with pytest.raises(DataError, match="row 2: metric 'audit' needs references"):
+    with pytest.raises(DataError, match="row 2: metric 'unigram' needs references"):
         read_rows(tmp_path / "rows.jsonl", [metric_spec("unigram")])
 
 
