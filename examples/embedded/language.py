@@ -15,7 +15,7 @@ from examples.embedded.attacked import draw_sample, is_attacked, true_scores
 from examples.embedded.configs import vela_config
 from examples.embedded.schedule import batches_by_length, drawn_together, fit, mark_losses, padded, step_options
 from examples.embedded.tokenizer import load_tokenizer
-from reward.backbones.language import BranchedRows
+from reward.backbones.states import BranchedRows
 from reward.metrics.vela.model import VelaModel
 from reward.metrics.vela.scorer import VelaScorer
 from reward.scenes import ASPECTS

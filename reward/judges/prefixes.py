@@ -11,7 +11,8 @@ from typing import Any
 
 import torch
 
-from reward.backbones.language import can_share, pad_rows, rows_of
+from reward.backbones.language import pad_rows
+from reward.backbones.states import can_share, rows_of
 from reward.errors import ImageError
 from reward.images import load_image
 from reward.judges.prompts import Prompt, PromptWriter

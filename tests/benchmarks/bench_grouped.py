@@ -10,7 +10,8 @@ import torch
 from rich.console import Console
 from transformers import Qwen2Config, Qwen2Model
 
-from reward.backbones.language import CausalStates, pad_rows, pool_states
+from reward.backbones.language import pad_rows
+from reward.backbones.states import CausalStates, pool_states
 from tests.benchmarks.measuring import (
     bench_parser,
     make_table,

@@ -13,13 +13,12 @@ from hypothesis import strategies as st
 from transformers import AutoConfig, AutoModel, AutoModelForCausalLM
 
 from reward.backbones.language import (
-    CausalStates,
     PlainTextEncoder,
     decoder_of,
     pad_rows,
-    pool_states,
     token_budget_batches,
 )
+from reward.backbones.states import CausalStates, pool_states
 from tests.reward.metrics.tiny_vela import make_tokenizer
 
 _ROTARY = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}

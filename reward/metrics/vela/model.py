@@ -12,7 +12,8 @@ from torch.nn import functional
 from transformers.utils import ModelOutput
 
 from reward.backbones.clip import ClipTowers
-from reward.backbones.language import CausalStates, PlainTextEncoder, decoder_of, pool_states
+from reward.backbones.language import PlainTextEncoder, decoder_of
+from reward.backbones.states import CausalStates, pool_states
 from reward.checkpoints import load_strict
 from reward.errors import CheckpointError
 from reward.metrics.vela.backbones import add_lora, make_decoder, make_towers
