@@ -15,7 +15,7 @@ from examples.embedded.beit_match import LATE, PairMaker
 from examples.embedded.beit_model import AIDS
 from examples.embedded.beit_vision import scene_pixels
 from examples.embedded.beit_words import start_from
-from examples.embedded.schedule import batches_by_length, fit, step_options
+from examples.embedded.schedule import START, batches_by_length, fit, step_options
 from reward.scenes import Scene
 from reward.scenes.language import Word
 from reward.scenes.pairs import CATEGORIES
@@ -34,8 +34,8 @@ def order_loss(logits: torch.Tensor) -> torch.Tensor:
 def main(argv: Sequence[str] | None = None) -> None:
     """Trains and writes `<output>/beit_rate/last.pt`, or with `--without-stage-1` `<output>/beit_plain/last.pt`."""
     alone = {"action": "store_true", "help": "start from step 2, and use no pairs"}
-    written = {"type": Path, "help": "JSON lines of scenes and captions that policies wrote"}
-    options = step_options(__doc__, argv, steps=900, lr=6e-4, without_stage_1=alone, written=written, start="")
+    written = {"type": Path, "help": "JSON lines with scene and caption, that policies wrote"}
+    options = step_options(__doc__, argv, steps=900, lr=6e-4, without_stage_1=alone, written=written, start=START)
     plain = options.without_stage_1
     aided, reader = start_from("beit_words" if plain else "beit_match", options.output, options.start)
     maker = PairMaker(reader)

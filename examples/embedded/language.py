@@ -13,7 +13,7 @@ from torch.nn.attention import SDPBackend
 
 from examples.embedded.attacked import draw_sample, is_attacked, true_scores
 from examples.embedded.configs import vela_config
-from examples.embedded.schedule import batches_by_length, drawn_together, fit, mark_losses, padded, step_options
+from examples.embedded.schedule import START, batches_by_length, drawn_together, fit, mark_losses, padded, step_options
 from examples.embedded.tokenizer import load_tokenizer
 from reward.backbones.states import BranchedRows
 from reward.metrics.vela.model import VelaModel
@@ -102,7 +102,7 @@ def draw_prompts(
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Trains and writes `<output>/language/last.pt`."""
-    options = step_options(__doc__, argv, steps=800, batch=32, lr=2e-3, start="")
+    options = step_options(__doc__, argv, steps=800, batch=32, lr=2e-3, start=START)
     tokenizer = load_tokenizer(options.output)
     model = VelaModel.from_config(vela_config(tokenizer, image=False), tokenizer=tokenizer)
     if options.start:

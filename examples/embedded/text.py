@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from examples.embedded.attacked import draw_sample, is_attacked
 from examples.embedded.configs import CONTEXT, vela_config
 from examples.embedded.facts import HARD, excerpt, fact_loss, fact_vector
-from examples.embedded.schedule import batches_by_length, drawn_together, fit, step_options
+from examples.embedded.schedule import START, batches_by_length, drawn_together, fit, step_options
 from examples.embedded.tokenizer import load_tokenizer
 from reward.backbones.clip import ClipTowers
 from reward.backbones.clip_loading import towers_of_architecture
@@ -78,14 +78,14 @@ def bound_sentences(rng: random.Random) -> Caption:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Trains and writes `<output>/text/last.pt`."""
-    options = step_options(__doc__, argv, steps=1800, batch=64, lr=1e-3, start="")
+    options = step_options(__doc__, argv, steps=1800, batch=64, lr=1e-3, start=START)
     tokenizer = load_tokenizer(options.output)
     towers = towers_of_architecture(vela_config(tokenizer).image.architecture, tokenizer)
-    if options.start:
+    if options.start and not options.start.endswith(".pt"):
         towers = VelaScorer.from_pretrained(options.start, device="cpu").model.image.towers.float()
     towers.clip.visual = None
-    if (options.output / "text_before.pt").exists():
-        towers.clip.load_state_dict(torch.load(options.output / "text_before.pt", weights_only=True)["clip"])
+    if options.start.endswith(".pt"):
+        towers.clip.load_state_dict(torch.load(options.start, weights_only=True)["clip"])
 
     def collate(captions: list[Caption]) -> Batch:
         claims = torch.stack([fact_vector(caption.claims) for caption in captions])

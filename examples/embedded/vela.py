@@ -13,7 +13,7 @@ from torch.nn.attention import SDPBackend
 from examples.embedded.align import features, image_batch, load_towers, stated
 from examples.embedded.configs import vela_config
 from examples.embedded.language import Batch, draw_prompts, read_prompts
-from examples.embedded.schedule import drawn_together, fit, mark_losses, step_options
+from examples.embedded.schedule import START, drawn_together, fit, mark_losses, step_options
 from examples.embedded.tokenizer import load_tokenizer
 from reward.metrics.vela.model import VelaModel
 from reward.metrics.vela.scorer import VelaScorer
@@ -25,9 +25,9 @@ __all__: list[str] = []
 def main(argv: Sequence[str] | None = None) -> None:
     """Trains and writes `<output>/both` (or `text_only`): `last.pt` and the checkpoint folder `model`."""
     branches = {"choices": ("both", "text"), "default": "both", "help": "text: without image branch"}
-    written = {"type": Path, "help": "JSON lines of scenes and captions that policies wrote; see harvest"}
+    written = {"type": Path, "help": "JSON lines with scene and caption, that policies wrote"}
     options = step_options(
-        __doc__, argv, steps=350, batch=32, lr=5e-4, seed=2, branches=branches, written=written, start=""
+        __doc__, argv, steps=350, batch=32, lr=5e-4, seed=2, branches=branches, written=written, start=START
     )
     tokenizer = load_tokenizer(options.output)
     both = options.branches == "both"

@@ -12,7 +12,7 @@ from torch import nn
 
 from examples.embedded.configs import MEAN, STD, clip_config
 from examples.embedded.facts import CELL_LABELS, HARD, cell_labels, cell_losses, fact_loss, scene_vector
-from examples.embedded.schedule import fit, step_options
+from examples.embedded.schedule import START, fit, step_options
 from reward.metrics.vela.scorer import VelaScorer
 from reward.scenes import Scene, render, sample_scene
 
@@ -53,14 +53,13 @@ class VisionWithLabels(nn.Module):
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Trains and writes `<output>/vision/last.pt`."""
-    options = step_options(__doc__, argv, steps=2900, batch=64, lr=1e-3, start="")
+    options = step_options(__doc__, argv, steps=2900, batch=64, lr=1e-3, start=START)
     model = VisionWithLabels(make_clip().visual, 192)
-    if options.start:
-        model.visual.load_state_dict(
-            VelaScorer.from_pretrained(options.start, device="cpu").model.image.towers.clip.visual.state_dict()
-        )
-        if (options.output / "vision_before.pt").exists():
-            model.load_state_dict(torch.load(options.output / "vision_before.pt", weights_only=True)["model"])
+    if options.start.endswith(".pt"):
+        model.load_state_dict(torch.load(options.start, weights_only=True)["model"])
+    elif options.start:
+        towers = VelaScorer.from_pretrained(options.start, device="cpu").model.image.towers
+        model.visual.load_state_dict(towers.clip.visual.state_dict())
 
     def losses(step: int) -> dict[str, torch.Tensor]:
         rng = random.Random(f"vision {options.seed} {step}")

@@ -31,9 +31,8 @@ from reward.scoring.summary import SAMPLE, SummaryBuilder
 
 __all__ = ["score_files"]
 
-SAVE_SECONDS = (
-    30.0  # the manifest is written this often, at most; parts of the time between say themselves what they hold
-)
+# The manifest is written this often, at most; parts of the time between say themselves what they hold.
+SAVE_SECONDS = 30.0
 
 
 def score_files(

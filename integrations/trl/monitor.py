@@ -6,27 +6,37 @@ import asyncio
 import inspect
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import torch
 from accelerate.utils import broadcast_object_list, gather_object
-from transformers import ProcessorMixin, Trainer
+from transformers import Trainer
 from transformers.trainer_callback import TrainerCallback
 
 from integrations.trl.held_out import Start, messages_of, start_of, write_held_out
+from integrations.trl.monitor_checks import (
+    Measure,
+    check_measures,
+    check_policy,
+    check_rows,
+    check_trainer,
+    measure_name,
+    parts_of,
+)
 from integrations.trl.monitor_files import MonitorFiles, fingerprint_rows
 from integrations.trl.monitor_report import figures_of, matrix, show_table, warning_of
-from reward.audit.parting import FEWEST, Parting, Z, check_parting, check_rise
+from reward.audit.parting import Parting, Z, check_parting, check_rise
 from reward.errors import ConfigError, TrainingError
+from reward.functions.learning_rewards import LearningReward
 
 __all__ = ["RewardMonitor"]
 
 logger = logging.getLogger(__name__)
 
-Measure = Callable[..., Sequence[float | None]]
 _CUT, _REPEATED = 0.2, 0.1  # rises of the share of cut captions and of repetition that are worth a warning
 
 
@@ -117,20 +127,17 @@ class RewardMonitor(TrainerCallback):
             raise ConfigError(f"z must be above 0, got {z!r}")
         if on_parting not in ("warn", "stop"):
             raise ConfigError(f'on_parting must be "warn" or "stop", got {on_parting!r}')
-        _check_trainer(trainer)
-        _check_rows(held_out, trainer)
+        check_trainer(trainer)
+        check_rows(held_out, trainer)
         self.trainer, self.rows = trainer, held_out
         self._fingerprint = fingerprint_rows(held_out)
-        self.rewards = {
-            name: (function, float(weight))
-            for name, function, weight in zip(
-                map(_name, trainer.reward_funcs), trainer.reward_funcs, trainer.reward_weights.tolist(), strict=True
-            )
-            if weight
-        }
-        self.second = _name(second)
-        self.measures = {_name(measure): measure for measure in (second, *also)}
-        _check_measures(second, also, self.rewards)
+        functions = trainer.reward_funcs
+        weights = dict(zip(map(measure_name, functions), trainer.reward_weights.tolist(), strict=True))
+        self.rewards = {measure_name(each): (each, weights[measure_name(each)]) for each in functions}
+        self.rewards = {name: given for name, given in self.rewards.items() if given[1]}
+        self.second = measure_name(second)
+        self.measures = {measure_name(measure): measure for measure in (second, *also)}
+        check_measures(second, also, self.rewards)
         self.every, self.z, self.on_parting, self.keep_best = every, z, on_parting, keep_best
         self.temperature, self.seed, self.batch_size, self.examples = temperature, seed, batch_size, examples
         self.history: list[dict[str, Any]] = []
@@ -147,7 +154,7 @@ class RewardMonitor(TrainerCallback):
         return {"held_out": self._fingerprint, "rewards": weights, "second": self.second, **decoding}
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        _check_whole(self.trainer)
+        check_policy(self.trainer)
         self._start = start_of(self.trainer)
         if self._start is None and self.trainer.is_world_process_zero():
             logger.warning(
@@ -259,8 +266,13 @@ class RewardMonitor(TrainerCallback):
         call["prompts"] = [messages_of(row) for row in rows]
         call["completions"] = [[{"role": "assistant", "content": one.text}] for one in written]
         call["completion_ids"] = [one.ids for one in written]
-        rewards = {name: _values(name, function, call) for name, (function, _) in self.rewards.items()}
-        measures = {name: _values(name, measure, call) for name, measure in self.measures.items()}
+        functions = [*(function for function, _ in self.rewards.values()), *self.measures.values()]
+        with ExitStack() as stack:
+            for part in {id(part): part for function in functions for part in parts_of(function)}.values():
+                if isinstance(part, LearningReward):
+                    stack.enter_context(part.restored(state))
+            rewards = {name: _values(name, function, call) for name, (function, _) in self.rewards.items()}
+            measures = {name: _values(name, measure, call) for name, measure in self.measures.items()}
         weights = {name: weight for name, (_, weight) in self.rewards.items()}
         return [
             {
@@ -306,89 +318,6 @@ class RewardMonitor(TrainerCallback):
         control.should_log = self.trainer.control.should_log = planned
         if self.trainer.is_world_process_zero():
             show_table(self.trainer.args.report_to, self.rows, self.history, self.second)
-
-
-def _check_trainer(trainer: Any) -> None:
-    if not hasattr(trainer, "reward_funcs") or not hasattr(trainer, "reward_weights"):
-        raise ConfigError(f"the monitor needs a GRPOTrainer or an RLOOTrainer, got {type(trainer).__name__}")
-    if not isinstance(trainer.processing_class, ProcessorMixin):
-        raise ConfigError(
-            "the policy must see images, but the trainer's processing_class is no processor: "
-            f"{type(trainer.processing_class).__name__}"
-        )
-    for reward in trainer.reward_funcs:
-        if isinstance(reward, torch.nn.Module):
-            raise ConfigError(
-                f"the reward {type(reward).__name__} is a model that TRL calls by itself: the monitor takes functions"
-            )
-
-
-def _check_rows(rows: Any, trainer: Any) -> None:
-    columns = getattr(rows, "column_names", None)
-    if not isinstance(columns, list) or not hasattr(rows, "__len__"):
-        raise ConfigError(
-            f"held_out must be a datasets.Dataset, got {type(rows).__name__}: choose a split, or "
-            "Dataset.from_list(list(stream.take(50)))"
-        )
-    if not len(rows):
-        raise ConfigError("held_out has no rows: the monitor needs at least 10 images, better 50")
-    if not {"image", "images"} & set(columns):
-        raise ConfigError(
-            f"held_out has no column 'image' or 'images', only {', '.join(columns)}: use make_prompt_dataset"
-        )
-    if "prompt" not in columns or isinstance(rows[0]["prompt"], str):
-        raise ConfigError("held_out needs a column 'prompt' with messages: use make_prompt_dataset")
-    if rows is trainer.train_dataset:
-        raise ConfigError("held_out is what is trained on: give other images")
-    if len(rows) < FEWEST:
-        logger.warning(
-            "held_out has %d images, and the rule needs %d: figures are logged, but nothing will be called parted",
-            len(rows),
-            FEWEST,
-        )
-
-
-def _check_measures(second: Measure, also: Sequence[Measure], rewards: Mapping[str, tuple[Any, float]]) -> None:
-    names = [_name(measure) for measure in (second, *also)]
-    if len(set(names)) < len(names):
-        raise ConfigError(f"two measures have the same name: {', '.join(names)}. Set __name__ (or name=) of one")
-    for name, (reward, _) in rewards.items():
-        if any(_same(part, second) for part in _parts(reward)):
-            raise ConfigError(
-                f"the second measure {names[0]!r} is the optimised reward {name!r}, or a part of it: give "
-                "another metric, an oracle or a judge"
-            )
-
-
-def _parts(reward: Any) -> list[Any]:
-    """A reward and what it is made of, such as the parts of a `WeightedReward`."""
-    inner = [*getattr(reward, "parts", ()), *([reward.reward] if hasattr(reward, "reward") else [])]
-    return [reward, *(part for each in inner for part in _parts(each))]
-
-
-def _same(reward: Any, measure: Any) -> bool:
-    if reward is measure or _name(reward) == _name(measure):
-        return True
-    if not all(hasattr(each, "spec") and hasattr(each, "source") for each in (reward, measure)):
-        return False
-    facts = [(each.spec.name, str(each.source), list(each.weights)) for each in (reward, measure)]
-    return bool(facts[0] == facts[1])
-
-
-def _check_whole(trainer: Any) -> None:
-    plugin = getattr(trainer.accelerator.state, "deepspeed_plugin", None)
-    if getattr(trainer, "is_fsdp_enabled", False) or getattr(plugin, "zero_stage", 0) == 3:
-        raise ConfigError(
-            "the policy is split among the processes (FSDP or DeepSpeed stage 3), and the monitor needs it whole: use "
-            "DDP or DeepSpeed stage 2, or judge saved checkpoints with capreward score"
-        )
-
-
-def _name(measure: Any) -> str:
-    inner = measure
-    while hasattr(inner, "func"):  # functools.partial
-        inner = inner.func
-    return str(getattr(inner, "__name__", None) or type(inner).__name__)
 
 
 def _values(name: str, measure: Measure, call: Mapping[str, Any]) -> list[float | None]:

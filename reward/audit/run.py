@@ -339,6 +339,9 @@ class _Rewards:
         longer = None
         if pairs:
             long = self.of([(row, self.rows[row].longer or "") for row in pairs])
-            longer = mean_interval(long > plain[pairs], draw[:, pairs])
+            both = np.isfinite(long) & np.isfinite(plain[pairs])
+            if both.any():
+                kept = np.array(pairs)[both]
+                longer = mean_interval(long[both] > plain[kept], draw[:, kept][draw[:, kept].sum(axis=1) > 0])
         lost = (self.unscored, self.reason)
         return MetricAudit(findings, nothing, longer, float(np.nanmean(plain)), lost)

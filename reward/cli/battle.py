@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from reward.cli import options
+from reward.cli import judge_options, options
 from reward.cli.reports import report_battles
 
 if TYPE_CHECKING:
@@ -28,8 +28,8 @@ def battle(
             "(NAME is the file's name otherwise)."
         ),
     ],
-    judge: options.JudgeOptions,
-    battles: options.BattleOptions,
+    judge: judge_options.JudgeOptions,
+    battles: judge_options.BattleOptions,
     run: options.RunOptions,
     references: Annotated[
         Path | None, typer.Option(help="With captions: a file of captions by people, which the judge may rely on.")
@@ -68,8 +68,8 @@ def caparena_auto(
         Path, typer.Argument(help='The captions of your model: {"test_01258.jpg": "...", ...}, or a .jsonl file.')
     ],
     benchmark: Annotated[Path, typer.Option(help="The authors' file caparena_auto_600.json.")],
-    judge: options.JudgeOptions,
-    battles: options.BattleOptions,
+    judge: judge_options.JudgeOptions,
+    battles: judge_options.BattleOptions,
     run: options.RunOptions,
     name: Annotated[str | None, typer.Option(help="Name of your model; default: the name of its file.")] = None,
 ) -> None:
@@ -109,7 +109,10 @@ def caparena_auto(
 
 
 def _judge(
-    battles: Sequence[Battle], judge: options.JudgeOptions, how: options.BattleOptions, run: options.RunOptions
+    battles: Sequence[Battle],
+    judge: judge_options.JudgeOptions,
+    how: judge_options.BattleOptions,
+    run: options.RunOptions,
 ) -> BattleSummary:
     from reward.arena.judging import judge_battles
 

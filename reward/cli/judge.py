@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from reward.cli import options
+from reward.cli import judge_options, options
 from reward.cli.reports import report_scores, usage_line
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ def judge(
     data: options.Data,
     output: options.ScoresFile,
     metric: MetricOptions,
-    judge: options.JudgeOptions,
+    judge: judge_options.JudgeOptions,
     columns: options.ColumnOptions,
     run: options.RunOptions,
     weights: Weights = None,

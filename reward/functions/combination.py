@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -44,7 +45,7 @@ class Call:
         return (self.columns or {}).get("trainer_state")
 
 
-class Combination:
+class Combination(ABC):
     """The base of rewards that are made of other rewards. Derive from it and write `combine` for one of your own.
 
     A completion to which any part gives None, or a number that is not finite, gets None. With a trainer's loggers, the
@@ -87,6 +88,7 @@ class Combination:
         self.part_names = _different([function_name(part) for part in self.parts])
         self.__name__ = name or "_".join([kind, *self.part_names])
 
+    @abstractmethod
     def combine(self, table: np.ndarray, rows: np.ndarray, call: Call) -> np.ndarray:
         """Rewards of the rows to which every part gave a finite number.
 
@@ -98,7 +100,6 @@ class Combination:
         Returns:
             (R,); what is not finite becomes None.
         """
-        raise NotImplementedError
 
     @property
     def range(self) -> tuple[float, float]:

@@ -6,7 +6,9 @@ import copy
 import logging
 import math
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Literal
 
 import numpy as np
@@ -39,9 +41,23 @@ class LearningReward(Combination):
         self._trainer: Any = None
         self._start, self._state = state, copy.deepcopy(state)
 
+    @abstractmethod
     def learn(self, table: np.ndarray, call: Call) -> None:
         """Changes `self._state` by the rewards (R, parts) of a call; R may be 0."""
-        raise NotImplementedError
+
+    @contextmanager
+    def restored(self, trainer_state: Any) -> Iterator[None]:
+        """Puts the state back at the end: for calls with captions that are not trained on, such as held-out ones."""
+        key, kept = f"capreward:{self.__name__}", getattr(trainer_state, "stateful_callbacks", None)
+        kept = {} if kept is None else kept
+        before = self._trainer, self._start, copy.deepcopy(self._state)
+        stored = {key: copy.deepcopy(kept[key])} if key in kept else {}
+        try:
+            yield
+        finally:
+            self._trainer, self._start, self._state = before
+            kept.pop(key, None)
+            kept.update(stored)
 
     def state_dict(self) -> dict[str, Any]:
         """A copy of the state: numbers and lists of them, which JSON can hold."""

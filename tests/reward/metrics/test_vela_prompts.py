@@ -15,7 +15,7 @@ from transformers import AutoConfig, AutoModel
 from reward.errors import CheckpointError
 from reward.metrics.vela.backbones import add_lora
 from reward.metrics.vela.config import ImageConfig, LoraSettings, TextConfig, VelaConfig
-from reward.metrics.vela.model import PromptTokenizer
+from reward.metrics.vela.prompt_tokens import PromptTokenizer
 from reward.metrics.vela.prompts import DEFAULT_PROMPTS, Prompt
 from reward.metrics.vela.training import PRESETS
 from reward.training.config import make_config as train_config

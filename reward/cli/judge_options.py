@@ -1,0 +1,145 @@
+"""The options of commands that ask a judge: which model judges, and how it compares two captions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from reward.cli import options
+
+if TYPE_CHECKING:
+    from reward.arena.pairwise import PairwiseJudge
+    from reward.judges import Judge
+
+__all__ = ["BattleOptions", "JudgeOptions"]
+
+_LOCAL = ("revision", "device", "dtype", "batch_size")  # what a judge on this machine is loaded with
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgeOptions:
+    """Which model judges, on this machine or behind a server."""
+
+    judge: Annotated[
+        str,
+        typer.Option(
+            "--judge",
+            "-j",
+            help="The model that judges: folder or Hub id of a vision-language model; with --server, its name there.",
+        ),
+    ]
+    server: Annotated[
+        str | None,
+        typer.Option(
+            help="Address of an OpenAI-compatible server, such as http://localhost:8000/v1, or the word openai for "
+            "OpenAI's own. The key is read from the environment variable OPENAI_API_KEY."
+        ),
+    ] = None
+    concurrency: Annotated[int | None, typer.Option(min=1, help="Requests to the server at a time; default: 8.")] = None
+    cache: Annotated[
+        Path | None,
+        typer.Option(help="File for the server's answers, created if absent, so that no question is paid for twice."),
+    ] = None
+    prices: Annotated[
+        str | None,
+        typer.Option(help="Price of a million tokens read and written, as in 2.5,10; the cost is then printed."),
+    ] = None
+    batch_size: Annotated[
+        int | None, typer.Option(min=1, help="Most questions of a forward pass on this machine; default: 16.")
+    ] = None
+    revision: options.Revision = None
+    device: options.Device = None
+    dtype: options.Dtype = None
+
+    def make(self) -> Judge:
+        """Makes the judge; a model on this machine is loaded at its first question.
+
+        Raises:
+            typer.BadParameter: options that do not go together.
+            ConfigError: a setting of the server is invalid.
+        """
+        names = ("cache", "concurrency", "prices") if self.server is None else _LOCAL
+        for name in names:
+            if getattr(self, name) is not None:
+                where = "is for a model on this machine" if self.server else "is for a server: give --server, too"
+                raise typer.BadParameter(where, param_hint=f"--{name.replace('_', '-')}")
+        if self.server is None:
+            from reward.judges.lazy import LazyJudge
+
+            chosen = {name: getattr(self, name) for name in _LOCAL if getattr(self, name) is not None}
+            return LazyJudge(partial(_load_local, self.judge, **chosen), self.judge)
+
+        from reward.judges import ServerJudge
+
+        settings: dict[str, Any] = {} if self.concurrency is None else {"concurrency": self.concurrency}
+        if self.prices is not None:
+            settings["prices"] = _parse_prices(self.prices)
+        return ServerJudge(self.judge, None if self.server == "openai" else self.server, cache=self.cache, **settings)
+
+
+def _load_local(model: str, **settings: Any) -> Judge:
+    from reward.judges import LocalJudge
+
+    return LocalJudge.from_pretrained(model, **settings)
+
+
+def _parse_prices(text: str) -> tuple[float, float]:
+    try:
+        read, written = (float(part) for part in text.split(","))
+        if not (0 <= read < float("inf") and 0 <= written < float("inf")):
+            raise ValueError
+    except ValueError:
+        raise typer.BadParameter(
+            f"{text!r} is not two numbers, as in 2.5,10 for tokens read and written", param_hint="--prices"
+        ) from None
+    return read, written
+
+
+@dataclass(frozen=True, kw_only=True)
+class BattleOptions:
+    """How a judge compares two captions."""
+
+    images: Annotated[Path, typer.Option("--images", "-i", help="Folder of the images.")]
+    output: Annotated[Path, typer.Option("--output", "-o", help="A .json file: the battles with the judge's verdicts.")]
+    no_reference: Annotated[
+        bool, typer.Option("--no-reference", help="Do not show the judge the reference captions.")
+    ] = False
+    one_order: Annotated[
+        bool,
+        typer.Option(
+            "--one-order",
+            help="Ask once, in the order of the file, instead of in both orders. That costs half as much, but the "
+            "judge's preference for a position does not cancel out.",
+        ),
+    ] = False
+    no_reasons: Annotated[
+        bool,
+        typer.Option(
+            "--no-reasons",
+            help="Read the probabilities of the verdicts instead of having reasons written: much faster. The most "
+            "probable verdict counts, by the mean of both orders.",
+        ),
+    ] = False
+    prompt: options.PromptFile = None
+    max_new_tokens: Annotated[int, typer.Option(min=1, help="Most tokens of a written reason and verdict.")] = 512
+    seed: Annotated[int, typer.Option(help="Seed of the order of the two captions of a battle in the file.")] = 0
+
+    def make(self, judge: Judge) -> PairwiseJudge:
+        """Makes the pairwise judge.
+
+        Raises:
+            ConfigError: the prompt file is invalid.
+        """
+        from reward.arena.pairwise import PairwiseJudge
+
+        return PairwiseJudge(
+            judge,
+            reasons=not self.no_reasons,
+            both_orders=not self.one_order,
+            prompt=self.prompt,
+            max_new_tokens=self.max_new_tokens,
+        )
