@@ -24,14 +24,19 @@ from integrations.demo.captioner import MAX_NEW_TOKENS, load_captioner, write_ca
 from integrations.demo.grpo import Written, train_with_grpo
 from integrations.demo.quality import MEASURES, compare_systems, mean_quality, write_tables
 from integrations.demo.results import SEED
-from reward import BeitScoreReward, VelaReward, WeightedReward
+from reward import BeitScoreReward, GatedReward, VelaReward, WeightedReward
 from reward.metaeval import bootstrap_weights, markdown_table
 from reward.scenes import make_dataset
 
 if TYPE_CHECKING:
     from datasets import Dataset
 
-METRICS = {"vela": "VELA", "beitscore": "BEiTScore", "both": "VELA and BEiTScore"}
+METRICS = {
+    "vela": "VELA",
+    "beitscore": "BEiTScore",
+    "both": "0.7 VELA + 0.3 BEiTScore",
+    "gated": "VELA behind a gate of its fluency",
+}
 SHUFFLED = "GRPO with shuffled rewards"
 # {name: temperature}; None is greedy
 DECODING = {"greedy": None, "sampled": 1.0, "sampled at 0.5": 0.5}
@@ -56,7 +61,9 @@ class ShuffledReward:
 
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--reward", choices=METRICS, default="vela", help="both weighs them 0.7 and 0.3; default: vela")
+    parser.add_argument("--reward", choices=METRICS, default="vela", help="default: %(default)s")
+    parser.add_argument("--gate", type=float, default=0.8, help="threshold of gated; default: %(default)s")
+    parser.add_argument("--beta", type=float, default=0.0, help="weight of the KL penalty; default: %(default)s")
     parser.add_argument("--vela", default="embedded", help="checkpoint of VELA")
     parser.add_argument("--beitscore", default="embedded", help="checkpoint of BEiTScore")
     parser.add_argument("--captioner", default="embedded", help="checkpoint of the captioner")
@@ -133,10 +140,12 @@ def make_reward(options: argparse.Namespace) -> Any:
     made: dict[str, Any] = {}
     if options.reward != "beitscore":
         made["vela"] = VelaReward(options.vela, name="vela", device="cpu")
-    if options.reward != "vela":
+    if options.reward in ("beitscore", "both"):
         made["beitscore"] = BeitScoreReward(options.beitscore, name="beitscore", device="cpu")
     if options.reward == "both":
         return WeightedReward([(made["vela"], 0.7), (made["beitscore"], 0.3)], name="both")
+    if options.reward == "gated":
+        return GatedReward(made["vela"], [(made["vela"].aspect("flu"), options.gate)], name="gated")
     return made[options.reward]
 
 
@@ -190,6 +199,7 @@ def trained_captioner(run: str, folder: Path, seed: int, options: argparse.Names
         generations=options.generations,
         learning_rate=options.lr,
         max_new_tokens=options.max_new_tokens,
+        beta=options.beta,
         seed=seed,
         on_log=on_log,
         save_steps=25,
