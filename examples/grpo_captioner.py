@@ -6,8 +6,10 @@
 
 Held-out scenes are captioned by: the base, greedy, sampled at temperature 1 and at 0.5; the same after GRPO with the
 metric; and after GRPO with the same rewards dealt out at random within each scene. Of several seeds, the tables give
-the mean and each one. Every piece is kept in the output folder: stopped, the same command goes on from the last piece
-or saved step. Writes grpo.md and grpo.json, which says at which step a training went on after a stop.
+the mean and each one. With --monitor, a second metric watches the training: `trainer/monitor.jsonl` of each run holds
+what it saw and, beside it, the oracle's F1 and flaws. Every piece is kept in the output folder: stopped, the same
+command goes on from the last piece or saved step. Writes grpo.md and grpo.json, which says at which step a training
+went on after a stop.
 """
 
 from __future__ import annotations
@@ -16,14 +18,16 @@ import argparse
 import json
 import random
 from collections.abc import Sequence
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from integrations.demo.captioner import MAX_NEW_TOKENS, load_captioner, write_captions
-from integrations.demo.grpo import Written, train_with_grpo
+from integrations.demo.captioner import MAX_NEW_TOKENS, PROMPT, load_captioner, write_captions
+from integrations.demo.grpo import ORACLE, Written, train_with_grpo
 from integrations.demo.quality import MEASURES, compare_systems, mean_quality, write_tables
 from integrations.demo.results import SEED
+from integrations.trl import RewardMonitor, make_prompt_dataset
 from reward import BeitScoreReward, GatedReward, VelaReward, WeightedReward
 from reward.metaeval import bootstrap_weights, markdown_table
 from reward.scenes import make_dataset
@@ -77,6 +81,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--max-new-tokens", type=int, default=MAX_NEW_TOKENS, help="default: %(default)s")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0], help="of the trainings; default: 0")
+    parser.add_argument("--monitor", choices=["vela", "beitscore"], help="watch the training with this second metric")
+    parser.add_argument("--monitor-source", default="embedded", help="its checkpoint; default: %(default)s")
+    parser.add_argument("--monitor-scenes", type=int, default=200, help="that it looks at; default: %(default)s")
     parser.add_argument("--without-control", action="store_true", help="leave out GRPO with shuffled rewards")
     parser.add_argument("--output", type=Path, required=True, help="folder for all pieces, grpo.md and grpo.json")
     options = parser.parse_args(argv)
@@ -149,6 +156,15 @@ def make_reward(options: argparse.Namespace) -> Any:
     return made[options.reward]
 
 
+def make_monitor(trainer: Any, options: argparse.Namespace) -> RewardMonitor:
+    """Watches with a second metric every ten steps; the oracle is only logged beside it."""
+    rows = make_dataset(options.monitor_scenes, SEED + 2)
+    held_out = make_prompt_dataset(rows, PROMPT, references_column="refs")
+    kind = {"vela": VelaReward, "beitscore": BeitScoreReward}[options.monitor]
+    second = kind(options.monitor_source, name=f"second_{options.monitor}", device="cpu")
+    return RewardMonitor(trainer, held_out, second, also=ORACLE, keep_best=False)
+
+
 def _captions(run: str, folder: Path, seed: int, rows: Dataset, options: argparse.Namespace) -> Written:
     """What a run's captioner writes about the held-out scenes, each way of decoding; read if it is there."""
     folder = _piece(folder, run)
@@ -203,6 +219,7 @@ def trained_captioner(run: str, folder: Path, seed: int, options: argparse.Names
         seed=seed,
         on_log=on_log,
         save_steps=25,
+        watch=None if options.monitor is None or run == SHUFFLED else partial(make_monitor, options=options),
     )
     (folder / "resumed.json").write_text(json.dumps(resumed), encoding="utf-8")
     unfinished = folder / "model.partial"

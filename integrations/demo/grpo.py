@@ -25,7 +25,7 @@ from reward.training.trainer import last_checkpoint
 if TYPE_CHECKING:
     from datasets import Dataset
 
-__all__ = ["GrpoPart", "Written", "decode_both_ways", "measure_change", "train_with_grpo"]
+__all__ = ["ORACLE", "GrpoPart", "Written", "decode_both_ways", "measure_change", "train_with_grpo"]
 
 Written = dict[str, list[list[str]]]  # {system: captions of each scene}
 
@@ -70,6 +70,7 @@ def train_with_grpo(
     seed: int = 0,
     on_log: Callable[[dict[str, float]], None] = lambda entry: None,
     save_steps: int | None = None,
+    watch: Callable[[GRPOTrainer], TrainerCallback] | None = None,
 ) -> int:
     """Trains a captioner in place on the CPU; its image tower keeps its weights.
 
@@ -89,6 +90,7 @@ def train_with_grpo(
         on_log: called after each step with the numbers of `GrpoPart.curve`.
         save_steps: write a checkpoint into the folder every so many steps, and go on at the last one that is there, as
             if the training had never stopped.
+        watch: makes a callback for the trainer, such as a `RewardMonitor`.
 
     Returns:
         The step at which it went on; 0 for a training in one piece.
@@ -125,13 +127,15 @@ def train_with_grpo(
     )
     trainer = GRPOTrainer(
         model=model,
-        reward_funcs=[reward, _OracleMeasure("f1", "oracle_f1"), _OracleMeasure("faults", "flaws")],
+        reward_funcs=[reward, *ORACLE],
         args=config,
         train_dataset=make_prompt_dataset(rows, PROMPT, references_column="refs"),
         processing_class=processor,
         callbacks=[_Curve(on_log), ResumeWeights()],
     )
     trainer.remove_callback(PrinterCallback)
+    if watch is not None:
+        trainer.add_callback(watch(trainer))
     trainer.train(resume_from_checkpoint=last)
     model.eval()
     return resumed
@@ -184,7 +188,7 @@ def measure_change(
     part.captions = {name: [group[0] for group in captions] for name, captions in written.items() if "greedy" in name}
 
 
-class _OracleMeasure:
+class OracleMeasure:
     """A measure of `judge_captions` as a reward function, to be logged without weight."""
 
     def __init__(self, measure: str, name: str) -> None:
@@ -193,6 +197,9 @@ class _OracleMeasure:
     def __call__(self, prompts: Any, completions: Sequence[Any], scene: Sequence[str], **_: Any) -> list[float]:
         texts = [completion_text(completion) for completion in completions]
         return judge_captions(texts, scene)[self.measure].tolist()
+
+
+ORACLE = (OracleMeasure("f1", "oracle_f1"), OracleMeasure("faults", "flaws"))
 
 
 class _Curve(TrainerCallback):

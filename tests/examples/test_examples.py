@@ -178,17 +178,22 @@ def test_best_of_n_by_each_metric_among_the_same_candidates(options, names, mode
 TRAINING = ["--steps", "2", "--prompts", "1", "--generations", "4", "--max-new-tokens", "8", "--lr", "0.01"]
 
 
-@pytest.mark.parametrize("reward", ["beitscore", "both"])
-def test_grpo_with_other_rewards(reward, models, tmp_path):
+@pytest.mark.parametrize("reward", ["beitscore", "both", "gated"])
+def test_grpo_with_other_rewards_and_a_monitor(reward, models, tmp_path):
     sizes = ["--scenes", "2", "--samples", "1", "--without-control", "--output", str(tmp_path)]
-    grpo_captioner.main([*itertools.chain(*models.values()), *TRAINING, *sizes, "--reward", reward])
+    monitor = ["--monitor", "vela", "--monitor-source", models["vela"][1], "--monitor-scenes", "10"]
+    watched = monitor if reward == "beitscore" else []
+    grpo_captioner.main([*itertools.chain(*models.values()), *TRAINING, *sizes, *watched, "--reward", reward])
     name = grpo_captioner.METRICS[reward]
     text = (tmp_path / "grpo.md").read_text()
     assert f"| GRPO with {name}, greedy |" in text
     assert "shuffled" not in text
     steps = read_lines(tmp_path / "seed_0" / f"GRPO with {name}".replace(" ", "_") / "curve.jsonl")
-    assert all(0 < step["reward"] < 1 for step in steps)
-    assert ("fluency" in steps[0]) == (reward == "both")
+    assert all(-1 < step["reward"] < 1 and step["flaws"] >= 0 for step in steps)
+    assert ("fluency" in steps[0]) == (reward != "beitscore")
+    if watched:
+        _, *checks = read_lines(next(tmp_path.rglob("monitor.jsonl")))
+        assert set(checks[0]["rows"][0]["measures"]) == {"second_vela", "oracle_f1", "flaws"}
 
 
 def test_grpo_with_its_controls_and_again_from_what_is_kept(models, tmp_path, monkeypatch):
