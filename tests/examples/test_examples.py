@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import itertools
 import json
@@ -21,6 +22,7 @@ from examples import (
     evaluate_vela,
     flickr8k_expert,
     grpo_captioner,
+    grpo_table,
     judge_captions,
     rerank_candidates,
     score_captions,
@@ -233,6 +235,16 @@ def test_grpo_with_its_controls_and_again_from_what_is_kept(models, tmp_path, mo
         mean, *each = (figures["means"][name]["words"]["value"] for name in (run, f"{run}, seed 0", f"{run}, seed 1"))
         assert mean == pytest.approx(sum(each) / 2)
 
+    grpo_table.main([f"two seeds={tmp_path}", "--output", str(tmp_path / "table.csv")])
+    untrained, trained_row = csv.DictReader((tmp_path / "table.csv").read_text().splitlines())
+    of_seeds = [figures["means"][f"GRPO with VELA, greedy, seed {seed}"]["f1"]["value"] for seed in (0, 1)]
+    assert trained_row["captions"] == "two seeds, 2 steps"
+    assert trained_row["F1"].startswith(f"{sum(of_seeds) / 2:.3f} [")
+    assert trained_row["F1"].endswith(f"({min(of_seeds):.3f})")
+    assert "(" not in untrained["F1"]
+    with pytest.raises(SystemExit, match="give NAME=FOLDER"):
+        grpo_table.main([str(tmp_path)])
+
 
 def test_grpo_refuses_pieces_of_other_options(tmp_path, capsys):
     asked = {"steps": "4"}
@@ -275,6 +287,7 @@ SCRIPTS = [
     evaluate_beitscore,
     evaluate_vela,
     grpo_captioner,
+    grpo_table,
     rerank_candidates,
     score_captions,
 ]
