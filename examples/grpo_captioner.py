@@ -6,8 +6,10 @@
 
 Held-out scenes are captioned by: the base, greedy, sampled at temperature 1 and at 0.5; the same after GRPO with the
 metric; and after GRPO with the same rewards dealt out at random within each scene. Of several seeds, the tables give
-the mean and each one. Every piece is kept in the output folder: stopped, the same command goes on from the last piece
-or saved step. Writes grpo.md and grpo.json, which says at which step a training went on after a stop.
+the mean and each one. With --monitor, a second metric watches the training: `trainer/monitor.jsonl` of each run holds
+what it saw and, beside it, the oracle's F1 and flaws. Every piece is kept in the output folder: stopped, the same
+command goes on from the last piece or saved step. Writes grpo.md and grpo.json, which says at which step a training
+went on after a stop.
 """
 
 from __future__ import annotations
@@ -16,22 +18,29 @@ import argparse
 import json
 import random
 from collections.abc import Sequence
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from integrations.demo.captioner import MAX_NEW_TOKENS, load_captioner, write_captions
-from integrations.demo.grpo import Written, train_with_grpo
+from integrations.demo.captioner import MAX_NEW_TOKENS, PROMPT, load_captioner, write_captions
+from integrations.demo.grpo import ORACLE, Written, train_with_grpo
 from integrations.demo.quality import MEASURES, compare_systems, mean_quality, write_tables
 from integrations.demo.results import SEED
-from reward import BeitScoreReward, VelaReward, WeightedReward
+from integrations.trl import RewardMonitor, make_prompt_dataset
+from reward import BeitScoreReward, GatedReward, VelaReward, WeightedReward
 from reward.metaeval import bootstrap_weights, markdown_table
 from reward.scenes import make_dataset
 
 if TYPE_CHECKING:
     from datasets import Dataset
 
-METRICS = {"vela": "VELA", "beitscore": "BEiTScore", "both": "VELA and BEiTScore"}
+METRICS = {
+    "vela": "VELA",
+    "beitscore": "BEiTScore",
+    "both": "0.7 VELA + 0.3 BEiTScore",
+    "gated": "VELA behind a gate of its fluency",
+}
 SHUFFLED = "GRPO with shuffled rewards"
 # {name: temperature}; None is greedy
 DECODING = {"greedy": None, "sampled": 1.0, "sampled at 0.5": 0.5}
@@ -56,7 +65,9 @@ class ShuffledReward:
 
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--reward", choices=METRICS, default="vela", help="both weighs them 0.7 and 0.3; default: vela")
+    parser.add_argument("--reward", choices=METRICS, default="vela", help="default: %(default)s")
+    parser.add_argument("--gate", type=float, default=0.8, help="threshold of gated; default: %(default)s")
+    parser.add_argument("--beta", type=float, default=0.0, help="weight of the KL penalty; default: %(default)s")
     parser.add_argument("--vela", default="embedded", help="checkpoint of VELA")
     parser.add_argument("--beitscore", default="embedded", help="checkpoint of BEiTScore")
     parser.add_argument("--captioner", default="embedded", help="checkpoint of the captioner")
@@ -70,6 +81,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--max-new-tokens", type=int, default=MAX_NEW_TOKENS, help="default: %(default)s")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0], help="of the trainings; default: 0")
+    parser.add_argument("--monitor", choices=["vela", "beitscore"], help="watch the training with this second metric")
+    parser.add_argument("--monitor-source", default="embedded", help="its checkpoint; default: %(default)s")
+    parser.add_argument("--monitor-scenes", type=int, default=200, help="that it looks at; default: %(default)s")
     parser.add_argument("--without-control", action="store_true", help="leave out GRPO with shuffled rewards")
     parser.add_argument("--output", type=Path, required=True, help="folder for all pieces, grpo.md and grpo.json")
     options = parser.parse_args(argv)
@@ -133,11 +147,22 @@ def make_reward(options: argparse.Namespace) -> Any:
     made: dict[str, Any] = {}
     if options.reward != "beitscore":
         made["vela"] = VelaReward(options.vela, name="vela", device="cpu")
-    if options.reward != "vela":
+    if options.reward in ("beitscore", "both"):
         made["beitscore"] = BeitScoreReward(options.beitscore, name="beitscore", device="cpu")
     if options.reward == "both":
         return WeightedReward([(made["vela"], 0.7), (made["beitscore"], 0.3)], name="both")
+    if options.reward == "gated":
+        return GatedReward(made["vela"], [(made["vela"].aspect("flu"), options.gate)], name="gated")
     return made[options.reward]
+
+
+def make_monitor(trainer: Any, options: argparse.Namespace) -> RewardMonitor:
+    """Watches with a second metric every ten steps; the oracle is only logged beside it."""
+    rows = make_dataset(options.monitor_scenes, SEED + 2)
+    held_out = make_prompt_dataset(rows, PROMPT, references_column="refs")
+    kind = {"vela": VelaReward, "beitscore": BeitScoreReward}[options.monitor]
+    second = kind(options.monitor_source, name=f"second_{options.monitor}", device="cpu")
+    return RewardMonitor(trainer, held_out, second, also=ORACLE, keep_best=False)
 
 
 def _captions(run: str, folder: Path, seed: int, rows: Dataset, options: argparse.Namespace) -> Written:
@@ -190,9 +215,11 @@ def trained_captioner(run: str, folder: Path, seed: int, options: argparse.Names
         generations=options.generations,
         learning_rate=options.lr,
         max_new_tokens=options.max_new_tokens,
+        beta=options.beta,
         seed=seed,
         on_log=on_log,
         save_steps=25,
+        watch=None if options.monitor is None or run == SHUFFLED else partial(make_monitor, options=options),
     )
     (folder / "resumed.json").write_text(json.dumps(resumed), encoding="utf-8")
     unfinished = folder / "model.partial"

@@ -5,17 +5,30 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 from reward.audit.attacks import ATTACKS, EMPTY_CAPTIONS, Material, attack
-from reward.scenes import Caption, Oracle, Scene, describe, make_candidate, make_rated_sample, rate_text, sample_scene
+from reward.scenes import (
+    Caption,
+    Oracle,
+    Scene,
+    Style,
+    describe,
+    make_candidate,
+    make_rated_sample,
+    rate_text,
+    sample_scene,
+)
 from reward.scenes.language import ING, PAST, SYNONYMS, Sentence, Word, plural
 from reward.scenes.samples import Candidate, RatedSample, Ratings, make_references
 
 __all__ = ["ATTACKED", "draw_sample", "is_attacked", "scene_tagger"]
 
 ATTACKED = "attacked"  # among the errors of a candidate whose words are not known one by one
+_OTHER_NUMBER = {noun: plural(noun) for names in SYNONYMS.values() for noun in names}
+_OTHER_NUMBER |= {several: one for one, several in _OTHER_NUMBER.items()}
 _PARTS = {name: "noun" for names in SYNONYMS.values() for each in names for name in (each, plural(each))}
 _PARTS |= dict.fromkeys((*ING.values(), *PAST.values()), "verb")
 
@@ -38,6 +51,25 @@ def candidate_of(text: str, scene: Scene) -> Candidate:
     return Candidate(caption, (ATTACKED,), (), Ratings(true, {}))
 
 
+def misnumbered(scene: Scene, rng: random.Random) -> Candidate:
+    """A caption in which "the stars" may be said of one star, where sentences link two objects.
+
+    Policies that do not see who acts on whom write such sentences. One needs the earlier sentence to notice.
+    """
+    style = Style(spatial=rng.choice((0, 1, 3)))
+    base = describe(scene, rng, style=style) if rng.random() < 0.5 else make_candidate(scene, rng).caption
+    sentences = list(base.sentences)
+    linking = [place for place, each in enumerate(sentences) if {"action", "spatial"} & {c[0] for c in each.claims}]
+    for place in rng.sample(linking, min(len(linking), rng.choice((0, 1, 1, 2)))):
+        words = list(sentences[place].words)
+        nouns = [index for index, word in enumerate(words) if word.text in _OTHER_NUMBER]
+        for index in rng.sample(nouns, min(len(nouns), rng.choice((1, 1, 2)))):
+            words[index] = replace(words[index], text=_OTHER_NUMBER[words[index].text], damaged=True)
+        sentences[place] = replace(sentences[place], words=tuple(words))
+    caption = replace(base, sentences=tuple(sentences))
+    return Candidate(caption, (), ("agreement",), Ratings(rate_text(caption.text, scene), {}))
+
+
 @cache
 def _written(path: Path) -> list[tuple[str, str]]:
     rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
@@ -45,7 +77,8 @@ def _written(path: Path) -> list[tuple[str, str]]:
 
 
 def draw_sample(rng: random.Random, *, references: int, written: Path | None = None) -> RatedSample:
-    """A scene with references and a candidate: of random quality, attacked, empty, or written by a policy.
+    """A scene with references and a candidate: of random quality, attacked, empty, written by a policy, or with
+    nouns in the wrong number.
 
     Args:
         rng: source of chance.
@@ -55,7 +88,10 @@ def draw_sample(rng: random.Random, *, references: int, written: Path | None = N
     draw = rng.random()
     if draw < 0.4:
         return make_rated_sample(rng, references=references)
-    if draw < 0.6 and written is not None:
+    if draw < 0.47:
+        scene = sample_scene(rng)
+        return RatedSample(scene, make_references(scene, rng, references), misnumbered(scene, rng))
+    if draw < 0.65 and written is not None:
         scene_json, text = rng.choice(_written(written))
         scene = Scene.from_json(scene_json)
         return RatedSample(scene, make_references(scene, rng, references), candidate_of(text, scene))

@@ -17,7 +17,10 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 __all__ = ["START", "batches_by_length", "drawn_together", "fit", "mark_losses", "padded", "step_options"]
 
 # The option of the steps that can go on from other weights than nothing.
-START = {"default": "", "help": "checkpoint folder to start from, or (vision, text) a state last.pt of the same step"}
+START = {
+    "default": "",
+    "help": "checkpoint folder to start from, or (vision, text, vela) last.pt of the same step",
+}
 
 Row, Batch = TypeVar("Row"), TypeVar("Batch")
 

@@ -72,8 +72,11 @@ def bound_sentences(rng: random.Random) -> Caption:
     """
     scene = sample_scene(rng)
     whole = describe(scene, rng, style=Style(spatial=4))
-    pairs = [each for each in whole.sentences if each.claims and each.claims[0][0] in ("action", "spatial")]
-    return Caption(tuple(rng.sample(pairs, rng.randint(1, min(4, len(pairs))))))
+    actions = [each for each in whole.sentences if each.claims and each.claims[0][0] == "action"]
+    places = [each for each in whole.sentences if each.claims and each.claims[0][0] == "spatial"]
+    # Of actions a scene has one at most, and roles are learned of them later than of places: first comes the action.
+    drawn = rng.sample(places, rng.randint(0 if actions else 1, min(3, len(places)))) + actions
+    return Caption(tuple(rng.sample(drawn, len(drawn))))
 
 
 def main(argv: Sequence[str] | None = None) -> None:

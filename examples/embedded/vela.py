@@ -33,7 +33,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     both = options.branches == "both"
     model = VelaModel.from_config(vela_config(tokenizer, image=both), tokenizer=tokenizer)
     tags = nn.Linear(128, 2)
-    _start(model, tags, options.output, options.start, both=both)
+    if options.start.endswith(".pt"):
+        before = torch.load(options.start, weights_only=True)
+        model.load_state_dict(before["model"])
+        tags.load_state_dict(before["tags"])
+    else:
+        _start(model, tags, options.output, options.start, both=both)
 
     def image_parts(samples: list[RatedSample]) -> Batch:
         return image_batch(samples, model.image) if both else {}

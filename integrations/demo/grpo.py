@@ -25,7 +25,7 @@ from reward.training.trainer import last_checkpoint
 if TYPE_CHECKING:
     from datasets import Dataset
 
-__all__ = ["GrpoPart", "Written", "decode_both_ways", "measure_change", "train_with_grpo"]
+__all__ = ["ORACLE", "GrpoPart", "Written", "decode_both_ways", "measure_change", "train_with_grpo"]
 
 Written = dict[str, list[list[str]]]  # {system: captions of each scene}
 
@@ -38,7 +38,7 @@ class GrpoPart:
         steps: optimisation steps planned.
         completions: captions sampled a step.
         train_scenes, scenes: number of scenes trained on, and of other scenes judged.
-        curve: {"step", "reward", "oracle_f1", "tokens" and the aspects: number} of each step.
+        curve: {"step", "reward", "oracle_f1", "flaws", "tokens" and the aspects: number} of each step.
         means: {system: {measure: mean over scenes}}; systems are "greedy, before", "sampled, before", ..., "after".
         differences: {"system - system": {measure: paired difference}}.
         captions: {system: one caption per scene}, greedy ones.
@@ -66,13 +66,15 @@ def train_with_grpo(
     generations: int = 8,
     learning_rate: float = 1e-4,
     max_new_tokens: int = MAX_NEW_TOKENS,
+    beta: float = 0.0,
     seed: int = 0,
     on_log: Callable[[dict[str, float]], None] = lambda entry: None,
     save_steps: int | None = None,
+    watch: Callable[[GRPOTrainer], TrainerCallback] | None = None,
 ) -> int:
     """Trains a captioner in place on the CPU; its image tower keeps its weights.
 
-    The oracle's F1 of the sampled captions is logged as a second reward without weight.
+    The oracle's F1 and flaws of the sampled captions are logged as rewards without weight.
 
     Args:
         model, processor: the captioner.
@@ -83,10 +85,12 @@ def train_with_grpo(
         prompts, generations: scenes per step, and captions per scene.
         learning_rate: at its peak, after a few steps; falls to 0.
         max_new_tokens: longest caption.
+        beta: weight of the KL penalty; above 0, a copy of the captioner stays as it is.
         seed: of order and sampling.
         on_log: called after each step with the numbers of `GrpoPart.curve`.
         save_steps: write a checkpoint into the folder every so many steps, and go on at the last one that is there, as
             if the training had never stopped.
+        watch: makes a callback for the trainer, such as a `RewardMonitor`.
 
     Returns:
         The step at which it went on; 0 for a training in one piece.
@@ -108,8 +112,8 @@ def train_with_grpo(
         max_completion_length=max_new_tokens,
         learning_rate=learning_rate,
         warmup_steps=min(5, steps // 4),
-        beta=0.0,
-        reward_weights=[1.0, 0.0],
+        beta=beta,
+        reward_weights=[1.0, 0.0, 0.0],
         seed=seed,
         use_cpu=True,
         bf16=False,
@@ -123,13 +127,15 @@ def train_with_grpo(
     )
     trainer = GRPOTrainer(
         model=model,
-        reward_funcs=[reward, _oracle_f1],
+        reward_funcs=[reward, *ORACLE],
         args=config,
         train_dataset=make_prompt_dataset(rows, PROMPT, references_column="refs"),
         processing_class=processor,
         callbacks=[_Curve(on_log), ResumeWeights()],
     )
     trainer.remove_callback(PrinterCallback)
+    if watch is not None:
+        trainer.add_callback(watch(trainer))
     trainer.train(resume_from_checkpoint=last)
     model.eval()
     return resumed
@@ -182,17 +188,29 @@ def measure_change(
     part.captions = {name: [group[0] for group in captions] for name, captions in written.items() if "greedy" in name}
 
 
-def _oracle_f1(prompts: Any, completions: Sequence[Any], scene: Sequence[str], **_: Any) -> list[float]:
-    return judge_captions([completion_text(completion) for completion in completions], scene)["f1"].tolist()
+class OracleMeasure:
+    """A measure of `judge_captions` as a reward function, to be logged without weight."""
+
+    def __init__(self, measure: str, name: str) -> None:
+        self.measure, self.__name__ = measure, name
+
+    def __call__(self, prompts: Any, completions: Sequence[Any], scene: Sequence[str], **_: Any) -> list[float]:
+        texts = [completion_text(completion) for completion in completions]
+        return judge_captions(texts, scene)[self.measure].tolist()
 
 
-_oracle_f1.__name__ = "oracle_f1"  # under which the trainer logs it
+ORACLE = (OracleMeasure("f1", "oracle_f1"), OracleMeasure("faults", "flaws"))
 
 
 class _Curve(TrainerCallback):
     """Hands the logs of the trainer on, under short names."""
 
-    names: ClassVar = {"reward": "reward", "rewards/oracle_f1/mean": "oracle_f1", "completions/mean_length": "tokens"}
+    names: ClassVar = {
+        "reward": "reward",
+        "rewards/oracle_f1/mean": "oracle_f1",
+        "rewards/flaws/mean": "flaws",
+        "completions/mean_length": "tokens",
+    }
 
     def __init__(self, report: Callable[[dict[str, float]], None]) -> None:
         self.report = report

@@ -251,6 +251,17 @@ def _truncated(caption: str, material: Material) -> str | None:
     return " ".join(words[: max(1, len(words) * 6 // 10)]).rstrip(".,") if len(words) > 3 else None
 
 
+def _blended(caption: str, material: Material) -> str | None:
+    sentences, rng = _sentences(caption), material.rng
+    pool = [text.split() for each in (caption, *material.others) for text in _sentences(each)]
+    pool = [words for words in pool if len(words) > 3]
+    places = [place for place, text in enumerate(sentences) if len(text.split()) > 3]
+    for place in rng.sample(places, min(material.amount, len(places))):
+        head, tail = sentences[place].split(), rng.choice(pool)
+        sentences[place] = " ".join(head[: rng.randrange(2, len(head) - 1)] + tail[rng.randrange(1, len(tail) - 1) :])
+    return " ".join(sentences) if places else None
+
+
 def _be(noun: str) -> str:
     return "are" if noun.endswith("s") and not noun.endswith("ss") else "is"
 
@@ -302,6 +313,7 @@ ATTACKS: dict[str, Attack] = {
     "restated": Attack('each sentence followed by "in other words"', _restated),
     "shuffled words": Attack("words in random order", _words("shuffle_words")),
     "shuffled sentences": Attack("sentences in random order", _words("shuffle_sentences")),
+    "blended sentences": Attack("the start of one sentence and the end of another", _blended),
     "generic padding": Attack("sentences that fit every image", _adding(_GENERIC)),
     "hedging": Attack('sentences such as "there may be more"', _adding(_HEDGES)),
     "contradiction": Attack("facts and their opposites", _contradiction),

@@ -94,7 +94,7 @@ def compare_captions(
     *,
     references: Sequence[Sequence[str]] | None = None,
     attacks: Mapping[str, Attack] = ATTACKS,
-    amount: int = 8,
+    most: int = 8,
     seed: int = 0,
     tagger: Any = None,
 ) -> tuple[dict[str, float], list[Resemblance]]:
@@ -107,7 +107,7 @@ def compare_captions(
         written: captions of the policy.
         ordinary: captions of the same images as people, or the policy before its training, write them; at least 2.
         references: of each written caption; None leaves that trait out.
-        attacks, amount, seed, tagger: see `reward.audit.run.audit`.
+        attacks, most, seed, tagger: see `reward.audit.run.audit`.
 
     Returns:
         ({trait: shift in standard deviations} where it is at least 1, resemblances, the greatest first). Without such
@@ -133,7 +133,7 @@ def compare_captions(
         made: list[str] = []
         for text in ordinary:
             others = [other for other in ordinary if other != text]
-            material = Material(rng, rng.sample(others, min(3, len(others))), (), amount, tagger)
+            material = Material(rng, rng.sample(others, min(3, len(others))), (), rng.randint(1, most), tagger)
             pair = attack(name, text, material, attacks=attacks)
             made += [pair[1]] if pair is not None else []
         if not made:

@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -19,9 +19,6 @@ from reward.samples import CaptionSample, is_blank
 from reward.scenes import Scene, Style, describe, make_references, rate_text, render, sample_scene
 from reward.scoring.columns import find_columns, row_task
 from reward.scoring.readers import open_source
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["Audit", "AuditRow", "Finding", "MetricAudit", "audit", "read_rows", "scene_rows"]
 
@@ -191,7 +188,7 @@ def audit(
     attacks: Mapping[str, Attack] = ATTACKS,
     empty: Sequence[str] = EMPTY_CAPTIONS,
     weights: Mapping[str, Mapping[str, float]] | None = None,
-    amount: int = 8,
+    most: int = 8,
     seed: int = 0,
     resamples: int = RESAMPLES,
     examples: int = 3,
@@ -211,7 +208,7 @@ def audit(
         attacks: see `reward.audit.attacks.ATTACKS`.
         empty: captions that say nothing.
         weights: {label: weights of the aspects in the reward}; None weighs as the metric does.
-        amount: sentences that an attack adds.
+        most: attacks add 1 to so many sentences, drawn anew for each caption: a policy begins with one.
         seed: of the attacks and the bootstrap.
         resamples: of the bootstrap over images.
         examples: examples kept of each attack that wins.
@@ -233,7 +230,7 @@ def audit(
     """
     if not scorers or not rows:
         raise DataError("an audit needs at least one metric and one caption")
-    cases, skipped = _attacked(rows, attacks, amount, seed, tagger)
+    cases, skipped = _attacked(rows, attacks, most, seed, tagger)
     if not cases:
         raise DataError("no attack fits any of the captions: they need at least a sentence of several words")
     metrics = {}
@@ -249,7 +246,7 @@ _Case = tuple[str, int, str, str]  # attack, row, before, after
 
 
 def _attacked(
-    rows: Sequence[AuditRow], attacks: Mapping[str, Attack], amount: int, seed: int, tagger: Any
+    rows: Sequence[AuditRow], attacks: Mapping[str, Attack], most: int, seed: int, tagger: Any
 ) -> tuple[list[_Case], dict[str, int]]:
     cases: list[_Case] = []
     skipped: dict[str, int] = {}
@@ -257,7 +254,9 @@ def _attacked(
         others = [other.caption for place, other in enumerate(rows) if place != number]
         for name in attacks:
             rng = random.Random(f"{seed} {number} {name}")
-            material = Material(rng, rng.sample(others, min(3, len(others))), row.references, amount, tagger)
+            material = Material(
+                rng, rng.sample(others, min(3, len(others))), row.references, rng.randint(1, most), tagger
+            )
             made = attack(name, row.caption, material, attacks=attacks)
             if made is None or (row.scene is not None and not _is_worse(*made, row.scene)):
                 skipped[name] = skipped.get(name, 0) + 1

@@ -34,7 +34,9 @@ def audit(
         typer.Option(min=0, max=1, help="Exit with 3 if any attack wins in more than this share of captions."),
     ] = None,
     images: Annotated[int, typer.Option(min=2, help="Most images to use; of the scenes, how many to make.")] = 100,
-    amount: Annotated[int, typer.Option(min=1, help="Sentences that an attack adds.")] = 8,
+    most: Annotated[
+        int, typer.Option(min=1, help="Most sentences that an attack adds; 1 to so many, drawn for each caption.")
+    ] = 8,
     seed: Annotated[int, typer.Option(min=0, help="Seed of scenes, attacks and bootstrap.")] = 0,
     candidate_column: options.CandidateColumn = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object, and nothing else, on stdout.")] = False,
@@ -83,14 +85,14 @@ def audit(
         result = run(
             scorers,
             rows,
-            amount=amount,
+            most=most,
             seed=seed,
             batch_size=batch_size,
             progress=not quiet,
             say=lambda line: None if quiet else console.print(line),
         )
         shifts, resemblances = (
-            compare_captions([row.caption for row in written], [row.caption for row in rows], amount=amount, seed=seed)
+            compare_captions([row.caption for row in written], [row.caption for row in rows], most=most, seed=seed)
             if written
             else ({}, [])
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import itertools
 import json
@@ -21,6 +22,7 @@ from examples import (
     evaluate_vela,
     flickr8k_expert,
     grpo_captioner,
+    grpo_table,
     judge_captions,
     rerank_candidates,
     score_captions,
@@ -178,17 +180,22 @@ def test_best_of_n_by_each_metric_among_the_same_candidates(options, names, mode
 TRAINING = ["--steps", "2", "--prompts", "1", "--generations", "4", "--max-new-tokens", "8", "--lr", "0.01"]
 
 
-@pytest.mark.parametrize("reward", ["beitscore", "both"])
-def test_grpo_with_other_rewards(reward, models, tmp_path):
+@pytest.mark.parametrize("reward", ["beitscore", "both", "gated"])
+def test_grpo_with_other_rewards_and_a_monitor(reward, models, tmp_path):
     sizes = ["--scenes", "2", "--samples", "1", "--without-control", "--output", str(tmp_path)]
-    grpo_captioner.main([*itertools.chain(*models.values()), *TRAINING, *sizes, "--reward", reward])
+    monitor = ["--monitor", "vela", "--monitor-source", models["vela"][1], "--monitor-scenes", "10"]
+    watched = monitor if reward == "beitscore" else []
+    grpo_captioner.main([*itertools.chain(*models.values()), *TRAINING, *sizes, *watched, "--reward", reward])
     name = grpo_captioner.METRICS[reward]
     text = (tmp_path / "grpo.md").read_text()
     assert f"| GRPO with {name}, greedy |" in text
     assert "shuffled" not in text
     steps = read_lines(tmp_path / "seed_0" / f"GRPO with {name}".replace(" ", "_") / "curve.jsonl")
-    assert all(0 < step["reward"] < 1 for step in steps)
-    assert ("fluency" in steps[0]) == (reward == "both")
+    assert all(-1 < step["reward"] < 1 and step["flaws"] >= 0 for step in steps)
+    assert ("fluency" in steps[0]) == (reward != "beitscore")
+    if watched:
+        _, *checks = read_lines(next(tmp_path.rglob("monitor.jsonl")))
+        assert set(checks[0]["rows"][0]["measures"]) == {"second_vela", "oracle_f1", "flaws"}
 
 
 def test_grpo_with_its_controls_and_again_from_what_is_kept(models, tmp_path, monkeypatch):
@@ -227,6 +234,16 @@ def test_grpo_with_its_controls_and_again_from_what_is_kept(models, tmp_path, mo
     for run in ("GRPO with VELA, sampled", "GRPO with shuffled rewards, greedy"):
         mean, *each = (figures["means"][name]["words"]["value"] for name in (run, f"{run}, seed 0", f"{run}, seed 1"))
         assert mean == pytest.approx(sum(each) / 2)
+
+    grpo_table.main([f"two seeds={tmp_path}", "--output", str(tmp_path / "table.csv")])
+    untrained, trained_row = csv.DictReader((tmp_path / "table.csv").read_text().splitlines())
+    of_seeds = [figures["means"][f"GRPO with VELA, greedy, seed {seed}"]["f1"]["value"] for seed in (0, 1)]
+    assert trained_row["captions"] == "two seeds, 2 steps"
+    assert trained_row["F1"].startswith(f"{sum(of_seeds) / 2:.3f} [")
+    assert trained_row["F1"].endswith(f"({min(of_seeds):.3f})")
+    assert "(" not in untrained["F1"]
+    with pytest.raises(SystemExit, match="give NAME=FOLDER"):
+        grpo_table.main([str(tmp_path)])
 
 
 def test_grpo_refuses_pieces_of_other_options(tmp_path, capsys):
@@ -270,6 +287,7 @@ SCRIPTS = [
     evaluate_beitscore,
     evaluate_vela,
     grpo_captioner,
+    grpo_table,
     rerank_candidates,
     score_captions,
 ]

@@ -182,7 +182,7 @@ def test_grpo_trains_all_but_the_image_tower_and_resumes(captioner_folder, tmp_p
     assert changed
     assert not any("vision_tower" in name for name in changed)
     assert [entry["step"] for entry in curve] == [1, 2, 3]
-    assert {"reward", "oracle_f1", "tokens"} <= set(curve[0])
+    assert {"reward", "oracle_f1", "flaws", "tokens"} <= set(curve[0])
     assert curve[0]["reward"] > 0
     assert not whole.training
 

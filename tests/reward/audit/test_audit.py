@@ -62,7 +62,7 @@ def test_attacks_need_their_material() -> None:
 
 
 def test_a_metric_that_counts_words_is_cheated_by_length_and_not_by_truncation() -> None:
-    result = audit({"length": load_scorer("length")}, scene_rows(6, seed=2), resamples=50, amount=3)
+    result = audit({"length": load_scorer("length")}, scene_rows(6, seed=2), resamples=50, most=3)
     found = result.metrics["length"]
     assert found.findings["repeated caption"].wins.value == found.findings["relations"].wins.value == 1
     assert found.findings["truncation"].wins.value == 0 > found.findings["truncation"].change.value

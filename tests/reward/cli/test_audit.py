@@ -13,7 +13,7 @@ from tests.reward.cli.conftest import Run
 
 
 def test_the_command_prints_tables_and_fails_above_a_share(run: Run, tmp_path: Path) -> None:
-    out, err = run("audit", "length", "--images", 3, "--amount", 2, "--fail-above", "0.5", code=3)
+    out, err = run("audit", "length", "--images", 3, "--most", 2, "--fail-above", "0.5", code=3)
     assert "repeated caption" in out
     assert "100" in out
     assert "wins in 100.0% of captions, above 50.0%" in err
