@@ -62,6 +62,7 @@ def harden(
     from integrations.hardening.policy import Policy
     from reward.checkpoints import resolve_checkpoint
     from reward.cli import terminal
+    from reward.errors import ConfigError
     from reward.hardening.rounds import Hardening, training_settings
     from reward.hardening.rounds import harden as run
     from reward.metaeval.bench import MetricSource
@@ -70,6 +71,8 @@ def harden(
 
     resolve_checkpoint(policy, metric="captioner" if policy == "embedded" else "policy")  # before anything is written
     source = MetricSource.parse(metric)
+    if source.revision is not None:
+        raise ConfigError(f"{metric!r} names a revision of a Hub id: fetch that one into a folder, and name the folder")
     writing: dict[str, Any] = {"source": policy, "steps": policy_steps, "samples": samples, "prompt": prompt}
     layers = [{"seed": seed}, *([read_config_file(config)] if config else [])]
     settings = Hardening(

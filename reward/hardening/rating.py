@@ -54,7 +54,7 @@ def rate_on_scenes(rows: Iterable[Mapping[str, Any]], spec: MetricSpec) -> list[
     return rated
 
 
-def rate_by_metric(to_rate: Path, spec: MetricSpec, rater: str, source: str, **options: Any) -> list[dict[str, Any]]:
+def rate_by_metric(to_rate: Path, spec: MetricSpec, rater: str, **options: Any) -> list[dict[str, Any]]:
     """Rows of a file with the ratings of another metric, mapped from its range to 1 to 5; null where it has no score.
 
     An aspect that the rater has too is rated by it, others by the rater's reward.
@@ -62,8 +62,8 @@ def rate_by_metric(to_rate: Path, spec: MetricSpec, rater: str, source: str, **o
     Args:
         to_rate: JSON Lines; the scores are saved beside it as `judged.jsonl`, and a killed run goes on there.
         spec: of the metric that is hardened.
-        rater, source: the other metric and its checkpoint.
-        options: further arguments of `reward.scoring.dataset.score_dataset`.
+        rater: name of the other metric.
+        options: its `source` and further arguments of `reward.scoring.dataset.score_dataset`.
 
     Raises:
         ConfigError: the rater's scores have no lowest or highest value.
@@ -74,7 +74,7 @@ def rate_by_metric(to_rate: Path, spec: MetricSpec, rater: str, source: str, **o
             f"the scores of {rater} lie in [{low:g}, {high:g}], so they are no ratings: take another rater"
         )
     judged = to_rate.with_name("judged.jsonl")
-    score_dataset(to_rate, rater, judged, source=source, prefix="rater_", **options)
+    score_dataset(to_rate, rater, judged, prefix="rater_", **options)
     rated = []
     for row in read_rows(judged):
         scores = {name.removeprefix("rater_"): row.pop(name) for name in list(row) if name.startswith("rater_")}

@@ -8,6 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from reward.metaeval.report import Grid, versions, write_text
 from reward.scoring.writers import write_atomically
 
@@ -54,10 +56,8 @@ def write_report(
                 for row in each["examples"]
             ]
             parts += [f"## Round {number}", f"Left out: {left_out}.{unrated}", "\n".join(examples)]
-        cells += (
-            [f"{100 * sum(won.values()) / len(won):.1f} %", f"{worst} {100 * won[worst]:.0f} %"] if won else ["-", "-"]
-        )
-        rows.append(tuple(cells))
+        attacks = [f"{100 * np.mean(list(won.values())):.1f} %", f"{worst} {100 * won[worst]:.0f} %"] if won else "--"
+        rows.append((*cells, *attacks))
     grid = Grid("Rounds", _HEADS, tuple(rows))
     notes = (
         "Round 0 is the metric at the start. Reward and rating: means of the chosen captions, in [0, 1]. "
@@ -67,16 +67,7 @@ def write_report(
     )
     if not any(each["attacks"] for each in reports):
         notes += " No attacks: the images have no references to attack."
-    text = "\n\n".join(
-        [
-            f"# Hardening of {settings['metric']}",
-            f"`{command}`",
-            grid.markdown(),
-            notes,
-            *parts,
-            f"```json\n{json.dumps(settings, indent=2)}\n```",
-        ]
-    )
+    text = "\n\n".join([f"# Hardening of {settings['metric']}", f"`{command}`", grid.markdown(), notes, *parts])
     facts = {"command": command, "versions": versions(), "settings": settings, "rounds": reports}
     plain = json.dumps(facts, indent=2, ensure_ascii=False) + "\n"
     write_atomically(folder / "harden.json", partial(write_text, text=plain))

@@ -13,7 +13,7 @@ import numpy as np
 
 from reward.audit.run import AuditRow, audit, scene_rows
 from reward.checkpoints import read_config, resolve_checkpoint
-from reward.errors import ConfigError, DataError, OutputError
+from reward.errors import ConfigError, DataError
 from reward.hardening.choosing import Written, choose_captions
 from reward.hardening.rating import rate_by_metric, rate_on_scenes, rated_rows, read_rows, write_ratings, write_rows
 from reward.images import image_key, load_image
@@ -27,7 +27,7 @@ from reward.scoring.runs import write_json
 from reward.training.config import TrainingConfig, make_config
 from reward.training.data import image_of, load_parts
 from reward.training.loop import metric_training, train
-from reward.training.record import is_complete, read_record
+from reward.training.record import check_output, is_complete, read_record, write_record
 from reward.training.rows import load_rows
 from reward.training.shares import make_shares
 
@@ -106,9 +106,9 @@ class Hardening:
         if self.rater == SCENES and self.images != SCENES:
             raise ConfigError(f"the oracle rates captions of scenes only, and the images are {self.images!r}")
         for use, named in (("rater", self.rater), ("second metric", self.second)):
-            if named not in (PEOPLE, SCENES, None):
-                other = MetricSource.parse(str(named))
-                if (other.name, other.source) == (self.metric, self.source):
+            if named is not None and named not in (PEOPLE, SCENES):
+                name, options = _named(named)
+                if (name, options["source"]) == (self.metric, self.source):
                     raise ConfigError(f"the {use} is the metric itself, which would teach it nothing: take another")
         make_shares(self.data)
         make_config(self.training)
@@ -148,28 +148,17 @@ def harden(
     from reward.hardening.report import write_report
 
     plain = json.loads(json.dumps({**asdict(settings), "data": list(make_shares(settings.data).items())}))
-    record = output / "settings.json"
-    if record.is_file():
-        before = json.loads(record.read_text(encoding="utf-8"))
-        differing = [
-            f"{name} was {before.get(name)!r} and is {plain[name]!r}"
-            for name in plain
-            if before.get(name) != plain[name]
-        ]
-        if differing:
-            raise OutputError(f"cannot go on in {output} with other settings: {', '.join(differing)}")
-    elif output.exists() and (not output.is_dir() or any(output.iterdir())):
-        raise OutputError(f"the output folder {output} is not empty: give another folder")
     folder = resolve_checkpoint(settings.source, metric=settings.metric)
     aspects = read_config(folder, metric=settings.metric).get("aspects")
     spec = metric_spec(settings.metric)
     spec = spec.with_aspects(aspects) if aspects else spec
-    if not record.is_file():
-        load_rows(spec, make_shares(settings.data), make_config(settings.training))  # now, not hours later
-        if not _draw_images(settings, 1):
-            raise DataError(f"{settings.images!r} has no images")
-        output.mkdir(parents=True, exist_ok=True)
-        write_json(record, plain)
+    begun = read_record(output) is not None
+    if not begun:  # faulty data are reported now, not hours later
+        load_rows(spec, make_shares(settings.data), make_config(settings.training))
+        _draw_images(settings, 1)
+    check_output(output, {"settings": plain}, resume=begun)
+    if not begun:
+        write_record(output, {"settings": plain})
 
     reports = []
     for number in range(rounds + 1):
@@ -187,6 +176,12 @@ def harden(
     return None
 
 
+def _named(text: str) -> tuple[str, dict[str, Any]]:
+    """Name and loading options of NAME, NAME=SOURCE or NAME=HUB_ID@REVISION."""
+    found = MetricSource.parse(text)
+    return found.name, {"source": found.source} | ({"revision": found.revision} if found.revision else {})
+
+
 def _checkpoint(settings: Hardening, output: Path, number: int) -> str:
     """The metric after a round; after round 0, the one that it starts from."""
     return str(output / f"round_{number}" / "metric") if number else settings.source
@@ -198,11 +193,8 @@ def _attacks_won(settings: Hardening, spec: MetricSpec, checkpoint: str) -> dict
         rows = scene_rows(settings.audited, settings.seed)
     else:
         drawn = _draw_images(settings, 0)[: settings.audited]
-        rows = [
-            AuditRow(row["references"][0], row["image"], tuple(row["references"][1:]))
-            for row in drawn
-            if row["references"]
-        ]
+        good = [(row["image"], *row["references"]) for row in drawn if row["references"]]
+        rows = [AuditRow(caption, image, tuple(others)) for image, caption, *others in good]
     if len(rows) < 2:
         return {}
     result = audit({"metric": load_scorer(spec.name, checkpoint)}, rows, seed=settings.seed, resamples=50, examples=0)
@@ -296,9 +288,9 @@ class _Round:
         score_dataset(self.folder / "captions.jsonl", self.spec.name, scored, source=self.checkpoint)
         if self.settings.second is None:
             return read_rows(scored)
-        second = MetricSource.parse(self.settings.second)
+        name, options = _named(self.settings.second)
         both = self.folder / "scored_twice.jsonl"
-        score_dataset(scored, second.name, both, source=second.source, prefix="second_")
+        score_dataset(scored, name, both, prefix="second_", **options)
         return read_rows(both)
 
     def _choose(self, written: list[dict[str, Any]]) -> None:
@@ -339,8 +331,8 @@ class _Round:
     def _rate(self, asked: list[dict[str, Any]]) -> list[dict[str, Any]]:
         if self.settings.rater == SCENES:
             return rate_on_scenes(asked, self.spec)
-        rater = MetricSource.parse(self.settings.rater)
-        return rate_by_metric(self.folder / "to_rate.jsonl", self.spec, rater.name, rater.source)
+        name, options = _named(self.settings.rater)
+        return rate_by_metric(self.folder / "to_rate.jsonl", self.spec, name, **options)
 
     def _rated(self, number: int, asked: list[dict[str, Any]] | None = None) -> tuple[list[dict[str, Any]], int]:
         folder = self.output / f"round_{number}"

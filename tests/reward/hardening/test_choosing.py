@@ -83,8 +83,8 @@ def test_ratings_of_people_are_checked_and_become_a_data_set(tmp_path: Path) -> 
 
 def test_a_metric_as_rater_is_mapped_to_five_points(tmp_path: Path) -> None:
     write_rows(tmp_path / "to_rate.jsonl", [row("a red star", references=["a red star"], relevance=None)])
-    [rated] = rate_by_metric(tmp_path / "to_rate.jsonl", VELA, "unigram", "embedded")
+    [rated] = rate_by_metric(tmp_path / "to_rate.jsonl", VELA, "unigram")
     assert [rated[aspect] for aspect in VELA.aspects] == [5.0, 5.0, 5.0]
     assert "rater_reward" not in rated
     with pytest.raises(ConfigError, match=r"the scores of length lie in \[0, inf\], so they are no ratings"):
-        rate_by_metric(tmp_path / "to_rate.jsonl", VELA, "length", "embedded")
+        rate_by_metric(tmp_path / "to_rate.jsonl", VELA, "length")

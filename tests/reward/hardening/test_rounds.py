@@ -79,7 +79,7 @@ def test_rounds_go_on_after_kills_and_end_as_unbroken_ones(
     for number in (1, 2):
         names = [tmp_path / run / f"round_{number}" / "metric" for run in ("whole", "killed")]
         assert same_weights(*names)
-    with pytest.raises(OutputError, match="other settings: rate was 6 and is 7"):
+    with pytest.raises(OutputError, match=r"other settings: settings\.rate was 6 and is 7"):
         harden(settings_of("beitscore", checkpoints["beitscore"], rate=7), tmp_path / "killed", killed)
 
 
