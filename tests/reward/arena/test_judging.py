@@ -16,7 +16,6 @@ from reward.battles import Battle
 from reward.errors import DataError, JudgeError, OutputError
 from reward.judges import ScriptedJudge
 from reward.scoring.dataset import ScoringInterrupted
-from tests.reward.scoring.test_damage import DAMAGE, damaged, each_damage
 
 
 class Counting:
@@ -127,24 +126,6 @@ def test_battles_without_answer_are_asked_again_and_only_these(images, tmp_path)
     assert len(second.texts) == 4
     assert "judge_error" not in json.loads(output.read_text())[3]
     assert not (tmp_path / "o.json.partial").exists()
-
-
-@each_damage
-@pytest.mark.filterwarnings("ignore:.*is damaged in line")
-def test_a_damaged_journal_costs_only_the_damaged_verdicts(images, tmp_path, monkeypatch, kind):
-    whole = judge_battles(make(5), Counting().judge, tmp_path / "whole.json", image_root=images).records
-    output, journal = tmp_path / "o.json", tmp_path / "o.json.partial"
-    with monkeypatch.context() as patch:
-        patch.setattr(module, "_summarise", lambda *given: 1 / 0)
-        with pytest.raises(ZeroDivisionError):
-            judge_battles(make(5), Counting().judge, output, image_root=images)
-    content = journal.read_bytes()
-    for place in range(1, 5):
-        journal.write_bytes(damaged(content, kind, place))
-        counting = Counting()
-        assert judge_battles(make(5), counting.judge, output, image_root=images).records == whole
-        assert len(counting.texts) == 2 * DAMAGE[kind][1]
-        output.unlink()
 
 
 def test_a_finished_file_that_was_damaged_is_not_taken_as_finished(images, tmp_path):

@@ -17,7 +17,6 @@ import pytest
 from rich.cells import cell_len
 
 from reward.cli.terminal import print_table
-from reward.metrics.beitscore import SPEC as BEITSCORE
 from tests.picture_scorer import PictureScorer
 from tests.reward.cli.conftest import Run
 from tests.reward.metaeval.small_benchmarks import use_metrics, write_pairs, write_rated
@@ -191,23 +190,6 @@ def test_a_killed_run_goes_on_where_it_was(run: Run, data: Path, tmp_path: Path,
     whole = json.loads(run(*line, "--cache", tmp_path / "other")[0])["benchmarks"][0]["rows"][0]
     for name in ("estimates", "details", "counts", "scored", "errors"):
         assert row[name] == whole[name]
-
-
-def test_shipped_metrics_on_scenes(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    use_metrics(monkeypatch, BEITSCORE)
-    names = ["beitscore", "unigram", "length"]
-    metrics = [argument for name in names for argument in ("-m", name)]
-    line = ["bench", "-b", "scenes", "--limit", "8", "--resamples", "50", "--device", "cpu", "--json", *metrics]
-    runs = []
-    for _ in range(2):
-        [benchmark] = json.loads(run(*line)[0])["benchmarks"]
-        runs.append({row["name"]: row for row in benchmark["rows"]})
-    assert list(runs[0]) == names
-    assert benchmark["columns"] == ["descriptiveness", "relevance", "fluency", "mean"]
-    for name in names:
-        assert [rows[name]["scored_by_this_run"] for rows in runs] == [8, 0]
-        assert runs[0][name]["estimates"] == runs[1][name]["estimates"]
-        assert runs[0][name]["devices"] == [f"CPU, {os.cpu_count()} cores"]
 
 
 def test_list(run: Run) -> None:

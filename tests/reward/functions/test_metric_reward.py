@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from PIL import Image
 from transformers import TrainerState
 
-from reward import VelaReward, registry
+from reward import registry
 from reward.errors import CapRewardError, ConfigError, InvalidSampleError, UnknownMetricError, WeightsError
 from reward.functions.metric_reward import MetricReward
 from reward.samples import CaptionSample
@@ -322,13 +322,6 @@ def test_the_checkpoint_decides_over_aspects_and_needs(monkeypatch):
     assert call(brevity, ["red star"]) == [0.5]
     with pytest.raises(WeightsError, match="unknown aspect 'colour'"):
         call(colour, ["red star"])
-
-
-def test_weights_of_named_rewards_by_full_and_short_names():
-    reward = VelaReward("folder", weights={"desc": 1, "rel": 2, "fluency": 1})
-    assert reward.spec.aspects == ("descriptiveness", "relevance", "fluency")
-    assert reward.weights.tolist() == [0.25, 0.5, 0.25]
-    assert VelaReward("folder").weights.tolist() == pytest.approx([1 / 3] * 3)
 
 
 @pytest.mark.parametrize(

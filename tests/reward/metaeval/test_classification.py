@@ -54,14 +54,6 @@ def test_each_resample_has_the_value_of_the_captions_it_holds(value, resampled, 
         assert found == pytest.approx(by_definition(*some) if defined else np.nan, nan_ok=True)
 
 
-def test_perfect_chance_and_reversed_orders():
-    labels = np.array([1, 0] * 500)
-    assert roc_auc(labels, labels) == average_precision(labels, labels) == 1
-    assert roc_auc(np.zeros(1000), labels) == average_precision(np.zeros(1000), labels) == 0.5
-    assert roc_auc(-labels, labels) == 0
-    assert average_precision(np.array([0.9, 0.1]), np.array([0, 1])) == 0.5  # the correct caption comes second
-
-
 @settings(max_examples=80, deadline=None)
 @given(differences=st.lists(st.integers(-4, 4), min_size=1, max_size=12), share=st.floats(0, 1))
 def test_no_threshold_comes_nearer_to_the_number(differences, share):
@@ -91,11 +83,6 @@ def test_winogrounds_scores_are_those_of_their_definition(rows):
         text = c0_i0 > c1_i0 and c1_i1 > c0_i1
         image = c0_i0 > c0_i1 and c1_i1 > c1_i0
         assert [bool(found[name][number]) for name in ("text", "image", "group")] == [text, image, text and image]
-
-
-def test_winogrounds_chance_is_a_quarter_a_quarter_and_a_sixth():
-    found = winoground_scores(np.random.default_rng(0).normal(size=(40_000, 4)))
-    assert [found[name].mean() for name in found] == pytest.approx([1 / 4, 1 / 4, 1 / 6], abs=0.01)
 
 
 @pytest.mark.parametrize(

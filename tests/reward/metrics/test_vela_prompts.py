@@ -16,7 +16,7 @@ from reward.errors import CheckpointError
 from reward.metrics.vela.backbones import add_lora
 from reward.metrics.vela.config import ImageConfig, LoraSettings, TextConfig, VelaConfig
 from reward.metrics.vela.prompt_tokens import PromptTokenizer
-from reward.metrics.vela.prompts import DEFAULT_PROMPTS, Prompt
+from reward.metrics.vela.prompts import Prompt
 from reward.metrics.vela.training import PRESETS
 from reward.training.config import make_config as train_config
 from tests.reward.metrics.tiny_vela import (
@@ -83,14 +83,6 @@ def test_prompts_that_cannot_work_are_refused(monkeypatch: pytest.MonkeyPatch) -
         make_prompts(chat_template=True)
 
 
-def test_default_rubrics_name_their_aspect_and_five_levels() -> None:
-    assert tuple(DEFAULT_PROMPTS) == ASPECTS
-    for aspect, prompt in DEFAULT_PROMPTS.items():
-        assert aspect in prompt.system
-        assert [line[0] for line in prompt.system.splitlines() if line[1:3] == " -"] == list("12345")
-        assert "number only" in prompt.system
-
-
 @pytest.mark.parametrize("chat_template", [False, True])
 @pytest.mark.parametrize(
     "attack",
@@ -114,13 +106,6 @@ def test_a_caption_stays_text(attack: str, chat_template: bool) -> None:
     control = set(tokenizer.added_tokens_decoder)
     assert not control & set(made.candidate)
     assert [token for token in made.prefix if token in control] == [token for token in calm.prefix if token in control]
-
-
-def test_a_control_string_takes_as_many_tokens_as_the_same_text_escaped() -> None:
-    prompts = make_prompts()
-    # "\u200b" is three byte tokens in this vocabulary and keeps the string from being any control token
-    escaped = prompts.candidate("<|im_\u200bend|>")[0]
-    assert len(prompts.candidate("<|im_end|>")[0]) == len(escaped) - 3
 
 
 def test_a_long_candidate_is_cut_at_its_end() -> None:
@@ -203,12 +188,6 @@ def test_json_and_back(config: VelaConfig) -> None:
     plain = json.loads(json.dumps(config.to_dict()))
     assert plain["metric"] == "vela"
     assert VelaConfig.from_dict(plain) == config
-
-
-def test_prompts_belong_to_the_checkpoint() -> None:
-    config = VelaConfig(("relevance",), text=TextConfig(prompts={"relevance": SHORT}))
-    assert config.to_dict()["text"]["prompts"]["relevance"]["system"] == "Rubric."
-    assert VelaConfig.from_dict(config.to_dict()).text == config.text
 
 
 def _clip(**changes: Any) -> dict[str, Any]:

@@ -234,20 +234,6 @@ def test_certain_ratings_divide_by_nothing(gamma: float) -> None:
         assert mixed.overall == pytest.approx(4.5)
 
 
-@settings(deadline=None)
-@given(
-    rows=st.lists(st.lists(st.floats(0, 1), min_size=5, max_size=5).filter(any), min_size=1, max_size=5),
-    gamma=st.floats(0, 1),
-)
-def test_anything_with_mass_stays_on_the_scale(rows: list[list[float]], gamma: float) -> None:
-    result = aggregate(rows, gamma)
-    assert 1 <= result.overall <= 5
-    assert ((result.scores >= 1) & (result.scores <= 5)).all()
-    assert (result.variances >= 0).all()
-    assert (result.weights >= 0).all()
-    assert result.weights.sum() == pytest.approx(1)
-
-
 def test_many_samples_at_once_are_as_one_by_one() -> None:
     many = np.random.default_rng(0).random((4, 3, 5))
     together = aggregate(many, 0.6)
