@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from functools import partial
@@ -219,12 +218,3 @@ def test_the_whole_user_turn():
 )
 def test_only_markers_are_broken(text, expected):
     assert quoted(text) == expected
-
-
-def test_a_prompt_from_a_file(tmp_path):
-    path = tmp_path / "prompt.json"
-    changed = {**PROMPT.to_json(), "version": "mine-2", "answers": ["A", "B", "C"]}
-    path.write_text(json.dumps(changed), encoding="utf-8")
-    prompt = PairPrompt.from_file(path)
-    assert (prompt.version, prompt.answers, prompt.system) == ("mine-2", ("A", "B", "C"), PROMPT.system)
-    assert prompt.to_json() == changed

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from reward.errors import InvalidSampleError
-from reward.functions.completions import completion_text, prompt_images, read_rows
+from reward.functions.completions import completion_text, read_rows
 
 RED, BLUE = Image.new("RGB", (4, 4), "red"), Image.new("RGB", (4, 4), "blue")
 
@@ -53,12 +53,6 @@ def conversation(*images):
         {"role": "system", "content": "Be brief."},
         {"role": "user", "content": [*blocks, {"type": "text", "text": "Describe."}]},
     ]
-
-
-def test_images_of_a_prompt_leave_out_placeholders():
-    assert prompt_images(conversation(RED, None, BLUE)) == [RED, BLUE]
-    assert prompt_images("Describe.") == []
-    assert prompt_images([{"role": "assistant", "content": None}]) == []
 
 
 @pytest.mark.parametrize(

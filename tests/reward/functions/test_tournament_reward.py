@@ -6,7 +6,6 @@ import asyncio
 import pickle
 import re
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -166,13 +165,6 @@ def test_it_pickles_with_its_judge_can_be_awaited_and_says_what_it_asks():
     assert asyncio.run(call(awaited, ["aa", "b"])) == pytest.approx([0.8, 0.2])
     assert "source='scripted', weights={'win_rate': 1.0}" in repr(reward)
     assert "source='name/model'" in repr(TournamentReward("name/model"))  # nothing is loaded yet
-
-
-def test_threads_take_turns():
-    reward = make()
-    with ThreadPoolExecutor(4) as pool:
-        results = list(pool.map(lambda n: call(reward, ["x" * n, "x" * (n + 1), "x"]), range(2, 14)))
-    assert all(result == pytest.approx([0.5, 0.8, 0.2]) for result in results)
 
 
 @pytest.mark.parametrize(

@@ -31,11 +31,6 @@ def test_samples_of_one_image_are_drawn_together_and_widen_the_interval():
     assert clustered.high - clustered.low > 2 * (single.high - single.low)
 
 
-def test_clusters_of_any_size_are_drawn_equally_often():
-    weights = bootstrap_weights(5, resamples=4000, clusters=["a", "b", "b", "b", "c"])
-    assert weights.mean(axis=0) == pytest.approx(np.ones(5), abs=0.06)
-
-
 def test_equal_seeds_give_equal_resamples():
     assert np.array_equal(bootstrap_weights(9, seed=3), bootstrap_weights(9, seed=3))
     assert not np.array_equal(bootstrap_weights(9, seed=3), bootstrap_weights(9, seed=4))

@@ -17,10 +17,7 @@ from reward.metrics.vela.backbones import add_lora
 from reward.metrics.vela.config import ImageConfig, LoraSettings, TextConfig, VelaConfig
 from reward.metrics.vela.prompt_tokens import PromptTokenizer
 from reward.metrics.vela.prompts import Prompt
-from reward.metrics.vela.training import PRESETS
-from reward.training.config import make_config as train_config
 from tests.reward.metrics.tiny_vela import (
-    ASPECTS,
     CHAT_TEMPLATE,
     clip_architecture,
     language_architecture,
@@ -149,18 +146,6 @@ def test_a_prefix_never_outgrows_its_room(references: list[str], room: int) -> N
     assert made.truncated == (len(whole.prefix) > room)
     if not made.truncated:
         assert made == whole
-
-
-def test_the_defaults_are_the_papers() -> None:
-    config = VelaConfig()
-    assert config.aspects == ASPECTS
-    assert config.text is not None
-    assert config.text.backbone == "Qwen/Qwen2.5-3B-Instruct"
-    assert config.image == ImageConfig(backbone="BeichenZhang/LongCLIP-L")
-    preset = train_config(PRESETS["paper"])
-    assert (preset.learning_rate, preset.batch_size, preset.epochs, preset.patience) == (1e-4, 4, 10, 1)
-    lora = preset.model["text"]["lora"]
-    assert (lora["r"], lora["target_modules"]) == (16, ["q_proj", "v_proj"])
 
 
 def test_the_default_adapters_have_the_papers_size() -> None:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from reward.corruptions.rewrites import rewrite_captions
 from reward.errors import OutputError
-from reward.judges import ScriptedJudge
 from reward.scoring import rerank_dataset, score_dataset
 from tests.json_lines import write_lines
 
@@ -122,18 +119,6 @@ def test_damage_to_a_journal_is_told(unfinished: tuple[Path, Path, bytes]) -> No
         score_dataset(data, "length", output)
 
 
-def test_a_result_of_another_row_is_refused(unfinished: tuple[Path, Path, bytes], monkeypatch: object) -> None:
-    data, output, _ = unfinished
-    monkeypatch.setattr("reward.scoring.text_sources.TextSource.fingerprint", lambda source: "a file too large to hash")
-    data.write_text(data.read_text().replace("word word word", "word other word"))
-    manifest_of = "reward.scoring.dataset._Run._manifest"
-    header = json.loads(output.with_name("out.jsonl.partial").read_bytes().splitlines()[0])[1]["run"]
-    monkeypatch.setattr(manifest_of, lambda run, task: {name: header[name] for name in header if name != "aspects"})
-    with pytest.raises(OutputError, match=r"row 5 of data\.jsonl is not the one that was scored: the data changed"):
-        score_dataset(data, "length", output)
-    assert not output.exists()
-
-
 @each_damage
 @pytest.mark.parametrize("task", [score_dataset, rerank_dataset])
 def test_damaged_output_is_not_taken_as_finished(kind: str, task: Callable[..., object], tmp_path: Path) -> None:
@@ -167,16 +152,3 @@ def test_finished_parquet_and_its_summary_are_checked_to_the_last_byte(tmp_path:
         (tmp_path / "out.parquet.summary.json").write_text(summary)
         with pytest.raises(OutputError, match="exists already and is not of this run"):
             score_dataset(data, "length", output)
-
-
-@each_damage
-@pytest.mark.filterwarnings("ignore:.*is damaged in line")
-def test_damaged_answers_of_a_language_model_are_asked_for_again(kind: str, tmp_path: Path) -> None:
-    captions = [f"{number} red stars." for number in range(2, 6)]
-    judge = ScriptedJudge(lambda question: '"1 red stars."')
-    journal = tmp_path / "answers.jsonl"
-    expected = list(rewrite_captions(captions, judge, journal, categories=["count"]))
-    content = journal.read_bytes()
-    for place in range(1, 4):
-        journal.write_bytes(damaged(content, kind, place))
-        assert list(rewrite_captions(captions, judge, journal, categories=["count"])) == expected
