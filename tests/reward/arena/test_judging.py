@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import replace
 
 import pytest
@@ -16,6 +15,7 @@ from reward.battles import Battle
 from reward.errors import DataError, JudgeError, OutputError
 from reward.judges import ScriptedJudge
 from reward.scoring.dataset import ScoringInterrupted
+from tests.toy_judges import shown_captions
 
 
 class Counting:
@@ -31,8 +31,7 @@ class Counting:
         for mark in self.fail:
             if mark in question.text:
                 raise JudgeError("timed out")
-        parts = re.search(r"Caption 1:\n(.*?)\n\nCaption 2:\n(.*?)\n\nWhich", question.text, re.DOTALL).groups()
-        first, second = (len(part.split()) for part in parts)
+        first, second = (len(caption.split()) for caption in shown_captions(question))
         return f"Reason: {first}:{second}\nVerdict: {'tie' if first == second else 1 if first > second else 2}"
 
 
@@ -63,7 +62,7 @@ def test_the_file_has_the_battles_with_verdicts(images, tmp_path):
     assert records[3] == {
         **entry(3),
         "judge": "Caption 2 is better.",
-        "judge_reason": "3:4\nWith the captions exchanged: 4:3",
+        "judge_reason": "2:3\nWith the captions exchanged: 3:2",
         "judge_probabilities": [0.0, 1.0, 0.0],
         "judge_orders": ["Caption 2 is better.", "Caption 2 is better."],
     }

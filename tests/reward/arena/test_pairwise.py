@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from functools import partial
 
 import pytest
@@ -16,6 +15,7 @@ from reward.arena.verdicts import Opinion, PositionBias, combine, measure_positi
 from reward.errors import InvalidSampleError, JudgeError
 from reward.judges import Answer, ScriptedJudge
 from reward.judges.wording import quoted
+from tests.toy_judges import shown_captions as shown
 
 FIRST, SECOND, TIE = Opinion(1, 0, 0), Opinion(0, 1, 0), Opinion(0, 0, 1)
 OTHER = {"A": "B", "B": "A", "tie": "tie"}
@@ -96,12 +96,6 @@ def test_position_bias_counts():
 
 
 IMAGE = Image.new("RGB", (4, 4))
-
-
-def shown(question):
-    """The two captions of a question, unquoted."""
-    first, second = re.search(r"Caption 1:\n(.*?)\n\nCaption 2:\n(.*?)\n\nWhich", question.text, re.DOTALL).groups()
-    return [re.sub("^> ", "", text, flags=re.MULTILINE) for text in (first, second)]
 
 
 def longest(question):

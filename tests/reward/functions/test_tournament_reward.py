@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import pickle
-import re
 from collections import Counter
 
 import numpy as np
@@ -19,12 +18,9 @@ from reward.functions.tournament_reward import TournamentReward
 from reward.functions.wrappers import AsyncReward
 from reward.judges import ScriptedJudge
 from tests.toy_judges import RecordingJudge
+from tests.toy_judges import shown_captions as shown
 
 RED, BLUE = Image.new("RGB", (4, 4), "red"), Image.new("RGB", (4, 4), "blue")
-
-
-def shown(question):
-    return re.search(r"Caption 1:\n> (.*?)\n\nCaption 2:\n> (.*?)\n\nWhich", question.text, re.DOTALL).groups()
 
 
 def longer_wins(question):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import math
 from typing import Any
@@ -13,10 +14,12 @@ from reward import CaptionSample, MetricReward, load_scorer
 from reward.errors import ConfigError, ServiceError, UnknownMetricError
 from reward.service.settings import ServiceSettings, parse_metrics
 from reward.service.worker import Job, JobReply
+from tests.pictures import png
 from tests.reward.service.in_process import App
 
 CAPTIONS = ["A red star.", "Two dogs run.", "...", " ", "\ud800"]
 REFERENCES = ["A red star shines."]
+PNG = base64.b64encode(png("red", (32, 32))).decode()
 
 
 @pytest.fixture(scope="module")
@@ -157,11 +160,6 @@ def test_openrlhf_without_a_score(app: App) -> None:
     assert "2 labels" in app.post("/get_reward", {**asked, "labels": [LABEL, LABEL]}, 422)["error"]
 
 
-def test_openrlhf_scores_lie_between_0_and_1() -> None:
-    reply = App("length").post("/get_reward", {"query": ["D: A star."], "prompts": ["D:"], "labels": [""]})
-    assert reply["rewards"] == reply["scores"] == [2.0]  # there is no highest length
-
-
 def test_slime(app: App) -> None:
     asked = {"prompt": "Describe.", "response": "A red star.<|im_end|>", "label": LABEL}
     assert app.post("/slime", asked) == pytest.approx(6 / 7)
@@ -207,20 +205,6 @@ def test_vllm_images_and_rerank() -> None:
     assert "an image each" in app.post("/score", {"text_1": query, "text_2": images}, 422)["error"]
     uneven = {"text_1": ["a", "b"], "text_2": ["a", "b", "c"]}
     assert "2 queries and 3 documents" in app.post("/score", uneven, 422)["error"]
-
-
-def _png() -> str:
-    import base64
-    from io import BytesIO
-
-    from PIL import Image
-
-    file = BytesIO()
-    Image.new("RGB", (32, 32), "red").save(file, "PNG")
-    return base64.b64encode(file.getvalue()).decode()
-
-
-PNG = _png()
 
 
 # Settings

@@ -20,7 +20,7 @@ BATTLE |= {"ref": "A dog on grass.", "winner": "x", "cluster": "level 2", "in-40
 
 
 def battles_of(folder, *changes, name=CAPARENA):
-    return load_benchmark("caparena", write_files(folder, {name: [BATTLE | change for change in changes]})).battles_of
+    return load_benchmark("caparena", write_files(folder, {name: [BATTLE | change for change in changes]})).items
 
 
 @pytest.mark.parametrize("name", [CAPARENA, f"data/eval/{CAPARENA}"])
@@ -45,7 +45,7 @@ def test_battles_against_people_are_left_out(tmp_path):
     with pytest.raises(DataError, match="holds nothing to score"):
         battles_of(tmp_path, human)
     lines = [{"image": "a", "captions": ["x", "y"], "label": 0, "systems": [first, "y"]} for first in ("human", "x")]
-    (item,) = load_benchmark("caparena", write_files(tmp_path, {"all.jsonl": lines}) / "all.jsonl").battles_of
+    (item,) = load_benchmark("caparena", write_files(tmp_path, {"all.jsonl": lines}) / "all.jsonl").items
     assert isinstance(item, PreferencePair)
     assert item.systems == ("x", "y")
 

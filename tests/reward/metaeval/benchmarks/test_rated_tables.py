@@ -5,13 +5,11 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Mapping
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 from datasets import Dataset, DatasetDict, Features, Image, Sequence, Value
-from PIL import Image as PIL
 from pyarrow import parquet
 
 from reward.errors import DataError
@@ -19,12 +17,7 @@ from reward.images import load_image
 from reward.metaeval.benchmarks import RatedCaption, load_benchmark
 from reward.scenes import make_dataset
 from tests.loopback_hub import LoopbackHub
-
-
-def png(shade: int) -> bytes:
-    buffer = BytesIO()
-    PIL.new("RGB", (4, 4), (shade, 0, 0)).save(buffer, "PNG")
-    return buffer.getvalue()
+from tests.pictures import png
 
 
 def polaris(**changes: Any) -> dict[str, list[Any]]:
@@ -32,7 +25,7 @@ def polaris(**changes: Any) -> dict[str, list[Any]]:
     return {
         "refs": [["A dog.", ""], ["A cat."], ["A dog.", ""], ["A dog.", ""]],
         "cand": ["One.", "Two.", "Three.", "One."],
-        "img": [{"bytes": png(shade), "path": None} for shade in (1, 2, 1, 1)],
+        "img": [{"bytes": png((shade, 0, 0)), "path": None} for shade in (1, 2, 1, 1)],
         "human_score": [0.25, 0.5, 1.0, 0.75],
         **changes,
     }
@@ -83,7 +76,7 @@ def test_polaris_as_csv(tmp_path: Path) -> None:
         writer.writerow([1, "2.jpg", "", '["A cat.", "null"]', "1"])
         writer.writerow([2, "1", "One, two.", "['A dog.']", ""])
     (tmp_path / "images").mkdir()
-    (tmp_path / "images" / "1.png").write_bytes(png(1))
+    (tmp_path / "images" / "1.png").write_bytes(png((1, 0, 0)))
     for path in (tmp_path, tmp_path / "polaris_test.csv"):
         benchmark = load_benchmark("polaris", path)
         found = items("polaris", path)
@@ -100,7 +93,7 @@ def test_polaris_as_csv(tmp_path: Path) -> None:
 def test_nebula_has_names_and_nulls(tmp_path: Path) -> None:
     rows = {
         "file_name": ["1.jpg", "2.jpg", "1.jpg"],
-        "image": [{"bytes": png(shade), "path": None} for shade in (1, 2, 1)],
+        "image": [{"bytes": png((shade, 0, 0)), "path": None} for shade in (1, 2, 1)],
         "refs": [["A dog."], None, ["Another."]],
         "mt": ["One.", None, "Two."],
         "human_score": [1.0, 0.5, None],
@@ -136,7 +129,7 @@ def test_splits_that_a_readme_names(tmp_path: Path) -> None:
 def arena(aspect: int) -> dict[str, list[Any]]:
     return {
         "file_name": ["1.jpg", "1.jpg", "2.jpg"],
-        "image": [{"bytes": png(shade), "path": None} for shade in (1, 1, 2)],
+        "image": [{"bytes": png((shade, 0, 0)), "path": None} for shade in (1, 1, 2)],
         "refs": [["A dog."], ["A dog."], []],
         "cand": ["One.", "Two.", "One."],
         "score": [aspect / 4, 0.5, 0.75],
@@ -172,7 +165,7 @@ def test_longcap_arena_merges_the_aspects(tmp_path: Path) -> None:
             assert found[0].image == tmp_path / "c" / "1.jpg"
         else:
             assert isinstance(found[0].image, dict)
-            assert found[0].image["bytes"] == png(1)
+            assert found[0].image["bytes"] == png((1, 0, 0))
         (other, _) = items("longcap-arena", tmp_path / folder, part="TestB")  # two rows of one image and candidate
         assert other.ratings == {"relevance": (0.0, 0.5)}
         with pytest.raises(DataError, match=r"none of the splits val\.desc, val\.rel, val\.flu, but dci_test\.rel"):

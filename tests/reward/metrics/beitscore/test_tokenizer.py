@@ -40,14 +40,6 @@ def test_spm_ids_are_those_of_transformers_xlm_r(tokenizers: dict[str, BeitScore
     assert tokenizers["spm"].size == published.mask_token_id  # the mask token comes after the pieces
 
 
-def test_special_ids(tokenizers: dict[str, BeitScoreTokenizer]) -> None:
-    spm, fast = tokenizers["spm"], tokenizers["fast"]
-    assert (spm.start, spm.pad, spm.end) == (0, 1, 2)
-    names = make_fast()
-    assert [fast.start, fast.end, fast.pad] == names.convert_tokens_to_ids(["<start>", "<end>", "<pad>"])
-    assert fast.size == len(names)
-
-
 def test_rows_are_padded_on_the_right(tokenizer: BeitScoreTokenizer) -> None:
     ids, padding, cut = tokenizer(["A red star.", "A red circle on a white ground."])
     rows, _ = tokenizer.encode(["A red star.", "A red circle on a white ground."])

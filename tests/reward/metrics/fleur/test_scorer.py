@@ -18,7 +18,7 @@ from reward.errors import CheckpointError, JudgeError
 from reward.judges import Answer, LocalJudge, Question, ScriptedJudge
 from reward.metrics.fleur.prompt import FleurPrompt
 from reward.metrics.fleur.scorer import FleurScorer
-from tests.contract import RED_ON_WHITE, REFERENCES, SAMPLES, ScorerContract
+from tests.contract import REFERENCES, SAMPLES, ScorerContract
 from tests.loopback_hub import LoopbackHub
 from tests.rating_judges import save_rating_judge, strict_llava
 from tests.toy_judges import RecordingJudge, llava, plain_inputs, plain_pass, spellings
@@ -248,11 +248,3 @@ def test_without_a_model_the_error_says_what_to_give() -> None:
         load_scorer("fleur")
     with pytest.raises(TypeError, match=r"FleurScorer needs a judge, got str.*from_pretrained"):
         FleurScorer("name/model")  # type: ignore[arg-type]
-
-
-def test_the_image_of_many_captions_is_asked_about_in_one_go() -> None:
-    other = SAMPLES[2].image
-    judge = RecordingJudge(certain("0.50"))
-    FleurScorer(judge).score([CaptionSample(f"Caption {n}.", (RED_ON_WHITE, other)[n % 2]) for n in range(6)])
-    images = [question.image for question in judge.asked]
-    assert images in ([RED_ON_WHITE] * 3 + [other] * 3, [other] * 3 + [RED_ON_WHITE] * 3)

@@ -202,15 +202,6 @@ def test_the_formula_in_other_arithmetic(rows: list[list[int]], gamma: float, sc
     assert result.overall == pytest.approx(expected, abs=1e-6)
 
 
-@settings(deadline=None)
-@given(rows=_rows)
-def test_gamma_0_selects_the_least_variance(rows: list[list[int]]) -> None:
-    variances = [variance for _, variance in map(_moments, rows)]
-    selected = aggregate(rows, 0).weights
-    assert all(w == 0 for w, variance in zip(selected, variances, strict=True) if variance > min(variances) * 1.001)
-    assert selected.sum() == pytest.approx(1)
-
-
 def test_the_default_gamma_and_a_small_one() -> None:
     rows = [[0, 0, 0, 0.5, 0.5], [0.5, 0, 0, 0, 0.5]]
     assert aggregate(rows).weights.tolist() == aggregate(rows, 0.75).weights.tolist()
