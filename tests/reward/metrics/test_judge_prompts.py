@@ -95,20 +95,6 @@ def test_captions_stand_unchanged_after_what_candidates_share() -> None:
     assert len(set(texts)) == 5
 
 
-def test_the_default_prompts_have_a_version_and_every_level() -> None:
-    prompts: list[Any] = [FLEUR, HARMONIC]
-    for prompt in prompts:
-        assert prompt.version
-        assert type(prompt).of(prompt.to_json()) == prompt
-    assert all(level in FLEUR.rubric for level in ("0.0:", "1.0:"))
-    for task in HARMONIC.tasks:
-        for criterion in CRITERIA:
-            text = HARMONIC.question(criterion, task, "A dog.", "What?")
-            assert [line[0] for line in text.splitlines() if line[1:3] == ": "] == list("12345")
-            assert criterion.capitalize() in text
-            assert "{" not in text
-
-
 UNQUOTED: dict[str, tuple[Any, Callable[[Any], str]]] = {
     "fleur": (FLEUR, lambda prompt: prompt.question("A dog.\nIt runs.", ["A cat."])),
     "harmoniceval": (HARMONIC, lambda prompt: prompt.question("fluency", "captioning", "A dog.\nIt runs.")),

@@ -105,16 +105,6 @@ def test_a_caption_stays_text(attack: str, chat_template: bool) -> None:
     assert [token for token in made.prefix if token in control] == [token for token in calm.prefix if token in control]
 
 
-def test_a_long_candidate_is_cut_at_its_end() -> None:
-    prompts = make_prompts(max_candidate_tokens=10)
-    whole = make_prompts()("The red star is on the green grass. " * 3, [], "relevance")
-    made = prompts("The red star is on the green grass. " * 3, [], "relevance")
-    assert made.candidate == whole.candidate[:10]
-    assert made.truncated
-    assert not whole.truncated
-    assert not prompts("The red star", [], "relevance").truncated
-
-
 def test_the_longest_references_are_cut_first() -> None:
     prompts = make_prompts(max_prefix_tokens=80)
     long, short = "x" * 200, "y" * 5

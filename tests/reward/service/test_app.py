@@ -40,12 +40,6 @@ def test_scores_and_rewards_are_those_in_process(app: App) -> None:
     assert (reply["metric"], reply["aspects"]) == ("unigram", ["f1"])
 
 
-def test_samples_without_what_the_metric_needs_say_so(app: App) -> None:
-    sample = app.post("/score", {"samples": [{"candidates": ["A star."]}]})["samples"][0]
-    assert sample["scores"] == [[None]]
-    assert "needs references" in sample["errors"][0]
-
-
 def test_weights_of_aspects() -> None:
     asked = {"samples": [{"candidates": ["A star."], "image": {"base64": PNG}}], "weights": {"rel": 3, "flu": 1}}
     app = App("vela")

@@ -72,17 +72,6 @@ def test_the_score_is_that_of_plain_forward_passes() -> None:
     assert len(set(np.round(expected, 7))) == 3
 
 
-def test_raw_is_the_number_written_and_smoothed_spreads_over_the_digits() -> None:
-    logs = (
-        {"0": 0.0},
-        {".": 0.0},
-        {"8": math.log(0.6), "2": math.log(0.4)},
-        {"5": math.log(0.5), "</s>": math.log(0.5)},
-    )
-    smoothed = 0.1 * (0.6 * 8 + 0.4 * 2) + 0.01 * 2.5
-    assert scores(Answer("0.85", tuple("0.85"), logs)) == pytest.approx([smoothed, 0.85])
-
-
 @pytest.mark.parametrize("first", [("0",), ("\u2581", "0"), (" 0",), ("\u01200",)])
 def test_one_decimal_is_smoothed_with_what_the_judge_thought_of_going_on(first: tuple[str, ...]) -> None:
     tokens = (*first, ".", "8", "</s>")
@@ -241,10 +230,3 @@ def test_a_judge_given_as_an_object_must_be_given_again(tmp_path: Path) -> None:
     again = FleurScorer.from_pretrained(tmp_path, judge=scorer.judge)
     assert again.max_new_tokens == 9
     assert again.score([CaptionSample("A.", PICTURE)]).scores.tolist() == [[0.5, 0.5]]
-
-
-def test_without_a_model_the_error_says_what_to_give() -> None:
-    with pytest.raises(CheckpointError, match=r"no judge for fleur is shipped.*Hub id.*ServerJudge"):
-        load_scorer("fleur")
-    with pytest.raises(TypeError, match=r"FleurScorer needs a judge, got str.*from_pretrained"):
-        FleurScorer("name/model")  # type: ignore[arg-type]
