@@ -68,20 +68,6 @@ def test_large_strata_keep_their_numbers_of_clusters_and_small_ones_are_drawn_to
     assert not np.array_equal(draws, draw_clusters(strata, resamples=4000, seed=1))
 
 
-@pytest.mark.parametrize(
-    ("draw", "message"),
-    [
-        (lambda: bootstrap_weights(0), "at least one sample"),
-        (lambda: bootstrap_weights(3, clusters=["a"]), "1 clusters for 3 samples"),
-        (lambda: draw_clusters([], resamples=5, seed=0), "at least one cluster and one resample"),
-        (lambda: draw_clusters([("a",)], resamples=0, seed=0), "at least one cluster and one resample"),
-    ],
-)
-def test_impossible_resamples_are_refused(draw, message):
-    with pytest.raises(ValueError, match=message):
-        draw()
-
-
 def test_an_interval_that_touches_zero_does_not_exclude_it():
     assert not Interval(0.1, 0.0, 0.2).excludes_zero
     assert Interval(-0.1, -0.2, -0.01).excludes_zero
@@ -157,33 +143,6 @@ def test_blocks_of_resamples_are_put_together():
     assert resampled_tau(scores, ratings, np.ones((1, 20_000)))[0] == pytest.approx(kendall_tau(scores, ratings))
 
 
-@pytest.mark.parametrize(
-    ("scores", "ratings", "message"),
-    [
-        ([0.1, float("nan"), 0.3], [1, 2, 3], "1 of 3 pairs are not finite"),
-        ([0.1, 0.2], [1, 2, 3], r"got \(2,\) and \(3,\)"),
-        ([0.1], [1], "N >= 2"),
-    ],
-)
-def test_unfit_numbers_are_refused(scores, ratings, message):
-    for value in VALUES.values():
-        with pytest.raises(ValueError, match=message):
-            value(np.array(scores), np.array(ratings))
-
-
-@pytest.mark.parametrize(
-    ("clusters", "message"),
-    [
-        (None, r"shape \(R, 3\)"),
-        ([0, 1, 4], r"shape \(R, K\) with K > 4"),
-        ([0, 1], r"clusters must have shape \(3,\)"),
-    ],
-)
-def test_weights_of_other_samples_are_refused(clusters, message):
-    with pytest.raises(ValueError, match=message):
-        resampled_tau(np.arange(3), np.arange(3), np.ones((10, 4)), clusters=clusters)
-
-
 # AUC, average precision, thresholds of ties, Winoground
 
 # few different scores, so that there are ties; at least one caption of each kind
@@ -253,31 +212,47 @@ def test_winogrounds_scores_are_those_of_their_definition(rows):
         assert [bool(found[name][number]) for name in ("text", "image", "group")] == [text, image, text and image]
 
 
+NAN = float("nan")
+
+
 @pytest.mark.parametrize(
-    ("scores", "labels", "message"),
+    ("values", "first", "second", "message"),
     [
-        ([0.1, float("nan")], [0, 1], "1 of 2 pairs are not finite"),
-        ([0.1, 0.2, 0.3], [0, 1], r"got \(3,\) and \(2,\)"),
-        ([0.1, 0.2], [1, 1], r"some of each, got \[1.0\]"),
-        ([0.1, 0.2], [1, 2], r"labels must be 1 \(correct\) or 0"),
+        (VALUES.values(), [0.1, NAN, 0.3], [1, 2, 3], "1 of 3 pairs are not finite"),
+        (VALUES.values(), [0.1, 0.2], [1, 2, 3], r"got \(2,\) and \(3,\)"),
+        (VALUES.values(), [0.1], [1], "N >= 2"),
+        ((roc_auc, average_precision), [0.1, NAN], [0, 1], "1 of 2 pairs are not finite"),
+        ((roc_auc, average_precision), [0.1, 0.2, 0.3], [0, 1], r"got \(3,\) and \(2,\)"),
+        ((roc_auc, average_precision), [0.1, 0.2], [1, 1], r"some of each, got \[1.0\]"),
+        ((roc_auc, average_precision), [0.1, 0.2], [1, 2], r"labels must be 1 \(correct\) or 0"),
     ],
 )
-def test_unfit_captions_are_refused(scores, labels, message):
-    for value in (roc_auc, average_precision):
+def test_unfit_columns_are_refused(values, first, second, message):
+    for value in values:
         with pytest.raises(ValueError, match=message):
-            value(np.array(scores), np.array(labels))
+            value(np.array(first), np.array(second))
+
+
+def tau_of_three(clusters):
+    return resampled_tau(np.arange(3), np.arange(3), np.ones((10, 4)), clusters=clusters)
 
 
 @pytest.mark.parametrize(
     ("call", "message"),
     [
+        (lambda: bootstrap_weights(0), "at least one sample"),
+        (lambda: bootstrap_weights(3, clusters=["a"]), "1 clusters for 3 samples"),
+        (lambda: draw_clusters([], resamples=5, seed=0), "at least one cluster and one resample"),
+        (lambda: draw_clusters([("a",)], resamples=0, seed=0), "at least one cluster and one resample"),
+        (lambda: tau_of_three(None), r"shape \(R, 3\)"),
+        (lambda: tau_of_three([0, 1, 4]), r"shape \(R, K\) with K > 4"),
+        (lambda: tau_of_three([0, 1]), r"clusters must have shape \(3,\)"),
         (lambda: tie_threshold(np.ones(3), 4), "between 0 and the 3 battles, got 4"),
         (lambda: tie_threshold(np.ones(3), -1), "got -1"),
         (lambda: tie_threshold(np.array([1.0, np.nan]), 1), "1 of 2 differences are not finite"),
         (lambda: tie_threshold(np.ones((2, 2)), 1), r"shape \(N,\)"),
         (lambda: verdicts(np.ones(3), -0.1), "at least 0, got -0.1"),
         (lambda: verdicts(np.ones(3), np.nan), "at least 0, got nan"),
-        (lambda: verdicts(np.array([]), 0.1), "N >= 1"),
         (lambda: winoground_scores(np.ones((2, 3))), r"shape \(N, 4\) with N >= 1, got \(2, 3\)"),
         (lambda: winoground_scores(np.full((2, 4), np.nan)), "2 of 2 quadruples are not finite"),
     ],

@@ -136,13 +136,10 @@ def test_openrlhf(app: App, query: str, prompt: str) -> None:
     assert reply == {"rewards": [expected], "scores": [expected], "extra_logs": {"unigram/f1": [expected]}}
 
 
-def test_openrlhf_gets_empty_lists_for_empty_lists(app: App) -> None:
+def test_openrlhf_without_a_score(app: App) -> None:
     # With several addresses OpenRLHF sends empty lists to all but one.
     reply = app.post("/get_reward", {"query": [], "prompts": [], "labels": []})
     assert reply == {"rewards": [], "scores": [], "extra_logs": {"unigram/f1": []}}
-
-
-def test_openrlhf_without_a_score(app: App) -> None:
     asked = {"query": ["A star."], "prompts": [""], "labels": [LABEL]}  # the prompt cannot be told from the caption
     assert app.post("/get_reward", asked)["rewards"] is None
     assert app.post("/get_reward?unscored=-1", asked)["rewards"] == [-1.0]
@@ -223,11 +220,8 @@ def test_settings_that_cannot_be(settings: dict[str, Any], fault: str) -> None:
         ServiceSettings(parse_metrics(["length"]), **settings)
 
 
-def test_the_token_is_in_no_text() -> None:
+def test_metrics_of_the_command_line_and_a_token_that_is_in_no_text() -> None:
     assert "secret-token" not in repr(ServiceSettings(parse_metrics(["length"]), token="secret-token"))
-
-
-def test_metrics_of_the_command_line() -> None:
     with pytest.raises(ConfigError, match="twice"):
         parse_metrics(["vela", "VELA=folder"])
     with pytest.raises(ConfigError, match="checkpoint"):
@@ -236,8 +230,5 @@ def test_metrics_of_the_command_line() -> None:
         parse_metrics([])
     with pytest.raises(UnknownMetricError):
         parse_metrics(["no-such"])
-
-
-def test_a_metric_that_is_not_fitted_is_not_served() -> None:
     with pytest.raises(ConfigError, match="fitted"):
         App("cider")

@@ -73,12 +73,10 @@ def test_paths_out_of_the_root_are_refused(app: App, path: str) -> None:
     assert "leads out of the image root" in app.score_image({"path": path}, 422)["error"]
 
 
-def test_the_root_may_be_a_link(root: Path) -> None:
+def test_a_root_may_be_a_link_and_paths_need_one(root: Path) -> None:
     assert app_with(root.parent / "root2").score_image("inner/a.png")["samples"][0]["errors"] == [None]
-
-
-def test_paths_need_a_root() -> None:
     assert "--image-root" in app_with().score_image("a.png", 422)["error"]
+    assert "is no file" in app_with(root).score_image("pipe.png", 422)["error"]  # and is not waited for
 
 
 @pytest.mark.parametrize(
@@ -96,10 +94,6 @@ def test_an_image_that_cannot_be_read_is_said_of_its_sample(app: App, image: obj
     reply = app.score_image(image)["samples"][0]
     assert reply["scores"] == [[None] * 3]
     assert reason in reply["errors"][0]
-
-
-def test_a_pipe_is_refused_at_once(app: App) -> None:
-    assert "is no file" in app.score_image("pipe.png", 422)["error"]
 
 
 def test_a_pixel_bomb_is_refused_before_it_is_unpacked(tmp_path: Path) -> None:

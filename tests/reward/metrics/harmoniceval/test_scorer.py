@@ -235,22 +235,17 @@ def test_many_samples_at_once_are_as_one_by_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("probabilities", "message"),
+    ("probabilities", "gamma", "message"),
     [
-        ([0.2] * 5, "shape"),
-        ([[0.25] * 4], "shape"),
-        (np.zeros((0, 5)), "shape"),
-        ([[0, 0, 0, 0, 0]], "has none"),
-        ([[-0.1, 0.5, 0.2, 0.2, 0.2]], "not negative"),
-        ([[float("nan"), 0.5, 0.2, 0.2, 0.1]], "finite"),
+        ([0.2] * 5, 0.75, "shape"),
+        ([[0.25] * 4], 0.75, "shape"),
+        (np.zeros((0, 5)), 0.75, "shape"),
+        ([[0, 0, 0, 0, 0]], 0.75, "has none"),
+        ([[-0.1, 0.5, 0.2, 0.2, 0.2]], 0.75, "not negative"),
+        ([[float("nan"), 0.5, 0.2, 0.2, 0.1]], 0.75, "finite"),
+        *[([[0.2] * 5], gamma, "gamma") for gamma in (-0.1, 1.1, float("nan"), "0.5", None, True)],
     ],
 )
-def test_what_are_no_probabilities_of_ratings_is_refused(probabilities: object, message: str) -> None:
+def test_what_are_no_ratings_or_no_gamma_is_refused(probabilities: object, gamma: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        aggregate(probabilities)
-
-
-@pytest.mark.parametrize("gamma", [-0.1, 1.1, float("nan"), "0.5", None, True])
-def test_gamma_outside_its_range_is_refused(gamma: object) -> None:
-    with pytest.raises(ValueError, match="gamma"):
-        aggregate([[0.2] * 5], gamma)  # type: ignore[arg-type]
+        aggregate(probabilities, gamma)
