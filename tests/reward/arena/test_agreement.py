@@ -75,6 +75,18 @@ def test_infinite_ratings_have_the_outermost_ranks_and_unplaced_models_none() ->
     assert correlations["kendall"][1] == pytest.approx(2 / 3)
 
 
+def test_battles_on_one_image_count_as_one_for_the_interval() -> None:
+    rng = np.random.default_rng(0)
+    said = np.repeat(rng.random(60) < 0.6, 5).astype(float)  # the same five times on each image
+    people = np.ones(300)
+    widths = []
+    for images in (np.repeat(np.arange(60), 5), np.arange(300)):
+        arena = Arena.of([(str(image), "x", "y", "") for image in images])
+        interval = measure(said, arena, people).levels["overall"]
+        widths.append(interval.high - interval.low)
+    assert widths[0] == pytest.approx(widths[1] * 5**0.5, rel=0.25)
+
+
 def test_the_threshold_is_of_the_battles_that_count() -> None:
     """The human's battle and the undecided one have no say in it; the latter still gets a verdict by it."""
     scores = np.array([[9, 1], [3, 2], [1, 9], [5, 5], [9, 2], [2.5, 2]])

@@ -82,6 +82,14 @@ def test_capitals_stay_at_the_start_of_sentences():
         assert len(capitalised) <= len(starts) + 1
 
 
+def test_words_are_shuffled_thoroughly():
+    """A caption of many words is torn apart, not merely touched."""
+    text = "one two three four five six seven eight nine ten"
+    shuffled = [shuffle_words(text, random.Random(seed)).split() for seed in range(100)]
+    kept = sum(a == b for words in shuffled for a, b in zip(words, text.split(), strict=True))
+    assert kept / 1000 == pytest.approx(0.1, abs=0.04)
+
+
 @pytest.mark.parametrize(
     ("shuffle", "text", "orders"),
     [

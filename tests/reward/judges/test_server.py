@@ -136,6 +136,18 @@ def test_sync_calls_work_inside_a_running_loop_and_async_ones_overlap(server: Lo
     assert server.most_at_once <= 3
 
 
+def test_no_more_than_the_limit_at_once(server: LoopbackJudge) -> None:
+    judge = judge_at(server, concurrency=2)
+    server.delay = 0.05
+
+    async def three_calls() -> None:
+        groups = [questions()[start : start + 3] for start in (0, 3, 6)]
+        await asyncio.gather(*(judge.adistribution(group, ANSWERS) for group in groups))
+
+    asyncio.run(three_calls())
+    assert server.most_at_once == 2
+
+
 def test_a_question_that_cannot_be_answered_does_not_stop_the_others(server: LoopbackJudge, tmp_path: Path) -> None:
     server.refuse = "forbidden"
     asked = [*questions()[:2], Question("forbidden"), Question("Look.", image=tmp_path / "no.png"), Question("Is it?")]

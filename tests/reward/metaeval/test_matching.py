@@ -78,6 +78,12 @@ def test_a_metric_against_a_column(data: Path, run: Run) -> None:
     assert "the largest difference is 0.5, above the tolerance of 0.4" in err
 
 
+@pytest.mark.parametrize(("column", "problem"), [("colour", "holds what is no number"), ("gone", "the columns are")])
+def test_columns_that_cannot_be(data: Path, column: str, problem: str) -> None:
+    with pytest.raises(DataError, match=problem):
+        match_rows(data, "length", f"column:{column}")
+
+
 def test_too_few_rows(tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_text('{"candidate": "a star"}\n')
     with pytest.raises(DataError, match="1 rows have a score of both"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -117,6 +118,18 @@ def test_damage_to_a_journal_is_told(unfinished: tuple[Path, Path, bytes]) -> No
     journal.write_bytes(damaged(content, "deleted", 2))
     with pytest.warns(UserWarning, match="lacks 1 rows, which are scored again: lines of it were deleted"):
         score_dataset(data, "length", output)
+
+
+def test_a_result_of_another_row_is_refused(unfinished: tuple[Path, Path, bytes], monkeypatch: object) -> None:
+    data, output, _ = unfinished
+    monkeypatch.setattr("reward.scoring.text_sources.TextSource.fingerprint", lambda source: "a file too large to hash")
+    data.write_text(data.read_text().replace("word word word", "word other word"))
+    manifest_of = "reward.scoring.dataset._Run._manifest"
+    header = json.loads(output.with_name("out.jsonl.partial").read_bytes().splitlines()[0])[1]["run"]
+    monkeypatch.setattr(manifest_of, lambda run, task: {name: header[name] for name in header if name != "aspects"})
+    with pytest.raises(OutputError, match=r"row 5 of data\.jsonl is not the one that was scored: the data changed"):
+        score_dataset(data, "length", output)
+    assert not output.exists()
 
 
 @each_damage

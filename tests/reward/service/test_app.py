@@ -151,6 +151,11 @@ def test_openrlhf_without_a_score(app: App) -> None:
     assert "2 labels" in app.post("/get_reward", {**asked, "labels": [LABEL, LABEL]}, 422)["error"]
 
 
+def test_openrlhf_scores_lie_between_0_and_1() -> None:
+    reply = App("length").post("/get_reward", {"query": ["D: A star."], "prompts": ["D:"], "labels": [""]})
+    assert reply["rewards"] == reply["scores"] == [2.0]  # there is no highest length
+
+
 def test_slime(app: App) -> None:
     asked = {"prompt": "Describe.", "response": "A red star.<|im_end|>", "label": LABEL}
     assert app.post("/slime", asked) == pytest.approx(6 / 7)

@@ -1,4 +1,4 @@
-"""Lines of JSON, perhaps packed, and the common forms that they hold; test_bad_files has the fields that are refused."""
+"""Lines of JSON, perhaps packed, and the common forms that they hold; test_bad_files has what is refused."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from reward import AsyncReward, CaptionSample, RemoteReward, load_scorer
+from reward import AsyncReward, CaptionSample, MetricReward, RemoteReward, load_scorer
 from reward.errors import ConfigError, OutputError, ServiceError, WeightsError
 from reward.metaeval.benchmarks import load_benchmark
 from reward.metaeval.scoring import score_benchmark
@@ -332,3 +332,16 @@ def test_offline_scoring_resumes_only_with_the_same_checkpoint(service: FakeServ
     service.facts["identity"] = "second"
     with pytest.raises(OutputError, match="other input, metric or settings"):
         score_dataset(tmp_path / "data.jsonl", "remote", output, source=service.url)
+
+
+def test_rewards_equal_those_in_process() -> None:
+    from tests.reward.service.in_process import App
+
+    app = App("vela")
+    with fake_service() as fake:
+        fake.facts = app.worker.facts["vela"]
+        fake.answer = lambda request: app.post("/score", request)  # type: ignore[method-assign]
+        images = [Image.effect_noise((40, 30), 90).convert("RGB") for _ in range(2)]
+        samples = [CaptionSample(text, image) for image in images for text in ("A red star.", "Two dogs.")]
+        remote = RemoteReward(fake.url, "vela", timeout=30.0).rewards(samples)
+        assert remote == pytest.approx(MetricReward("vela").rewards(samples), abs=1e-6)
