@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-__all__ = ["free_port", "send", "serving"]
-
 
 def free_port() -> int:
     """A loopback port that nothing listens on."""

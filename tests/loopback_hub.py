@@ -17,8 +17,6 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from tests.loopback_http import send, serving
 
-__all__ = ["LoopbackHub", "loopback_hub"]
-
 _CALLS = "revision|tree|paths-info|preupload|commit|commits|branch"
 _API = re.compile(rf"^/api/(models|datasets)/([^/]+/[^/]+)(?:/({_CALLS})/(.+))?$")
 _RESOLVE = re.compile(r"^/(datasets/)?([^/]+/[^/]+)/resolve/([^/]+)/(.+)$")

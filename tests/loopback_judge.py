@@ -20,8 +20,6 @@ from PIL import Image
 
 from tests.loopback_http import send, serving
 
-__all__ = ["Fault", "LoopbackJudge", "loopback_judge"]
-
 
 @dataclass(frozen=True)
 class Fault:

@@ -18,8 +18,6 @@ from typing import Any
 
 from tests.loopback_http import free_port
 
-__all__ = ["LoopbackService", "loopback_service", "python_path", "send_all"]
-
 ROOT = Path(__file__).resolve().parent.parent
 
 

@@ -6,8 +6,6 @@ from io import BytesIO
 
 from PIL import Image
 
-__all__ = ["png"]
-
 
 def png(picture: Image.Image | str | tuple[int, int, int], size: tuple[int, int] = (8, 8)) -> bytes:
     """A PNG of an image, or of one colour."""
