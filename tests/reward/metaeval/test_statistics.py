@@ -31,6 +31,14 @@ from reward.metaeval.correlation import resampled_pearson, resampled_spearman, r
 from tests.reward.metaeval.small_benchmarks import correlation
 
 
+def test_the_interval_of_a_mean_is_that_of_theory():
+    values = np.random.default_rng(0).normal(size=2000)
+    found = mean_interval(values, bootstrap_weights(2000))
+    half = 1.96 * values.std() / np.sqrt(2000)
+    assert found.value == pytest.approx(values.mean())
+    assert found.high - found.low == pytest.approx(2 * half, rel=0.08)
+
+
 def test_pairing_sees_a_difference_that_two_intervals_hide():
     rng = np.random.default_rng(0)
     hard = rng.normal(size=100)  # how easy each scene is, for both systems
