@@ -8,59 +8,17 @@ import socket
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from io import BytesIO
 from typing import Any
 
 import torch
 from PIL import Image
 
-__all__ = ["Fault", "LoopbackJudge", "loopback_judge", "send", "serving"]
-
-
-def send(
-    handler: BaseHTTPRequestHandler, body: bytes, status: int = 200, announced: int | None = None, **headers: str
-) -> None:
-    """A JSON reply; an underscore in a header's name stands for a hyphen."""
-    handler.send_response(status)
-    handler.send_header("Content-Type", "application/json")
-    handler.send_header("Content-Length", str(len(body) if announced is None else announced))
-    for name, value in headers.items():
-        handler.send_header(name.replace("_", "-"), value)
-    handler.end_headers()
-    handler.wfile.write(body)
-
-
-@contextmanager
-def serving(reply: Callable[[BaseHTTPRequestHandler, dict[str, Any]], None]) -> Iterator[str]:
-    """Has `reply` answer every request, given its handler and its JSON; gives the address, which ends in `/v1`."""
-
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            try:
-                reply(self, body)
-            except OSError:  # the client went away, as it may
-                self.close_connection = True
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}/v1"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+from tests.loopback_http import send, serving
 
 
 @dataclass(frozen=True)
@@ -178,8 +136,9 @@ class LoopbackJudge:
         listed = [{"token": decode([other]), "logprob": float(row[other])} for other in row.topk(count).indices]
         return {"token": decode([token]), "logprob": float(row[token]), "top_logprobs": listed}
 
-    def reply(self, handler: BaseHTTPRequestHandler, body: dict[str, Any]) -> None:
+    def reply(self, handler: BaseHTTPRequestHandler, sent_body: bytes) -> None:
         """Answers a request, or does what its fault says."""
+        body = json.loads(sent_body)
         with self.handling(body) as fault:
             sent, kind = handler.headers.get("Authorization"), fault and fault.kind
             if refusal := self._refusal(handler.path, sent, body):
@@ -216,5 +175,6 @@ class LoopbackJudge:
 def loopback_judge(model: Any, processor: Any, *, key: str | None = None) -> Iterator[LoopbackJudge]:
     """Serves a model at `judge.endpoint` until the block ends."""
     judge = LoopbackJudge(model, processor, key=key)
-    with serving(judge.reply) as judge.endpoint:
+    with serving(judge.reply) as address:
+        judge.endpoint = f"{address}/v1"
         yield judge
