@@ -108,7 +108,7 @@ class Call:
         greedy = _changed(self.config, {"do_sample": False})  # its token is not used: captions begin at their prompt
         inputs = copied_inputs(self.inputs)
         cache = self._run(sample, self.input_ids, [], at_once, greedy, inputs).past_key_values
-        for name in ("past_key_values", "mm_encoder_outputs"):
+        for name in ("past_key_values", "mm_encoder_outputs", "inputs_embeds"):
             self.inputs.pop(name, None)
         return [Row(row // self.k, self.input_ids[row], cache, row) for row in range(0, len(self.input_ids), self.k)]
 
@@ -271,30 +271,24 @@ def _joined(rows: list[tuple[Any, int]], length: int | None, name: str) -> Cache
         return EncoderDecoderCache(own, _joined([(cache.cross_attention_cache, p) for cache, p in rows], None, name))
     runs = [(cache, [place for _, place in run]) for cache, run in groupby(rows, key=lambda row: row[0])]
     joined = copy.copy(first)
-    joined.layers = [
-        _joined_layer([(cache.layers[number], places) for cache, places in runs], length, name)
-        for number in range(len(first.layers))
-    ]
+    joined.layers = [copy.copy(layer) for layer in first.layers]
+    for number, layer in enumerate(joined.layers):
+        if not layer.is_initialized:  # layers that share the keys of others have none
+            continue
+        parts = [(cache.layers[number], places) for cache, places in runs]
+        for (cache, _), (part, _) in zip(runs, parts, strict=True):
+            tokens = cache.get_seq_length()
+            whole = part.get_seq_length() == tokens and (length in (None, tokens) or part.keys.shape[-2] == tokens)
+            if type(part) not in (DynamicLayer, DynamicSlidingWindowLayer) or not whole:
+                raise ConfigError(
+                    f"{name} needs earlier tokens that a {type(part).__name__} of the model's cache has dropped "
+                    "or cannot go back to: decode with BestOfN"
+                )
+        for side in ("keys", "values"):
+            setattr(layer, side, torch.cat([getattr(part, side)[places, :, :length] for part, places in parts]))
+        if isinstance(layer, DynamicSlidingWindowLayer) and length is not None:
+            layer.cumulative_length = length
     return joined
-
-
-def _joined_layer(parts: list[tuple[Any, list[int]]], length: int | None, name: str) -> Any:
-    layer = copy.copy(parts[0][0])
-    if not layer.is_initialized:  # layers that share the keys of others have none
-        return layer
-    for part, _ in parts:
-        tokens = part.get_seq_length()
-        lost = length is not None and length < tokens and part.keys.shape[-2] < tokens
-        if type(part) not in (DynamicLayer, DynamicSlidingWindowLayer) or lost:
-            raise ConfigError(
-                f"{name} goes back to earlier tokens, and the {type(part).__name__} of the model's cache has dropped them "
-                "or cannot be cut: decode with BestOfN"
-            )
-    for side in ("keys", "values"):
-        setattr(layer, side, torch.cat([getattr(part, side)[places, :, :length] for part, places in parts]))
-    if isinstance(layer, DynamicSlidingWindowLayer) and length is not None:
-        layer.cumulative_length = length
-    return layer
 
 
 def _changed(config: GenerationConfig, changes: Mapping[str, Any]) -> GenerationConfig:
@@ -315,9 +309,7 @@ def _refuse(call: Call, blocks: bool) -> None:
     remembering = blocks and any(isinstance(processor, REMEMBERING) for processor in call.processors)
     instead = "decode with BestOfN"
     refusals = {
-        f"cannot make the processes of a sharded model take equally many steps: {instead}": processes_step_together(
-            model
-        ),
+        f"cannot make processes of a sharded model take equal steps: {instead}": processes_step_together(model),
         f"needs a plain dynamic cache: leave use_cache and cache_implementation alone, or {instead}": (
             not inputs.get("use_cache", True) or not plain_cache
         ),
@@ -331,8 +323,8 @@ def _refuse(call: Call, blocks: bool) -> None:
             getattr(call.config, "encoder_no_repeat_ngram_size", None)
         ),
         "goes back to earlier words, but guidance_scale and SynthID remember later ones: leave them out": remembering,
-        f"needs the positions that {type(model).__name__} keeps inside in this version of transformers: give one prompt "
-        "and num_return_sequences=1 at a time, or take transformers 5.18": kept_inside and len(last) > 1,
+        f"needs positions that {type(model).__name__} keeps inside in this version of transformers: give one prompt at "
+        "a time, with num_return_sequences=1, or take transformers 5.18": kept_inside and len(last) > 1,
     }
     for message in (message for message, applies in refusals.items() if applies):
         raise ConfigError(f"{call.name} {message}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,6 @@ from reward.samples import CaptionSample, ImageLike, is_wordless
 
 __all__ = ["expected_utilities", "minimum_bayes_risk"]
 
-_FIRST_REFERENCES = 8  # then 16, 32, ...
 _BOOTSTRAPS = 500
 
 
@@ -113,12 +112,13 @@ def expected_utilities(
     rng = np.random.default_rng() if rng is None else rng
     order = rng.permutation(len(references)) if confidence is not None else np.arange(len(references))
     table: dict[tuple[str, str], float] = {}
-    for size in _sizes(len(references), confidence):
+    sizes = [8 << step for step in range(len(references)) if confidence is not None and 8 << step < len(references)]
+    for size in [*sizes, len(references)]:
         drawn = [references[index] for index in order[:size]]
         missing = [pair for pair in ((c, r) for c in alive for r in dict.fromkeys(drawn)) if pair not in table]
         table.update(zip(missing, compare(missing), strict=True))
         matrix = np.array([[table[caption, reference] for reference in drawn] for caption in alive])
-        if confidence is not None and size < len(references):
+        if confidence is not None and size in sizes:
             alive = [alive[index] for index in _as_good(matrix, confidence, rng)]
     means = {c: float(np.mean([table[c, reference] for reference in references])) for c in alive}
     return [means.get(captions[i]) if i in set(may_win) else None for i in range(len(captions))], compare.scored
@@ -140,7 +140,7 @@ class _Utility:
     def with_all(self, captions: Sequence[str], references: Sequence[str]) -> list[float]:
         if self.metric is None:
             total = sum((word_counts(reference) for reference in references), Counter[str]())
-            mean = Counter({word: count / len(references) for word, count in total.items()})  # type: ignore[misc]
+            mean = Counter({word: count / len(references) for word, count in total.items()})
             return [unigram_f1(word_counts(caption), mean) for caption in captions]
         others = {c: tuple(dict.fromkeys(r for r in references if r != c)) or (c,) for c in captions}
         return self._rated([(caption, others[caption]) for caption in captions])
@@ -158,14 +158,6 @@ class _Utility:
                     f"computed: {reason or 'it gave None and no reason'}"
                 )
         return [float(value) for value in utilities if value is not None]
-
-
-def _sizes(references: int, confidence: float | None) -> Iterator[int]:
-    size = _FIRST_REFERENCES
-    while confidence is not None and size < references:
-        yield size
-        size *= 2
-    yield references
 
 
 def _as_good(matrix: np.ndarray, confidence: float, rng: np.random.Generator) -> list[int]:

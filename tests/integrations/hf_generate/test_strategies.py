@@ -104,7 +104,7 @@ def test_every_strategy_runs_with_every_model(kind, name):
             assert len(last.chosen[prompt]) == k
             words = [len(caption.split()) for caption in captions]
             assert last.tokens[prompt] >= (max if name == "blockwise" else sum)(words)  # blocks share beginnings
-            assert 0 < last.scored[prompt]
+            assert last.scored[prompt] > 0
         assert sum(last.scored) == len(reward.samples)
         pairs = {(id(sample.image), sample.candidate) for sample in reward.samples}
         assert len(pairs) == len(reward.samples)  # none is scored twice

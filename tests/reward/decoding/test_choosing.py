@@ -163,5 +163,5 @@ def test_hybrid_and_empty_captions():
         minimum_bayes_risk(captions, keep=2)
     with pytest.raises(ConfigError, match="choose"):
         expected_utilities(captions, aggregate=True, confidence=0.9)
-    with pytest.raises(InvalidSampleError, match="the utility of 'a red star' .* could not be computed: .*image"):
+    with pytest.raises(InvalidSampleError, match=r"the utility of 'a red star' .* could not be computed: .*image"):
         minimum_bayes_risk(captions, utility=ToyScorer())
