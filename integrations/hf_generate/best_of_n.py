@@ -60,9 +60,10 @@ class BestOfN(Strategy):
         best = BestOfN(VelaReward(), n=16, processor=processor, images=iter(images))
         pipe(chats, batch_size=4, generate_kwargs={"custom_generate": best})
 
-    Not supported: beams, a streamer, an assistant model, a static or filled cache, and `stop_strings`, which `generate`
-    refuses with a strategy; `cache_implementation="paged"` makes `generate` pass over every strategy. If k does not
-    divide n, up to k - 1 samples per prompt are drawn and not used. Needs transformers 5, see `private_names.py`.
+    Not supported: beams in the call (as `sources` they are), a streamer, an assistant model, a static or filled cache,
+    and `stop_strings`, which `generate` refuses with a strategy; `cache_implementation="paged"` makes `generate` pass
+    over every strategy. If k does not divide n, up to k - 1 samples per prompt are drawn and not used. Needs
+    transformers 5, see `private_names.py`.
 
     Args:
         reward: such as `VelaReward()`; anything with `rewards(samples)`; a metric's name or a scorer; or a reward
@@ -84,7 +85,8 @@ class BestOfN(Strategy):
         sources: where the n candidates come from, as dictionaries of generation options that take the place of those
             of the call, such as `[{"temperature": 0.5}, {"temperature": 1.0, "top_k": 0}, {"num_beams": 4}]`. With
             `"n"` a source gives so many, with `"num_beams"` as many as it has beams; the others share the rest evenly.
-            Diverse beams have `"num_beam_groups"` and `"diversity_penalty"`. All compete in one pool.
+            Diverse beams have `"num_beam_groups"` and `"diversity_penalty"`. All compete in one pool. With sources or
+            `poisson`, an output object holds `sequences` and `reward_scores` only.
         progress: shows a bar of finished candidates on stderr.
 
     Raises:

@@ -176,7 +176,9 @@ class BlockwiseBestOfN(Strategy):
         """Whether a token may be the end of a sentence; without one, the text need not be decoded at every step."""
         if token not in self._marks:
             text = self.processor.batch_decode([[token]])[0]
-            self._marks[token] = any(mark in text for mark in f"{END_MARKS}{CLOSERS}\n")
+            self._marks[token] = any(
+                mark in text for mark in f"{END_MARKS}{CLOSERS}\n\ufffd"
+            )  # the last: a part of a letter
         return self._marks[token]
 
 

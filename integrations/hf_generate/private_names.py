@@ -1,14 +1,15 @@
 """The private names of transformers that the strategies use, all in this file.
 
-They are the same in transformers 4.57 to 5.23, apart from what is said below. The tests of BestOfN pass with 5.0.0 and
-5.23.0; in 4.57.6, 5.2, 5.5, 5.10, 5.15 and 5.20 the names were looked up in the source, and in 5.7, 5.17 and 5.18 what
-the last column dates.
+They are the same in transformers 4.57 to 5.23, apart from what is said below. The tests of all strategies pass with
+5.0.0 and 5.23.0; for BestOfN, the names were looked up in the source in 4.57.6, 5.2, 5.5, 5.10, 5.15 and 5.20, and in
+5.7, 5.17 and 5.18 what the last column dates.
 
 | name | what it does here | changed |
 |---|---|---|
 | `model._expand_inputs_for_generation` | n rows of each prompt | 5.18: repeats `mm_encoder_outputs` as well |
 | `model._sample`, `model._beam_search` | the decoding loops | |
 | `config._mask_length` | the length of inputs without a mask, for those whose cache is filled | after 5.0 |
+| `model.model.rope_deltas` | positions of Qwen2-VL and the like after their images | after 5.0: also `position_ids` |
 | `model._get_logits_processor` | temperature, top_k, ... that `generate` has left out | 5.0: knows `top_h` |
 | `config._eos_token_tensor`, `config._pad_token_tensor` | set by `generate` in its own copy of the config | |
 | `PrefixConstrainedLogitsProcessor._prefix_allowed_tokens_fn`, `._num_beams` | the same function for more rows | |
@@ -48,6 +49,7 @@ __all__ = [
     "expanded_inputs",
     "is_warper",
     "pad_token",
+    "position_shifts",
     "processes_step_together",
     "processor_for_rows",
     "sample",
@@ -157,6 +159,16 @@ def processes_step_together(model: Any) -> bool:
         return False
     sharded = generation_utils.is_deepspeed_zero3_enabled() or generation_utils.is_fsdp_managed_module(model)
     return bool(sharded) and torch.distributed.get_world_size() > 1
+
+
+def position_shifts(model: Any, of_rows: torch.Tensor | None = None) -> torch.Tensor | None:
+    """How far images shift the positions of each row, (rows, 1), if the model keeps that; `of_rows` takes its place."""
+    part = getattr(model, "model", None)
+    if part is None or getattr(part, "rope_deltas", None) is None:
+        return None
+    shifts: torch.Tensor = part.rope_deltas
+    part.rope_deltas = shifts if of_rows is None else of_rows
+    return shifts
 
 
 def withheld_arguments() -> dict[str, Any]:

@@ -26,6 +26,7 @@ from integrations.hf_generate.private_names import (
     config_for_filled_cache,
     copied_inputs,
     is_warper,
+    position_shifts,
     processes_step_together,
     processor_for_rows,
     sample,
@@ -108,6 +109,7 @@ class Call:
         greedy = _changed(self.config, {"do_sample": False})  # its token is not used: captions begin at their prompt
         inputs = copied_inputs(self.inputs)
         cache = self._run(sample, self.input_ids, [], at_once, greedy, inputs).past_key_values
+        self.shifts = position_shifts(self.model) if self.inputs.get("position_ids") is None else None
         for name in ("past_key_values", "mm_encoder_outputs", "inputs_embeds"):
             self.inputs.pop(name, None)
         return [Row(row // self.k, self.input_ids[row], cache, row) for row in range(0, len(self.input_ids), self.k)]
@@ -209,6 +211,8 @@ class Call:
         index = torch.tensor([row.prompt * self.k for row in rows], device=self.input_ids.device)
         inputs, length = _rows_of(self.inputs, index, len(self.input_ids)), len(rows[0].ids)
         _lengthen(inputs, length - self.prompt_length, "decoder_" if self.model.config.is_encoder_decoder else "")
+        if self.shifts is not None:
+            position_shifts(self.model, self.shifts[index])
         return {**inputs, "past_key_values": _joined([(row.cache, row.place) for row in rows], length - 1, self.name)}
 
 
@@ -303,9 +307,6 @@ def _refuse(call: Call, blocks: bool) -> None:
     cache, embeddings = inputs.get("past_key_values"), inputs.get("inputs_embeds")
     own = cache.self_attention_cache if isinstance(cache, EncoderDecoderCache) else cache
     plain_cache = own is None or (type(own) is DynamicCache and not getattr(own, "offloading", False))
-    kept_inside = inputs.get("position_ids") is None and any(
-        hasattr(part, "rope_deltas") for part in (model, getattr(model, "model", None))
-    )
     remembering = blocks and any(isinstance(processor, REMEMBERING) for processor in call.processors)
     instead = "decode with BestOfN"
     refusals = {
@@ -323,8 +324,6 @@ def _refuse(call: Call, blocks: bool) -> None:
             getattr(call.config, "encoder_no_repeat_ngram_size", None)
         ),
         "goes back to earlier words, but guidance_scale and SynthID remember later ones: leave them out": remembering,
-        f"needs positions that {type(model).__name__} keeps inside in this version of transformers: give one prompt at "
-        "a time, with num_return_sequences=1, or take transformers 5.18": kept_inside and len(last) > 1,
     }
     for message in (message for message, applies in refusals.items() if applies):
         raise ConfigError(f"{call.name} {message}")

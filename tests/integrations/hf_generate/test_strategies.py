@@ -119,8 +119,9 @@ def test_every_strategy_runs_with_every_model(kind, name):
 def test_cached_blocks_give_the_logits_of_an_uncached_run(kind):
     model, processor, inputs, start = model_of(kind)
     more = {"sequence_bias": {(decoder_id(processor, "."),): 3.0}}  # more sentences, of different lengths
-    if getattr(model.config, "image_token_id", None) is not None:  # it would ask for another image
-        more["suppress_tokens"] = [model.config.image_token_id]
+    images = [getattr(model.config, name, None) for name in ("image_token_id", "vision_start_token_id")]
+    if any(images):  # a sampled one would ask for another image
+        more["suppress_tokens"] = [token for token in images if token is not None]
     for arguments in ({"block": 2, "keep": 2, "n": 3}, {"keep": 2, "n": 4, "chunk": 5}):
         watch = Watch()
         strategy = BlockwiseBestOfN(Letters(), processor=processor, **arguments)
