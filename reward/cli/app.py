@@ -28,6 +28,7 @@ COMMANDS = {
     "battle": "reward.cli.battle:battle",
     "caparena-auto": "reward.cli.battle:caparena_auto",
     "audit": "reward.cli.audit:audit",
+    "best-n": "reward.cli.best_n:best_n",
     "bench": "reward.cli.bench:bench",
     "compare": "reward.cli.bench:compare",
     "arena": "reward.cli.arena:arena",
