@@ -19,6 +19,7 @@ __all__ = ["COMMANDS", "app"]
 COMMANDS = {
     "score": "reward.cli.score:score",
     "rerank": "reward.cli.score:rerank",
+    "caption": "reward.cli.caption:caption",
     "filter": "reward.cli.filtering:filter_rows",
     "report": "reward.cli.filtering:report",
     "metrics": "reward.cli.score:metrics",

@@ -164,10 +164,10 @@ def _pools(source: Source, group: str, names: list[str]) -> dict[str, list[Any]]
     """{image: scores of each of its captions, in the order of `names`}."""
     pools: dict[str, list[Any]] = {}
     for number, row in enumerate(source.rows(list(dict.fromkeys([group, *names]))), start=1):
-        if isinstance(row, BadRow) or row[group] is None:
+        if isinstance(row, BadRow) or row.get(group) is None:
             problem = row.message if isinstance(row, BadRow) else f"there is nothing in column {group!r}"
             raise DataError(f"row {number} of {source.name} cannot be used: {problem}")
-        cells = [listed(row[name], source.is_csv) for name in names]
+        cells = [listed(row.get(name), source.is_csv) for name in names]
         lists = [cell if isinstance(cell, list) else [cell] for cell in cells]
         if len({len(each) for each in lists}) > 1:
             raise DataError(f"row {number} has lists of different lengths in the columns {', '.join(names)}")
