@@ -42,7 +42,11 @@ def serving(reply: Callable[[BaseHTTPRequestHandler, dict[str, Any]], None]) -> 
         protocol_version = "HTTP/1.1"
 
         def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            try:
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            except ValueError:  # the client was killed in the middle
+                self.close_connection = True
+                return
             try:
                 reply(self, body)
             except OSError:  # the client went away, as it may
