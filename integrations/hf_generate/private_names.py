@@ -1,4 +1,4 @@
-"""The private names of transformers that BestOfN uses, all in this file.
+"""The private names of transformers that the strategies use, all in this file.
 
 They are the same in transformers 4.57 to 5.23, apart from what is said below. The tests of BestOfN pass with 5.0.0 and
 5.23.0; in 4.57.6, 5.2, 5.5, 5.10, 5.15 and 5.20 the names were looked up in the source, and in 5.7, 5.17 and 5.18 what
@@ -7,7 +7,8 @@ the last column dates.
 | name | what it does here | changed |
 |---|---|---|
 | `model._expand_inputs_for_generation` | n rows of each prompt | 5.18: repeats `mm_encoder_outputs` as well |
-| `model._sample` | the decoding loop | |
+| `model._sample`, `model._beam_search` | the decoding loops | |
+| `config._mask_length` | how long the inputs without a mask are, so that a filled cache is taken into account | 5.18: new |
 | `model._get_logits_processor` | temperature, top_k, ... that `generate` has left out | 5.0: knows `top_h` |
 | `config._eos_token_tensor`, `config._pad_token_tensor` | set by `generate` in its own copy of the config | |
 | `PrefixConstrainedLogitsProcessor._prefix_allowed_tokens_fn`, `._num_beams` | the same function for more rows | |
@@ -23,6 +24,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -30,15 +32,28 @@ from transformers import GenerationConfig, GenerationMixin, LogitsProcessor, Log
 from transformers.cache_utils import Cache
 from transformers.generation import utils as generation_utils
 from transformers.generation.logits_process import (
+    EpsilonLogitsWarper,
+    EtaLogitsWarper,
+    MinPLogitsWarper,
     PrefixConstrainedLogitsProcessor,
     RepetitionPenaltyLogitsProcessor,
     SynthIDTextWatermarkLogitsProcessor,
+    TemperatureLogitsWarper,
+    TopHLogitsWarper,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
+    TypicalLogitsWarper,
     UnbatchedClassifierFreeGuidanceLogitsProcessor,
 )
 from transformers.utils import ModelOutput
 
 __all__ = [
+    "REMEMBERING",
+    "WARPERS",
+    "beam_search",
+    "config_for_filled_cache",
     "copied_inputs",
+    "end_tokens",
     "expanded_inputs",
     "pad_token",
     "processes_step_together",
@@ -47,6 +62,20 @@ __all__ = [
     "warpers",
     "withheld_arguments",
 ]
+
+REMEMBERING = (UnbatchedClassifierFreeGuidanceLogitsProcessor, SynthIDTextWatermarkLogitsProcessor)
+"""Processors that remember what was written before."""
+WARPERS = (
+    TemperatureLogitsWarper,
+    TopHLogitsWarper,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
+    MinPLogitsWarper,
+    TypicalLogitsWarper,
+    EpsilonLogitsWarper,
+    EtaLogitsWarper,
+)
+"""What `warpers` gives."""
 
 
 def expanded_inputs(
@@ -78,6 +107,27 @@ def sample(model: Any, input_ids: torch.Tensor, **arguments: Any) -> Any:
     return model._sample(input_ids, **arguments)
 
 
+def beam_search(model: Any, input_ids: torch.Tensor, **arguments: Any) -> torch.Tensor:
+    """Beam search over rows that hold each prompt once a beam; the finished beams, best first, prompt by prompt."""
+    sequences: torch.Tensor = model._beam_search(input_ids, **arguments)
+    return sequences
+
+
+def config_for_filled_cache(config: GenerationConfig, length: int) -> GenerationConfig:
+    """The config for rows of a length whose cache holds all tokens but the last.
+
+    `is_assistant` stands for rows that are continued, whose images the cache holds already.
+    """
+    config = copy.copy(config)
+    config.is_assistant, config._mask_length = True, length
+    return config
+
+
+def end_tokens(config: GenerationConfig) -> set[int]:
+    """The tokens that end a caption."""
+    return set() if config._eos_token_tensor is None else set(config._eos_token_tensor.tolist())
+
+
 def pad_token(config: GenerationConfig) -> torch.Tensor | None:
     """The token that fills up rows which end early."""
     token: torch.Tensor | None = config._pad_token_tensor
@@ -92,16 +142,15 @@ def warpers(model: Any, config: GenerationConfig) -> LogitsProcessorList:
     return model._get_logits_processor(generation_config=only_sampling, input_ids_seq_length=1, device=model.device)
 
 
-def processor_for_rows(processor: LogitsProcessor, times: int) -> LogitsProcessor:
-    """The processor for `times` as many rows, where it knows its rows, and as new, where it remembers what it saw."""
+def processor_for_rows(processor: LogitsProcessor, rows: Sequence[int]) -> LogitsProcessor:
+    """The processor for rows made of these rows of the call, where it knows its rows; as new, where it remembers."""
     if isinstance(processor, RepetitionPenaltyLogitsProcessor) and isinstance(
         processor.prompt_ignore_length, torch.Tensor
     ):
-        return RepetitionPenaltyLogitsProcessor(
-            processor.penalty, processor.prompt_ignore_length.repeat_interleave(times)
-        )
+        return RepetitionPenaltyLogitsProcessor(processor.penalty, processor.prompt_ignore_length[list(rows)])
     if isinstance(processor, PrefixConstrainedLogitsProcessor):
-        return PrefixConstrainedLogitsProcessor(processor._prefix_allowed_tokens_fn, processor._num_beams * times)
+        allowed, beams = processor._prefix_allowed_tokens_fn, processor._num_beams
+        return PrefixConstrainedLogitsProcessor(lambda row, ids: allowed(rows[row] // beams, ids), 1)
     if isinstance(processor, UnbatchedClassifierFreeGuidanceLogitsProcessor):
         return copy.deepcopy(processor, {id(processor.model): processor.model})
     if isinstance(processor, SynthIDTextWatermarkLogitsProcessor):
