@@ -13,7 +13,7 @@ from reward.cli.reports import usage_line
 from reward.cli.score import Weights
 
 if TYPE_CHECKING:
-    from reward.decoding.captioners import Captioner, Sampling
+    from reward.decoding.captioners import LocalCaptioner, Sampling, ServerCaptioner
     from reward.decoding.captioning import CaptioningSummary
 
 __all__ = ["caption"]
@@ -36,7 +36,7 @@ class ModelOptions:
     concurrency: judge_options.Concurrency = None
     prices: judge_options.Prices = None
 
-    def make(self, device: str | None, steering: Any) -> Captioner:
+    def make(self, device: str | None, steering: Any) -> ServerCaptioner | LocalCaptioner:
         """Makes the captioner; nothing is loaded or asked yet.
 
         Raises:
@@ -64,7 +64,7 @@ class ModelOptions:
 class SamplingOptions:
     """How candidates are written."""
 
-    prompt: Annotated[str | None, typer.Option(help="What is asked; default: Describe the image in detail.")] = None
+    prompt: Annotated[str, typer.Option(help="What the model is asked.")] = "Describe the image in detail."
     system: Annotated[str | None, typer.Option(help="System message before the prompt.")] = None
     temperature: Annotated[float, typer.Option(help="Temperature of sampling.")] = 1.0
     top_p: Annotated[float, typer.Option(help="Sample from the likeliest tokens with this probability together.")] = 1.0

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from reward.errors import CheckpointError, ConfigError, ImageError, JudgeError
 from reward.fingerprints import fingerprint_source
@@ -22,9 +22,7 @@ if TYPE_CHECKING:
 
     from reward.samples import ImageLike
 
-__all__ = ["PROMPT", "Captioner", "LocalCaptioner", "Sampling", "ServerCaptioner", "Wanted"]
-
-PROMPT = "Describe the image in detail."
+__all__ = ["LocalCaptioner", "Sampling", "ServerCaptioner", "Wanted"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +30,7 @@ class Sampling:
     """How candidates are written.
 
     Args:
-        prompt: what the model is asked; None is "Describe the image in detail.", or nothing for a model without chat.
+        prompt: what the model is asked.
         system: system message, or None.
         temperature: above 0; or 0 for the likeliest caption.
         top_p: only the likeliest tokens that have this probability together, above 0 and at most 1.
@@ -45,7 +43,7 @@ class Sampling:
         ConfigError: a value is out of range.
     """
 
-    prompt: str | None = None
+    prompt: str = "Describe the image in detail."
     system: str | None = None
     temperature: float = 1.0
     top_p: float = 1.0
@@ -85,21 +83,6 @@ class Wanted:
         return int(hashlib.sha256(f"{seed} {self.row} {self.have}".encode()).hexdigest()[:8], 16) // 2
 
 
-class Captioner(Protocol):
-    """Writes candidate captions."""
-
-    name: str
-    usage: Usage
-
-    def check(self) -> str:
-        """Refuses, before any work, what cannot work: no server there, no such model. Names what captions depend on."""
-        ...
-
-    def sample(self, wanted: Iterable[Wanted], sampling: Sampling) -> Iterator[tuple[int, list[Sampled] | str]]:
-        """(row, captions) as they are written, in parts and in any order; or (row, reason) of an image without."""
-        ...
-
-
 class ServerCaptioner:
     """A model behind an OpenAI-compatible server, through the client of `ServerJudge`: its retries, key and bill.
 
@@ -108,7 +91,8 @@ class ServerCaptioner:
     Args:
         base_url: such as `"http://localhost:8000/v1"`.
         model: its name there; None takes the only one that the server lists.
-        settings: further arguments of `ServerJudge`, such as `concurrency` and `prices`.
+        settings: further arguments of `ServerJudge`, such as `concurrency` and `prices`. `timeout` is 600 s here, for
+            all captions of a request.
 
     Example:
         >>> ServerCaptioner("http://localhost:8000/v1", "my-model").usage.answered
@@ -116,7 +100,7 @@ class ServerCaptioner:
     """
 
     def __init__(self, base_url: str, model: str | None = None, **settings: Any) -> None:
-        self._model, self._settings, self.base_url = model, settings, base_url
+        self._model, self._settings, self.base_url = model, {"timeout": 600.0, **settings}, base_url
         self.name = f"{model or 'the model'} at {base_url}"
         self.usage = Usage()
         self._judge = self._asked(model or "")
@@ -127,7 +111,7 @@ class ServerCaptioner:
         return judge
 
     def check(self) -> str:
-        """Asks the server for its models, which costs nothing.
+        """The model's name. Asks the server for its models, which costs nothing.
 
         Raises:
             JudgeError: no server is there, it refuses the key, or it does not tell which model to take.
@@ -142,7 +126,9 @@ class ServerCaptioner:
         return self._model
 
     def sample(self, wanted: Iterable[Wanted], sampling: Sampling) -> Iterator[tuple[int, list[Sampled] | str]]:
-        """See `Captioner`; as many requests at a time as the settings allow.
+        """(row, captions) as they are written, in parts and in any order; or (row, reason) of an image without.
+
+        As many requests go out at a time as the settings allow.
 
         Raises:
             JudgeError: wrong key or model, or the server is down. What it was writing is given first.
@@ -174,14 +160,15 @@ class ServerCaptioner:
                         if not error.failures:
                             stop = stop or error
                             continue
-                        hint = "; if it refuses several at once, give --chunk 1" if want.count > 1 else ""
+                        several = "server refuses" in error.failures[0] and min(want.count, sampling.chunk or 2) > 1
+                        hint = "; if it refuses several at once, give --chunk 1" if several else ""
                         yield want.row, error.failures[0] + hint
                         continue
                     yield want.row, captions
                     if len(captions) < min(want.count, sampling.chunk or want.count):
                         warnings.warn(
-                            f"{self.name} wrote {len(captions)} of {want.count} captions that were asked for at once; "
-                            "it is asked again for the others",
+                            f"{self.name} does not write as many captions at once as it is asked for, so it is asked "
+                            "again for the others; the image and the prompt are paid for each time",
                             stacklevel=2,
                         )
                     if len(captions) < want.count:
@@ -198,7 +185,7 @@ class ServerCaptioner:
         if sampling.seed is not None:
             extra["seed"] = want.seed(sampling.seed)
         return self._judge.sample(
-            Question(sampling.prompt or PROMPT, want.image, sampling.system),
+            Question(sampling.prompt, want.image, sampling.system),
             min(want.count, sampling.chunk or want.count),
             temperature=sampling.temperature,
             max_new_tokens=sampling.max_tokens,
@@ -237,7 +224,7 @@ class LocalCaptioner:
         self._loaded: tuple[Any, Any] | None = None
 
     def check(self) -> str:
-        """Loads the model."""
+        """Loads the model; gives its fingerprint."""
         if self._loaded is None:
             from transformers import AutoModelForImageTextToText, AutoProcessor
 
@@ -247,14 +234,20 @@ class LocalCaptioner:
             model, processor = load_parts(
                 self.name, classes, "captioner", revision=None, device=self._device, dtype=self._dtype
             )
-            if not hasattr(processor, "batch_decode"):
-                raise CheckpointError(f"{self.name} has no processor that reads images and writes text")
+            if not (
+                getattr(processor, "chat_template", None)
+                or getattr(getattr(processor, "tokenizer", None), "chat_template", None)
+            ):
+                raise CheckpointError(
+                    f"{self.name} has no chat template, so it cannot be asked for a caption: take a model tuned for "
+                    "chat, or decode with BestOfN in Python"
+                )
             self._loaded = model.eval(), processor
             self._steering = self._steering and self._steering(processor)
         return fingerprint_source(self.name)
 
     def sample(self, wanted: Iterable[Wanted], sampling: Sampling) -> Iterator[tuple[int, list[Sampled] | str]]:
-        """See `Captioner`; image by image."""
+        """(row, captions) image by image, in parts; or (row, reason) of an image that cannot be read."""
         self.check()
         for want in wanted:
             try:
@@ -289,14 +282,11 @@ class LocalCaptioner:
                 torch.manual_seed(want.seed(sampling.seed))
             output = model.generate(**inputs, **settings)
         sequences = output if isinstance(output, torch.Tensor) else output.sequences
-        begun = 0 if model.config.is_encoder_decoder or "input_ids" not in inputs else inputs["input_ids"].shape[1]
-        if not isinstance(output, torch.Tensor):
-            begun = sequences.shape[1] - len(output.logits)
         ends = model.generation_config.eos_token_id
-        known = {*(ends if isinstance(ends, list) else [ends]), processor.tokenizer.eos_token_id}
-        written = _up_to(sequences[:, begun:].tolist(), known | {processor.tokenizer.sep_token_id})
+        ends = {*(ends if isinstance(ends, list) else [ends]), processor.tokenizer.eos_token_id}
+        written = _up_to(sequences[:, inputs["input_ids"].shape[1] :].tolist(), ends)
         self.usage.answered += len(written)
-        self.usage.input_tokens += inputs["input_ids"].numel() if "input_ids" in inputs else 0
+        self.usage.input_tokens += inputs["input_ids"].numel()
         self.usage.output_tokens += sum(len(ids) for ids, _ in written)
         texts = processor.batch_decode([ids for ids, _ in written], skip_special_tokens=True)
         logprobs: Sequence[float | None] = [None] * len(texts)
@@ -313,12 +303,9 @@ class LocalCaptioner:
             for text, (_, ended), logprob in zip(texts, written, logprobs, strict=True)
         ]
 
-    def _inputs(self, processor: Any, image: Any, sampling: Sampling) -> Any:
-        if not (getattr(processor, "chat_template", None) or getattr(processor.tokenizer, "chat_template", None)):
-            if sampling.prompt is not None or sampling.system is not None:
-                raise ConfigError(f"{self.name} has no chat template: it takes images alone, so leave --prompt out")
-            return processor(images=image, return_tensors="pt")
-        asked = [{"type": "image", "image": image}, {"type": "text", "text": sampling.prompt or PROMPT}]
+    @staticmethod
+    def _inputs(processor: Any, image: Any, sampling: Sampling) -> Any:
+        asked = [{"type": "image", "image": image}, {"type": "text", "text": sampling.prompt}]
         chat = [{"role": "user", "content": asked}]
         if sampling.system is not None:
             chat.insert(0, {"role": "system", "content": [{"type": "text", "text": sampling.system}]})

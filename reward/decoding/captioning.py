@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import time
@@ -14,7 +15,7 @@ from typing import Any
 import numpy as np
 
 import reward
-from reward.decoding.captioners import Captioner, Sampling, ServerCaptioner, Wanted
+from reward.decoding.captioners import LocalCaptioner, Sampling, ServerCaptioner, Wanted
 from reward.decoding.strategies import Choosing, check_strategy
 from reward.errors import ConfigError, DataError, OutputError
 from reward.fingerprints import fingerprint_source
@@ -153,7 +154,7 @@ def read_images(
 
 def caption_images(
     images: Sequence[ImageRow],
-    captioner: Captioner,
+    captioner: ServerCaptioner | LocalCaptioner,
     output: str | os.PathLike[str],
     *,
     metric: str,
@@ -197,6 +198,19 @@ def caption_images(
         OutputError: the output cannot be written, is there already, or belongs to another run.
         JudgeError: the server is down or refuses us; what came before is kept.
         ScoringInterrupted: Ctrl-C.
+
+    Example:
+        >>> import tempfile
+        >>> from reward.decoding.captioners import LocalCaptioner
+        >>> from reward.scenes import make_dataset
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     make_dataset(1, seed=0)[0]["image"].save(f"{folder}/drawing.png")
+        ...     captioner, short = LocalCaptioner("embedded", device="cpu"), Sampling(max_tokens=8)
+        ...     summary = caption_images(
+        ...         read_images(folder), captioner, f"{folder}/c.jsonl", metric="length", n=2, sampling=short
+        ...     )
+        >>> summary.captioned, summary.candidates
+        (1, 2)
     """
     output, sampling, strategy_options = Path(output), sampling or Sampling(), dict(strategy_options or {})
     check_output_name(output, ".jsonl")
@@ -216,9 +230,11 @@ def caption_images(
     drawing = {"capreward": reward.__version__, "task": "caption", "model": captioner.name, "n": n, **asdict(sampling)}
     drawing |= {"strategy": strategy, "strategy_options": strategy_options}
     names = [os.path.relpath(row.path, output.parent) if row.problem is None else None for row in images]
-    content = [[name, row.key, *row.references] for name, row in zip(names, images, strict=True)]
+    content = json.dumps([[name, row.key, *row.references] for name, row in zip(names, images, strict=True)])
     scoring = {"metric": metric, "source": fingerprint_source(source), "weights": weights and dict(weights)}
-    run = ResumableRun(output, {**drawing, **scoring, "keep": keep_candidates, "images": content}, overwrite=overwrite)
+    run = ResumableRun(
+        output, {**drawing, **scoring, "keep": keep_candidates, "images": _hash(content)}, overwrite=overwrite
+    )
     done = run.finished(
         lambda record: record["summary"], "(other images, model, metric or settings); nothing was asked"
     )
@@ -266,6 +282,10 @@ def caption_images(
         if not pools.problems:
             run.finish(journal, {"summary": {**asdict(summary), "output": str(output)}})
     return summary
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _journal(path: Path, run: dict[str, Any], overwrite: bool) -> Journal:

@@ -11,8 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from reward.decoding.selection import rank
-from reward.errors import ConfigError
+from reward.decoding.choosing import poisson_count
+from reward.decoding.mbr import expected_utilities
+from reward.decoding.selection import rank, soft_rank
+from reward.errors import CapRewardError, ConfigError
 
 __all__ = ["CHOOSING", "Choosing", "check_strategy", "parse_options", "steering"]
 
@@ -37,8 +39,27 @@ def _best(captions: Sequence[str], rewards: Rewards, rng: np.random.Generator) -
     return rank(rewards)[0]
 
 
+def _soft(captions: Sequence[str], rewards: Rewards, rng: np.random.Generator, temperature: float) -> int:
+    return soft_rank(rewards, temperature, rng)[0]
+
+
+def _mbr(
+    captions: Sequence[str],
+    rewards: Rewards,
+    rng: np.random.Generator,
+    utility: str = "unigram",
+    keep: int | None = None,
+    aggregate: bool = False,
+) -> int:
+    kept = rank(rewards)[:keep]
+    return rank(expected_utilities(captions, kept, utility=utility, aggregate=aggregate)[0])[0]
+
+
 CHOOSING: dict[str, Choosing] = {
     "best-of-n": Choosing(_best),
+    "soft-best-of-n": Choosing(_soft),
+    "best-of-poisson": Choosing(_best, poisson_count),
+    "mbr": Choosing(_mbr),
 }
 
 
@@ -68,20 +89,29 @@ def check_strategy(name: str, options: Mapping[str, Any], *, behind_server: bool
     if name not in CHOOSING and name not in steers:
         raise ConfigError(f"no strategy is named {name!r} (--strategy); there are: {', '.join([*CHOOSING, *steers])}")
     if name in CHOOSING:
-        known = list(inspect.signature(CHOOSING[name].choose).parameters)[3:]
+        known = dict([*inspect.signature(CHOOSING[name].choose).parameters.items()][3:])
     elif behind_server:
         raise ConfigError(
             f"strategy {name!r} steers the model while it writes, which no server lets us do: give --model a folder, "
             f"or take one of {', '.join(CHOOSING)}"
         )
     else:
-        known = list(inspect.signature(steers[name].load()).parameters)[1:]
-        known = [each for each in known if each not in ("n", "processor", "images", "references")]
+        known = dict([*inspect.signature(steers[name].load()).parameters.items()][1:])
+        known = {each: known[each] for each in known if each not in ("n", "processor", "images", "references")}
     for option in options:
         if option not in known:
-            there = ", ".join(known) if known else "none"
+            there = ", ".join(known) or "none"
             raise ConfigError(f"--option {option}: strategy {name!r} has no such option; it has {there}")
-    return CHOOSING.get(name) or Choosing(lambda captions, rewards, rng, **_: rank(rewards)[0], lambda n, rng: 1)
+    for option, parameter in known.items():
+        if parameter.default is parameter.empty and option not in options:
+            raise ConfigError(f"strategy {name!r} needs --option {option}=VALUE")
+    if name not in CHOOSING:
+        return Choosing(lambda captions, rewards, rng, **_: rank(rewards)[0], lambda n, rng: 1)
+    try:  # a wrong value shows before captions are paid for
+        CHOOSING[name].choose(["a star", "a red star"], [0.0, 1.0], np.random.default_rng(0), **options)
+    except (CapRewardError, TypeError, ValueError) as error:
+        raise ConfigError(f"strategy {name!r} cannot work with {dict(options)}: {error}") from error
+    return CHOOSING[name]
 
 
 def parse_options(texts: Sequence[str]) -> dict[str, Any]:
