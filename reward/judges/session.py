@@ -213,16 +213,17 @@ class Session:
             return [str(model.id) for model in listed.data]
         except (openai.APIConnectionError, asyncio.TimeoutError) as error:
             reason = self._reason(error) if isinstance(error, openai.APIConnectionError) else "it does not answer"
+            problem = (
+                f"no server can be asked at {self.settings.base_url or 'the default address'}: {reason}. Start it, or "
+                "check the address, which mostly ends in /v1"
+            )
         except openai.APIStatusError as error:
             if error.status_code not in (401, 403):
                 return []
-            reason = f"it refuses the key in ${self.settings.key_name}: {self._reason(error)}"
+            problem = f"the server refuses the key in ${self.settings.key_name} ({self._reason(error)})"
         except (openai.APIError, UnusableReply, AttributeError, TypeError, ValueError):  # a page, not a list
             return []
-        raise JudgeError(
-            f"no server can be asked at {self.settings.base_url or 'the default address'}: {reason}. Start it, or "
-            "check the address, which mostly ends in /v1"
-        )
+        raise JudgeError(problem)  # outside of `except`, as in `_complete`
 
     async def _complete(
         self, request: dict[str, Any], read: Callable[[Any], T], stop: list[Exception], *, kept: bool
