@@ -5,28 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
 
 from integrations.hf_generate.private_names import (
+    caption_lengths,
     copied_inputs,
-    end_tokens,
     expanded_inputs,
     pad_token,
     processes_step_together,
     processor_for_rows,
     sample,
 )
-from integrations.hf_generate.rows import Row
+from integrations.hf_generate.rows import Call, Row
 from integrations.hf_generate.sources import checked_sources
 from integrations.hf_generate.strategy import (
     BestOfNDecoderOnlyOutput,
     BestOfNEncoderDecoderOutput,
-    Call,
     Drawn,
     RatedCandidates,
     Strategy,
+    torch_seeded,
 )
 from reward.decoding.choosing import poisson_count
 from reward.decoding.selection import soft_rank
@@ -124,21 +123,18 @@ class BestOfN(Strategy):
                 'caption is also a source, {"do_sample": False}'
             )
         self.include_greedy, self.temperature, self.poisson = include_greedy, temperature, poisson
-        self.sources = None if sources is None else checked_sources(sources, self.n)
+        self.sources = None if sources is None else checked_sources(sources, self.n, beams=True)
 
-    _shown = ("n", "include_greedy", "chunk")
+    _shown: tuple[str, ...] = ("n", "include_greedy", "chunk")
 
     def _refuse_call(self, model: Any, input_ids: torch.Tensor, config: GenerationConfig) -> None:
         if self.poisson and config.num_return_sequences > 1:
-            raise ConfigError(
-                f"poisson draws how many candidates there are, and it may be 1: num_return_sequences="
-                f"{config.num_return_sequences} cannot be had with it"
-            )
+            raise ConfigError("poisson may draw a single candidate: leave num_return_sequences=1")
         if self.poisson or self.sources:
             super()._refuse_call(model, input_ids, config)
 
     def _order(self, rewards: list[float | None]) -> list[int]:
-        return soft_rank(rewards, self.temperature, _generator() if self.temperature else np.random.default_rng(0))
+        return soft_rank(rewards, self.temperature, torch_seeded() if self.temperature else None)
 
     def _draw(self, call: Call) -> Drawn:
         if self.poisson or self.sources:
@@ -155,45 +151,29 @@ class BestOfN(Strategy):
             processors = LogitsProcessorList([processor_for_rows(known, places) for known in call.processors])
             if self.include_greedy and place == 0:
                 processors.append(_GreedyRows(times * k))
-            outputs.append(
-                sample(
-                    model,
-                    rows,
-                    logits_processor=processors,
-                    stopping_criteria=call.criteria,
-                    generation_config=config,
-                    synced_gpus=processes_step_together(model),
-                    **kwargs,
-                )
-            )
+            kwargs |= {"logits_processor": processors, "stopping_criteria": call.criteria, "generation_config": config}
+            outputs.append(sample(model, rows, **kwargs, synced_gpus=processes_step_together(model)))
             call.advance(len(rows))
         output = outputs[0] if len(outputs) == 1 else _joined(outputs, call.prompts, pad_token(config))
         sequences = output if isinstance(output, torch.Tensor) else output.sequences
         per_prompt = len(sequences) // call.prompts
         groups = [list(range(start, start + self.n)) for start in range(0, len(sequences), per_prompt)]
-        lengths = _lengths(sequences[:, call.input_ids.shape[1] :], config)
+        lengths = caption_lengths(sequences[:, call.input_ids.shape[1] :], config)
         tokens = [sum(lengths[group[0] : group[0] + per_prompt]) for group in groups]
         return Drawn(sequences, groups, tokens, None if isinstance(output, torch.Tensor) else output)
 
     def _drawn_from_sources(self, call: Call) -> Drawn:
         """Candidates of several kinds, or of a number that is drawn for each prompt."""
-        writer = self._writer(call)
-        pool: list[list[Row]] = [[] for _ in writer.starts]
-        if self.sources is None:
-            rng = _generator()
-            counts = [poisson_count(self.n, rng) for _ in pool]
-            written = writer.write([row for row, n in zip(writer.starts, counts, strict=True) for _ in range(n)])
-            for row in written:
-                pool[row.prompt].append(row)
-        for count, options in self.sources or ():
-            if "num_beams" in options:
-                rows = writer.beams(options)
-            else:
-                rows = writer.write([start for start in writer.starts for _ in range(count)], options=options)
-            for row in rows:
-                pool[row.prompt].append(row)
+        starts, pool = call.starts(), list[Row]()
+        rng = torch_seeded()
+        drawn = [poisson_count(self.n, rng) for _ in starts] if self.poisson else None
+        for count, options in self.sources or [(0, {})]:
+            counts = drawn or [count] * len(starts)
+            wanted = [start for start, n in zip(starts, counts, strict=True) for _ in range(n)]
+            rows = call.beams(starts, options) if "num_beams" in options else call.write(wanted, options=options)
             call.advance(len(rows))
-        return self._finished(call, writer, pool)
+            pool += rows
+        return self._finished(call, call.grouped(pool))
 
     def _parts(self, model: Any, config: GenerationConfig, rows: int, times: int) -> list[int]:
         """How many times the rows are taken in each part, so that all parts together take them `times` times."""
@@ -226,17 +206,6 @@ class _GreedyRows(LogitsProcessor):
         scores = scores.clone()
         scores[:: self.per_prompt] = only
         return scores
-
-
-def _generator() -> np.random.Generator:
-    """A generator that the seed of torch determines."""
-    return np.random.default_rng(int(torch.randint(2**31, ())))
-
-
-def _lengths(new: torch.Tensor, config: GenerationConfig) -> list[int]:
-    """How many tokens of each row were sampled, the one that ends it included."""
-    ends = end_tokens(config)
-    return [next((i + 1 for i, token in enumerate(row) if token in ends), len(row)) for row in new.tolist()]
 
 
 def _joined(parts: Sequence[torch.Tensor], prompts: int, pad: torch.Tensor | None) -> torch.Tensor:

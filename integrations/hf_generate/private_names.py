@@ -8,7 +8,7 @@ the last column dates.
 |---|---|---|
 | `model._expand_inputs_for_generation` | n rows of each prompt | 5.18: repeats `mm_encoder_outputs` as well |
 | `model._sample`, `model._beam_search` | the decoding loops | |
-| `config._mask_length` | how long the inputs without a mask are, so that a filled cache is taken into account | 5.18: new |
+| `config._mask_length` | the length of inputs without a mask, for those whose cache is filled | after 5.0 |
 | `model._get_logits_processor` | temperature, top_k, ... that `generate` has left out | 5.0: knows `top_h` |
 | `config._eos_token_tensor`, `config._pad_token_tensor` | set by `generate` in its own copy of the config | |
 | `PrefixConstrainedLogitsProcessor._prefix_allowed_tokens_fn`, `._num_beams` | the same function for more rows | |
@@ -32,29 +32,21 @@ from transformers import GenerationConfig, GenerationMixin, LogitsProcessor, Log
 from transformers.cache_utils import Cache
 from transformers.generation import utils as generation_utils
 from transformers.generation.logits_process import (
-    EpsilonLogitsWarper,
-    EtaLogitsWarper,
-    MinPLogitsWarper,
     PrefixConstrainedLogitsProcessor,
     RepetitionPenaltyLogitsProcessor,
     SynthIDTextWatermarkLogitsProcessor,
-    TemperatureLogitsWarper,
-    TopHLogitsWarper,
-    TopKLogitsWarper,
-    TopPLogitsWarper,
-    TypicalLogitsWarper,
     UnbatchedClassifierFreeGuidanceLogitsProcessor,
 )
 from transformers.utils import ModelOutput
 
 __all__ = [
     "REMEMBERING",
-    "WARPERS",
     "beam_search",
+    "caption_lengths",
     "config_for_filled_cache",
     "copied_inputs",
-    "end_tokens",
     "expanded_inputs",
+    "is_warper",
     "pad_token",
     "processes_step_together",
     "processor_for_rows",
@@ -65,17 +57,6 @@ __all__ = [
 
 REMEMBERING = (UnbatchedClassifierFreeGuidanceLogitsProcessor, SynthIDTextWatermarkLogitsProcessor)
 """Processors that remember what was written before."""
-WARPERS = (
-    TemperatureLogitsWarper,
-    TopHLogitsWarper,
-    TopKLogitsWarper,
-    TopPLogitsWarper,
-    MinPLogitsWarper,
-    TypicalLogitsWarper,
-    EpsilonLogitsWarper,
-    EtaLogitsWarper,
-)
-"""What `warpers` gives."""
 
 
 def expanded_inputs(
@@ -123,15 +104,22 @@ def config_for_filled_cache(config: GenerationConfig, length: int) -> Generation
     return config
 
 
-def end_tokens(config: GenerationConfig) -> set[int]:
-    """The tokens that end a caption."""
-    return set() if config._eos_token_tensor is None else set(config._eos_token_tensor.tolist())
-
-
 def pad_token(config: GenerationConfig) -> torch.Tensor | None:
     """The token that fills up rows which end early."""
     token: torch.Tensor | None = config._pad_token_tensor
     return token
+
+
+def caption_lengths(new: torch.Tensor, config: GenerationConfig) -> list[int]:
+    """How many of each row's new tokens were written, the one that ends it included."""
+    ends = set() if config._eos_token_tensor is None else set(config._eos_token_tensor.tolist())
+    pad, lengths = pad_token(config), []
+    for row in new.tolist():
+        end = next((place + 1 for place, token in enumerate(row) if token in ends), None)
+        while end is None and pad is not None and row and row[-1] == int(pad):
+            row.pop()  # something else stopped it
+        lengths.append(len(row) if end is None else end)
+    return lengths
 
 
 def warpers(model: Any, config: GenerationConfig) -> LogitsProcessorList:
@@ -140,6 +128,11 @@ def warpers(model: Any, config: GenerationConfig) -> LogitsProcessorList:
     only_sampling = GenerationConfig(do_sample=True, **{name: getattr(config, name, None) for name in names})
     only_sampling._eos_token_tensor = config._eos_token_tensor
     return model._get_logits_processor(generation_config=only_sampling, input_ids_seq_length=1, device=model.device)
+
+
+def is_warper(processor: LogitsProcessor) -> bool:
+    """Whether a processor is one of those that `warpers` gives."""
+    return type(processor).__name__.endswith("LogitsWarper")
 
 
 def processor_for_rows(processor: LogitsProcessor, rows: Sequence[int]) -> LogitsProcessor:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -15,9 +14,10 @@ import torch
 from transformers import GenerationConfig, LogitsProcessorList
 from transformers.cache_utils import Cache, EncoderDecoderCache, StaticCache
 from transformers.generation.utils import GenerateDecoderOnlyOutput, GenerateEncoderDecoderOutput
+from transformers.utils import logging
 
-from integrations.hf_generate.private_names import end_tokens, pad_token, warpers, withheld_arguments
-from integrations.hf_generate.rows import Row, Writer
+from integrations.hf_generate.private_names import pad_token, warpers, withheld_arguments
+from integrations.hf_generate.rows import Call, Row
 from reward.decoding.selection import CaptionRatings, rank
 from reward.errors import ConfigError
 from reward.functions.wrappers import RatesCaptions, rates_captions
@@ -26,10 +26,10 @@ from reward.samples import ImageLike, checked_references
 __all__ = [
     "BestOfNDecoderOnlyOutput",
     "BestOfNEncoderDecoderOutput",
-    "Call",
     "Drawn",
     "RatedCandidates",
     "Strategy",
+    "torch_seeded",
     "whole_number",
 ]
 
@@ -65,36 +65,6 @@ class RatedCandidates:
     chosen: list[list[int]]
     tokens: list[int] = field(default_factory=list)
     scored: list[int] = field(default_factory=list)
-
-
-@dataclass
-class Call:
-    """One call by `generate`: its arguments, and what came with it for the reward.
-
-    Args:
-        model, input_ids, inputs, processors, criteria, config: as `generate` gives them, with sampling switched on.
-        k: rows of each prompt in `input_ids`, and captions to return.
-        images, references: one a prompt.
-        ratings: rates lists of captions, one list a prompt.
-        advance: moves the progress bar; gets the number of captions that were finished.
-    """
-
-    model: Any
-    input_ids: torch.Tensor
-    inputs: dict[str, Any]
-    processors: LogitsProcessorList
-    criteria: Any
-    config: GenerationConfig
-    k: int
-    images: list[Any]
-    references: list[Any]
-    ratings: CaptionRatings
-    advance: Callable[[int], None]
-
-    @property
-    def prompts(self) -> int:
-        """Number of prompts."""
-        return len(self.input_ids) // self.k
 
 
 @dataclass(frozen=True)
@@ -166,7 +136,6 @@ class Strategy(ABC):
 
     _shown: tuple[str, ...] = ("n", "chunk")
     _returns: str = "n"  # which argument says how many captions can be returned
-    _blocks: bool = False  # whether captions are paused and continued
 
     # `generate` takes what is named here, and not in GenerationMixin._sample, from its own arguments: images and
     # references. No model of transformers has an input of that name; one that has is refused.
@@ -200,21 +169,12 @@ class Strategy(ABC):
         as_object = generation_config.return_dict_in_generate
         ratings = CaptionRatings(own_images, own_references, self.reward)
         self.last = None
-        with _bar(self.progress, prompts * self.n, type(self).__name__) as advance:
-            call = Call(
-                model,
-                input_ids,
-                model_kwargs,
-                logits_processor,
-                stopping_criteria,
-                generation_config,
-                k,
-                own_images,
-                own_references,
-                ratings,
-                advance,
-            )
+        name, total = type(self).__name__, prompts * self._total()
+        with logging.tqdm(total=total, desc=name, disable=not self.progress) as bar:
+            given = (model, input_ids, model_kwargs, logits_processor, stopping_criteria, generation_config)
+            call = Call(name, *given, ratings, self.chunk, bar.update)
             drawn = self._draw(call)
+            bar.update(total - bar.n)
         texts = self._texts(drawn.sequences[:, input_ids.shape[1] :])
         captions = [[texts[row] for row in group] for group in drawn.groups]
         nothing: list[list[float | None]] = [[None] * len(group) for group in captions]
@@ -230,6 +190,10 @@ class Strategy(ABC):
             return drawn.sequences.index_select(0, index)
         kind = GenerateEncoderDecoderOutput if model.config.is_encoder_decoder else GenerateDecoderOnlyOutput
         return _chosen_output(drawn.output or kind(sequences=drawn.sequences), index, best)
+
+    def _total(self) -> int:
+        """How many captions of a prompt the progress bar waits for."""
+        return self.n
 
     @abstractmethod
     def _draw(self, call: Call) -> Drawn:
@@ -247,33 +211,21 @@ class Strategy(ABC):
         """Refuses what this strategy cannot do, before anything is computed."""
         self._refuse_outputs(config, "writes captions of different lengths")
 
-    def _writer(self, call: Call) -> Writer:
-        return Writer(
-            call.model,
-            call.input_ids,
-            call.inputs,
-            processors=call.processors,
-            criteria=call.criteria,
-            config=call.config,
-            k=call.k,
-            chunk=self.chunk,
-            name=type(self).__name__,
-            blocks=self._blocks,
-        )
-
-    def _finished(
-        self, call: Call, writer: Writer, pool: list[list[Row]], rewards: list[list[float | None]] | None = None
-    ) -> Drawn:
+    def _finished(self, call: Call, pool: list[list[Row]], rewards: Any = None) -> Drawn:
         """The candidates, given as finished rows of each prompt."""
         rows = [row.ids for group in pool for row in group]
-        length = max(len(ids) for ids in rows)
-        pad = pad_token(call.config)
-        value = 0 if pad is None else int(pad)  # without a token to pad with, nothing ends early: see _refuse_outputs
-        sequences = torch.stack([torch.nn.functional.pad(ids, (0, length - len(ids)), value=value) for ids in rows])
+        length, pad = max(len(ids) for ids in rows), pad_token(call.config)
+        assert pad is not None  # _refuse_outputs has seen to it
+        sequences = torch.stack([torch.nn.functional.pad(ids, (0, length - len(ids)), value=int(pad)) for ids in rows])
         numbers = iter(range(len(rows)))
-        return Drawn(sequences, [[next(numbers) for _ in group] for group in pool], writer.tokens, rewards=rewards)
+        return Drawn(sequences, [[next(numbers) for _ in group] for group in pool], call.tokens, rewards=rewards)
+
+    def _captions(self, call: Call, groups: list[list[Row]]) -> list[list[str]]:
+        return [self._texts([row.ids[call.prompt_length :] for row in group]) for group in groups]
 
     def _texts(self, new_tokens: Any) -> list[str]:
+        if not len(new_tokens):  # batch_decode takes an empty list for one empty caption
+            return []
         return [text.strip() for text in self.processor.batch_decode(new_tokens, skip_special_tokens=True)]
 
     def _one_a_prompt(self, of_call: Any, of_strategy: Any, prompts: int, name: str) -> list[Any]:
@@ -337,8 +289,15 @@ class Strategy(ABC):
         asked = [name for name in names if getattr(config, name, None)]
         if config.return_dict_in_generate and asked:
             raise ConfigError(f"{reason}, which {', '.join(asked)} cannot be joined from: leave that or those out")
-        if pad_token(config) is None and (end_tokens(config) or "parts" in reason):
-            raise ConfigError(f"{reason}, and fills up those that are shorter: set pad_token_id in the generation config")
+        if pad_token(config) is None:
+            raise ConfigError(
+                f"{reason}, and fills up those that are shorter: set pad_token_id in the generation config"
+            )
+
+
+def torch_seeded() -> np.random.Generator:
+    """A generator that the seed of torch determines."""
+    return np.random.default_rng(int(torch.randint(2**31, ())))
 
 
 def whole_number(value: Any, name: str) -> int:
@@ -350,20 +309,6 @@ def whole_number(value: Any, name: str) -> int:
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
         raise ConfigError(f"{name} must be at least 1 and a whole number, got {value!r:.80}")
     return int(value)
-
-
-@contextmanager
-def _bar(show: bool, total: int, name: str) -> Iterator[Callable[[int], None]]:
-    if not show:
-        yield lambda count: None
-        return
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True)) as progress:
-        task = progress.add_task(name, total=total)
-        yield lambda count: progress.advance(task, count)
-        progress.update(task, completed=total)
 
 
 def _several(values: Any, name: str) -> Any:

@@ -51,7 +51,7 @@ def rerank(
     if isinstance(candidates, (str, bytes, Mapping, set, frozenset)) or not isinstance(candidates, Iterable):
         raise InvalidSampleError(f"candidates must be a list of captions, got {type(candidates).__name__}")
     rewards = rate_candidates([list(candidates)], [image], [references], reward)[0]
-    return soft_rank(rewards, temperature, np.random.default_rng(seed)) if temperature else rank(rewards)
+    return soft_rank(rewards, temperature, np.random.default_rng(seed))
 
 
 def rate_candidates(
@@ -171,7 +171,7 @@ def rank(rewards: Sequence[float | None]) -> list[int]:
     return sorted(range(len(rewards)), key=lambda index: _descending(rewards[index]))
 
 
-def soft_rank(rewards: Sequence[float | None], temperature: float, rng: np.random.Generator) -> list[int]:
+def soft_rank(rewards: Sequence[float | None], temperature: float, rng: np.random.Generator | None = None) -> list[int]:
     """An order in which each place goes to a candidate with p proportional to exp(reward / temperature).
 
     The first place is soft best-of-n (Verdun et al. 2025): temperature 0 is best-of-n, an infinite one a fair lot.
@@ -180,19 +180,20 @@ def soft_rank(rewards: Sequence[float | None], temperature: float, rng: np.rando
     Args:
         rewards: N numbers, or None where there is none.
         temperature: at least 0, in units of the reward.
-        rng: draws the order; temperature 0 draws nothing.
+        rng: draws the order.
 
     Raises:
         ConfigError: the temperature is below 0.
 
     Example:
-        >>> soft_rank([0.2, None, 0.9], 0.0, np.random.default_rng(0))
+        >>> soft_rank([0.2, None, 0.9], temperature=0)
         [2, 0, 1]
     """
     if not temperature >= 0:
         raise ConfigError(f"temperature must be at least 0, got {temperature}")
     if temperature == 0:
         return rank(rewards)
+    rng = np.random.default_rng() if rng is None else rng
     noise = rng.gumbel(size=len(rewards))  # the largest of x + Gumbel noise is a draw from softmax(x)
     return rank([None if r is None else r / temperature + g for r, g in zip(rewards, noise, strict=True)])
 
