@@ -97,7 +97,10 @@ def check_strategy(name: str, options: Mapping[str, Any], *, behind_server: bool
         )
     else:
         known = dict([*inspect.signature(steers[name].load()).parameters.items()][1:])
-        known = {each: known[each] for each in known if each not in ("n", "processor", "images", "references")}
+        own = ("n", "processor", "images", "references")
+        known = {
+            each: value for each, value in known.items() if each not in own and value.kind is not value.VAR_KEYWORD
+        }
     for option in options:
         if option not in known:
             there = ", ".join(known) or "none"

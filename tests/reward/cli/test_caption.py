@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
 import pytest
 from PIL import Image
 
-from integrations.hf_generate import BestOfN
 from reward.decoding import strategies
 from tests.json_lines import read_lines, write_lines
 from tests.loopback_judge import Fault, LoopbackJudge, loopback_judge
@@ -183,23 +184,25 @@ def test_images_of_a_data_file(run: Run, photos: Path, tmp_path: Path) -> None:
     assert "the row has no image in column 'file'" in found[1]["error"]
 
 
-def test_a_strategy_that_steers(
+def test_strategies_that_steer(
     run: Run, photos: Path, server: LoopbackJudge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As packages above this one bring them, by an entry point."""
-
-    class Point:
-        def load(self) -> type:
-            return BestOfN
-
-    monkeypatch.setattr(strategies, "steering", lambda: {"inside": Point()})
-    line = ("caption", "-i", photos, *ASK, "--strategy", "inside", "-o", tmp_path / "c.jsonl")
-    _, err = run(*line, "--model", "embedded", "--option", "include_greedy=true")
-    assert "captioned 5 of 5 images from 5 candidates" in err
-    _, err = run(*line, "--model", "embedded", "--option", "greedy=true", code=1)
-    assert "--option greedy: strategy 'inside' has no such option; it has include_greedy" in err
-    _, err = run(*line, "--model", server.endpoint, "--overwrite", code=1)
-    assert "steers the model while it writes, which no server lets us do: give --model a folder" in err
+    """As packages above this one bring them, by entry points: those of this repository."""
+    lines = (ROOT / "pyproject.toml").read_text().partition('[project.entry-points."capreward.strategies"]')[2]
+    found = re.findall(r'^([\w-]+) = "(integrations[\w.:]+)"$', lines.partition("\n[")[0], re.MULTILINE)
+    points = {name: EntryPoint(name, place, "capreward.strategies") for name, place in found}
+    assert set(points) == {"adaptive", "blockwise", "speculative-rejection"}
+    monkeypatch.setattr(strategies, "steering", lambda: points)
+    for name in points:
+        line = ("caption", "-i", photos / "0.png", *ASK, "--strategy", name, "-o", tmp_path / f"{name}.jsonl")
+        _, err = run(*line, "--model", "embedded", "--device", "cpu")
+        assert "captioned 1 of 1 images from 1 candidates" in err
+        _, err = run(*line, "--model", "embedded", "--option", "greedy=true", code=1)
+        assert f"--option greedy: strategy '{name}' has no such option; it has " in err
+        _, err = run(*line, "--model", server.endpoint, "--overwrite", code=1)
+        assert "steers the model while it writes, which no server lets us do: give --model a folder" in err
+    line = ("caption", "-i", photos / "0.png", *ASK, "--model", "embedded", "-o", tmp_path / "two.jsonl")
+    run(*line, "--strategy", "blockwise", "--option", "keep=2", "--option", "block=4")
 
 
 def test_what_a_server_refuses(run: Run, photos: Path, server: LoopbackJudge, tmp_path: Path) -> None:
