@@ -70,6 +70,8 @@ class LoopbackJudge:
         self.arrivals: list[float] = []
         self.delay = 0.0
         self.refuse = ""  # questions with this text are refused with 400
+        self.most_choices = 1_000  # of a reply, whatever `n` asks for
+        self.choices: Counter[str] = Counter()  # {last message: answers that were sent in full}
         self.most_at_once = 0
         self._now = 0
         self._lock = threading.Lock()
@@ -99,36 +101,46 @@ class LoopbackJudge:
         inputs = self.processor.apply_chat_template(
             messages, add_generation_prompt=True, tokenize=True, return_dict=True, return_tensors="pt"
         )
+        sampled = body.get("temperature", 1) > 0
+        count = min(body.get("n", 1), self.most_choices)
         with self._model_lock, torch.inference_mode():
             out = self.model.generate(
                 **inputs,
                 max_new_tokens=body["max_tokens"],
-                do_sample=False,
+                do_sample=sampled,
+                num_return_sequences=count,
                 return_dict_in_generate=True,
                 output_logits=True,
             )
         length = inputs["input_ids"].shape[1]
-        ids = out.sequences[0, length:].tolist()
-        tokenizer = self.processor.tokenizer
-        ended = ids[-1] == tokenizer.eos_token_id
-        choice: dict[str, Any] = {
-            "index": 0,
-            "finish_reason": "stop" if ended else "length",
-            "message": {"role": "assistant", "content": tokenizer.decode(ids, skip_special_tokens=True)},
-            "logprobs": None,
-        }
-        if body.get("logprobs"):
-            rows = [step[0].double().log_softmax(-1) for step in out.logits]
-            steps = [self._step(token, row, body["top_logprobs"]) for token, row in zip(ids, rows, strict=True)]
-            choice["logprobs"] = {"content": steps}
+        rows = [self._up_to_the_end(row) for row in out.sequences[:, length:].tolist()]
+        written = sum(map(len, rows))
         return {
             "id": "chatcmpl-1",
             "object": "chat.completion",
             "created": 0,
             "model": body["model"],
-            "choices": [choice],
-            "usage": {"prompt_tokens": length, "completion_tokens": len(ids), "total_tokens": length + len(ids)},
+            "choices": [self._choice(row, ids, out.logits, body) for row, ids in enumerate(rows)],
+            "usage": {"prompt_tokens": length, "completion_tokens": written, "total_tokens": length + written},
         }
+
+    def _up_to_the_end(self, ids: list[int]) -> list[int]:
+        end = self.processor.tokenizer.eos_token_id
+        return ids[: ids.index(end) + 1] if end in ids else ids
+
+    def _choice(self, row: int, ids: list[int], logits: Any, body: dict[str, Any]) -> dict[str, Any]:
+        tokenizer = self.processor.tokenizer
+        choice: dict[str, Any] = {
+            "index": row,
+            "finish_reason": "stop" if ids[-1] == tokenizer.eos_token_id else "length",
+            "message": {"role": "assistant", "content": tokenizer.decode(ids, skip_special_tokens=True)},
+            "logprobs": None,
+        }
+        if body.get("logprobs"):
+            told = [step[row].double().log_softmax(-1) for step in logits[: len(ids)]]
+            top = body.get("top_logprobs", 0)
+            choice["logprobs"] = {"content": [self._step(*each, top) for each in zip(ids, told, strict=True)]}
+        return choice
 
     def _step(self, token: int, row: torch.Tensor, count: int) -> dict[str, Any]:
         """What is told of a written token, given the log probabilities of all tokens."""
@@ -138,7 +150,15 @@ class LoopbackJudge:
 
     def reply(self, handler: BaseHTTPRequestHandler, sent_body: bytes) -> None:
         """Answers a request, or does what its fault says."""
-        body = json.loads(sent_body)
+        if handler.command == "GET":
+            names = ["tiny"] if handler.path.endswith("/v1/models") else []
+            send(handler, json.dumps({"object": "list", "data": [{"id": name} for name in names]}).encode())
+            return
+        try:
+            body = json.loads(sent_body)
+        except ValueError:  # the client was killed in the middle
+            handler.close_connection = True
+            return
         with self.handling(body) as fault:
             sent, kind = handler.headers.get("Authorization"), fault and fault.kind
             if refusal := self._refusal(handler.path, sent, body):
@@ -156,6 +176,7 @@ class LoopbackJudge:
                 if not fault:
                     with self._lock:
                         self.served[json.dumps(body, sort_keys=True)] += 1
+                        self.choices[json.dumps(body["messages"][-1])] += len(json.loads(data)["choices"])
                 part = data[: len(data) // 2] if fault else data
                 send(handler, part, announced=len(data) if kind == "cut" else None)
             handler.close_connection |= kind in ("drop", "hang", "cut")
