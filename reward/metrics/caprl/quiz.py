@@ -37,7 +37,7 @@ def check_questions(values: Any) -> list[tuple[str, list[str]]] | str:
     questions = []
     for value in values:
         text, options = (value.get("question"), value.get("options")) if isinstance(value, dict) else (None, None)
-        texts = [text, *options] if isinstance(options, list) else [None]
+        texts: list[Any] = [text, *options] if isinstance(options, list) else [None]
         if not all(isinstance(each, str) and not is_blank(each) for each in texts):
             return (
                 f'a question must hold "question" and "options", all of them texts, the right one first: {value!r:.120}'

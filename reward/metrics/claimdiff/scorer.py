@@ -144,5 +144,6 @@ def read_differences(answer: dict[str, Any] | str) -> Differences | str:
         if wrong not in list(_WRONG) or kind not in ["false", "missing", "other"]:
             return f'a difference must hold "wrong" and "kind" in the words that were asked for: {each!r:.120}'
     wrongs, kinds = [_WRONG[each["wrong"]] for each in listed], [each["kind"] for each in listed]
-    errors = (sum(wrong[place] for wrong in wrongs) for place in range(2))
-    return Differences(len(listed), *errors, kinds.count("false"), kinds.count("missing"), _BETTER[str(better)])
+    caption, reference = (sum(wrong[place] for wrong in wrongs) for place in range(2))
+    false, missing = kinds.count("false"), kinds.count("missing")
+    return Differences(len(listed), caption, reference, false, missing, _BETTER[str(better)])
