@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Hashable, Sequence
+from itertools import islice
 from typing import Any, ClassVar
 
 import numpy as np
@@ -58,12 +59,14 @@ class AskingScorer(JudgedScorer):
         self.judge.usage.cached += len(keys) - len(first)
         found |= zip(first, find(list(first.values())) if first else (), strict=True)
         self._kept |= {key: found[key] for key in first if not isinstance(found[key], str)}
-        for key in list(self._kept)[: max(0, len(self._kept) - _KEPT)]:
+        for key in list(islice(self._kept, max(0, len(self._kept) - _KEPT))):
             del self._kept[key]
         return [found[key] for key in keys]
 
     def write(self, asked: Sequence[tuple[str, Any]], kind: type) -> list[Any]:
         """The JSON that the judge writes for each (text, image or None), see `read_json`."""
+        if not asked:
+            return []
         answers, failures = ask(self.judge.generate, self._questions(asked), max_new_tokens=self.max_new_tokens)
         return [failures[row] if row in failures else read_json(answer, kind) for row, answer in enumerate(answers)]
 

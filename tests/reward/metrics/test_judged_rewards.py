@@ -17,12 +17,13 @@ from PIL import Image
 
 from reward import CaptionSample, MetricReward
 from reward.errors import ConfigError, DataError, JudgeError
-from reward.judges import Answer, Question, ScriptedJudge
+from reward.judges import Answer, LocalJudge, Question, ScriptedJudge
 from reward.metrics.caprl.scorer import CapRLScorer
 from reward.metrics.claimdiff.scorer import FORMS, ClaimDiffScorer, Differences
 from reward.metrics.claims.scorer import ClaimsScorer, agreement
 from reward.scenes import Oracle, describe, make_candidate, make_references, render, sample_scene
 from reward.scenes.judge import OracleJudge
+from tests.rating_judges import strict_llava
 from tests.reward.metrics.test_judge_prompts import ATTACKS, own_lines
 from tests.toy_judges import RecordingJudge
 
@@ -174,6 +175,10 @@ def test_given_questions(tmp_path: Path) -> None:
     table = scorer.score([CaptionSample("star", image) for image in (RED, tmp_path / "red.png", BLUE)])
     assert table.scores[:2].tolist() == [[1, 1]] * 2
     assert "has no questions about the image" in table.errors[2]
+    local = LocalJudge(*strict_llava("ABCDE"))
+    for check in (True, False):  # a model of random weights answers something; whether it is right, is chance
+        table = CapRLScorer(local, questions=file, check=check).score([CaptionSample("star", RED)])
+        assert not table.errors or (check and "correctly with the image" in table.errors[0])
     before = scorer.fingerprint
     for values, message in [
         ({"red.png": [{"question": "Who?", "options": ["a"]}]}, "2 to 8 different options"),
