@@ -25,6 +25,7 @@ from examples import (
     grpo_table,
     judge_captions,
     prefix_scores,
+    judged_rewards,
     rerank_candidates,
     score_captions,
 )
@@ -99,6 +100,15 @@ def test_judge_captions_ends_with_an_error_where_nothing_was_judged(monkeypatch,
     silent = ScriptedJudge(lambda question: "no idea", lambda question: {})
     monkeypatch.setattr(judge_captions, "make_judge", lambda *_: silent)
     assert judge_captions.main(["--model", "silent"]) == 1
+
+
+def test_judged_rewards(capsys):
+    judged_rewards.main(["--scenes", "8", "--audit", "2"])
+    printed = capsys.readouterr().out
+    for name in ("caprl", "claims", "claimdiff", "claims, slips .2", "vela", "length"):
+        assert re.search(rf"^\| {name} \| -?[01]\.\d{{3}} \[", printed, re.MULTILINE)
+    assert re.search(r"^\| claimdiff \| 1\.0 \| 1\.0 \|", printed, re.MULTILINE)
+    assert "| '.' | 0.000 | 0.000 | 0.000 | 0.000 |" in printed
 
 
 def test_rerank_candidates(scene_vela_folder, capsys):
