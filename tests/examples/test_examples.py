@@ -24,8 +24,8 @@ from examples import (
     grpo_captioner,
     grpo_table,
     judge_captions,
-    prefix_scores,
     judged_rewards,
+    prefix_scores,
     rerank_candidates,
     score_captions,
 )
