@@ -2,6 +2,7 @@
 
     python examples/draw_pictures.py
     python examples/draw_pictures.py --run runs/grpo  # store the results of this run first
+    python examples/draw_pictures.py --first-edition runs/grpo_first  # store the dashed lines of the demo's chart first
 
 Nothing is measured here: a run is what `examples/grpo_captioner.py` wrote. docs/RESULTS.md gives the command.
 """
@@ -22,6 +23,7 @@ import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 
+from integrations import demo
 from integrations.demo.quality import judge_captions
 from integrations.demo.results import SEED
 from reward.scenes import make_dataset
@@ -51,9 +53,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--results", type=Path, default=DOCS / "results", help="default: docs/results")
     parser.add_argument("--output", type=Path, default=DOCS / "images", help="default: docs/images")
     parser.add_argument("--run", type=Path, help="output folder of examples/grpo_captioner.py with VELA")
+    parser.add_argument("--first-edition", type=Path, help="the same, with the first edition of VELA and 45 steps")
     options = parser.parse_args(argv)
     if options.run is not None:
         store_run(options.run, options.results)
+    if options.first_edition is not None:
+        store_first_edition(options.first_edition)
     curves = read_curves(options.results / "grpo_curve.csv")
     example = json.loads((options.results / "grpo_captions.json").read_text(encoding="utf-8"))
     options.output.mkdir(parents=True, exist_ok=True)
@@ -84,6 +89,22 @@ def store_run(run: Path, results: Path) -> None:
         caption = json.loads((folder / "captions_greedy.json").read_text(encoding="utf-8"))[0][0]
         example |= {name: caption, f"{name}_f1": float(judge_captions([caption], [scene])["f1"][0])}
     (results / "grpo_captions.json").write_text(json.dumps(example, indent=1), encoding="utf-8")
+
+
+def store_first_edition(run: Path) -> None:
+    """Stores the mean curve of all seeds beside the demo, which draws it behind its own."""
+    names = ("reward", "oracle_f1", "flaws")
+    by_step: dict[int, list[list[float]]] = defaultdict(list)
+    for file in sorted(run.glob("seed_*/GRPO_with_VELA/curve.jsonl")):
+        for line in file.read_text(encoding="utf-8").splitlines():
+            entry = json.loads(line)
+            by_step[int(entry["step"])].append([entry[name] for name in names])
+    if not by_step:
+        raise SystemExit(f"{run} holds no seed_*/GRPO_with_VELA: give the output folder of examples/grpo_captioner.py")
+    with (Path(demo.__file__).parent / "first_edition.csv").open("w", encoding="utf-8", newline="") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(["step", *names])
+        writer.writerows([step, *np.mean(rows, axis=0).round(4)] for step, rows in sorted(by_step.items()))
 
 
 def read_curves(file: Path) -> dict[str, np.ndarray]:

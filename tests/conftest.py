@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
@@ -13,15 +12,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.loopback_http import free_port
+
 if TYPE_CHECKING:
     from tests.loopback_hub import LoopbackHub
-
-
-def _closed_port() -> int:
-    """A loopback port that nothing listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 # Set before any test module imports a Hugging Face library, because those read the environment once. Online mode with
@@ -30,7 +24,7 @@ _cache = tempfile.TemporaryDirectory(prefix="capreward-tests-")
 for _name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFLINE", "HF_HUB_CACHE", "HF_TOKEN"):
     os.environ.pop(_name, None)
 os.environ["HF_HOME"] = _cache.name
-os.environ["HF_ENDPOINT"] = f"http://127.0.0.1:{_closed_port()}"
+os.environ["HF_ENDPOINT"] = f"http://127.0.0.1:{free_port()}"  # where nothing listens
 os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
 os.environ["HF_HUB_DISABLE_XET"] = "1"  # the Hub of the tests speaks plain HTTP
 os.environ["TOKENIZERS_PARALLELISM"] = "false"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pickle
 import random
 from collections.abc import Sequence
-from io import BytesIO
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +18,7 @@ from reward import CaptionSample, ScoreTable
 from reward.errors import CheckpointError, InvalidSampleError
 from reward.metrics.base import Scorer
 from reward.samples import ImageLike
+from tests.pictures import png
 
 TOLERANCE = 1e-5
 
@@ -26,9 +26,7 @@ TOLERANCE = 1e-5
 def _picture(background: str, shape: str) -> bytes:
     image = Image.new("RGB", (96, 96), background)
     ImageDraw.Draw(image).ellipse((20, 20, 70, 70), fill=shape)
-    buffer = BytesIO()
-    image.save(buffer, "PNG")
-    return buffer.getvalue()
+    return png(image)
 
 
 RED_ON_WHITE, BLUE_ON_GREEN = _picture("white", "red"), _picture("green", "blue")

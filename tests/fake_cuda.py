@@ -24,8 +24,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
-__all__ = ["FakeDevice"]
-
 NetworkT = TypeVar("NetworkT", bound=nn.Module)
 GIB = 2**30
 

@@ -10,12 +10,12 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any, TypeAlias
 from urllib.parse import parse_qs, unquote, urlsplit
 
-__all__ = ["LoopbackHub", "loopback_hub"]
+from tests.loopback_http import send, serving
 
 _CALLS = "revision|tree|paths-info|preupload|commit|commits|branch"
 _API = re.compile(rf"^/api/(models|datasets)/([^/]+/[^/]+)(?:/({_CALLS})/(.+))?$")
@@ -84,6 +84,10 @@ class LoopbackHub:
         """Contents of a repository at a revision."""
         repo = self._repos[(kind, repo_id)]
         return repo.commits[repo.refs.get(revision, revision)]
+
+    def reply(self, handler: BaseHTTPRequestHandler, sent: bytes) -> None:
+        status, headers, body = self._answer(handler.command, handler.path, handler.headers, sent)  # type: ignore[arg-type]
+        send(handler, body, status, **headers)
 
     # What follows answers the HTTP calls: each gives (status, headers, body).
 
@@ -235,57 +239,16 @@ class LoopbackHub:
         return 200, {}, b""
 
     def _json(self, value: Any, status: int = 200) -> _Answer:
-        return status, {"Content-Type": "application/json"}, json.dumps(value).encode()
+        return status, {}, json.dumps(value).encode()
 
     def _error(self, status: int, code: str, message: str, headers: Mapping[str, str] | None = None) -> _Answer:
         extra = {"X-Error-Message": message, **({"X-Error-Code": code} if code else {}), **(headers or {})}
-        return status, {"Content-Type": "application/json", **extra}, json.dumps({"error": message}).encode()
-
-
-def _handler(hub: LoopbackHub) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def _body(self) -> bytes:
-            if self.headers.get("Transfer-Encoding", "").lower() == "chunked":
-                chunks = []
-                while size := int(self.rfile.readline().split(b";")[0], 16):
-                    chunks.append(self.rfile.read(size))
-                    self.rfile.readline()
-                self.rfile.readline()
-                return b"".join(chunks)
-            return self.rfile.read(int(self.headers.get("Content-Length") or 0))
-
-        def _serve(self) -> None:
-            status, headers, body = hub._answer(self.command, self.path, self.headers, self._body())  # type: ignore[arg-type]
-            self.send_response(status)
-            for name, value in headers.items():
-                self.send_header(name, value)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            if self.command != "HEAD":
-                self.wfile.write(body)
-
-        do_GET = do_HEAD = do_POST = do_PUT = _serve
-
-        def log_message(self, format: str, *args: object) -> None:
-            """Silent: `hub.requests` is the log."""
-
-    return Handler
+        return status, extra, json.dumps({"error": message}).encode()
 
 
 @contextmanager
 def loopback_hub(token: str | None = None) -> Iterator[LoopbackHub]:
     """Runs a LoopbackHub on a free port of 127.0.0.1 in a thread of this process, until the block ends."""
     hub = LoopbackHub(token)
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(hub))
-    server.daemon_threads = True
-    hub.endpoint = f"http://127.0.0.1:{server.server_address[1]}"
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
+    with serving(hub.reply) as hub.endpoint:
         yield hub
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

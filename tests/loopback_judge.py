@@ -8,59 +8,17 @@ import socket
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from io import BytesIO
 from typing import Any
 
 import torch
 from PIL import Image
 
-__all__ = ["Fault", "LoopbackJudge", "loopback_judge", "send", "serving"]
-
-
-def send(
-    handler: BaseHTTPRequestHandler, body: bytes, status: int = 200, announced: int | None = None, **headers: str
-) -> None:
-    """A JSON reply; an underscore in a header's name stands for a hyphen."""
-    handler.send_response(status)
-    handler.send_header("Content-Type", "application/json")
-    handler.send_header("Content-Length", str(len(body) if announced is None else announced))
-    for name, value in headers.items():
-        handler.send_header(name.replace("_", "-"), value)
-    handler.end_headers()
-    handler.wfile.write(body)
-
-
-@contextmanager
-def serving(reply: Callable[[BaseHTTPRequestHandler, dict[str, Any]], None]) -> Iterator[str]:
-    """Has `reply` answer every request, given its handler and its JSON; gives the address, which ends in `/v1`."""
-
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            try:
-                reply(self, body)
-            except OSError:  # the client went away, as it may
-                self.close_connection = True
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}/v1"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+from tests.loopback_http import send, serving
 
 
 @dataclass(frozen=True)
@@ -112,6 +70,8 @@ class LoopbackJudge:
         self.arrivals: list[float] = []
         self.delay = 0.0
         self.refuse = ""  # questions with this text are refused with 400
+        self.most_choices = 1_000  # of a reply, whatever `n` asks for
+        self.choices: Counter[str] = Counter()  # {last message: answers that were sent in full}
         self.most_at_once = 0
         self._now = 0
         self._lock = threading.Lock()
@@ -141,36 +101,46 @@ class LoopbackJudge:
         inputs = self.processor.apply_chat_template(
             messages, add_generation_prompt=True, tokenize=True, return_dict=True, return_tensors="pt"
         )
+        sampled = body.get("temperature", 1) > 0
+        count = min(body.get("n", 1), self.most_choices)
         with self._model_lock, torch.inference_mode():
             out = self.model.generate(
                 **inputs,
                 max_new_tokens=body["max_tokens"],
-                do_sample=False,
+                do_sample=sampled,
+                num_return_sequences=count,
                 return_dict_in_generate=True,
                 output_logits=True,
             )
         length = inputs["input_ids"].shape[1]
-        ids = out.sequences[0, length:].tolist()
-        tokenizer = self.processor.tokenizer
-        ended = ids[-1] == tokenizer.eos_token_id
-        choice: dict[str, Any] = {
-            "index": 0,
-            "finish_reason": "stop" if ended else "length",
-            "message": {"role": "assistant", "content": tokenizer.decode(ids, skip_special_tokens=True)},
-            "logprobs": None,
-        }
-        if body.get("logprobs"):
-            rows = [step[0].double().log_softmax(-1) for step in out.logits]
-            steps = [self._step(token, row, body["top_logprobs"]) for token, row in zip(ids, rows, strict=True)]
-            choice["logprobs"] = {"content": steps}
+        rows = [self._up_to_the_end(row) for row in out.sequences[:, length:].tolist()]
+        written = sum(map(len, rows))
         return {
             "id": "chatcmpl-1",
             "object": "chat.completion",
             "created": 0,
             "model": body["model"],
-            "choices": [choice],
-            "usage": {"prompt_tokens": length, "completion_tokens": len(ids), "total_tokens": length + len(ids)},
+            "choices": [self._choice(row, ids, out.logits, body) for row, ids in enumerate(rows)],
+            "usage": {"prompt_tokens": length, "completion_tokens": written, "total_tokens": length + written},
         }
+
+    def _up_to_the_end(self, ids: list[int]) -> list[int]:
+        end = self.processor.tokenizer.eos_token_id
+        return ids[: ids.index(end) + 1] if end in ids else ids
+
+    def _choice(self, row: int, ids: list[int], logits: Any, body: dict[str, Any]) -> dict[str, Any]:
+        tokenizer = self.processor.tokenizer
+        choice: dict[str, Any] = {
+            "index": row,
+            "finish_reason": "stop" if ids[-1] == tokenizer.eos_token_id else "length",
+            "message": {"role": "assistant", "content": tokenizer.decode(ids, skip_special_tokens=True)},
+            "logprobs": None,
+        }
+        if body.get("logprobs"):
+            told = [step[row].double().log_softmax(-1) for step in logits[: len(ids)]]
+            top = body.get("top_logprobs", 0)
+            choice["logprobs"] = {"content": [self._step(*each, top) for each in zip(ids, told, strict=True)]}
+        return choice
 
     def _step(self, token: int, row: torch.Tensor, count: int) -> dict[str, Any]:
         """What is told of a written token, given the log probabilities of all tokens."""
@@ -178,8 +148,17 @@ class LoopbackJudge:
         listed = [{"token": decode([other]), "logprob": float(row[other])} for other in row.topk(count).indices]
         return {"token": decode([token]), "logprob": float(row[token]), "top_logprobs": listed}
 
-    def reply(self, handler: BaseHTTPRequestHandler, body: dict[str, Any]) -> None:
+    def reply(self, handler: BaseHTTPRequestHandler, sent_body: bytes) -> None:
         """Answers a request, or does what its fault says."""
+        if handler.command == "GET":
+            names = ["tiny"] if handler.path.endswith("/v1/models") else []
+            send(handler, json.dumps({"object": "list", "data": [{"id": name} for name in names]}).encode())
+            return
+        try:
+            body = json.loads(sent_body)
+        except ValueError:  # the client was killed in the middle
+            handler.close_connection = True
+            return
         with self.handling(body) as fault:
             sent, kind = handler.headers.get("Authorization"), fault and fault.kind
             if refusal := self._refusal(handler.path, sent, body):
@@ -197,6 +176,7 @@ class LoopbackJudge:
                 if not fault:
                     with self._lock:
                         self.served[json.dumps(body, sort_keys=True)] += 1
+                        self.choices[json.dumps(body["messages"][-1])] += len(json.loads(data)["choices"])
                 part = data[: len(data) // 2] if fault else data
                 send(handler, part, announced=len(data) if kind == "cut" else None)
             handler.close_connection |= kind in ("drop", "hang", "cut")
@@ -216,5 +196,6 @@ class LoopbackJudge:
 def loopback_judge(model: Any, processor: Any, *, key: str | None = None) -> Iterator[LoopbackJudge]:
     """Serves a model at `judge.endpoint` until the block ends."""
     judge = LoopbackJudge(model, processor, key=key)
-    with serving(judge.reply) as judge.endpoint:
+    with serving(judge.reply) as address:
+        judge.endpoint = f"{address}/v1"
         yield judge

@@ -31,8 +31,6 @@ from tests import toy_captioners, toy_judges
 from tests.fake_cuda import FakeDevice
 from tests.reward.metrics.tiny_vela import CHAT_TEMPLATE
 
-__all__ = ["beitscore", "captioner", "captions_of_one_image", "clip_towers", "judge_parts", "vela"]
-
 QWEN_3B = {
     "model_type": "qwen2",
     "vocab_size": 151_936,

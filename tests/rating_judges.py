@@ -9,8 +9,6 @@ import torch
 
 from tests.toy_judges import LLAVA_TEMPLATE, MERGES, llama_tokenizer, llava
 
-__all__ = ["blank_first_llava", "choosing_llava", "save_choosing_judge", "save_rating_judge", "strict_llava"]
-
 
 def strict_llava(first: str, *, length: int = 4096) -> tuple[Any, Any]:
     """A LLaVA whose answer begins with one of the characters `first`; after "0" comes ".", after that digits 1 to 9."""

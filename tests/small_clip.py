@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-__all__ = ["small_clip"]
-
 
 def small_clip(folder: Path) -> Path:
     """Writes `open_clip_config.json` and weights into a folder, which is made if absent."""

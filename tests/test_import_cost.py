@@ -47,6 +47,8 @@ def cost(code: str) -> tuple[float, list[str]]:
         "import reward; reward.load_scorer('length').score([reward.CaptionSample('a red star')])",
         "import reward.cli.main",
         "import reward.metrics.remote.scorer as remote; remote.RemoteScorer('http://127.0.0.1:9', 'vela').spec",
+        "import reward.metrics.beitscore",
+        "from reward import *; VelaReward('folder', {'desc': 1}); WeightedReward([(BeitScoreReward(), 1)])",
         "import integrations",
     ],
 )

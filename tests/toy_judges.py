@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -122,6 +123,13 @@ def qwen2_vl() -> tuple[Any, Qwen2VLProcessor]:
     vision = {"embed_dim": 16, "hidden_size": 32, "mlp_ratio": 2}
     model = build_qwen(Qwen2VLForConditionalGeneration, Qwen2VLConfig, tokens, text, **vision)
     return with_random_weights(model, tokens), processor
+
+
+def shown_captions(question: Question) -> list[str]:
+    """The two captions of a question of PairwiseJudge, unquoted."""
+    texts = re.search(r"Caption 1:\n(.*?)\n\nCaption 2:\n(.*?)\n\nWhich", question.text, re.DOTALL)
+    assert texts is not None
+    return [re.sub("^> ", "", text, flags=re.MULTILINE) for text in texts.groups()]
 
 
 class RecordingJudge(ScriptedJudge):

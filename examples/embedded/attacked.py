@@ -21,14 +21,16 @@ from reward.scenes import (
     rate_text,
     sample_scene,
 )
+from reward.scenes.graph import NOUNS
 from reward.scenes.language import ING, PAST, SYNONYMS, Sentence, Word, plural
 from reward.scenes.samples import Candidate, RatedSample, Ratings, make_references
 
-__all__ = ["ATTACKED", "draw_sample", "is_attacked", "scene_tagger"]
+__all__ = ["ATTACKED", "draw_sample", "is_attacked", "misnumbered", "scene_tagger", "true_scores"]
 
 ATTACKED = "attacked"  # among the errors of a candidate whose words are not known one by one
 _OTHER_NUMBER = {noun: plural(noun) for names in SYNONYMS.values() for noun in names}
 _OTHER_NUMBER |= {several: one for one, several in _OTHER_NUMBER.items()}
+_OTHER_VERB = {"is": "are", "are": "is"}
 _PARTS = {name: "noun" for names in SYNONYMS.values() for each in names for name in (each, plural(each))}
 _PARTS |= dict.fromkeys((*ING.values(), *PAST.values()), "verb")
 
@@ -51,23 +53,41 @@ def candidate_of(text: str, scene: Scene) -> Candidate:
     return Candidate(caption, (ATTACKED,), (), Ratings(true, {}))
 
 
-def misnumbered(scene: Scene, rng: random.Random) -> Candidate:
+def misnumbered(scene: Scene, rng: random.Random, *, short: bool = False) -> Candidate:
     """A caption in which "the stars" may be said of one star, where sentences link two objects.
 
     Policies that do not see who acts on whom write such sentences. One needs the earlier sentence to notice.
+
+    Args:
+        scene: the truth.
+        rng: source of chance.
+        short: leaves of the caption what brings the linked objects in, and the link: seen from nearby first, the rule
+            is learned in hundreds of updates.
     """
     style = Style(spatial=rng.choice((0, 1, 3)))
-    base = describe(scene, rng, style=style) if rng.random() < 0.5 else make_candidate(scene, rng).caption
+    base = describe(scene, rng, style=style) if short or rng.random() < 0.5 else make_candidate(scene, rng).caption
     sentences = list(base.sentences)
-    linking = [place for place, each in enumerate(sentences) if {"action", "spatial"} & {c[0] for c in each.claims}]
+    if short:
+        links = [each for each in sentences if _links(each)] or sentences[-1:]
+        link = rng.choice(links)
+        linked = {noun for claim in link.claims for noun in claim if noun in NOUNS}
+        sentences = [each for each in sentences if not _links(each) and linked & {c[1] for c in each.claims}] + [link]
+    linking = [place for place, each in enumerate(sentences) if _links(each)]
     for place in rng.sample(linking, min(len(linking), rng.choice((0, 1, 1, 2)))):
         words = list(sentences[place].words)
         nouns = [index for index, word in enumerate(words) if word.text in _OTHER_NUMBER]
         for index in rng.sample(nouns, min(len(nouns), rng.choice((1, 1, 2)))):
             words[index] = replace(words[index], text=_OTHER_NUMBER[words[index].text], damaged=True)
+            verb = index + 1
+            if verb < len(words) and words[verb].text in _OTHER_VERB and rng.random() < 0.7:
+                words[verb] = replace(words[verb], text=_OTHER_VERB[words[verb].text])  # so that only the noun tells
         sentences[place] = replace(sentences[place], words=tuple(words))
     caption = replace(base, sentences=tuple(sentences))
     return Candidate(caption, (), ("agreement",), Ratings(rate_text(caption.text, scene), {}))
+
+
+def _links(sentence: Sentence) -> bool:
+    return bool({"action", "spatial"} & {claim[0] for claim in sentence.claims})
 
 
 @cache

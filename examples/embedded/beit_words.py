@@ -24,15 +24,16 @@ __all__ = ["caption_of", "start_from"]
 def start_from(step: str, output: Path, checkpoint: str = "") -> tuple[Aided, Reader]:
     """The network with the weights that an earlier step left under `output`, and a reader of captions for it.
 
-    With a checkpoint, its weights are taken instead; the heads that help in training then start from nothing.
+    With a checkpoint, its weights are taken instead; unless it is a state `last.pt` of a step, the heads that help in
+    training then start from nothing.
     """
     tokenizer = load_tokenizer(output)
     config = beit_config(len(tokenizer))
     aided = Aided(config)
-    if checkpoint:
+    if checkpoint and not checkpoint.endswith(".pt"):
         aided.model.load_state_dict(BeitScoreScorer.from_pretrained(checkpoint, device="cpu").model.state_dict())
         return aided, Reader(tokenizer, config.max_text_tokens)
-    saved = torch.load(output / step / "last.pt", weights_only=True)
+    saved = torch.load(checkpoint or output / step / "last.pt", weights_only=True)
     if "aided" in saved:
         aided.load_state_dict(saved["aided"])
     else:

@@ -18,10 +18,10 @@ from transformers import (
 )
 
 from examples.embedded.configs import MEAN, STD
-from examples.embedded.schedule import fit, padded, step_options
+from examples.embedded.schedule import START, fit, padded, step_options
 from examples.embedded.tokenizer import load_tokenizer
 from examples.embedded.vision import VisionWithLabels, make_clip, pixels
-from integrations.demo.captioner import PROMPT
+from integrations.demo.captioner import PROMPT, load_captioner
 from reward.backbones.language import pad_rows
 from reward.scenes import Scene, Style, describe, drop_facts, make_error, sample_scene
 from reward.scenes.edits import ERRORS
@@ -131,11 +131,15 @@ def _copy_vision(source: nn.Module, target: nn.Module) -> None:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Trains and writes `<output>/captioner/last.pt`, then the model folder `<output>/captioner/model`."""
-    options = step_options(__doc__, argv, steps=1200, batch=32, lr=2e-3)
+    options = step_options(__doc__, argv, steps=1200, batch=32, lr=2e-3, start=START)
     tokenizer = load_tokenizer(options.output)
     trained = VisionWithLabels(make_clip(len(tokenizer), tokenizer.eos_token_id).visual, 192)
     trained.load_state_dict(torch.load(options.output / "vision" / "last.pt", weights_only=True)["model"])
     model, processor = make_captioner(tokenizer, trained.visual)
+    if options.start:
+        before = load_captioner(options.start)[0].state_dict()
+        tower = {name: tensor for name, tensor in model.state_dict().items() if "vision_tower" in name}
+        model.load_state_dict(before | tower)
     model.model.vision_tower.requires_grad_(False)
     prompt = processor.apply_chat_template(
         [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": PROMPT}]}],

@@ -11,17 +11,17 @@ from torch import nn
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend
 
-from examples.embedded.attacked import draw_sample, is_attacked, true_scores
+from examples.embedded.attacked import draw_sample, is_attacked, misnumbered, true_scores
 from examples.embedded.configs import vela_config
 from examples.embedded.schedule import START, batches_by_length, drawn_together, fit, mark_losses, padded, step_options
 from examples.embedded.tokenizer import load_tokenizer
 from reward.backbones.states import BranchedRows
 from reward.metrics.vela.model import VelaModel
 from reward.metrics.vela.scorer import VelaScorer
-from reward.scenes import ASPECTS
+from reward.scenes import ASPECTS, sample_scene
 from reward.scenes.samples import RatedSample
 
-__all__ = ["Batch", "draw_prompts", "read_prompts"]
+__all__ = ["Batch", "draw_prompts", "number_loss", "read_prompts"]
 
 Batch = dict[str, torch.Tensor]
 
@@ -100,6 +100,14 @@ def draw_prompts(
     return batches_by_length(rows, size, length, collate, rng)
 
 
+def number_loss(model: VelaModel, tags: nn.Module, rng: random.Random) -> torch.Tensor:
+    """Loss of finding nouns in the wrong number in 40 short captions."""
+    scenes = [sample_scene(rng) for _ in range(40)]
+    rows = [(RatedSample(scene, (), misnumbered(scene, rng, short=True)), 0) for scene in scenes]
+    batch = _prompt_batch(model, rows)
+    return mark_losses(tags(read_prompts(model, batch)[1]), batch)["damaged"]
+
+
 def main(argv: Sequence[str] | None = None) -> None:
     """Trains and writes `<output>/language/last.pt`."""
     options = step_options(__doc__, argv, steps=800, batch=32, lr=2e-3, start=START)
@@ -119,9 +127,11 @@ def main(argv: Sequence[str] | None = None) -> None:
         logits = hidden[:, :-1] @ model.text.decoder.embed_tokens.weight.T
         where = batch["text"][:, 1:] & (batch["branch"][:, 1:] == 0)
         language = F.cross_entropy(logits[where], batch["ids"][:, 1:][where])
-        return {"rating": rating, "language": language} | mark_losses(tags(hidden), batch)
+        marks = mark_losses(tags(hidden), batch)
+        numbers = number_loss(model, tags, random.Random(f"numbers {options.seed} {step}"))
+        return {"rating": rating, "language": language, **marks, "numbers": numbers}
 
-    weights = {"rating": 5.0, "language": 0.5, "wrong": 2.0, "damaged": 2.0}
+    weights = {"rating": 5.0, "language": 0.5, "wrong": 2.0, "damaged": 2.0, "numbers": 2.0}
     head = [model.weight, model.bias]
     modules, flash = {"model": model, "tags": tags}, SDPBackend.FLASH_ATTENTION
     fit(losses, options, "language", modules, weights=weights, head=head, head_lr=3e-3, attention=flash)

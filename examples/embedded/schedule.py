@@ -19,7 +19,7 @@ __all__ = ["START", "batches_by_length", "drawn_together", "fit", "mark_losses",
 # The option of the steps that can go on from other weights than nothing.
 START = {
     "default": "",
-    "help": "checkpoint folder to start from, or (vision, text, vela) last.pt of the same step",
+    "help": "checkpoint folder to start from, or (but for the captioner) last.pt of a step",
 }
 
 Row, Batch = TypeVar("Row"), TypeVar("Batch")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from torch.nn.attention import SDPBackend
 
 from examples.embedded.align import features, image_batch, load_towers, stated
 from examples.embedded.configs import vela_config
-from examples.embedded.language import Batch, draw_prompts, read_prompts
+from examples.embedded.language import Batch, draw_prompts, number_loss, read_prompts
 from examples.embedded.schedule import START, drawn_together, fit, mark_losses, step_options
 from examples.embedded.tokenizer import load_tokenizer
 from reward.metrics.vela.model import VelaModel
@@ -57,7 +58,8 @@ def main(argv: Sequence[str] | None = None) -> None:
             image, text = features(model.image, batch)
             relation = model.image.relate(image, text)
         rating = F.mse_loss(model.head(pooled, relation), batch["labels"])
-        losses = {"rating": rating, **mark_losses(tags(hidden), batch)}
+        numbers = number_loss(model, tags, random.Random(f"numbers {options.seed} {step}"))
+        losses = {"rating": rating, **mark_losses(tags(hidden), batch), "numbers": numbers}
         return losses | stated(image, text, batch) if both else losses
 
     folder = options.output / ("both" if both else "text_only")

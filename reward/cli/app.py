@@ -19,6 +19,7 @@ __all__ = ["COMMANDS", "app"]
 COMMANDS = {
     "score": "reward.cli.score:score",
     "rerank": "reward.cli.score:rerank",
+    "caption": "reward.cli.caption:caption",
     "filter": "reward.cli.filtering:filter_rows",
     "report": "reward.cli.filtering:report",
     "metrics": "reward.cli.score:metrics",
@@ -28,6 +29,7 @@ COMMANDS = {
     "battle": "reward.cli.battle:battle",
     "caparena-auto": "reward.cli.battle:caparena_auto",
     "audit": "reward.cli.audit:audit",
+    "best-n": "reward.cli.best_n:best_n",
     "bench": "reward.cli.bench:bench",
     "compare": "reward.cli.bench:compare",
     "arena": "reward.cli.arena:arena",

@@ -23,6 +23,9 @@ class JudgeMetric(str, Enum):
 
     fleur = "fleur"
     harmoniceval = "harmoniceval"
+    caprl = "caprl"
+    claims = "claims"
+    claimdiff = "claimdiff"
 
 
 class SecondDecimal(str, Enum):
@@ -41,7 +44,7 @@ class Task(str, Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class MetricOptions:
-    """The metric and its settings, some of which only one of the two metrics has."""
+    """The metric and its settings, some of which only one of the metrics has."""
 
     metric: Annotated[
         JudgeMetric,
@@ -49,12 +52,17 @@ class MetricOptions:
             "--metric",
             "-m",
             help="fleur: one number from 0 to 1. harmoniceval: correctness, completeness, clarity, fluency and "
-            "conciseness from 1 to 5, and one number for all of them.",
+            "conciseness from 1 to 5, and one number for all of them. caprl: share of questions about the image that "
+            "the caption answers. claims: F1 of verified claims. claimdiff: errors against a reference.",
         ),
     ]
     prompt: options.PromptFile = None
     no_references: Annotated[
-        bool, typer.Option("--no-references", help="fleur: do not show the judge references, even where there are any.")
+        bool,
+        typer.Option(
+            "--no-references",
+            help="fleur: do not show the judge references, even where there are any. claims: precision alone.",
+        ),
     ] = False
     second_decimal: Annotated[
         SecondDecimal | None,
@@ -89,21 +97,20 @@ class MetricOptions:
         """Settings that only the chosen metric has.
 
         Raises:
-            typer.BadParameter: an option of the other metric.
+            typer.BadParameter: an option of another metric.
         """
-        if self.metric is JudgeMetric.fleur:
-            for name, value in (("--gamma", self.gamma), ("--task", self.task)):
-                if value is not None:
-                    raise typer.BadParameter("is for --metric harmoniceval", param_hint=name)
-            given: dict[str, Any] = {"use_references": not self.no_references, "second_decimal": self.second_decimal}
-        elif self.second_decimal is not None:
-            raise typer.BadParameter("is for --metric fleur", param_hint="--second-decimal")
-        elif self.no_references:
-            raise typer.BadParameter(
-                "is for --metric fleur; harmoniceval never shows them", param_hint="--no-references"
-            )
-        else:
-            given = {"gamma": self.gamma, "task": self.task}
+        own = {
+            "--gamma": ("harmoniceval",),
+            "--task": ("harmoniceval",),
+            "--second-decimal": ("fleur",),
+            "--no-references": ("fleur", "claims"),
+        }
+        given: dict[str, Any] = {"gamma": self.gamma, "task": self.task, "second_decimal": self.second_decimal}
+        for option, value in zip(own, [*given.values(), self.no_references or None], strict=True):
+            if value is not None and self.metric not in own[option]:
+                raise typer.BadParameter(f"is for --metric {' and '.join(own[option])}", param_hint=option)
+        if self.metric in own["--no-references"]:
+            given["use_references"] = not self.no_references
         values = {name: value.value if isinstance(value, Enum) else value for name, value in given.items()}
         return {name: value for name, value in values.items() if value is not None}
 

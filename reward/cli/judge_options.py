@@ -15,9 +15,15 @@ if TYPE_CHECKING:
     from reward.arena.pairwise import PairwiseJudge
     from reward.judges import Judge
 
-__all__ = ["BattleOptions", "JudgeOptions"]
+__all__ = ["BattleOptions", "Concurrency", "JudgeOptions", "Prices", "parse_prices"]
 
 _LOCAL = ("revision", "device", "dtype", "batch_size")  # what a judge on this machine is loaded with
+
+Concurrency = Annotated[int | None, typer.Option(min=1, help="Requests to the server at a time; default: 8.")]
+Prices = Annotated[
+    str | None,
+    typer.Option(help="Price of a million tokens read and written, as in 2.5,10; the cost is then printed."),
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,15 +45,12 @@ class JudgeOptions:
             "OpenAI's own. The key is read from the environment variable OPENAI_API_KEY."
         ),
     ] = None
-    concurrency: Annotated[int | None, typer.Option(min=1, help="Requests to the server at a time; default: 8.")] = None
+    concurrency: Concurrency = None
     cache: Annotated[
         Path | None,
         typer.Option(help="File for the server's answers, created if absent, so that no question is paid for twice."),
     ] = None
-    prices: Annotated[
-        str | None,
-        typer.Option(help="Price of a million tokens read and written, as in 2.5,10; the cost is then printed."),
-    ] = None
+    prices: Prices = None
     batch_size: Annotated[
         int | None, typer.Option(min=1, help="Most questions of a forward pass on this machine; default: 16.")
     ] = None
@@ -77,7 +80,7 @@ class JudgeOptions:
 
         settings: dict[str, Any] = {} if self.concurrency is None else {"concurrency": self.concurrency}
         if self.prices is not None:
-            settings["prices"] = _parse_prices(self.prices)
+            settings["prices"] = parse_prices(self.prices)
         return ServerJudge(self.judge, None if self.server == "openai" else self.server, cache=self.cache, **settings)
 
 
@@ -87,7 +90,16 @@ def _load_local(model: str, **settings: Any) -> Judge:
     return LocalJudge.from_pretrained(model, **settings)
 
 
-def _parse_prices(text: str) -> tuple[float, float]:
+def parse_prices(text: str) -> tuple[float, float]:
+    """Reads `2.5,10`.
+
+    Raises:
+        typer.BadParameter: not of that form.
+
+    Example:
+        >>> parse_prices("2.5,10")
+        (2.5, 10.0)
+    """
     try:
         read, written = (float(part) for part in text.split(","))
         if not (0 <= read < float("inf") and 0 <= written < float("inf")):

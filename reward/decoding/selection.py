@@ -6,11 +6,13 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from reward.errors import InvalidSampleError
+import numpy as np
+
+from reward.errors import ConfigError, InvalidSampleError
 from reward.functions.wrappers import RatesCaptions, rates_captions
 from reward.samples import CaptionSample, ImageLike, is_wordless
 
-__all__ = ["best_of_groups", "rank", "rate_candidates", "rerank"]
+__all__ = ["CaptionRatings", "best_of_groups", "rank", "rate_candidates", "rerank", "soft_rank"]
 
 
 def rerank(
@@ -19,6 +21,8 @@ def rerank(
     image: ImageLike | None = None,
     references: Sequence[str] = (),
     reward: RatesCaptions | Any,
+    temperature: float = 0.0,
+    seed: int | None = None,
 ) -> list[int]:
     """Indices of the candidates of one image, best first.
 
@@ -32,6 +36,7 @@ def rerank(
         references: reference captions, may be empty.
         reward: such as `VelaReward()`; or a metric's name (loaded anew at every call), a scorer, or a reward function
             with a trainer's call, see `reward.functions.wrappers.rates_captions`.
+        temperature, seed: above 0, the order is drawn, see `soft_rank`.
 
     Raises:
         InvalidSampleError: the candidates are one string or have no order, a candidate or reference is no string, or
@@ -45,7 +50,8 @@ def rerank(
     """
     if isinstance(candidates, (str, bytes, Mapping, set, frozenset)) or not isinstance(candidates, Iterable):
         raise InvalidSampleError(f"candidates must be a list of captions, got {type(candidates).__name__}")
-    return rank(rate_candidates([list(candidates)], [image], [references], reward)[0])
+    rewards = rate_candidates([list(candidates)], [image], [references], reward)[0]
+    return soft_rank(rewards, temperature, np.random.default_rng(seed))
 
 
 def rate_candidates(
@@ -85,28 +91,60 @@ def rate_candidates(
         raise InvalidSampleError(
             f"got candidates of {len(candidates)} images, {len(images)} images, references of {len(references)} images"
         )
-    samples: list[CaptionSample] = []
-    places: list[dict[str, int]] = []
-    for captions, image, known in zip(candidates, images, references, strict=True):
-        place: dict[str, int] = {}
-        for caption in captions:
-            if isinstance(caption, str) and (caption in place or is_wordless(caption)):
-                continue
-            samples.append(CaptionSample(caption, image=image, references=() if known is None else known))
-            place[caption] = len(samples) - 1
-        places.append(place)
+    return CaptionRatings(images, references, reward)(candidates)
 
-    rater = rates_captions(reward)
-    rated: list[Any] = rater.rewards(samples) if samples else []
-    if len(rated) != len(samples):
-        raise InvalidSampleError(f"the reward gave {len(rated)} numbers for {len(samples)} captions")
-    for number, place in enumerate(places):
-        if place and all(_descending(rated[index])[0] for index in place.values()):
-            raise InvalidSampleError(_nothing_scored(number, list(place), samples[min(place.values())], rater))
-    return [
-        [rated[place[caption]] if caption in place else None for caption in captions]
-        for captions, place in zip(candidates, places, strict=True)
-    ]
+
+class CaptionRatings:
+    """Rates captions of the same images again and again, each caption of an image once.
+
+    Args:
+        images, references, reward: as for `rate_candidates`.
+
+    Example:
+        >>> ratings = CaptionRatings([None], [()], "length")
+        >>> ratings([["A star."]]), ratings([["A red star.", "A star."]]), ratings.scored
+        ([[2.0]], [[3.0, 2.0]], [2])
+    """
+
+    def __init__(
+        self,
+        images: Sequence[ImageLike | None],
+        references: Sequence[Sequence[str] | None],
+        reward: RatesCaptions | Any,
+    ) -> None:
+        self.images, self.references, self.rater = images, references, rates_captions(reward)
+        self.known: list[dict[str, float | None]] = [{} for _ in images]
+
+    @property
+    def scored(self) -> list[int]:
+        """How many captions of each image the reward was asked for."""
+        return [len(known) for known in self.known]
+
+    def __call__(self, candidates: Sequence[Sequence[str]]) -> list[list[float | None]]:
+        """Rewards of the captions of each image; see `rate_candidates`, also for errors."""
+        samples: list[CaptionSample] = []
+        places: list[dict[str, int]] = []
+        for captions, image, references, known in zip(
+            candidates, self.images, self.references, self.known, strict=True
+        ):
+            place: dict[str, int] = {}
+            for caption in captions:
+                if isinstance(caption, str) and (caption in place or caption in known or is_wordless(caption)):
+                    continue
+                samples.append(CaptionSample(caption, image=image, references=() if references is None else references))
+                place[caption] = len(samples) - 1
+            places.append(place)
+
+        rated: list[Any] = self.rater.rewards(samples) if samples else []
+        if len(rated) != len(samples):
+            raise InvalidSampleError(f"the reward gave {len(rated)} numbers for {len(samples)} captions")
+        for number, (place, known) in enumerate(zip(places, self.known, strict=True)):
+            known.update({caption: rated[index] for caption, index in place.items()})
+            if place and all(_descending(reward)[0] for reward in known.values()):
+                raise InvalidSampleError(_nothing_scored(number, list(known), samples[min(place.values())], self.rater))
+        return [
+            [known.get(caption) for caption in captions] for captions, known in zip(candidates, self.known, strict=True)
+        ]
 
 
 def _nothing_scored(number: int, captions: list[str], first: CaptionSample, rater: RatesCaptions) -> str:
@@ -131,6 +169,33 @@ def rank(rewards: Sequence[float | None]) -> list[int]:
         [2, 3, 0, 1]
     """
     return sorted(range(len(rewards)), key=lambda index: _descending(rewards[index]))
+
+
+def soft_rank(rewards: Sequence[float | None], temperature: float, rng: np.random.Generator | None = None) -> list[int]:
+    """An order in which each place goes to a candidate with p proportional to exp(reward / temperature).
+
+    The first place is soft best-of-n (Verdun et al. 2025): temperature 0 is best-of-n, an infinite one a fair lot.
+    Candidates without a reward come last. Rewards on different scales need different temperatures.
+
+    Args:
+        rewards: N numbers, or None where there is none.
+        temperature: at least 0, in units of the reward.
+        rng: draws the order.
+
+    Raises:
+        ConfigError: the temperature is below 0.
+
+    Example:
+        >>> soft_rank([0.2, None, 0.9], temperature=0)
+        [2, 0, 1]
+    """
+    if not temperature >= 0:
+        raise ConfigError(f"temperature must be at least 0, got {temperature}")
+    if temperature == 0:
+        return rank(rewards)
+    rng = np.random.default_rng() if rng is None else rng
+    noise = rng.gumbel(size=len(rewards))  # the largest of x + Gumbel noise is a draw from softmax(x)
+    return rank([None if r is None else r / temperature + g for r, g in zip(rewards, noise, strict=True)])
 
 
 def best_of_groups(rewards: Sequence[float | None], group_size: int, k: int = 1) -> list[int]:

@@ -7,6 +7,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
@@ -19,10 +20,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "GarbledReply",
+    "Sampled",
     "chat_messages",
     "check_answer",
     "data_url",
     "read_bill",
+    "read_choices",
     "read_reply",
     "request_key",
 ]
@@ -33,6 +36,21 @@ _ROUNDING = 0.01  # probabilities come from half precision too: single ones and 
 
 class GarbledReply(Exception):
     """A reply with status 200 that holds no answer: cut off, or sent by something between us and the server."""
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """A sampled answer.
+
+    Args:
+        text: without end marks.
+        truncated: whether the limit of tokens cut it.
+        logprob: natural logarithm of its probability, summed over its tokens; None where it is not known.
+    """
+
+    text: str
+    truncated: bool = False
+    logprob: float | None = None
 
 
 def data_url(image: ImageLike) -> str:
@@ -104,6 +122,38 @@ def read_reply(completion: Any, *, top: int) -> Answer:
         raise UnusableReply(f"the log probabilities of the server's reply cannot be read ({error})") from None
     check_answer(answer)
     return answer
+
+
+def read_choices(completion: Any, *, logprobs: bool) -> list[Sampled]:
+    """All answers in a completion.
+
+    Args:
+        completion: what the client returned.
+        logprobs: whether their log probabilities were asked for, and must be there.
+
+    Raises:
+        GarbledReply: it holds no choice, as when half of it is missing.
+        UnusableReply: a value is not what it should be, or there are no log probabilities.
+    """
+    try:
+        choices = [(choice, choice.message.content or "", choice.finish_reason) for choice in completion.choices]
+    except (AttributeError, TypeError) as error:
+        raise GarbledReply(f"the server's reply is not a chat completion ({error})") from None
+    if not choices:
+        raise GarbledReply("the server's reply has no choice")
+    sampled = []
+    for choice, text, reason in choices:
+        check_answer(Answer(text))
+        total = None
+        if logprobs:
+            listed = getattr(choice.logprobs, "content", None)
+            if not listed:
+                raise UnusableReply("the server gave no log probabilities: do not ask for them, or use another server")
+            for position in listed:
+                _check_logprob(getattr(position, "logprob", None))
+            total = math.fsum(position.logprob for position in listed)
+        sampled.append(Sampled(text, reason == "length", total))
+    return sampled
 
 
 def _added_up(listed: Any) -> dict[str, float]:

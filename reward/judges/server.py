@@ -6,6 +6,7 @@ import logging
 import os
 import threading
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -25,6 +26,7 @@ from reward.judges.base import (
 from reward.optional import require
 
 if TYPE_CHECKING:
+    from reward.judges.chat import Sampled
     from reward.judges.session import Session
 
 __all__ = ["ServerJudge"]
@@ -209,6 +211,43 @@ class ServerJudge:
         session = self._open(questions)
         self._check_lengths(max_new_tokens, top_logprobs)
         return _all(*await session.loop.arun(session.ask_all(questions, max_tokens=max_new_tokens, top=top_logprobs)))
+
+    def sample(
+        self,
+        question: Question,
+        n: int = 1,
+        *,
+        temperature: float = 1.0,
+        max_new_tokens: int = 256,
+        logprobs: bool = False,
+        **settings: Any,
+    ) -> Future[list[Sampled]]:
+        """Starts to ask for sampled answers, which no cache keeps; gives the future of what the server writes.
+
+        Args:
+            question: what is asked.
+            n: number of answers. Some servers ignore it and give one; others refuse it.
+            temperature: of sampling.
+            max_new_tokens: length limit of each.
+            logprobs: whether to ask for log probabilities.
+            settings: further fields of the request, such as `top_p` and `seed`.
+
+        Raises:
+            JudgeError: by the future; with `failures` if only this question was refused.
+        """
+        session = self._open([question])
+        self._check_lengths(max_new_tokens, 0)
+        fields = {"n": n, "temperature": temperature, "max_tokens": max_new_tokens, **settings}
+        return session.loop.submit(session.sample(question, {**fields, "logprobs": True} if logprobs else fields))
+
+    def models(self) -> list[str]:
+        """The models that the server lists, none if it keeps no list. Costs nothing.
+
+        Raises:
+            JudgeError: no server is there, or it refuses the key.
+        """
+        session = self._open([])
+        return session.loop.run(session.models())
 
     def _check_lengths(self, max_new_tokens: int, top_logprobs: int) -> None:
         check_lengths(max_new_tokens, top_logprobs)

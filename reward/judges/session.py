@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import openai
 
@@ -17,9 +18,11 @@ from reward.judges.base import Answer, Question, Usage, image_keys
 from reward.judges.cache import AnswerCache
 from reward.judges.chat import (
     GarbledReply,
+    Sampled,
     chat_messages,
     data_url,
     read_bill,
+    read_choices,
     read_reply,
     request_key,
 )
@@ -33,8 +36,10 @@ logger = logging.getLogger(__name__)
 
 _FIRST_WAIT, _LONGEST_WAIT = 0.5, 60.0  # seconds between tries: doubled each time, up to the longest
 _MOST_PATIENCE = 900.0  # a server may ask for a longer wait than ours, but not for hours
+_PATIENCE_AT_FIRST = 15.0  # seconds until a server that does not even list its models counts as absent
 _URLS_KEPT = 16
 LARGEST_REPLY = 32_000_000  # bytes; 4,096 tokens with 20 alternatives each are about 6 million
+T = TypeVar("T")
 
 
 class _Refused(Exception):
@@ -165,13 +170,68 @@ class Session:
     async def _request(
         self, question: Question, image_key: str | None, max_tokens: int, top: int, stop: list[Exception]
     ) -> Answer:
-        """Asks the server until it answers, refuses, or has been tried often enough."""
-        request: dict[str, Any] = {"model": self.settings.model, "max_tokens": max_tokens, "temperature": 0}
+        """Asks the server for its likeliest answer."""
+        request: dict[str, Any] = {"max_tokens": max_tokens, "temperature": 0}
         if top:
             request |= {"logprobs": True, "top_logprobs": top}
+        request["messages"] = chat_messages(question, await self._url(question, image_key))
+        answer = await self._complete(
+            request, lambda completion: read_reply(completion, top=top), stop, kept=self._cache is not None
+        )
+        if top and not answer.logprobs:
+            raise _Refused(
+                "the server gave no log probabilities; start it with them (vLLM: --max-logprobs 20), or use a "
+                "model that has them"
+            )
+        return answer
+
+    async def sample(self, question: Question, settings: Mapping[str, Any]) -> list[Sampled]:
+        """Asks the server for sampled answers; it may give fewer than the `n` in the settings.
+
+        Raises:
+            JudgeError: the server is down or refuses us; or, with `failures`, it refuses this question, or the image
+                cannot be read.
+        """
+        keys, failures = await asyncio.to_thread(image_keys, [question])
+        try:
+            if failures:
+                raise _Refused(failures[0])
+            messages = chat_messages(question, await self._url(question, keys[0]))
+            read = partial(read_choices, logprobs=bool(settings.get("logprobs")))
+            return await self._complete({**settings, "messages": messages}, read, [], kept=True)
+        except _Refused as error:
+            raise JudgeError.of({0: str(error)}, [None]) from None
+
+    async def models(self) -> list[str]:
+        """The models that the server lists, none if it keeps no list.
+
+        Raises:
+            JudgeError: no server is there, or it refuses the key.
+        """
+        try:
+            listed = await asyncio.wait_for(self._client.models.list(), min(_PATIENCE_AT_FIRST, self.settings.timeout))
+            return [str(model.id) for model in listed.data]
+        except (openai.APIConnectionError, asyncio.TimeoutError) as error:
+            reason = self._reason(error) if isinstance(error, openai.APIConnectionError) else "it does not answer"
+            problem = (
+                f"no server can be asked at {self.settings.base_url or 'the default address'}: {reason}. Start it, or "
+                "check the address, which mostly ends in /v1"
+            )
+        except openai.APIStatusError as error:
+            if error.status_code not in (401, 403):
+                return []
+            problem = f"the server refuses the key in ${self.settings.key_name} ({self._reason(error)})"
+        except (openai.APIError, UnusableReply, AttributeError, TypeError, ValueError):  # a page, not a list
+            return []
+        raise JudgeError(problem)  # outside of `except`, as in `_complete`
+
+    async def _complete(
+        self, request: dict[str, Any], read: Callable[[Any], T], stop: list[Exception], *, kept: bool
+    ) -> T:
+        """Asks the server until it answers, refuses, or has been tried often enough."""
+        request = {"model": self.settings.model, **request}
         if self.settings.extra_body:
             request["extra_body"] = self.settings.extra_body
-        request["messages"] = chat_messages(question, await self._url(question, image_key))
         for attempt in range(self.settings.retries + 1):
             problem: Exception
             try:
@@ -179,7 +239,7 @@ class Session:
                     completion = await asyncio.wait_for(
                         self._client.chat.completions.create(**request), self.settings.timeout
                     )
-                answer, (read, written) = read_reply(completion, top=top), read_bill(completion)
+                answer, bill = read(completion), read_bill(completion)
             except UnusableReply as error:
                 raise _Refused(str(error)) from None
             except asyncio.TimeoutError:
@@ -189,12 +249,7 @@ class Session:
                     raise _Refused(str(error.__cause__)) from None
                 problem = error
             else:
-                self._count(read, written)
-                if top and not answer.logprobs:
-                    raise _Refused(
-                        "the server gave no log probabilities; start it with them (vLLM: --max-logprobs 20), or use a "
-                        "model that has them"
-                    )
+                self._count(*bill)
                 return answer
             # Outside of `except`, so that the client's error, which holds the request and its key, is not chained.
             least = self._least_wait(problem)
@@ -203,10 +258,10 @@ class Session:
             wait = max(least, backoff(attempt, first=_FIRST_WAIT, longest=_LONGEST_WAIT))
             logger.info("asking %s again in %.1f s: %s", self.settings.model, wait, self._reason(problem))
             await asyncio.sleep(wait)
-        advice = "run again to go on" if self._cache else "give `cache` a file, so that the next run goes on from here"
+        advice = "run again to go on" if kept else "give `cache` a file, so that the next run goes on from here"
         raise JudgeError(
             f"the server of {self.settings.model!r} did not answer in {attempt + 1} tries, last: "
-            f"{self._reason(problem)}. Answers so far are {'kept' if self._cache else 'lost'}; {advice}"
+            f"{self._reason(problem)}. Answers so far are {'kept' if kept else 'lost'}; {advice}"
         )
 
     async def _url(self, question: Question, image_key: str | None) -> str | None:

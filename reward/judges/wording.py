@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -44,11 +44,18 @@ class JudgePrompt:
     Attributes:
         metric: name of the metric, for messages.
         default_file: the prompt that ships with the package.
+        places: {field: the places that it must hold, once each}.
     """
 
     metric: ClassVar[str]
     default_file: ClassVar[Path]
+    places: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     quote: bool
+
+    def __post_init__(self) -> None:
+        self._check_texts(*(name for name in self._field_names() if name not in (*self.places, "quote")))
+        for name, places in self.places.items():
+            check_places(getattr(self, name), name, *places)
 
     @classmethod
     def default(cls: type[P]) -> P:

@@ -24,6 +24,8 @@ from examples import (
     grpo_captioner,
     grpo_table,
     judge_captions,
+    judged_rewards,
+    prefix_scores,
     rerank_candidates,
     score_captions,
 )
@@ -98,6 +100,15 @@ def test_judge_captions_ends_with_an_error_where_nothing_was_judged(monkeypatch,
     silent = ScriptedJudge(lambda question: "no idea", lambda question: {})
     monkeypatch.setattr(judge_captions, "make_judge", lambda *_: silent)
     assert judge_captions.main(["--model", "silent"]) == 1
+
+
+def test_judged_rewards(capsys):
+    judged_rewards.main(["--scenes", "8", "--audit", "2"])
+    printed = capsys.readouterr().out
+    for name in ("caprl", "claims", "claimdiff", "claims, slips .2", "vela", "length"):
+        assert re.search(rf"^\| {name} \| -?[01]\.\d{{3}} \[", printed, re.MULTILINE)
+    assert re.search(r"^\| claimdiff \| 1\.0 \| 1\.0 \|", printed, re.MULTILINE)
+    assert "| '.' | 0.000 | 0.000 | 0.000 | 0.000 |" in printed
 
 
 def test_rerank_candidates(scene_vela_folder, capsys):
@@ -269,6 +280,15 @@ def test_shuffled_rewards_are_the_same_numbers_within_each_group():
     assert dealt(1) == dealt(1)  # a training that stopped deals them out as if it had not
 
 
+def test_prefix_scores(models, tmp_path):
+    arguments = [*models["vela"], *models["beitscore"], "--scenes", "4", "--samples", "4", "--output", str(tmp_path)]
+    prefix_scores.main(arguments)  # by the captioner that ships, as others end no sentence
+    figures = json.loads((tmp_path / "prefixes.json").read_text())
+    guide = figures["after a sentence"]["VELA, descriptiveness"]["F1 so far"]
+    assert -1 <= guide["low"] <= guide["value"] <= guide["high"] <= 1
+    assert "| cut within a sentence | F1 so far | F1 in the end |" in (tmp_path / "prefixes.md").read_text()
+
+
 def test_dpo_with_its_control(models, tmp_path):
     sizes = ["--train-scenes", "4", "--candidates", "4", "--scenes", "3", "--samples", "1", "--max-new-tokens", "8"]
     rest = ["--margin", "0", "--lr", "0.01", "--seeds", "0", "1", "--output", str(tmp_path)]
@@ -288,6 +308,7 @@ SCRIPTS = [
     evaluate_vela,
     grpo_captioner,
     grpo_table,
+    prefix_scores,
     rerank_candidates,
     score_captions,
 ]

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
-from reward.judges.wording import JudgePrompt, check_places, fill
+from reward.judges.wording import JudgePrompt, fill
 
 __all__ = ["FleurPrompt"]
 
@@ -40,6 +41,7 @@ class FleurPrompt(JudgePrompt):
 
     metric = "fleur"
     default_file = Path(__file__).with_name("prompt.yaml")
+    places: ClassVar = {"references": ("reference_captions",), "candidate": ("candidate",)}
 
     version: str
     system: str
@@ -49,11 +51,6 @@ class FleurPrompt(JudgePrompt):
     ask: str
     explain: str
     quote: bool = True
-
-    def __post_init__(self) -> None:
-        self._check_texts("version", "system", "rubric", "ask", "explain")
-        check_places(self.references, "references", "reference_captions")
-        check_places(self.candidate, "candidate", "candidate")
 
     def question(self, candidate: str, references: Sequence[str] = ()) -> str:
         """The user's turn that asks for the grade; the parts that many candidates share come first."""

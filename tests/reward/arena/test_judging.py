@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import replace
 
 import pytest
@@ -16,7 +15,7 @@ from reward.battles import Battle
 from reward.errors import DataError, JudgeError, OutputError
 from reward.judges import ScriptedJudge
 from reward.scoring.dataset import ScoringInterrupted
-from tests.reward.scoring.test_damage import DAMAGE, damaged, each_damage
+from tests.toy_judges import shown_captions
 
 
 class Counting:
@@ -32,8 +31,7 @@ class Counting:
         for mark in self.fail:
             if mark in question.text:
                 raise JudgeError("timed out")
-        parts = re.search(r"Caption 1:\n(.*?)\n\nCaption 2:\n(.*?)\n\nWhich", question.text, re.DOTALL).groups()
-        first, second = (len(part.split()) for part in parts)
+        first, second = (len(caption.split()) for caption in shown_captions(question))
         return f"Reason: {first}:{second}\nVerdict: {'tie' if first == second else 1 if first > second else 2}"
 
 
@@ -64,7 +62,7 @@ def test_the_file_has_the_battles_with_verdicts(images, tmp_path):
     assert records[3] == {
         **entry(3),
         "judge": "Caption 2 is better.",
-        "judge_reason": "3:4\nWith the captions exchanged: 4:3",
+        "judge_reason": "2:3\nWith the captions exchanged: 3:2",
         "judge_probabilities": [0.0, 1.0, 0.0],
         "judge_orders": ["Caption 2 is better.", "Caption 2 is better."],
     }
@@ -127,32 +125,6 @@ def test_battles_without_answer_are_asked_again_and_only_these(images, tmp_path)
     assert len(second.texts) == 4
     assert "judge_error" not in json.loads(output.read_text())[3]
     assert not (tmp_path / "o.json.partial").exists()
-
-
-@each_damage
-@pytest.mark.filterwarnings("ignore:.*is damaged in line")
-def test_a_damaged_journal_costs_only_the_damaged_verdicts(images, tmp_path, monkeypatch, kind):
-    whole = judge_battles(make(5), Counting().judge, tmp_path / "whole.json", image_root=images).records
-    output, journal = tmp_path / "o.json", tmp_path / "o.json.partial"
-    with monkeypatch.context() as patch:
-        patch.setattr(module, "_summarise", lambda *given: 1 / 0)
-        with pytest.raises(ZeroDivisionError):
-            judge_battles(make(5), Counting().judge, output, image_root=images)
-    content = journal.read_bytes()
-    for place in range(1, 5):
-        journal.write_bytes(damaged(content, kind, place))
-        counting = Counting()
-        assert judge_battles(make(5), counting.judge, output, image_root=images).records == whole
-        assert len(counting.texts) == 2 * DAMAGE[kind][1]
-        output.unlink()
-
-
-def test_a_finished_file_that_was_damaged_is_not_taken_as_finished(images, tmp_path):
-    output = tmp_path / "o.json"
-    judge_battles(make(2), Counting().judge, output, image_root=images)
-    output.write_text(output.read_text().replace("Caption 2 is better.", "Caption 1 is better.", 1))
-    with pytest.raises(OutputError, match=r"does not hold what it held when it was finished.* with --overwrite"):
-        judge_battles(make(2), Counting().judge, output, image_root=images)
 
 
 def test_human_battles_stay_without_a_verdict_and_a_broken_image_fails_alone(images, tmp_path):

@@ -9,9 +9,6 @@ import numpy as np
 import pytest
 from scipy.stats import t
 
-from examples import arena_coverage, arena_selection
-from examples.arena_coverage import EXACT, TEXTBOOK
-from examples.arena_selection import CHOSEN, RANDOM
 from reward.arena import Arena, bradley_terry_ratings, draw_arena, elo_ratings, next_battles, next_pairs
 from reward.arena.ratings import resampled_elo
 from reward.arena.selection import interval_gains
@@ -22,29 +19,6 @@ from reward.errors import DataError
 def two_models(points: list[float], images: list[str] | None = None) -> tuple[Arena, np.ndarray]:
     names = images or [str(number) for number in range(len(points))]
     return Arena.of([(name, "x", "y", "") for name in names]), np.array(points)
-
-
-def test_intervals_cover_the_truth_at_the_nominal_rate() -> None:
-    """80 arenas of 6 models: 0.95, give or take three standard errors of a share of 480, holds by chance 997 times in
-    1000. The likelihood's own intervals, which do not know that battles share images, fail here."""
-    options = {"models": 6, "battles": 360, "images": 30, "ties": 0.1, "spread": 1.0, "resamples": 2, "seed": 0}
-    fitted, left_out = arena_coverage.simulate(80, **options)  # type: ignore[arg-type]
-    assert left_out <= 4
-    tolerance = 3 * math.sqrt(0.95 * 0.05 / (6 * (80 - left_out)))
-    assert fitted[EXACT].covered.value == pytest.approx(0.95, abs=tolerance)
-    assert fitted[TEXTBOOK].covered.value < 0.95 - tolerance
-    assert fitted[EXACT].ordered > 0.9
-    assert fitted[EXACT].apart_wrongly < 0.01
-
-
-def test_many_battles_recover_order_and_strengths() -> None:
-    truth = np.array([1.5, 0.5, 0.0, -0.5, -1.5])
-    arena, points = draw_arena(truth, 20000, images=4000, ties=0.3, seed=3)
-    fitted = bradley_terry_ratings(arena, points)
-    assert list(fitted.ratings) == [f"model {number}" for number in range(1, 6)]
-    assert list(elo_ratings(arena, points, resamples=50).ratings) == list(fitted.ratings)
-    for name, rating in fitted.values.items():
-        assert rating == pytest.approx(1000 + truth[int(name[-1]) - 1] * 400 / math.log(10), abs=15)
 
 
 def test_interval_of_two_models_in_closed_form() -> None:
@@ -161,14 +135,6 @@ def test_near_and_little_known_models_meet_more_often() -> None:
     assert drawn == next_pairs(Arena.of(rows), np.array(points), 400, systems=["a", "b", "c", "new"], seed=0)
     firsts = Counter(one for one, two in drawn if "new" in (one, two))
     assert 0.35 < firsts["new"] / sum(firsts.values()) < 0.65
-
-
-def test_chosen_pairs_need_fewer_battles_than_random_ones() -> None:
-    results = arena_selection.simulate(8, models=12, spread=1.5, checkpoints=[300], batch=30, seed=0)
-    chosen, random = (results[name][:, 0] for name in (CHOSEN, RANDOM))
-    assert (chosen[:, 0] < random[:, 0]).mean() > 0.8  # width of the ratings
-    saved = 1 - (chosen[:, 1].mean() / random[:, 1].mean()) ** 2  # of the differences of neighbours
-    assert 0.05 < saved < 0.4
 
 
 def test_proposed_battles_have_both_captions_and_are_new() -> None:

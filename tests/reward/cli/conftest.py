@@ -55,6 +55,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (folder / "two.json").write_text('{"bad.png": "a dog runs"}')
     (folder / "config.json").write_text("{}")
     (folder / "empty.jsonl").touch()
+    (folder / "empty").mkdir()
     Image.new("RGB", (8, 8)).save(folder / "good.png")
     write_lines(folder / "good.jsonl", [{**row, "image": "good.png"}])
     return folder

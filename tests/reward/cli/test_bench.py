@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +12,6 @@ import pytest
 from rich.cells import cell_len
 
 from reward.cli.terminal import print_table
-from reward.metrics.beitscore import SPEC as BEITSCORE
 from tests.picture_scorer import PictureScorer
 from tests.reward.cli.conftest import Run
 from tests.reward.metaeval.small_benchmarks import use_metrics, write_pairs, write_rated
@@ -161,53 +155,6 @@ def test_a_metric_that_scores_nothing_ends_in_1_after_the_table(run: Run, tmp_pa
     lines = [[cell.strip() for cell in line.split("│")[1:-1]] for line in shown.splitlines() if "│" in line]
     assert lines[0] == ["picture", "-", "0", "12", "-", "-"]
     assert lines[1][-1] == "best"
-
-
-@pytest.mark.parametrize("kill", [signal.SIGINT, signal.SIGKILL])
-def test_a_killed_run_goes_on_where_it_was(run: Run, data: Path, tmp_path: Path, kill: signal.Signals) -> None:
-    script = (
-        "import pytest; from reward.cli.main import main; from reward.metaeval import scoring\n"
-        "from tests.reward.metaeval.small_benchmarks import use_metrics\n"
-        "use_metrics(pytest.MonkeyPatch()); scoring.FIRST_CHUNK = scoring.LARGEST_CHUNK = 4; main()"
-    )
-    line = ["bench", "-b", "flickr8k-expert", "-d", str(data), "-m", "picture", "--resamples", "50", "--json"]
-    environment = {**os.environ, "PICTURE_SECONDS": "0.05"}
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    process = subprocess.Popen([sys.executable, "-c", script, *line], cwd=ROOT, env=environment, **pipes)
-    while scored(tmp_path) < 8:
-        time.sleep(0.01)
-        assert process.poll() is None
-    process.send_signal(kill)
-    out, err = process.communicate(timeout=60)
-    assert (process.returncode, out) == (130 if kill == signal.SIGINT else -kill, b"")
-    text = " ".join(err.decode().split())
-    if kill == signal.SIGINT:
-        assert re.search(r"stopped; \d+ rows are saved in .*run the same again to go on", text)
-    assert "Traceback" not in text
-    before = scored(tmp_path)
-    row = json.loads(run(*line)[0])["benchmarks"][0]["rows"][0]
-    assert 4 <= before - 4 <= row["scored_before"] <= before
-    assert scored(tmp_path) - before == row["scored_by_this_run"] == 30 - row["scored_before"]
-    whole = json.loads(run(*line, "--cache", tmp_path / "other")[0])["benchmarks"][0]["rows"][0]
-    for name in ("estimates", "details", "counts", "scored", "errors"):
-        assert row[name] == whole[name]
-
-
-def test_shipped_metrics_on_scenes(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    use_metrics(monkeypatch, BEITSCORE)
-    names = ["beitscore", "unigram", "length"]
-    metrics = [argument for name in names for argument in ("-m", name)]
-    line = ["bench", "-b", "scenes", "--limit", "8", "--resamples", "50", "--device", "cpu", "--json", *metrics]
-    runs = []
-    for _ in range(2):
-        [benchmark] = json.loads(run(*line)[0])["benchmarks"]
-        runs.append({row["name"]: row for row in benchmark["rows"]})
-    assert list(runs[0]) == names
-    assert benchmark["columns"] == ["descriptiveness", "relevance", "fluency", "mean"]
-    for name in names:
-        assert [rows[name]["scored_by_this_run"] for rows in runs] == [8, 0]
-        assert runs[0][name]["estimates"] == runs[1][name]["estimates"]
-        assert runs[0][name]["devices"] == [f"CPU, {os.cpu_count()} cores"]
 
 
 def test_list(run: Run) -> None:

@@ -193,13 +193,3 @@ def test_the_prompt_can_be_replaced(run: Run, folder: Path, model: Path) -> None
     prompt.write_text("system: only this")
     _, err = run(*arguments, "--prompt", prompt, "-o", folder / "c.json", code=1)
     assert "must hold the fields version, system, reference" in err
-
-
-def test_caparena_auto_says_where_its_files_are(run: Run, folder: Path) -> None:
-    arguments = ["caparena-auto", folder / "new.json", "-i", folder / "images", "-j", "x", "-o", folder / "o.json"]
-    _, err = run(*arguments, "--benchmark", folder / "absent.json", code=1)
-    assert "there is no file" in err
-    assert "readme of github.com/njucckevin/CapArena" in err
-    (folder / "new.json").write_text('{"test_00000.png": "a"}')
-    _, err = run(*arguments, "--benchmark", folder / "caparena_auto_600.json", code=1)
-    assert "5 of the 6 images in the benchmark are missing in the captions of the model: test_00001.png" in err

@@ -11,7 +11,6 @@ import warnings
 from pathlib import Path
 
 import pytest
-from PIL import Image
 
 import reward
 from reward.cli.app import COMMANDS
@@ -85,18 +84,6 @@ def test_help_of_each_command_has_an_example(run: Run, command: str) -> None:
     assert all(option in out for example in examples for option in example.split() if option.startswith("-"))
     if "--judge" in out:
         assert all(part in out for part in ("--server http://localhost:8000/v1", "OPENAI_API_KEY"))
-
-
-def test_images_are_found_beside_the_file(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from reward import registry
-    from tests.picture_scorer import SPEC
-
-    monkeypatch.setattr(registry, "installed_specs", lambda: {"picture": SPEC})
-    Image.new("RGB", (4, 4), "white").save(tmp_path / "white.png")
-    (tmp_path / "c.csv").write_text("file_name,cand\nwhite.png,a b\n")
-    _, err = run("score", tmp_path / "c.csv", "-m", "picture", "-o", tmp_path / "s.jsonl", "-w", "bright=1")
-    assert json.loads((tmp_path / "s.jsonl").read_text())["reward"] == 1
-    assert "1 images decoded" in err
 
 
 ESCAPES = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202e"

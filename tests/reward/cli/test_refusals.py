@@ -15,6 +15,7 @@ REST = {
     "score": "-o o.jsonl",
     "battle": "--images . --judge no/model -o o.json",
     "judge": "--judge ./absent/model -o o.jsonl",
+    "caption": "-m length -o o.jsonl --model embedded",
     "train": "-o trained",
 }
 FLICKR, COMPARE = "bench -b flickr8k-expert", "compare -b flickr8k-expert=rated.jsonl"
@@ -61,6 +62,38 @@ def run_line(run: Run, line: str, code: int) -> str:
         ("report rated.jsonl -o o.htm", 1, "must end in .html"),
         pytest.param("report rated.jsonl -o o.html", 1, "--by names 'reward', which is no", marks=with_matplotlib),
         pytest.param("report data.jsonl --by candidate -o o.html", 1, "holds string, not one", marks=with_matplotlib),
+        ("caption -i absent", 1, "error: there is no folder or file absent"),
+        ("caption -i absent.jpg", 1, "error: there is no file absent.jpg"),
+        ("caption -i empty", 1, "error: folder empty holds no images (.jpg, .png, .webp, ...), but no files"),
+        ("caption -i good.png --split test", 1, "--split (split=) is for a data file, and good.png is none"),
+        ("caption -i good.jsonl --image-column picture", 1, "error: --image-column names 'picture'"),
+        ("caption -i good.png --n 0", 1, "error: --n (n=) must be at least 1, got 0"),
+        ("caption -i good.png --temperature 0", 1, "--temperature 0 writes the same caption n times: raise it, or"),
+        ("caption -i good.png --temperature nan", 1, "temperature must be at least 0 and finite, got nan"),
+        ("caption -i good.png --top-p 0", 1, "top_p must be above 0 and at most 1, got 0.0"),
+        ("caption -i good.png --chunk 0", 1, "chunk must be at least 1, got 0"),
+        ("caption -i good.png --strategy beam", 1, "error: no strategy is named 'beam' (--strategy); there are: best"),
+        ("caption -i good.png --option a=1", 1, "--option a: strategy 'best-of-n' has no such option; it has none"),
+        ("caption -i good.png --served-model x", 2, "--served-model: is for a server: give --model its address"),
+        ("caption -i good.png --model s3://x -m length -o o.jsonl", 2, "an address begins with http:// or https://"),
+        ("caption -i good.png --model ./absent -m length -o o.jsonl", 1, "captioner checkpoint folder './absent' does"),
+        ("caption -i good.png --model embedded -m lenght -o o.jsonl", 1, "error: no metric is named 'lenght'"),
+        ("caption -i good.png --model embedded -m unigram -o o.jsonl", 1, "metric 'unigram' needs references: give"),
+        ("caption -i good.png --model embedded -m vela --source ./no -o o.jsonl", 1, "folder './no' does not exist"),
+        ("caption -i good.png -w colour=1", 1, "error: weights name an unknown aspect 'colour'"),
+        ("caption -i good.png --model embedded -m length -o o.csv", 1, "o.csv must end in .jsonl"),
+        ("best-n rated.jsonl", 1, "--by names 'reward', which is no column"),
+        ("best-n rated.jsonl --by good --held-out bda", 1, "Did you mean 'bad'? The columns are: image, candidate"),
+        ("best-n rated.jsonl --by good --held-out good", 1, "--held-out must name other columns than --by good"),
+        ("best-n rated.jsonl --by good", 1, "1 of 1 images (column 'image') have 2 scored captions or more"),
+        ("best-n rated.jsonl --by good --group-column bad", 1, "0 of 4 images (column 'bad') have 2 scored captions"),
+        ("best-n rated.jsonl --by good --up-to 1", 1, "--up-to must be at least 2, got 1"),
+        (
+            "best-n rated.jsonl --by good --up-to 9",
+            1,
+            "9 scored captions or more, and the most is 4. A",
+        ),
+        ("best-n rated.jsonl --by candidate", 1, "column 'candidate' must hold scores, got 'a dog'"),
         ("bench -b flickr", 1, "error: no benchmark is named 'flickr'; there are: "),
         ("bench -m length", 2, "is missing; `capreward bench --list` shows"),
         (f"{FLICKR} -d absent.jsonl", 1, "absent.jsonl does not exist. Flickr8k-Expert needs"),
@@ -98,6 +131,7 @@ def run_line(run: Run, line: str, code: int) -> str:
         ("judge data.jsonl -m harmoniceval --no-references", 2, "--no-references: is for --metric fleur"),
         ("judge data.jsonl -m harmoniceval --second-decimal written", 2, "--second-decimal: is for --metric fleur"),
         ("judge data.jsonl -m harmoniceval --gamma 2", 2, "--gamma"),
+        ("judge data.jsonl -m claims --gamma 1", 2, "--gamma: is for --metric harmoniceval"),
         ("judge data.jsonl -m fleur --prompt /dev/zero", 1, "error: prompt file '/dev/zero' is no regular file"),
         ("judge data.jsonl -m vela", 2, "--metric"),
         ("judge data.jsonl -m fleur --prompt absent.yaml", 1, "error: prompt file 'absent.yaml' cannot be read"),
@@ -117,7 +151,7 @@ def run_line(run: Run, line: str, code: int) -> str:
     ],
 )
 def test_what_is_wrong_is_one_line(line: str, code: int, message: str, run: Run, folder: Path) -> None:
-    before = {path: path.read_bytes() for path in folder.iterdir()}
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     assert message in run_line(run, line, code)
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
 
@@ -137,6 +171,8 @@ NOTHING_SCORED = {
     "match": ("match data.jsonl vela beitscore", "0 rows have a score of both"),
     "filter": ("filter unscored.jsonl --top 1 -o o.jsonl", "no row of unscored.jsonl is left, so nothing was written"),
     "report": ("report unscored.jsonl -o o.html", "no row of unscored.jsonl has a score in 'reward'"),
+    "caption": ("caption -i bad.png", "no image could be captioned; the first: image file"),
+    "best-n": ("best-n unscored.jsonl", "row 1 has no finite score in 'reward', so nobody knows when its caption"),
     "pairs": ("pairs data.jsonl -m vela --prompt x -o pairs.jsonl", ""),
 }
 
@@ -157,6 +193,8 @@ def test_nothing_scored_is_an_error(command: str, run: Run, folder: Path, monkey
         "filter rated.jsonl --top 1 --by good -o {}/o.jsonl",
         "report rated.jsonl --by good -o {}/o.html",
         "bench -b ratings=rated.jsonl -m length -o {}/report",
+        "best-n rated.jsonl --by good -o {}/report",
+        "caption -i good.png -m length --model embedded -o {}/o.jsonl",
         "arena battles.json -m length -o {}/report",
         "battle one.json two.json --images . --judge nobody --server http://127.0.0.1:9/v1 -o {}/o.json",
         "train vela -o {}/trained",

@@ -1,14 +1,18 @@
-"""From trainers' arguments to rows: every shape of completion, image and references that trainers hand over."""
+"""From the arguments of trainers and OpenRLHF to rows: every shape of completion, image, references and label."""
 
 from __future__ import annotations
 
 import copy
+import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from PIL import Image
 
 from reward.errors import InvalidSampleError
-from reward.functions.completions import completion_text, prompt_images, read_rows
+from reward.functions.completions import completion_text, read_rows
+from reward.functions.queries import read_label, response_of
 
 RED, BLUE = Image.new("RGB", (4, 4), "red"), Image.new("RGB", (4, 4), "blue")
 
@@ -53,12 +57,6 @@ def conversation(*images):
         {"role": "system", "content": "Be brief."},
         {"role": "user", "content": [*blocks, {"type": "text", "text": "Describe."}]},
     ]
-
-
-def test_images_of_a_prompt_leave_out_placeholders():
-    assert prompt_images(conversation(RED, None, BLUE)) == [RED, BLUE]
-    assert prompt_images("Describe.") == []
-    assert prompt_images([{"role": "assistant", "content": None}]) == []
 
 
 @pytest.mark.parametrize(
@@ -146,3 +144,43 @@ def test_nothing_given_is_changed():
     before = copy.deepcopy((prompts, completions, columns))
     read_rows(prompts, completions, columns)
     assert (prompts, completions, columns) == before
+
+
+# OpenRLHF: queries and labels
+
+TEMPLATES = {
+    "qwen": "<|im_start|>user\n<|vision_start|>{}<|vision_end|>Describe.<|im_end|>\n<|im_start|>assistant\n",
+    "llava": "USER: {}\nDescribe the image. ASSISTANT:",
+    "gemma": "<bos><start_of_turn>user\n{}Describe.<end_of_turn>\n<start_of_turn>model\n",
+}
+texts = st.text(st.characters(codec="utf-8", exclude_characters="<>|"))
+
+
+@pytest.mark.parametrize("template", TEMPLATES.values(), ids=TEMPLATES)
+@pytest.mark.parametrize("end", ["", "<|im_end|>", "</s>", "<end_of_turn>\n", "<|im_end|><|endoftext|>"])
+@given(response=texts)
+def test_the_response_behind_any_number_of_placeholders(template: str, end: str, response: str) -> None:
+    query = template.format("<image>" * 300) + response + end
+    found = response_of(query, template.format("<image>"))
+    assert found == (response if not end else response.rstrip())
+
+
+def test_a_response_that_repeats_the_prompt_is_kept_whole() -> None:
+    prompt = TEMPLATES["qwen"].format("<image>")
+    assert response_of(f"{prompt}A star.{prompt}A moon.", prompt) == f"A star.{prompt}A moon."
+
+
+@pytest.mark.parametrize("prompt", ["", "Describe the other image."])
+def test_a_query_of_another_prompt_is_refused(prompt: str) -> None:
+    with pytest.raises(InvalidSampleError, match="apply_chat_template"):
+        response_of("USER: Hello. ASSISTANT: A star.", prompt)
+
+
+def test_labels() -> None:
+    assert read_label(json.dumps({"image": "data:image/png;base64,aGk="})) == (b"hi", None)
+    assert read_label({"references": ["A star."]}) == (None, ["A star."])
+    for wrong in ("", "a.png", "3", "[]", "{}", None, "{"):
+        with pytest.raises(InvalidSampleError, match="a label must be JSON"):
+            read_label(wrong)
+    with pytest.raises(InvalidSampleError, match="data URL"):
+        read_label({"image": "data:image/png;base64,???"})

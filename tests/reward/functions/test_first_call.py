@@ -6,7 +6,6 @@ import asyncio
 import copy
 import logging
 import pickle
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -121,12 +120,3 @@ def test_every_kind_of_reward_stops(make: Any) -> None:
     for run in (call, lambda reward, **columns: asyncio.run(call(AsyncReward(reward), **columns))):
         with pytest.raises(InvalidSampleError, match="column 'image' holds None"):
             run(make(), image=[None, None])
-
-
-def test_the_columns_of_the_command_are_those_of_a_reward(tmp_path: Path) -> None:
-    RED.save(tmp_path / "red.png")
-    scorer = PictureScorer()
-    path = str(tmp_path / "red.png")
-    call(MetricReward(scorer), file_name=[path] * 2, refs=["One.", ["One.", "", "Two."]], caption=["ignored"] * 2)
-    read = [(sample.image, sample.references) for sample in scorer.samples]
-    assert read == [(path, ("One.",)), (path, ("One.", "Two."))]

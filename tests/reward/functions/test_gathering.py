@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-import reward
 from reward.errors import ConfigError, InvalidSampleError, WeightsError
 from reward.functions.gathering import GatheredReward, RowReward, configured_reward, make_reward
 from reward.functions.metric_reward import MetricReward
@@ -117,10 +116,6 @@ def test_settings_make_one_reward_and_wrong_ones_are_refused() -> None:
         configured_reward(device="gpu9")
     with pytest.raises(ValueError, match="most at least 1"):
         GatheredReward(print, most=0)  # type: ignore[arg-type]
-
-
-@pytest.mark.skipif(not hasattr(reward, "RemoteReward"), reason="this version has no reward service")
-def test_settings_of_a_service() -> None:
     remote = make_reward("remote", "http://127.0.0.1:9#vela", "rel=2,flu=2")
     assert type(remote).__name__ == "RemoteReward"
     assert remote.weights.tolist() == [0.0, 0.5, 0.5]

@@ -78,13 +78,6 @@ def test_harmonic_rewards_with_the_overall_score() -> None:
     assert blank == [1.0]
 
 
-def test_rows_that_the_judge_cannot_read_get_none_and_are_counted() -> None:
-    metric = FleurReward(ScriptedJudge(lambda question: Answer("no idea", ("no idea",), ({"no idea": 0.0},))))
-    call = {"prompts": ["x"] * 2, "completions": ["A dog."] * 2}
-    assert metric(**call, image=[PICTURES[0], None]) == [None, None]
-    assert metric.failures == {"not scored by the metric": 1, "no image": 1}
-
-
 def test_a_model_by_name_is_loaded_at_the_first_call_and_not_pickled(tmp_path: Path) -> None:
     short = {**FleurPrompt.default().to_json(), "rubric": "From 0.0 to 1.0?"}
     (tmp_path / "p.yaml").write_text(yaml.safe_dump(short))

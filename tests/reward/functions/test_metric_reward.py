@@ -7,8 +7,6 @@ import logging
 import math
 import pickle
 import random
-import subprocess
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -21,7 +19,7 @@ from hypothesis import strategies as st
 from PIL import Image
 from transformers import TrainerState
 
-from reward import VelaReward, registry
+from reward import registry
 from reward.errors import CapRewardError, ConfigError, InvalidSampleError, UnknownMetricError, WeightsError
 from reward.functions.metric_reward import MetricReward
 from reward.samples import CaptionSample
@@ -322,25 +320,3 @@ def test_the_checkpoint_decides_over_aspects_and_needs(monkeypatch):
     assert call(brevity, ["red star"]) == [0.5]
     with pytest.raises(WeightsError, match="unknown aspect 'colour'"):
         call(colour, ["red star"])
-
-
-def test_weights_of_named_rewards_by_full_and_short_names():
-    reward = VelaReward("folder", weights={"desc": 1, "rel": 2, "fluency": 1})
-    assert reward.spec.aspects == ("descriptiveness", "relevance", "fluency")
-    assert reward.weights.tolist() == [0.25, 0.5, 0.25]
-    assert VelaReward("folder").weights.tolist() == pytest.approx([1 / 3] * 3)
-
-
-@pytest.mark.parametrize(
-    "construction", ["VelaReward('folder', {'desc': 1})", "WeightedReward([(BeitScoreReward(), 1)])"]
-)
-def test_construction_loads_no_torch(construction):
-    code = f"import sys; from reward import *; {construction}; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is such a device")
-def test_a_gpu_that_is_not_there_is_named() -> None:
-    reward = MetricReward("vela", device="cuda:0")
-    with pytest.raises(ConfigError, match="device 'cuda:0' cannot be used"):
-        reward.rewards([CaptionSample("A star.", Image.new("RGB", (8, 8)))])

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import pickle
-import re
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -20,12 +18,9 @@ from reward.functions.tournament_reward import TournamentReward
 from reward.functions.wrappers import AsyncReward
 from reward.judges import ScriptedJudge
 from tests.toy_judges import RecordingJudge
+from tests.toy_judges import shown_captions as shown
 
 RED, BLUE = Image.new("RGB", (4, 4), "red"), Image.new("RGB", (4, 4), "blue")
-
-
-def shown(question):
-    return re.search(r"Caption 1:\n> (.*?)\n\nCaption 2:\n> (.*?)\n\nWhich", question.text, re.DOTALL).groups()
 
 
 def longer_wins(question):
@@ -166,13 +161,6 @@ def test_it_pickles_with_its_judge_can_be_awaited_and_says_what_it_asks():
     assert asyncio.run(call(awaited, ["aa", "b"])) == pytest.approx([0.8, 0.2])
     assert "source='scripted', weights={'win_rate': 1.0}" in repr(reward)
     assert "source='name/model'" in repr(TournamentReward("name/model"))  # nothing is loaded yet
-
-
-def test_threads_take_turns():
-    reward = make()
-    with ThreadPoolExecutor(4) as pool:
-        results = list(pool.map(lambda n: call(reward, ["x" * n, "x" * (n + 1), "x"]), range(2, 14)))
-    assert all(result == pytest.approx([0.5, 0.8, 0.2]) for result in results)
 
 
 @pytest.mark.parametrize(

@@ -154,8 +154,14 @@ def test_keys_of_requests() -> None:
     assert first == request_key(Question("a"), "k", dict(reversed(body.items())))
     changes: list[dict[str, Any]] = [{"model": "n"}, {"max_tokens": 2}, {"top": 5}, {"seed": 1}]
     others = [request_key(Question("a"), "k", {**body, **change}) for change in changes]
-    others += [request_key(Question("b"), "k", body), request_key(Question("a"), "l", body)]
-    assert len({first, *others}) == 7
+    questions = [
+        Question("b"),
+        Question("a", system="You rate."),
+        Question("a", history=(("user", "b"), ("assistant", "c"))),
+    ]
+    others += [request_key(question, "k", body) for question in questions]
+    others += [request_key(Question("a"), image, body) for image in ("l", None)]
+    assert len({first, *others}) == 1 + 4 + 3 + 2
 
 
 # Code that lies in a judge's folder.

@@ -89,22 +89,6 @@ def test_a_rerun_costs_no_calls(server: LoopbackJudge, tmp_path: Path) -> None:
     assert judge_at(server, cache=cache, prices=(2.0, 8.0)).usage.cost == 0.0
 
 
-def test_the_cache_tells_questions_apart(server: LoopbackJudge, tmp_path: Path) -> None:
-    fields: dict[str, Any] = {"text": RUBRIC + "A red star.", "image": pictures(2)[0], "system": None}
-    changes: list[dict[str, Any]] = [
-        {},
-        {"text": RUBRIC + "A red star!"},
-        {"image": pictures(2)[1]},
-        {"image": None},
-        {"system": "You rate."},
-        {"history": (("user", "Hello."), ("assistant", "Hi."))},
-    ]
-    judge = judge_at(server, cache=tmp_path / "c.sqlite")
-    for change in changes * 2:
-        judge.answer_distribution([Question(**{**fields, **change})], ANSWERS)
-    assert len(server.requests) == len(changes)
-
-
 def test_equal_questions_are_asked_once(server: LoopbackJudge) -> None:
     judge = judge_at(server)
     server.delay = 0.2

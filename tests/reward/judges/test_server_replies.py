@@ -18,7 +18,7 @@ import pytest
 
 from reward.errors import JudgeError
 from reward.judges import Question, ServerJudge, session
-from tests.loopback_judge import send, serving
+from tests.loopback_http import send, serving
 
 RATINGS = list("12345")
 Reply = Callable[[BaseHTTPRequestHandler, str], None]
@@ -42,9 +42,9 @@ class Server:
         self.requests, self.address = 0, ""
         self.odd()
 
-    def answer(self, handler: BaseHTTPRequestHandler, body: dict[str, Any]) -> None:
+    def answer(self, handler: BaseHTTPRequestHandler, body: bytes) -> None:
         self.requests += 1
-        self.reply(handler, body["messages"][-1]["content"])
+        self.reply(handler, json.loads(body)["messages"][-1]["content"])
 
     def odd(self, **changes: Any) -> None:
         """Questions with the word "odd" get a changed reply, the others a good one."""
@@ -59,7 +59,8 @@ class Server:
 @contextmanager
 def running() -> Iterator[Server]:
     server = Server()
-    with serving(server.answer) as server.address:
+    with serving(server.answer) as address:
+        server.address = f"{address}/v1"
         yield server
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from reward.errors import DataError, MissingExtraError, UnknownMetricError
+from reward.errors import DataError, MissingExtraError
 from reward.metaeval.bench import BenchRow, BenchTable, MetricSource, default_metrics, run_bench
 from reward.metaeval.bench_report import detail_grid, grids, notes, to_json
 from reward.metaeval.benchmarks import Benchmark, load_benchmark
@@ -102,28 +102,17 @@ def test_metrics_that_work_out_of_the_box(monkeypatch: pytest.MonkeyPatch, rated
         default_metrics([rated])
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("vela", MetricSource("vela")),
-        ("vela=name/repo", MetricSource("vela", "name/repo")),
-        ("vela=name/repo@v1.0", MetricSource("vela", "name/repo", "v1.0")),
-        ("column:a=b", MetricSource("a=b", is_column=True)),
-    ],
-)
-def test_candidates_are_read_and_written_alike(text: str, expected: MetricSource) -> None:
-    assert MetricSource.parse(text) == expected
-    assert expected.label == text
-
-
-def test_a_folder_may_have_an_at_sign_and_what_is_no_candidate_is_refused(tmp_path: Path) -> None:
-    folder = tmp_path / "run@3=x"
+def test_metrics_and_columns_are_read_and_written_alike(tmp_path: Path) -> None:
+    folder = tmp_path / "run@3=x"  # a folder may have an at sign
     folder.mkdir()
-    assert MetricSource.parse(f"vela={folder}") == MetricSource("vela", str(folder))
-    with pytest.raises(UnknownMetricError, match="no metric is named 'nope'"):
-        MetricSource.parse("nope=folder")
-    with pytest.raises(DataError, match="write NAME, or NAME=SOURCE"):
-        MetricSource.parse("vela=")
+    for text, expected in {
+        "vela": MetricSource("vela"),
+        "vela=name/repo": MetricSource("vela", "name/repo"),
+        "vela=name/repo@v1.0": MetricSource("vela", "name/repo", "v1.0"),
+        f"vela={folder}": MetricSource("vela", str(folder)),
+        "column:a=b": MetricSource("a=b", is_column=True),
+    }.items():
+        assert (MetricSource.parse(text), expected.label) == (expected, text)
 
 
 def test_comparison(rated: Benchmark) -> None:
@@ -133,8 +122,6 @@ def test_comparison(rated: Benchmark) -> None:
     assert found.sentence.startswith("column:good agrees better with people than column:bad on Flickr8k-Expert")
     assert f"{-100 * difference.value:.1f} [" in found.sentence
     assert found.to_json()["columns"]["overall"]["p"] == found.difference.p_values["overall"]
-    with pytest.raises(DataError, match="both sides are column:good"):
-        compare_on_benchmark(rated, GOOD, GOOD)
 
 
 def test_no_difference_is_not_called_one(tmp_path: Path) -> None:

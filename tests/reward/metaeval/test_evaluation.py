@@ -132,16 +132,6 @@ def test_intervals_cover_where_images_occur_in_any_mixture_of_categories():
     assert min(covered.values()) >= 85
 
 
-def test_intervals_are_as_wide_as_images_are_few():
-    rng = np.random.default_rng(0)
-    of_image = np.repeat(rng.normal(size=(30, 2)), 10, axis=0)  # score and rating alike within an image
-    scores, ratings = of_image[:, 0], [[value] for value in of_image.sum(axis=1)]
-    apart = evaluate(rated(ratings), scores).estimates["overall"]
-    together = evaluate(rated(ratings, [f"{k // 10}" for k in range(300)]), scores).estimates["overall"]
-    assert together.value == apart.value
-    assert 2.2 < (together.high - together.low) / (apart.high - apart.low) < 4.5  # sqrt(10)
-
-
 def test_degenerate_scores_have_values():
     constant = evaluate(rated([[1], [2], [3]]), np.ones(3), resamples=5)
     assert constant.estimates["overall"].value == 0

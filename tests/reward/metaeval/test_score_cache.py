@@ -7,39 +7,20 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import reward
-from reward import CaptionSample
 from reward.errors import OutputError
-from reward.metaeval.score_cache import KnownScore, default_cache_folder, metric_identity, open_cache, sample_key
+from reward.metaeval.score_cache import KnownScore, default_cache_folder, metric_identity, open_cache
 from reward.registry import metric_spec
 from reward.scoring.journal import Journal
 from tests.loopback_hub import LoopbackHub
 
 IDENTITY = {"metric": "length", "source": "embedded"}
 SCORE = KnownScore((1.0,), False, 0.1, "CPU")
-FINITE = st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=4).map(tuple)
-SCORES = st.builds(KnownScore, FINITE, st.booleans(), st.floats(0, 1e6), st.text())
 
 
 def content(cache: Journal) -> dict[str, KnownScore]:
     return {key: KnownScore(tuple(scores), *rest) for key, (scores, *rest) in cache.results()}
-
-
-@settings(max_examples=30, deadline=None)
-@given(known=st.dictionaries(st.text(min_size=1), SCORES, max_size=8))
-def test_what_was_put_comes_back_to_the_last_bit(
-    tmp_path_factory: pytest.TempPathFactory, known: dict[str, KnownScore]
-) -> None:
-    folder = tmp_path_factory.mktemp("a cache")
-    with open_cache(folder / "new folder", IDENTITY) as cache:
-        cache.append(list(known.items()))
-    with open_cache(folder / "new folder", IDENTITY) as cache:
-        assert content(cache) == known
-    with open_cache(folder / "new folder", {**IDENTITY, "dtype": "bfloat16"}) as other:
-        assert (content(other), other.header["dtype"], other.path == cache.path) == ({}, "bfloat16", False)
 
 
 def test_a_file_that_is_no_cache_is_refused_and_kept(tmp_path: Path) -> None:
@@ -132,12 +113,3 @@ def test_without_a_network_the_commit_is_the_one_downloaded_last(
     refs.mkdir(parents=True)
     (refs / "v1").write_text("a" * 40)
     assert metric_identity(spec, "somebody/length", revision="v1")["revision"] == "a" * 40
-
-
-def test_samples_are_known_by_content() -> None:
-    references = [(), ("b",), ("b", "c"), ("c", "b"), ("b c",)]
-    samples = [CaptionSample("a b"), *(CaptionSample("a", references=each) for each in references)]
-    keys = [sample_key(sample, image) for sample in samples for image in (None, "1", "2")]
-    assert len(set(keys)) == len(keys)
-    assert sample_key(samples[0], "1") == sample_key(CaptionSample("a b", image=b"x"), "1")
-    assert sample_key(samples[0], None, among="x") != sample_key(samples[0], None)

@@ -88,6 +88,24 @@ def test_only_what_changed_is_scored_again(log: Path, data: Path, benchmark: Ben
     assert found.new == sum(row["image"] == "1.png" for row in rows)
 
 
+def test_a_stopped_run_goes_on_where_it_was(
+    log: Path, benchmark: Benchmark, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    score = PictureScorer.score
+
+    def stop(scorer: PictureScorer, samples: Any, **options: Any) -> ScoreTable:
+        if len(lines(log)) >= 8:
+            raise KeyboardInterrupt
+        return score(scorer, samples, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PictureScorer, "score", stop)
+        with pytest.raises(KeyboardInterrupt, match="8 rows are saved in"):
+            score_benchmark(benchmark, "picture", cache=cache)
+    found = score_benchmark(benchmark, "picture", cache=cache)
+    assert (found.known, found.new, len(lines(log))) == (8, 22, 30)
+
+
 def test_what_cannot_be_scored_is_counted_and_tried_again(log: Path, tmp_path: Path, cache: Path) -> None:
     spoilt = {2: {"candidate": "  "}, 3: {"candidate": "fail here"}, 4: {"image": "absent.png"}}
     data = write_rated(tmp_path, 10, change=lambda row: row.update(spoilt.get(int(row["candidate"].split()[-1]), {})))

@@ -4,82 +4,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from io import BytesIO
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from PIL import Image
 
 from reward import CaptionSample
 from reward.errors import ImageError
 from reward.metrics import scorer as scorer_module
 from reward.metrics.base import MetricSpec
-from reward.metrics.scorer import CandidateScores, Group, NetworkScorer, group_samples, windows
-
-
-def png(colour: str, side: int = 8) -> bytes:
-    buffer = BytesIO()
-    Image.new("RGB", (side, side), colour).save(buffer, "PNG")
-    return buffer.getvalue()
-
-
-def test_equal_content_in_different_objects_is_one_group(tmp_path: Path) -> None:
-    (tmp_path / "red.png").write_bytes(png("red"))
-    samples = [
-        CaptionSample("a", png("red"), ["r"]),
-        CaptionSample("b", bytes(bytearray(png("red"))), ["r"]),
-        CaptionSample("c", tmp_path / "red.png", ("r",)),
-        CaptionSample("d", png("blue"), ["r"]),
-        CaptionSample("a", png("red"), ["r"]),
-    ]
-    groups = group_samples(samples)
-    assert [group.rows for group in groups] == [{"a": [0, 4], "b": [1], "c": [2]}, {"d": [3]}]
-    assert groups[0].image_key != groups[1].image_key
-
-
-def test_references_and_their_order_and_contexts_separate_groups() -> None:
-    references = [(), ("r",), ("r", "s"), ("s", "r"), ()]
-    samples = [CaptionSample("a", None, refs) for refs in references]
-    groups = group_samples(samples)
-    assert [group.references for group in groups] == [(), ("r",), ("r", "s"), ("s", "r")]
-    assert groups[0].rows == {"a": [0, 4]}
-    assert [group.rows for group in group_samples(samples, use_references=False)] == [{"a": [0, 1, 2, 3, 4]}]
-    by_context = group_samples(samples, use_references=False, contexts=["why?", "who?", "why?", None, None])
-    assert [(group.context, group.rows["a"]) for group in by_context] == [
-        ("why?", [0, 2]), ("who?", [1]), (None, [3, 4])
-    ]  # fmt: skip
-
-
-def test_images_are_not_opened_if_they_are_not_used_and_unreadable_ones_have_an_error() -> None:
-    samples = [CaptionSample("a", "absent.png"), CaptionSample("b", png("red"))]
-    assert [group.rows for group in group_samples(samples, use_images=False)] == [{"a": [0], "b": [1]}]
-    unreadable, readable = group_samples(samples)
-    assert "absent.png" in str(unreadable.error)
-    assert readable.error is None
-
-
-@given(
-    sizes=st.lists(st.integers(1, 9), max_size=9),
-    size=st.integers(1, 9),
-    most_groups=st.none() | st.integers(1, 3),
-)
-def test_windows_hold_every_candidate_once_and_never_too_many(
-    sizes: list[int], size: int, most_groups: int | None
-) -> None:
-    groups = [
-        Group(str(number), None, (), {str(row): [row] for row in range(count)}) for number, count in enumerate(sizes)
-    ]
-    split = list(windows(groups, size, most_groups))
-    pairs = [(group.image_key, row) for window in split for group in window for row in group.rows]
-    assert pairs == [(group.image_key, row) for group in groups for row in group.rows]
-    for window in split:
-        assert 1 <= sum(len(group.rows) for group in window) <= size
-        assert most_groups is None or len(window) <= most_groups
+from reward.metrics.scorer import CandidateScores, Group, NetworkScorer
+from tests.pictures import png
 
 
 class Network(torch.nn.Module):
@@ -176,10 +113,10 @@ def test_samples_without_a_score_have_a_reason_and_the_others_a_score() -> None:
         CaptionSample("no image"),
         CaptionSample("absent", "absent.png"),
         CaptionSample("broken", b"broken"),
-        CaptionSample("small", png("black", 5)),
+        CaptionSample("small", png("black", (5, 5))),
         CaptionSample("nan", png("black")),
         CaptionSample("bad", png("black")),
-        CaptionSample("small as well", png("black", 5)),
+        CaptionSample("small as well", png("black", (5, 5))),
         CaptionSample("fine too", png("black")),
     ]
     table = Toy().score(samples)
@@ -227,9 +164,3 @@ def test_progress_is_shown_on_request(capsys: pytest.CaptureFixture[str]) -> Non
     assert capsys.readouterr().out == ""
     Toy().score([CaptionSample("a", png("black"))], progress=True)
     assert "toy" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("batch_size", [0, -1, 1.5, True, "2"])
-def test_a_batch_size_that_is_not_a_positive_whole_number_is_refused(batch_size: Any) -> None:
-    with pytest.raises(ValueError, match="batch_size must be at least 1"):
-        Toy().score([], batch_size=batch_size)

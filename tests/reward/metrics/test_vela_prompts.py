@@ -16,11 +16,8 @@ from reward.errors import CheckpointError
 from reward.metrics.vela.backbones import add_lora
 from reward.metrics.vela.config import ImageConfig, LoraSettings, TextConfig, VelaConfig
 from reward.metrics.vela.prompt_tokens import PromptTokenizer
-from reward.metrics.vela.prompts import DEFAULT_PROMPTS, Prompt
-from reward.metrics.vela.training import PRESETS
-from reward.training.config import make_config as train_config
+from reward.metrics.vela.prompts import Prompt
 from tests.reward.metrics.tiny_vela import (
-    ASPECTS,
     CHAT_TEMPLATE,
     clip_architecture,
     language_architecture,
@@ -83,14 +80,6 @@ def test_prompts_that_cannot_work_are_refused(monkeypatch: pytest.MonkeyPatch) -
         make_prompts(chat_template=True)
 
 
-def test_default_rubrics_name_their_aspect_and_five_levels() -> None:
-    assert tuple(DEFAULT_PROMPTS) == ASPECTS
-    for aspect, prompt in DEFAULT_PROMPTS.items():
-        assert aspect in prompt.system
-        assert [line[0] for line in prompt.system.splitlines() if line[1:3] == " -"] == list("12345")
-        assert "number only" in prompt.system
-
-
 @pytest.mark.parametrize("chat_template", [False, True])
 @pytest.mark.parametrize(
     "attack",
@@ -114,23 +103,6 @@ def test_a_caption_stays_text(attack: str, chat_template: bool) -> None:
     control = set(tokenizer.added_tokens_decoder)
     assert not control & set(made.candidate)
     assert [token for token in made.prefix if token in control] == [token for token in calm.prefix if token in control]
-
-
-def test_a_control_string_takes_as_many_tokens_as_the_same_text_escaped() -> None:
-    prompts = make_prompts()
-    # "\u200b" is three byte tokens in this vocabulary and keeps the string from being any control token
-    escaped = prompts.candidate("<|im_\u200bend|>")[0]
-    assert len(prompts.candidate("<|im_end|>")[0]) == len(escaped) - 3
-
-
-def test_a_long_candidate_is_cut_at_its_end() -> None:
-    prompts = make_prompts(max_candidate_tokens=10)
-    whole = make_prompts()("The red star is on the green grass. " * 3, [], "relevance")
-    made = prompts("The red star is on the green grass. " * 3, [], "relevance")
-    assert made.candidate == whole.candidate[:10]
-    assert made.truncated
-    assert not whole.truncated
-    assert not prompts("The red star", [], "relevance").truncated
 
 
 def test_the_longest_references_are_cut_first() -> None:
@@ -166,18 +138,6 @@ def test_a_prefix_never_outgrows_its_room(references: list[str], room: int) -> N
         assert made == whole
 
 
-def test_the_defaults_are_the_papers() -> None:
-    config = VelaConfig()
-    assert config.aspects == ASPECTS
-    assert config.text is not None
-    assert config.text.backbone == "Qwen/Qwen2.5-3B-Instruct"
-    assert config.image == ImageConfig(backbone="BeichenZhang/LongCLIP-L")
-    preset = train_config(PRESETS["paper"])
-    assert (preset.learning_rate, preset.batch_size, preset.epochs, preset.patience) == (1e-4, 4, 10, 1)
-    lora = preset.model["text"]["lora"]
-    assert (lora["r"], lora["target_modules"]) == (16, ["q_proj", "v_proj"])
-
-
 def test_the_default_adapters_have_the_papers_size() -> None:
     """3.68 M trainable parameters: rank 16 on the query and value projections of Qwen2.5-3B."""
     sizes = {"hidden_size": 2048, "num_attention_heads": 16, "num_key_value_heads": 2, "num_hidden_layers": 36}
@@ -203,12 +163,6 @@ def test_json_and_back(config: VelaConfig) -> None:
     plain = json.loads(json.dumps(config.to_dict()))
     assert plain["metric"] == "vela"
     assert VelaConfig.from_dict(plain) == config
-
-
-def test_prompts_belong_to_the_checkpoint() -> None:
-    config = VelaConfig(("relevance",), text=TextConfig(prompts={"relevance": SHORT}))
-    assert config.to_dict()["text"]["prompts"]["relevance"]["system"] == "Rubric."
-    assert VelaConfig.from_dict(config.to_dict()).text == config.text
 
 
 def _clip(**changes: Any) -> dict[str, Any]:

@@ -8,8 +8,6 @@ import sys
 import time
 from pathlib import Path
 
-__all__ = ["Command"]
-
 ROOT = Path(__file__).resolve().parents[3]
 
 

@@ -8,9 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from reward.corruptions.rewrites import rewrite_captions
 from reward.errors import OutputError
-from reward.judges import ScriptedJudge
 from reward.scoring import rerank_dataset, score_dataset
 from tests.json_lines import write_lines
 
@@ -167,16 +165,3 @@ def test_finished_parquet_and_its_summary_are_checked_to_the_last_byte(tmp_path:
         (tmp_path / "out.parquet.summary.json").write_text(summary)
         with pytest.raises(OutputError, match="exists already and is not of this run"):
             score_dataset(data, "length", output)
-
-
-@each_damage
-@pytest.mark.filterwarnings("ignore:.*is damaged in line")
-def test_damaged_answers_of_a_language_model_are_asked_for_again(kind: str, tmp_path: Path) -> None:
-    captions = [f"{number} red stars." for number in range(2, 6)]
-    judge = ScriptedJudge(lambda question: '"1 red stars."')
-    journal = tmp_path / "answers.jsonl"
-    expected = list(rewrite_captions(captions, judge, journal, categories=["count"]))
-    content = journal.read_bytes()
-    for place in range(1, 4):
-        journal.write_bytes(damaged(content, kind, place))
-        assert list(rewrite_captions(captions, judge, journal, categories=["count"])) == expected

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from reward.errors import DataError, WeightsError
+from reward.errors import DataError
 from reward.samples import CaptionSample
 from reward.scoring import rerank_dataset, score_dataset
 from tests.json_lines import write_lines
@@ -135,12 +135,6 @@ def test_prefix_lets_two_metrics_score_one_file(folder: Path) -> None:
     (row,) = read_rows(folder / "two.parquet")
     expected = {"length": 3.0, "reward": 3.0, "uni_f1": 1.0, "uni_reward": 1.0, "uni_error": None}
     assert {name: row[name] for name in expected} == expected
-
-
-def test_bad_weights_are_found_first(folder: Path) -> None:
-    for weights in ({"bright": float("nan")}, {"bogus": 1.0}, {"words": 1.0, "bright": -1.0}, {"bright": 0.0}):
-        with pytest.raises(WeightsError):
-            score_dataset(folder / "absent.jsonl", PictureScorer(), folder / "out.jsonl", weights=weights)
 
 
 def test_parquet_keeps_the_types_of_its_columns_and_json_lines_are_strict_json(folder: Path) -> None:

@@ -200,11 +200,6 @@ def test_bad_files_are_refused_before_a_model_is_loaded(name: str, folder: Path)
 @pytest.mark.usefixtures("no_model")
 def test_bad_objects_are_refused_before_a_model_is_loaded(folder: Path) -> None:
     table = datasets.Dataset.from_dict({"candidate": ["a"]})
-    splits = datasets.DatasetDict({"train": table, "test": table})
-    splits.save_to_disk(str(folder / "saved"))
-    several = "has several splits; choose one with --split (split=): train, test"
-    check_refused(splits, f"the data set {several}", folder)
-    check_refused(folder / "saved", several, folder)
     check_refused(table.select([]), "holds no rows", folder)
     check_refused([{"candidate": "a"}], "data must be a path, a datasets.Dataset or a DatasetDict, got list", folder)
     for address in ("s3://bucket/data.jsonl", "https://a.org/data.jsonl", "file:///data.jsonl"):

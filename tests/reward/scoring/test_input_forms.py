@@ -123,12 +123,6 @@ def test_splits_are_named(form: str, folder: Path, tmp_path: Path) -> None:
             score_dataset(data, PictureScorer(), tmp_path / "out.jsonl", split=split)
 
 
-@pytest.mark.parametrize("form", ["json", "metadata.csv", "one table"])
-def test_a_split_of_one_table_is_refused(form: str, folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="is one table, which has no split 'test'; leave out --split"):
-        score_dataset(make(form, folder)[0], PictureScorer(), tmp_path / "out.jsonl", split="test")
-
-
 @pytest.fixture(scope="module")
 def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoopbackHub]:
     folder = save_greys(tmp_path_factory.mktemp("images"))

@@ -12,8 +12,6 @@ from reward.service.app import make_app
 from reward.service.settings import ServedMetric, ServiceSettings
 from reward.service.worker import Job, JobReply, Worker
 
-__all__ = ["App"]
-
 
 class App:
     """A service of some metrics, each embedded, to which requests are sent one at a time.

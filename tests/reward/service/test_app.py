@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import math
 from typing import Any
@@ -13,10 +14,12 @@ from reward import CaptionSample, MetricReward, load_scorer
 from reward.errors import ConfigError, ServiceError, UnknownMetricError
 from reward.service.settings import ServiceSettings, parse_metrics
 from reward.service.worker import Job, JobReply
+from tests.pictures import png
 from tests.reward.service.in_process import App
 
 CAPTIONS = ["A red star.", "Two dogs run.", "...", " ", "\ud800"]
 REFERENCES = ["A red star shines."]
+PNG = base64.b64encode(png("red", (32, 32))).decode()
 
 
 @pytest.fixture(scope="module")
@@ -35,12 +38,6 @@ def test_scores_and_rewards_are_those_in_process(app: App) -> None:
         assert "surrogate" in sample["errors"][4]
         assert sample["errors"][:3] == [None] * 3
     assert (reply["metric"], reply["aspects"]) == ("unigram", ["f1"])
-
-
-def test_samples_without_what_the_metric_needs_say_so(app: App) -> None:
-    sample = app.post("/score", {"samples": [{"candidates": ["A star."]}]})["samples"][0]
-    assert sample["scores"] == [[None]]
-    assert "needs references" in sample["errors"][0]
 
 
 def test_weights_of_aspects() -> None:
@@ -139,13 +136,10 @@ def test_openrlhf(app: App, query: str, prompt: str) -> None:
     assert reply == {"rewards": [expected], "scores": [expected], "extra_logs": {"unigram/f1": [expected]}}
 
 
-def test_openrlhf_gets_empty_lists_for_empty_lists(app: App) -> None:
+def test_openrlhf_without_a_score(app: App) -> None:
     # With several addresses OpenRLHF sends empty lists to all but one.
     reply = app.post("/get_reward", {"query": [], "prompts": [], "labels": []})
     assert reply == {"rewards": [], "scores": [], "extra_logs": {"unigram/f1": []}}
-
-
-def test_openrlhf_without_a_score(app: App) -> None:
     asked = {"query": ["A star."], "prompts": [""], "labels": [LABEL]}  # the prompt cannot be told from the caption
     assert app.post("/get_reward", asked)["rewards"] is None
     assert app.post("/get_reward?unscored=-1", asked)["rewards"] == [-1.0]
@@ -209,20 +203,6 @@ def test_vllm_images_and_rerank() -> None:
     assert "2 queries and 3 documents" in app.post("/score", uneven, 422)["error"]
 
 
-def _png() -> str:
-    import base64
-    from io import BytesIO
-
-    from PIL import Image
-
-    file = BytesIO()
-    Image.new("RGB", (32, 32), "red").save(file, "PNG")
-    return base64.b64encode(file.getvalue()).decode()
-
-
-PNG = _png()
-
-
 # Settings
 
 
@@ -245,11 +225,8 @@ def test_settings_that_cannot_be(settings: dict[str, Any], fault: str) -> None:
         ServiceSettings(parse_metrics(["length"]), **settings)
 
 
-def test_the_token_is_in_no_text() -> None:
+def test_metrics_of_the_command_line_and_a_token_that_is_in_no_text() -> None:
     assert "secret-token" not in repr(ServiceSettings(parse_metrics(["length"]), token="secret-token"))
-
-
-def test_metrics_of_the_command_line() -> None:
     with pytest.raises(ConfigError, match="twice"):
         parse_metrics(["vela", "VELA=folder"])
     with pytest.raises(ConfigError, match="checkpoint"):
@@ -258,8 +235,5 @@ def test_metrics_of_the_command_line() -> None:
         parse_metrics([])
     with pytest.raises(UnknownMetricError):
         parse_metrics(["no-such"])
-
-
-def test_a_metric_that_is_not_fitted_is_not_served() -> None:
     with pytest.raises(ConfigError, match="fitted"):
         App("cider")

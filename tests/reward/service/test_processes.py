@@ -16,7 +16,8 @@ import pytest
 
 from reward import CaptionSample, RemoteReward, load_scorer
 from reward.metrics.remote.scorer import RemoteScorer
-from tests.loopback_service import LoopbackService, free_port, loopback_service, python_path, send_all
+from tests.loopback_http import free_port
+from tests.loopback_service import LoopbackService, loopback_service, python_path, send_all
 
 SERVE = ("--metric", "unigram", "--devices", "cpu")
 REFERENCES = ["A red star shines on the grass."]

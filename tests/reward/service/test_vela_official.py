@@ -14,7 +14,6 @@ import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ import pytest
 from PIL import Image
 
 from reward.service import vela_official
+from tests.pictures import png
 
 FILE = Path(vela_official.__file__)
 
@@ -127,9 +127,7 @@ def sample(*candidates: str, image: Any = "grey.png", references: int = 2) -> di
 
 
 def encoded(image: Image.Image) -> str:
-    data = BytesIO()
-    image.save(data, "PNG")
-    return base64.b64encode(data.getvalue()).decode()
+    return base64.b64encode(png(image)).decode()
 
 
 def expected(words: int) -> list[float]:

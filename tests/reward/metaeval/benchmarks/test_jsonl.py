@@ -1,13 +1,39 @@
-"""The common JSONL forms: what they hold is read, what is missing or wrong is said with its place."""
+"""Lines of JSON, perhaps packed, and the common forms that they hold; test_bad_files has what is refused."""
 
 from __future__ import annotations
 
+import gzip
 import math
 from pathlib import Path
 
+import pytest
+
+from reward.errors import DataError
 from reward.metaeval.benchmarks import PreferencePair, Quadruple, RatedCaption
 from reward.metaeval.benchmarks.jsonl import in_common_form, read_common
+from reward.metaeval.benchmarks.records import is_jsonl, read_lines
 from tests.reward.metaeval.small_benchmarks import write_lines
+
+
+def test_packed_files_and_byte_order_marks(tmp_path: Path) -> None:
+    packed, plain = tmp_path / "a.jsonl.gz", tmp_path / "b.jsonl"
+    with gzip.open(packed, "wt", encoding="utf-8-sig") as file:
+        file.write('{"candidate": "A dog.", "score": NaN}')
+    plain.write_text('\n{"candidate": "A dog.", "score": NaN}', encoding="utf-8-sig")
+    for path, line in ((packed, 1), (plain, 2)):
+        [found] = read_lines(path)
+        assert (found.values["candidate"], found.where) == ("A dog.", f"{path}, line {line}")
+        assert is_jsonl(path)
+    assert not is_jsonl(tmp_path)
+    assert not is_jsonl(None)
+    for path, content in (
+        *((packed, broken) for broken in (packed.read_bytes()[:-12], b"no gzip")),
+        (plain, b'{"candidate": "\xff"}'),
+    ):
+        path.write_bytes(content)
+        with pytest.raises(DataError, match="cannot read"):
+            list(read_lines(path))
+
 
 RATED = {"image": "a.jpg", "candidate": "A dog.", "references": ["A cat.", " "], "ratings": [1, 2.5], "metric": 0.25}
 PAIR = {"image": "a.jpg", "captions": ["A dog.", "A cat."], "label": 1, "category": "HC", "metric": [0.5, 1]}

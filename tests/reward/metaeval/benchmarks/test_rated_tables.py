@@ -1,27 +1,23 @@
-"""Polaris, Nebula, Composite, LongCap-Arena and VICR as tables: Parquet, saved, CSV and JSONL give the same items."""
+"""Polaris, Nebula, Composite, LongCap-Arena and VICR as tables, here in four kinds of file and on the Hub."""
 
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Mapping
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 from datasets import Dataset, DatasetDict, Features, Image, Sequence, Value
-from PIL import Image as PIL
 from pyarrow import parquet
 
 from reward.errors import DataError
 from reward.images import load_image
 from reward.metaeval.benchmarks import RatedCaption, load_benchmark
-
-
-def png(shade: int) -> bytes:
-    buffer = BytesIO()
-    PIL.new("RGB", (4, 4), (shade, 0, 0)).save(buffer, "PNG")
-    return buffer.getvalue()
+from reward.scenes import make_dataset
+from tests.loopback_hub import LoopbackHub
+from tests.pictures import png
 
 
 def polaris(**changes: Any) -> dict[str, list[Any]]:
@@ -29,7 +25,7 @@ def polaris(**changes: Any) -> dict[str, list[Any]]:
     return {
         "refs": [["A dog.", ""], ["A cat."], ["A dog.", ""], ["A dog.", ""]],
         "cand": ["One.", "Two.", "Three.", "One."],
-        "img": [{"bytes": png(shade), "path": None} for shade in (1, 2, 1, 1)],
+        "img": [{"bytes": png((shade, 0, 0)), "path": None} for shade in (1, 2, 1, 1)],
         "human_score": [0.25, 0.5, 1.0, 0.75],
         **changes,
     }
@@ -80,7 +76,7 @@ def test_polaris_as_csv(tmp_path: Path) -> None:
         writer.writerow([1, "2.jpg", "", '["A cat.", "null"]', "1"])
         writer.writerow([2, "1", "One, two.", "['A dog.']", ""])
     (tmp_path / "images").mkdir()
-    (tmp_path / "images" / "1.png").write_bytes(png(1))
+    (tmp_path / "images" / "1.png").write_bytes(png((1, 0, 0)))
     for path in (tmp_path, tmp_path / "polaris_test.csv"):
         benchmark = load_benchmark("polaris", path)
         found = items("polaris", path)
@@ -97,7 +93,7 @@ def test_polaris_as_csv(tmp_path: Path) -> None:
 def test_nebula_has_names_and_nulls(tmp_path: Path) -> None:
     rows = {
         "file_name": ["1.jpg", "2.jpg", "1.jpg"],
-        "image": [{"bytes": png(shade), "path": None} for shade in (1, 2, 1)],
+        "image": [{"bytes": png((shade, 0, 0)), "path": None} for shade in (1, 2, 1)],
         "refs": [["A dog."], None, ["Another."]],
         "mt": ["One.", None, "Two."],
         "human_score": [1.0, 0.5, None],
@@ -133,7 +129,7 @@ def test_splits_that_a_readme_names(tmp_path: Path) -> None:
 def arena(aspect: int) -> dict[str, list[Any]]:
     return {
         "file_name": ["1.jpg", "1.jpg", "2.jpg"],
-        "image": [{"bytes": png(shade), "path": None} for shade in (1, 1, 2)],
+        "image": [{"bytes": png((shade, 0, 0)), "path": None} for shade in (1, 1, 2)],
         "refs": [["A dog."], ["A dog."], []],
         "cand": ["One.", "Two.", "One."],
         "score": [aspect / 4, 0.5, 0.75],
@@ -169,7 +165,7 @@ def test_longcap_arena_merges_the_aspects(tmp_path: Path) -> None:
             assert found[0].image == tmp_path / "c" / "1.jpg"
         else:
             assert isinstance(found[0].image, dict)
-            assert found[0].image["bytes"] == png(1)
+            assert found[0].image["bytes"] == png((1, 0, 0))
         (other, _) = items("longcap-arena", tmp_path / folder, part="TestB")  # two rows of one image and candidate
         assert other.ratings == {"relevance": (0.0, 0.5)}
         with pytest.raises(DataError, match=r"none of the splits val\.desc, val\.rel, val\.flu, but dci_test\.rel"):
@@ -221,3 +217,54 @@ def test_vicr_may_be_parquet_with_numbers(tmp_path: Path) -> None:
     Dataset.from_dict({**rows, "caption": [None, "a cat"]}).to_parquet(tmp_path / "vicr.parquet")
     with pytest.raises(DataError, match="row 1: caption must be text, got None"):
         load_benchmark("vicr", tmp_path / "vicr.parquet")
+
+
+# From the Hub, through the real client
+
+ARENA_REPO, NEBULA_REPO = "Ka2ukiMatsuda/LongCap-Arena", "Ka2ukiMatsuda/Nebula"
+
+
+@pytest.fixture
+def filled(hub: LoopbackHub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> LoopbackHub:
+    """Both data sets under their real names, splits and columns, and a cache of the test's own."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    rows = make_dataset(3, 5, aspect="flu").select_columns(["file_name", "image", "refs", "cand", "score"])
+    names = [f"{part}.{aspect}" for part in ("dci_val", "dci_test", "test") for aspect in ("desc", "rel", "flu")]
+    nebula = rows.rename_columns({"cand": "mt", "score": "human_score"})
+    for repository, splits, table in ((ARENA_REPO, names, rows), (NEBULA_REPO, ["valid", "test"], nebula)):
+        buffer = io.BytesIO()
+        table.to_parquet(buffer)
+        files = {f"data/{split}-00000-of-00001.parquet": buffer.getvalue() for split in splits}
+        hub.add_repo(repository, {"README.md": b"# Data\n", **files}, kind="datasets")
+    return hub
+
+
+def test_only_the_files_of_a_part_are_asked_for(filled: LoopbackHub) -> None:
+    row = make_dataset(3, 5, aspect="flu")[0]
+    arena, nebula = load_benchmark("longcap-arena"), load_benchmark("nebula", part="valid")
+    assert (len(arena.items), arena.part, len(nebula.items)) == (3, "TestA", 3)
+    assert (arena.aspects, nebula.aspects) == (("descriptiveness", "relevance", "fluency"), ("overall",))
+    item = arena.items[0]
+    assert (item.candidate, list(item.references)) == (row["cand"], row["refs"])
+    assert item.ratings["fluency"] == pytest.approx([row["score"]])
+    assert item.image["bytes"][:4] == b"\x89PNG"  # encoded still
+    names = {path.rpartition("/")[2] for _, path in filled.requests if "/resolve/" in path}
+    assert {name.partition("-")[0] for name in names if name.endswith(".parquet")} == {
+        *("dci_val.desc", "dci_val.rel", "dci_val.flu", "valid")
+    }
+    assert load_benchmark("longcap-arena", part="test").aspects == arena.aspects
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("longcap-arena", r"train\.desc"),
+        (
+            "polaris",
+            r"^cannot load 'yuwd/Polaris' from the Hub: RepositoryNotFoundError[\s\S]*Polaris needs polaris_test\.csv",
+        ),
+    ],
+)
+def test_what_the_hub_does_not_have(filled: LoopbackHub, name: str, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        load_benchmark(name, part="train")

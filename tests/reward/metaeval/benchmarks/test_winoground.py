@@ -11,6 +11,7 @@ from PIL import Image
 from reward.errors import DataError
 from reward.images import load_image
 from reward.metaeval.benchmarks import load_benchmark
+from tests.pictures import png
 from tests.reward.metaeval.small_benchmarks import write_files
 
 COLOURS = ["red", "green", "blue", "white"]
@@ -21,12 +22,6 @@ def example(number=0, **changed):
     row = {"id": number, "image_0": f"ex_{number}_img_0", "image_1": f"ex_{number}_img_1", "tag": "Noun"}
     row |= {"caption_0": "a dog on a man", "caption_1": "a man on a dog", "secondary_tag": "", "num_main_preds": 1}
     return row | {"collapsed_tag": "Object"} | changed
-
-
-def png(colour):
-    data = io.BytesIO()
-    Image.new("RGB", (4, 3), colour).save(data, "PNG")
-    return data.getvalue()
 
 
 IMAGES = {f"ex_{k // 2}_img_{k % 2}.png": png(colour) for k, colour in enumerate(COLOURS)}

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -168,19 +166,3 @@ def test_another_resolution_interpolates_the_patches_of_the_table(
         assert torch.allclose(table[3:, channel].view(side, side), expected[0, 0], atol=1e-6)
     states, _ = model.encode(torch.zeros(1, 3, image_size, image_size), torch.tensor([[0, 5, 2]]))
     assert states.shape == (1, 1 + side**2 + 3, 32)
-
-
-def test_rows_and_columns_are_not_exchanged(tensors: dict[str, torch.Tensor], save: Any) -> None:
-    grid = torch.arange(4.0)[:, None].expand(4, 4)  # grows down the image
-    tensors[TABLE][3:] = grid.reshape(16, 1)
-    model, _ = load_beit3(save(tensors), config=replace(CONFIG, image_size=64))
-    rows = model.state_dict()[TABLE][3:, 0].view(8, 8)
-    assert torch.allclose(rows, rows[:, :1].expand(8, 8), atol=1e-6)
-    assert (rows.diff(dim=0) > 0.1).all()
-
-
-def test_facts_are_read_without_torch() -> None:
-    code = "import sys, reward.metrics.beitscore, reward.metrics.beitscore; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-    with pytest.raises(ImportError, match="cannot import name 'load_beit4'"):
-        from reward.metrics.beitscore import load_beit4  # noqa: F401

@@ -8,8 +8,6 @@ from pathlib import Path
 import pytest
 import sentencepiece
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from transformers import PreTrainedTokenizerFast, XLMRobertaTokenizer
 
 from reward.errors import CheckpointError
@@ -42,14 +40,6 @@ def test_spm_ids_are_those_of_transformers_xlm_r(tokenizers: dict[str, BeitScore
     assert tokenizers["spm"].size == published.mask_token_id  # the mask token comes after the pieces
 
 
-def test_special_ids(tokenizers: dict[str, BeitScoreTokenizer]) -> None:
-    spm, fast = tokenizers["spm"], tokenizers["fast"]
-    assert (spm.start, spm.pad, spm.end) == (0, 1, 2)
-    names = make_fast()
-    assert [fast.start, fast.end, fast.pad] == names.convert_tokens_to_ids(["<start>", "<end>", "<pad>"])
-    assert fast.size == len(names)
-
-
 def test_rows_are_padded_on_the_right(tokenizer: BeitScoreTokenizer) -> None:
     ids, padding, cut = tokenizer(["A red star.", "A red circle on a white ground."])
     rows, _ = tokenizer.encode(["A red star.", "A red circle on a white ground."])
@@ -61,14 +51,6 @@ def test_rows_are_padded_on_the_right(tokenizer: BeitScoreTokenizer) -> None:
     assert set(ids[0, len(rows[0]) :].tolist()) == {tokenizer.pad}
     assert padding.sum(1).tolist() == [len(rows[1]) - len(rows[0]), 0]
     assert [rows[0][0], rows[0][-1]] == [tokenizer.start, tokenizer.end]
-
-
-@settings(max_examples=30, deadline=None)
-@given(text=st.text(min_size=1, max_size=60))
-def test_no_text_makes_a_control_token(tokenizer: BeitScoreTokenizer, text: str) -> None:
-    (tokens,), _ = tokenizer.encode([text])
-    assert not {tokenizer.start, tokenizer.end, tokenizer.pad} & set(tokens[1:-1])
-    assert all(0 <= token < tokenizer.size for token in tokens)
 
 
 @pytest.mark.parametrize(

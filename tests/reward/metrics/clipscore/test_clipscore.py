@@ -22,6 +22,7 @@ from reward.metrics.base import Scorer
 from reward.metrics.clipscore.scorer import ClipScorer, LongClipScorer, PacScorer, RefClipScorer
 from tests.contract import SAMPLES, ScorerContract
 from tests.loopback_hub import LoopbackHub
+from tests.pictures import png
 
 WORDS = "A red star stands on the grass beside a small house . "
 
@@ -70,12 +71,7 @@ class TestClipScorers(ScorerContract):
 
 def pictures(count: int) -> list[bytes]:
     rng = np.random.default_rng(0)
-    found = []
-    for _ in range(count):
-        buffer = BytesIO()
-        Image.fromarray(rng.integers(0, 255, (40, 50, 3), dtype=np.uint8)).save(buffer, "PNG")
-        found.append(buffer.getvalue())
-    return found
+    return [png(Image.fromarray(rng.integers(0, 255, (40, 50, 3), dtype=np.uint8))) for _ in range(count)]
 
 
 def test_scores_are_those_of_the_papers_formulas_on_plain_open_clip(folder: Path) -> None:

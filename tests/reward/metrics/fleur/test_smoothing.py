@@ -17,7 +17,6 @@ from reward.errors import ConfigError
 from reward.judges import Answer, LocalJudge
 from reward.metrics.fleur import smoothed_score
 from reward.metrics.fleur.scorer import FleurScorer
-from reward.metrics.fleur.smoothing import smoothed_units
 from tests.rating_judges import strict_llava
 from tests.reward.metrics.fleur.test_scorer import PICTURE, certain, scores
 from tests.toy_judges import RecordingJudge
@@ -53,11 +52,6 @@ def test_the_score_is_the_expected_decimals_in_exact_fractions(first: list[int],
     exact += sum(Fraction(digit * part, 100 * sum(second)) for digit, part in enumerate(second[:10]))
     probabilities = [[part / sum(parts) for part in parts[:10]] for parts in (first, second)]
     assert smoothed_score(*probabilities) == pytest.approx(float(exact), abs=1e-12)
-
-
-@pytest.mark.parametrize(("zero", "one", "score"), [(0, 1, 1.0), (1, 0, 0.9), (0.3, 0.6, 0.87), (0, 0, 0)])
-def test_the_units_place_of_an_answer_1_0(zero: float, one: float, score: float) -> None:
-    assert smoothed_units(zero, one) == pytest.approx(score, abs=1e-12)
 
 
 @pytest.mark.parametrize(

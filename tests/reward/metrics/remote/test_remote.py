@@ -12,8 +12,8 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from reward.metaeval.scoring import score_benchmark
 from reward.metrics.remote.scorer import RemoteScorer
 from reward.scoring.dataset import score_dataset
 from tests.json_lines import read_lines
+from tests.loopback_http import send, serving
 
 FACTS: dict[str, Any] = {
     "metric": "made-up",
@@ -71,51 +72,29 @@ class FakeService:
             samples.append({"scores": scores, "errors": errors, "truncated": ["long" in c for c in captions]})
         return {"identity": self.facts["identity"], "samples": samples}
 
+    def reply(self, handler: BaseHTTPRequestHandler, body: bytes) -> None:
+        if handler.command == "GET":
+            info = {"metrics": {self.facts["metric"]: self.facts}, "limits": LIMITS}
+            return send(handler, json.dumps(info).encode())
+        self.tokens.append(handler.headers["Authorization"])
+        fault: Fault | None = "drop" if self.is_down else self.faults.popleft() if self.faults else None
+        if fault in ("drop", "hang"):
+            time.sleep(1.0 if fault == "hang" else 0)
+            handler.close_connection = True
+        elif isinstance(fault, tuple):
+            send(handler, fault[1].encode(), fault[0])
+        else:
+            send(
+                handler,
+                b'{"identity": "fi' if fault == "garble" else json.dumps(self.answer(json.loads(body))).encode(),
+            )
+
 
 @contextmanager
 def fake_service() -> Iterator[FakeService]:
     fake = FakeService()
-
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_GET(self) -> None:
-            self.reply(200, json.dumps({"metrics": {fake.facts["metric"]: fake.facts}, "limits": LIMITS}))
-
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            fake.tokens.append(self.headers["Authorization"])
-            fault: Fault | None = "drop" if fake.is_down else fake.faults.popleft() if fake.faults else None
-            if fault == "drop":
-                self.close_connection = True
-            elif fault == "hang":
-                time.sleep(1.0)
-                self.close_connection = True
-            elif fault == "garble":
-                self.reply(200, '{"identity": "fi')
-            elif isinstance(fault, tuple):
-                self.reply(*fault)
-            else:
-                self.reply(200, json.dumps(fake.answer(json.loads(body))))
-
-        def reply(self, status: int, text: str) -> None:
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(text)))
-            self.end_headers()
-            self.wfile.write(text.encode())
-
-        def log_message(self, *arguments: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    fake.url = f"http://127.0.0.1:{server.server_address[1]}"
-    threading.Thread(target=server.serve_forever, args=[0.05], daemon=True).start()
-    try:
+    with serving(fake.reply) as fake.url:
         yield fake
-    finally:
-        server.shutdown()
-        server.server_close()
 
 
 LIMITS = {"max_candidates": 3, "max_body": 100_000}
@@ -359,8 +338,7 @@ def test_rewards_equal_those_in_process() -> None:
     from tests.reward.service.in_process import App
 
     app = App("vela")
-    with ExitStack() as stack:
-        fake = stack.enter_context(fake_service())
+    with fake_service() as fake:
         fake.facts = app.worker.facts["vela"]
         fake.answer = lambda request: app.post("/score", request)  # type: ignore[method-assign]
         images = [Image.effect_noise((40, 30), 90).convert("RGB") for _ in range(2)]

@@ -1,0 +1,67 @@
+"""`capreward best-n`: what the best of n captions is worth for every n, and where more captions do harm."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from reward.cli import options, terminal
+from reward.cli.score import GroupColumn
+
+__all__ = ["best_n"]
+
+
+def best_n(
+    data: options.Data,
+    by: Annotated[
+        str | None, typer.Option(help="Column of the score that chooses; default: reward or, of lists, rewards.")
+    ] = None,
+    held_out: Annotated[
+        list[str] | None,
+        typer.Option(help="Column of another metric, or of people's ratings, of the same captions; may be repeated."),
+    ] = None,
+    up_to: Annotated[
+        int | None,
+        typer.Option(help="Largest n; images with fewer captions are left out. Default: the fewest of an image."),
+    ] = None,
+    group_column: GroupColumn = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Folder for best-n.json, best-n.md and best-n.html (plots).")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object, and nothing else, on stdout.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No remarks.")] = False,
+) -> None:
+    """Estimate what the best of n captions is worth, for every n, and where more captions do harm.
+
+    ```
+    capreward score samples.jsonl --metric vela --output scores.parquet
+    capreward best-n scores.parquet --by reward --held-out human_rating --output curve
+    ```
+
+    The file has several scored captions an image, in rows as `capreward score` writes them or in lists as `capreward
+    rerank` does. From M captions an image comes an unbiased estimate for every n up to M; nothing is drawn again.
+
+    The score that chooses always rises with n. Whether captions get better, a column that was not optimised shows: the
+    command says at which n it peaks, or that no peak is seen.
+    """
+    from reward.decoding.curve_report import best_of_n_report
+    from reward.metaeval.report import check_report
+
+    if output is not None:
+        check_report(output)
+    found = best_of_n_report(data, by=by, held_out=held_out or (), group_column=group_column, up_to=up_to)
+    figures = found.to_json(command=terminal.command_line())
+    if json:
+        terminal.print_json(figures)
+    else:
+        terminal.print_table(**vars(found.grid()))
+    console = terminal.console(stderr=True)
+    if not quiet:
+        for note in found.notes():
+            console.print(note)
+    if output is not None:
+        page = found.write(output, figures)
+        if not quiet:
+            console.print(f"report: {page}", style="green")

@@ -1,0 +1,188 @@
+"""`capreward caption`: captions images with a model and a decoding strategy, choosing by a metric."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from reward.cli import judge_options, options, terminal
+from reward.cli.reports import usage_line
+from reward.cli.score import Weights
+
+if TYPE_CHECKING:
+    from reward.decoding.captioners import LocalCaptioner, Sampling, ServerCaptioner
+    from reward.decoding.captioning import CaptioningSummary
+
+__all__ = ["caption"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelOptions:
+    """Which model writes the captions."""
+
+    model: Annotated[
+        str,
+        typer.Option(
+            help="Folder or Hub id of a vision-language model, `embedded` (small, for trials), or the address of an "
+            "OpenAI-compatible server, such as http://localhost:8000/v1. Its key is read from $OPENAI_API_KEY."
+        ),
+    ]
+    served_model: Annotated[
+        str | None, typer.Option(help="Name of the model at the server; default: the only one that it lists.")
+    ] = None
+    concurrency: judge_options.Concurrency = None
+    prices: judge_options.Prices = None
+
+    def make(self, device: str | None, steering: Any) -> ServerCaptioner | LocalCaptioner:
+        """Makes the captioner; nothing is loaded or asked yet.
+
+        Raises:
+            typer.BadParameter: options that do not go together.
+        """
+        from reward.decoding.captioners import LocalCaptioner, ServerCaptioner
+        from reward.scoring.readers import is_address
+
+        given = {"served_model": self.served_model, "concurrency": self.concurrency, "prices": self.prices}
+        if not is_address(self.model):
+            for name, value in given.items():
+                if value is not None:
+                    message = "is for a server: give --model its address"
+                    raise typer.BadParameter(message, param_hint=f"--{name.replace('_', '-')}")
+            return LocalCaptioner(self.model, device=device, steering=steering)
+        if not self.model.startswith(("http://", "https://")):
+            raise typer.BadParameter("an address begins with http:// or https://", param_hint="--model")
+        settings: dict[str, Any] = {} if self.concurrency is None else {"concurrency": self.concurrency}
+        if self.prices is not None:
+            settings["prices"] = judge_options.parse_prices(self.prices)
+        return ServerCaptioner(self.model, self.served_model, **settings)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SamplingOptions:
+    """How candidates are written."""
+
+    prompt: Annotated[str, typer.Option(help="What the model is asked.")] = "Describe the image in detail."
+    system: Annotated[str | None, typer.Option(help="System message before the prompt.")] = None
+    temperature: Annotated[float, typer.Option(help="Temperature of sampling.")] = 1.0
+    top_p: Annotated[float, typer.Option(help="Sample from the likeliest tokens with this probability together.")] = 1.0
+    max_tokens: Annotated[int, typer.Option(help="Most tokens of a caption.")] = 256
+    seed: Annotated[
+        int | None, typer.Option(help="Makes a model on this machine repeatable; a server may heed it.")
+    ] = None
+    logprobs: Annotated[bool, typer.Option("--logprobs", help="Keep the log probability of each candidate, too.")] = (
+        False
+    )
+    chunk: Annotated[
+        int | None, typer.Option(help="Candidates of an image to ask for, or to sample, at a time; default: all.")
+    ] = None
+
+    def make(self) -> Sampling:
+        from reward.decoding.captioners import Sampling
+
+        return Sampling(**vars(self))
+
+
+def caption(
+    images: Annotated[
+        str, typer.Option("--images", "-i", help="Folder of images, an image, or a data file with their paths.")
+    ],
+    metric: options.Metric,
+    output: Annotated[Path, typer.Option("--output", "-o", help="A .jsonl file.")],
+    model: ModelOptions,
+    sampling: SamplingOptions,
+    checkpoint: options.CheckpointOptions,
+    columns: options.InputOptions,
+    device: options.DeviceOptions,
+    speed: options.SpeedOptions,
+    run: options.RunOptions,
+    n: Annotated[int, typer.Option(help="Candidates an image.")] = 16,
+    strategy: Annotated[str, typer.Option(help="How captions are chosen, or the model is steered.")] = "best-of-n",
+    option: Annotated[
+        list[str] | None, typer.Option(help="An option of the strategy, as in temperature=0.1; may be repeated.")
+    ] = None,
+    keep_candidates: Annotated[
+        bool,
+        typer.Option("--keep-candidates", help="Leave all candidates with their scores in OUTPUT.candidates.jsonl."),
+    ] = False,
+    weights: Weights = None,
+) -> None:
+    """Caption images: sample candidates from a model, and keep the one that a metric likes best.
+
+    By a model behind a server, which you start with `vllm serve MODEL`, and by one on this machine:
+
+    ```
+    capreward caption --model http://localhost:8000/v1 --images photos --n 16 --metric vela -o captions.jsonl
+    capreward caption --model Qwen/Qwen2.5-VL-3B-Instruct --images photos --n 16 --metric vela -o captions.jsonl
+    ```
+
+    The output has one row an image: `image`, `caption`, `reward`, and `error` where there is no caption. Images come
+    from a folder and the folders in it, or from the column of a data file, which may also hold references for the
+    metric.
+
+    Candidates are saved as they come and scored afterwards. After Ctrl-C or a kill, run the same command again: what
+    was saved is not asked for twice. Images without a caption are tried again. With --keep-candidates, `capreward
+    best-n OUTPUT.candidates.jsonl` tells how large --n may be.
+    """
+    from reward.decoding.captioning import caption_images, read_images
+    from reward.decoding.strategies import parse_options, steering
+
+    chosen, drawn = parse_options(option or ()), sampling.make()
+    weighed = options.parse_weights(weights)
+    scoring = {**vars(checkpoint), **vars(device), **speed.given(), "weights": weighed}
+    scoring = {name: value for name, value in scoring.items() if value is not None}
+
+    def steer(processor: Any) -> Any:
+        from reward.functions.metric_reward import MetricReward
+
+        known = {name: scoring[name] for name in ("source", "weights", "device", "dtype") if name in scoring}
+        return steering()[strategy].load()(MetricReward(metric, **known), n=n, processor=processor, **chosen)
+
+    captioner = model.make(device.device, steer if strategy in steering() else None)
+    try:
+        summary = caption_images(
+            read_images(images, **vars(columns)),
+            captioner,
+            output,
+            metric=metric,
+            n=n,
+            strategy=strategy,
+            strategy_options=chosen,
+            sampling=drawn,
+            keep_candidates=keep_candidates,
+            overwrite=run.overwrite,
+            progress=not run.quiet,
+            **scoring,
+        )
+    finally:
+        if not run.quiet and captioner.usage.answered:
+            typer.echo(usage_line(captioner.usage).replace("answered by the judge", "answered by the model"), err=True)
+    _report(summary, quiet=run.quiet)
+
+
+def _report(summary: CaptioningSummary, *, quiet: bool) -> None:
+    console = terminal.console(stderr=True)
+    if summary.already_done:
+        told = "is complete already, from the same images and settings; nothing was asked again (--overwrite does)."
+        console.print(f"{summary.output} {told}", style="yellow")
+    for reason, count in list(summary.problems.items())[:5]:
+        console.print(f"no caption for {count} of {summary.images} images: {reason}", style="yellow")
+    if summary.to_try_again:
+        console.print(f"the same command tries {summary.to_try_again} of them again", style="yellow")
+    if not quiet:
+        if summary.truncated:
+            cut = f"{summary.truncated} of {summary.candidates} candidates were cut at --max-tokens"
+            console.print(cut, style="yellow")
+        if summary.mean_of_all is not None:
+            console.print(f"mean reward: {summary.mean_of_all:.3f} of all, {summary.mean_of_chosen:.3f} of the chosen")
+        before = f" ({summary.resumed} of them from an earlier run)" if summary.resumed else ""
+        console.print(
+            f"captioned {summary.captioned} of {summary.images} images from {summary.candidates} candidates{before} "
+            f"-> {summary.output}",
+            style="green",
+        )
+    if not summary.captioned:
+        console.print("error: no image could be captioned", style="red")
+        raise typer.Exit(1)

@@ -1,0 +1,323 @@
+"""Where candidate captions come from: a model behind an OpenAI-compatible server, or one on this machine."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import warnings
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from reward.errors import CheckpointError, ConfigError, ImageError, JudgeError
+from reward.fingerprints import fingerprint_source
+from reward.images import load_image
+from reward.judges import Question, ServerJudge, Usage
+from reward.judges.chat import Sampled
+
+if TYPE_CHECKING:
+    import torch
+
+    from reward.samples import ImageLike
+
+__all__ = ["LocalCaptioner", "Sampling", "ServerCaptioner", "Wanted"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sampling:
+    """How candidates are written.
+
+    Args:
+        prompt: what the model is asked.
+        system: system message, or None.
+        temperature: above 0; or 0 for the likeliest caption.
+        top_p: only the likeliest tokens that have this probability together, above 0 and at most 1.
+        max_tokens: length limit.
+        seed: makes the captions of a model on this machine repeatable, and is sent to servers; None draws anew.
+        logprobs: whether the log probability of each caption is wanted.
+        chunk: candidates of an image that are asked for, or sampled, at a time; None for all.
+
+    Raises:
+        ConfigError: a value is out of range.
+    """
+
+    prompt: str = "Describe the image in detail."
+    system: str | None = None
+    temperature: float = 1.0
+    top_p: float = 1.0
+    max_tokens: int = 256
+    seed: int | None = None
+    logprobs: bool = False
+    chunk: int | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.temperature < float("inf"):
+            raise ConfigError(f"temperature must be at least 0 and finite, got {self.temperature}")
+        if not 0 < self.top_p <= 1:
+            raise ConfigError(f"top_p must be above 0 and at most 1, got {self.top_p}")
+        for name, value in (("max_tokens", self.max_tokens), ("chunk", 1 if self.chunk is None else self.chunk)):
+            if value < 1:
+                raise ConfigError(f"{name} must be at least 1, got {value}")
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Captions that are missing.
+
+    Args:
+        row: number of the image.
+        image: of which captions are wanted.
+        have: captions of it that are there already.
+        count: captions that are missing.
+    """
+
+    row: int
+    image: ImageLike
+    have: int
+    count: int
+
+    def seed(self, seed: int) -> int:
+        """A seed for this image and the captions before, so that a run that goes on draws what it would have drawn."""
+        return int(hashlib.sha256(f"{seed} {self.row} {self.have}".encode()).hexdigest()[:8], 16) // 2
+
+
+class ServerCaptioner:
+    """A model behind an OpenAI-compatible server, through the client of `ServerJudge`: its retries, key and bill.
+
+    A server that writes fewer captions at once than asked for is asked again for the rest.
+
+    Args:
+        base_url: such as `"http://localhost:8000/v1"`.
+        model: its name there; None takes the only one that the server lists.
+        settings: further arguments of `ServerJudge`, such as `concurrency` and `prices`. `timeout` is 600 s here, for
+            all captions of a request.
+
+    Example:
+        >>> ServerCaptioner("http://localhost:8000/v1", "my-model").usage.answered
+        0
+    """
+
+    def __init__(self, base_url: str, model: str | None = None, **settings: Any) -> None:
+        self._model, self._settings, self.base_url = model, {"timeout": 600.0, **settings}, base_url
+        self.name = f"{model or 'the model'} at {base_url}"
+        self.usage = Usage()
+        self._judge = self._asked(model or "")
+
+    def _asked(self, model: str) -> ServerJudge:
+        judge = ServerJudge(model, self.base_url, **self._settings)
+        judge.usage = self.usage
+        return judge
+
+    def check(self) -> str:
+        """The model's name. Asks the server for its models, which costs nothing.
+
+        Raises:
+            JudgeError: no server is there, it refuses the key, or it does not tell which model to take.
+        """
+        models = self._judge.models()
+        if self._model is None:
+            if len(models) != 1:
+                listed = f"it serves {', '.join(models[:10])}" if models else "it does not list its models"
+                raise JudgeError(f"{self.base_url} needs the model's name, as {listed}: give --served-model NAME")
+            self._model = models[0]
+            self._judge = self._asked(models[0])
+        return self._model
+
+    def sample(self, wanted: Iterable[Wanted], sampling: Sampling) -> Iterator[tuple[int, list[Sampled] | str]]:
+        """(row, captions) as they are written, in parts and in any order; or (row, reason) of an image without.
+
+        As many requests go out at a time as the settings allow.
+
+        Raises:
+            JudgeError: wrong key or model, or the server is down. What it was writing is given first.
+        """
+        waiting, again = iter(wanted), deque[Wanted]()
+        pending: dict[Future[list[Sampled]], Wanted] = {}
+        stop: BaseException | None = None
+        try:
+            while True:
+                while stop is None and len(pending) < self._judge.settings.concurrency:
+                    want = again.popleft() if again else next(waiting, None)
+                    if want is None:
+                        break
+                    pending[self._ask(want, sampling)] = want
+                if not pending:
+                    break
+                try:
+                    done = wait(pending, return_when=FIRST_COMPLETED).done
+                except KeyboardInterrupt as error:
+                    stop, done = error, {future for future in pending if future.done()}
+                    for future in set(pending) - done:
+                        future.cancel()
+                        del pending[future]
+                for future in done:
+                    want = pending.pop(future)
+                    try:
+                        captions = future.result()[: want.count]
+                    except JudgeError as error:
+                        if not error.failures:
+                            stop = stop or error
+                            continue
+                        several = "server refuses" in error.failures[0] and min(want.count, sampling.chunk or 2) > 1
+                        hint = "; if it refuses several at once, give --chunk 1" if several else ""
+                        yield want.row, error.failures[0] + hint
+                        continue
+                    yield want.row, captions
+                    if len(captions) < min(want.count, sampling.chunk or want.count):
+                        warnings.warn(
+                            f"{self.name} does not write as many captions at once as it is asked for, so it is asked "
+                            "again for the others; the image and the prompt are paid for each time",
+                            stacklevel=2,
+                        )
+                    if len(captions) < want.count:
+                        have, count = want.have + len(captions), want.count - len(captions)
+                        again.append(replace(want, have=have, count=count))
+        finally:
+            for future in pending:
+                future.cancel()
+        if stop is not None:
+            raise stop
+
+    def _ask(self, want: Wanted, sampling: Sampling) -> Future[list[Sampled]]:
+        extra = {} if sampling.top_p == 1 else {"top_p": sampling.top_p}
+        if sampling.seed is not None:
+            extra["seed"] = want.seed(sampling.seed)
+        return self._judge.sample(
+            Question(sampling.prompt, want.image, sampling.system),
+            min(want.count, sampling.chunk or want.count),
+            temperature=sampling.temperature,
+            max_new_tokens=sampling.max_tokens,
+            logprobs=sampling.logprobs,
+            **extra,
+        )
+
+
+class LocalCaptioner:
+    """A vision-language model of transformers on this machine.
+
+    Args:
+        source: folder or Hub id of a model that `AutoModelForImageTextToText` knows, or `"embedded"`: a small one
+            that knows drawings of coloured shapes only.
+        device: the GPU if there is one, by default.
+        dtype: such as `"bfloat16"`; by default what the checkpoint is stored in.
+        steering: makes what steers the decoding, for `generate(custom_generate=...)`, from the model's processor. Such
+            a strategy then writes each caption; None samples.
+
+    Raises:
+        CheckpointError: by `check`: nothing there, or no model of that kind.
+    """
+
+    def __init__(
+        self,
+        source: str | os.PathLike[str],
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | str | None = None,
+        steering: Any = None,
+    ) -> None:
+        self.name = os.fspath(source)
+        self.usage = Usage()
+        self._device, self._dtype = device, dtype
+        self._steering = steering
+        self._loaded: tuple[Any, Any] | None = None
+
+    def check(self) -> str:
+        """Loads the model; gives its fingerprint."""
+        if self._loaded is None:
+            from transformers import AutoModelForImageTextToText, AutoProcessor
+
+            from reward.judges.local import load_parts
+
+            classes = (AutoModelForImageTextToText, AutoProcessor)
+            model, processor = load_parts(
+                self.name, classes, "captioner", revision=None, device=self._device, dtype=self._dtype
+            )
+            if not (
+                getattr(processor, "chat_template", None)
+                or getattr(getattr(processor, "tokenizer", None), "chat_template", None)
+            ):
+                raise CheckpointError(
+                    f"{self.name} has no chat template, so it cannot be asked for a caption: take a model tuned for "
+                    "chat, or decode with BestOfN in Python"
+                )
+            self._loaded = model.eval(), processor
+            self._steering = self._steering and self._steering(processor)
+        return fingerprint_source(self.name)
+
+    def sample(self, wanted: Iterable[Wanted], sampling: Sampling) -> Iterator[tuple[int, list[Sampled] | str]]:
+        """(row, captions) image by image, in parts; or (row, reason) of an image that cannot be read."""
+        self.check()
+        for want in wanted:
+            try:
+                image = load_image(want.image)
+            except ImageError as error:
+                yield want.row, str(error)
+                continue
+            while want.count > 0:
+                captions = self._write(image, want, sampling)
+                yield want.row, captions
+                want = replace(want, have=want.have + len(captions), count=want.count - len(captions))
+
+    def _write(self, image: Any, want: Wanted, sampling: Sampling) -> list[Sampled]:
+        import torch
+
+        assert self._loaded is not None
+        model, processor = self._loaded
+        inputs = self._inputs(processor, image, sampling).to(model.device, model.dtype)
+        count = min(want.count, sampling.chunk or want.count)
+        settings: dict[str, Any] = {"max_new_tokens": sampling.max_tokens}
+        if sampling.temperature > 0:
+            warpers = {"temperature": sampling.temperature, "top_p": sampling.top_p, "top_k": 0}
+            settings |= {"do_sample": True, "num_return_sequences": count, **warpers}
+        else:
+            settings["do_sample"] = False
+        if self._steering is not None:
+            settings |= {"custom_generate": self._steering, "images": [image], "num_return_sequences": 1}
+        elif sampling.logprobs:
+            settings |= {"return_dict_in_generate": True, "output_logits": True}
+        with torch.random.fork_rng(), torch.inference_mode():
+            if sampling.seed is not None:
+                torch.manual_seed(want.seed(sampling.seed))
+            output = model.generate(**inputs, **settings)
+        sequences = output if isinstance(output, torch.Tensor) else output.sequences
+        ends = model.generation_config.eos_token_id
+        ends = {*(ends if isinstance(ends, list) else [ends]), processor.tokenizer.eos_token_id}
+        written = _up_to(sequences[:, inputs["input_ids"].shape[1] :].tolist(), ends)
+        self.usage.answered += len(written)
+        self.usage.input_tokens += inputs["input_ids"].numel()
+        self.usage.output_tokens += sum(len(ids) for ids, _ in written)
+        texts = processor.batch_decode([ids for ids, _ in written], skip_special_tokens=True)
+        logprobs: Sequence[float | None] = [None] * len(texts)
+        if not isinstance(output, torch.Tensor):
+            logprobs = [
+                sum(
+                    float(logits[row].float().log_softmax(-1)[token])
+                    for token, logits in zip(ids, output.logits, strict=False)
+                )
+                for row, (ids, _) in enumerate(written)
+            ]
+        return [
+            Sampled(text.strip(), not ended, logprob)
+            for text, (_, ended), logprob in zip(texts, written, logprobs, strict=True)
+        ]
+
+    @staticmethod
+    def _inputs(processor: Any, image: Any, sampling: Sampling) -> Any:
+        asked = [{"type": "image", "image": image}, {"type": "text", "text": sampling.prompt}]
+        chat = [{"role": "user", "content": asked}]
+        if sampling.system is not None:
+            chat.insert(0, {"role": "system", "content": [{"type": "text", "text": sampling.system}]})
+        return processor.apply_chat_template(
+            chat, add_generation_prompt=True, tokenize=True, return_dict=True, return_tensors="pt"
+        )
+
+
+def _up_to(rows: list[list[int]], ends: set[int]) -> list[tuple[list[int], bool]]:
+    """Each row up to its first end mark, and whether it has one."""
+    cut = []
+    for ids in rows:
+        end = next((place for place, token in enumerate(ids) if token in ends), None)
+        cut.append((ids, False) if end is None else (ids[: end + 1], True))
+    return cut

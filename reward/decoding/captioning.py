@@ -1,0 +1,403 @@
+"""Captions images by a model and a strategy: candidates are stored as they come, then scored, then one is chosen."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import reward
+from reward.decoding.captioners import LocalCaptioner, Sampling, ServerCaptioner, Wanted
+from reward.decoding.strategies import Choosing, check_strategy
+from reward.errors import ConfigError, DataError, OutputError
+from reward.fingerprints import fingerprint_source
+from reward.judges import Usage
+from reward.judges.chat import Sampled
+from reward.registry import check_caching, load_scorer, metric_spec
+from reward.samples import find_column, one_image, read_references
+from reward.scoring.columns import listed
+from reward.scoring.dataset import rerank_dataset
+from reward.scoring.journal import Journal
+from reward.scoring.progress import progress_bar
+from reward.scoring.readers import BadRow, open_source
+from reward.scoring.runs import ResumableRun, saved_on_ctrl_c
+from reward.scoring.writers import check_output_name, json_line, write_atomically
+
+__all__ = ["CaptioningSummary", "ImageRow", "caption_images", "read_images"]
+
+
+@dataclass(frozen=True)
+class ImageRow:
+    """An image to be captioned.
+
+    Args:
+        path: of the image file.
+        references: reference captions for the metric, may be empty.
+        problem: why it cannot be captioned; None if it can.
+    """
+
+    path: Path
+    references: tuple[str, ...] = ()
+    problem: str | None = None
+
+    @property
+    def key(self) -> str:
+        """Tells whether stored candidates belong to this file."""
+        try:
+            facts = self.path.stat()
+        except OSError:
+            return os.path.abspath(self.path)
+        return f"{os.path.abspath(self.path)} {facts.st_size} {facts.st_mtime_ns}"
+
+
+@dataclass
+class CaptioningSummary:
+    """The outcome of a run.
+
+    Args:
+        output: the file that was written.
+        images: rows of it.
+        captioned: rows with a caption.
+        candidates: captions that were written for them, by all runs.
+        resumed: candidates of earlier runs.
+        truncated: candidates that the length limit cut.
+        problems: {reason: images} without a caption.
+        to_try_again: images that the same call tries again: those that could not be read or were refused.
+        mean_of_all, mean_of_chosen: of the rewards.
+        usage: of the captioner in this run.
+        seconds: that this run took.
+        already_done: whether the output was there, from the same images and settings.
+    """
+
+    output: Path
+    images: int
+    captioned: int = 0
+    candidates: int = 0
+    resumed: int = 0
+    truncated: int = 0
+    problems: dict[str, int] = field(default_factory=dict)
+    to_try_again: int = 0
+    mean_of_all: float | None = None
+    mean_of_chosen: float | None = None
+    usage: Usage = field(default_factory=Usage)
+    seconds: float = 0.0
+    already_done: bool = False
+
+
+def read_images(
+    images: str | os.PathLike[str],
+    *,
+    image_column: str | None = None,
+    references_column: str | None = None,
+    image_root: str | os.PathLike[str] | None = None,
+    split: str | None = None,
+) -> list[ImageRow]:
+    """The images of a folder and the folders in it, in the order of their names; one image file; or those of a file.
+
+    Args:
+        images: folder, image file, or a data file with a column of paths, see `open_source`.
+        image_column, references_column, image_root, split: of a data file, as for `score_dataset`.
+
+    Raises:
+        DataError: nothing there, no image among the files, or a data file that holds the images themselves.
+        ConfigError: an option of data files with a folder.
+    """
+    from PIL import Image
+
+    path = Path(images)
+    Image.init()
+    endings = {ending for ending, kind in Image.registered_extensions().items() if kind in Image.OPEN}
+    if path.is_dir() or path.suffix.lower() in endings:
+        given = {"image_column": image_column, "references_column": references_column, "image_root": image_root}
+        for name, value in {**given, "split": split}.items():
+            if value is not None:
+                raise ConfigError(f"--{name.replace('_', '-')} ({name}=) is for a data file, and {path} is none")
+        if not path.is_dir():
+            if not path.is_file():
+                raise DataError(f"there is no file {path}")
+            return [ImageRow(path)]
+        files = sorted(each for each in path.rglob("*") if each.is_file() and not each.name.startswith("."))
+        found = [ImageRow(each) for each in files if each.suffix.lower() in endings]
+        if not found:
+            kinds = ", ".join(sorted({each.suffix or each.name for each in files})[:5]) or "no files"
+            raise DataError(f"folder {path} holds no images (.jpg, .png, .webp, ...), but {kinds}")
+        return found
+    if not path.exists():
+        raise DataError(f"there is no folder or file {path}")
+    source = open_source(path, split=split)
+    image = find_column("image", source.columns, image_column, option="--image-column", needed_by="captioning")
+    assert image is not None
+    known = find_column("references", source.columns, references_column, option="--references-column")
+    root = Path(source.folder if image_root is None else image_root)
+    rows = []
+    for row in source.rows([name for name in (image, known) if name is not None]):
+        cell = row.message if isinstance(row, BadRow) else one_image(row.get(image))
+        if isinstance(cell, dict) and cell.get("bytes") is None:
+            cell = cell.get("path")
+        if isinstance(row, BadRow) or not isinstance(cell, str):
+            if not isinstance(row, BadRow) and cell is not None:
+                raise DataError(f"{path} holds the images themselves: save them as files, and name the folder instead")
+            rows.append(ImageRow(root, problem=cell or f"the row has no image in column {image!r}"))
+        else:
+            refs = listed(row.get(known), source.is_csv) if known else None
+            rows.append(ImageRow(root / cell, read_references(refs)))
+    return rows
+
+
+def caption_images(
+    images: Sequence[ImageRow],
+    captioner: ServerCaptioner | LocalCaptioner,
+    output: str | os.PathLike[str],
+    *,
+    metric: str,
+    source: str | os.PathLike[str] = "embedded",
+    weights: Mapping[str, float] | None = None,
+    n: int = 16,
+    strategy: str = "best-of-n",
+    strategy_options: Mapping[str, Any] | None = None,
+    sampling: Sampling | None = None,
+    keep_candidates: bool = False,
+    batch_size: int | None = None,
+    devices: str | Sequence[str] | None = None,
+    overwrite: bool = False,
+    progress: bool = False,
+    **options: Any,
+) -> CaptioningSummary:
+    """Writes one row an image: `image` (its path from the folder of the output), `caption`, `reward` and `error`.
+
+    Candidates are in `<output>.partial` as soon as they are written, and are scored afterwards by `rerank_dataset`.
+    After Ctrl-C or a kill, the same call asks only for what is missing. Images that got no caption, say because the
+    file is broken or the server refused them, have a reason in `error`, and the same call tries them again.
+
+    Args:
+        images: see `read_images`.
+        captioner: writes the candidates.
+        output: `.jsonl` file.
+        metric: by which captions are chosen; source, weights, batch_size, devices and further options are those of
+            `reward.scoring.rerank_dataset`.
+        n: candidates an image.
+        strategy, strategy_options: see `reward.decoding.strategies`.
+        sampling: prompt, temperature, ...; None for the defaults.
+        keep_candidates: leave `<output>.candidates.jsonl`: all candidates, best first, with their scores, as `capreward
+            rerank` writes them, and `logprobs` if they were asked for.
+        overwrite: replace a finished output. Candidates of an unfinished run with the same settings are kept: they may
+            have been paid for.
+        progress: show progress bars.
+
+    Raises:
+        ConfigError: a setting is out of range, or no such strategy.
+        DataError: no image could be captioned, or the metric needs references that are not there.
+        OutputError: the output cannot be written, is there already, or belongs to another run.
+        JudgeError: the server is down or refuses us; what came before is kept.
+        ScoringInterrupted: Ctrl-C.
+
+    Example:
+        >>> import tempfile
+        >>> from reward.decoding.captioners import LocalCaptioner
+        >>> from reward.scenes import make_dataset
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     make_dataset(1, seed=0)[0]["image"].save(f"{folder}/drawing.png")
+        ...     captioner, short = LocalCaptioner("embedded", device="cpu"), Sampling(max_tokens=8)
+        ...     summary = caption_images(
+        ...         read_images(folder), captioner, f"{folder}/c.jsonl", metric="length", n=2, sampling=short
+        ...     )
+        >>> summary.captioned, summary.candidates
+        (1, 2)
+    """
+    output, sampling, strategy_options = Path(output), sampling or Sampling(), dict(strategy_options or {})
+    check_output_name(output, ".jsonl")
+    if n < 1:
+        raise ConfigError(f"--n (n=) must be at least 1, got {n}")
+    if sampling.temperature == 0 and n > 1:
+        raise ConfigError("--temperature 0 writes the same caption n times: raise it, or take --n 1")
+    choosing = check_strategy(strategy, strategy_options, behind_server=isinstance(captioner, ServerCaptioner))
+    spec = metric_spec(metric)
+    check_caching(spec, options)
+    if source == "embedded":
+        spec.weigh(weights)
+    if spec.needs_references and not any(row.references for row in images):
+        raise DataError(
+            f"metric {metric!r} needs references: give --images a data file that has them, or another metric"
+        )
+    drawing = {"capreward": reward.__version__, "task": "caption", "model": captioner.name, "n": n, **asdict(sampling)}
+    drawing |= {"strategy": strategy, "strategy_options": strategy_options}
+    names = [os.path.relpath(row.path, output.parent) if row.problem is None else None for row in images]
+    content = json.dumps([[name, row.key, *row.references] for name, row in zip(names, images, strict=True)])
+    scoring = {"metric": metric, "source": fingerprint_source(source), "weights": weights and dict(weights)}
+    run = ResumableRun(
+        output, {**drawing, **scoring, "keep": keep_candidates, "images": _hash(content)}, overwrite=overwrite
+    )
+    done = run.finished(
+        lambda record: record["summary"], "(other images, model, metric or settings); nothing was asked"
+    )
+    if done is not None:
+        done["usage"] = Usage(**done["usage"])
+        return CaptioningSummary(**{**done, "output": output, "already_done": True})
+
+    start = time.perf_counter()
+    output.parent.mkdir(parents=True, exist_ok=True)
+    with _journal(run.journal_path, drawing, overwrite) as journal:
+        seed = sampling.seed or 0
+        counts = [choosing.count(n, np.random.default_rng((seed, row))) for row in range(len(images))]
+        pools = _Pools(images, counts, journal)
+        summary = CaptioningSummary(output, len(images), resumed=sum(map(len, pools.captions)), usage=captioner.usage)
+        with saved_on_ctrl_c(journal):
+            missing = pools.missing()
+            if missing:
+                journal.describe("captioner", captioner.check())
+            scorer: Any = metric
+            if devices is None:  # a bad source shows before captions are paid for
+                scorer = load_scorer(metric, source, **options)
+            with progress_bar(progress, done=len(images) - len(missing), total=len(images), doing="writing") as advance:
+                for row, captions in captioner.sample(iter(missing), sampling) if missing else ():
+                    pools.add(row, captions)
+                    advance(int(pools.complete(row)), int(isinstance(captions, str)))
+        if not any(pools.captions):
+            reason = next(iter(pools.problems.values()), "the model wrote nothing")
+            raise DataError(f"no image could be captioned; the first: {reason}")
+        candidates = output.with_name(output.name + ".candidates.jsonl")
+        scores = output.with_name(output.name + ".scores.jsonl")
+        write_atomically(candidates, lambda path: _write_lines(path, pools.rows(names)))
+        settings: dict[str, Any] = {"weights": weights, "batch_size": batch_size}
+        if devices is not None:
+            settings |= {"devices": devices, "source": source, **options}
+        rerank_dataset(candidates, scorer, scores, **settings, overwrite=overwrite, progress=progress)
+        chosen = _Chosen(choosing, strategy_options, seed, summary)
+        write_atomically(output, lambda path: _write_lines(path, chosen.rows(pools, names, scores)))
+        summary.seconds, summary.to_try_again = time.perf_counter() - start, len(pools.problems)
+        if keep_candidates:
+            write_atomically(candidates, lambda path: _write_lines(path, chosen.candidates(pools, scores)))
+        else:
+            candidates.unlink()
+        for path in (scores, scores.with_name(scores.name + ".summary.json")):
+            path.unlink(missing_ok=True)
+        if not pools.problems:
+            run.finish(journal, {"summary": {**asdict(summary), "output": str(output)}})
+    return summary
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _journal(path: Path, run: dict[str, Any], overwrite: bool) -> Journal:
+    """The candidates so far. Those of the same settings are continued in any case."""
+    try:
+        return Journal(path, run)
+    except OutputError:
+        if not overwrite:
+            raise
+        return Journal(path, run, overwrite=True)
+
+
+class _Pools:
+    """The candidates of each image; each reply is a line of the journal: [key, [[text, truncated, logprob], ...]]."""
+
+    def __init__(self, images: Sequence[ImageRow], counts: Sequence[int], journal: Journal) -> None:
+        seen: Counter[str] = Counter()
+        self._keys = []
+        for row in images:  # an image that comes twice is captioned twice
+            seen[row.key] += 1
+            self._keys.append(f"{row.key} {seen[row.key]}")
+        self.images, self.counts, self._journal = images, counts, journal
+        self.problems = {place: row.problem for place, row in enumerate(images) if row.problem is not None}
+        stored: dict[str, list[Sampled]] = {}
+        for key, captions in journal.results():
+            stored.setdefault(key, []).extend(Sampled(*caption) for caption in captions)
+        self.captions = [stored.get(key, [])[:count] for key, count in zip(self._keys, counts, strict=True)]
+
+    def complete(self, row: int) -> bool:
+        """Whether no more is to be written for an image."""
+        return row in self.problems or len(self.captions[row]) >= self.counts[row]
+
+    def missing(self) -> list[Wanted]:
+        """What is to be written."""
+        return [
+            Wanted(row, image.path, len(captions), count - len(captions))
+            for row, (image, captions, count) in enumerate(zip(self.images, self.captions, self.counts, strict=True))
+            if not self.complete(row)
+        ]
+
+    def add(self, row: int, captions: list[Sampled] | str) -> None:
+        """Stores what was written, or notes the reason why nothing was."""
+        if isinstance(captions, str):
+            self.problems[row] = captions
+            return
+        lines = [[caption.text, caption.truncated, caption.logprob] for caption in captions]
+        self._journal.append([[self._keys[row], lines]])
+        self.captions[row] += captions
+
+    def scored(self, row: int) -> bool:
+        """Whether an image has candidates to choose from; one that failed midway has fewer than it should."""
+        return row not in self.problems and bool(self.captions[row])
+
+    def rows(self, names: Sequence[str | None]) -> Iterator[dict[str, Any]]:
+        """Rows for `rerank_dataset`."""
+        for row, (image, captions) in enumerate(zip(self.images, self.captions, strict=True)):
+            if self.scored(row):
+                references = {"references": list(image.references)} if image.references else {}
+                yield {"image": names[row], **references, "candidates": [caption.text for caption in captions]}
+
+
+class _Chosen:
+    """Chooses among scored candidates, and counts."""
+
+    def __init__(self, choosing: Choosing, options: Mapping[str, Any], seed: int, summary: CaptioningSummary) -> None:
+        self.choosing, self.options, self.seed, self.summary = choosing, options, seed, summary
+
+    def rows(self, pools: _Pools, names: Sequence[str | None], scores: Path) -> Iterator[dict[str, Any]]:
+        """Rows of the output."""
+        summary, every, taken = self.summary, [], []
+        ranked = _read_lines(scores)
+        for row, path in enumerate(names):
+            summary.candidates += len(pools.captions[row])
+            summary.truncated += sum(caption.truncated for caption in pools.captions[row])
+            caption, value, error = None, None, pools.problems.get(row)
+            if pools.scored(row):
+                line = next(ranked)
+                rewards = line["rewards"] or []
+                known = [reward for reward in rewards if reward is not None]
+                error = line["error"] if not known else None
+                if known:
+                    rng = np.random.default_rng((self.seed, row, 1))
+                    place = self.choosing.choose(line["candidates"], rewards, rng, **self.options)
+                    caption, value = line["candidates"][place], rewards[place]
+                    summary.captioned += 1
+                    every += known
+                    taken += [value] if value is not None else []
+            if caption is None:
+                reason = error or "no candidate has a reward"
+                summary.problems[reason] = summary.problems.get(reason, 0) + 1
+            yield {"image": path, "caption": caption, "reward": value, "error": error}
+        if every:
+            summary.mean_of_all, summary.mean_of_chosen = float(np.mean(every)), float(np.mean(taken or [np.nan]))
+
+    def candidates(self, pools: _Pools, scores: Path) -> Iterator[dict[str, Any]]:
+        """Rows of the candidates that are kept, best first."""
+        ranked = _read_lines(scores)
+        for row, captions in enumerate(pools.captions):
+            if pools.scored(row):
+                line = next(ranked)
+                if line["order"] is not None and any(caption.logprob is not None for caption in captions):
+                    line["logprobs"] = [captions[place].logprob for place in line["order"]]
+                yield line
+
+
+def _read_lines(path: Path) -> Iterator[dict[str, Any]]:
+    with path.open(encoding="utf-8") as file:
+        for line in file:
+            yield json.loads(line)
+
+
+def _write_lines(path: Path, rows: Iterator[dict[str, Any]]) -> None:
+    with path.open("w", encoding="utf-8") as file:
+        for row in rows:
+            file.write(json_line(row))

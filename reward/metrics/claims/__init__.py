@@ -1,0 +1,16 @@
+"""Claims: how many of a caption's claims a judge finds true, and how many of the references' claims it makes."""
+
+from __future__ import annotations
+
+from reward.metrics.base import MetricSpec
+
+__all__ = ["SPEC"]
+
+SPEC = MetricSpec(
+    name="claims",
+    scorer="reward.metrics.claims.scorer:ClaimsScorer",
+    aspects=("f1", "precision", "recall"),
+    needs_references=True,
+    default_weights={"f1": 1.0},
+    paper="verified claims, as in FaithScore (precision) and DCScore of Painting with Words (recall)",
+)

@@ -1,0 +1,69 @@
+"""HTTP on the loopback interface: replies are written by a function of the test."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+
+def free_port() -> int:
+    """A loopback port that nothing listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def send(
+    handler: BaseHTTPRequestHandler, body: bytes, status: int = 200, announced: int | None = None, **headers: str
+) -> None:
+    """A reply, of JSON unless its headers say otherwise; an underscore in a header's name stands for a hyphen."""
+    handler.send_response(status)
+    for name, value in {"Content_Type": "application/json", **headers}.items():
+        handler.send_header(name.replace("_", "-"), value)
+    handler.send_header("Content-Length", str(len(body) if announced is None else announced))
+    handler.end_headers()
+    if handler.command != "HEAD":
+        handler.wfile.write(body)
+
+
+@contextmanager
+def serving(reply: Callable[[BaseHTTPRequestHandler, bytes], None]) -> Iterator[str]:
+    """Has `reply` answer every request, given its handler and its body; gives the address until the block ends."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def answer(self) -> None:
+            try:
+                reply(self, self.body())
+            except OSError:  # the client went away, as it may
+                self.close_connection = True
+
+        do_GET = do_HEAD = do_POST = do_PUT = answer
+
+        def body(self) -> bytes:
+            if self.headers.get("Transfer-Encoding", "").lower() != "chunked":
+                return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            chunks = []
+            while size := int(self.rfile.readline().split(b";")[0], 16):
+                chunks.append(self.rfile.read(size))
+                self.rfile.readline()
+            self.rfile.readline()
+            return b"".join(chunks)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

@@ -1,0 +1,222 @@
+"""`capreward caption` with a small model on this machine and behind a server: killed, resumed, and misused."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from reward.decoding import strategies
+from tests.json_lines import read_lines, write_lines
+from tests.loopback_judge import Fault, LoopbackJudge, loopback_judge
+from tests.reward.cli.conftest import Run
+from tests.toy_judges import llava
+
+ROOT = Path(__file__).resolve().parents[3]
+ASK = ("--metric", "length", "--n", "4", "--max-tokens", "12")
+
+
+@pytest.fixture(autouse=True)
+def no_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+
+
+@pytest.fixture(scope="module")
+def model() -> tuple[Any, Any]:
+    return llava()
+
+
+@pytest.fixture
+def server(model: tuple[Any, Any]) -> Iterator[LoopbackJudge]:
+    with loopback_judge(*model) as running:
+        yield running
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    """Five images, one of them in a folder with a space in its name, and a file that is none."""
+    folder = tmp_path / "my photos"
+    (folder / "more of them").mkdir(parents=True)
+    for number in range(5):
+        place = folder / ("more of them" if number == 4 else "") / f"{number}.png"
+        Image.new("RGB", (32, 32), (50 * number, 0, 90)).save(place)
+    (folder / "notes.txt").write_text("no image")
+    return folder
+
+
+def each_image_once(server: LoopbackJudge, count: int, images: int = 5) -> bool:
+    return len(server.choices) == images and set(server.choices.values()) == {count}
+
+
+def test_a_model_on_this_machine(run: Run, photos: Path, tmp_path: Path) -> None:
+    (photos / "bad.png").write_text("no image")
+    line = ("caption", "--model", "embedded", "-i", photos, *ASK, "--seed", "3", "--device", "cpu")
+    output = tmp_path / "out" / "captions.jsonl"
+    _, err = run(*line, "--keep-candidates", "--logprobs", "-o", output)
+    assert "no caption for 1 of 6 images: image file" in err
+    assert "the same command tries 1 of them again" in err
+    assert "captioned 5 of 6 images from 20 candidates" in err
+    assert "of 20 candidates were cut at --max-tokens" in err
+    rows = read_lines(output)
+    assert [row["image"] for row in rows] == [
+        *(f"../my photos/{n}.png" for n in range(4)),
+        "../my photos/bad.png",
+        "../my photos/more of them/4.png",
+    ]
+    kept = {row["image"]: row for row in read_lines(output.with_name("captions.jsonl.candidates.jsonl"))}
+    for row in rows[:4]:
+        pool = kept[row["image"]]
+        assert (row["caption"], row["reward"]) == (pool["candidates"][0], max(pool["rewards"]))
+        assert len(pool["candidates"]) == len(pool["logprobs"]) == 4
+        assert max(pool["logprobs"]) < 0
+    assert rows[4]["caption"] is None
+    assert "not an image" in rows[4]["error"]
+    # the broken image is mended: only it is captioned, and the others keep theirs
+    Image.new("RGB", (32, 32)).save(photos / "bad.png")
+    _, err = run(*line, "--keep-candidates", "--logprobs", "-o", output)
+    assert "4 questions answered by the model" in err
+    assert "captioned 6 of 6 images from 24 candidates (20 of them from an earlier run)" in err
+    again = read_lines(output)
+    assert again[:4] == rows[:4]
+    assert not list(output.parent.glob("*.partial"))
+    # a run of one go, in parts, draws others; with the same seed and parts, the same
+    run(*line, "--chunk", "3", "-o", tmp_path / "a.jsonl")
+    run(*line, "--chunk", "3", "-o", tmp_path / "b.jsonl")
+    first, second = read_lines(tmp_path / "a.jsonl"), read_lines(tmp_path / "b.jsonl")
+    assert first == second
+    assert [path.name for path in tmp_path.glob("a.jsonl.*")] == ["a.jsonl.summary.json"]
+
+
+def test_a_model_behind_a_server(run: Run, photos: Path, server: LoopbackJudge, tmp_path: Path) -> None:
+    line = ("caption", "--model", server.endpoint, "-i", photos, *ASK, "--prices", "10,20", "--top-p", "0.9")
+    output = tmp_path / "captions.jsonl"
+    _, err = run(*line, "--prompt", "What is it?", "--keep-candidates", "--logprobs", "-o", output)
+    assert "5 questions answered by the model" in err
+    assert "cost 0.0" in err
+    assert each_image_once(server, 4)
+    body = server.requests[0]
+    assert (body["model"], body["n"], body["top_p"], body["max_tokens"]) == ("tiny", 4, 0.9, 12)
+    assert body["messages"][0]["content"][1]["text"] == "What is it?"
+    candidates = output.with_name("captions.jsonl.candidates.jsonl")
+    for row, pool in zip(read_lines(output), read_lines(candidates), strict=True):
+        assert row["reward"] == max(pool["rewards"])
+        assert max(pool["logprobs"]) < 0
+    figures, _ = run("best-n", candidates, "--json", "-q")
+    chosen = [row["reward"] for row in read_lines(output)]
+    assert json.loads(figures)["columns"]["rewards"]["mean"][-1] == pytest.approx(sum(chosen) / 5)
+    _, err = run(*line, "--prompt", "What is it?", "--keep-candidates", "--logprobs", "-o", output)
+    assert "is complete already, from the same images and settings; nothing was asked again" in err
+    _, err = run(*line, "-o", output, code=1)
+    assert "is not of this run (other images, model, metric or settings)" in err
+    assert each_image_once(server, 4)
+
+
+def test_one_choice_a_reply(run: Run, photos: Path, server: LoopbackJudge, tmp_path: Path) -> None:
+    server.most_choices = 1
+    server.faults.extend([None, None, Fault("status", 503), Fault("drop")])  # retried by the client of the judges
+    _, err = run("caption", "--model", server.endpoint, "-i", photos, *ASK, "-o", tmp_path / "c.jsonl")
+    assert err.count("does not write as many captions at once as it is asked for, so it is asked again") == 1
+    assert "captioned 5 of 5 images from 20 candidates" in err
+    assert each_image_once(server, 4)
+
+
+class Process:
+    """The command in a process of its own, asking one request at a time."""
+
+    def __init__(self, server: LoopbackJudge, photos: Path, output: Path) -> None:
+        server.delay = 0.3
+        self.line = ["caption", "--model", server.endpoint, "-i", str(photos), *ASK, "--concurrency", "1"]
+        self.line += ["-o", str(output)]
+        self.journal = output.with_name(output.name + ".partial")
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        command = [sys.executable, "-m", "reward.cli.main", *self.line]
+        self.process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+
+    def stop_after(self, replies: int, how: int) -> tuple[int, str]:
+        """Exit code and stderr, once so many replies are saved."""
+        limit = time.monotonic() + 60
+        while not self.journal.exists() or self.journal.read_bytes().count(b"\n") < 1 + replies:
+            assert self.process.poll() is None, self.process.communicate()[1]
+            assert time.monotonic() < limit, "no reply was saved in a minute"
+            time.sleep(0.01)
+        self.process.send_signal(how)
+        _, err = self.process.communicate(timeout=60)
+        return self.process.returncode, err
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_killed_and_resumed(run: Run, photos: Path, server: LoopbackJudge, tmp_path: Path, how: int) -> None:
+    output = tmp_path / "captions.jsonl"
+    command = Process(server, photos, output)
+    code, err = command.stop_after(2, how)
+    if how == signal.SIGINT:
+        assert (code, "run the same again to go on" in err, "Traceback" in err) == (130, True, False)
+    assert not output.exists()
+    stored = command.journal.read_bytes().count(b"\n") - 1
+    time.sleep(2 * server.delay)  # the reply that was under way is counted by now, though nobody heard it
+    server.delay = 0
+    _, err = run(*command.line)
+    assert f"captioned 5 of 5 images from 20 candidates ({4 * stored} of them from an earlier run)" in err
+    counts = sorted(server.choices.values())
+    assert counts[:4] == [4, 4, 4, 4]
+    assert counts[4] in (4, 8)  # only what was under way is asked again
+
+
+def test_images_of_a_data_file(run: Run, photos: Path, tmp_path: Path) -> None:
+    rows = [{"file": "my photos/0.png", "refs": ["a star"]}, {"file": None, "refs": []}, {"file": "my photos/9.png"}]
+    data = write_lines(tmp_path / "images.jsonl", rows)
+    line = ("caption", "--model", "embedded", "-i", data, "-m", "unigram", "--n", "2", "--max-tokens", "9")
+    run(*line, "--image-column", "file", "-o", tmp_path / "c.jsonl")
+    found = read_lines(tmp_path / "c.jsonl")
+    assert [row["caption"] is None for row in found] == [False, True, True]
+    assert [row["image"] for row in found] == ["my photos/0.png", None, "my photos/9.png"]
+    assert "the row has no image in column 'file'" in found[1]["error"]
+
+
+def test_strategies_that_steer(
+    run: Run, photos: Path, server: LoopbackJudge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As packages above this one bring them, by entry points: those of this repository."""
+    lines = (ROOT / "pyproject.toml").read_text().partition('[project.entry-points."capreward.strategies"]')[2]
+    found = re.findall(r'^([\w-]+) = "(integrations[\w.:]+)"$', lines.partition("\n[")[0], re.MULTILINE)
+    points = {name: EntryPoint(name, place, "capreward.strategies") for name, place in found}
+    assert set(points) == {"adaptive", "blockwise", "speculative-rejection"}
+    monkeypatch.setattr(strategies, "steering", lambda: points)
+    for name in points:
+        line = ("caption", "-i", photos / "0.png", *ASK, "--strategy", name, "-o", tmp_path / f"{name}.jsonl")
+        _, err = run(*line, "--model", "embedded", "--device", "cpu")
+        assert "captioned 1 of 1 images from 1 candidates" in err
+        _, err = run(*line, "--model", "embedded", "--option", "greedy=true", code=1)
+        assert f"--option greedy: strategy '{name}' has no such option; it has " in err
+        _, err = run(*line, "--model", server.endpoint, "--overwrite", code=1)
+        assert "steers the model while it writes, which no server lets us do: give --model a folder" in err
+    line = ("caption", "-i", photos / "0.png", *ASK, "--model", "embedded", "-o", tmp_path / "two.jsonl")
+    run(*line, "--strategy", "blockwise", "--option", "keep=2", "--option", "block=4")
+
+
+def test_what_a_server_refuses(run: Run, photos: Path, server: LoopbackJudge, tmp_path: Path) -> None:
+    line = ("caption", "-i", photos, *ASK, "-o", tmp_path / "c.jsonl", "--model")
+    _, err = run(*line, server.endpoint, "--served-model", "huge", code=1)
+    assert "error: no model 'huge' at" in err
+    server.refuse = "Describe"
+    _, err = run(*line, server.endpoint, code=1)
+    assert "error: no image could be captioned; the first: the server refuses the question (" in err
+    assert "if it refuses several at once, give --chunk 1" in err
+    _, err = run(*line, server.endpoint.replace("/v1", "/v2"), code=1)
+    assert "needs the model's name, as it does not list its models: give --served-model NAME" in err
+    started = time.monotonic()
+    _, err = run(*line, "http://127.0.0.1:9/v1", code=1)
+    assert "error: no server can be asked at http://127.0.0.1:9/v1: no connection" in err
+    assert time.monotonic() - started < 10
+    assert not list(tmp_path.glob("c.jsonl*"))

@@ -1,0 +1,110 @@
+"""CapArena, GenAI-Bench and MMHE, each of one JSON file: what becomes labels, categories, ratings and score columns."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from reward.errors import DataError
+from reward.metaeval.benchmarks import PreferencePair, RatedCaption, load_benchmark
+from reward.metaeval.benchmarks.mmhe import CRITERIA
+from tests.reward.metaeval.small_benchmarks import write_files, write_lines
+
+# CapArena
+
+CAPARENA = "caparena_annots_eval.json"
+BATTLE = {"img": "test_01.jpg", "source1": "x", "source2": "y", "caption1": "A dog.", "caption2": "A cat."}
+BATTLE |= {"ref": "A dog on grass.", "winner": "x", "cluster": "level 2", "in-400": False}
+
+
+def battles_of(folder, *changes, name=CAPARENA):
+    return load_benchmark("caparena", write_files(folder, {name: [BATTLE | change for change in changes]})).items
+
+
+@pytest.mark.parametrize("name", [CAPARENA, f"data/eval/{CAPARENA}"])
+def test_winners_become_labels(name, tmp_path):
+    battles = battles_of(
+        tmp_path, {}, {"winner": "y", "cluster": "level 1"}, {"winner": "equal", "ref": None}, name=name
+    )
+    image = (tmp_path / name).parent / "test_01.jpg"
+    shared = {"captions": ("A dog.", "A cat."), "image": image, "image_id": "test_01.jpg", "systems": ("x", "y")}
+    shared["columns"] = {}
+    reference = ("A dog on grass.",)
+    assert [vars(battle) for battle in battles] == [
+        {"label": 0, "category": "level 2", "references": reference, **shared},
+        {"label": 1, "category": "level 1", "references": reference, **shared},
+        {"label": None, "category": "level 2", "references": (), **shared},
+    ]
+
+
+def test_battles_against_people_are_left_out(tmp_path):
+    human = {"winner": "human", "source1": "human"}
+    assert [item.label for item in battles_of(tmp_path, human, {"source2": "human"}, {"winner": "y"})] == [1]
+    with pytest.raises(DataError, match="holds nothing to score"):
+        battles_of(tmp_path, human)
+    lines = [{"image": "a", "captions": ["x", "y"], "label": 0, "systems": [first, "y"]} for first in ("human", "x")]
+    (item,) = load_benchmark("caparena", write_files(tmp_path, {"all.jsonl": lines}) / "all.jsonl").items
+    assert isinstance(item, PreferencePair)
+    assert item.systems == ("x", "y")
+
+
+def test_verdicts_of_a_judge_and_scores_are_columns(tmp_path):
+    words = ["Caption 1 is better.", "Caption 2 is better", "Tie.", "They differ."]
+    battles = [{"judge": word, "judge_reason": "Reason: ...", "clip": [0.5, place]} for place, word in enumerate(words)]
+    found = battles_of(tmp_path, *battles, {"clip": [0.5, 4]})
+    scores = np.array([item.columns["judge"] for item in found])
+    np.testing.assert_array_equal(scores, [(1, 0), (0, 1), (0.5, 0.5), (np.nan, np.nan), (np.nan, np.nan)])
+    assert [item.columns["clip"] for item in found] == [(0.5, float(place)) for place in range(5)]
+    assert {tuple(item.columns) for item in found} == {("clip", "judge")}
+
+
+# GenAI-Bench: every image of every generator is an item, with its prompt as the caption
+
+GENAI = {
+    "00000": {"id": "00000", "prompt": "A red ball.", "models": {"DALLE_3": [5, 4, 5], "SDXL_Base": [1, None, 2]}},
+    "00001": {"id": "00001", "prompt": "Two cats.", "models": {"DALLE_3": [3, 3, 3], "SDXL_Base": [None]}},
+}
+
+
+def test_images_of_generators(tmp_path: Path) -> None:
+    write_files(tmp_path, {"genai_image.json": GENAI, "SDXL_Base/00000.png": b"", "elsewhere/x": b""})
+    for data, images in ((tmp_path, None), (tmp_path / "genai_image.json", None), (tmp_path, tmp_path / "elsewhere")):
+        items = load_benchmark("genai-bench", data, images=images).items
+        found = [item for item in items if isinstance(item, RatedCaption)]
+        rows = [(item.candidate, item.ratings["overall"], item.category, item.image_id, item.image) for item in found]
+        root, ending = images or tmp_path, "jpeg" if images else "png"
+        assert rows == [
+            ("A red ball.", (5, 4, 5), "DALLE_3", "DALLE_3/00000", root / "DALLE_3" / "00000.jpeg"),
+            ("A red ball.", (1, 2), "SDXL_Base", "SDXL_Base/00000", root / "SDXL_Base" / f"00000.{ending}"),
+            ("Two cats.", (3, 3, 3), "DALLE_3", "DALLE_3/00001", root / "DALLE_3" / "00001.jpeg"),
+        ]
+
+
+# MMHE: five criteria, and triplets whose best text is paired with each of the others
+
+TRIPLET = {"image": "a.jpg", "candidates": ["One.", "Two.", "Three."], "best": 1, "category": "VQA"}
+
+
+def test_criteria(tmp_path: Path) -> None:
+    row = {"image": "a.jpg", "candidate": "One.", "ratings": {name: [1, 2, 5] for name in CRITERIA}, "category": "IC"}
+    benchmark = load_benchmark("mmhe", write_lines(tmp_path / "a.jsonl", row))
+    (item,) = benchmark.items
+    assert isinstance(item, RatedCaption)
+    assert (benchmark.aspects, item.category, item.ratings["clarity"]) == (CRITERIA, "IC", (1, 2, 5))
+
+
+def test_best_of_three_becomes_pairs(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "a.jsonl", TRIPLET, {**TRIPLET, "best": [0, 2, 2], "category": None})
+    found = [item for item in load_benchmark("mmhe-pairs", path).items if isinstance(item, PreferencePair)]
+    better = [(item.captions[item.label or 0], item.captions[1 - (item.label or 0)]) for item in found]
+    assert better == [
+        ("Two.", "One."),
+        ("Two.", "Three."),
+        *(("One.", "Two."), ("One.", "Three.")),
+        *[("Three.", "One."), ("Three.", "Two.")] * 2,
+    ]
+    assert {item.label for item in found} == {0, 1}  # the better one is not always in the same place
+    assert (found[0].category, found[2].category) == ("VQA", "")
+    assert (found[0].image, found[0].image_id) == (tmp_path / "a.jpg", "a.jpg")
