@@ -49,9 +49,9 @@ def load_captioner(source: str | os.PathLike[str] = "embedded") -> tuple[PreTrai
     return model, processor
 
 
-def prompt_inputs(processor: Any, images: Sequence[Image.Image]) -> dict[str, torch.Tensor]:
-    """The model's inputs for `PROMPT` with each of B images."""
-    question = {"type": "text", "text": PROMPT}
+def prompt_inputs(processor: Any, images: Sequence[Image.Image], prompt: str = PROMPT) -> dict[str, torch.Tensor]:
+    """The model's inputs for a prompt with each of B images."""
+    question = {"type": "text", "text": prompt}
     chats = [[{"role": "user", "content": [{"type": "image", "image": image}, question]}] for image in images]
     inputs = processor.apply_chat_template(
         chats, add_generation_prompt=True, tokenize=True, return_dict=True, return_tensors="pt"
@@ -65,6 +65,7 @@ def decoded_batches(
     images: Sequence[Image.Image],
     each: int,
     options: Callable[[slice], Mapping[str, Any]],
+    prompt: str = PROMPT,
 ) -> Iterator[list[str]]:
     """The captions that `generate` writes about a batch of images, batch by batch.
 
@@ -73,12 +74,15 @@ def decoded_batches(
         images: N images.
         each: captions of an image that are decoded side by side.
         options: further arguments of `generate` for the images of a slice.
+        prompt: what the captioner is asked.
     """
     model.eval()  # a trainer leaves it in training mode
     step = max(1, _BATCH // each)
     for start in range(0, len(images), step):
         part = slice(start, start + step)
-        inputs = prompt_inputs(processor, images[part])
+        inputs = {
+            name: value.to(model.device) for name, value in prompt_inputs(processor, images[part], prompt).items()
+        }
         with torch.inference_mode():
             sequences = model.generate(**inputs, **options(part))
         texts = processor.batch_decode(sequences[:, inputs["input_ids"].shape[1] :], skip_special_tokens=True)
@@ -94,6 +98,7 @@ def write_captions(
     temperature: float | None = None,
     seed: int = 0,
     max_new_tokens: int = MAX_NEW_TOKENS,
+    prompt: str = PROMPT,
 ) -> list[list[str]]:
     """Captions of each image.
 
@@ -104,6 +109,7 @@ def write_captions(
         temperature: None decodes greedily (then `samples` must be 1), a number samples from the whole vocabulary.
         seed: of the sampling.
         max_new_tokens: longest caption.
+        prompt: what the captioner is asked.
 
     Returns:
         N lists of `samples` captions.
@@ -116,5 +122,5 @@ def write_captions(
         decoding = {"do_sample": True, "temperature": temperature, "top_k": 0, "num_return_sequences": samples}
     set_seed(seed)
     decoding["max_new_tokens"] = max_new_tokens
-    batches = decoded_batches(model, processor, images, samples, lambda part: decoding)
+    batches = decoded_batches(model, processor, images, samples, lambda part: decoding, prompt)
     return [texts[first : first + samples] for texts in batches for first in range(0, len(texts), samples)]

@@ -70,6 +70,7 @@ def root(
     * 1: an error, printed in one line; or not one row could be read, scored or judged.
     * 2: a wrong command line.
     * 3: `match` found a difference above --tolerance.
+    * 4: `harden` waits for the ratings of people.
     * 130: stopped by Ctrl-C. What was scored is kept, and the same command goes on. `serve` ends with 0.
     """
     if debug:

@@ -16,9 +16,20 @@ def train(
     metric: Annotated[str, typer.Argument(help="Metric to train, such as vela or beitscore.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder of the checkpoint; must be empty or absent.")],
     data: Annotated[
-        str, typer.Option(help="'scenes', 'longcap-arena', a Hub id, or a folder; for columns see below.")
-    ] = "scenes",
-    preset: Annotated[str, typer.Option(help="Settings to start from; for names see below.")] = "tiny",
+        list[str] | None,
+        typer.Option(
+            help="'scenes' (default), 'longcap-arena', a Hub id, or a folder; several as NAME:SHARE, see below."
+        ),
+    ] = None,
+    init: Annotated[
+        str | None, typer.Option(help="Checkpoint of the metric to go on from: a folder, a Hub id, or 'embedded'.")
+    ] = None,
+    preset: Annotated[
+        str | None,
+        typer.Option(
+            help="Settings to start from; for names see below. Default: tiny; with --init, its training only."
+        ),
+    ] = None,
     config: Annotated[
         Path | None, typer.Option(help="YAML or JSON file of settings that override the preset's.")
     ] = None,
@@ -32,6 +43,13 @@ def train(
     splits train.pairs and val.pairs (or train and val) with the columns image (or file_name), caption, and wrong
     captions: incorrect and category, or incorrect_CATEGORY (a text or a list of texts, may be null). The settings data
     and pairs name a data set for either, where it is not one for both.
+
+    Several data sets: --data A --data B:0.3 draws 70 % of the rows of an epoch from A and 30 % from B. An epoch takes
+    A, the first, once; rows of B are repeated if it is smaller. The weighted mean over their parts val stops the
+    training; B may lack one.
+
+    --init goes on from a checkpoint, with its tokenizer and adapters. Settings that contradict its architecture are
+    refused; without --preset there are none.
 
     Presets of vela: tiny (from scratch, in minutes), paper, and the paper's ablations paper-text-only,
     paper-image-only, paper-clip, paper-pacs, paper-longclip-b, paper-llama, paper-phi; ours are paper-reference-free
@@ -48,14 +66,20 @@ def train(
     from reward.training.config import make_config, read_config_file
     from reward.training.loop import metric_training
     from reward.training.loop import train as run
+    from reward.training.shares import parse_data
 
     spec = metric_spec(metric)
     presets = metric_training(spec).PRESETS
-    if preset not in presets:
+    if preset is not None and preset not in presets:
         raise ConfigError(f"{metric} has no preset {preset!r}; known: {', '.join(sorted(presets))}")
-    layers = [presets[preset], read_config_file(config) if config else {}, {} if seed is None else {"seed": seed}]
+    base = dict(presets[preset or "tiny"])
+    if init is not None and preset is None:
+        base.pop("model")  # the checkpoint says what the network is
+    settings = make_config(base, read_config_file(config) if config else {}, {} if seed is None else {"seed": seed})
+    shares = parse_data(data or ["scenes"])
+    sources: Any = next(iter(shares)) if list(shares.values()) == [None] else shares
     try:
-        result = run(metric, data, output, make_config(*layers), resume=resume, command=terminal.command_line())
+        result = run(metric, sources, output, settings, init=init, resume=resume, command=terminal.command_line())
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT) and error.filename is None:
             error.filename = output  # the error of a full disk itself names no file
@@ -69,6 +93,7 @@ def _report(result: Any) -> None:
     from rich.table import Table
 
     from reward.training.card import figure_table
+    from reward.training.evaluation import compare_figures
 
     process = PartialState()
     main = process.is_main_process
@@ -83,4 +108,8 @@ def _report(result: Any) -> None:
         for row in rows:
             table.add_row(*row)
         out.print(table)
+    if result.before is not None:
+        first, *_ = (result.stages or {"": result}).values()
+        part = next(iter(first.figures))  # the part that stopped it comes first
+        out.print(f"{part}: {compare_figures(result.before, first.figures[part])[0]}")
     out.print(f"kept step {result.best_step} of {result.steps}; checkpoint: {result.folder}")

@@ -8,6 +8,7 @@ from typing import Any
 
 from reward.metrics.base import MetricSpec
 from reward.optional import installed_versions
+from reward.training.evaluation import compare_figures
 
 __all__ = ["figure_table", "make_card", "make_staged_card", "package_versions"]
 
@@ -30,7 +31,7 @@ def make_card(spec: MetricSpec, facts: Mapping[str, Any]) -> str:
     Args:
         spec: facts of the metric.
         facts: of the run: data, config, command, rows, steps, best_step, processes, device, seconds, resumed, figures,
-            and for pairs their counts by part and category, for a stage what it started from.
+            epoch, for pairs their counts by part and category, and what it started from: start or init with before.
 
     Returns:
         Markdown with the Hub's YAML head.
@@ -130,6 +131,8 @@ def _figures(facts: Mapping[str, Any], level: str) -> str:
     else:
         title = "Agreement with the ratings"
         what = "Kendall's tau-c x 100 per aspect and their mean."
+    if isinstance(facts["data"], list):
+        what += f"\n`{part}` is the mean over the data sets that have this part, weighted by their shares."
     return f"""{level} {title}
 
 {what}
@@ -144,13 +147,21 @@ def _course(facts: Mapping[str, Any]) -> str:
     device = f"{facts['processes']} process{'es' * (facts['processes'] > 1)} on {facts['device']}"
     time = f"{facts['seconds']} s" + (" since the last resume" if facts["resumed"] else "")
     pairs = facts.get("pairs") or {}
-    source = config["pairs"] if config["loss"] == "bce" else config["data"]
+    source = (config["pairs"] if config["loss"] == "bce" else config["data"]) or facts["data"]
+    sources = ", ".join(f"`{each}`" for each in (source if isinstance(source, list) else [source]))
     what = "captions of pairs" if config["loss"] == "bce" else "rated captions (one aspect each)"
-    lines = [f"- Data: `{source or facts['data']}`; {what}: {', '.join(f'{k} {n}' for k, n in facts['rows'].items())}."]
+    lines = [f"- Data: {sources}; {what}: {', '.join(f'{k} {n}' for k, n in facts['rows'].items())}."]
+    if isinstance(source, list):
+        lines.append(f"- An epoch takes of each: {', '.join(f'`{k}` {n}' for k, n in facts['epoch'].items())}.")
     for part, counts in pairs.items():
         lines.append(f"- Pairs, {part}: {', '.join(f'{name} {n}' for name, n in counts.items())}.")
     kept = f"step {facts['best_step']} of {facts['steps']}"
     lines.append(f"- Kept: {kept}, the best on `{config['validation_part']}`. Seed {config['seed']}. {time}, {device}.")
+    if "init" in facts:
+        lines.append(
+            f"- Went on from the checkpoint `{facts['init']['source']}`. On `{config['validation_part']}` "
+            f"{compare_figures(facts['before'], facts['figures'][config['validation_part']])[0]}."
+        )
     if "start" in facts:
         lines.append(f"- Started from the weights of `{facts['start']}`.")
     return "\n".join(lines)

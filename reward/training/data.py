@@ -185,6 +185,8 @@ def load_parts(source: str | os.PathLike[str], config: TrainingConfig) -> tuple[
         ) from error
     if isinstance(loaded, Dataset) or not isinstance(loaded, DatasetDict):
         raise DataError(f"{source} is one table; training needs a DatasetDict: a part to train on and one to stop by")
+    if config.validation_part == "val" and "val" not in loaded and "validation" in loaded:
+        loaded["val"] = loaded.pop("validation")  # what `datasets` calls the split of a file val.jsonl
     return loaded, folder if folder.is_dir() else None
 
 

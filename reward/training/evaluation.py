@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from transformers import EvalPrediction
 
 from reward.errors import TrainingError
 from reward.metaeval.classification import roc_auc
@@ -14,11 +15,20 @@ from reward.metrics.base import MetricSpec
 from reward.training.config import TrainingConfig
 from reward.training.data import Judgements
 from reward.training.pairs import CaptionPairs
+from reward.training.rows import Rows, TrainingRows
 
 if TYPE_CHECKING:
     from reward.training.trainer import MetricTrainer
 
-__all__ = ["agreement", "evaluate_parts", "figures_of", "pair_accuracy"]
+__all__ = [
+    "agreement",
+    "compare_figures",
+    "evaluate_parts",
+    "figures_of",
+    "joined_figures",
+    "pair_accuracy",
+    "weighted_figures",
+]
 
 
 def agreement(
@@ -98,7 +108,7 @@ def _checked(scores: np.ndarray) -> np.ndarray:
     return scores
 
 
-def figures_of(prediction: Any, rows: Judgements | CaptionPairs, spec: MetricSpec) -> dict[str, float]:
+def figures_of(prediction: Any, rows: Rows, spec: MetricSpec) -> dict[str, float]:
     """`agreement` or `pair_accuracy` of the predictions that a Trainer made for rows."""
     if isinstance(rows, CaptionPairs):
         targets, kinds, pairs = prediction.label_ids
@@ -107,29 +117,85 @@ def figures_of(prediction: Any, rows: Judgements | CaptionPairs, spec: MetricSpe
     return agreement(prediction.predictions, targets, aspect_ids, spec.aspects)
 
 
+def joined_figures(
+    prediction: Any, sets: Mapping[str, Rows], shares: Mapping[str, float], spec: MetricSpec
+) -> dict[str, float]:
+    """Figures of several data sets that were predicted one after the other: their means, weighted by the shares.
+
+    Of pairs, `share_loss` is the weighted mean of the data sets' cross-entropies, by which training stops.
+    """
+    figures, first = {}, 0
+    for source, rows in sets.items():
+        mine = slice(first, first + len(rows))
+        first += len(rows)
+        part = EvalPrediction(prediction.predictions[mine], tuple(each[mine] for each in prediction.label_ids))
+        figures[source] = figures_of(part, rows, spec)
+        if isinstance(rows, CaptionPairs):
+            scores = np.clip(np.asarray(part.predictions, dtype=np.float64), 1e-7, 1 - 1e-7)
+            correct = np.asarray(part.label_ids[0]) > 0.5
+            figures[source]["share_loss"] = float(-np.log(np.where(correct, scores, 1 - scores)).mean())
+    return weighted_figures(figures, shares)
+
+
+def weighted_figures(figures: Mapping[str, Mapping[str, float]], shares: Mapping[str, float]) -> dict[str, float]:
+    """Means of what all data sets have, weighted by their shares; `n` is summed.
+
+    Example:
+        >>> weighted_figures({"a": {"tau_c": 0.5, "n": 4}, "b": {"tau_c": 0.0, "n": 6}}, {"a": 0.3, "b": 0.1, "c": 0.6})
+        {'tau_c': 0.375, 'n': 10}
+    """
+    total = sum(shares[source] for source in figures)
+    common = [name for name in next(iter(figures.values())) if all(name in own for own in figures.values())]
+    return {
+        name: sum(own[name] * (1 if name == "n" else shares[source] / total) for source, own in figures.items())
+        for name in common
+    }
+
+
+def compare_figures(before: Mapping[str, float], after: Mapping[str, float]) -> tuple[str, float]:
+    """The figure that counts before and after a training, in words, and by how much it rose.
+
+    Example:
+        >>> compare_figures({"tau_c": 0.25}, {"tau_c": 0.5})
+        ("Kendall's tau-c x 100 was 25.0 and is 50.0", 0.25)
+    """
+    name, words = (
+        ("accuracy", "pairs ranked right x 100") if "accuracy" in after else ("tau_c", "Kendall's tau-c x 100")
+    )
+    rise = after[name] - before[name]
+    return f"{words} was {100 * before[name]:.1f} and is {100 * after[name]:.1f}", rise
+
+
 def evaluate_parts(
-    trainer: MetricTrainer, parts: Mapping[str, Judgements | CaptionPairs], config: TrainingConfig, spec: MetricSpec
+    trainer: MetricTrainer, rows: TrainingRows, config: TrainingConfig, spec: MetricSpec, parts: Sequence[str] = ()
 ) -> dict[str, dict[str, float]]:
-    """Figures of every part that was not trained on; see `TrainingResult.figures`.
+    """Figures of the parts named, or of every part that was not trained on; see `TrainingResult.figures`.
 
     Raises:
-        TrainingError: the network gives every caption of the validation part the same score.
+        TrainingError: all parts are evaluated, and the network gives every caption of a validation part the same score.
     """
     figures: dict[str, dict[str, float]] = {}
-    for part, rows in parts.items():
-        if part == config.train_part:
-            continue
-        views = {part: rows}
-        if isinstance(rows, Judgements) and 0 < config.reference_free_rate < 1:
-            views[f"{part} (reference-free)"] = rows.without_references()
-        for name, view in views.items():
-            output = trainer.predict(view.sorted_by_length())
-            if part == config.validation_part:
-                _check_learned(output.predictions, part)
-            figures[name] = {
-                **figures_of(output, view, spec),
-                "n": len(view) // (2 if isinstance(view, CaptionPairs) else 1),
-            }
+    compute, trainer.compute_metrics = trainer.compute_metrics, None  # it knows the validation part only
+    for part in parts or dict.fromkeys((config.validation_part, *config.test_parts)):
+        for source, held_out in rows.of_part(part).items():
+            views = {rows.label(part, source): held_out}
+            if isinstance(held_out, Judgements) and 0 < config.reference_free_rate < 1:
+                views[f"{rows.label(part, source)} (reference-free)"] = held_out.without_references()
+            for name, view in views.items():
+                output = trainer.predict(view.sorted_by_length())
+                if part == config.validation_part and not parts:
+                    _check_learned(output.predictions, name)
+                figures[name] = {
+                    **figures_of(output, view, spec),
+                    "n": len(view) // (2 if isinstance(view, CaptionPairs) else 1),
+                }
+    trainer.compute_metrics = compute
+    if len(rows.sets) > 1:
+        own = {
+            source: figures[rows.label(config.validation_part, source)]
+            for source in rows.of_part(config.validation_part)
+        }
+        figures = {config.validation_part: weighted_figures(own, rows.shares), **figures}
     return figures
 
 

@@ -5,15 +5,20 @@ from __future__ import annotations
 import importlib
 import os
 import shutil
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
+from reward.checkpoints import read_config, resolve_checkpoint
 from reward.errors import ConfigError
+from reward.fingerprints import fingerprint_source
 from reward.metrics.base import MetricSpec
 from reward.registry import metric_spec
 from reward.training.config import TrainingConfig
 from reward.training.record import RECORD_FILE, check_output, is_complete, read_record, write_record
 from reward.training.rows import load_rows
-from reward.training.run import MetricTraining, TrainingResult, train_once, use_cpu
+from reward.training.run import MetricTraining, TrainingResult, first_record, train_once, use_cpu
+from reward.training.shares import make_shares
 
 __all__ = ["MetricTraining", "TrainingResult", "metric_training", "train"]
 
@@ -42,13 +47,13 @@ def metric_training(spec: MetricSpec) -> MetricTraining:
 
 def train(
     metric: str,
-    data: str | os.PathLike[str],
+    data: str | os.PathLike[str] | Mapping[str, float | None],
     output: str | os.PathLike[str],
     config: TrainingConfig,
     *,
     resume: bool = False,
     command: str | None = None,
-    start: str | os.PathLike[str] | None = None,
+    init: str | os.PathLike[str] | None = None,
 ) -> TrainingResult:
     """Trains a metric on human judgments, or on correct and incorrect captions, and writes a checkpoint folder.
 
@@ -61,39 +66,69 @@ def train(
 
     Args:
         metric: registry name.
-        data: see `reward.training.data.load_parts`, and for pairs `reward.training.pairs.load_pairs`.
+        data: see `reward.training.data.load_parts`, and for pairs `reward.training.pairs.load_pairs`. Several, as
+            {data set: share, or None for a part of what is left}, are mixed: an epoch takes all rows of the first and,
+            chosen by seed and epoch, as many of the others as make up their shares, repeated where they have fewer. The
+            figures that stop the training are means over the data sets with a validation part, weighted by the shares.
         output: the checkpoint folder, made if absent.
         config: settings; see `TrainingConfig`.
         resume: continue from the last state in `output`; the result is that of an unbroken run.
         command: the command that started the run, for the model card.
-        start: checkpoint folder of this metric to start from, instead of the network of `config.model`.
+        init: folder or Hub id of a checkpoint of this metric to go on from, with its architecture, tokenizer and
+            weights; `config.model` may be empty. The result compares the figures before and after.
 
     Returns:
         Figures on the validation and test parts, and the folder of the checkpoint.
 
     Raises:
-        ConfigError: the metric cannot be trained, or not with this loss or in stages, or it refuses a setting.
+        CheckpointError: `init` cannot be loaded, or its files do not fit each other.
+        ConfigError: the metric cannot be trained, or not with this loss or in stages; it refuses a setting; `init` has
+            another architecture than `config.model` says; or the shares are not usable.
         DataError: the data set cannot be loaded or lacks parts, columns, ratings or captions.
         OutputError: the folder is not empty, or holds the state of another run.
         TrainingError: the loss is not finite, or the trained network gives every caption the same score.
     """
-    spec = _trained_spec(metric_spec(metric), config)
+    spec = _trained_spec(metric_spec(metric), config.model)
     training = metric_training(spec)
-    _check_trainable(spec, training, config, start)
-    if config.stages:
-        return _train_stages(training, spec, data, Path(output), config, resume=resume, command=command)
-    return train_once(training, spec, data, Path(output), config, resume=resume, command=command, start=start)
+    _check_trainable(spec, training, config, init)
+    shares = make_shares(data)
+    options: dict[str, Any] = {"resume": resume, "command": command}
+    if init is not None:
+        folder = resolve_checkpoint(init, metric=spec.name)
+        settings = training.checkpoint_settings(read_config(folder, metric=spec.name))  # type: ignore[attr-defined]
+        if differing := list(_contradictions("model", config.model, settings)):
+            raise ConfigError(
+                f"the settings contradict the checkpoint {os.fspath(init)!r}: {'; '.join(differing)}. Leave "
+                "them out, or train without a checkpoint"
+            )
+        spec = _trained_spec(spec, settings)
+        origin = {"source": os.fspath(init), "fingerprint": fingerprint_source(folder)}
+        options |= {"start": folder, "init": origin}
+    run = _train_stages if config.stages else train_once
+    return run(training, spec, shares, Path(output), config, **options)
+
+
+def _contradictions(name: str, stated: Any, held: Any) -> Iterator[str]:
+    """What the settings say of a checkpoint that is not so; what they do not say is taken from it."""
+    if isinstance(stated, Mapping) and isinstance(held, Mapping):
+        for key, value in stated.items():
+            if key != "gradient_checkpointing":  # changes memory and time, and nothing else
+                yield from _contradictions(f"{name}.{key}", value, held.get(key))
+    elif stated != held and (stated or held):
+        yield f"{name} is {stated!r}, and of the checkpoint {held!r:.200}"
 
 
 def _train_stages(
     training: MetricTraining,
     spec: MetricSpec,
-    data: str | os.PathLike[str],
+    data: Mapping[str, float],
     output: Path,
     config: TrainingConfig,
     *,
     resume: bool,
     command: str | None,
+    start: Path | None = None,
+    init: Mapping[str, str] | None = None,
 ) -> TrainingResult:
     """Trains the stages of a configuration one after the other; see `train`."""
     from accelerate import PartialState
@@ -101,7 +136,7 @@ def _train_stages(
     from reward.training.card import make_staged_card
 
     process = PartialState(cpu=use_cpu())
-    record = {"metric": spec.name, "data": str(data), "config": config.to_dict()}
+    record = first_record(spec, data, config, init)
     if process.is_main_process:
         check_output(output, record, resume=resume)
     process.wait_for_everyone()
@@ -117,7 +152,6 @@ def _train_stages(
         if read_record(output) is None:
             write_record(output, record)
 
-    start: Path | None = None
     for name in config.stages:
         folder = output / STAGES / name
         if name not in results:
@@ -128,12 +162,13 @@ def _train_stages(
                     resume=begun,
                     command=command,
                     start=start,
+                    init=init,
                     on_start=write_first_record,
                 )
             finally:
                 if process.is_main_process:
                     _remove_empty(folder, output / STAGES)
-        start = folder
+        start, init = folder, None
 
     last = results[name]
     if process.is_main_process:
@@ -145,14 +180,16 @@ def _train_stages(
         figures = {"figures": last.figures, "steps": last.steps, "best_step": last.best_step}
         write_record(output, {**record, "command": command, **figures, "stages": list(stages)})
     process.wait_for_everyone()
-    return TrainingResult(output, last.figures, last.steps, last.best_step, results)
+    return TrainingResult(
+        output, last.figures, last.steps, last.best_step, results, next(iter(results.values())).before
+    )
 
 
 def _finished(folder: Path) -> TrainingResult | None:
     record = read_record(folder)
     if record is None or not is_complete(folder):
         return None
-    return TrainingResult(folder, record["figures"], record["steps"], record["best_step"])
+    return TrainingResult(folder, record["figures"], record["steps"], record["best_step"], before=record.get("before"))
 
 
 def _remove_empty(*folders: Path) -> None:
@@ -162,13 +199,13 @@ def _remove_empty(*folders: Path) -> None:
             folder.rmdir()
 
 
-def _trained_spec(spec: MetricSpec, config: TrainingConfig) -> MetricSpec:
-    """The spec of the checkpoint that a run writes, with the aspects that `model.aspects` names.
+def _trained_spec(spec: MetricSpec, settings: Mapping[str, Any]) -> MetricSpec:
+    """The spec of the checkpoint that a run writes, with the aspects that the table `model` names.
 
     Raises:
         ConfigError: `model.aspects` is not a list of different names.
     """
-    aspects = config.model.get("aspects")
+    aspects = settings.get("aspects")
     if aspects is None:
         return spec
     names = isinstance(aspects, (list, tuple)) and all(isinstance(name, str) and name for name in aspects)
@@ -178,7 +215,7 @@ def _trained_spec(spec: MetricSpec, config: TrainingConfig) -> MetricSpec:
 
 
 def _check_trainable(
-    spec: MetricSpec, training: MetricTraining, config: TrainingConfig, start: str | os.PathLike[str] | None
+    spec: MetricSpec, training: MetricTraining, config: TrainingConfig, init: str | os.PathLike[str] | None
 ) -> None:
     """Refuses losses and stages that the metric cannot be trained with."""
     losses = [config.stage(name).loss for name in config.stages] if config.stages else [config.loss]
@@ -188,5 +225,5 @@ def _check_trainable(
         raise ConfigError(
             f"{spec.name} cannot be trained with the loss {unfit[0]}; known: {', '.join(training.LOSSES)}"
         )
-    if (config.stages or start is not None) and not hasattr(training, "load_model"):
+    if (config.stages or init is not None) and not hasattr(training, "load_model"):
         raise ConfigError(f"{spec.name} cannot be trained from a checkpoint, and therefore not in stages")

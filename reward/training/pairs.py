@@ -80,7 +80,9 @@ class CaptionPairs(TorchDataset[PairRow]):
         return ordered
 
 
-def load_pairs(source: str | os.PathLike[str], config: TrainingConfig) -> dict[str, CaptionPairs]:
+def load_pairs(
+    source: str | os.PathLike[str], config: TrainingConfig, *, validation: bool = True
+) -> dict[str, CaptionPairs]:
     """Loads the parts of a data set of pairs.
 
     The scenes give new pairs in each epoch. In a data set, the part `train` is the split `train.pairs` or, without it,
@@ -89,6 +91,7 @@ def load_pairs(source: str | os.PathLike[str], config: TrainingConfig) -> dict[s
     Args:
         source: as for `reward.training.data.load_parts`.
         config: gives the categories, the names of the parts, seed, and numbers and seed of the scenes.
+        validation: whether the part to stop by must be there.
 
     Returns:
         {part: pairs}: the parts to train on and to stop by, and those of `config.test_parts` that are there.
@@ -100,19 +103,23 @@ def load_pairs(source: str | os.PathLike[str], config: TrainingConfig) -> dict[s
     if source == "scenes":
         sizes = scene_parts(config)
         sources = {part: ScenePairs(part, sizes[part], config) for part in names if part in sizes}
-        _check_parts(config, sources, "scenes")
+        _check_parts(source, config, sources, "scenes", validation)
         return {part: CaptionPairs(source) for part, source in sources.items()}
     splits, root = load_parts(source, config)
     tables = {part: f"{part}.pairs" if f"{part}.pairs" in splits else part for part in names}
     tables = {part: split for part, split in tables.items() if split in splits}
-    _check_parts(config, tables, ", ".join(splits))
+    _check_parts(source, config, tables, ", ".join(splits), validation)
     return {
         part: CaptionPairs(make_table_pairs(splits[split], split, config, root=root, fresh=part == config.train_part))
         for part, split in tables.items()
     }
 
 
-def _check_parts(config: TrainingConfig, parts: Container[str], names: str) -> None:
-    for part in (config.train_part, config.validation_part):
+def _check_parts(
+    source: str | os.PathLike[str], config: TrainingConfig, parts: Container[str], names: str, validation: bool
+) -> None:
+    for part in (config.train_part, *[config.validation_part] * validation):
         if part not in parts:
-            raise DataError(f"the data set of pairs has no part {part!r} (nor {part}.pairs); it has {names}")
+            raise DataError(
+                f"the data set of pairs {str(source)!r} has no part {part!r} (nor {part}.pairs); it has {names}"
+            )

@@ -26,7 +26,8 @@ def check_output(output: Path, record: Mapping[str, Any], *, resume: bool) -> No
         previous = json.loads(path.read_text(encoding="utf-8"))
         if is_complete(output):
             raise OutputError(f"the run in {output} is complete; there is nothing to resume")
-        differing = [what for name in record for what in _differences(name, previous.get(name), record[name])]
+        names = dict.fromkeys([*record, "init"])  # a record without it is of a run from new weights
+        differing = [what for name in names for what in _differences(name, previous.get(name), record.get(name))]
         if differing:
             raise OutputError(f"cannot resume in {output} with other settings: {', '.join(differing)}")
         return

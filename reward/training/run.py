@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -14,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 from reward.errors import ConfigError
 from reward.metrics.base import MetricSpec
 from reward.training.config import TrainingConfig
-from reward.training.evaluation import evaluate_parts, figures_of
-from reward.training.record import STATES, check_output, write_record
-from reward.training.rows import TrainingRows, load_rows, make_order
+from reward.training.evaluation import compare_figures, evaluate_parts, figures_of, joined_figures
+from reward.training.record import STATES, check_output, read_record, write_record
+from reward.training.rows import Joined, TrainingRows, load_rows, make_order
 
 if TYPE_CHECKING:
     from torch import nn
@@ -30,8 +31,12 @@ class MetricTraining(Protocol):
     """What the module `training.py` in a metric's folder provides.
 
     The network is called with the batch of the collator without `labels`. Its output has `scores` of shape (N,), and
-    `logits` of the same shape if `LOSSES` holds `"bce"`. A metric that can be trained in stages also has
-    `load_model(folder, settings)`, which returns the network of a checkpoint folder for further training.
+    `logits` of the same shape if `LOSSES` holds `"bce"`. A metric that can be trained in stages, or on from a
+    checkpoint, also has
+
+    - `load_model(folder, settings, *, precision)`, which returns the network of a checkpoint folder for further
+      training; what `settings` say about the architecture has no effect;
+    - `checkpoint_settings(config)`, which returns a checkpoint's config.json in the form of the table `model`.
     """
 
     LOSSES: tuple[str, ...]
@@ -58,10 +63,13 @@ class TrainingResult:
         folder: the checkpoint.
         figures: {part: {"tau_c": ..., "tau_c_<aspect>": ..., "mse": ..., "n": ...}}, or for pairs {part: {"accuracy":
             ..., "accuracy_<category>": ..., "auc": ..., "n": pairs}}. A part that is also scored without references has
-            a second entry `"<part> (reference-free)"`. After stages, these are the figures of the last one.
+            a second entry `"<part> (reference-free)"`. Of several data sets, parts are called `"<part> of <data set>"`,
+            and the validation part has the means weighted by the shares. After stages, these are the figures of the
+            last one.
         steps: optimizer steps taken, in the last stage.
         best_step: step of the checkpoint that was kept.
         stages: {name: outcome of the stage}, in order; empty for a run without stages.
+        before: figures on the validation part of the checkpoint that the run, or its first stage, went on from.
     """
 
     folder: Path
@@ -69,23 +77,28 @@ class TrainingResult:
     steps: int
     best_step: int
     stages: Mapping[str, TrainingResult] = field(default_factory=dict)
+    before: Mapping[str, float] | None = None
 
 
 def train_once(
     training: MetricTraining,
     spec: MetricSpec,
-    data: str | os.PathLike[str],
+    data: Mapping[str, float],
     output: Path,
     config: TrainingConfig,
     *,
     resume: bool,
     command: str | None,
-    start: str | os.PathLike[str] | None = None,
+    start: Path | None = None,
+    init: Mapping[str, str] | None = None,
     on_start: Callable[[], None] = lambda: None,
 ) -> TrainingResult:
     """One run without stages, or one stage; see `reward.training.loop.train`.
 
     Args:
+        data: {data set: share}.
+        start: checkpoint folder to go on from, instead of a new network.
+        init: where `start` came from, for the record, if not from the stage before.
         on_start: called in the main process before the first step, when data and settings have been checked.
     """
     from accelerate import PartialState
@@ -95,8 +108,8 @@ def train_once(
     from reward.training.trainer import has_stopped, last_checkpoint
 
     process = PartialState(cpu=use_cpu())
-    record = {"metric": spec.name, "data": str(data), "config": config.to_dict()}
-    if start is not None:
+    record = first_record(spec, data, config, init)
+    if init is None and start is not None:
         record["start"] = os.path.relpath(start, output)  # so that both can be moved together
     if process.is_main_process:
         check_output(output, record, resume=resume)
@@ -106,9 +119,10 @@ def train_once(
     rows = load_rows(spec, data, config)
     set_seed(config.seed)  # before the network: heads and adapters start from random numbers
     if start is None:
-        model = training.make_model(config.model, texts=rows.parts[config.train_part].texts, precision=config.precision)
+        model = training.make_model(config.model, texts=rows.texts, precision=config.precision)
     else:
-        model = training.load_model(Path(start), config.model)  # type: ignore[attr-defined]  # `train` checked that it has it
+        load: Any = training.load_model  # type: ignore[attr-defined]  # `train` checked that it has it
+        model = load(start, config.model, precision=config.precision)
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise ConfigError("model settings: every weight is frozen, so there is nothing to train")
     trainer = _make_trainer(model, training.make_collator(model), spec, rows, output / STATES, config)
@@ -117,19 +131,33 @@ def train_once(
         if not resume:
             write_record(output, record)  # not earlier: a command that failed on its settings leaves nothing to resume
     state = last_checkpoint(output / STATES) if resume else None
+    before = (read_record(output) or {}).get("before") if state is not None else None
+    if init is not None and before is None:
+        # with which the result is compared: a training that only does harm must not look like a success
+        before = evaluate_parts(trainer, rows, config, spec, (config.validation_part,))[config.validation_part]
+        if process.is_main_process:
+            write_record(output, {**record, "before": before})
+        set_seed(config.seed)  # a resumed run does not evaluate here
     if state is not None and has_stopped(state, config.patience):
         trainer.restore_best(state)  # killed after its last step; the Trainer would take one more
     else:
         trainer.train(resume_from_checkpoint=str(state) if state is not None else None)
 
-    figures = evaluate_parts(trainer, rows.parts, config, spec)
+    figures = evaluate_parts(trainer, rows, config, spec)
     steps, best = trainer.state.global_step, trainer.state.best_global_step or trainer.state.global_step
-    result = TrainingResult(output, figures, steps, best)
+    result = TrainingResult(output, figures, steps, best, before=before)
     if process.is_main_process:
+        if before is not None:
+            words, rise = compare_figures(before, figures[config.validation_part])
+            if rise <= 0:
+                where = f"the part {config.validation_part!r}: {words}"
+                fix = "Train longer, with another learning_rate, or on more data"
+                warnings.warn(f"the training did not help on {where}. {fix}", stacklevel=2)
         facts = {
             **record,
             "command": command,
-            "rows": {part: len(part_rows) for part, part_rows in rows.parts.items()},
+            "rows": {part: len(part_rows) for part, part_rows in rows.parts().items()},
+            "epoch": rows.per_epoch(),
             "pairs": rows.counts(),
             "steps": steps,
             "best_step": best,
@@ -137,6 +165,7 @@ def train_once(
             "device": str(trainer.args.device),
             "seconds": round(time.monotonic() - began),
             "resumed": state is not None,
+            **({} if before is None else {"before": before}),
             "figures": figures,
             "history": trainer.state.log_history,
         }
@@ -145,6 +174,15 @@ def train_once(
         shutil.rmtree(output / STATES, ignore_errors=True)
     process.wait_for_everyone()
     return result
+
+
+def first_record(
+    spec: MetricSpec, data: Mapping[str, float], config: TrainingConfig, init: Mapping[str, str] | None
+) -> dict[str, Any]:
+    """What a run is known by, and what must be the same when it is resumed."""
+    names: Any = [f"{source}:{share:g}" for source, share in data.items()] if len(data) > 1 else next(iter(data))
+    record = {"metric": spec.name, "data": names, "config": config.to_dict()}
+    return record if init is None else {**record, "init": init}
 
 
 def use_cpu() -> bool:
@@ -196,7 +234,7 @@ def _make_trainer(
         save_total_limit=2,
         load_best_model_at_end=True,
         # The accuracy on some hundred pairs jumps by whole points while the loss still falls.
-        metric_for_best_model="loss" if config.loss == "bce" else "tau_c",
+        metric_for_best_model="tau_c" if config.loss != "bce" else "loss" if len(rows.sets) == 1 else "share_loss",
         greater_is_better=config.loss != "bce",
         restore_callback_states_from_checkpoint=True,  # how much of the patience is used up
         dataloader_num_workers=config.workers,
@@ -211,17 +249,23 @@ def _make_trainer(
     if args.n_gpu > 1:
         raise ConfigError("several GPUs in one process are not supported: start the run with `accelerate launch`")
 
-    held_out = rows.parts[config.validation_part]
+    held_out = rows.of_part(config.validation_part)
+
+    def compute_metrics(prediction: Any) -> dict[str, float]:
+        if len(rows.sets) == 1:
+            return figures_of(prediction, held_out[next(iter(rows.sets))], spec)
+        return joined_figures(prediction, held_out, rows.shares, spec)
+
     trainer = MetricTrainer(
         model,
-        order=make_order(rows.train, config, args),
+        order=make_order(rows, config, args),
         loss=config.loss,
         pair_weight=config.pair_weight,
         args=args,
         data_collator=partial(with_pair_numbers, collate),
         train_dataset=rows.train,
-        eval_dataset=held_out.sorted_by_length(),
-        compute_metrics=lambda prediction: figures_of(prediction, held_out, spec),
+        eval_dataset=Joined([part.sorted_by_length() for part in held_out.values()]),
+        compute_metrics=compute_metrics,
         callbacks=[EarlyStoppingCallback(early_stopping_patience=config.patience)],
     )
     if trainer.is_deepspeed_enabled or trainer.is_fsdp_enabled:

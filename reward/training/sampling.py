@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from torch.utils.data import Sampler
 
-__all__ = ["EpochOrder", "MixedOrder", "PairOrder", "balanced_draw", "length_grouped_order"]
+__all__ = ["EpochOrder", "MixedOrder", "PairOrder", "balanced_draw", "draw_shares", "length_grouped_order"]
 
 # Rows are sorted by length within blocks of this many batches: long enough to save padding, short enough to mix.
 _BLOCK = 50
@@ -53,49 +53,84 @@ class EpochOrder(Sampler[int]):
     """Sampler whose order depends only on seed and `epoch`, so that a resumed run sees what an unbroken one sees.
 
     Args:
-        lengths: N lengths, or None to shuffle without regard to them.
-        count: number of rows N.
+        lengths: lengths of all rows, or None to shuffle without regard to them.
+        count: number of rows of an epoch.
         batch_size: rows of one optimizer step over all processes, which get similar lengths.
         seed: the run's seed.
+        draw: gives the rows of an epoch, from a text that names seed and epoch; None takes the first `count`.
     """
 
-    def __init__(self, lengths: Sequence[int] | None, count: int, batch_size: int, seed: int) -> None:
-        self._lengths = lengths if lengths is not None else [0] * count
+    def __init__(
+        self,
+        lengths: Sequence[int] | None,
+        count: int,
+        batch_size: int,
+        seed: int,
+        draw: Callable[[str], Sequence[int]] | None = None,
+    ) -> None:
+        self._lengths = lengths
+        self._count = count
         self._batch_size = batch_size
         self._seed = seed
+        self._draw = draw
         self.epoch = 0
 
     def __len__(self) -> int:
-        return len(self._lengths)
+        return self._count
 
     def __iter__(self) -> Iterator[int]:
-        return iter(length_grouped_order(self._lengths, self._batch_size, f"order {self._seed} {self.epoch}"))
+        drawn = range(self._count) if self._draw is None else self._draw(f"{self._seed} {self.epoch}")
+        lengths = [0 if self._lengths is None else self._lengths[row] for row in drawn]
+        order = length_grouped_order(lengths, self._batch_size, f"order {self._seed} {self.epoch}")
+        return iter([drawn[place] for place in order])
 
 
-def balanced_draw(kinds: Sequence[int], seed: str) -> list[int]:
-    """As many places of `kinds` as there are, each kind equally often.
+def draw_shares(kinds: Sequence[Sequence[int]], counts: Sequence[int], seed: str) -> list[int]:
+    """Rows of an epoch of several data sets, which are numbered one after the other.
+
+    Args:
+        kinds: of each data set, the kind of each row; within a data set all kinds come equally often.
+        counts: how many rows of each data set; see `balanced_draw` for which.
+        seed: equal seeds give equal draws.
+
+    Example:
+        >>> sorted(draw_shares([[0, 0], [0, 0, 0]], [2, 1], "0"))[:2]
+        [0, 1]
+    """
+    drawn: list[int] = []
+    before = 0
+    for number, (of_set, count) in enumerate(zip(kinds, counts, strict=True)):
+        drawn += [before + place for place in balanced_draw(of_set, f"{seed} {number}", count)]
+        before += len(of_set)
+    return drawn
+
+
+def balanced_draw(kinds: Sequence[int], seed: str, count: int | None = None) -> list[int]:
+    """Places of `kinds`, each kind equally often.
 
     Places of a rare kind are repeated, each once before any is used twice; some places of a frequent kind are left out.
 
     Args:
         kinds: N numbers.
         seed: equal seeds give equal draws.
+        count: how many places; None is N.
 
     Returns:
-        N places, in random order; the numbers of places of two kinds differ by at most one.
+        The places, in random order; the numbers of places of two kinds differ by at most one.
 
     Example:
         >>> sorted(balanced_draw([5, 5, 5, 7], "0"))[2:]
         [3, 3]
     """
     rng = random.Random(seed)
+    count = len(kinds) if count is None else count
     places: dict[int, list[int]] = {}
     for place, kind in enumerate(kinds):
         places.setdefault(kind, []).append(place)
-    extra = set(rng.sample(sorted(places), len(kinds) % len(places))) if places else set()
+    extra = set(rng.sample(sorted(places), count % len(places))) if places else set()
     drawn: list[int] = []
     for kind in sorted(places):
-        wanted = len(kinds) // len(places) + (kind in extra)
+        wanted = count // len(places) + (kind in extra)
         while wanted > 0:
             drawn += rng.sample(places[kind], min(wanted, len(places[kind])))
             wanted -= len(places[kind])
@@ -114,20 +149,28 @@ class PairOrder(EpochOrder):
         lengths: lengths (P,), or None to shuffle without regard to them.
         batch_size: rows of one optimizer step over all processes, an even number.
         seed: the run's seed.
+        count: number of pairs of an epoch; None is P.
+        draw: see `EpochOrder`; None draws each kind equally often.
     """
 
-    def __init__(self, kinds: Sequence[int], lengths: Sequence[int] | None, batch_size: int, seed: int) -> None:
-        super().__init__(lengths, len(kinds), batch_size, seed)
-        self._kinds = kinds
+    def __init__(
+        self,
+        kinds: Sequence[int],
+        lengths: Sequence[int] | None,
+        batch_size: int,
+        seed: int,
+        count: int | None = None,
+        draw: Callable[[str], Sequence[int]] | None = None,
+    ) -> None:
+        balanced = draw or (lambda text: balanced_draw(kinds, f"pairs {text}"))
+        super().__init__(lengths, len(kinds) if count is None else count, batch_size // 2, seed, balanced)
 
     def __len__(self) -> int:
-        return 2 * len(self._kinds)
+        return 2 * self._count
 
     def __iter__(self) -> Iterator[int]:
-        drawn = balanced_draw(self._kinds, f"pairs {self._seed} {self.epoch}")
-        lengths = [self._lengths[pair] for pair in drawn]
-        for place in length_grouped_order(lengths, self._batch_size // 2, f"order {self._seed} {self.epoch}"):
-            yield from (2 * drawn[place], 2 * drawn[place] + 1)
+        for pair in super().__iter__():
+            yield from (2 * pair, 2 * pair + 1)
 
 
 class MixedOrder(Sampler[int]):
@@ -137,10 +180,12 @@ class MixedOrder(Sampler[int]):
         ratings: order of the rated rows, which come first in the data set.
         pairs: order of the rows of pairs, which follow them; repeated if there are fewer of them.
         batch_size: rows of one batch of one process, divisible by 4.
+        after: number of rated rows, after which the pairs come; None if an epoch takes each once.
     """
 
-    def __init__(self, ratings: EpochOrder, pairs: PairOrder, batch_size: int) -> None:
+    def __init__(self, ratings: EpochOrder, pairs: PairOrder, batch_size: int, after: int | None = None) -> None:
         self._ratings, self._pairs, self._half = ratings, pairs, batch_size // 2
+        self._after = len(ratings) if after is None else after
         self.epoch = 0
 
     def __len__(self) -> int:
@@ -149,8 +194,8 @@ class MixedOrder(Sampler[int]):
 
     def __iter__(self) -> Iterator[int]:
         self._ratings.epoch, self._pairs.epoch = self.epoch, self.epoch
-        rated, after = list(self._ratings), len(self._ratings)
+        rated = list(self._ratings)
         pairs = itertools.cycle(self._pairs)  # repeats in the same order; pairs change with the epoch
         for start in range(0, len(rated), self._half):
             yield from rated[start : start + self._half]
-            yield from (after + row for row in itertools.islice(pairs, self._half))
+            yield from (self._after + row for row in itertools.islice(pairs, self._half))

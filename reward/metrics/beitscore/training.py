@@ -25,6 +25,7 @@ __all__ = [
     "PRESETS",
     "BeitScoreCollator",
     "BeitScoreNetwork",
+    "checkpoint_settings",
     "load_model",
     "make_collator",
     "make_model",
@@ -241,7 +242,13 @@ def _config(base: BeitScoreConfig, changes: Mapping[str, Any]) -> BeitScoreConfi
         raise ConfigError(f"model settings: config: {error}") from error
 
 
-def load_model(folder: Path, settings: Mapping[str, Any]) -> BeitScoreNetwork:
+def checkpoint_settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that describe a checkpoint, from its config.json."""
+    sizes = {name: value for name, value in config.items() if name != "metric"}
+    return {"beit3": None, "config": sizes, "tokenizer": {"vocab_size": config.get("vocab_size")}}
+
+
+def load_model(folder: Path, settings: Mapping[str, Any], *, precision: str = "fp32") -> BeitScoreNetwork:
     """Loads a checkpoint folder to train it further; of the settings, only `gradient_checkpointing` is used."""
     model, tokenizer = checkpoint.load_model(folder, device="cpu")
     model.beit3.gradient_checkpointing = bool(settings.get("gradient_checkpointing"))

@@ -14,6 +14,7 @@ from reward.backbones.language import pad_rows
 from reward.backbones.new_tokenizer import END, PAD, START, make_tokenizer
 from reward.errors import CheckpointError, ConfigError
 from reward.images import image_key, load_image
+from reward.metrics.vela import checkpoint
 from reward.metrics.vela.config import VelaConfig
 from reward.metrics.vela.model import VelaModel
 from reward.metrics.vela.scorer import VelaScorer
@@ -23,7 +24,17 @@ if TYPE_CHECKING:
 
     from reward.samples import CaptionSample
 
-__all__ = ["LOSSES", "PRESETS", "VelaCollator", "make_collator", "make_model", "make_tokenizer", "save_model"]
+__all__ = [
+    "LOSSES",
+    "PRESETS",
+    "VelaCollator",
+    "checkpoint_settings",
+    "load_model",
+    "make_collator",
+    "make_model",
+    "make_tokenizer",
+    "save_model",
+]
 
 LOSSES = ("mse", "l1")
 # The file says which values are the paper's.
@@ -48,9 +59,6 @@ def make_model(
         CheckpointError: a backbone cannot be loaded.
     """
     plain = {key: value for key, value in settings.items() if key not in ("tokenizer", "gradient_checkpointing")}
-    checkpointing = settings.get("gradient_checkpointing", False)
-    if not isinstance(checkpointing, bool):
-        raise ConfigError(f"model settings: gradient_checkpointing must be true or false, got {checkpointing!r}")
     branches = {name: dict(plain[name]) for name in ("text", "image") if plain.get(name) is not None}
     own = [name for name, branch in branches.items() if branch.get("architecture") is not None]
     tokenizer = None
@@ -64,13 +72,34 @@ def make_model(
         config = VelaConfig.from_dict({**plain, **branches})
     except CheckpointError as error:
         raise ConfigError(f"model settings: {error}") from error
-    model = VelaModel.from_config(config, tokenizer=tokenizer)
+    return _ready(VelaModel.from_config(config, tokenizer=tokenizer), settings, precision)
+
+
+def checkpoint_settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that describe a checkpoint, from its config.json."""
+    settings = {name: value for name, value in config.items() if name != "metric"}
+    text = (settings.get("text") or {}).get("architecture")
+    image = (settings.get("image") or {}).get("architecture")
+    own = text or (image or {}).get("model_cfg", {}).get("text_cfg")
+    return {"head": "per_aspect", **settings, "tokenizer": {"vocab_size": own.get("vocab_size")} if own else None}
+
+
+def load_model(folder: Path, settings: Mapping[str, Any], *, precision: str = "fp32") -> VelaModel:
+    """Loads a checkpoint folder to train it further; of the settings, only `gradient_checkpointing` is used."""
+    return _ready(checkpoint.load_model(folder, revision=None, device="cpu", dtype=None), settings, precision)
+
+
+def _ready(model: VelaModel, settings: Mapping[str, Any], precision: str) -> VelaModel:
+    """The model as it is trained: what is frozen, and in which type."""
+    checkpointing = settings.get("gradient_checkpointing", False)
+    if not isinstance(checkpointing, bool):
+        raise ConfigError(f"model settings: gradient_checkpointing must be true or false, got {checkpointing!r}")
     if model.text is not None and checkpointing:
         decoder: Any = model.text.decoder
         # older versions of transformers have the second name only
         enable = getattr(decoder, "activation_checkpointing_enable", None) or decoder.gradient_checkpointing_enable
         enable({"use_reentrant": False})
-    if model.image is not None and "image" in own:
+    if model.image is not None and model.image.config.backbone is None:
         # VELA does not use CLIP's logit scale, and DDP waits for a gradient of every trained parameter.
         model.image.towers.clip.logit_scale.requires_grad_(False)
     if precision != "fp32":

@@ -144,6 +144,10 @@ def run_line(run: Run, line: str, code: int) -> str:
         ("train nothing", 1, "no metric is named 'nothing'"),
         ("train vela --config absent.yaml", 1, "cannot read the config file absent.yaml"),
         ("train vela --data ./absent", 1, "folder './absent' does not exist"),
+        ("train vela --data scenes:0.3", 1, "error: 'scenes' is the only data set, so it has no share"),
+        ("train vela --data scenes --data here:2", 1, "share of 'here' must be a number above 0 and below 1, got 2"),
+        ("train vela --init ./absent", 1, "error: vela checkpoint folder './absent' does not exist"),
+        ("train vela --init embedded --preset paper", 1, "model.text.backbone is 'Qwen/Qwen2.5-3B-Instruct', and of"),
     ],
 )
 def test_what_is_wrong_is_one_line(line: str, code: int, message: str, run: Run, folder: Path) -> None:

@@ -16,6 +16,8 @@ from reward.training.loop import metric_training
 from tests.reward.cli.conftest import Run
 from tests.reward.training.small_runs import small_beitscore, small_config
 
+NO_STAGES = dict.fromkeys(("1a", "1b", "1c", "2"))
+
 
 def test_train_then_resume_a_killed_run(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = {**small_config().to_dict(), "max_steps": 2}
@@ -36,6 +38,29 @@ def test_train_then_resume_a_killed_run(tmp_path: Path, run: Run, monkeypatch: p
     assert (record["config"]["seed"], record["config"]["max_steps"], record["data"]) == (5, 2, "scenes")
     assert record["command"].startswith("capreward train vela --config")
     assert load_scorer("vela", tmp_path / "out", device="cpu").spec.name == "vela"
+
+
+def test_train_on_from_a_checkpoint_with_two_sets(tmp_path: Path, run: Run) -> None:
+    render(sample_scene(random.Random(0))).save(tmp_path / "scene.png")
+    for folder, parts in (("old", ("train", "val")), ("new:0.5", ("train",))):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "scene.png").write_bytes((tmp_path / "scene.png").read_bytes())
+        for part in parts:  # `datasets` calls the split of val.jsonl "validation"
+            rows = [{"image": "scene.png", "cand": f"A picture, {n}.", "score": n / 4} for n in range(5)]
+            (tmp_path / folder / f"{part}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    first = small_beitscore(stages=NO_STAGES, loss="l1", scenes_train=4)
+    (tmp_path / "first.json").write_text(json.dumps(first.to_dict() | {"stages": NO_STAGES}))
+    run("train", "beitscore", "--config", tmp_path / "first.json", "-o", tmp_path / "first")
+    own = {"epochs": 1, "loss": "l1", "batch_size": 4, "stages": NO_STAGES}
+    (tmp_path / "own.json").write_text(json.dumps(own))
+    arguments = ("train", "beitscore", "--init", tmp_path / "first", "--config", tmp_path / "own.json")
+    data = ("--data", tmp_path / "old", "--data", f"{tmp_path}/new:0.5:0.5")
+    out, _ = run(*arguments, *data, "-o", tmp_path / "out")
+    assert "val: Kendall's tau-c x 100 was" in out
+    record = json.loads((tmp_path / "out" / "training.json").read_text())
+    assert list(record["epoch"].items()) == [(str(tmp_path / "old"), 5), (f"{tmp_path}/new:0.5", 5)]
+    refused = run(*arguments, "--preset", "tiny", *data, "-o", tmp_path / "other", code=1)[1]
+    assert "model.config.hidden_size is 96, and of the checkpoint 16" in " ".join(refused.split())
 
 
 def test_train_in_stages(tmp_path: Path, run: Run) -> None:

@@ -104,7 +104,14 @@ class Killed(BaseException):
 
 
 def train_until_killed(
-    metric: str, folder: Path, config: TrainingConfig, monkeypatch: pytest.MonkeyPatch, *, batches: int
+    metric: str,
+    folder: Path,
+    config: TrainingConfig,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    batches: int,
+    data: Any = "scenes",
+    init: Path | None = None,
 ) -> None:
     """Trains until so many batches were made, those of evaluations included."""
     collator: Any = {"vela": vela_training.VelaCollator, "beitscore": beitscore_training.BeitScoreCollator}[metric]
@@ -120,4 +127,4 @@ def train_until_killed(
     with monkeypatch.context() as patch:
         patch.setattr(collator, "__call__", failing)
         with pytest.raises(Killed):
-            train(metric, "scenes", folder, config)
+            train(metric, data, folder, config, init=init)

@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 import torch
+from datasets import DatasetDict
 
 from reward.errors import OutputError
+from reward.scenes import make_dataset
 from reward.training import evaluation, run
 from reward.training.loop import train
 from reward.training.trainer import last_checkpoint
@@ -103,21 +105,25 @@ from reward.training.loop import train
 from tests.reward.training.small_runs import small_config
 
 if __name__ == "__main__":
-    debug_launcher(train, ("vela", "scenes", sys.argv[1], small_config(batch_size=3)), num_processes=2)
+    data = {"scenes": None, sys.argv[2]: 0.25}
+    debug_launcher(train, ("vela", data, sys.argv[1], small_config(batch_size=3)), num_processes=2)
 """
 
 
 def test_two_processes_train_like_one_with_twice_the_batch(tmp_path: Path) -> None:
     script = tmp_path / "two.py"
     script.write_text(TWO_PROCESSES)
+    extra = str(tmp_path / "extra")
+    DatasetDict({part: make_dataset(4, seed) for seed, part in enumerate(("train", "val"))}).save_to_disk(extra)
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[3])}
-    run = subprocess.run([sys.executable, script, tmp_path / "two"], env=environment, capture_output=True, text=True)
+    command = [sys.executable, script, tmp_path / "two", extra]
+    run = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
-    train("vela", "scenes", tmp_path / "one", small_config(batch_size=6))
+    train("vela", {"scenes": None, extra: 0.25}, tmp_path / "one", small_config(batch_size=6))
     two, one = record(tmp_path / "two"), record(tmp_path / "one")
     assert (two["processes"], one["processes"]) == (2, 1)
     assert two["steps"] == one["steps"]
-    assert two["figures"]["val"]["n"] == 24
+    assert (two["figures"]["val"]["n"], two["figures"]["val of scenes"]["n"]) == (36, 24)
     assert two["figures"]["val"]["mse"] == pytest.approx(one["figures"]["val"]["mse"], abs=1e-4)
     large, small = weights(tmp_path / "one"), weights(tmp_path / "two")
     assert all(torch.allclose(large[name], small[name], atol=1e-3) for name in large)

@@ -159,7 +159,6 @@ def test_the_output_folder_is_not_overwritten(tmp_path: Path) -> None:
         ("vela", {"model": {"text": None, "image": None}}, "at least one branch"),
         ("vela", {"model": {"aspects": "relevance"}}, "aspects must be a list of different names"),
         ("vela", {"loss": "bce"}, "vela cannot be trained with the loss bce; known: mse, l1"),
-        ("vela", {"stages": {"a": {}}}, "not in stages"),
         ("beitscore", {"stages": STAGES, "model": {"beit": "x"}}, "unknown beit;"),
         pytest.param("vela", {"precision": "fp16"}, "needs a CUDA device", marks=without_cuda),
     ],
@@ -187,6 +186,16 @@ def test_one_score_for_everything_is_no_result(tmp_path: Path, metric: str, monk
     with pytest.raises(TrainingError, match=message):
         train(metric, "scenes", tmp_path / "run", config)
     assert not (tmp_path / "run" / "model.safetensors").exists()
+
+
+def test_stages_and_a_start_need_a_metric_that_loads_checkpoints(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(vela_training, "load_model")
+    with pytest.raises(ConfigError, match="not in stages"):
+        train("vela", "scenes", tmp_path / "run", small_config(stages={"a": {}}))
+    with pytest.raises(ConfigError, match="cannot be trained from a checkpoint"):
+        train("vela", "scenes", tmp_path / "run", small_config(), init="embedded")
 
 
 def test_a_network_of_frozen_weights_is_not_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -236,6 +245,13 @@ def test_a_preset_trains_and_scores(name: str, backbones: dict[str, str], tmp_pa
     if text is not None and text.get("lora") is not None:
         adapted = {key.split(".lora_A")[0].split(".")[-1] for key in trained if ".lora_A." in key}
         assert adapted == set(text["lora"]["target_modules"])
+    if name in ("paper", "paper-phi"):  # adapters go on where they are
+        again = make_config(PRESETS[name], FEW_STEPS, {"learning_rate": 1e-12}, {"model": _small(name, backbones)})
+        with pytest.warns(UserWarning, match="did not help"):
+            train("vela", "scenes", tmp_path / "again", again, init=tmp_path / "run")
+        same = weights(tmp_path / "again")
+        assert same.keys() == trained.keys()
+        assert all(torch.allclose(same[key], trained[key], atol=1e-8) for key in same)
     for branch, settings in config.model.items():
         assert settings is not None or not any(key.startswith(f"{branch}.") for key in trained)
     rows = 1 if name == "paper-shared-head" else 3
