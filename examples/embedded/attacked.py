@@ -108,10 +108,10 @@ def draw_sample(rng: random.Random, *, references: int, written: Path | None = N
     draw = rng.random()
     if draw < 0.4:
         return make_rated_sample(rng, references=references)
-    if draw < 0.47:
+    if draw < 0.52:
         scene = sample_scene(rng)
         return RatedSample(scene, make_references(scene, rng, references), misnumbered(scene, rng))
-    if draw < 0.65 and written is not None:
+    if draw < 0.68 and written is not None:
         scene_json, text = rng.choice(_written(written))
         scene = Scene.from_json(scene_json)
         return RatedSample(scene, make_references(scene, rng, references), candidate_of(text, scene))

@@ -101,8 +101,8 @@ def draw_prompts(
 
 
 def number_loss(model: VelaModel, tags: nn.Module, rng: random.Random) -> torch.Tensor:
-    """Loss of finding nouns in the wrong number in 40 short captions."""
-    scenes = [sample_scene(rng) for _ in range(40)]
+    """Loss of finding nouns in the wrong number in 64 short captions."""
+    scenes = [sample_scene(rng) for _ in range(64)]
     rows = [(RatedSample(scene, (), misnumbered(scene, rng, short=True)), 0) for scene in scenes]
     batch = _prompt_batch(model, rows)
     return mark_losses(tags(read_prompts(model, batch)[1]), batch)["damaged"]

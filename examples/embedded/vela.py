@@ -27,9 +27,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Trains and writes `<output>/both` (or `text_only`): `last.pt` and the checkpoint folder `model`."""
     branches = {"choices": ("both", "text"), "default": "both", "help": "text: without image branch"}
     written = {"type": Path, "help": "JSON lines with scene and caption, that policies wrote"}
-    options = step_options(
-        __doc__, argv, steps=350, batch=32, lr=5e-4, seed=2, branches=branches, written=written, start=START
-    )
+    frozen = {"action": "store_true", "help": "train the language model and the head alone"}
+    own = {"branches": branches, "written": written, "start": START, "frozen_towers": frozen}
+    options = step_options(__doc__, argv, steps=350, batch=32, lr=5e-4, seed=2, **own)
     tokenizer = load_tokenizer(options.output)
     both = options.branches == "both"
     model = VelaModel.from_config(vela_config(tokenizer, image=both), tokenizer=tokenizer)
@@ -40,6 +40,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         tags.load_state_dict(before["tags"])
     else:
         _start(model, tags, options.output, options.start, both=both)
+
+    if model.image is not None and options.frozen_towers:
+        model.image.requires_grad_(False)
 
     def image_parts(samples: list[RatedSample]) -> Batch:
         return image_batch(samples, model.image) if both else {}
@@ -64,7 +67,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
     folder = options.output / ("both" if both else "text_only")
     modules, head = {"model": model, "tags": tags}, [model.weight, model.bias]
-    weights = {"rating": 20.0, "facts": 0.3, "claims": 0.3}
+    weights = {"rating": 20.0, "numbers": 2.0, "facts": 0.3, "claims": 0.3}
     flash = SDPBackend.FLASH_ATTENTION
     fit(losses, options, folder.name, modules, weights=weights, head=head, head_lr=3e-3, warmup=50, attention=flash)
     VelaScorer(model.eval()).save_pretrained(folder / "model")
