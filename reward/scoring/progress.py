@@ -9,13 +9,16 @@ __all__ = ["progress_bar"]
 
 
 @contextmanager
-def progress_bar(show: bool, *, done: int, total: int | None) -> Iterator[Callable[[int, int], None]]:
+def progress_bar(
+    show: bool, *, done: int, total: int | None, what: str = "scoring"
+) -> Iterator[Callable[[int, int], None]]:
     """Gives a function to be called with (rows, errors) after each chunk.
 
     Args:
         show: whether to draw anything.
         done: rows that an earlier run scored; they do not count in the rate.
         total: number of rows, None if unknown.
+        what: is being done to the rows.
     """
     if not show:
         yield lambda rows, errors: None
@@ -39,7 +42,7 @@ def progress_bar(show: bool, *, done: int, total: int | None) -> Iterator[Callab
             return Text(f"{rate} rows/s", style="progress.data.speed")
 
     columns = (
-        TextColumn("scoring"),
+        TextColumn(what),
         BarColumn(),
         MofNCompleteColumn(),
         Rate(),
