@@ -73,7 +73,7 @@ def info(
             help="NAME, or NAME=SOURCE with a folder or Hub id; beitscore=base and beitscore=large need no weights.",
         ),
     ],
-    tokens: Annotated[int, typer.Option(min=3, help="Length of the caption, in tokens of most tokenizers.")] = 84,
+    tokens: Annotated[int, typer.Option(min=3, help="Length of the caption, in tokens of most tokenizers.")] = 80,
     json: AsJson = False,
 ) -> None:
     """Print how large the network of a metric is, and how much work it does for one caption.

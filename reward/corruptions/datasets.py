@@ -233,7 +233,7 @@ class CaptionRows:
     def _problem(self, row: dict[str, Any] | BadRow) -> str | None:
         if isinstance(row, BadRow):
             return "row cannot be read"
-        if not isinstance(row[self._caption], str) or is_blank(row[self._caption]):
+        if not isinstance(row.get(self._caption), str) or is_blank(row[self._caption]):
             return "no caption"
         try:
             value = self.opened(row)
@@ -248,7 +248,7 @@ class CaptionRows:
 
     def opened(self, row: dict[str, Any]) -> Any:
         """The image of a row: its path, or the image itself where the data hold it."""
-        value = one_image(row[self._image])
+        value = one_image(row.get(self._image))
         if isinstance(value, dict) and value.get("bytes") is None:
             value = value.get("path")
         return self._root / value if isinstance(value, str) else value
@@ -285,7 +285,7 @@ def _finished(output: Path, run: dict[str, Any]) -> Corrupted | None:
     if not output.exists():
         return None
     try:
-        facts = json.loads((pq.read_schema(output).metadata or {}).get(b"capreward", b"{}"))
+        facts = json.loads((pq.read_metadata(output).metadata or {}).get(b"capreward", b"{}"))
     except (ArrowException, OSError, ValueError):
         facts = {}
     if facts.get("run") != run:
@@ -360,10 +360,10 @@ def _write(
 
     def built(row: dict[str, Any], place: int) -> dict[str, Any]:
         caption, value = rows.captions[place], rows.opened(row)
-        new: dict[str, Any] = {"caption": caption, **{name: row[name] for name in given}}
+        new: dict[str, Any] = {"caption": caption, **{name: row.get(name) for name in given}}
         for name in given:
             if name not in _KEPT:
-                new[name] = [row[name]] if isinstance(row[name], str) else row[name]
+                new[name] = [new[name]] if isinstance(new[name], str) else new[name]
         new |= {f"incorrect_{kind}": [] for kind in kinds}
         for negative in (negative for lists in made for negative in lists[place]):
             if comparable(negative.text) != comparable(caption):

@@ -79,13 +79,17 @@ def load_beit3_towers(
     Raises:
         CheckpointError: a file cannot be loaded, or the checkpoint has no heads for retrieval.
     """
-    tokenizer = BeitScoreTokenizer.from_spm(spm, max_tokens=_CONTEXT)
     model, report = load_beit3(path)
+    tokenizer = BeitScoreTokenizer.from_spm(spm, max_tokens=min(_CONTEXT, model.config.max_text_tokens))
     absent = [name for name in _HEADS if f"{name}.weight" not in report.unused]
     if absent:
         raise CheckpointError(
             f"{os.fspath(path)!r} has no {absent[0]}: give a checkpoint of BEiT-3 for retrieval, such as "
             "beit3_large_itc_patch16_224.pth"
+        )
+    if tokenizer.size > model.config.vocab_size:
+        raise CheckpointError(
+            f"{os.fspath(spm)!r} has {tokenizer.size} tokens, {os.fspath(path)!r} fewer: not one model"
         )
     tensors = load_tensors(path)
     vision, language = (tensors[f"{name}.weight"].float() for name in _HEADS)

@@ -156,6 +156,7 @@ def test_the_paper_preset_is_the_papers() -> None:
         ("l1", 5e-7, 24),
     ]
     first, second, third = (set(stage.categories) for stage in stages[:3])
-    assert {"spatial", "actant_swap", "action", "noun", "attribute"} < first
+    assert {"foil", "spatial", "actant_swap", "action", "noun_attribute", "repeat", "shuffle", "retrieved"} < first
+    assert {stage.sampling for stage in stages} == {"pool"}
     assert (second - first, third - second) == ({"count"}, {"scene_text"})
     assert stages[3].pair_weight == 0
