@@ -79,7 +79,7 @@ def make_pairs_benchmark(
             categories=[category],
             prompts=prompts,
             images=[images[place] for place in asked],
-            progress=progress,
+            progress=progress and bool(asked),
         )
         pairs = [(place, negatives[0].text) for place, negatives in zip(asked, found, strict=True) if negatives]
         written |= {(place, category): text for place, text in pairs}

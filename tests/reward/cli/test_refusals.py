@@ -146,7 +146,10 @@ NOTHING_SCORED = {
     "battle": ("battle one.json two.json --server http://127.0.0.1:9/v1", "no battle could be judged"),
     "train": ("train vela --data data.jsonl", ""),
     "corrupt": ("corrupt data.jsonl --words all", "data.jsonl has no caption with an image (image cannot be read: 1"),
-    "pairs-benchmark": ("pairs-benchmark good.jsonl --judge x --server http://127.0.0.1:9/v1", "no pair was kept"),
+    "pairs-benchmark": (
+        "pairs-benchmark good.jsonl --judge x --rewrite action",
+        "no pair was kept, so nothing was written",
+    ),
     "match": ("match data.jsonl vela beitscore", "0 rows have a score of both"),
     "filter": ("filter unscored.jsonl --top 1 -o o.jsonl", "no row of unscored.jsonl is left, so nothing was written"),
     "report": ("report unscored.jsonl -o o.html", "no row of unscored.jsonl has a score in 'reward'"),

@@ -134,7 +134,8 @@ def test_scenes_give_every_kind_equally_often_and_other_scenes_each_epoch() -> N
     with pytest.raises(DataError, match="no errors of the kinds taste; known: spatial"):
         load_pairs("scenes", config(categories=["taste"]))
     foil = load_pairs("scenes", config(categories=["foil"]))["train"]
-    assert all(len(foil[item]["sample"].candidate) < 200 for item in range(len(foil)))
+    captions_of = [{foil[item + wrong]["sample"].candidate for wrong in (0, 1)} for item in range(0, len(foil), 2)]
+    assert {len(pair) for pair in captions_of} == {2}
     with pytest.warns(UserWarning, match="the scenes make every kind of error equally often"):
         load_pairs("scenes", config(sampling="pool"))
 
