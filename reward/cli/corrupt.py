@@ -93,8 +93,9 @@ def corrupt(
     capreward train beitscore --preset paper --data pairs --output my-beitscore
     ```
 
-    A row of the output has the image, the caption, and a list of wrong captions for each kind of error. Make
-    `val.parquet` beside `train.parquet` with the same options, so that both have the same columns. Wrong captions that the data hold already stay.
+    A row of the output has the image, the caption, and a list of wrong captions for each kind of error. Wrong captions
+    that the data hold already stay. Make `val.parquet` beside `train.parquet` with the same options, so that both have
+    the same columns.
 
     The rewriter reads the caption alone. Answers that change nothing, explain themselves or change too much are left
     out, and counted. After Ctrl-C or a kill, run the same command again to continue: answers and embeddings are saved

@@ -116,5 +116,5 @@ def test_what_is_missing_is_told(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="the same rows to train on and to stop by"):
         load_parts(f"vicr={tmp_path}", RATINGS)
     (tmp_path / "images" / "0.jpg").unlink()
-    with pytest.raises(DataError, match="vicr: no image is there, not even .*0.jpg"):
+    with pytest.raises(DataError, match=r"vicr: no image is there, not even .*0\.jpg"):
         load_parts(f"vicr={tmp_path}", RATINGS)
