@@ -25,6 +25,8 @@ COMMANDS = {
     "metrics": "reward.cli.score:metrics",
     "pairs": "reward.cli.pairs:pairs",
     "train": "reward.cli.train:train",
+    "corrupt": "reward.cli.corrupt:corrupt",
+    "pairs-benchmark": "reward.cli.corrupt:pairs_benchmark",
     "judge": "reward.cli.judge:judge",
     "battle": "reward.cli.battle:battle",
     "caparena-auto": "reward.cli.battle:caparena_auto",
@@ -35,6 +37,7 @@ COMMANDS = {
     "arena": "reward.cli.arena:arena",
     "match": "reward.cli.porting:match",
     "inspect": "reward.cli.porting:inspect",
+    "info": "reward.cli.porting:info",
     "serve": "reward.cli.serve:serve",
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -58,8 +59,11 @@ class JudgeOptions:
     device: options.Device = None
     dtype: options.Dtype = None
 
-    def make(self) -> Judge:
+    def make(self, load: Callable[..., Judge] | None = None) -> Judge:
         """Makes the judge; a model on this machine is loaded at its first question.
+
+        Args:
+            load: loads a model of this machine, called with its name and settings; None loads a vision-language model.
 
         Raises:
             typer.BadParameter: options that do not go together.
@@ -74,7 +78,7 @@ class JudgeOptions:
             from reward.judges.lazy import LazyJudge
 
             chosen = {name: getattr(self, name) for name in _LOCAL if getattr(self, name) is not None}
-            return LazyJudge(partial(_load_local, self.judge, **chosen), self.judge)
+            return LazyJudge(partial(load or _load_local, self.judge, **chosen), self.judge)
 
         from reward.judges import ServerJudge
 

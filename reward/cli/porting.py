@@ -14,7 +14,7 @@ from reward.errors import CheckpointError
 if TYPE_CHECKING:
     from reward.inspection import TensorFacts
 
-__all__ = ["inspect", "match"]
+__all__ = ["info", "inspect", "match"]
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object, and nothing else, on stdout.")]
 Side = "A metric (NAME, or NAME=SOURCE with a folder, Hub id or address), or numbers of the data (column:NAME)."
@@ -63,6 +63,40 @@ def inspect(
         out.print("LoRA: " + ", ".join(f"{layer} of rank {'/'.join(map(str, each))}" for layer, each in ranks.items()))
     for key, value in metadata.items():
         out.print(f"metadata {key}: {value:.300}")
+
+
+def info(
+    metrics: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="METRIC...",
+            help="NAME, or NAME=SOURCE with a folder or Hub id; beitscore=base and beitscore=large need no weights.",
+        ),
+    ],
+    tokens: Annotated[int, typer.Option(min=3, help="Length of the caption, in tokens of most tokenizers.")] = 80,
+    json: AsJson = False,
+) -> None:
+    """Print how large the network of a metric is, and how much work it does for one caption.
+
+    ```
+    capreward info beitscore=base beitscore=large clipscore=ViT-B-32:openai
+    ```
+
+    GMAC counts the multiplications of linear and convolution layers, in billions: what papers call GFLOPs, half of the
+    floating-point operations. The products of queries, keys and values come on top of it, in a column of their own.
+    """
+    from reward.scoring.sizes import measure_size
+
+    with terminal.stdout_kept_clean():
+        sizes = {metric: measure_size(metric, tokens=tokens) for metric in metrics}
+    if json:
+        terminal.print_json({metric: vars(size) for metric, size in sizes.items()})
+        return
+    rows = [
+        [metric, f"{size.parameters / 1e6:,.2f}", f"{size.layers / 1e9:,.2f}", f"{size.attention / 1e9:,.2f}"]
+        for metric, size in sizes.items()
+    ]
+    terminal.print_table(["metric", "million parameters", "GMAC", "GMAC of attention"], rows)
 
 
 def match(

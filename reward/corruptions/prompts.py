@@ -13,9 +13,11 @@ from pathlib import Path
 from reward.errors import ConfigError
 from reward.judges.wording import check_fields, check_places, check_text, fill, read_wording
 
-__all__ = ["RewritePrompts", "load_prompts"]
+__all__ = ["BENCHMARK_PROMPTS", "RewritePrompts", "load_prompts"]
 
 _DEFAULT_FILE = Path(__file__).with_name("rewrite_prompts.yaml")
+# For a model that sees the image, in the categories of LongCapVLCP.
+BENCHMARK_PROMPTS = Path(__file__).with_name("benchmark_prompts.yaml")
 # As JSON escapes, these characters cannot form a control token (<|im_end|>, [INST], <s>) or close a tag.
 _ESCAPED = {character: f"\\u{ord(character):04x}" for character in "<>[]|\u2028\u2029\u0085"}
 
@@ -80,7 +82,7 @@ def load_prompts(path: str | os.PathLike[str] | None = None) -> RewritePrompts:
 
     Example:
         >>> list(load_prompts().changes)
-        ['spatial', 'actant_swap', 'action', 'noun', 'attribute', 'count', 'scene_text']
+        ['spatial', 'actant_swap', 'action', 'noun', 'attribute', 'noun_attribute', 'count', 'scene_text']
     """
     return _default() if path is None else _read(Path(path))
 

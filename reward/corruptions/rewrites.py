@@ -16,11 +16,15 @@ from reward.corruptions.prompts import RewritePrompts, load_prompts
 from reward.corruptions.sampler import Negative, comparable
 from reward.corruptions.tagging import split_words
 from reward.errors import ConfigError, InvalidSampleError, JudgeError
+from reward.images import image_key
 from reward.samples import check_encodable, is_blank
 from reward.scoring.journal import Journal
+from reward.scoring.progress import progress_bar
+from reward.scoring.runs import saved_on_ctrl_c
 
 if TYPE_CHECKING:
     from reward.judges import Judge
+    from reward.samples import ImageLike
 
 __all__ = ["DROPS", "Rewrites", "read_answer", "rewrite_captions"]
 
@@ -70,8 +74,10 @@ def rewrite_captions(
     *,
     categories: Collection[str] | None = None,
     prompts: RewritePrompts | None = None,
+    images: Sequence[ImageLike] | None = None,
     max_new_tokens: int | None = None,
     overwrite: bool = False,
+    progress: bool = False,
 ) -> Rewrites:
     """Has a language model rewrite captions, once for each category of error.
 
@@ -86,9 +92,11 @@ def rewrite_captions(
         journal: JSON-lines file of the answers; belongs to one judge and one set of prompts.
         categories: names of categories in the prompts; None takes all.
         prompts: None takes the default, see `reward.corruptions.prompts.load_prompts`.
+        images: the image of each caption, which the judge then sees; None shows it the captions alone.
         max_new_tokens: length limit of an answer; None gives about twice what the longest caption of a call needs.
             Models that think before they answer need more.
         overwrite: start again if the journal belongs to other prompts or another judge.
+        progress: whether to show a bar on stderr.
 
     Returns:
         N lists of negatives, and counts of what was kept and dropped. A question that the judge failed on is counted,
@@ -97,6 +105,7 @@ def rewrite_captions(
     Raises:
         ConfigError: unknown category.
         InvalidSampleError: a caption is blank or not valid Unicode; the message names its row.
+        ImageError: an image cannot be read.
         JudgeError: the judge itself fails, or on every question of a call.
         OutputError: the journal cannot be written, or belongs to other prompts or another judge.
 
@@ -120,31 +129,38 @@ def rewrite_captions(
         if not isinstance(caption, str) or is_blank(caption):
             raise InvalidSampleError(f"captions[{row}] must be a string that shows something, got {caption!r:.80}")
         check_encodable(caption, f"captions[{row}]")
+    shown: Sequence[ImageLike | None] = [None] * len(captions) if images is None else images
+    if len(shown) != len(captions):
+        raise ConfigError(f"{len(captions)} captions but {len(shown)} images; give one per caption")
+    keys = [_key(caption, image) for caption, image in zip(captions, shown, strict=True)]
     run = {"what": "rewrites of captions", "judge": judge.name, "prompts": prompts.digest}
     failures: dict[str, str] = {}
-    with Journal(Path(journal), run, overwrite=overwrite) as saved:
+    with Journal(Path(journal), run, overwrite=overwrite) as saved, saved_on_ctrl_c(saved, "answers"):
         answers = {(line["key"], line["category"]): line for line in saved.results()}
         missing = {
-            (_key(caption), category): caption
+            (key, category): asked
             for category in wanted  # requests with a common beginning follow each other
-            for caption in captions
-            if (_key(caption), category) not in answers
+            for key, *asked in zip(keys, captions, shown, strict=True)
+            if (key, category) not in answers
         }
-        for lines, reasons in _ask(missing, judge, prompts, max_new_tokens):
-            saved.append(lines)
-            answers.update({(line["key"], line["category"]): line for line in lines})
-            failures.update(reasons)
+        total = len(wanted) * len(set(keys))
+        with progress_bar(progress, done=total - len(missing), total=total, doing="rewriting") as advance:
+            for lines, reasons in _ask(missing, judge, prompts, max_new_tokens):
+                saved.append(lines)
+                answers.update({(line["key"], line["category"]): line for line in lines})
+                failures.update(reasons)
+                advance(len(lines) + len(reasons), len(reasons))
     if failures:
         warnings.warn(
             f"{len(failures)} rewrites have no answer, and are asked for again by the next run; the first: "
             f"{next(iter(failures.values()))}",
             stacklevel=2,
         )
-    return _judged(captions, wanted, answers)
+    return _judged(captions, keys, wanted, answers)
 
 
 def _ask(
-    missing: dict[tuple[str, str], str], judge: Judge, prompts: RewritePrompts, max_new_tokens: int | None
+    missing: dict[tuple[str, str], list[Any]], judge: Judge, prompts: RewritePrompts, max_new_tokens: int | None
 ) -> Iterator[tuple[list[dict[str, Any]], dict[str, str]]]:
     """Yields, call by call, lines for the journal and {"key category": reason} of failures."""
     from reward.judges import Question
@@ -152,8 +168,10 @@ def _ask(
     items = list(missing.items())
     for start in range(0, len(items), _CALL):
         part = items[start : start + _CALL]
-        questions = [Question(prompts.fill(name, caption), system=prompts.system) for (_, name), caption in part]
-        limit = max_new_tokens or _length_limit([caption for _, caption in part])
+        questions = [
+            Question(prompts.fill(name, caption), image, system=prompts.system) for (_, name), (caption, image) in part
+        ]
+        limit = max_new_tokens or _length_limit([caption for _, (caption, _) in part])
         failures: dict[int, str] = {}
         try:
             answers: Sequence[Any] = judge.generate(questions, max_new_tokens=limit)
@@ -171,11 +189,13 @@ def _ask(
         )
 
 
-def _judged(captions: Sequence[str], wanted: Sequence[str], answers: dict[tuple[str, str], dict[str, Any]]) -> Rewrites:
+def _judged(
+    captions: Sequence[str], keys: Sequence[str], wanted: Sequence[str], answers: dict[tuple[str, str], dict[str, Any]]
+) -> Rewrites:
     counts: dict[str, Counter[str]] = {category: Counter() for category in wanted}
     lists: list[list[Negative]] = []
-    for caption in captions:
-        key, negatives = _key(caption), []
+    for caption, key in zip(captions, keys, strict=True):
+        negatives = []
         for category in wanted:
             line = answers.get((key, category))
             if line is None:
@@ -189,8 +209,9 @@ def _judged(captions: Sequence[str], wanted: Sequence[str], answers: dict[tuple[
     return Rewrites(lists, counts)
 
 
-def _key(caption: str) -> str:
-    return hashlib.sha256(caption.encode()).hexdigest()[:32]
+def _key(caption: str, image: ImageLike | None) -> str:
+    text = caption if image is None else f"{caption}\0{image_key(image)}"
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def _length_limit(captions: Sequence[str]) -> int:

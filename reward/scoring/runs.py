@@ -25,10 +25,11 @@ class ScoringInterrupted(KeyboardInterrupt):
     Args:
         rows: number of rows saved.
         journal: the file that holds them.
+        what: the rows are called.
     """
 
-    def __init__(self, rows: int, journal: Path) -> None:
-        saved = f"{rows} rows are saved in {journal}; run the same again to go on" if rows else "no row was scored yet"
+    def __init__(self, rows: int, journal: Path, what: str = "rows") -> None:
+        saved = f"{rows} {what} are saved in {journal}; run the same again to go on" if rows else "nothing is saved yet"
         super().__init__(f"stopped; {saved}")
         self.rows, self.journal = rows, journal
 
@@ -86,12 +87,12 @@ class ResumableRun:
 
 
 @contextmanager
-def saved_on_ctrl_c(journal: Journal) -> Iterator[None]:
+def saved_on_ctrl_c(journal: Journal, what: str = "rows") -> Iterator[None]:
     """Turns Ctrl-C into `ScoringInterrupted`, which says where the results are."""
     try:
         yield
     except KeyboardInterrupt:
-        raise ScoringInterrupted(journal.rows, journal.path) from None
+        raise ScoringInterrupted(journal.rows, journal.path, what) from None
 
 
 class ChunkSize:

@@ -70,6 +70,7 @@ _RULES = {
     **_choice("precision", "fp32", "bf16", "fp16"),
     **_choice("schedule", "constant", "linear", "cosine"),
     **_choice("loss", "mse", "l1", "bce"),
+    **_choice("sampling", "balanced", "pool"),
 }
 
 
@@ -85,7 +86,9 @@ class TrainingConfig:
             cross-entropy on correct and incorrect captions.
         data: the data set of ratings; None takes the one given to `train`.
         pairs: the data set of correct and incorrect captions; None takes the one given to `train`.
-        categories: kinds of errors of the pairs, each equally frequent; empty takes all kinds in the data.
+        categories: kinds of errors of the pairs; empty takes all kinds in the data.
+        sampling: how often each kind of error comes in an epoch: `"balanced"`, all equally often, or `"pool"`, each
+            pair once and so each kind as often as the data have it.
         pair_weight: with a loss on ratings, weight of the cross-entropy on pairs beside it; above 0, half of each
             batch is pairs.
         learning_rate: peak step size of AdamW with betas (0.9, 0.999).
@@ -133,6 +136,7 @@ class TrainingConfig:
     data: str | None = None
     pairs: str | None = None
     categories: tuple[str, ...] = ()
+    sampling: str = "balanced"
     pair_weight: float = 0.0
     learning_rate: float = 1e-4
     weight_decay: float = 0.01

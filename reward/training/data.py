@@ -16,6 +16,7 @@ from torch.utils.data import Dataset as TorchDataset
 from reward.errors import DataError, InvalidSampleError
 from reward.metrics.base import MetricSpec
 from reward.samples import CaptionSample
+from reward.training.published import PUBLISHED, load_published
 
 if TYPE_CHECKING:
     from datasets import Dataset, DatasetDict
@@ -25,7 +26,14 @@ if TYPE_CHECKING:
 __all__ = ["ALIASES", "Judgement", "Judgements", "load_parts", "make_judgements"]
 
 # Short names accepted in place of a Hub id.
-ALIASES = {"longcap-arena": "Ka2ukiMatsuda/LongCap-Arena"}
+ALIASES = {
+    "longcap-arena": "Ka2ukiMatsuda/LongCap-Arena",
+    "polaris": "yuwd/Polaris",
+    "nebula": "Ka2ukiMatsuda/Nebula",
+}
+# What published data sets call the columns `cand`, `refs`, `score` and `image`, and the part `val`.
+_SYNONYMS = {"mt": "cand", "references": "refs", "human_score": "score", "img": "image"}
+_VALIDATION = ("validation", "valid")
 
 
 class Judgement(TypedDict):
@@ -146,7 +154,8 @@ def load_parts(source: str | os.PathLike[str], config: TrainingConfig) -> tuple[
 
     Args:
         source: `"scenes"` (made on the spot), a folder written by `save_to_disk` or readable by
-            `datasets.load_dataset`, a Hub id, or an alias: `"longcap-arena"`.
+            `datasets.load_dataset`, a Hub id, one of `ALIASES`, or `NAME=PATH` for published files, see
+            `reward.training.published`. A split `validation` or `valid` is the part `val` if there is no such split.
         config: numbers and seed of the scenes.
 
     Returns:
@@ -163,6 +172,9 @@ def load_parts(source: str | os.PathLike[str], config: TrainingConfig) -> tuple[
         sizes = scene_parts(config)
         rows = {part: make_dataset(n, config.scenes_seed + place) for place, (part, n) in enumerate(sizes.items())}
         return DatasetDict(rows), None
+    name, _, path = str(source).partition("=")
+    if path and name in PUBLISHED:
+        return load_published(name, Path(path)), None
     folder = Path(source)
     if folder.is_file():
         raise DataError(
@@ -181,12 +193,14 @@ def load_parts(source: str | os.PathLike[str], config: TrainingConfig) -> tuple[
     except Exception as error:  # `datasets` raises errors of httpx, pyarrow, fsspec, yaml and its own
         raise DataError(
             f"cannot load the data set {str(source)!r}: {type(error).__name__}: {error}\n"
-            f"Give 'scenes', a folder, a Hub id or {', '.join(ALIASES)}; a Hub id needs a network or a filled cache."
+            f"Give 'scenes', a folder, a Hub id, {', '.join(ALIASES)}, or NAME=PATH with one of "
+            f"{', '.join(PUBLISHED)}; a Hub id needs a network or a filled cache."
         ) from error
     if isinstance(loaded, Dataset) or not isinstance(loaded, DatasetDict):
         raise DataError(f"{source} is one table; training needs a DatasetDict: a part to train on and one to stop by")
-    if config.validation_part == "val" and "val" not in loaded and "validation" in loaded:
-        loaded["val"] = loaded.pop("validation")  # what `datasets` calls the split of a file val.jsonl
+    other = next((split for split in _VALIDATION if split in loaded), None)
+    if other and "val" not in loaded and config.validation_part not in loaded:
+        loaded["val"] = loaded.pop(other)
     return loaded, folder if folder.is_dir() else None
 
 
@@ -254,6 +268,9 @@ def _find_tables(splits: Mapping[str, Dataset], part: str, spec: MetricSpec) -> 
         if split in splits:
             tables.append((split, _Table(splits[split], "score", spec.aspects.index(aspect))))
     if not tables and part in splits:
+        there = splits[part].column_names
+        renamed = {other: own for other, own in _SYNONYMS.items() if other in there and own not in there}
+        splits = {part: splits[part].rename_columns(renamed)}
         columns = [name for name in names if name in splits[part].column_names]
         tables = [(part, _Table(splits[part], name, spec.aspects.index(names[name]))) for name in columns]
         if not tables and len(spec.aspects) == 1:

@@ -152,6 +152,7 @@ def _train_stages(
         if read_record(output) is None:
             write_record(output, record)
 
+    kinds = {kind for name in config.stages for kind in config.stage(name).categories}
     for name in config.stages:
         folder = output / STAGES / name
         if name not in results:
@@ -163,6 +164,7 @@ def _train_stages(
                     command=command,
                     start=start,
                     init=init,
+                    other_stages=kinds,
                     on_start=write_first_record,
                 )
             finally:

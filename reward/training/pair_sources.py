@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import warnings
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,7 @@ FAMILIES = {
     "shuffle": ("shuffle_words", "shuffle_sentences"),
     "retrieved": ("retrieved_easy", "retrieved_medium", "retrieved_hard"),
 }
+FOIL = "foil"  # one noun of a short caption replaced, as in FOIL-COCO
 _FAMILY_OF = {member: family for family, members in FAMILIES.items() for member in members}
 _PREFIX = "incorrect_"
 _TRIES = 200  # captions tried for a corruption that few captions allow, such as repeating an adverb
@@ -54,6 +56,9 @@ class TablePairs:
         seed: seed of the draws.
         fresh: whether each epoch draws afresh.
         root: folder of relative image paths, or None.
+
+    Attributes:
+        left_out: {kind of error that the rows have and `categories` do not name: number of rows}.
     """
 
     def __init__(
@@ -67,6 +72,7 @@ class TablePairs:
         root: Path | None,
     ) -> None:
         self.categories = categories
+        self.left_out: dict[str, int] = {}
         self._rows, self._pairs, self._root = rows, pairs, root
         self._seed, self._fresh = seed, fresh
         self._captions: Sequence[str] = rows["caption"]
@@ -146,7 +152,9 @@ def make_table_pairs(rows: Dataset, name: str, config: TrainingConfig, *, root: 
         for kind, category in enumerate(categories)
         if category in kinds or category in made
     ]
-    return TablePairs(rows, categories, pairs, seed=config.seed, fresh=fresh, root=root)
+    source = TablePairs(rows, categories, pairs, seed=config.seed, fresh=fresh, root=root)
+    source.left_out = dict(Counter(kind for kinds in given for kind in kinds if kind not in categories))
+    return source
 
 
 class _Negatives(Sequence[list[Negative]]):
@@ -199,6 +207,7 @@ def _checked(rows: Dataset, name: str) -> Dataset:
 class ScenePairs:
     """Pairs of captions of random scenes, made when they are asked for; each category occurs equally often.
 
+    With the kind `foil`, a noun of a short caption is wrong; it is not among all kinds, being a case of `noun`.
     The training part has new scenes in each epoch and under each seed. Held-out parts are always the same.
 
     Args:
@@ -213,8 +222,11 @@ class ScenePairs:
     def __init__(self, part: str, count: int, config: TrainingConfig) -> None:
         from reward.scenes.pairs import CATEGORIES
 
-        known = (*CATEGORIES, *FAMILIES)
-        self.categories = config.categories or known
+        known = (*CATEGORIES, *FAMILIES, FOIL)
+        self.categories = config.categories or known[:-1]
+        self.left_out: dict[str, int] = {}
+        if config.sampling == "pool":
+            warnings.warn("the scenes make every kind of error equally often, whatever `sampling` says", stacklevel=2)
         unknown = [name for name in self.categories if name not in known]
         if unknown:
             raise DataError(f"the scenes have no errors of the kinds {', '.join(unknown)}; known: {', '.join(known)}")
@@ -248,6 +260,8 @@ class ScenePairs:
         from reward.scenes.pairs import make_texts, true_caption
 
         long = rng.random() < _LONG
+        if category == FOIL:
+            return make_texts(scene, "noun", rng, long=False)
         corruptions = FAMILIES.get(category)
         if corruptions is None or category == "retrieved":
             return make_texts(scene, category, rng, long=long)

@@ -42,6 +42,7 @@ class CaptionPairs(TorchDataset[PairRow]):
         self.epoch = 0
         self.categories = tuple(source.categories)
         self.kinds = source.kinds()
+        self.left_out = source.left_out
         self._source = source
         self._rows: Sequence[int] = range(2 * len(self.kinds))
         self._last: tuple[tuple[int, int], ContrastPair] | None = None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import bisect
 import itertools
+import warnings
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -100,6 +102,18 @@ class TrainingRows:
         for source, pairs in self.beside.items():
             counts[f"beside the ratings ({source})" if len(self.beside) > 1 else "beside the ratings"] = pairs.counts()
         return counts
+
+    def warn_of_left_out(self, other_stages: Collection[str] = ()) -> None:
+        """Warns of kinds of errors in the data to train on that neither this run nor another stage trains."""
+        left: Counter[str] = Counter()
+        for rows in (*self.of_part(self.train_part).values(), *self.beside.values()):
+            left.update(rows.left_out if isinstance(rows, CaptionPairs) else {})
+        if lost := {kind: count for kind, count in left.items() if kind not in other_stages}:
+            warnings.warn(
+                f"the data have pairs of the kinds {', '.join(f'{kind} ({count:,})' for kind, count in lost.items())}, "
+                "which no stage trains: name them in `categories`, or leave out their columns or rows",
+                stacklevel=2,
+            )
 
 
 def load_rows(spec: MetricSpec, shares: Mapping[str, float], config: TrainingConfig) -> TrainingRows:
@@ -204,6 +218,8 @@ def _order(
     sets: Mapping[str, Rows], shares: Mapping[str, float], config: TrainingConfig, batch_size: int
 ) -> EpochOrder | PairOrder:
     kinds = [_kinds(rows) for rows in sets.values()]
+    if config.sampling == "pool":
+        kinds = [[0] * len(own) for own in kinds]  # each pair once, whatever its kind
     counts = list(rows_per_epoch(_sizes(sets), shares).values())
     draw = partial(draw_shares, kinds, counts) if len(sets) > 1 else None
     given = [rows.pair_lengths() if isinstance(rows, CaptionPairs) else rows.lengths() for rows in sets.values()]

@@ -6,7 +6,7 @@ import os
 import shutil
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -91,6 +91,7 @@ def train_once(
     command: str | None,
     start: Path | None = None,
     init: Mapping[str, str] | None = None,
+    other_stages: Collection[str] = (),
     on_start: Callable[[], None] = lambda: None,
 ) -> TrainingResult:
     """One run without stages, or one stage; see `reward.training.loop.train`.
@@ -99,6 +100,7 @@ def train_once(
         data: {data set: share}.
         start: checkpoint folder to go on from, instead of a new network.
         init: where `start` came from, for the record, if not from the stage before.
+        other_stages: kinds of errors that other stages train.
         on_start: called in the main process before the first step, when data and settings have been checked.
     """
     from accelerate import PartialState
@@ -117,6 +119,7 @@ def train_once(
     began = time.monotonic()
 
     rows = load_rows(spec, data, config)
+    rows.warn_of_left_out(other_stages)
     set_seed(config.seed)  # before the network: heads and adapters start from random numbers
     if start is None:
         model = training.make_model(config.model, texts=rows.texts, precision=config.precision)

@@ -11,7 +11,7 @@ from reward.errors import DataError
 from reward.metaeval.benchmarks.items import OVERALL, BenchmarkSpec, Item, PreferencePair
 from reward.metaeval.benchmarks.records import Record, find_file, read_entries, read_list, read_object
 
-__all__ = ["SPECS", "coco_captions"]
+__all__ = ["SPECS", "coco_captions", "foil_pairs"]
 
 FOILS, COCO_CAPTIONS, NOCAPS = "foilv1.0_test_2017.json", "captions_val2014.json", "nocaps-val-foil.json"
 REFERENCES = {"4-ref": 4, "1-ref": 1}  # of FOIL, by part
@@ -115,8 +115,28 @@ def _load_foil(path: Path, part: str, images: Path | None) -> Iterator[Preferenc
 
     References are the image's other COCO captions, the first four (part `"4-ref"`) or the first one (`"1-ref"`).
     """
-    folder, data = _folder(path), read_object(find_file(path, FOILS))
+    folder = _folder(path)
     captions = coco_captions(find_file(folder, COCO_CAPTIONS, f"annotations/{COCO_CAPTIONS}"))
+    for image, name, original, foil in foil_pairs(find_file(path, FOILS)):
+        if image not in captions:
+            raise DataError(f"the image {image} has no captions in {COCO_CAPTIONS}")
+        references = [caption for caption in captions[image] if caption.split() != original.split()]
+        yield PreferencePair(
+            captions=(original, foil),
+            label=0,
+            image=(images or folder) / name,
+            references=tuple(references[: REFERENCES[part]]),
+            image_id=str(image),
+        )
+
+
+def foil_pairs(path: Path) -> Iterator[tuple[int, str, str, str]]:
+    """(number and file name of the image, caption of COCO, foil) of every foil in a file of FOIL-COCO.
+
+    Raises:
+        DataError: a field is missing or of the wrong type, or a foil has no caption or no image.
+    """
+    data = read_object(path)
     names = {entry.of_kind("id", int): entry.text("file_name") for entry in data.records("images", "image")}
     originals: dict[int, str] = {}
     foils: list[tuple[str, int, int, str]] = []
@@ -131,17 +151,7 @@ def _load_foil(path: Path, part: str, images: Path | None) -> Iterator[Preferenc
             raise DataError(f"{where}: the id {key} has no caption that is not a foil")
         if image not in names:
             raise DataError(f"{where}: there is no image with the id {image}")
-        if image not in captions:
-            raise DataError(f"{where}: the image {image} has no captions in {COCO_CAPTIONS}")
-        own = originals[key].split()
-        references = [caption for caption in captions[image] if caption.split() != own]
-        yield PreferencePair(
-            captions=(originals[key], foil),
-            label=0,
-            image=(images or folder) / names[image],
-            references=tuple(references[: REFERENCES[part]]),
-            image_id=str(image),
-        )
+        yield image, names[image], originals[key], foil
 
 
 def coco_captions(path: Path) -> dict[int, list[str]]:

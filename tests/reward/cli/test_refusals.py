@@ -17,6 +17,8 @@ REST = {
     "judge": "--judge ./absent/model -o o.jsonl",
     "caption": "-m length -o o.jsonl --model embedded",
     "train": "-o trained",
+    "corrupt": "-o o.parquet",
+    "pairs-benchmark": "-o made",
 }
 FLICKR, COMPARE = "bench -b flickr8k-expert", "compare -b flickr8k-expert=rated.jsonl"
 with_matplotlib = pytest.mark.skipif(find_spec("matplotlib") is None, reason="needs matplotlib")
@@ -143,6 +145,19 @@ def run_line(run: Run, line: str, code: int) -> str:
         ("train beitscore --preset paper", 1, "set model.beit3 and model.tokenizer.spm"),
         ("train nothing", 1, "no metric is named 'nothing'"),
         ("train vela --config absent.yaml", 1, "cannot read the config file absent.yaml"),
+        ("corrupt data.jsonl", 1, "nothing to make: ask for words (--words), rewrites (--judge) or retrieval"),
+        ("corrupt good.jsonl --words shout", 1, "words: unknown shout; known: repeat_noun"),
+        ("corrupt good.jsonl --judge x --rewrite shout", 1, "rewrites: unknown shout; known: spatial"),
+        ("corrupt good.jsonl --rewrite count", 2, "--rewrite: goes with --judge"),
+        ("corrupt good.jsonl --words all --server openai", 2, "--server: goes with --judge"),
+        ("corrupt good.jsonl --words all --spm x", 2, "--spm: goes with --retrieve"),
+        ("corrupt good.jsonl --retrieve ./absent", 1, "absent"),
+        ("corrupt good.jsonl --words all -o o.jsonl", 1, "output o.jsonl must end in .parquet"),
+        ("corrupt good.jsonl --words all --candidate-column text", 1, "--candidate-column names 'text', which"),
+        ("corrupt foil=absent --words all", 1, "absent holds no foilv1.0_train_2017.json"),
+        ("pairs-benchmark good.jsonl --judge ./absent/model --rewrite count", 1, "must be some of ['actant swap'"),
+        ("info length", 1, "metric 'length' has no network of its own"),
+        ("info vela=./absent", 1, "absent"),
         ("train vela --data ./absent", 1, "folder './absent' does not exist"),
         ("train vela --data scenes:0.3", 1, "error: 'scenes' is the only data set, so it has no share"),
         ("train vela --data scenes --data here:2", 1, "share of 'here' must be a number above 0 and below 1, got 2"),
@@ -168,6 +183,11 @@ NOTHING_SCORED = {
     "judge": ("judge data.jsonl -m harmoniceval --server http://127.0.0.1:9/v1", "no caption could be scored"),
     "battle": ("battle one.json two.json --server http://127.0.0.1:9/v1", "no battle could be judged"),
     "train": ("train vela --data data.jsonl", ""),
+    "corrupt": ("corrupt data.jsonl --words all", "data.jsonl has no caption with an image (image cannot be read: 1"),
+    "pairs-benchmark": (
+        "pairs-benchmark good.jsonl --judge x --rewrite action",
+        "no pair was kept, so nothing was written",
+    ),
     "match": ("match data.jsonl vela beitscore", "0 rows have a score of both"),
     "filter": ("filter unscored.jsonl --top 1 -o o.jsonl", "no row of unscored.jsonl is left, so nothing was written"),
     "report": ("report unscored.jsonl -o o.html", "no row of unscored.jsonl has a score in 'reward'"),
@@ -177,7 +197,7 @@ NOTHING_SCORED = {
 }
 
 
-@pytest.mark.parametrize("command", sorted(set(COMMANDS) - {"metrics", "caparena-auto", "inspect", "serve"}))
+@pytest.mark.parametrize("command", sorted(set(COMMANDS) - {"metrics", "caparena-auto", "info", "inspect", "serve"}))
 def test_nothing_scored_is_an_error(command: str, run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "none")
     line, message = NOTHING_SCORED[command]
@@ -198,6 +218,8 @@ def test_nothing_scored_is_an_error(command: str, run: Run, folder: Path, monkey
         "arena battles.json -m length -o {}/report",
         "battle one.json two.json --images . --judge nobody --server http://127.0.0.1:9/v1 -o {}/o.json",
         "train vela -o {}/trained",
+        "corrupt good.jsonl --words all -o {}/o.parquet",
+        "pairs-benchmark good.jsonl --judge x --server http://127.0.0.1:9/v1 -o {}/made",
         "demo -o {}/demo",
     ],
 )

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from datasets import DatasetDict
+from datasets import Dataset, DatasetDict
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from transformers import TrainingArguments
 
 from reward.errors import DataError
 from reward.images import load_image
@@ -17,6 +18,7 @@ from reward.scenes.pairs import CATEGORIES
 from reward.training.config import TrainingConfig, make_config
 from reward.training.pair_sources import FAMILIES, TablePairs, make_table_pairs
 from reward.training.pairs import CaptionPairs, load_pairs
+from reward.training.rows import TrainingRows, make_order
 from reward.training.sampling import EpochOrder, MixedOrder, PairOrder, balanced_draw
 from tests.reward.training.small_runs import pair_rows
 
@@ -129,8 +131,13 @@ def test_scenes_give_every_kind_equally_often_and_other_scenes_each_epoch() -> N
     assert first != captions(load_pairs("scenes", config(seed=1))["train"], 0)
     assert captions(parts["val"], 0) == captions(load_pairs("scenes", config(seed=1))["val"], 5)
     assert not set(first) & set(captions(parts["val"], 0))
-    with pytest.raises(DataError, match="no errors of the kinds foil; known: spatial"):
-        load_pairs("scenes", config(categories=["foil"]))
+    with pytest.raises(DataError, match="no errors of the kinds taste; known: spatial"):
+        load_pairs("scenes", config(categories=["taste"]))
+    foil = load_pairs("scenes", config(categories=["foil"]))["train"]
+    captions_of = [{foil[item + wrong]["sample"].candidate for wrong in (0, 1)} for item in range(0, len(foil), 2)]
+    assert {len(pair) for pair in captions_of} == {2}
+    with pytest.warns(UserWarning, match="the scenes make every kind of error equally often"):
+        load_pairs("scenes", config(sampling="pool"))
 
 
 def test_sorting_by_length_moves_rows_whole() -> None:
@@ -151,6 +158,31 @@ def test_kinds_are_drawn_equally_often_whatever_the_data_hold(kinds: list[int], 
     for kind in set(kinds):  # no pair a second time before all of its kind came once
         uses = [again[place] for place, other in enumerate(kinds) if other == kind]
         assert max(uses) - min(uses) <= 1
+
+
+def test_the_pool_has_kinds_as_often_as_the_paper_counts_them() -> None:
+    """Training pairs of its table 7 in thousands, each caption with one pair of retrieved and one of shuffled ones."""
+    table = {"foil": 366, "action": 119, "noun_attribute": 119, "spatial": 119, "actant_swap": 118, "count": 121}
+    rows = sum(table.values())
+    kinds = [name for name, count in {**table, "shuffle": rows, "retrieved": rows}.items() for _ in range(count)]
+    numbers = [sorted(set(kinds)).index(kind) for kind in kinds]
+    orders = {name: sampling_order(numbers, name) for name in ("pool", "balanced")}
+    assert sorted(orders["pool"]) == list(range(2 * len(kinds)))  # each pair once, with both captions
+    shares = {name: Counter(kinds[row // 2] for row in order[::2]).most_common() for name, order in orders.items()}
+    pool = {kind: count / len(kinds) for kind, count in shares["pool"]}
+    assert (round(pool["foil"], 3), round(pool["retrieved"], 3)) == (0.127, 0.333)
+    assert {round(count / len(kinds), 3) for _, count in shares["balanced"]} == {0.125}
+
+
+def sampling_order(kinds: list[int], sampling: str) -> list[int]:
+    """The order of an epoch of pairs of these kinds, as a run takes it."""
+    names = [f"kind {kind}" for kind in kinds]
+    rows = Dataset.from_dict({"file_name": ["a.png"], "caption": ["A."]}).select([0] * len(kinds))
+    rows = rows.add_column("incorrect", ["B."] * len(kinds)).add_column("category", names)
+    settings = config(sampling=sampling, categories=sorted(set(names)), group_by_length=False)
+    pairs = CaptionPairs(make_table_pairs(rows, "train", settings, root=None, fresh=True))
+    loaded = TrainingRows({"": {"train": pairs}}, {"": 1.0}, "train")
+    return list(make_order(loaded, settings, TrainingArguments(per_device_train_batch_size=8, use_cpu=True)))
 
 
 def test_epochs_differ_and_repeat_and_both_captions_of_a_pair_are_in_one_batch() -> None:

@@ -172,6 +172,10 @@ BAD: dict[str, list[tuple[Files, str]]] = {
         (judged(("B.", None)), "rating must be a finite number, got None"),
         (judged(("B.", INFINITE)), "rating must be a finite number, got inf"),
     ],
+    "evalmuse-40k": [
+        ({"train_list.json": [{"prompt": "A", "img_path": "a", "total_score": bad}]}, f"total_score must be {like}")
+        for bad, like in ((3, "a list, got 3"), ([4, 6], "a list of ratings from 1 to 5"))
+    ],
     "genai-bench": [
         ({"genai_image.json": {"1": {}}}, "prompt 1 has no field 'prompt'"),
         ({"genai_image.json": {"1": 3}}, "prompt 1 must be a JSON object, got int"),

@@ -39,7 +39,17 @@ NEEDED = {
 def test_all_benchmarks_are_there() -> None:
     assert set(list_benchmarks()) == {
         *("longcap-arena", "flickr8k-expert", "flickr8k-cf", "composite", "polaris", "nebula", "vicr", "scenes"),
-        *("mmhe", "mmhe-pairs", "genai-bench", "scenes-pairs", "ratings", "pairs", "quadruples", *NEEDED),
+        *(
+            "mmhe",
+            "mmhe-pairs",
+            "genai-bench",
+            "evalmuse-40k",
+            "scenes-pairs",
+            "ratings",
+            "pairs",
+            "quadruples",
+            *NEEDED,
+        ),
     }
 
 

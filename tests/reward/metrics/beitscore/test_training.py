@@ -144,3 +144,19 @@ def test_bad_model_settings_are_refused(changes: dict[str, Any], message: str) -
     settings = {**small_beitscore().model, **changes}
     with pytest.raises(ConfigError, match=message):
         make_model(settings, texts=lambda: ["a red star"])
+
+
+def test_the_paper_preset_is_the_papers() -> None:
+    config = make_config(PRESETS["paper"])
+    assert (config.learning_rate, config.batch_size, config.model["config"]) == (5e-7, 24, {"drop_path": 0.15})
+    assert list(config.stages) == ["1a", "1b", "1c", "2"]
+    stages = [config.stage(name) for name in config.stages]
+    assert [(stage.loss, stage.learning_rate, stage.batch_size) for stage in stages] == [
+        *[("bce", 5e-7, 24)] * 3,
+        ("l1", 5e-7, 24),
+    ]
+    first, second, third = (set(stage.categories) for stage in stages[:3])
+    assert {"foil", "spatial", "actant_swap", "action", "noun_attribute", "repeat", "shuffle", "retrieved"} < first
+    assert {stage.sampling for stage in stages} == {"pool"}
+    assert (second - first, third - second) == ({"count"}, {"scene_text"})
+    assert stages[3].pair_weight == 0

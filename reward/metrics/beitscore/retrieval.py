@@ -1,0 +1,96 @@
+"""BEiT-3 as two towers: embeddings of images and captions from a checkpoint of contrastive training (itc)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+
+from reward.backbones.pretrained import usable_device
+from reward.checkpoints import load_tensors
+from reward.errors import CheckpointError
+from reward.metrics.beitscore.checkpoint import load_beit3
+from reward.metrics.beitscore.model import BeitScoreModel
+from reward.metrics.beitscore.tokenizer import BeitScoreTokenizer
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+__all__ = ["Beit3Towers", "load_beit3_towers"]
+
+_HEADS = ("vision_head", "language_head")
+_CONTEXT = 64  # tokens of a caption in the contrastive training
+
+
+class Beit3Towers(nn.Module):
+    """BEiT-3 reading an image alone or a caption alone; may stand where `ClipTowers` embed.
+
+    Source: BEiT-3 (Wang and others, 2023), retrieval: a linear map of the first state of either stream.
+
+    Args:
+        model: its encoder and preprocessing are used.
+        heads: weights (D, D) for images and captions.
+        tokenizer: of the checkpoint.
+    """
+
+    def __init__(
+        self, model: BeitScoreModel, heads: tuple[torch.Tensor, torch.Tensor], tokenizer: BeitScoreTokenizer
+    ) -> None:
+        super().__init__()
+        self.beit3, self.preprocess_of = model.beit3, model.preprocess
+        self.vision_head, self.language_head = (nn.Parameter(head, requires_grad=False) for head in heads)
+        self.tokenizer = tokenizer
+        self.embed_dim = model.config.hidden_size
+
+    def preprocess(self, image: Image.Image) -> torch.Tensor:
+        """Pixels (3, S, S); see `BeitScoreModel.preprocess`."""
+        return self.preprocess_of(image)
+
+    def tokenize(self, captions: Sequence[str]) -> tuple[torch.Tensor, list[bool]]:
+        """Ids (B, L), at most 64 a caption, and whether each caption was cut."""
+        ids, _, cut = self.tokenizer(captions)
+        return ids, cut
+
+    def encode_text(self, ids: torch.Tensor) -> torch.Tensor:
+        """Embeddings (B, D) of token ids (B, L), not normalised."""
+        padding = ids == self.tokenizer.pad
+        text = self.beit3.embed_text(ids, padding)
+        return self.beit3.run(text[:, :0], text, padding)[1][:, 0] @ self.language_head.T
+
+    def encode_image(self, pixels: torch.Tensor) -> torch.Tensor:
+        """Embeddings (B, D) of pixels (B, 3, S, S), not normalised."""
+        image = self.beit3.embed_image(pixels)
+        return self.beit3.run(image, image[:, :0], None)[0][:, 0] @ self.vision_head.T
+
+
+def load_beit3_towers(
+    path: str | os.PathLike[str], spm: str | os.PathLike[str], *, device: torch.device | str | None = None
+) -> Beit3Towers:
+    """Loads a checkpoint such as `beit3_large_itc_patch16_224.pth`, in eval mode and float32.
+
+    Args:
+        path: `.pth` or `.safetensors` in the published layout.
+        spm: the sentencepiece file `beit3.spm`.
+        device: the GPU if there is one, by default.
+
+    Raises:
+        CheckpointError: a file cannot be loaded, or the checkpoint has no heads for retrieval.
+    """
+    model, report = load_beit3(path)
+    tokenizer = BeitScoreTokenizer.from_spm(spm, max_tokens=min(_CONTEXT, model.config.max_text_tokens))
+    absent = [name for name in _HEADS if f"{name}.weight" not in report.unused]
+    if absent:
+        raise CheckpointError(
+            f"{os.fspath(path)!r} has no {absent[0]}: give a checkpoint of BEiT-3 for retrieval, such as "
+            "beit3_large_itc_patch16_224.pth"
+        )
+    if tokenizer.size > model.config.vocab_size:
+        raise CheckpointError(
+            f"{os.fspath(spm)!r} has {tokenizer.size} tokens, {os.fspath(path)!r} fewer: not one model"
+        )
+    tensors = load_tensors(path)
+    vision, language = (tensors[f"{name}.weight"].float() for name in _HEADS)
+    return Beit3Towers(model, (vision, language), tokenizer).to(usable_device(device)).eval()
