@@ -141,8 +141,8 @@ def weighted_figures(figures: Mapping[str, Mapping[str, float]], shares: Mapping
     """Means of what all data sets have, weighted by their shares; `n` is summed.
 
     Example:
-        >>> weighted_figures({"a": {"tau_c": 0.5, "n": 4}, "b": {"tau_c": 0.0, "n": 6}}, {"a": 0.3, "b": 0.1, "c": 0.6})
-        {'tau_c': 0.375, 'n': 10}
+        >>> weighted_figures({"a": {"tau_c": 0.5, "n": 4}, "b": {"tau_c": 0.0, "n": 6}}, {"a": 0.5, "b": 0.5})
+        {'tau_c': 0.25, 'n': 10}
     """
     total = sum(shares[source] for source in figures)
     common = [name for name in next(iter(figures.values())) if all(name in own for own in figures.values())]
