@@ -170,11 +170,18 @@ class Strategy(ABC):
         ratings = CaptionRatings(own_images, own_references, self.reward)
         self.last = None
         name, total = type(self).__name__, prompts * self._total()
+        finished: list[int] = []
+        # Where transformers was told to draw no bars, this is none either, and cannot count.
         with logging.tqdm(total=total, desc=name, disable=not self.progress) as bar:
+
+            def advance(count: int) -> None:
+                finished.append(count)
+                bar.update(count)
+
             given = (model, input_ids, model_kwargs, logits_processor, stopping_criteria, generation_config)
-            call = Call(name, *given, ratings, self.chunk, bar.update)
+            call = Call(name, *given, ratings, self.chunk, advance)
             drawn = self._draw(call)
-            bar.update(total - bar.n)
+            bar.update(total - sum(finished))
         texts = self._texts(drawn.sequences[:, input_ids.shape[1] :])
         captions = [[texts[row] for row in group] for group in drawn.groups]
         nothing: list[list[float | None]] = [[None] * len(group) for group in captions]

@@ -169,6 +169,7 @@ def pairs_benchmark(
 
     ```
     capreward pairs-benchmark docci.jsonl --judge gpt-4o-2024-08-06 --server openai --output my-pairs
+    capreward pairs-benchmark docci.jsonl --judge Qwen/Qwen2.5-VL-7B-Instruct --server http://localhost:8000/v1 -o pairs
     capreward bench --benchmark longcapvlcp --data my-pairs --metric beitscore
     ```
 
@@ -234,7 +235,7 @@ def _load_rewriter(model: str, **settings: Any) -> Judge:
     from reward.judges import LocalJudge
 
     try:
-        kind = AutoConfig.from_pretrained(model, revision=settings.get("revision")).model_type
+        kind = AutoConfig.from_pretrained(model, revision=settings.get("revision"), trust_remote_code=False).model_type
     except (OSError, ValueError):  # the loader says what is wrong
         return LocalJudge.from_pretrained(model, **settings)
     return LocalJudge.from_pretrained(model, **settings) if kind in SEEING else load_language_model(model, **settings)

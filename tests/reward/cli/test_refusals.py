@@ -142,7 +142,7 @@ def run_line(run: Run, line: str, code: int) -> str:
         ("judge good.jsonl -m fleur", 1, "error: judge checkpoint folder './absent/model' does not exist"),
         ("train vela --preset huge", 1, "vela has no preset 'huge'; known: paper, paper-clip"),
         ("train length", 1, "'length' cannot be trained"),
-        ("train beitscore --preset paper", 1, "set model.beit3 and model.tokenizer.spm"),
+        ("train beitscore --preset paper", 1, "the scenes have no errors of the kind"),
         ("train nothing", 1, "no metric is named 'nothing'"),
         ("train vela --config absent.yaml", 1, "cannot read the config file absent.yaml"),
         ("corrupt data.jsonl", 1, "nothing to make: ask for words (--words), rewrites (--judge) or retrieval"),
