@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -27,6 +28,7 @@ class Arena:
         pairs: places (N, 2) in `systems` of the two models of each battle.
         images: N names; battles on the same image are not independent.
         levels: N names of how different the two models are in strength, such as "level 1"; may be empty.
+        weights: (N,), how much each battle counts in Bradley-Terry, see `weighted`; None is 1 for all.
 
     Example:
         >>> arena = Arena.of([("1.jpg", "x", "y", ""), ("2.jpg", "z", "x", "")])
@@ -38,6 +40,7 @@ class Arena:
     pairs: np.ndarray
     images: tuple[str, ...]
     levels: tuple[str, ...]
+    weights: np.ndarray | None = None
 
     @classmethod
     def of(cls, battles: Iterable[tuple[str, str, str, str]]) -> Arena:
@@ -89,10 +92,42 @@ class Arena:
             DataError: none is left.
         """
         kept = np.flatnonzero(keep)
-        return Arena.of(
+        part = Arena.of(
             (self.images[row], self.systems[self.pairs[row, 0]], self.systems[self.pairs[row, 1]], self.levels[row])
             for row in kept
         )
+        return part if self.weights is None else replace(part, weights=self.weights[kept])
+
+    def weighted(self, chances: np.ndarray | None = None) -> Arena:
+        """The same battles, each with CapArena's weight 1 / P, where P is the chance with which its pair was drawn.
+
+        The weights are scaled to a mean of 1. They change the strengths only where Bradley-Terry does not hold exactly.
+
+        Args:
+            chances: (N,), in (0, 1]; None takes the share of each pair's battles, so that all pairs count the same.
+
+        Raises:
+            DataError: a chance is no number in (0, 1].
+
+        Source: Cheng et al., "CapArena", 2025, section 3.2; Chiang et al., "Chatbot Arena", 2024.
+
+        Example:
+            >>> arena = Arena.of([("1", "x", "y", ""), ("2", "y", "x", ""), ("1", "x", "z", "")]).weighted()
+            >>> arena.weights.tolist()
+            [0.75, 0.75, 1.5]
+        """
+        if chances is None:
+            pairs = [tuple(sorted(pair)) for pair in self.pairs.tolist()]
+            met = Counter(pairs)
+            chances = np.array([met[pair] / len(pairs) for pair in pairs])
+        wrong = np.flatnonzero(~((chances > 0) & (chances <= 1)))  # NaN, too
+        if len(wrong):
+            raise DataError(
+                f"battle {wrong[0] + 1} on {self.images[wrong[0]]!r}: the chance that its pair was drawn must be a "
+                f"number above 0 and at most 1, got {chances[wrong[0]]}"
+            )
+        weights = 1 / chances
+        return replace(self, weights=weights / weights.mean())
 
     def has(self, system: str) -> np.ndarray:
         """Whether a model is in each battle, (N,)."""
