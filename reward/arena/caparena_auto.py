@@ -15,7 +15,16 @@ from reward.battles import HUMAN, VERDICTS, Battle, Record, in_random_order, out
 from reward.errors import DataError
 from reward.json_files import check_same_images, check_text, read_json
 
-__all__ = ["WHERE_TO_GET", "AutoItem", "AutoScore", "BaselineScore", "auto_scores", "make_auto_battles", "read_auto", "score_auto"]
+__all__ = [
+    "WHERE_TO_GET",
+    "AutoItem",
+    "AutoScore",
+    "BaselineScore",
+    "auto_scores",
+    "make_auto_battles",
+    "read_auto",
+    "score_auto",
+]
 
 WHERE_TO_GET = """\
 CapArena-Auto is distributed by its authors, not with this package:
@@ -211,7 +220,7 @@ def auto_scores(battles: Sequence[Battle], points: np.ndarray) -> list[AutoScore
         points: (N,) of the voter, see `Arena`; a battle without a vote (NaN) is left out.
 
     Raises:
-        DataError: `ref_model` is neither of the two sources.
+        DataError: `ref_model` is neither of the two sources, or a model meets a baseline twice on one image.
 
     Example:
         >>> entry = {"img": "1", "caption1": "A dog.", "caption2": "A cat.", "ref_model": "base"}
@@ -220,7 +229,7 @@ def auto_scores(battles: Sequence[Battle], points: np.ndarray) -> list[AutoScore
         [('old', 0.0), ('new', -100.0)]
     """
     words = {1.0: VERDICTS["A"], 0.0: VERDICTS["B"], 0.5: VERDICTS["tie"]}
-    models: dict[str, list[Record]] = {}
+    models: dict[str, dict[str, Record]] = {}
     baselines: dict[str, None] = {}
     for number, (battle, won) in enumerate(zip(battles, points, strict=True), start=1):
         sources, baseline = (battle.source1, battle.source2), battle.record.get("ref_model")
@@ -231,8 +240,10 @@ def auto_scores(battles: Sequence[Battle], points: np.ndarray) -> list[AutoScore
             )
         baselines[baseline] = None
         model = sources[sources[0] == baseline]
-        models.setdefault(model, []).append({**battle.to_json(), "judge": words.get(float(won))})
-    scores = [score_auto(entries, model, list(baselines)) for model, entries in models.items()]
+        if battle.img in models.setdefault(model, {}):
+            raise DataError(f"{model!r} is on {battle.img!r} twice: give the battles of each model, by one judge, once")
+        models[model][battle.img] = {**battle.to_json(), "judge": words.get(float(won))}
+    scores = [score_auto(list(entries.values()), model, list(baselines)) for model, entries in models.items()]
     return sorted(scores, key=lambda score: -score.score if score.score == score.score else math.inf)
 
 

@@ -14,9 +14,11 @@ import numpy as np
 from reward.arena.agreement import rank_correlations
 from reward.errors import DataError
 from reward.json_files import read_json
+from reward.metaeval.bootstrap import Interval
 
-__all__ = ["PUBLISHED", "Ranking", "read_ranking"]
+__all__ = ["PUBLISHED", "SCORE", "Ranking", "read_ranking"]
 
+SCORE = "score"  # of CapArena-Auto or of a leaderboard, which ranks models as Elo and Bradley-Terry do
 PUBLISHED = "caparena"  # the name of the ranking that ships with the package
 _FEWEST = 3  # models; the correlation of two is always 1 or -1
 
@@ -48,20 +50,21 @@ class Ranking:
             )
         return shared
 
-    def correlations(self, scores: Mapping[str, float]) -> dict[str, float]:
-        """Spearman's rho and Kendall's tau-b with other scores of the models; NaN is no score.
+    def correlations(self, scores: Mapping[str, float]) -> dict[str, dict[str, Interval]]:
+        """Spearman's rho and Kendall's tau-b with other scores of the models, without intervals; NaN is no score.
 
         Raises:
             DataError: fewer than three models have both.
 
         Example:
             >>> ranking = Ranking("people", {"x": 3, "y": 2, "z": 1})
-            >>> ranking.correlations({"x": 0.9, "y": 0.1, "z": 0.4, "other": 0.8})["spearman"]
+            >>> ranking.correlations({"x": 0.9, "y": 0.1, "z": 0.4, "other": 0.8})["score"]["spearman"].value
             0.5
         """
         shared = self.common(name for name, score in scores.items() if not math.isnan(score))
         sides = [np.array([[side[name] for name in shared]], dtype=np.float64) for side in (self.scores, scores)]
-        return {kind: float(values[0]) for kind, values in rank_correlations(*sides).items()}
+        rows = rank_correlations(*sides).items()
+        return {SCORE: {kind: Interval(float(values[0]), math.nan, math.nan) for kind, values in rows}}
 
 
 def read_ranking(path: str | os.PathLike[str]) -> Ranking:

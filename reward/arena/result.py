@@ -17,9 +17,7 @@ from reward.battles import HUMAN
 from reward.errors import DataError
 from reward.metaeval.bootstrap import RESAMPLES, Interval
 
-__all__ = ["AUTO", "ArenaResult", "rate_arena"]
-
-AUTO = "caparena-auto"
+__all__ = ["ArenaResult", "rate_arena"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +33,7 @@ class ArenaResult:
         prior: see `fit_strengths`.
         resamples, seed: of the bootstrap and of Elo.
         ranking: fixed from outside; None if there is none.
-        correlations: {voter: {"elo", "bradley-terry" or "caparena-auto": {"spearman" or "kendall": correlation with
+        correlations: {voter: {"elo", "bradley-terry" or "score": {"spearman" or "kendall": correlation with
             the fixed ranking}}}.
         auto: {voter: scores in CapArena-Auto, best first}; empty for other battles.
     """
@@ -138,9 +136,7 @@ def _correlations(
         try:
             rows = measure_rankings(arena, voter.points, ranking.scores, resamples=resamples, seed=seed)
             if voter.name in auto:
-                scores = {score.model: score.score for score in auto[voter.name]}
-                values = ranking.correlations(scores)
-                rows[AUTO] = {kind: Interval(value, np.nan, np.nan) for kind, value in values.items()}
+                rows |= ranking.correlations({score.model: score.score for score in auto[voter.name]})
             correlations[voter.name] = rows
         except DataError as error:
             notes.append(f"no correlations of {voter.name}: {error}")
