@@ -154,10 +154,8 @@ def measure_rankings(
     Battles of the source `human` are left out, and models that only one of the two rankings has.
 
     Args:
-        arena: N battles.
-        points: (N,) of the voter.
+        arena, points: N battles, and the points (N,) of the voter.
         fixed: {model: score}, larger is better; see `reward.arena.ranking`.
-        resamples, seed: as for `measure_agreement`.
 
     Returns:
         {"elo" or "bradley-terry": {"spearman" or "kendall": correlation}}; of Elo without an interval (NaN).

@@ -14,6 +14,7 @@ from reward.arena.caparena_auto import AutoScore
 from reward.arena.ranking import SCORE, Ranking
 from reward.arena.ratings import BRADLEY_TERRY, ELO
 from reward.arena.result import ArenaResult
+from reward.battles import HUMAN
 from reward.errors import OutputError
 from reward.metaeval.benchmarks.items import OVERALL
 from reward.metaeval.bootstrap import Interval
@@ -59,7 +60,7 @@ def grids(result: ArenaResult) -> list[Grid]:
     if result.agreement:
         shown += [_agreement(result), _bias(result)]
     if result.ranking is not None:
-        shown.append(correlation_grid(result.ranking, result.correlations))
+        shown.append(correlation_grid(result.correlations))
     return shown + [auto_grid(scores, f"CapArena-Auto by {name}") for name, scores in result.auto.items()]
 
 
@@ -75,8 +76,8 @@ def notes(result: ArenaResult) -> Iterator[str]:
         yield few_images(images)
     if result.arena.weights is not None:
         yield (
-            "Weights: in Bradley-Terry each battle counts 1 / P, P being the chance with which its pair of models was "
-            "drawn (--weights). Elo, agreement, bias and CapArena-Auto are not weighted."
+            "Weights: in Bradley-Terry each battle counts 1 / P, P being the share of its pair of models in all "
+            "battles. Elo, agreement, bias and CapArena-Auto are not weighted."
         )
     if result.auto:
         yield (
@@ -85,10 +86,14 @@ def notes(result: ArenaResult) -> Iterator[str]:
         )
     if result.prior:
         yield f"Prior: {result.prior:g} more games of each model with an average one, half of them won."
+    if result.ranking is not None:
+        shared = result.ranking.common(name for name in result.arena.systems if name != HUMAN)
+        yield f"Fixed ranking: {result.ranking.source}; {len(shared)} models are in it and in the battles."
     if result.agreement:
+        own = "Rankings are compared with the people's. "
         yield (
             "Agreement: share of battles with the people's verdict, ties included. Ties: share by the voter and by "
-            "people. Rankings are compared with the people's. Battles of the source 'human' are left out. "
+            f"people. {'' if result.ranking else own}Battles of the source 'human' are left out. "
             f"95 % intervals of {result.resamples} bootstrap resamples of whole images."
         )
         yield "Bias: win rate by the voter minus win rate by people; positive values overestimate the model."
@@ -144,7 +149,7 @@ def ranking_json(ranking: Ranking, correlations: Correlations) -> dict[str, Any]
     return {"ranking": plain(vars(ranking)), "correlations": plain(correlations)}
 
 
-def correlation_grid(ranking: Ranking, correlations: Correlations) -> Grid:
+def correlation_grid(correlations: Correlations) -> Grid:
     """Correlations of each voter's rankings with the fixed one."""
     methods = [method for method in _SHORT if any(method in row for row in correlations.values())]
     cells = [(method, kind) for method in methods for kind in (SPEARMAN, KENDALL)]
@@ -153,7 +158,7 @@ def correlation_grid(ranking: Ranking, correlations: Correlations) -> Grid:
         for name, row in correlations.items()
     ]
     heads = ("", *(f"{kind.capitalize()} ({_SHORT[method]})" for method, kind in cells))
-    return Grid(f"Correlation with the ranking by {ranking.source}, x 100", heads, tuple(rows))
+    return Grid("Correlation with the fixed ranking, x 100", heads, tuple(rows))
 
 
 def auto_grid(scores: Sequence[AutoScore], title: str) -> Grid:

@@ -98,16 +98,11 @@ class Arena:
         )
         return part if self.weights is None else replace(part, weights=self.weights[kept])
 
-    def weighted(self, chances: np.ndarray | None = None) -> Arena:
-        """The same battles, each with CapArena's weight 1 / P, where P is the chance with which its pair was drawn.
+    def weighted(self) -> Arena:
+        """The same battles, each with CapArena's weight 1 / P, scaled to a mean of 1; P is the share of its pair.
 
-        The weights are scaled to a mean of 1. They change the strengths only where Bradley-Terry does not hold exactly.
-
-        Args:
-            chances: (N,), in (0, 1]; None takes the share of each pair's battles, so that all pairs count the same.
-
-        Raises:
-            DataError: a chance is no number in (0, 1].
+        So all pairs that met count the same. In the paper P is the chance with which the pair was drawn, which its
+        data do not hold. The weights change the strengths only where Bradley-Terry does not hold exactly.
 
         Source: Cheng et al., "CapArena", 2025, section 3.2; Chiang et al., "Chatbot Arena", 2024.
 
@@ -116,18 +111,9 @@ class Arena:
             >>> arena.weights.tolist()
             [0.75, 0.75, 1.5]
         """
-        if chances is None:
-            pairs = [tuple(sorted(pair)) for pair in self.pairs.tolist()]
-            met = Counter(pairs)
-            chances = np.array([met[pair] / len(pairs) for pair in pairs])
-        wrong = np.flatnonzero(~((chances > 0) & (chances <= 1)))  # NaN, too
-        if len(wrong):
-            raise DataError(
-                f"battle {wrong[0] + 1} on {self.images[wrong[0]]!r}: the chance that its pair was drawn must be a "
-                f"number above 0 and at most 1, got {chances[wrong[0]]}"
-            )
-        weights = 1 / chances
-        return replace(self, weights=weights / weights.mean())
+        pairs = [tuple(sorted(pair)) for pair in self.pairs.tolist()]
+        met = Counter(pairs)
+        return replace(self, weights=np.array([len(pairs) / (len(met) * met[pair]) for pair in pairs]))
 
     def has(self, system: str) -> np.ndarray:
         """Whether a model is in each battle, (N,)."""

@@ -107,12 +107,7 @@ def by_judge(battles: Sequence[Battle]) -> Voter | None:
 
 
 def by_judged_file(battles: Sequence[Battle], name: str, path: Path) -> Voter:
-    """Votes of another judge, from the field `judge` of another file that holds the same battles.
-
-    Args:
-        battles: N battles.
-        name: of the voter.
-        path: a file of battles, as `capreward battle` and the authors of CapArena write it for each judge.
+    """Votes of another judge, from the field `judge` of another file of the same battles; CapArena has one a judge.
 
     Raises:
         DataError: none of the battles is in the file, or it has no readable verdict on any of them.
@@ -124,10 +119,9 @@ def by_judged_file(battles: Sequence[Battle], name: str, path: Path) -> Voter:
 
 
 def by_annotator(battles: Sequence[Battle], path: Path) -> Voter:
-    """Votes of a second annotator, from the field `winner` of another file that holds some of the same battles.
+    """Votes of a second annotator, from the field `winner` of another file of the same battles, or some of them.
 
-    Where battles have the field `in-400`, the second annotator counts only on those where it is true: in the others the
-    file may repeat the first annotator.
+    Where battles have the field `in-400`, only those with true count: others may repeat the first annotator.
 
     Raises:
         DataError: none of the battles is in the file, or it has no winner for any of them.
@@ -154,7 +148,7 @@ def _same_battles(battles: Sequence[Battle], path: Path) -> list[Battle]:
         rows.append(same.pop(0) if same else Battle.from_json(bare))
     if missing == len(battles):
         raise DataError(
-            f"{path} holds other battles: none has the 'img', 'source1', 'source2', 'caption1' and 'caption2' of one of "
+            f"{path} holds other battles: none has 'img', 'source1', 'source2', 'caption1' and 'caption2' of one of "
             f"these {len(battles)}. Give a file that was made from the same battles"
         )
     return rows

@@ -12,8 +12,6 @@ from reward.cli import options, terminal
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import numpy as np
-
     from reward.arena import ArenaResult, Voter
     from reward.arena.caparena_auto import AutoScore
     from reward.arena.ranking import Ranking
@@ -76,11 +74,11 @@ Leaderboard = Annotated[
     list[str] | None,
     typer.Option(help="Compare a leaderboard with --ranking, too: NAME=FILE, as for --ranking; repeat for several."),
 ]
-Weights = Annotated[
-    str | None,
+PairWeights = Annotated[
+    bool,
     typer.Option(
-        help="Weigh battles in Bradley-Terry by 1 / P as in CapArena, P being the chance with which the pair of models "
-        "was drawn: the field that holds it, or the word pairs (P is the pair's share of the battles)."
+        "--pair-weights",
+        help="Weigh battles in Bradley-Terry by 1 / P as in CapArena, P being the share of the pair in all battles.",
     ),
 ]
 Prior = Annotated[
@@ -112,7 +110,7 @@ def arena(
     in_400: In400 = False,
     ranking: FixedRanking = None,
     leaderboard: Leaderboard = None,
-    weights: Weights = None,
+    pair_weights: PairWeights = False,
     output: Output = None,
     next_: Next = None,
     prior: Prior = 0.0,
@@ -157,7 +155,7 @@ def arena(
     boards = {}
     for name, path in options.named_files(leaderboard or [], "--leaderboard").items():
         assert fixed is not None
-        boards[name] = fixed.correlations(read_ranking(path).scores)
+        boards[f"leaderboard:{name}"] = fixed.correlations(read_ranking(path).scores)
     if not battles:
         if fixed is None or not boards or output is not None:
             message = (
@@ -166,6 +164,8 @@ def arena(
             raise typer.BadParameter(f"{message} goes without", param_hint="BATTLES")
         _report_boards(fixed, boards, figures)
         return
+    if annotator is not None and annotator.resolve() in [path.resolve() for path in battles]:
+        raise typer.BadParameter("is the file of the first annotator itself", param_hint="--annotator")
     entries = _read(battles, in_400)
     if next_ is not None:
         _propose(entries, next_, seed, figures.quiet)
@@ -173,8 +173,10 @@ def arena(
     if output is not None:
         check_report(output)  # before hours of scoring
     field = Arena.of_battles(entries)
-    if weights is not None:
-        field = field.weighted(None if weights == "pairs" else _chances(entries, weights))
+    if pair_weights:
+        field = field.weighted()
+    if fixed is not None:
+        fixed.common(field.systems)  # before hours of scoring
     with terminal.stdout_kept_clean():
         voters = all_voters(
             entries,
@@ -219,13 +221,6 @@ def _read(paths: Sequence[Path], in_400: bool) -> list[Battle]:
     return battles
 
 
-def _chances(battles: Sequence[Battle], field: str) -> np.ndarray:
-    import numpy as np
-
-    values = [battle.record.get(field) for battle in battles]
-    return np.array([value if type(value) in (int, float) else np.nan for value in values], dtype=float)
-
-
 def _auto(battles: Sequence[Battle], voters: Sequence[Voter]) -> dict[str, list[AutoScore]]:
     """Leaderboard of each voter, if the battles are CapArena-Auto's."""
     from reward.arena.caparena_auto import auto_scores
@@ -241,8 +236,10 @@ def _report_boards(ranking: Ranking, boards: Correlations, figures: options.Figu
     if figures.json:
         terminal.print_json(report.ranking_json(ranking, boards))
     else:
-        grid = report.correlation_grid(ranking, boards)
+        grid = report.correlation_grid(boards)
         terminal.print_table(grid.heads, grid.rows, title=grid.title)
+        if not figures.quiet:
+            terminal.console(stderr=True).print(f"Fixed ranking: {ranking.source}")
 
 
 def _report(result: ArenaResult, output: Path | None, figures: options.FigureOptions) -> None:

@@ -79,7 +79,7 @@ def caparena_auto(
 ) -> None:
     """Score models in CapArena-Auto: their captions of 600 images against three baselines.
 
-    With a judge on this machine, behind a vLLM server, and OpenAI's (about 1,200 questions a model, each with an image):
+    With a judge on this machine, behind a vLLM server, and OpenAI's (1,200 questions a model, each with an image):
 
     ```
     capreward caparena-auto mine.json --benchmark caparena_auto_600.json --images all_images \\
@@ -109,7 +109,7 @@ def caparena_auto(
     if name is not None:
         if len(models) > 1:
             raise typer.BadParameter("is for the captions of one model; write NAME=FILE", param_hint="--name")
-        models = {name: path for path in models.values()}
+        models = dict.fromkeys([name], *models.values())
     items = read_auto(benchmark)
     baselines = list(dict.fromkeys(item.baseline for item in items))
     made = [
@@ -127,7 +127,7 @@ def caparena_auto(
     figures = [score.to_json() for score in scores]
     path = summary.output.with_name(summary.output.name + ".score.json")
     write_json(path, figures[0] if len(figures) == 1 else {"models": figures})
-    report_battles(summary, _auto_results(scores[0]) if len(scores) == 1 else _board(scores), quiet=run.quiet)
+    report_battles(summary, _board(scores), quiet=run.quiet)
 
 
 def _judge(
@@ -182,25 +182,12 @@ def _results(summary: BattleSummary) -> Any:
 def _board(scores: list[AutoScore]) -> Any:
     from rich.table import Table
 
+    from reward.arena.caparena_auto import best_first
     from reward.arena.report import auto_grid
 
-    grid = auto_grid(sorted(scores, key=lambda score: -score.score), "CapArena-Auto")
+    title = f"CapArena-Auto: {', '.join(score.model for score in scores)}"
+    grid = auto_grid(best_first(scores), title)
     table = Table(*grid.heads, title=grid.title)
     for row in grid.rows:
         table.add_row(*row)
-    return table
-
-
-def _auto_results(score: AutoScore) -> Any:
-    from rich.table import Table
-
-    table = Table("", "score", "wins", "ties", "losses", title=f"CapArena-Auto: {score.model}")
-    for name, part in score.baselines.items():
-        if part.itself:
-            table.add_row(f"against itself ({name})", "0.00", "-", "-", "-")
-        else:
-            table.add_row(f"against {name}", f"{part.score:.2f}", str(part.wins), str(part.ties), str(part.losses))
-    table.add_section()
-    table.add_row("mean of the baselines", f"{score.score:.2f}", "", "", "")
-    table.caption = f"mean length of the captions: {score.mean_words:.1f} words"
     return table
