@@ -149,28 +149,13 @@ def measure_agreement(
 def measure_rankings(
     arena: Arena, points: np.ndarray, fixed: Mapping[str, float], *, resamples: int = RESAMPLES, seed: int = 0
 ) -> dict[str, dict[str, Interval]]:
-    """Correlations of the ranking by one voter with a ranking that was fixed from outside.
+    """Correlations of the rankings by one voter, by Elo and by Bradley-Terry, with one that was fixed from outside.
 
-    Battles of the source `human` are left out, and models that only one of the two rankings has.
-
-    Args:
-        arena, points: N battles, and the points (N,) of the voter.
-        fixed: {model: score}, larger is better; see `reward.arena.ranking`.
-
-    Returns:
-        {"elo" or "bradley-terry": {"spearman" or "kendall": correlation}}; of Elo without an interval (NaN).
+    Battles of the source `human` are left out, and models that only one of the two rankings has. Arguments and result
+    are as for `measure_agreement` and `ArenaAgreement.ranking`; `fixed` is {model: score}, larger is better.
 
     Raises:
         DataError: nothing is decided, or groups of models never met.
-
-    Source: Cheng et al., "CapArena", 2025, section 4.2, with Elo.
-
-    Example:
-        >>> arena = Arena.of([(str(n), "xyz"[n % 3], "yzx"[n % 3], "") for n in range(30)])
-        >>> fixed = {"x": 3.0, "y": 2.0, "z": 1.0, "absent": 0.0}
-        >>> points = np.array([1.0, 1.0, 0.0] * 10)
-        >>> measure_rankings(arena, points, fixed, resamples=50)["elo"]["spearman"].value
-        1.0
     """
     kept = ~np.isnan(points) & ~arena.has(HUMAN)
     if not kept.any():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,6 @@ __all__ = [
     "AutoScore",
     "BaselineScore",
     "auto_scores",
-    "best_first",
     "make_auto_battles",
     "read_auto",
     "score_auto",
@@ -245,11 +244,6 @@ def auto_scores(battles: Sequence[Battle], points: np.ndarray) -> list[AutoScore
             raise DataError(f"{model!r} is on {battle.img!r} twice: give the battles of each model, by one judge, once")
         models[model][battle.img] = {**battle.to_json(), "judge": words.get(float(won))}
     scores = [score_auto(list(entries.values()), model, list(baselines)) for model, entries in models.items()]
-    return best_first(scores)
-
-
-def best_first(scores: Iterable[AutoScore]) -> list[AutoScore]:
-    """The leaderboard's order; models without a score come last."""
     return sorted(scores, key=lambda score: math.inf if math.isnan(score.score) else -score.score)
 
 

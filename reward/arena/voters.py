@@ -21,19 +21,7 @@ from reward.metaeval.benchmarks.items import Benchmark
 from reward.metaeval.benchmarks.registry import benchmark_spec
 from reward.metaeval.scoring import score_benchmark
 
-__all__ = [
-    "JUDGE",
-    "PEOPLE",
-    "TWICE",
-    "Voter",
-    "all_voters",
-    "by_annotator",
-    "by_column",
-    "by_judge",
-    "by_judged_file",
-    "by_metric",
-    "by_people",
-]
+__all__ = ["JUDGE", "PEOPLE", "TWICE", "Voter", "all_voters", "by_column", "by_judge", "by_metric", "by_people"]
 
 PEOPLE, JUDGE, ANNOTATOR = "people", "judge", "annotator"
 TWICE = "in-400"  # the field of CapArena that marks the battles that a second annotator judged, too
@@ -106,25 +94,18 @@ def by_judge(battles: Sequence[Battle]) -> Voter | None:
     return Voter(JUDGE, points, position=bias, errors=len(problems), problem=problems[0] if problems else "")
 
 
-def by_judged_file(battles: Sequence[Battle], name: str, path: Path) -> Voter:
-    """Votes of another judge, from the field `judge` of another file of the same battles; CapArena has one a judge.
-
-    Raises:
-        DataError: none of the battles is in the file, or it has no readable verdict on any of them.
-    """
+def _by_judged_file(battles: Sequence[Battle], name: str, path: Path) -> Voter:
+    """Votes of another judge, from the field `judge` of another file of the same battles; CapArena has one a judge."""
     voter = by_judge(_same_battles(battles, path))
     if voter is None:
         raise DataError(f"{path} has no verdict of a judge ('judge') on these battles: let `capreward battle` write it")
     return replace(voter, name=name)
 
 
-def by_annotator(battles: Sequence[Battle], path: Path) -> Voter:
+def _by_annotator(battles: Sequence[Battle], path: Path) -> Voter:
     """Votes of a second annotator, from the field `winner` of another file of the same battles, or some of them.
 
     Where battles have the field `in-400`, only those with true count: others may repeat the first annotator.
-
-    Raises:
-        DataError: none of the battles is in the file, or it has no winner for any of them.
     """
     second = by_people(_same_battles(battles, path))
     points = np.full(len(battles), np.nan) if second is None else second.points
@@ -239,19 +220,20 @@ def all_voters(
         metrics: NAME or NAME=SOURCE of each metric.
         columns: fields with two scores, which are read before any metric scores.
         images: folder of the images.
-        judged: {name: file} of other judges, see `by_judged_file`.
-        annotator: file of a second annotator, see `by_annotator`.
+        judged: {name: file} of other judges: the same battles with their verdicts in `judge`.
+        annotator: file of the same battles, or some, with the second annotator's verdicts in `winner`.
         scoring: see `by_metric`.
 
     Raises:
-        DataError: there is no voter, or a second annotator without a first; or as for the other functions here.
+        DataError: there is no voter, a second annotator without a first, or a file of other battles; or as for the
+            other functions here.
     """
     people = by_people(battles)
     if annotator is not None and people is None:
         raise DataError(f"no battle has a 'winner', so there is nobody to compare the annotator of {annotator} with")
-    second = None if annotator is None else by_annotator(battles, annotator)
+    second = None if annotator is None else _by_annotator(battles, annotator)
     voters = [voter for voter in (people, second, by_judge(battles)) if voter is not None]
-    voters += [by_judged_file(battles, name, path) for name, path in (judged or {}).items()]
+    voters += [_by_judged_file(battles, name, path) for name, path in (judged or {}).items()]
     human = np.full(len(battles), np.nan) if people is None else people.points
     sources = [MetricSource.parse(text) for text in metrics]
     if people is not None and _BASELINE not in sources and not all(battle.has_human for battle in battles):

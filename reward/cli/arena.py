@@ -158,10 +158,8 @@ def arena(
         boards[f"leaderboard:{name}"] = fixed.correlations(read_ranking(path).scores)
     if not battles:
         if fixed is None or not boards or output is not None:
-            message = (
-                "is missing: give files of battles. Only --leaderboard NAME=FILE --ranking FILE, without --output,"
-            )
-            raise typer.BadParameter(f"{message} goes without", param_hint="BATTLES")
+            message = "is missing; only --leaderboard NAME=FILE --ranking FILE, without --output, needs no battles"
+            raise typer.BadParameter(message, param_hint="BATTLES")
         _report_boards(fixed, boards, figures)
         return
     if annotator is not None and annotator.resolve() in [path.resolve() for path in battles]:

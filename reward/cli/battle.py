@@ -124,6 +124,7 @@ def caparena_auto(
             row for row in summary.records if model in (row["source1"], row["source2"]) and row["ref_model"] != model
         ]
         scores.append(score_auto(own, model, baselines))
+    scores.sort(key=lambda score: -score.score if score.score == score.score else float("inf"))
     figures = [score.to_json() for score in scores]
     path = summary.output.with_name(summary.output.name + ".score.json")
     write_json(path, figures[0] if len(figures) == 1 else {"models": figures})
@@ -182,11 +183,9 @@ def _results(summary: BattleSummary) -> Any:
 def _board(scores: list[AutoScore]) -> Any:
     from rich.table import Table
 
-    from reward.arena.caparena_auto import best_first
     from reward.arena.report import auto_grid
 
-    title = f"CapArena-Auto: {', '.join(score.model for score in scores)}"
-    grid = auto_grid(best_first(scores), title)
+    grid = auto_grid(scores, f"CapArena-Auto: {', '.join(score.model for score in scores)}")
     table = Table(*grid.heads, title=grid.title)
     for row in grid.rows:
         table.add_row(*row)
