@@ -9,14 +9,14 @@ import numpy as np
 
 from reward.arena.ratings import BRADLEY_TERRY, ELO, resampled_elo
 from reward.arena.strengths import fit_strengths, win_tables
-from reward.arena.table import Arena, linked_groups
+from reward.arena.table import Arena, check_linked, linked_groups
 from reward.battles import HUMAN
 from reward.errors import DataError
 from reward.metaeval.benchmarks.items import OVERALL
 from reward.metaeval.bootstrap import RESAMPLES, Interval, bootstrap_weights, resampled_mean, whole_first
 from reward.metaeval.classification import tie_threshold, verdicts
 
-__all__ = ["ArenaAgreement", "measure_agreement", "rank_correlations", "score_points"]
+__all__ = ["ArenaAgreement", "measure_agreement", "measure_rankings", "rank_correlations", "score_points"]
 
 SPEARMAN, KENDALL = "spearman", "kendall"
 
@@ -144,6 +144,31 @@ def measure_agreement(
             bias=_bias(part, said - people, weights),
         )
     return agreement
+
+
+def measure_rankings(
+    arena: Arena, points: np.ndarray, fixed: Mapping[str, float], *, resamples: int = RESAMPLES, seed: int = 0
+) -> dict[str, dict[str, Interval]]:
+    """Correlations of the rankings by one voter, by Elo and by Bradley-Terry, with one that was fixed from outside.
+
+    Battles of the source `human` are left out, and models that only one of the two rankings has. Arguments and result
+    are as for `measure_agreement` and `ArenaAgreement.ranking`; `fixed` is {model: score}, larger is better.
+
+    Raises:
+        DataError: nothing is decided, or groups of models never met.
+    """
+    kept = ~np.isnan(points) & ~arena.has(HUMAN)
+    if not kept.any():
+        raise DataError(f"no battle without the source {HUMAN!r} is decided")
+    part, points = arena.rows(kept), points[kept]
+    check_linked(part, points)
+    drawn = whole_first(bootstrap_weights(len(part), resamples=resamples, seed=seed, clusters=part.images))
+    row = np.array([fixed.get(name, np.nan) for name in part.systems])
+    correlations = {}
+    for method, own in _rankings(part, points, drawn, resamples, seed).items():
+        rows = rank_correlations(np.broadcast_to(row, own.shape), own)
+        correlations[method] = {kind: Interval.of(values) for kind, values in rows.items()}
+    return correlations
 
 
 def rank_correlations(first: np.ndarray, second: np.ndarray) -> dict[str, np.ndarray]:

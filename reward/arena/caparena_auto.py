@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from reward.battles import HUMAN, Battle, Record, in_random_order, outcome
+import numpy as np
+
+from reward.battles import HUMAN, VERDICTS, Battle, Record, in_random_order, outcome
 from reward.errors import DataError
 from reward.json_files import check_same_images, check_text, read_json
 
-__all__ = ["WHERE_TO_GET", "AutoItem", "AutoScore", "BaselineScore", "make_auto_battles", "read_auto", "score_auto"]
+__all__ = [
+    "WHERE_TO_GET",
+    "AutoItem",
+    "AutoScore",
+    "BaselineScore",
+    "auto_scores",
+    "make_auto_battles",
+    "read_auto",
+    "score_auto",
+]
 
 WHERE_TO_GET = """\
 CapArena-Auto is distributed by its authors, not with this package:
@@ -198,6 +210,41 @@ def score_auto(battles: Sequence[Record], model: str, baselines: Sequence[str]) 
         words.append(len(entry[f"caption{place}"].split(" ")))
     parts = {name: BaselineScore(**row, itself=name == model) for name, row in counts.items()}
     return AutoScore(model, parts, sum(words) / len(words) if words else float("nan"))
+
+
+def auto_scores(battles: Sequence[Battle], points: np.ndarray) -> list[AutoScore]:
+    """The leaderboard: scores of all models by one voter, best first; models without a score come last.
+
+    Args:
+        battles: N battles of CapArena-Auto, of one model or more. `ref_model` says which source is the baseline.
+        points: (N,) of the voter, see `Arena`; a battle without a vote (NaN) is left out.
+
+    Raises:
+        DataError: `ref_model` is neither of the two sources, or a model meets a baseline twice on one image.
+
+    Example:
+        >>> entry = {"img": "1", "caption1": "A dog.", "caption2": "A cat.", "ref_model": "base"}
+        >>> battles = [Battle.from_json({**entry, "source1": name, "source2": "base"}) for name in ("new", "old")]
+        >>> [(score.model, score.score) for score in auto_scores(battles, np.array([0.0, 0.5]))]
+        [('old', 0.0), ('new', -100.0)]
+    """
+    words = {1.0: VERDICTS["A"], 0.0: VERDICTS["B"], 0.5: VERDICTS["tie"]}
+    models: dict[str, dict[str, Record]] = {}
+    baselines: dict[str, None] = {}
+    for number, (battle, won) in enumerate(zip(battles, points, strict=True), start=1):
+        sources, baseline = (battle.source1, battle.source2), battle.record.get("ref_model")
+        if baseline not in sources:
+            raise DataError(
+                f"battle {number} on {battle.img!r}: 'ref_model' must be one of {sources[0]!r} and {sources[1]!r}, "
+                f"got {baseline!r:.80}"
+            )
+        baselines[baseline] = None
+        model = sources[sources[0] == baseline]
+        if battle.img in models.setdefault(model, {}):
+            raise DataError(f"{model!r} is on {battle.img!r} twice: give the battles of each model, by one judge, once")
+        models[model][battle.img] = {**battle.to_json(), "judge": words.get(float(won))}
+    scores = [score_auto(list(entries.values()), model, list(baselines)) for model, entries in models.items()]
+    return sorted(scores, key=lambda score: math.inf if math.isnan(score.score) else -score.score)
 
 
 def _number(value: float) -> float | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -91,7 +91,8 @@ def bradley_terry_ratings(arena: Arena, points: np.ndarray, *, prior: float = 0.
     freedom less than there are images: a tie that counts half varies less than the model supposes, and battles on one
     image share captions; the curvature of the likelihood alone ignores both. With a prior, the wider of the two
     intervals counts: a model that won everything leaves no spread for the sandwich to see. If all battles
-    are on one image, there are no intervals (NaN).
+    are on one image, there are no intervals (NaN). Weights of the arena count in the ratings and the intervals, but
+    neither in the numbers of battles nor in the win rates.
 
     Args:
         arena: N battles of M models.
@@ -149,7 +150,8 @@ def strength_covariance(
     first, second = place[pairs].T
     expected = win_probabilities(strengths[fitted])[first, second]
     games = np.zeros((len(fitted), len(fitted)))
-    np.add.at(games, (first, second), 1)
+    weights = np.ones(len(pairs)) if arena.weights is None else arena.weights[finite]
+    np.add.at(games, (first, second), weights)
     information = information_matrix(games + games.T, strengths[fitted], prior=prior)
     centre = np.eye(len(fitted)) - 1 / len(fitted)
     inverse = centre @ np.linalg.pinv(information, hermitian=True) @ centre
@@ -157,7 +159,7 @@ def strength_covariance(
         _, image = np.unique(images, return_inverse=True)
         count = int(image.max()) + 1
         score = np.zeros((count, len(fitted)))
-        surplus = points[finite] - expected
+        surplus = weights * (points[finite] - expected)
         np.add.at(score, (image, first), surplus)
         np.add.at(score, (image, second), -surplus)
         inverse = inverse @ (score.T @ score) @ inverse * (count / max(count - 1, 1))
@@ -224,7 +226,7 @@ def elo_ratings(arena: Arena, points: np.ndarray, *, resamples: int = RESAMPLES,
 
 
 def _ratings(method: str, arena: Arena, points: np.ndarray, intervals: list[Interval]) -> Ratings:
-    wins = win_tables(arena, points)[0]
+    wins = win_tables(replace(arena, weights=None), points)[0]
     games = wins.sum(axis=1) + wins.sum(axis=0)
     # best first; models that are not placed last, equal ones in order of their names
     keys = [

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from reward.arena.agreement import KENDALL, SPEARMAN, ArenaAgreement
+from reward.arena.caparena_auto import AutoScore
+from reward.arena.ranking import SCORE, Ranking
 from reward.arena.ratings import BRADLEY_TERRY, ELO
 from reward.arena.result import ArenaResult
+from reward.battles import HUMAN
 from reward.errors import OutputError
 from reward.metaeval.benchmarks.items import OVERALL
 from reward.metaeval.bootstrap import Interval
@@ -33,17 +36,32 @@ from reward.metaeval.report import (
     write_pages,
 )
 
-__all__ = ["bias_plot", "grids", "notes", "rating_plot", "save_plot", "to_json", "write_arena"]
+__all__ = [
+    "auto_grid",
+    "bias_plot",
+    "correlation_grid",
+    "grids",
+    "notes",
+    "ranking_json",
+    "rating_plot",
+    "save_plot",
+    "to_json",
+    "write_arena",
+]
 
+Correlations: TypeAlias = Mapping[str, Mapping[str, Mapping[str, Interval]]]  # {voter: {method: {kind: correlation}}}
+_SHORT = {ELO: "Elo", BRADLEY_TERRY: "B-T", SCORE: "score"}
 _RANKS = ((ELO, SPEARMAN), (ELO, KENDALL), (BRADLEY_TERRY, SPEARMAN), (BRADLEY_TERRY, KENDALL))
 
 
 def grids(result: ArenaResult) -> list[Grid]:
-    """Ratings; agreement with people; and the bias of each voter for each model."""
+    """Ratings; agreement with people; bias of each voter for each model; fixed ranking; CapArena-Auto's leaderboard."""
     shown = [_ratings(result)]
     if result.agreement:
         shown += [_agreement(result), _bias(result)]
-    return shown
+    if result.ranking is not None:
+        shown.append(correlation_grid(result.correlations))
+    return shown + [auto_grid(scores, f"CapArena-Auto by {name}") for name, scores in result.auto.items()]
 
 
 def notes(result: ArenaResult) -> Iterator[str]:
@@ -56,12 +74,26 @@ def notes(result: ArenaResult) -> Iterator[str]:
     images = len(set(result.arena.images))
     if images < FEW_IMAGES:
         yield few_images(images)
+    if result.arena.weights is not None:
+        yield (
+            "Weights: in Bradley-Terry each battle counts 1 / P, P being the share of its pair of models in all "
+            "battles. Elo, agreement, bias and CapArena-Auto are not weighted."
+        )
+    if result.auto:
+        yield (
+            "CapArena-Auto: mean over the baselines of 100 (wins - losses) / battles with a verdict; of a baseline, 0 "
+            "against itself."
+        )
     if result.prior:
         yield f"Prior: {result.prior:g} more games of each model with an average one, half of them won."
+    if result.ranking is not None:
+        shared = result.ranking.common(name for name in result.arena.systems if name != HUMAN)
+        yield f"Fixed ranking: {result.ranking.source}; {len(shared)} models are in it and in the battles."
     if result.agreement:
+        own = "Rankings are compared with the people's. "
         yield (
             "Agreement: share of battles with the people's verdict, ties included. Ties: share by the voter and by "
-            "people. Rankings are compared with the people's. Battles of the source 'human' are left out. "
+            f"people. {'' if result.ranking else own}Battles of the source 'human' are left out. "
             f"95 % intervals of {result.resamples} bootstrap resamples of whole images."
         )
         yield "Bias: win rate by the voter minus win rate by people; positive values overestimate the model."
@@ -96,6 +128,9 @@ def to_json(result: ArenaResult, *, command: str) -> dict[str, Any]:
             for name, methods in result.ratings.items()
         },
         "agreement": {name: _agreement_json(agreement) for name, agreement in result.agreement.items()},
+        **({} if result.ranking is None else ranking_json(result.ranking, result.correlations)),
+        "weighted": result.arena.weights is not None,
+        "caparena_auto": {name: [score.to_json() for score in scores] for name, scores in result.auto.items()},
         "deciders": {
             voter.name: {
                 "threshold": voter.threshold,
@@ -107,6 +142,40 @@ def to_json(result: ArenaResult, *, command: str) -> dict[str, Any]:
         },
         "notes": list(notes(result)),
     }
+
+
+def ranking_json(ranking: Ranking, correlations: Correlations) -> dict[str, Any]:
+    """The fixed ranking and the correlations with it as plain JSON values."""
+    return {"ranking": plain(vars(ranking)), "correlations": plain(correlations)}
+
+
+def correlation_grid(correlations: Correlations) -> Grid:
+    """Correlations of each voter's rankings with the fixed one."""
+    methods = [method for method in _SHORT if any(method in row for row in correlations.values())]
+    cells = [(method, kind) for method in methods for kind in (SPEARMAN, KENDALL)]
+    rows = [
+        (name, *(percent(row.get(method, {}).get(kind)) for method, kind in cells))
+        for name, row in correlations.items()
+    ]
+    heads = ("", *(f"{kind.capitalize()} ({_SHORT[method]})" for method, kind in cells))
+    return Grid("Correlation with the fixed ranking, x 100", heads, tuple(rows))
+
+
+def auto_grid(scores: Sequence[AutoScore], title: str) -> Grid:
+    """Leaderboard of CapArena-Auto, in the columns of the published one."""
+    baselines = list(scores[0].baselines)
+    rows = []
+    for score in scores:
+        parts = list(score.baselines.values())
+        values = [_number(value) for value in (score.score, *(part.score for part in parts), score.mean_words)]
+        judged, missing = sum(part.judged for part in parts), sum(part.unjudged for part in parts)
+        rows.append((score.model, *values, f"{judged} of {judged + missing}"))
+    heads = ("", "score", *(f"against {name}" for name in baselines), "mean words", "with a verdict")
+    return Grid(title, heads, tuple(rows))
+
+
+def _number(value: float) -> str:
+    return "-" if math.isnan(value) else f"{value:.2f}"
 
 
 def _agreement_json(agreement: ArenaAgreement) -> dict[str, Any]:
@@ -136,13 +205,15 @@ def _agreement(result: ArenaResult) -> Grid:
     levels = list(dict.fromkeys(level for agreement in result.agreement.values() for level in agreement.levels))
     levels.remove(OVERALL)
     columns = [OVERALL, *levels]
+    shown = _RANKS if result.ranking is None else ()  # a fixed ranking has a table of its own
     rows = []
     for name, agreement in result.agreement.items():
         cells = [percent(agreement.levels.get(level)) for level in columns]
         ties = f"{100 * agreement.ties:.1f} / {100 * agreement.human_ties:.1f}"
-        ranks = [percent(agreement.ranking.get(method, {}).get(kind)) for method, kind in _RANKS]
+        ranks = [percent(agreement.ranking.get(method, {}).get(kind)) for method, kind in shown]
         rows.append((name, *cells, ties, *ranks, f"{100 * agreement.mean_bias:.1f}"))
-    heads = ("", *columns, "ties", "Spearman (Elo)", "Kendall (Elo)", "Spearman (B-T)", "Kendall (B-T)", "mean |bias|")
+    ranked = (f"{kind.capitalize()} ({_SHORT[method]})" for method, kind in shown)
+    heads = ("", *columns, "ties", *ranked, "mean |bias|")
     return Grid("Agreement with people, x 100", heads, tuple(rows))
 
 

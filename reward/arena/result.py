@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from reward.arena.agreement import ArenaAgreement, measure_agreement
+from reward.arena.agreement import ArenaAgreement, measure_agreement, measure_rankings
+from reward.arena.caparena_auto import AutoScore
+from reward.arena.ranking import Ranking
 from reward.arena.ratings import BRADLEY_TERRY, ELO, Ratings, bradley_terry_ratings, elo_ratings
 from reward.arena.table import Arena
 from reward.arena.voters import PEOPLE, Voter
 from reward.battles import HUMAN
 from reward.errors import DataError
-from reward.metaeval.bootstrap import RESAMPLES
+from reward.metaeval.bootstrap import RESAMPLES, Interval
 
 __all__ = ["ArenaResult", "rate_arena"]
 
@@ -30,6 +32,10 @@ class ArenaResult:
         notes: what could not be computed, and why.
         prior: see `fit_strengths`.
         resamples, seed: of the bootstrap and of Elo.
+        ranking: fixed from outside; None if there is none.
+        correlations: {voter: {"elo", "bradley-terry" or "score": {"spearman" or "kendall": correlation with
+            the fixed ranking}}}.
+        auto: {voter: scores in CapArena-Auto, best first}; empty for other battles.
     """
 
     arena: Arena
@@ -40,6 +46,9 @@ class ArenaResult:
     prior: float
     resamples: int
     seed: int
+    ranking: Ranking | None = None
+    correlations: Mapping[str, Mapping[str, Mapping[str, Interval]]] = field(default_factory=dict)
+    auto: Mapping[str, Sequence[AutoScore]] = field(default_factory=dict)
 
     @property
     def order(self) -> list[str]:
@@ -48,18 +57,28 @@ class ArenaResult:
 
 
 def rate_arena(
-    arena: Arena, voters: Sequence[Voter], *, prior: float = 0.0, resamples: int = RESAMPLES, seed: int = 0
+    arena: Arena,
+    voters: Sequence[Voter],
+    *,
+    prior: float = 0.0,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+    ranking: Ranking | None = None,
+    auto: Mapping[str, Sequence[AutoScore]] | None = None,
 ) -> ArenaResult:
-    """Rates the models by the votes of each voter, and compares all voters with people.
+    """Rates the models by the votes of each voter, and compares all voters with people and with a fixed ranking.
 
     Args:
         arena: N battles.
         voters: at least one; people first, if they voted.
         prior: see `fit_strengths`.
         resamples, seed: of the bootstrap and of Elo.
+        ranking: fixed from outside.
+        auto: {voter: its scores in CapArena-Auto}, which are compared with the fixed ranking, too.
 
     Raises:
-        DataError: the first voter's battles do not link all models, or two voters have one name.
+        DataError: the first voter's battles do not link all models, two voters have one name, or the fixed ranking has
+            fewer than three of the models.
 
     Example:
         >>> arena = Arena.of([(str(n), "x", "y", "") for n in range(20)])
@@ -90,9 +109,38 @@ def rate_arena(
         if left_out:
             notes.append(f"no rating by {voter.name} of {', '.join(left_out)}: none of their battles is decided by it")
         notes += [f"rating by {voter.name} of {note}" for note in ratings[voter.name][BRADLEY_TERRY].notes]
+    agreement = _agreement(arena, voters, notes, resamples, seed)
+    correlations = {} if ranking is None else _correlations(arena, voters, ranking, auto or {}, notes, resamples, seed)
     return ArenaResult(
-        arena, voters, ratings, _agreement(arena, voters, notes, resamples, seed), notes, prior, resamples, seed
+        arena, voters, ratings, agreement, notes, prior, resamples, seed, ranking, correlations, auto or {}
     )
+
+
+def _correlations(
+    arena: Arena,
+    voters: Sequence[Voter],
+    ranking: Ranking,
+    auto: Mapping[str, Sequence[AutoScore]],
+    notes: list[str],
+    resamples: int,
+    seed: int,
+) -> dict[str, dict[str, dict[str, Interval]]]:
+    """With the fixed ranking; a voter whose battles do not link all models gets a note."""
+    models = [name for name in arena.systems if name != HUMAN]
+    shared = ranking.common(models)
+    missing = [name for name in models if name not in shared]
+    if missing:
+        notes.append(f"not in the ranking of {ranking.source}, so left out of the correlations: {', '.join(missing)}")
+    correlations = {}
+    for voter in voters:
+        try:
+            rows = measure_rankings(arena, voter.points, ranking.scores, resamples=resamples, seed=seed)
+            if voter.name in auto:
+                rows |= ranking.correlations({score.model: score.score for score in auto[voter.name]})
+            correlations[voter.name] = rows
+        except DataError as error:
+            notes.append(f"no correlations of {voter.name}: {error}")
+    return correlations
 
 
 def _agreement(

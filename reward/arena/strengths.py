@@ -21,7 +21,7 @@ def win_tables(arena: Arena, points: np.ndarray, weights: np.ndarray | None = No
         weights: how often each of R resamples holds each battle, (R, N); None is one table of all battles.
 
     Returns:
-        (R, M, M): entry i, j has the wins of i against j.
+        (R, M, M): entry i, j has the wins of i against j; a battle counts as much as its weight in the arena says.
 
     Example:
         >>> arena = Arena.of([("1", "x", "y", ""), ("2", "y", "x", "")])
@@ -39,6 +39,8 @@ def win_tables(arena: Arena, points: np.ndarray, weights: np.ndarray | None = No
         (np.concatenate([won, 1 - won]), (np.concatenate([rows, rows]), cells)), shape=(len(won), count * count)
     )
     drawn = np.ones((1, len(won))) if weights is None else np.asarray(weights, dtype=np.float64)[:, decided]
+    if arena.weights is not None:
+        drawn = drawn * arena.weights[decided]
     return (drawn @ table).reshape(len(drawn), count, count)
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -27,6 +28,7 @@ class Arena:
         pairs: places (N, 2) in `systems` of the two models of each battle.
         images: N names; battles on the same image are not independent.
         levels: N names of how different the two models are in strength, such as "level 1"; may be empty.
+        weights: (N,), how much each battle counts in Bradley-Terry, see `weighted`; None is 1 for all.
 
     Example:
         >>> arena = Arena.of([("1.jpg", "x", "y", ""), ("2.jpg", "z", "x", "")])
@@ -38,6 +40,7 @@ class Arena:
     pairs: np.ndarray
     images: tuple[str, ...]
     levels: tuple[str, ...]
+    weights: np.ndarray | None = None
 
     @classmethod
     def of(cls, battles: Iterable[tuple[str, str, str, str]]) -> Arena:
@@ -89,10 +92,28 @@ class Arena:
             DataError: none is left.
         """
         kept = np.flatnonzero(keep)
-        return Arena.of(
+        part = Arena.of(
             (self.images[row], self.systems[self.pairs[row, 0]], self.systems[self.pairs[row, 1]], self.levels[row])
             for row in kept
         )
+        return part if self.weights is None else replace(part, weights=self.weights[kept])
+
+    def weighted(self) -> Arena:
+        """The same battles, each with CapArena's weight 1 / P, scaled to a mean of 1; P is the share of its pair.
+
+        So all pairs that met count the same. In the paper P is the chance with which the pair was drawn, which its
+        data do not hold. The weights change the strengths only where Bradley-Terry does not hold exactly.
+
+        Source: Cheng et al., "CapArena", 2025, section 3.2; Chiang et al., "Chatbot Arena", 2024.
+
+        Example:
+            >>> arena = Arena.of([("1", "x", "y", ""), ("2", "y", "x", ""), ("1", "x", "z", "")]).weighted()
+            >>> arena.weights.tolist()
+            [0.75, 0.75, 1.5]
+        """
+        pairs = [tuple(sorted(pair)) for pair in self.pairs.tolist()]
+        met = Counter(pairs)
+        return replace(self, weights=np.array([len(pairs) / (len(met) * met[pair]) for pair in pairs]))
 
     def has(self, system: str) -> np.ndarray:
         """Whether a model is in each battle, (N,)."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import numpy as np
 from reward.arena.agreement import score_points
 from reward.arena.table import Arena, human_points
 from reward.arena.verdicts import PositionBias, measure_position_bias
-from reward.battles import Battle, Winner, choices_of, outcome
+from reward.battles import Battle, Winner, choices_of, outcome, read_battles
 from reward.errors import DataError
 from reward.metaeval.bench import COLUMN, MetricSource
 from reward.metaeval.benchmarks.caparena import pair_of_battle
@@ -20,9 +21,10 @@ from reward.metaeval.benchmarks.items import Benchmark
 from reward.metaeval.benchmarks.registry import benchmark_spec
 from reward.metaeval.scoring import score_benchmark
 
-__all__ = ["JUDGE", "PEOPLE", "Voter", "all_voters", "by_column", "by_judge", "by_metric", "by_people"]
+__all__ = ["JUDGE", "PEOPLE", "TWICE", "Voter", "all_voters", "by_column", "by_judge", "by_metric", "by_people"]
 
-PEOPLE, JUDGE = "people", "judge"
+PEOPLE, JUDGE, ANNOTATOR = "people", "judge", "annotator"
+TWICE = "in-400"  # the field of CapArena that marks the battles that a second annotator judged, too
 _BASELINE = MetricSource("length")
 _WINNERS: dict[float, Winner] = {1.0: "A", 0.0: "B", 0.5: "tie"}  # by points
 
@@ -92,6 +94,51 @@ def by_judge(battles: Sequence[Battle]) -> Voter | None:
     return Voter(JUDGE, points, position=bias, errors=len(problems), problem=problems[0] if problems else "")
 
 
+def _by_judged_file(battles: Sequence[Battle], name: str, path: Path) -> Voter:
+    """Votes of another judge, from the field `judge` of another file of the same battles; CapArena has one a judge."""
+    voter = by_judge(_same_battles(battles, path))
+    if voter is None:
+        raise DataError(f"{path} has no verdict of a judge ('judge') on these battles: let `capreward battle` write it")
+    return replace(voter, name=name)
+
+
+def _by_annotator(battles: Sequence[Battle], path: Path) -> Voter:
+    """Votes of a second annotator, from the field `winner` of another file of the same battles, or some of them.
+
+    Where battles have the field `in-400`, only those with true count: others may repeat the first annotator.
+    """
+    second = by_people(_same_battles(battles, path))
+    points = np.full(len(battles), np.nan) if second is None else second.points
+    if any(TWICE in battle.record for battle in battles):
+        points = np.where([battle.record.get(TWICE) is True for battle in battles], points, np.nan)
+    if np.isnan(points).all():
+        raise DataError(f"{path} has no 'winner' by a second annotator on these battles (on those marked {TWICE!r})")
+    return Voter(ANNOTATOR, points)
+
+
+def _same_battles(battles: Sequence[Battle], path: Path) -> list[Battle]:
+    """The battles as they are in another file; one that the file lacks comes without any verdict."""
+    found: dict[tuple[str, ...], list[Battle]] = defaultdict(list)
+    for other in read_battles(path):
+        found[_key(other)].append(other)
+    rows, missing = [], 0
+    for battle in battles:
+        same = found[_key(battle)]
+        missing += not same
+        bare = {name: value for name, value in battle.to_json().items() if name != "winner"}
+        rows.append(same.pop(0) if same else Battle.from_json(bare))
+    if missing == len(battles):
+        raise DataError(
+            f"{path} holds other battles: none has 'img', 'source1', 'source2', 'caption1' and 'caption2' of one of "
+            f"these {len(battles)}. Give a file that was made from the same battles"
+        )
+    return rows
+
+
+def _key(battle: Battle) -> tuple[str, ...]:
+    return battle.img, battle.source1, battle.source2, battle.caption1, battle.caption2
+
+
 def by_column(battles: Sequence[Battle], name: str, human: np.ndarray) -> Voter:
     """Votes by a field of the battles that holds two scores, of caption 1 and of caption 2; null is no score.
 
@@ -155,9 +202,16 @@ def by_metric(
 
 
 def all_voters(
-    battles: Sequence[Battle], metrics: Sequence[str], columns: Sequence[str], *, images: Path, **scoring: Any
+    battles: Sequence[Battle],
+    metrics: Sequence[str],
+    columns: Sequence[str],
+    *,
+    images: Path,
+    judged: Mapping[str, Path] | None = None,
+    annotator: Path | None = None,
+    **scoring: Any,
 ) -> list[Voter]:
-    """People and the judge, where the file has their verdicts, then metrics and score columns.
+    """People and the judge, where the file has their verdicts, other annotators and judges, metrics, score columns.
 
     With verdicts of people, the length of the captions is added as a baseline that every metric must beat.
 
@@ -166,13 +220,20 @@ def all_voters(
         metrics: NAME or NAME=SOURCE of each metric.
         columns: fields with two scores, which are read before any metric scores.
         images: folder of the images.
+        judged: {name: file} of other judges: the same battles with their verdicts in `judge`.
+        annotator: file of the same battles, or some, with the second annotator's verdicts in `winner`.
         scoring: see `by_metric`.
 
     Raises:
-        DataError: there is no voter; or as for the other functions here.
+        DataError: there is no voter, a second annotator without a first, or a file of other battles; or as for the
+            other functions here.
     """
     people = by_people(battles)
-    voters = [voter for voter in (people, by_judge(battles)) if voter is not None]
+    if annotator is not None and people is None:
+        raise DataError(f"no battle has a 'winner', so there is nobody to compare the annotator of {annotator} with")
+    second = None if annotator is None else _by_annotator(battles, annotator)
+    voters = [voter for voter in (people, second, by_judge(battles)) if voter is not None]
+    voters += [_by_judged_file(battles, name, path) for name, path in (judged or {}).items()]
     human = np.full(len(battles), np.nan) if people is None else people.points
     sources = [MetricSource.parse(text) for text in metrics]
     if people is not None and _BASELINE not in sources and not all(battle.has_human for battle in battles):

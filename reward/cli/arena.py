@@ -12,7 +12,10 @@ from reward.cli import options, terminal
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from reward.arena import ArenaResult
+    from reward.arena import ArenaResult, Voter
+    from reward.arena.caparena_auto import AutoScore
+    from reward.arena.ranking import Ranking
+    from reward.arena.report import Correlations
     from reward.battles import Battle
 
 __all__ = ["arena"]
@@ -43,6 +46,41 @@ Output = Annotated[
 Next = Annotated[
     int | None, typer.Option("--next", min=1, help="Propose so many battles to be judged next, and do nothing else.")
 ]
+Judged = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--judged",
+        help="Let another judge vote, too: NAME=FILE, where FILE holds the same battles with its verdicts in `judge`; "
+        "repeat for several.",
+    ),
+]
+Annotator = Annotated[
+    Path | None,
+    typer.Option(
+        help="File of the same battles, or some, in which `winner` is by a second annotator; where battles are marked "
+        "`in-400`, only those count."
+    ),
+]
+In400 = Annotated[bool, typer.Option("--in-400", help="Use only the battles that are marked `in-400`.")]
+FixedRanking = Annotated[
+    str | None,
+    typer.Option(
+        "--ranking",
+        help="Compare all rankings with this one: the word caparena (that of its annotators), or a JSON file with "
+        "models from best to worst, or {model: score}.",
+    ),
+]
+Leaderboard = Annotated[
+    list[str] | None,
+    typer.Option(help="Compare a leaderboard with --ranking, too: NAME=FILE, as for --ranking; repeat for several."),
+]
+PairWeights = Annotated[
+    bool,
+    typer.Option(
+        "--pair-weights",
+        help="Weigh battles in Bradley-Terry by 1 / P as in CapArena, P being the share of the pair in all battles.",
+    ),
+]
 Prior = Annotated[
     float,
     typer.Option(
@@ -58,12 +96,21 @@ Seed = Annotated[int, typer.Option(min=0, help="Random seed of the bootstrap, of
 
 
 def arena(
-    battles: Annotated[Path, typer.Argument(help="A file of battles, in the fields of CapArena.")],
     figures: options.FigureOptions,
     device: options.DeviceOptions,
+    battles: Annotated[
+        list[Path] | None,
+        typer.Argument(help="Files of battles, in the fields of CapArena or CapArena-Auto; or folders of them."),
+    ] = None,
     metric: Metrics = None,
     score_column: ScoreColumns = None,
     images: Images = None,
+    judged: Judged = None,
+    annotator: Annotator = None,
+    in_400: In400 = False,
+    ranking: FixedRanking = None,
+    leaderboard: Leaderboard = None,
+    pair_weights: PairWeights = False,
     output: Output = None,
     next_: Next = None,
     prior: Prior = 0.0,
@@ -76,6 +123,8 @@ def arena(
     capreward arena battles.json
     capreward arena battles.json --metric vela --score-column clip --images photos --output report
     capreward arena battles.json --next 50 > next.json
+    capreward arena caparena_annots_eval.json --judged gpt=caparena_annots_eval_gpt.json --ranking caparena
+    capreward arena data/caparena_auto --ranking caparena
     ```
 
     A battle has `winner` (a source, or equal), by people, or `judge`, by `capreward battle`, or both:
@@ -89,24 +138,106 @@ def arena(
     metrics, the score columns and the length of the captions are compared with them: battle by battle and at each
     level, in the ranking of the models, and by their bias for each model.
 
+    Battles of CapArena-Auto (with `ref_model`) give its leaderboard, too. Compare a leaderboard without any battles:
+    `capreward arena --leaderboard mine=scores.json --ranking caparena`.
+
     --next prints the pairs of models from which another battle tells most, as battles for a judge or for people.
     """
+    from dataclasses import replace
+
     from reward.arena import Arena, all_voters, rate_arena
-    from reward.battles import read_battles
+    from reward.arena.ranking import read_ranking
     from reward.metaeval.report import check_report
 
-    entries = read_battles(battles)
+    if leaderboard and ranking is None:
+        raise typer.BadParameter("goes with --ranking, which it is compared with", param_hint="--leaderboard")
+    fixed = None if ranking is None else read_ranking(ranking)
+    boards = {}
+    for name, path in options.named_files(leaderboard or [], "--leaderboard").items():
+        assert fixed is not None
+        boards[f"leaderboard:{name}"] = fixed.correlations(read_ranking(path).scores)
+    if not battles:
+        if fixed is None or not boards or output is not None:
+            message = "is missing; only --leaderboard NAME=FILE --ranking FILE, without --output, needs no battles"
+            raise typer.BadParameter(message, param_hint="BATTLES")
+        _report_boards(fixed, boards, figures)
+        return
+    if annotator is not None and annotator.resolve() in [path.resolve() for path in battles]:
+        raise typer.BadParameter("is the file of the first annotator itself", param_hint="--annotator")
+    entries = _read(battles, in_400)
     if next_ is not None:
         _propose(entries, next_, seed, figures.quiet)
         return
     if output is not None:
         check_report(output)  # before hours of scoring
+    field = Arena.of_battles(entries)
+    if pair_weights:
+        field = field.weighted()
+    if fixed is not None:
+        fixed.common(field.systems)  # before hours of scoring
     with terminal.stdout_kept_clean():
         voters = all_voters(
-            entries, metric or [], score_column or [], images=images or battles.parent, **figures.scoring(device)
+            entries,
+            metric or [],
+            score_column or [],
+            images=images or (battles[0] if battles[0].is_dir() else battles[0].parent),
+            judged=options.named_files(judged or [], "--judged"),
+            annotator=annotator,
+            **figures.scoring(device),
         )
-        result = rate_arena(Arena.of_battles(entries), voters, prior=prior, resamples=resamples, seed=seed)
+        result = rate_arena(
+            field,
+            voters,
+            prior=prior,
+            resamples=resamples,
+            seed=seed,
+            ranking=fixed,
+            auto=_auto(entries, voters),
+        )
+    result = replace(result, correlations={**result.correlations, **boards})
     _report(result, output, figures)
+
+
+def _read(paths: Sequence[Path], in_400: bool) -> list[Battle]:
+    """Battles of files, and of folders in the layout of CapArena-Auto, where the benchmark lies beside its results."""
+    from reward.arena.voters import TWICE
+    from reward.battles import read_battles
+    from reward.errors import DataError
+
+    battles: list[Battle] = []
+    for path in paths:
+        files = [path]
+        if path.is_dir():
+            files = sorted(file for file in path.glob("*.json") if file.name != "caparena_auto_600.json")
+            if not files:
+                raise DataError(f"folder {path} holds no .json file of battles")
+        battles += [battle for file in files for battle in read_battles(file)]
+    if in_400:
+        battles = [battle for battle in battles if battle.record.get(TWICE) is True]
+        if not battles:
+            raise DataError(f"no battle is marked {TWICE!r}: true; leave out --in-400")
+    return battles
+
+
+def _auto(battles: Sequence[Battle], voters: Sequence[Voter]) -> dict[str, list[AutoScore]]:
+    """Leaderboard of each voter, if the battles are CapArena-Auto's."""
+    from reward.arena.caparena_auto import auto_scores
+
+    if not any("ref_model" in battle.record for battle in battles):
+        return {}
+    return {voter.name: auto_scores(battles, voter.points) for voter in voters}
+
+
+def _report_boards(ranking: Ranking, boards: Correlations, figures: options.FigureOptions) -> None:
+    from reward.arena import report
+
+    if figures.json:
+        terminal.print_json(report.ranking_json(ranking, boards))
+    else:
+        grid = report.correlation_grid(boards)
+        terminal.print_table(grid.heads, grid.rows, title=grid.title)
+        if not figures.quiet:
+            terminal.console(stderr=True).print(f"Fixed ranking: {ranking.source}")
 
 
 def _report(result: ArenaResult, output: Path | None, figures: options.FigureOptions) -> None:

@@ -65,17 +65,21 @@ def battle(
 
 def caparena_auto(
     captions: Annotated[
-        Path, typer.Argument(help='The captions of your model: {"test_01258.jpg": "...", ...}, or a .jsonl file.')
+        list[str],
+        typer.Argument(
+            help='The captions of each model: {"test_01258.jpg": "...", ...}, or a .jsonl file; FILE or NAME=FILE '
+            "(NAME is the file's name otherwise)."
+        ),
     ],
     benchmark: Annotated[Path, typer.Option(help="The authors' file caparena_auto_600.json.")],
     judge: judge_options.JudgeOptions,
     battles: judge_options.BattleOptions,
     run: options.RunOptions,
-    name: Annotated[str | None, typer.Option(help="Name of your model; default: the name of its file.")] = None,
+    name: Annotated[str | None, typer.Option(help="Name of your model, if it is one; like NAME=FILE.")] = None,
 ) -> None:
-    """Score a model in CapArena-Auto: its captions of 600 images against three baselines.
+    """Score models in CapArena-Auto: their captions of 600 images against three baselines.
 
-    With a judge on this machine, behind a vLLM server, and OpenAI's (about 1,200 questions, each with an image):
+    With a judge on this machine, behind a vLLM server, and OpenAI's (1,200 questions a model, each with an image):
 
     ```
     capreward caparena-auto mine.json --benchmark caparena_auto_600.json --images all_images \\
@@ -93,6 +97,7 @@ def caparena_auto(
     caption of a person. The published leaderboard was made with GPT-4o as the judge, another prompt and one order a
     pair: compare scores only if they come from one judge and the same settings.
 
+    Several models give a leaderboard. `capreward arena OUTPUT --ranking caparena` compares it with people's ranking.
     The scores are written to OUTPUT.score.json, beside the battles. After Ctrl-C or a kill, run the same command again
     to continue.
     """
@@ -100,12 +105,30 @@ def caparena_auto(
     from reward.json_files import read_captions
     from reward.scoring.runs import write_json
 
-    model = captions.stem if name is None else name
+    models = options.named_files(captions, "CAPTIONS")
+    if name is not None:
+        if len(models) > 1:
+            raise typer.BadParameter("is for the captions of one model; write NAME=FILE", param_hint="--name")
+        models = dict.fromkeys([name], *models.values())
     items = read_auto(benchmark)
-    summary = _judge(make_auto_battles(items, read_captions(captions), model, seed=battles.seed), judge, battles, run)
-    score = score_auto(summary.records, model, list(dict.fromkeys(item.baseline for item in items)))
-    write_json(summary.output.with_name(summary.output.name + ".score.json"), score.to_json())
-    report_battles(summary, _auto_results(score), quiet=run.quiet)
+    baselines = list(dict.fromkeys(item.baseline for item in items))
+    made = [
+        battle
+        for model, path in models.items()
+        for battle in make_auto_battles(items, read_captions(path), model, seed=battles.seed)
+    ]
+    summary = _judge(made, judge, battles, run)
+    scores = []
+    for model in models:  # which may be the baseline of another
+        own = [
+            row for row in summary.records if model in (row["source1"], row["source2"]) and row["ref_model"] != model
+        ]
+        scores.append(score_auto(own, model, baselines))
+    scores.sort(key=lambda score: -score.score if score.score == score.score else float("inf"))
+    figures = [score.to_json() for score in scores]
+    path = summary.output.with_name(summary.output.name + ".score.json")
+    write_json(path, figures[0] if len(figures) == 1 else {"models": figures})
+    report_battles(summary, _board(scores), quiet=run.quiet)
 
 
 def _judge(
@@ -137,22 +160,8 @@ def _read(files: list[str], references: Path | None, seed: int) -> list[Battle]:
             message = "is for captions; a file of battles has its references in `ref`"
             raise typer.BadParameter(message, param_hint="--references")
         return read_battles(files[0])
-    captions = {}
-    for text in files:
-        name, path = _named(text)
-        if name in captions:
-            raise typer.BadParameter(
-                f"two files are named {name!r}; write NAME={path} to tell them apart", param_hint="FILES"
-            )
-        captions[name] = read_captions(path)
+    captions = {name: read_captions(path) for name, path in options.named_files(files, "FILES").items()}
     return make_battles(captions, None if references is None else read_captions(references), seed=seed)
-
-
-def _named(text: str) -> tuple[str, Path]:
-    name, equals, path = text.partition("=")
-    if equals and not Path(text).exists():  # a file may have the sign in its name
-        return name, Path(path)
-    return Path(text).stem, Path(text)
 
 
 def _results(summary: BattleSummary) -> Any:
@@ -171,16 +180,13 @@ def _results(summary: BattleSummary) -> Any:
     return table
 
 
-def _auto_results(score: AutoScore) -> Any:
+def _board(scores: list[AutoScore]) -> Any:
     from rich.table import Table
 
-    table = Table("", "score", "wins", "ties", "losses", title=f"CapArena-Auto: {score.model}")
-    for name, part in score.baselines.items():
-        if part.itself:
-            table.add_row(f"against itself ({name})", "0.00", "-", "-", "-")
-        else:
-            table.add_row(f"against {name}", f"{part.score:.2f}", str(part.wins), str(part.ties), str(part.losses))
-    table.add_section()
-    table.add_row("mean of the baselines", f"{score.score:.2f}", "", "", "")
-    table.caption = f"mean length of the captions: {score.mean_words:.1f} words"
+    from reward.arena.report import auto_grid
+
+    grid = auto_grid(scores, f"CapArena-Auto: {', '.join(score.model for score in scores)}")
+    table = Table(*grid.heads, title=grid.title)
+    for row in grid.rows:
+        table.add_row(*row)
     return table

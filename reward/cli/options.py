@@ -67,6 +67,28 @@ def with_groups(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
+def named_files(texts: list[str], hint: str) -> dict[str, Path]:
+    """Reads FILE or NAME=FILE of each; the name of the file without its ending is the default.
+
+    Raises:
+        typer.BadParameter: two have one name; `hint` says of which option or argument.
+
+    Example:
+        >>> [(name, str(path)) for name, path in named_files(["a/old.json", "best=new.json"], "FILES").items()]
+        [('old', 'a/old.json'), ('best', 'new.json')]
+    """
+    files: dict[str, Path] = {}
+    for text in texts:
+        name, equals, file = text.partition("=")
+        if not equals or Path(text).exists():  # a file may have the sign in its name
+            name, file = Path(text).stem, text
+        if name in files:
+            message = f"two files are named {name!r}; write NAME={file} to tell them apart"
+            raise typer.BadParameter(message, param_hint=hint)
+        files[name] = Path(file)
+    return files
+
+
 def _usable_device(device: str | None) -> str | None:
     """Refuses a device that this machine does not have, before anything is loaded."""
     if device is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
+from reward.arena.ratings import bradley_terry_ratings
+from reward.arena.simulation import draw_arena
 from reward.arena.strengths import fit_strengths, information_matrix, win_tables
 from reward.arena.table import Arena
 from reward.arena.tournament import bradley_terry, draw_pairs
@@ -98,6 +101,29 @@ def test_information_is_the_second_derivative() -> None:
     numeric = np.array([[second_difference(a, b) for b in shifts] for a in shifts])
     assert information_matrix(wins + wins.T, at) == pytest.approx(numeric, abs=1e-4)
     assert information_matrix(wins + wins.T, at).sum(axis=1) == pytest.approx(0, abs=1e-9)
+
+
+def test_weights_minimise_the_loss_of_caparena() -> None:
+    """Section 3.2 of the paper: the sum of cross-entropies, each divided by the chance P of its pair."""
+    arena, points = draw_arena([1.0, 0.2, -1.0], 90, images=60, ties=0.2, seed=1)
+    keep = np.array([n % 4 == 0 or set(pair) != {0, 1} for n, pair in enumerate(arena.pairs.tolist())])
+    arena, points = arena.rows(keep), points[keep]
+    pairs = [frozenset(pair) for pair in arena.pairs.tolist()]
+    chances = np.array([pairs.count(pair) / len(pairs) for pair in pairs])
+
+    def loss(strengths: np.ndarray) -> float:
+        first, second = strengths[arena.pairs].T
+        chance = 1 / (1 + np.exp(second - first))
+        return float((-(points * np.log(chance) + (1 - points) * np.log(1 - chance)) / chances).sum())
+
+    expected = minimize(loss, np.zeros(3), tol=1e-12).x
+    fitted = fit_strengths(win_tables(arena.weighted(), points))[0]
+    assert fitted == pytest.approx(expected - expected.mean(), abs=1e-4)
+    assert not np.allclose(fitted, fit_strengths(win_tables(arena, points))[0], atol=1e-3)
+    ratings = bradley_terry_ratings(arena.weighted(), points)
+    assert sum(ratings.battles.values()) == 2 * len(arena)  # battles are counted, not weighed
+    alike = replace(arena, weights=np.ones(len(arena)))
+    assert bradley_terry_ratings(alike, points) == bradley_terry_ratings(arena, points)
 
 
 def test_win_tables_count_ties_half_and_leave_out_what_is_undecided() -> None:

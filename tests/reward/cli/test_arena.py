@@ -159,3 +159,84 @@ def test_a_model_that_won_everything(run: Run, tmp_path: Path) -> None:
     assert re.search(r"│ x +│ +inf │", out)
     assert "rating by people of x: infinite" in err
     assert "inf" not in run(path, "--resamples", 20, "--prior", 1)[0]
+
+
+# The tables of CapArena's paper
+
+# {model: CapArena-Auto score}: table 8 of the paper, the models that people ranked.
+TABLE_8 = {"Gemini-1.5-pro-002": 56.17, "GPT-4o-0806": 44.0, "Gemini-2.0-flash-exp": 30.83, "InternVL2-26B": 13.0}
+TABLE_8 |= {"Claude-3.5-Sonnet-0620": 21.5, "GPT-4o-mini-0718": 9.33, "CogVLM2-llama3-chat-19B": -8.5}
+TABLE_8 |= {"Qwen2-VL-72B-Instruct": -9.0, "LLama-3.2-90B": -25.67, "MiniCPM-V2.6-8B": -38.0, "LLaVA-1.6-34B": -67.5}
+TABLE_8 |= {"Qwen2-VL-2B-Instruct": -48.67, "Qwen2-VL-7B-Instruct": -49.0, "LLaVA-1.5-7B": -94.0}
+
+
+def test_the_published_leaderboard_and_ranking_give_the_published_correlations(run: Run, tmp_path: Path) -> None:
+    """Table 3 of the paper: .943 and .824."""
+    (tmp_path / "table8.json").write_text(json.dumps(TABLE_8 | {"cambrian-34b": -75.0}))
+    line = ("--leaderboard", f"auto={tmp_path / 'table8.json'}", "--ranking", "caparena")
+    ranks = json.loads(run(*line, "--json")[0])["correlations"]["leaderboard:auto"]["score"]
+    assert {kind: round(each["value"], 3) for kind, each in ranks.items()} == {"spearman": 0.943, "kendall": 0.824}
+    out, err = run(*line)
+    assert re.search("leaderboard:auto . +94.3 . +82.4", out)
+    assert "Fixed ranking: CapArena's annotators" in err
+
+
+def test_the_table_of_metrics_with_judges_and_a_second_annotator(
+    run: Run, entries: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    """Table 2 of the paper, from one file for each judge; the second annotator is on the battles marked in-400."""
+    marked = [{**entry, "in-400": number < 40} for number, entry in enumerate(entries)]
+    contrary = {words: WORDS[1 - won] for won, words in WORDS.items()}
+    turned = [{**entry, "judge": contrary[entry["judge"]]} if "judge" in entry else entry for entry in marked]
+    (tmp_path / "turned.json").write_text(json.dumps(turned[::-1]))  # in another order
+    second = [{**entry, "winner": "equal"} if number < 10 else entry for number, entry in enumerate(marked)]
+    (tmp_path / "second.json").write_text(json.dumps(second))
+    (tmp_path / "ranking.json").write_text(json.dumps([f"model {number}" for number in (4, 3, 2, 1, 0)]))
+    line = ("--judged", f"contrary={tmp_path / 'turned.json'}", "--annotator", tmp_path / "second.json", "--json", "-q")
+    line += ("--resamples", 20, "--pair-weights", "--ranking", tmp_path / "ranking.json")
+    figures = json.loads(run(write(tmp_path, marked), *line)[0])
+    agreement = figures["agreement"]
+    assert agreement["judge"]["levels"]["overall"]["value"] == 1
+    ties = sum(entry["winner"] == "equal" for entry in entries) / 300
+    assert agreement["contrary"]["levels"]["overall"]["value"] == pytest.approx(ties)
+    assert agreement["annotator"]["battles"]["overall"] == 40
+    same = sum(one["winner"] == two["winner"] for one, two in zip(marked[:40], second, strict=False)) / 40
+    assert agreement["annotator"]["levels"]["overall"]["value"] == pytest.approx(same)
+    ranks = {name: row["elo"]["spearman"]["value"] for name, row in figures["correlations"].items()}
+    assert ranks["people"] == ranks["judge"] == -1  # the fixed ranking is upside down
+    assert ranks["contrary"] == ranks["length"] == 1
+    assert figures["weighted"] is True
+    out, err = run(tmp_path / "battles.json", *line[:4], *line[6:], "--in-400")
+    assert "Ratings by people: 40 battles" in out
+    assert "Spearman (B-T)" in out.split("Correlation with the fixed ranking")[1]
+    assert "Spearman" not in out.split("Correlation with the fixed ranking")[0]
+    assert "Fixed ranking: ranking.json; 4 models are in it and in the battles" in err
+    assert "each battle counts 1 / P" in err
+
+
+def test_a_folder_in_the_layout_of_caparena_auto_gives_the_leaderboard(run: Run, tmp_path: Path) -> None:
+    """A file for each model beside the benchmark; one model is a baseline and does not meet itself."""
+    folder, strength = tmp_path / "caparena_auto", {"good": 2, "base": 1, "poor": 0, "other": 1}
+    folder.mkdir()
+    (folder / "caparena_auto_600.json").write_text("{}")
+    for model in ("good", "base", "poor"):
+        rows = []
+        for number in range(8):
+            pair = [model, ("base", "other")[number % 2]]
+            if pair[0] == pair[1]:
+                continue
+            pair = pair[:: 1 if number % 3 else -1]
+            judge = WORDS[(strength[pair[0]] - strength[pair[1]] > 0) + 0.5 * (strength[pair[0]] == strength[pair[1]])]
+            row = {"img": f"{number}.jpg", "caption1": "a b", "caption2": "a b", "ref": "c", "judge": judge}
+            rows.append({**row, "source1": pair[0], "source2": pair[1], "ref_model": ("base", "other")[number % 2]})
+        rows[-1]["judge"] = "I cannot say."
+        (folder / f"{model}.json").write_text(json.dumps(rows))
+    (tmp_path / "ranking.json").write_text('{"source": "me", "ranking": {"poor": 1, "base": 5, "good": 7}}')
+    out, err = run(folder, "--ranking", tmp_path / "ranking.json", "--resamples", 20, "--prior", 1)
+    board = [re.findall(r"[\w.-]+", row) for row in out.split("CapArena-Auto by judge")[1].splitlines()[4:7]]
+    assert [row[:2] for row in board] == [["good", "100.00"], ["base", "0.00"], ["poor", "-100.00"]]
+    assert board[1][2:] == ["0.00", "0.00", "2.00", "3", "of", "4"]
+    assert re.search("judge .* 100.0 . +100.0 .$", out.split("Kendall (score)")[1].splitlines()[2])
+    assert "judge: 3 without a result; the first:" in err
+    twice = run(folder, folder / "good.json", code=1)[1]
+    assert "'good' is on '0.jpg' twice: give the battles of each model, by one judge, once" in twice

@@ -164,6 +164,26 @@ def test_caparena_auto(run: Run, folder: Path, model: Path) -> None:
     assert "CapArena-Auto: mine" in err
 
 
+def test_caparena_auto_of_many_models_is_a_leaderboard(run: Run, folder: Path, model: Path) -> None:
+    """The second model is a baseline of the first."""
+    output = folder / "battles.json"
+    line = ("caparena-auto", f"mine={folder / 'new.json'}", f"{BASELINES[0]}={folder / 'old.json'}")
+    line += ("--benchmark", folder / "caparena_auto_600.json", "-i", folder / "images", "-j", model, "--no-reasons")
+    assert "is for the captions of one model" in run(*line, "-o", output, "--name", "x", code=2)[1]
+    _, err = run(*line, "-o", output)
+    assert "CapArena-Auto: " in err
+    scores = records(folder / "battles.json.score.json")["models"]
+    mine, baseline = sorted(scores, key=lambda score: score["model"], reverse=True)
+    battles = records(output)
+    assert len(battles) == 6 + 4
+    assert mine == score_auto(battles[:6], "mine", BASELINES).to_json()
+    assert baseline == score_auto(battles[6:], BASELINES[0], BASELINES).to_json()
+    assert baseline["baselines"][BASELINES[0]]["itself"]
+    figures = json.loads(run("arena", output, "--json", "-q", "--resamples", 20)[0])
+    assert figures["caparena_auto"]["judge"] == scores
+    assert scores[0]["score"] >= scores[1]["score"]
+
+
 def test_a_server_that_was_asked_is_not_asked_again(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     with loopback_judge(*choosing_llava()) as server:
