@@ -100,9 +100,7 @@ def caption(
     run: options.RunOptions,
     n: Annotated[int, typer.Option(help="Candidates an image.")] = 16,
     strategy: Annotated[str, typer.Option(help="How captions are chosen, or the model is steered.")] = "best-of-n",
-    option: Annotated[
-        list[str] | None, typer.Option(help="An option of the strategy, as in temperature=0.1; may be repeated.")
-    ] = None,
+    option: options.StrategyOption = None,
     keep_candidates: Annotated[
         bool,
         typer.Option("--keep-candidates", help="Leave all candidates with their scores in OUTPUT.candidates.jsonl."),

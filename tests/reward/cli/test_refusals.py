@@ -20,6 +20,7 @@ REST = {
     "corrupt": "-o o.parquet",
     "pairs-benchmark": "-o made",
 }
+BEST, MBR = "export-decoder x --strategy best-of-n -m", "export-decoder x --strategy minimum-bayes-risk"
 FLICKR, COMPARE = "bench -b flickr8k-expert", "compare -b flickr8k-expert=rated.jsonl"
 with_matplotlib = pytest.mark.skipif(find_spec("matplotlib") is None, reason="needs matplotlib")
 
@@ -84,6 +85,17 @@ def run_line(run: Run, line: str, code: int) -> str:
         ("caption -i good.png --model embedded -m vela --source ./no -o o.jsonl", 1, "folder './no' does not exist"),
         ("caption -i good.png -w colour=1", 1, "error: weights name an unknown aspect 'colour'"),
         ("caption -i good.png --model embedded -m length -o o.csv", 1, "o.csv must end in .jsonl"),
+        ("export-decoder x --strategy best", 1, "no strategy is named 'best' (--strategy); there are: best-of-n, "),
+        ("export-decoder x --strategy adaptive", 1, "'adaptive' chooses by a metric: give one, such as --metric vela"),
+        (f"{MBR} --source my/vela", 1, "--source, --revision and --weights are those of a metric: give --metric"),
+        (f"{MBR} --option utility=nothing", 1, "error: no metric is named 'nothing'"),
+        (f"{BEST} vela --source ./no", 1, "error: vela checkpoint folder './no' does not exist"),
+        (f"{BEST} clipscore -w a=1", 1, "error: weights name an unknown aspect 'a'"),
+        (f"{BEST} cider", 1, "error: metric 'cider' weighs words by a corpus of references, and has none"),
+        (f"{BEST} length --n 0", 1, "error: n must be at least 1 and a whole number, got 0"),
+        (f"{BEST} length --option keep=2", 1, "error: strategy 'best-of-n' cannot work with {'keep': 2}: "),
+        (f"{BEST} length --option images=x", 1, "error: --option images: is given with each call of generate"),
+        ("export-decoder good.png --strategy best-of-n -m length", 1, "error: cannot write into good.png: "),
         ("best-n rated.jsonl", 1, "--by names 'reward', which is no column"),
         ("best-n rated.jsonl --by good --held-out bda", 1, "Did you mean 'bad'? The columns are: image, candidate"),
         ("best-n rated.jsonl --by good --held-out good", 1, "--held-out must name other columns than --by good"),
@@ -231,6 +243,7 @@ def test_nothing_scored_is_an_error(command: str, run: Run, folder: Path, monkey
         "corrupt good.jsonl --words all -o {}/o.parquet",
         "pairs-benchmark good.jsonl --judge x --server http://127.0.0.1:9/v1 -o {}/made",
         "demo -o {}/demo",
+        "export-decoder {}/decoder --strategy best-of-n -m length",
     ],
 )
 @pytest.mark.parametrize("address", ["https://a.org", "s3://bucket", "file:///tmp"])
