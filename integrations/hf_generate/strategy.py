@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from tqdm.auto import tqdm
 from transformers import GenerationConfig, LogitsProcessorList
 from transformers.cache_utils import Cache, EncoderDecoderCache, StaticCache
 from transformers.generation.utils import GenerateDecoderOnlyOutput, GenerateEncoderDecoderOutput
-from transformers.utils import logging
 
 from integrations.hf_generate.private_names import pad_token, warpers, withheld_arguments
 from integrations.hf_generate.rows import Call, Row
@@ -170,18 +170,12 @@ class Strategy(ABC):
         ratings = CaptionRatings(own_images, own_references, self.reward)
         self.last = None
         name, total = type(self).__name__, prompts * self._total()
-        finished: list[int] = []
-        # Where transformers was told to draw no bars, this is none either, and cannot count.
-        with logging.tqdm(total=total, desc=name, disable=not self.progress) as bar:
-
-            def advance(count: int) -> None:
-                finished.append(count)
-                bar.update(count)
-
+        # tqdm's own bar: that of transformers shows nothing, and counts nothing, where its bars are switched off.
+        with tqdm(total=total, desc=name, disable=not self.progress) as bar:
             given = (model, input_ids, model_kwargs, logits_processor, stopping_criteria, generation_config)
-            call = Call(name, *given, ratings, self.chunk, advance)
+            call = Call(name, *given, ratings, self.chunk, bar.update)
             drawn = self._draw(call)
-            bar.update(total - sum(finished))
+            bar.update(total - bar.n)
         texts = self._texts(drawn.sequences[:, input_ids.shape[1] :])
         captions = [[texts[row] for row in group] for group in drawn.groups]
         nothing: list[list[float | None]] = [[None] * len(group) for group in captions]

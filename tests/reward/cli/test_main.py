@@ -82,7 +82,7 @@ def test_help_of_each_command_has_an_example(run: Run, command: str) -> None:
     examples = [line for line in out.splitlines() if line.strip().startswith(f"capreward {command}")]
     assert examples
     assert all(option in out for example in examples for option in example.split() if option.startswith("-"))
-    if "--judge" in out:
+    if "--judge " in out:
         assert all(part in out for part in ("--server http://localhost:8000/v1", "OPENAI_API_KEY"))
 
 
