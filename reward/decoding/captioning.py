@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import time
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -15,12 +14,12 @@ from typing import Any
 import numpy as np
 
 import reward
-from reward.decoding.captioners import LocalCaptioner, Sampling, ServerCaptioner, Wanted
+from reward.decoding.captioners import LocalCaptioner, Sampling, ServerCaptioner
+from reward.decoding.pools import CandidatePools, ImageRow
 from reward.decoding.strategies import Choosing, check_strategy
 from reward.errors import ConfigError, DataError, OutputError
 from reward.fingerprints import fingerprint_source
 from reward.judges import Usage
-from reward.judges.chat import Sampled
 from reward.registry import check_caching, load_scorer, metric_spec
 from reward.samples import find_column, one_image, read_references
 from reward.scoring.columns import listed
@@ -32,30 +31,6 @@ from reward.scoring.runs import ResumableRun, saved_on_ctrl_c
 from reward.scoring.writers import check_output_name, json_line, write_atomically
 
 __all__ = ["CaptioningSummary", "ImageRow", "caption_images", "read_images"]
-
-
-@dataclass(frozen=True)
-class ImageRow:
-    """An image to be captioned.
-
-    Args:
-        path: of the image file.
-        references: reference captions for the metric, may be empty.
-        problem: why it cannot be captioned; None if it can.
-    """
-
-    path: Path
-    references: tuple[str, ...] = ()
-    problem: str | None = None
-
-    @property
-    def key(self) -> str:
-        """Tells whether stored candidates belong to this file."""
-        try:
-            facts = self.path.stat()
-        except OSError:
-            return os.path.abspath(self.path)
-        return f"{os.path.abspath(self.path)} {facts.st_size} {facts.st_mtime_ns}"
 
 
 @dataclass
@@ -247,7 +222,7 @@ def caption_images(
     with _journal(run.journal_path, drawing, overwrite) as journal:
         seed = sampling.seed or 0
         counts = [choosing.count(n, np.random.default_rng((seed, row))) for row in range(len(images))]
-        pools = _Pools(images, counts, journal)
+        pools = CandidatePools(images, counts, journal)
         summary = CaptioningSummary(output, len(images), resumed=sum(map(len, pools.captions)), usage=captioner.usage)
         with saved_on_ctrl_c(journal):
             missing = pools.missing()
@@ -298,62 +273,13 @@ def _journal(path: Path, run: dict[str, Any], overwrite: bool) -> Journal:
         return Journal(path, run, overwrite=True)
 
 
-class _Pools:
-    """The candidates of each image; each reply is a line of the journal: [key, [[text, truncated, logprob], ...]]."""
-
-    def __init__(self, images: Sequence[ImageRow], counts: Sequence[int], journal: Journal) -> None:
-        seen: Counter[str] = Counter()
-        self._keys = []
-        for row in images:  # an image that comes twice is captioned twice
-            seen[row.key] += 1
-            self._keys.append(f"{row.key} {seen[row.key]}")
-        self.images, self.counts, self._journal = images, counts, journal
-        self.problems = {place: row.problem for place, row in enumerate(images) if row.problem is not None}
-        stored: dict[str, list[Sampled]] = {}
-        for key, captions in journal.results():
-            stored.setdefault(key, []).extend(Sampled(*caption) for caption in captions)
-        self.captions = [stored.get(key, [])[:count] for key, count in zip(self._keys, counts, strict=True)]
-
-    def complete(self, row: int) -> bool:
-        """Whether no more is to be written for an image."""
-        return row in self.problems or len(self.captions[row]) >= self.counts[row]
-
-    def missing(self) -> list[Wanted]:
-        """What is to be written."""
-        return [
-            Wanted(row, image.path, len(captions), count - len(captions))
-            for row, (image, captions, count) in enumerate(zip(self.images, self.captions, self.counts, strict=True))
-            if not self.complete(row)
-        ]
-
-    def add(self, row: int, captions: list[Sampled] | str) -> None:
-        """Stores what was written, or notes the reason why nothing was."""
-        if isinstance(captions, str):
-            self.problems[row] = captions
-            return
-        lines = [[caption.text, caption.truncated, caption.logprob] for caption in captions]
-        self._journal.append([[self._keys[row], lines]])
-        self.captions[row] += captions
-
-    def scored(self, row: int) -> bool:
-        """Whether an image has candidates to choose from; one that failed midway has fewer than it should."""
-        return row not in self.problems and bool(self.captions[row])
-
-    def rows(self, names: Sequence[str | None]) -> Iterator[dict[str, Any]]:
-        """Rows for `rerank_dataset`."""
-        for row, (image, captions) in enumerate(zip(self.images, self.captions, strict=True)):
-            if self.scored(row):
-                references = {"references": list(image.references)} if image.references else {}
-                yield {"image": names[row], **references, "candidates": [caption.text for caption in captions]}
-
-
 class _Chosen:
     """Chooses among scored candidates, and counts."""
 
     def __init__(self, choosing: Choosing, options: Mapping[str, Any], seed: int, summary: CaptioningSummary) -> None:
         self.choosing, self.options, self.seed, self.summary = choosing, options, seed, summary
 
-    def rows(self, pools: _Pools, names: Sequence[str | None], scores: Path) -> Iterator[dict[str, Any]]:
+    def rows(self, pools: CandidatePools, names: Sequence[str | None], scores: Path) -> Iterator[dict[str, Any]]:
         """Rows of the output."""
         summary, every, taken = self.summary, [], []
         ranked = _read_lines(scores)
@@ -380,7 +306,7 @@ class _Chosen:
         if every:
             summary.mean_of_all, summary.mean_of_chosen = float(np.mean(every)), float(np.mean(taken or [np.nan]))
 
-    def candidates(self, pools: _Pools, scores: Path) -> Iterator[dict[str, Any]]:
+    def candidates(self, pools: CandidatePools, scores: Path) -> Iterator[dict[str, Any]]:
         """Rows of the candidates that are kept, best first."""
         ranked = _read_lines(scores)
         for row, captions in enumerate(pools.captions):

@@ -12,7 +12,7 @@ from reward.errors import ConfigError, InvalidSampleError
 from reward.functions.wrappers import RatesCaptions, rates_captions
 from reward.samples import CaptionSample, ImageLike, is_wordless
 
-__all__ = ["CaptionRatings", "best_of_groups", "rank", "rate_candidates", "rerank", "soft_rank"]
+__all__ = ["CaptionRatings", "rank", "rate_candidates", "rerank", "soft_rank"]
 
 
 def rerank(
@@ -196,34 +196,6 @@ def soft_rank(rewards: Sequence[float | None], temperature: float, rng: np.rando
     rng = np.random.default_rng() if rng is None else rng
     noise = rng.gumbel(size=len(rewards))  # the largest of x + Gumbel noise is a draw from softmax(x)
     return rank([None if r is None else r / temperature + g for r, g in zip(rewards, noise, strict=True)])
-
-
-def best_of_groups(rewards: Sequence[float | None], group_size: int, k: int = 1) -> list[int]:
-    """Indices of the k best of each group of consecutive rewards, group by group, best first.
-
-    Args:
-        rewards: G * group_size numbers or None, the candidates of one image side by side.
-        group_size: candidates of one image.
-        k: how many to choose, at most group_size.
-
-    Returns:
-        G * k indices into `rewards`.
-
-    Raises:
-        ValueError: sizes do not fit.
-
-    Example:
-        >>> best_of_groups([0.1, 0.7, 0.3, 0.5, None, 0.2], group_size=3, k=2)
-        [1, 2, 3, 5]
-    """
-    if group_size < 1 or len(rewards) % group_size:
-        raise ValueError(f"{len(rewards)} rewards do not divide into groups of {group_size}")
-    if not 1 <= k <= group_size:
-        raise ValueError(f"k must lie between 1 and the group size {group_size}, got {k}")
-    chosen = []
-    for start in range(0, len(rewards), group_size):
-        chosen += [start + index for index in rank(rewards[start : start + group_size])[:k]]
-    return chosen
 
 
 def _descending(reward: float | None) -> tuple[bool, float]:

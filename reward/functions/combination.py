@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from reward.errors import ConfigError, InvalidSampleError
-from reward.functions.completions import CaptionRow, read_rows
-from reward.functions.metric_reward import check_one_name
+from reward.functions.completions import CaptionRow, check_one_name, read_rows
 from reward.functions.wrappers import function_name, is_asynchronous, rates_captions
 from reward.samples import CaptionSample
 

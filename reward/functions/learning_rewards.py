@@ -17,7 +17,7 @@ from reward.errors import ConfigError
 from reward.functions.combination import Call, Combination, pairs_of, range_of
 from reward.functions.gating import checked_thresholds
 from reward.functions.processes import from_all_processes
-from reward.metrics.scorer import group_samples
+from reward.metrics.groups import group_samples
 from reward.samples import CaptionSample
 
 __all__ = ["ConstrainedReward", "LearningReward", "StandardisedReward"]

@@ -7,7 +7,6 @@ import math
 import os
 import re
 import threading
-import weakref
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
@@ -17,19 +16,16 @@ from typing import Any, Literal
 import numpy as np
 
 from reward.errors import ConfigError, InvalidSampleError
-from reward.functions.completions import CaptionRow, Problem, check_first_call, read_rows
+from reward.functions.completions import CaptionRow, Problem, check_first_call, check_one_name, read_rows
 from reward.functions.processes import away_between_calls, load_beside_a_trainer, renew_in_children
 from reward.metrics.base import MetricSpec, Scorer
 from reward.registry import check_loading, is_address, load_scorer, metric_spec
 from reward.samples import CaptionSample, ScoreTable, check_batch_size
 from reward.weights import list_names, normalise_weights, weighted_range
 
-__all__ = ["AspectReward", "MetricReward", "check_one_name"]
+__all__ = ["AspectReward", "MetricReward"]
 
 logger = logging.getLogger(__name__)
-
-# {name: (the trainer's state, the reward that was called with it)}, as weak references
-_called: dict[str, tuple[weakref.ref[Any], weakref.ref[Any]]] = {}
 
 
 class MetricReward:
@@ -394,27 +390,6 @@ class AspectReward:
 
     def _pick(self, rows: list[CaptionRow], table: ScoreTable) -> list[float | None]:
         return self.whole._combine(rows, table, normalise_weights({self.aspect: 1.0}, table.aspects))
-
-
-def check_one_name(reward: Any, trainer_state: Any) -> None:
-    """Raises ConfigError if another reward of this name was called by the same trainer, which would merge their logs.
-
-    Args:
-        reward: is being called.
-        trainer_state: what the trainer hands to all its rewards; None where it hands over nothing.
-    """
-    try:
-        state = weakref.ref(trainer_state)
-    except TypeError:  # None, or no object of a trainer
-        return
-    last = _called.get(reward.__name__)
-    # states are compared by identity, since those of two trainers may be equal
-    if last is not None and last[0]() is trainer_state and last[1]() not in (None, reward):
-        raise ConfigError(
-            f"two rewards of this trainer are named {reward.__name__!r}, and it would merge their logs. "
-            f"Give one of them another name: {type(reward).__name__}(..., name='...')"
-        )
-    _called[reward.__name__] = (state, weakref.ref(reward))
 
 
 def _default_name(spec: MetricSpec, source: str | os.PathLike[str], weights: Mapping[str, float] | None) -> str:

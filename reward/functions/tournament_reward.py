@@ -19,7 +19,7 @@ from reward.images import load_image
 from reward.judges.base import Judge
 from reward.judges.lazy import LazyJudge
 from reward.metrics.base import MetricSpec
-from reward.metrics.scorer import Group, group_samples
+from reward.metrics.groups import Group, group_samples
 from reward.registry import check_loading
 from reward.samples import CaptionSample, ScoreTable
 

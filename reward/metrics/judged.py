@@ -18,7 +18,8 @@ from reward.errors import CheckpointError, JudgeError
 from reward.fingerprints import fingerprint_source
 from reward.judges.base import Judge
 from reward.judges.wording import pad_to_square
-from reward.metrics.scorer import CandidateScores, CaptionScorer, Group, windows
+from reward.metrics.groups import Group, windows
+from reward.metrics.scorer import CandidateScores, CaptionScorer
 from reward.samples import ImageLike
 
 if TYPE_CHECKING:

@@ -20,7 +20,8 @@ from reward.errors import CheckpointError
 from reward.fingerprints import fingerprint_network, fingerprint_source
 from reward.metrics.base import MetricSpec
 from reward.metrics.clipscore import CLIP, LONG_CLIP, PAC, REF_CLIP
-from reward.metrics.scorer import CandidateScores, Group, NetworkScorer
+from reward.metrics.groups import Group
+from reward.metrics.scorer import CandidateScores, NetworkScorer
 
 if TYPE_CHECKING:
     from PIL import Image

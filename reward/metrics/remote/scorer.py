@@ -18,9 +18,9 @@ from reward.errors import ConfigError, ImageError, ServiceError
 from reward.images import encoded_image
 from reward.judges.background import BackgroundLoop
 from reward.metrics.base import MetricSpec, installed_specs
+from reward.metrics.groups import Group, group_samples
 from reward.metrics.remote import SPEC
 from reward.metrics.remote.client import Refused, Replicas, Unreachable, checked_urls
-from reward.metrics.scorer import Group, group_samples
 from reward.samples import CaptionSample, ScoreTable, check_samples
 
 if TYPE_CHECKING:

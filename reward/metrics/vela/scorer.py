@@ -14,8 +14,9 @@ import torch
 from reward.caches import TensorCache
 from reward.errors import CheckpointError
 from reward.fingerprints import fingerprint_network
+from reward.metrics.groups import Group
 from reward.metrics.saving import TrainedScorer
-from reward.metrics.scorer import CandidateScores, Group
+from reward.metrics.scorer import CandidateScores
 from reward.metrics.vela import SPEC
 from reward.metrics.vela.checkpoint import load_model
 from reward.metrics.vela.model import ImageBranch, VelaModel

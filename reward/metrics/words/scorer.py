@@ -6,8 +6,9 @@ import re
 import unicodedata
 from collections import Counter
 
+from reward.metrics.groups import Group
 from reward.metrics.saving import WeightlessScorer
-from reward.metrics.scorer import CandidateScores, Group
+from reward.metrics.scorer import CandidateScores
 from reward.metrics.words import LENGTH, UNIGRAM
 
 __all__ = ["LengthScorer", "UnigramScorer", "unigram_f1", "word_counts", "words_of"]

@@ -1,0 +1,89 @@
+"""The candidates of each image as `capreward caption` stores them, and what is still to be written."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from reward.decoding.captioners import Wanted
+from reward.judges.chat import Sampled
+from reward.scoring.journal import Journal
+
+__all__ = ["CandidatePools", "ImageRow"]
+
+
+@dataclass(frozen=True)
+class ImageRow:
+    """An image to be captioned.
+
+    Args:
+        path: of the image file.
+        references: reference captions for the metric, may be empty.
+        problem: why it cannot be captioned; None if it can.
+    """
+
+    path: Path
+    references: tuple[str, ...] = ()
+    problem: str | None = None
+
+    @property
+    def key(self) -> str:
+        """Tells whether stored candidates belong to this file."""
+        try:
+            facts = self.path.stat()
+        except OSError:
+            return os.path.abspath(self.path)
+        return f"{os.path.abspath(self.path)} {facts.st_size} {facts.st_mtime_ns}"
+
+
+class CandidatePools:
+    """The candidates of each image; each reply is a line of the journal: [key, [[text, truncated, logprob], ...]]."""
+
+    def __init__(self, images: Sequence[ImageRow], counts: Sequence[int], journal: Journal) -> None:
+        seen: Counter[str] = Counter()
+        self._keys = []
+        for row in images:  # an image that comes twice is captioned twice
+            seen[row.key] += 1
+            self._keys.append(f"{row.key} {seen[row.key]}")
+        self.images, self.counts, self._journal = images, counts, journal
+        self.problems = {place: row.problem for place, row in enumerate(images) if row.problem is not None}
+        stored: dict[str, list[Sampled]] = {}
+        for key, captions in journal.results():
+            stored.setdefault(key, []).extend(Sampled(*caption) for caption in captions)
+        self.captions = [stored.get(key, [])[:count] for key, count in zip(self._keys, counts, strict=True)]
+
+    def complete(self, row: int) -> bool:
+        """Whether no more is to be written for an image."""
+        return row in self.problems or len(self.captions[row]) >= self.counts[row]
+
+    def missing(self) -> list[Wanted]:
+        """What is to be written."""
+        return [
+            Wanted(row, image.path, len(captions), count - len(captions))
+            for row, (image, captions, count) in enumerate(zip(self.images, self.captions, self.counts, strict=True))
+            if not self.complete(row)
+        ]
+
+    def add(self, row: int, captions: list[Sampled] | str) -> None:
+        """Stores what was written, or notes the reason why nothing was."""
+        if isinstance(captions, str):
+            self.problems[row] = captions
+            return
+        lines = [[caption.text, caption.truncated, caption.logprob] for caption in captions]
+        self._journal.append([[self._keys[row], lines]])
+        self.captions[row] += captions
+
+    def scored(self, row: int) -> bool:
+        """Whether an image has candidates to choose from; one that failed midway has fewer than it should."""
+        return row not in self.problems and bool(self.captions[row])
+
+    def rows(self, names: Sequence[str | None]) -> Iterator[dict[str, Any]]:
+        """Rows for `rerank_dataset`."""
+        for row, (image, captions) in enumerate(zip(self.images, self.captions, strict=True)):
+            if self.scored(row):
+                references = {"references": list(image.references)} if image.references else {}
+                yield {"image": names[row], **references, "candidates": [caption.text for caption in captions]}
