@@ -76,6 +76,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--generations", type=int, default=8, help="captions per scene; default: %(default)s")
     parser.add_argument("--lr", type=float, default=2e-4, help="learning rate; default: %(default)s")
     parser.add_argument("--scenes", type=int, default=200, help="held-out scenes; default: %(default)s")
+    parser.add_argument("--scene-seed", type=int, default=SEED, help="of the scenes; default: %(default)s")
     parser.add_argument(
         "--samples", type=int, default=4, help="sampled captions a held-out scene; default: %(default)s"
     )
@@ -83,6 +84,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0], help="of the trainings; default: 0")
     parser.add_argument("--monitor", choices=["vela", "beitscore"], help="watch the training with this second metric")
     parser.add_argument("--monitor-source", default="embedded", help="its checkpoint; default: %(default)s")
+    parser.add_argument("--monitor-every", type=int, default=10, help="steps between two looks; default: %(default)s")
     parser.add_argument("--monitor-scenes", type=int, default=200, help="that it looks at; default: %(default)s")
     parser.add_argument("--without-control", action="store_true", help="leave out GRPO with shuffled rewards")
     parser.add_argument("--output", type=Path, required=True, help="folder for all pieces, grpo.md and grpo.json")
@@ -91,7 +93,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     _check_options(options, parser)
 
     seeds: list[int] = list(dict.fromkeys(options.seeds))
-    rows = make_dataset(options.scenes, SEED)
+    rows = make_dataset(options.scenes, options.scene_seed)
     written = _captions("base", options.output, 0, rows, options)
     trained = f"GRPO with {METRICS[options.reward]}"
     resumed: dict[str, int] = {}
@@ -114,8 +116,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     means, differences = compare_systems(quality, pairs, bootstrap_weights(len(rows)))
     stops = [f"{run} went on at step {step}" for run, step in resumed.items() if step]
     tables = [
-        f"Oracle's verdict on captions of {len(rows)} scenes not trained on (seed {SEED}), mean of {len(seeds)} "
-        f"training seed{'s' * (len(seeds) > 1)}; intervals are over scenes. "
+        f"Oracle's verdict on captions of {len(rows)} scenes not trained on (seed {options.scene_seed}), mean of "
+        f"{len(seeds)} training seed{'s' * (len(seeds) > 1)}; intervals are over scenes. "
         + (f"Stopped: {'; '.join(stops)}." if stops else "No training was stopped."),
         markdown_table(means, MEASURES, title="captions"),
         markdown_table(differences, MEASURES, title="paired difference", signed=True),
@@ -157,12 +159,12 @@ def make_reward(options: argparse.Namespace) -> Any:
 
 
 def make_monitor(trainer: Any, options: argparse.Namespace) -> RewardMonitor:
-    """Watches with a second metric every ten steps; the oracle is only logged beside it."""
-    rows = make_dataset(options.monitor_scenes, SEED + 2)
+    """Watches with a second metric; the oracle is only logged beside it."""
+    rows = make_dataset(options.monitor_scenes, options.scene_seed + 2)
     held_out = make_prompt_dataset(rows, PROMPT, references_column="refs")
     kind = {"vela": VelaReward, "beitscore": BeitScoreReward}[options.monitor]
     second = kind(options.monitor_source, name=f"second_{options.monitor}", device="cpu")
-    return RewardMonitor(trainer, held_out, second, also=ORACLE, keep_best=False)
+    return RewardMonitor(trainer, held_out, second, every=options.monitor_every, also=ORACLE, keep_best=False)
 
 
 def _captions(run: str, folder: Path, seed: int, rows: Dataset, options: argparse.Namespace) -> Written:
@@ -208,7 +210,7 @@ def trained_captioner(run: str, folder: Path, seed: int, options: argparse.Names
         model,
         processor,
         reward,
-        make_dataset(options.steps * options.prompts, SEED + 1),
+        make_dataset(options.steps * options.prompts, options.scene_seed + 1),
         folder / "trainer",
         steps=options.steps,
         prompts=options.prompts,

@@ -25,12 +25,14 @@ from reward.scenes.graph import NOUNS
 from reward.scenes.language import ING, PAST, SYNONYMS, Sentence, Word, plural
 from reward.scenes.samples import Candidate, RatedSample, Ratings, make_references
 
-__all__ = ["ATTACKED", "draw_sample", "is_attacked", "misnumbered", "scene_tagger", "true_scores"]
+__all__ = ["ATTACKED", "broken", "draw_sample", "is_attacked", "misnumbered", "scene_tagger", "true_scores"]
 
 ATTACKED = "attacked"  # among the errors of a candidate whose words are not known one by one
 _OTHER_NUMBER = {noun: plural(noun) for names in SYNONYMS.values() for noun in names}
 _OTHER_NUMBER |= {several: one for one, several in _OTHER_NUMBER.items()}
 _OTHER_VERB = {"is": "are", "are": "is"}
+_VERBS = {"is", "are", "can", "be", "seen", "see", "there", "one", "holds", "lies", "says", "reads", "stands"}
+_ORACLE = Oracle()
 _PARTS = {name: "noun" for names in SYNONYMS.values() for each in names for name in (each, plural(each))}
 _PARTS |= dict.fromkeys((*ING.values(), *PAST.values()), "verb")
 
@@ -86,6 +88,43 @@ def misnumbered(scene: Scene, rng: random.Random, *, short: bool = False) -> Can
     return Candidate(caption, (), ("agreement",), Ratings(rate_text(caption.text, scene), {}))
 
 
+def broken(scene: Scene, rng: random.Random, *, short: bool = False, base: Caption | None = None) -> Candidate:
+    """A caption in which up to three sentences lack their verb, their end or other words, or run into another one.
+
+    Policies write such sentences when the metric reads the facts in them all the same. The last word of a sentence that
+    the oracle finds broken is marked.
+
+    Args:
+        scene: the truth.
+        rng: source of chance.
+        short: one or two sentences.
+        base: the caption to break; default: one of the scene.
+    """
+    if base is None:
+        base = describe(scene, rng) if short or rng.random() < 0.5 else make_candidate(scene, rng).caption
+    sentences = list(base.sentences)
+    if short:
+        sentences = rng.sample(sentences, min(len(sentences), rng.choice((1, 1, 2))))
+    for place in rng.sample(range(len(sentences)), min(len(sentences), rng.choice((0, 1, 1, 1, 2, 3)))):
+        words = _break(list(sentences[place].words), list(rng.choice(base.sentences).words), rng)
+        if _ORACLE.read(Caption((Sentence(tuple(words), ()),)).text).faults:
+            words[-1] = replace(words[-1], damaged=True)
+        sentences[place] = replace(sentences[place], words=tuple(words))
+    caption = replace(base, sentences=tuple(sentences))
+    return Candidate(caption, (), ("word_order",), Ratings(rate_text(caption.text, scene), {}))
+
+
+def _break(words: list[Word], others: list[Word], rng: random.Random) -> list[Word]:
+    way, place = rng.choice(("verb", "verb", "gap", "end", "again", "jump")), rng.randrange(len(words))
+    if way == "verb":
+        kept = [word for word in words if word.text.lower() not in _VERBS]
+        return kept or words
+    if way == "again":
+        return words[: place + 1] + words[place:]
+    rest = {"gap": words[place + rng.choice((1, 1, 2, 3)) :], "end": [], "jump": others[rng.randrange(len(others)) :]}
+    return words[:place] + rest[way] or words
+
+
 def _links(sentence: Sentence) -> bool:
     return bool({"action", "spatial"} & {claim[0] for claim in sentence.claims})
 
@@ -97,8 +136,8 @@ def _written(path: Path) -> list[tuple[str, str]]:
 
 
 def draw_sample(rng: random.Random, *, references: int, written: Path | None = None) -> RatedSample:
-    """A scene with references and a candidate: of random quality, attacked, empty, written by a policy, or with
-    nouns in the wrong number.
+    """A scene with references and a candidate: of random quality, attacked, empty, written by a policy, with nouns in
+    the wrong number, or with broken sentences.
 
     Args:
         rng: source of chance.
@@ -108,10 +147,11 @@ def draw_sample(rng: random.Random, *, references: int, written: Path | None = N
     draw = rng.random()
     if draw < 0.4:
         return make_rated_sample(rng, references=references)
-    if draw < 0.52:
+    if draw < 0.58:
         scene = sample_scene(rng)
-        return RatedSample(scene, make_references(scene, rng, references), misnumbered(scene, rng))
-    if draw < 0.68 and written is not None:
+        spoil = misnumbered if draw < 0.48 else broken
+        return RatedSample(scene, make_references(scene, rng, references), spoil(scene, rng))
+    if draw < 0.70 and written is not None:
         scene_json, text = rng.choice(_written(written))
         scene = Scene.from_json(scene_json)
         return RatedSample(scene, make_references(scene, rng, references), candidate_of(text, scene))

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch.nn import functional as F
 
-from examples.embedded.attacked import scene_tagger
+from examples.embedded.attacked import broken, scene_tagger
 from examples.embedded.beit_data import Reader, Tokens
 from examples.embedded.beit_model import AIDS, Aided, Outputs, aid_losses
 from examples.embedded.beit_vision import scene_pixels
@@ -132,11 +132,14 @@ class PairMaker:
         return self._reader.tokens(right, (), right, scene), self._reader.tokens(words, wrong, right)
 
     def _attacked(self, scene: Scene, rng: random.Random) -> tuple[Tokens, Tokens] | None:
-        """A caption, and what an attack makes of it where that is worse."""
-        base = (describe(scene, rng) if rng.random() < 0.5 else make_candidate(scene, rng).caption).text
+        """A caption, and what an attack or broken sentences make of it where that is worse."""
+        base = describe(scene, rng) if rng.random() < 0.5 else make_candidate(scene, rng).caption
         others = [make_candidate(sample_scene(rng), rng).caption.text]
         material = Material(rng, others, make_references(scene, rng, 1), rng.randint(1, 9), scene_tagger)
-        pair = attack(rng.choice([*ATTACKS]), base, material)
+        if rng.random() < 0.4:
+            pair: tuple[str, str] | None = base.text, broken(scene, rng, base=base).caption.text
+        else:
+            pair = attack(rng.choice([*ATTACKS]), base.text, material)
         if pair is None:
             return None
         worse = [sum(rate_text(text, scene).values()) for text in pair]

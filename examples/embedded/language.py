@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend
 
-from examples.embedded.attacked import draw_sample, is_attacked, misnumbered, true_scores
+from examples.embedded.attacked import broken, draw_sample, is_attacked, misnumbered, true_scores
 from examples.embedded.configs import vela_config
 from examples.embedded.schedule import START, batches_by_length, drawn_together, fit, mark_losses, padded, step_options
 from examples.embedded.tokenizer import load_tokenizer
@@ -101,9 +101,12 @@ def draw_prompts(
 
 
 def number_loss(model: VelaModel, tags: nn.Module, rng: random.Random) -> torch.Tensor:
-    """Loss of finding nouns in the wrong number in 64 short captions."""
+    """Loss of finding nouns in the wrong number and broken sentences, in 32 short captions each."""
     scenes = [sample_scene(rng) for _ in range(64)]
-    rows = [(RatedSample(scene, (), misnumbered(scene, rng, short=True)), 0) for scene in scenes]
+    spoil = [misnumbered, broken] * 32
+    rows = [
+        (RatedSample(scene, (), make(scene, rng, short=True)), 0) for scene, make in zip(scenes, spoil, strict=True)
+    ]
     batch = _prompt_batch(model, rows)
     return mark_losses(tags(read_prompts(model, batch)[1]), batch)["damaged"]
 
