@@ -135,10 +135,13 @@ class Reader:
         wrong: Iterable[int] = (),
         truth: Sequence[Word] | None = None,
         scene: Scene | None = None,
+        *,
+        ends: bool = False,
     ) -> Tokens:
         """Tokens of words; `wrong` are indices of wrong ones, `truth` the words of a true caption of the same length.
 
-        With a scene, which must be the truth, words say where they are about.
+        With a scene, which must be the truth, words say where they are about. With `ends`, the last word of a sentence
+        is right or wrong too, as words are that state a fact.
         """
         made, errors = [Token(START, START)], set(wrong)
         aligned = truth is not None and len(truth) == len(words)
@@ -148,8 +151,9 @@ class Reader:
             right = self.word(space + truth[index].text) if aligned and truth is not None else []
             right = right if len(right) == len(ids) else [IGNORED] * len(ids)
             cells = cells_of(truth[index], scene) if aligned and truth and scene else 0
+            judged = word.fact is not None or (ends and word.text.endswith("."))
             made += [
-                Token(token, name, word.fact is not None, index in errors, true, cells)
+                Token(token, name, judged, index in errors, true, cells)
                 for token, name, true in zip(ids, self._names(word, ids), right, strict=True)
             ]
         return [*made, Token(END, END)][: self._longest]

@@ -133,20 +133,24 @@ class PairMaker:
 
     def _attacked(self, scene: Scene, rng: random.Random) -> tuple[Tokens, Tokens] | None:
         """A caption, and what an attack or broken sentences make of it where that is worse."""
-        base = describe(scene, rng) if rng.random() < 0.5 else make_candidate(scene, rng).caption
+        if rng.random() < 0.4:
+            whole = describe(scene, rng)
+            words = broken(scene, rng, base=whole).caption.words()
+            wrong = [place for place, word in enumerate(words) if word.damaged]
+            if not wrong:
+                return None
+            return self._reader.tokens(whole.words(), ends=True), self._reader.tokens(words, wrong, ends=True)
+        base = (describe(scene, rng) if rng.random() < 0.5 else make_candidate(scene, rng).caption).text
         others = [make_candidate(sample_scene(rng), rng).caption.text]
         material = Material(rng, others, make_references(scene, rng, 1), rng.randint(1, 9), scene_tagger)
-        if rng.random() < 0.4:
-            pair: tuple[str, str] | None = base.text, broken(scene, rng, base=base).caption.text
-        else:
-            pair = attack(rng.choice([*ATTACKS]), base.text, material)
+        pair = attack(rng.choice([*ATTACKS]), base, material)
         if pair is None:
             return None
         worse = [sum(rate_text(text, scene).values()) for text in pair]
         if worse[1] >= worse[0] - 0.2:
             return None
-        right, wrong = ([Word(word) for word in text.split(" ")] for text in pair)
-        return self._reader.tokens(right), self._reader.tokens(wrong)
+        right, spoilt = ([Word(word) for word in text.split(" ")] for text in pair)
+        return self._reader.tokens(right), self._reader.tokens(spoilt)
 
     def _other(self, scene: Scene, rng: random.Random, most: int | None) -> tuple[Tokens, Tokens] | None:
         caption = caption_of(scene, rng, most)
