@@ -3,8 +3,8 @@
     python -m examples.further_attacks vela beitscore length
     python -m examples.further_attacks vela vela=runs/hardened --scenes 100 --output runs/further.json
 
-Their author had not read the attacks of `capreward audit`, against which metrics are hardened. An oracle checks on
-scenes that each attacked caption is worse. Prints the two tables of the audit.
+Their author knew the help and the word lists of `capreward audit`, but not its attacks, against which metrics are
+hardened. An oracle checks on scenes that each attacked caption is worse. Prints the two tables of the audit.
 """
 
 from __future__ import annotations
