@@ -21,6 +21,7 @@ from examples import (
     evaluate_beitscore,
     evaluate_vela,
     flickr8k_expert,
+    further_attacks,
     grpo_captioner,
     grpo_table,
     judge_captions,
@@ -109,6 +110,18 @@ def test_judged_rewards(capsys):
         assert re.search(rf"^\| {name} \| -?[01]\.\d{{3}} \[", printed, re.MULTILINE)
     assert re.search(r"^\| claimdiff \| 1\.0 \| 1\.0 \|", printed, re.MULTILINE)
     assert "| '.' | 0.000 | 0.000 | 0.000 | 0.000 |" in printed
+
+
+def test_further_attacks(scene_vela_folder, tmp_path, capsys):
+    figures, vela = tmp_path / "new" / "further.json", f"vela={scene_vela_folder}"
+    result = further_attacks.main(["length", vela, "--scenes", "2", "--output", str(figures)])
+    printed = capsys.readouterr().out
+    for name in further_attacks.ATTACKS:
+        assert re.search(rf"^\| {name} \| [12] \| \d+\.\d \[.+ \| \d+\.\d \[", printed, re.MULTILINE), name
+    assert re.search(r"^\| '#shapes .+' \| 3\.000 \| \d\.\d{3} \|$", printed, re.MULTILINE)
+    shares = {name: finding.wins.value for name, finding in result.metrics["length"].findings.items()}
+    assert (shares["colours exchanged"], shares["mirrored"], shares["said again"], shares["absences"]) == (0, 0, 1, 1)
+    assert set(json.loads(figures.read_text())["metrics"]) == {"length", vela}
 
 
 def test_rerank_candidates(scene_vela_folder, capsys):
@@ -314,7 +327,7 @@ SCRIPTS = [
 ]
 
 
-@pytest.mark.parametrize("example", [*SCRIPTS, train, evaluate])
+@pytest.mark.parametrize("example", [*SCRIPTS, further_attacks, train, evaluate])
 def test_help_says_what_it_does(example, capsys):
     with pytest.raises(SystemExit) as stop:
         example.main(["--help"])
