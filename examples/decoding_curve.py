@@ -45,6 +45,9 @@ WRITTEN: dict[str, tuple[str, dict[str, Any]]] = {
     **{f"speculative rejection: {n}": ("speculative-rejection", {"n": n, "segment": 16}) for n in (8, 16, 32)},
     **{f"adaptive: gain {least}": ("adaptive", {"n": 64, "threshold": least}) for least in (0.03, 0.01, 0.003)},
 }
+SOFT, MBR, MBR_VELA, HYBRID = "soft, temperature .05", "MBR, unigram F1", "MBR, VELA", "best 4, then MBR"
+# numbers of samples of the pool among which each chooses
+CHOSEN = {SOFT: (4, 16, 64), MBR: (4, 16, 64), MBR_VELA: (4, 16), HYBRID: (8, 16, 64)}
 Piece = dict[str, list[Any]]  # {column: one entry a scene}
 
 
@@ -82,8 +85,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     for mean in (2, 4, 16):
         chances = poisson.pmf(sizes - 1, mean - 1)
         table[f"Poisson: {mean}"] = {column: best[column] @ (chances / chances.sum()) for column in COLUMNS}
-    for name, n, choose in _choices(reward, options.pool):
-        piece = _kept(options.output, name, partial(_chances, pool, images, n, choose))
+    for way, n in ((way, n) for way, counts in CHOSEN.items() for n in counts if n <= options.pool):
+        name = f"{way}: {n}"
+        piece = _kept(options.output, name, partial(_chosen, pool, images, reward, way, n))
         rows_of = list(zip(piece["chances"], verdicts, strict=True))
         means = {measure: np.array([chance @ own[measure] for chance, own in rows_of]) for measure in MEASURES}
         table[name] = {"tokens": best["tokens"][:, n - 1], "scored": np.array(piece["scored"]), **means}
@@ -151,42 +155,24 @@ def _best_of_n(pool: Piece, verdicts: Sequence[Quality]) -> Quality:
     return {**best, "tokens": np.outer(pool["tokens"], sizes / total), "scored": scored}
 
 
-Choice = Callable[[list[str], list[float | None], Any], tuple[np.ndarray, int]]
-"""Gets captions, their rewards and the image; gives the chance of each, and how many captions were scored."""
-
-
-def _choices(reward: Any, pool: int) -> list[tuple[str, int, Choice]]:
-    """What else may choose among n samples, for several n."""
-
-    def soft(captions: list[str], rewards: list[float | None], image: Any) -> tuple[np.ndarray, int]:
-        powers = np.array([0.0 if value is None else math.exp(value / 0.05) for value in rewards])
-        return powers / powers.sum(), len(set(captions))
-
-    def mbr(
-        captions: list[str], rewards: list[float | None], image: Any, keep: int | None, **utility: Any
-    ) -> tuple[np.ndarray, int]:
-        kept = None if keep is None else rank(rewards)[:keep]
-        values, scored = expected_utilities(captions, kept, image=image, **utility)
-        return np.eye(len(captions))[rank(values)[0]], scored + (0 if keep is None else len(set(captions)))
-
-    ways: dict[str, Choice] = {
-        "soft, temperature .05": soft,
-        "MBR, unigram F1": partial(mbr, keep=None),
-        "MBR, VELA": partial(mbr, keep=None, utility=reward, aggregate=True),
-        "rerank to 4, then MBR": partial(mbr, keep=4),
-    }
-    return [(f"{way}: {n}", n, choose) for way, choose in ways.items() for n in (4, 16, 64) if n <= pool]
-
-
-def _chances(pool: Piece, images: Sequence[Any], n: int, choose: Choice) -> Piece:
-    """How likely each sample of the pool is chosen, from groups of n samples, and how many captions are scored."""
+def _chosen(pool: Piece, images: Sequence[Any], reward: Any, way: str, n: int) -> Piece:
+    """How likely each sample of the pool is chosen from groups of n samples, and how many captions are scored."""
     piece: Piece = {"chances": [], "scored": []}
     for captions, rewards, image in zip(pool["captions"], pool["rewards"], images, strict=True):
-        starts = range(0, len(captions) - n + 1, n)
-        found = [choose(captions[start : start + n], rewards[start : start + n], image) for start in starts]
-        chances = np.concatenate([own for own, _ in found]) / len(found)
-        piece["chances"].append([*chances, *[0.0] * (len(captions) - len(chances))])
-        piece["scored"].append(float(np.mean([scored for _, scored in found])))
+        chances, scored, starts = np.zeros(len(captions)), 0, range(0, len(captions) - n + 1, n)
+        for group in (slice(start, start + n) for start in starts):
+            scored += len(set(captions[group])) if way in (SOFT, HYBRID) else 0
+            if way == SOFT:
+                powers = np.exp([-math.inf if value is None else value / 0.05 for value in rewards[group]])
+                chances[group] = powers / powers.sum() / len(starts)
+                continue
+            may_win = rank(rewards[group])[:4] if way == HYBRID else None
+            utility = {"utility": reward, "aggregate": True} if way == MBR_VELA else {}
+            values, more = expected_utilities(captions[group], may_win, image=image, **utility)
+            chances[group.start + rank(values)[0]] = 1 / len(starts)
+            scored += more
+        piece["chances"].append(chances.tolist())
+        piece["scored"].append(scored / len(starts))
     return piece
 
 

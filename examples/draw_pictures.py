@@ -120,13 +120,12 @@ def store_decoding(run: Path, results: Path) -> None:
     file = run / "decoding_curve.json"
     if not file.is_file():
         raise SystemExit(f"{run} holds no decoding_curve.json: give the output folder of examples/decoding_curve.py")
-    columns = ("tokens", "scored", "f1", "precision", "faults")
+    means = json.loads(file.read_text(encoding="utf-8"))["means"]
     with (results / "decoding_curve.csv").open("w", encoding="utf-8", newline="") as stream:
         writer = csv.writer(stream)
-        writer.writerow(["line", "setting", *columns])
-        for name, row in json.loads(file.read_text(encoding="utf-8"))["means"].items():
-            line, _, setting = name.partition(": ")
-            writer.writerow([line, setting, *(round(row[column]["value"], 4) for column in columns)])
+        writer.writerow(["line", "setting", *next(iter(means.values()))])
+        for name, row in means.items():
+            writer.writerow([*name.partition(": ")[::2], *(round(cell["value"], 4) for cell in row.values())])
 
 
 def read_curves(file: Path) -> dict[str, np.ndarray]:

@@ -37,24 +37,25 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 
 class BlockwiseBestOfN(Strategy):
-    """Writes n continuations of each kept caption, keeps the best, and goes on until n captions have ended.
+    """Writes n continuations of each kept caption, keeps the best, and goes on until all have ended.
 
     A block is a sentence or a number of tokens. After each block, the `keep` best of the unfinished captions are
-    continued, and those that have ended are set aside. Once n have ended, or nothing is left to continue, the best of
-    them wins. Every token goes through the model once: a kept caption takes its cache along.
+    continued, and those that have ended are set aside. Once nothing is left to continue, the best of these wins.
+    Every token goes through the model once: a kept caption takes its cache along.
 
     Finished captions never compete with unfinished ones, since a reward made for whole captions prefers a short
-    finished one to the beginning of a better one. CLIP-guided decoding sets them aside, too, and stops at its number of
-    beams. In controlled decoding, MRGD and VisVM, a caption that ends as the best of its block ends the search: their
-    values were trained to foresee the rest of a caption, which a metric is not. {MEASURED}
+    finished one to the beginning of a better one. On 20 scenes with VELA (oracle F1, n=2 and n=4), stopping at the
+    first finished caption gave .41 and .42, stopping at n of them .59 and .53, and going on .58 and .58. CLIP-guided
+    decoding sets them aside, too, and stops after three. In controlled decoding, MRGD and VisVM, the search ends with
+    the best caption of a block that has ended.
 
     The dot of "3.5" or of "Dr." ends no sentence, as what follows decides: a block holds the first token or two of the
     next sentence, which the reward does not see. Metrics were made for whole captions, and may misjudge the beginning
     of one.
 
-    For `generate`, images and what is refused see `BestOfN`. Outputs
-    other than `sequences` and `reward_scores` are refused, and so are models whose cache cannot be cut, sharded models,
-    and processors that remember what they saw. `last.tokens` counts dropped continuations too.
+    For `generate`, images and what is refused see `BestOfN`. Outputs other than `sequences` and `reward_scores` are
+    refused, and so are models whose cache cannot be cut, sharded models, and processors that remember what they saw.
+    `last.tokens` counts dropped continuations too.
 
     Args:
         reward, processor, shared: as for `BestOfN`: images, references, chunk and progress.
@@ -125,7 +126,7 @@ class BlockwiseBestOfN(Strategy):
                     pool[prompt].append(rows[place])
                     scores[prompt].append(rewards[prompt][place])
                     call.advance(len(pool[prompt]) <= self.n)
-                live[prompt] = list(going.values())[: self.keep] if len(pool[prompt]) < self.n else []
+                live[prompt] = list(going.values())[: self.keep]
         return self._finished(call, pool, scores)
 
     def _rewards(self, call: Call, rows: list[list[Row]], texts: list[list[str]]) -> list[list[float | None]]:

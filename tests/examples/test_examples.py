@@ -301,10 +301,7 @@ def test_decoding_curve_goes_on_from_what_is_kept_and_is_drawn(models, tmp_path)
     pool = json.loads((tmp_path / "pool.json").read_text())
     assert means["best of n: 16"]["tokens"] == pytest.approx(sum(pool["tokens"]) / 3)
     assert means["best of n: 16"]["scored"] == pytest.approx(sum(pool["scored"]) / 3)
-    assert means["best of n: 4"]["tokens"] == means["MBR, unigram F1: 4"]["tokens"] < means["best of n: 8"]["tokens"]
     assert means["greedy"]["scored"] == 0 < means["MBR, VELA: 4"]["scored"]
-    for name in set(means) - {name for name in means if name.startswith("best of n")}:
-        assert f"| {name} - best of " in text
     soft = figures["differences"]["soft, temperature .05: 16 - best of 16.0"]["f1"]
     best = means["soft, temperature .05: 16"]["f1"] - means["best of n: 16"]["f1"]
     assert soft["value"] == pytest.approx(best)

@@ -131,7 +131,7 @@ def test_cached_blocks_give_the_logits_of_an_uncached_run(kind):
         again = model.generate(**inputs, logits_processor=LogitsProcessorList([forced]), **options)
         assert torch.equal(again, output)
         compared = 0
-        end = {model.generation_config.pad_token_id}
+        end = {model.generation_config.pad_token_id, model.generation_config.eos_token_id}
         for prefix, (*expected,) in forced.seen.items():
             for scores in expected if prefix[-1] not in end else ():
                 difference = min(float((scores - other).abs().max()) for other in watch.seen[prefix])
