@@ -84,17 +84,15 @@ def main() -> None:
     _, *turns = [{name: measure(name) for name in names} for _ in range(4)]  # the first warms up
     print(f"{'shares of the CPU time':23}", *(f"{part:>7}" for part in ("model", "scoring", "loop", "ours")), "seconds")
     for name in names:
-        found = [_shares(turn[name], turn[names[0]]) for turn in turns]
-        shares = [statistics.median(column) for column in zip(*found, strict=True)]
+        shares = []
+        for own, plain in ((turn[name], turn[names[0]]) for turn in turns):
+            theirs = plain["rest"] + plain["criteria"] / plain["steps"] * own["steps"]
+            parts = [own["model"] + own["images"], own["scoring"], own["loop"] + theirs]
+            shares.append([part / own["all"] for part in (*parts, own["rest"] + own["criteria"] - theirs)])
+        middle = [statistics.median(column) for column in zip(*shares, strict=True)]
         seconds = statistics.median(turn[name]["all"] for turn in turns)
-        print(f"{name:23}", *(f"{share:7.1%}" for share in shares), f"{seconds:7.2f}")
-        record({f"{name}, all / all but ours": 1 / (1 - shares[-1])})
-
-
-def _shares(own: Counter[str], plain: Counter[str]) -> list[float]:
-    theirs = plain["rest"] + plain["criteria"] / plain["steps"] * own["steps"]
-    parts = [own["model"] + own["images"], own["scoring"], own["loop"] + theirs]
-    return [part / own["all"] for part in (*parts, own["rest"] + own["criteria"] - theirs)]
+        print(f"{name:23}", *(f"{share:7.1%}" for share in middle), f"{seconds:7.2f}")
+        record({f"{name}, all / all but ours": 1 / (1 - middle[-1])})
 
 
 if __name__ == "__main__":
