@@ -41,7 +41,7 @@ WRITTEN: dict[str, tuple[str, dict[str, Any]]] = {
     **{f"beams: {n}": ("best-of-n", {"n": n, "sources": [{"num_beams": n}]}) for n in (2, 4, 8)},
     "blockwise: 2 a sentence": ("blockwise", {"n": 2}),
     "blockwise: 4 a sentence": ("blockwise", {"n": 4}),
-    "blockwise: 8 a sentence, keep 2": ("blockwise", {"n": 8, "keep": 2}),
+    "blockwise: 4 a sentence, keep 2": ("blockwise", {"n": 4, "keep": 2}),
     **{f"speculative rejection: {n}": ("speculative-rejection", {"n": n, "segment": 16}) for n in (8, 16, 32)},
     **{f"adaptive: gain {least}": ("adaptive", {"n": 64, "threshold": least}) for least in (0.03, 0.01, 0.003)},
 }
@@ -159,7 +159,8 @@ def _chosen(pool: Piece, images: Sequence[Any], reward: Any, way: str, n: int) -
     """How likely each sample of the pool is chosen from groups of n samples, and how many captions are scored."""
     piece: Piece = {"chances": [], "scored": []}
     for captions, rewards, image in zip(pool["captions"], pool["rewards"], images, strict=True):
-        chances, scored, starts = np.zeros(len(captions)), 0, range(0, len(captions) - n + 1, n)
+        chances, scored = np.zeros(len(captions)), 0
+        starts = range(0, n if way == MBR_VELA else len(captions) - n + 1, n)  # slow: one group of n is enough
         for group in (slice(start, start + n) for start in starts):
             scored += len(set(captions[group])) if way in (SOFT, HYBRID) else 0
             if way == SOFT:

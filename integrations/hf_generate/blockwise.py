@@ -44,10 +44,10 @@ class BlockwiseBestOfN(Strategy):
     Every token goes through the model once: a kept caption takes its cache along.
 
     Finished captions never compete with unfinished ones, since a reward made for whole captions prefers a short
-    finished one to the beginning of a better one. On 20 scenes with VELA (oracle F1, n=2 and n=4), stopping at the
-    first finished caption gave .41 and .42, stopping at n of them .59 and .53, and going on .58 and .58. CLIP-guided
-    decoding sets them aside, too, and stops after three. In controlled decoding, MRGD and VisVM, the search ends with
-    the best caption of a block that has ended.
+    finished one to the beginning of a better one. CLIP-guided decoding sets them aside, too, and stops after three. In
+    controlled decoding, MRGD and VisVM, a search ends with the best caption of a block, once that has ended. On 20
+    scenes with n=2 and n=4, VELA reaches an oracle F1 of .49 and .51 in their way, .58 and .58 in this one, and .63 and
+    .74 by best-of-n of as many tokens: going on mends the end of captions, not how VELA judges their beginning.
 
     The dot of "3.5" or of "Dr." ends no sentence, as what follows decides: a block holds the first token or two of the
     next sentence, which the reward does not see. Metrics were made for whole captions, and may misjudge the beginning
