@@ -47,7 +47,7 @@ WRITTEN: dict[str, tuple[str, dict[str, Any]]] = {
 }
 SOFT, MBR, MBR_VELA, HYBRID = "soft, temperature .05", "MBR, unigram F1", "MBR, VELA", "best 4, then MBR"
 # numbers of samples of the pool among which each chooses
-CHOSEN = {SOFT: (4, 16, 64), MBR: (4, 16, 64), MBR_VELA: (4, 16), HYBRID: (8, 16, 64)}
+CHOSEN = {SOFT: (4, 16, 64), MBR: (4, 16, 64), MBR_VELA: (4, 8), HYBRID: (8, 16, 64)}
 Piece = dict[str, list[Any]]  # {column: one entry a scene}
 
 
