@@ -3,6 +3,7 @@
     python examples/draw_pictures.py
     python examples/draw_pictures.py --run runs/grpo  # store the results of this run first
     python examples/draw_pictures.py --first-edition runs/grpo_first  # store the dashed lines of the demo's chart first
+    python examples/draw_pictures.py --decoding runs/decoding  # store what examples/decoding_curve.py wrote first
 
 Nothing is measured here: a run is what `examples/grpo_captioner.py` wrote. docs/RESULTS.md gives the command.
 """
@@ -54,19 +55,26 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--output", type=Path, default=DOCS / "images", help="default: docs/images")
     parser.add_argument("--run", type=Path, help="output folder of examples/grpo_captioner.py with VELA")
     parser.add_argument("--first-edition", type=Path, help="the same, with the first edition of VELA and 45 steps")
+    parser.add_argument("--decoding", type=Path, help="output folder of examples/decoding_curve.py")
     options = parser.parse_args(argv)
     if options.run is not None:
         store_run(options.run, options.results)
     if options.first_edition is not None:
         store_first_edition(options.first_edition)
+    if options.decoding is not None:
+        store_decoding(options.decoding, options.results)
     curves = read_curves(options.results / "grpo_curve.csv")
     example = json.loads((options.results / "grpo_captions.json").read_text(encoding="utf-8"))
     options.output.mkdir(parents=True, exist_ok=True)
     matplotlib.rcParams["svg.hashsalt"] = "capreward"  # the same file for the same results
     for name, theme in THEMES.items():
-        file = options.output / f"grpo_{name}.svg"
-        training_picture(curves, example, theme).savefig(file, metadata={"Date": None}, facecolor=theme.paper)
-        print(file)
+        pictures = {"grpo": training_picture(curves, example, theme)}
+        if (points := options.results / "decoding_curve.csv").is_file():
+            pictures["decoding"] = decoding_picture(points, theme)
+        for picture, figure in pictures.items():
+            file = options.output / f"{picture}_{name}.svg"
+            figure.savefig(file, metadata={"Date": None}, facecolor=theme.paper)
+            print(file)
 
 
 def store_run(run: Path, results: Path) -> None:
@@ -107,6 +115,19 @@ def store_first_edition(run: Path) -> None:
         writer.writerows([step, *np.mean(rows, axis=0).round(4)] for step, rows in sorted(by_step.items()))
 
 
+def store_decoding(run: Path, results: Path) -> None:
+    """Stores what every strategy costs and gives on average."""
+    file = run / "decoding_curve.json"
+    if not file.is_file():
+        raise SystemExit(f"{run} holds no decoding_curve.json: give the output folder of examples/decoding_curve.py")
+    means = json.loads(file.read_text(encoding="utf-8"))["means"]
+    with (results / "decoding_curve.csv").open("w", encoding="utf-8", newline="") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(["line", "setting", *next(iter(means.values()))])
+        for name, row in means.items():
+            writer.writerow([*name.partition(": ")[::2], *(round(cell["value"], 4) for cell in row.values())])
+
+
 def read_curves(file: Path) -> dict[str, np.ndarray]:
     """{measure: array (seeds, steps)} for the reward and the oracle's F1."""
     values: dict[str, dict[str, list[float]]] = {"reward": defaultdict(list), "oracle_f1": defaultdict(list)}
@@ -121,7 +142,6 @@ def training_picture(curves: dict[str, np.ndarray], example: dict[str, Any], the
     """Reward and truth over the steps of a GRPO run, and one picture with its caption before and after."""
     figure = Figure(figsize=(10, 3.6))
     axes = figure.add_axes((0.06, 0.15, 0.36, 0.72))
-    axes.set_facecolor(theme.paper)
     lines = {"reward": ("reward (VELA)", theme.reward), "oracle_f1": ("truth (oracle F1, not trained on)", theme.truth)}
     for measure, (label, colour) in lines.items():
         steps = np.arange(1, curves[measure].shape[1] + 1)
@@ -129,9 +149,7 @@ def training_picture(curves: dict[str, np.ndarray], example: dict[str, Any], the
             axes.plot(steps, seed, color=colour, alpha=0.25, lw=0.8)
         axes.plot(steps, curves[measure].mean(axis=0), color=colour, lw=2, label=label)
     axes.set_xlabel("GRPO step", color=theme.ink)
-    axes.tick_params(colors=theme.ink)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.spines[["left", "bottom"]].set_color(theme.soft)
+    _paint(axes, theme)
     axes.legend(frameon=False, labelcolor=theme.ink, loc="lower right")
     axes.set_title(f"80 steps on two CPU cores, {len(curves['reward'])} seeds", color=theme.ink, fontsize=11)
 
@@ -145,6 +163,34 @@ def training_picture(curves: dict[str, np.ndarray], example: dict[str, Any], the
         figure.text(0.68, place - 0.04, caption, color=theme.ink, fontsize=8.5, va="top", linespacing=1.35)
         place -= 0.14 + 0.055 * (caption.count("\n") + 1)
     return figure
+
+
+def decoding_picture(file: Path, theme: Theme) -> Figure:
+    """Oracle F1 and flaws against generated tokens, one line a strategy."""
+    lines: dict[str, list[list[float]]] = defaultdict(list)
+    with file.open(encoding="utf-8", newline="") as stream:
+        for row in csv.DictReader(stream):
+            lines[row["line"]].append([float(row[column]) for column in ("tokens", "f1", "faults")])
+    figure = Figure(figsize=(10, 3.8))
+    for place, title in enumerate(("F1 of stated facts (oracle)", "language flaws of a caption")):
+        axes = figure.add_axes((0.06 + 0.39 * place, 0.15, 0.33, 0.74))
+        for number, (line, points) in enumerate(lines.items()):
+            tokens, values = np.array(sorted(points))[:, [0, place + 1]].T
+            colour = f"C{number - 1}" if number else theme.ink  # the first is best of n
+            axes.plot(tokens, values, color=colour, marker="o", ms=3, lw=2 if number == 0 else 1.2, label=line)
+        axes.set_xscale("log")
+        axes.set_xlabel("generated tokens an image", color=theme.ink)
+        axes.set_title(title, color=theme.ink, fontsize=11)
+        _paint(axes, theme)
+    axes.legend(frameon=False, labelcolor=theme.ink, loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=8)
+    return figure
+
+
+def _paint(axes: Any, theme: Theme) -> None:
+    axes.set_facecolor(theme.paper)
+    axes.tick_params(which="both", colors=theme.ink)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color(theme.soft)
 
 
 if __name__ == "__main__":

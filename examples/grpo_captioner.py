@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from integrations.demo.captioner import MAX_NEW_TOKENS, PROMPT, load_captioner, write_captions
 from integrations.demo.grpo import ORACLE, Written, train_with_grpo
-from integrations.demo.quality import MEASURES, compare_systems, mean_quality, write_tables
+from integrations.demo.quality import MEASURES, check_options, compare_systems, mean_quality, write_tables
 from integrations.demo.results import SEED
 from integrations.trl import RewardMonitor, make_prompt_dataset
 from reward import BeitScoreReward, GatedReward, VelaReward, WeightedReward
@@ -89,8 +89,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--without-control", action="store_true", help="leave out GRPO with shuffled rewards")
     parser.add_argument("--output", type=Path, required=True, help="folder for all pieces, grpo.md and grpo.json")
     options = parser.parse_args(argv)
-    options.output.mkdir(parents=True, exist_ok=True)
-    _check_options(options, parser)
+    # the others add pieces, and change none
+    check_options(options, parser, free=("output", "seeds", "without_control"))
 
     seeds: list[int] = list(dict.fromkeys(options.seeds))
     rows = make_dataset(options.scenes, options.scene_seed)
@@ -125,23 +125,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     asked = {name: str(value) for name, value in vars(options).items()}
     figures = {"options": asked, "resumed": resumed, "means": means, "differences": differences}
     write_tables(options.output, "grpo", tables, figures)
-
-
-def _check_options(options: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
-    """Refuses to go on in a folder whose pieces were made with other options."""
-    free = ("output", "seeds", "without_control")  # they add pieces, and change none
-    asked = {name: str(value) for name, value in vars(options).items() if name not in free}
-    file = options.output / "options.json"
-    if file.is_file():
-        earlier = json.loads(file.read_text(encoding="utf-8"))
-        changed = [
-            f"{name}={asked[name]} (was {earlier.get(name)})" for name in asked if asked[name] != earlier.get(name)
-        ]
-        if changed:
-            parser.error(
-                f"{options.output} holds pieces made with other options: {', '.join(changed)}; name another folder"
-            )
-    file.write_text(json.dumps(asked), encoding="utf-8")
 
 
 def make_reward(options: argparse.Namespace) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, is_dataclass
@@ -25,6 +26,7 @@ __all__ = [
     "Example",
     "JudgedCaption",
     "Quality",
+    "check_options",
     "compare_systems",
     "fact_words",
     "judge_captions",
@@ -173,6 +175,23 @@ def fact_words(fact: Fact) -> str:
     if kind in ("size", "pattern", "colour"):
         return f"{parts[1]} {parts[0]}"
     return " ".join(str(part) for part in parts)
+
+
+def check_options(options: argparse.Namespace, parser: argparse.ArgumentParser, free: Sequence[str]) -> None:
+    """Makes the folder `options.output`; refuses one whose pieces were made with other options than the free ones."""
+    options.output.mkdir(parents=True, exist_ok=True)
+    asked = {name: str(value) for name, value in vars(options).items() if name not in free}
+    file = options.output / "options.json"
+    if file.is_file():
+        earlier = json.loads(file.read_text(encoding="utf-8"))
+        changed = [
+            f"{name}={asked[name]} (was {earlier.get(name)})" for name in asked if asked[name] != earlier.get(name)
+        ]
+        if changed:
+            parser.error(
+                f"{options.output} holds pieces made with other options: {', '.join(changed)}; name another folder"
+            )
+    file.write_text(json.dumps(asked), encoding="utf-8")
 
 
 def write_tables(folder: Path, name: str, tables: Sequence[str], figures: Any) -> None:

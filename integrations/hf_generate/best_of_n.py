@@ -7,12 +7,15 @@ from typing import Any
 
 import torch
 from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
+from transformers.cache_utils import Cache
+from transformers.utils import ModelOutput
 
 from integrations.hf_generate.private_names import (
     caption_lengths,
-    copied_inputs,
+    copied,
     expanded_inputs,
     pad_token,
+    prefilled,
     processes_step_together,
     processor_for_rows,
     sample,
@@ -25,6 +28,7 @@ from integrations.hf_generate.strategy import (
     Drawn,
     RatedCandidates,
     Strategy,
+    select_rows,
     torch_seeded,
 )
 from reward.decoding.choosing import poisson_count
@@ -39,13 +43,14 @@ __all__ = ["BestOfN", "BestOfNDecoderOnlyOutput", "BestOfNEncoderDecoderOutput",
 class BestOfN(Strategy):
     """A decoding strategy for `model.generate(custom_generate=BestOfN(...))`: the best of n sampled captions per image.
 
-    Works for decoder-only vision-language models and for encoder-decoders, with any batch size. The model's inputs are
-    encoded once a prompt. Captions are always sampled when n > 1, with the temperature, top_k, top_p, ... of the
-    generation config, whether or not `do_sample` is set. `num_return_sequences=k` returns the k best of the n, prompt
-    by prompt, best first (transformers wants `do_sample=True` with it). With `return_dict_in_generate` the output holds
-    the chosen rows and `reward_scores`. Captions that come up twice are scored once; empty ones, and those that cannot
-    be scored, lose to all others. If no caption of an image can be scored, there is nothing to choose by, and the call
-    raises; if all are empty, the first is returned. Afterwards `last` holds all candidates with their rewards.
+    Works for decoder-only vision-language models and for encoder-decoders, with any batch size. A prompt goes through
+    the model once, where it keeps a cache; without one, its n rows do. Captions are always sampled when n > 1, with the
+    temperature, top_k, top_p, ... of the generation config, whether or not `do_sample` is set. `num_return_sequences=k`
+    returns the k best of the n, prompt by prompt, best first (transformers wants `do_sample=True` with it). With
+    `return_dict_in_generate` the output holds the chosen rows and `reward_scores`. Captions that come up twice are
+    scored once; empty ones, and those that cannot be scored, lose to all others. If no caption of an image can be
+    scored, there is nothing to choose by, and the call raises; if all are empty, the first is returned. Afterwards
+    `last` holds all candidates with their rewards.
 
     The images are handed over for the reward, since `generate` gives a strategy encoded images only. With the call, one
     strategy serves a whole data set:
@@ -145,16 +150,19 @@ class BestOfN(Strategy):
         parts = self._parts(model, config, len(call.input_ids), -(-self.n // k))
         if len(parts) > 1:
             config.return_dict_in_generate = False
-        outputs = []
+        outputs, prompts = [], None
+        if isinstance(inputs.get("past_key_values"), Cache) and inputs.get("use_cache", True):
+            prompts = prefilled(model, call.input_ids, config, inputs)
         for place, times in enumerate(parts):
-            kwargs = copied_inputs(inputs) if place < len(parts) - 1 else inputs
+            kwargs, start = (inputs, prompts) if place == len(parts) - 1 else (copied(inputs), copied(prompts))
             rows, kwargs = expanded_inputs(model, call.input_ids, kwargs, times)
             places = [row for row in range(len(call.input_ids)) for _ in range(times)]
             processors = LogitsProcessorList([processor_for_rows(known, places) for known in call.processors])
             if self.include_greedy and place == 0:
                 processors.append(_GreedyRows(times * k))
             kwargs |= {"logits_processor": processors, "stopping_criteria": call.criteria, "generation_config": config}
-            outputs.append(sample(model, rows, **kwargs, synced_gpus=processes_step_together(model)))
+            start = start and _rows_of_prompts(start, torch.tensor(places, device=rows.device))
+            outputs.append(sample(model, rows, start, **kwargs, synced_gpus=processes_step_together(model)))
             call.advance(len(rows))
         output = outputs[0] if len(outputs) == 1 else _joined(outputs, call.prompts, pad_token(config))
         sequences = output if isinstance(output, torch.Tensor) else output.sequences
@@ -208,6 +216,14 @@ class _GreedyRows(LogitsProcessor):
         scores = scores.clone()
         scores[:: self.per_prompt] = only
         return scores
+
+
+def _rows_of_prompts(outputs: ModelOutput, places: torch.Tensor) -> ModelOutput:
+    """What the decoding loop reads of the model's outputs, with rows for captions; of the logits, the last ones."""
+    read = ("past_key_values", "attentions", "hidden_states", "decoder_attentions", "decoder_hidden_states")
+    given = {name: outputs[name] for name in (*read, "cross_attentions") if name in outputs}
+    given["logits"] = outputs.logits[:, -1:]
+    return type(outputs)(**{name: select_rows(value, places) for name, value in given.items()})
 
 
 def _joined(parts: Sequence[torch.Tensor], prompts: int, pad: torch.Tensor | None) -> torch.Tensor:

@@ -8,6 +8,7 @@ They are the same in transformers 4.57 to 5.23, apart from what is said below. T
 |---|---|---|
 | `model._expand_inputs_for_generation` | n rows of each prompt | 5.18: repeats `mm_encoder_outputs` as well |
 | `model._sample`, `model._beam_search` | the decoding loops | |
+| `model._prefill` | what a decoding loop begins with: the prompts' forward pass | after 5.0: one more option |
 | `config._mask_length` | the length of inputs without a mask, for those whose cache is filled | after 5.0 |
 | `model.model.rope_deltas` | positions of Qwen2-VL and the like after their images | after 5.0: also `position_ids` |
 | `model._get_logits_processor` | temperature, top_k, ... that `generate` has left out | 5.0: knows `top_h` |
@@ -45,11 +46,12 @@ __all__ = [
     "beam_search",
     "caption_lengths",
     "config_for_filled_cache",
-    "copied_inputs",
+    "copied",
     "expanded_inputs",
     "is_warper",
     "pad_token",
     "position_shifts",
+    "prefilled",
     "processes_step_together",
     "processor_for_rows",
     "sample",
@@ -64,29 +66,39 @@ REMEMBERING = (UnbatchedClassifierFreeGuidanceLogitsProcessor, SynthIDTextWaterm
 def expanded_inputs(
     model: Any, input_ids: torch.Tensor, model_kwargs: dict[str, Any], times: int
 ) -> tuple[torch.Tensor, dict[str, Any]]:
-    """Inputs with `times` rows for each one, side by side. What is given is changed; see `copied_inputs`."""
+    """Inputs with `times` rows for each one, side by side. What is given is changed; see `copied`."""
     expanded: tuple[torch.Tensor, dict[str, Any]] = model._expand_inputs_for_generation(
         expand_size=times, is_encoder_decoder=model.config.is_encoder_decoder, input_ids=input_ids, **model_kwargs
     )
     return expanded
 
 
-def copied_inputs(model_kwargs: dict[str, Any]) -> dict[str, Any]:
-    """The same tensors in new containers, and the same empty cache anew: expanding and sampling change both."""
-    return {name: _copied(value) for name, value in model_kwargs.items()}
-
-
-def _copied(value: Any) -> Any:
+def copied(value: Any) -> Any:
+    """The same tensors of inputs or outputs in new containers, and a cache anew: expanding and sampling change both."""
     if isinstance(value, Cache):
         stream = getattr(value, "prefetch_stream", None)  # of an offloaded cache: it has no copy, and needs none
         return copy.deepcopy(value, {id(stream): stream})
     if isinstance(value, ModelOutput):
-        return type(value)(**{name: _copied(item) for name, item in value.items()})
-    return copied_inputs(value) if isinstance(value, dict) else value
+        return type(value)(**{name: copied(item) for name, item in value.items()})
+    return {name: copied(item) for name, item in value.items()} if isinstance(value, dict) else value
 
 
-def sample(model: Any, input_ids: torch.Tensor, **arguments: Any) -> Any:
-    """The decoding loop: sequences, or an output object if the config asks for one."""
+def prefilled(model: Any, input_ids: torch.Tensor, config: GenerationConfig, model_kwargs: dict[str, Any]) -> Any:
+    """What the model gives for the prompts, with their cache; takes out of the inputs what later tokens do not need."""
+    outputs = model._prefill(input_ids, config, model_kwargs)
+    for name in ("past_key_values", "mm_encoder_outputs", "inputs_embeds"):
+        model_kwargs.pop(name, None)
+    return outputs
+
+
+def sample(model: Any, input_ids: torch.Tensor, prompts: Any = None, **arguments: Any) -> Any:
+    """The decoding loop: sequences, or an output object if the config asks for one.
+
+    `prompts` is what the model gave for these rows, so that the loop need not send them through the model.
+    """
+    if prompts is not None:
+        model, known = object.__new__(type(model)), vars(model)  # the same parts; other threads' model stays as it is
+        vars(model).update(known, _prefill=lambda *_, **__: prompts)
     return model._sample(input_ids, **arguments)
 
 

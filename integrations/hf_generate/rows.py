@@ -24,9 +24,9 @@ from integrations.hf_generate.private_names import (
     beam_search,
     caption_lengths,
     config_for_filled_cache,
-    copied_inputs,
     is_warper,
     position_shifts,
+    prefilled,
     processes_step_together,
     processor_for_rows,
     sample,
@@ -105,13 +105,8 @@ class Call:
         _refuse(self, blocks)
         changes = dict.fromkeys(("output_scores", "output_logits", "output_attentions"), False)
         self.config = _changed(self.config, {**changes, "output_hidden_states": False, "return_dict_in_generate": True})
-        at_once = _Stop(StoppingCriteriaList(), lambda tokens, old: True, self.input_ids, self.prompt_length)
-        greedy = _changed(self.config, {"do_sample": False})  # its token is not used: captions begin at their prompt
-        inputs = copied_inputs(self.inputs)
-        cache = self._run(sample, self.input_ids, [], at_once, greedy, inputs).past_key_values
+        cache = prefilled(self.model, self.input_ids, self.config, self.inputs).past_key_values
         self.shifts = position_shifts(self.model) if self.inputs.get("position_ids") is None else None
-        for name in ("past_key_values", "mm_encoder_outputs", "inputs_embeds"):
-            self.inputs.pop(name, None)
         return [Row(row // self.k, self.input_ids[row], cache, row) for row in range(0, len(self.input_ids), self.k)]
 
     def write(

@@ -29,6 +29,7 @@ __all__ = [
     "Drawn",
     "RatedCandidates",
     "Strategy",
+    "select_rows",
     "torch_seeded",
     "whole_number",
 ]
@@ -329,18 +330,19 @@ def _chosen_output(
     chosen: dict[str, Any] = {}
     for name, value in output.items():
         # tensors of the encoder have one row a prompt, as transformers does not expand them
-        chosen[name] = value if name.startswith("encoder_") else _select(value, index)
+        chosen[name] = value if name.startswith("encoder_") else select_rows(value, index)
     scores = torch.tensor([float("nan") if reward is None else reward for reward in rewards], device=index.device)
     kind = BestOfNEncoderDecoderOutput if isinstance(output, GenerateEncoderDecoderOutput) else BestOfNDecoderOnlyOutput
     return kind(**chosen, reward_scores=scores)
 
 
-def _select(value: Any, index: torch.Tensor) -> Any:
+def select_rows(value: Any, index: torch.Tensor) -> Any:
+    """Rows of a tensor, of a cache, which is changed, or of all in a tuple; others as they are."""
     if isinstance(value, torch.Tensor):
         return value.index_select(0, index.to(value.device))
     if isinstance(value, Cache):
         value.reorder_cache(index)
         return value
     if isinstance(value, tuple):
-        return tuple(_select(item, index) for item in value)
+        return tuple(select_rows(item, index) for item in value)
     return value

@@ -17,7 +17,9 @@ from transformers import TrainerState
 
 from examples import (
     best_of_n,
+    decoding_curve,
     dpo_captioner,
+    draw_pictures,
     evaluate_beitscore,
     evaluate_vela,
     flickr8k_expert,
@@ -48,7 +50,6 @@ ELSEWHERE = {
     "arena_selection",
     "calibrate_monitor",
     "cluster_simulation",
-    "draw_pictures",
     "placement",
 }
 
@@ -302,6 +303,35 @@ def test_prefix_scores(models, tmp_path):
     assert "| cut within a sentence | F1 so far | F1 in the end |" in (tmp_path / "prefixes.md").read_text()
 
 
+def test_decoding_curve_goes_on_from_what_is_kept_and_is_drawn(models, tmp_path):
+    sizes = ["--scenes", "3", "--pool", "16", "--max-new-tokens", "12", "--output", str(tmp_path)]
+    decoding_curve.main([*models["vela"], *sizes])  # by the captioner that ships, as others end no sentence
+    text = (tmp_path / "decoding_curve.md").read_text()
+    figures = json.loads((tmp_path / "decoding_curve.json").read_text())
+    means = {name: {column: cell["value"] for column, cell in row.items()} for name, row in figures["means"].items()}
+    pool = json.loads((tmp_path / "pool.json").read_text())
+    assert means["best of n: 16"]["tokens"] == pytest.approx(sum(pool["tokens"]) / 3)
+    assert means["best of n: 16"]["scored"] == pytest.approx(sum(pool["scored"]) / 3)
+    assert means["greedy"]["scored"] == 0 < means["MBR, VELA: 4"]["scored"]
+    soft = "soft, temperature .05: 16"
+    difference = figures["differences"][f"{soft} - best of 16.0"]["f1"]["value"]
+    assert difference == pytest.approx(means[soft]["f1"] - means["best of n: 16"]["f1"])
+
+    for piece in ("beams_4.json", "decoding_curve.md"):
+        (tmp_path / piece).unlink()
+    kept = (tmp_path / "pool.json").stat().st_mtime_ns
+    decoding_curve.main([*models["vela"], *sizes])
+    assert (tmp_path / "decoding_curve.md").read_text() == text
+    assert (tmp_path / "pool.json").stat().st_mtime_ns == kept
+
+    shutil.copytree(draw_pictures.DOCS / "results", tmp_path / "results")
+    drawn = ["--results", str(tmp_path / "results"), "--output", str(tmp_path / "images")]
+    draw_pictures.main([*drawn, "--decoding", str(tmp_path)])
+    assert "<!-- speculative rejection -->" in (tmp_path / "images" / "decoding_dark.svg").read_text()
+    with pytest.raises(SystemExit, match="holds no decoding_curve"):
+        draw_pictures.main([*drawn, "--decoding", str(tmp_path / "images")])
+
+
 def test_dpo_with_its_control(models, tmp_path):
     sizes = ["--train-scenes", "4", "--candidates", "4", "--scenes", "3", "--samples", "1", "--max-new-tokens", "8"]
     rest = ["--margin", "0", "--lr", "0.01", "--seeds", "0", "1", "--output", str(tmp_path)]
@@ -316,6 +346,7 @@ def test_dpo_with_its_control(models, tmp_path):
 
 SCRIPTS = [
     best_of_n,
+    decoding_curve,
     dpo_captioner,
     evaluate_beitscore,
     evaluate_vela,

@@ -131,7 +131,7 @@ def test_cached_blocks_give_the_logits_of_an_uncached_run(kind):
         again = model.generate(**inputs, logits_processor=LogitsProcessorList([forced]), **options)
         assert torch.equal(again, output)
         compared = 0
-        end = {model.generation_config.pad_token_id}
+        end = {model.generation_config.pad_token_id, model.generation_config.eos_token_id}
         for prefix, (*expected,) in forced.seen.items():
             for scores in expected if prefix[-1] not in end else ():
                 difference = min(float((scores - other).abs().max()) for other in watch.seen[prefix])
@@ -257,7 +257,7 @@ def test_processors_that_know_their_rows_follow_their_prompt():
     assert [set(captions[0].split()) for captions in strategy.last.captions] == [{"red"}, {"blue"}]
 
 
-def test_a_kept_caption_that_ended_may_lose_to_a_longer_one_and_wins_where_it_is_best():
+def test_a_caption_that_ended_may_lose_to_a_longer_one_and_wins_where_it_is_best():
     red, end = (decoder_id(decoder("llava"), word) for word in ("red", "<eos>"))
     short = Letters(lambda sample: -float(len(sample.candidate)))
     for reward, words in ((short, 1), (Letters(), 10)):
@@ -308,7 +308,7 @@ def test_progress_is_shown_on_request(capsys):
         (BlockwiseBestOfN, {"sources": [{"num_beams": 5}]}, {}, "got num_beams"),
         (BlockwiseBestOfN, {"block": "word"}, {}, 'block, unless it is "sentence", must be at least 1'),
         (BlockwiseBestOfN, {"rate": "words"}, {}, 'must be "caption" or "sentences"'),
-        (BlockwiseBestOfN, {}, {"num_return_sequences": 2, "do_sample": True}, "more than the keep=1"),
+        (BlockwiseBestOfN, {}, {"num_return_sequences": 6, "do_sample": True}, "more than the n=5"),
         (BlockwiseBestOfN, {}, {"guidance_scale": 1.5}, "guidance_scale and SynthID"),
         (BlockwiseBestOfN, {}, {"use_cache": False}, "plain dynamic cache"),
         (BlockwiseBestOfN, {}, {"cache_implementation": "static"}, "static cache"),
