@@ -25,8 +25,9 @@ from reward.scenes.graph import NOUNS
 from reward.scenes.language import ING, PAST, SYNONYMS, Sentence, Word, plural
 from reward.scenes.samples import Candidate, RatedSample, Ratings, make_references
 
-__all__ = ["ATTACKED", "broken", "draw_sample", "is_attacked", "misnumbered", "scene_tagger", "true_scores"]
+__all__ = ["ATTACKED", "RELATED", "broken", "draw_sample", "is_attacked", "misnumbered", "scene_tagger", "true_scores"]
 
+RELATED = ["relations", "added relations", "one sentence and relations", "actions"]  # attacks that need more examples
 ATTACKED = "attacked"  # among the errors of a candidate whose words are not known one by one
 _OTHER_NUMBER = {noun: plural(noun) for names in SYNONYMS.values() for noun in names}
 _OTHER_NUMBER |= {several: one for one, several in _OTHER_NUMBER.items()}
@@ -168,7 +169,7 @@ def draw_sample(rng: random.Random, *, references: int, written: Path | None = N
             amount=rng.randint(1, 9),
             tagger=scene_tagger,
         )
-        kind = rng.choice([*ATTACKS, *["relations", "added relations", "one sentence and relations", "actions"] * 2])
+        kind = rng.choice([*ATTACKS, *RELATED * 2])
         pair = attack(kind, base, material)
         # Other scripts take several tokens a letter.
         if pair is not None and (pair[1].isascii() or rng.random() < 0.3):

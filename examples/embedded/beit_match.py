@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch.nn import functional as F
 
-from examples.embedded.attacked import broken, scene_tagger
+from examples.embedded.attacked import RELATED, broken, scene_tagger
 from examples.embedded.beit_data import Reader, Tokens
 from examples.embedded.beit_model import AIDS, Aided, Outputs, aid_losses
 from examples.embedded.beit_vision import scene_pixels
@@ -143,7 +143,7 @@ class PairMaker:
         base = (describe(scene, rng) if rng.random() < 0.5 else make_candidate(scene, rng).caption).text
         others = [make_candidate(sample_scene(rng), rng).caption.text]
         material = Material(rng, others, make_references(scene, rng, 1), rng.randint(1, 9), scene_tagger)
-        pair = attack(rng.choice([*ATTACKS]), base, material)
+        pair = attack(rng.choice([*ATTACKS, *(*RELATED, "repeated nouns") * 4]), base, material)
         if pair is None:
             return None
         worse = [sum(rate_text(text, scene).values()) for text in pair]

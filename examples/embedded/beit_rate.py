@@ -65,7 +65,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         logits = aided(scene_pixels(scenes), torch.arange(len(scenes)), batch).logits
         human = (torch.sigmoid(logits) - scores).abs().mean()
 
-        kinds = {"grounded": 0.8, "relations": 0.2, "attacked": 0.3}
+        kinds = {"grounded": 0.8, "relations": 0.2, "attacked": 0.45}
         others, pairs = maker.draw(rng, 12, (*CATEGORIES, *LATE), most=None, **kinds)
         if plain:
             _, losses = maker.look(aided, others, (), range(len(others)), rng, most=None, shift=0.0)
