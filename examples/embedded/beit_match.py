@@ -133,8 +133,8 @@ class PairMaker:
 
     def _attacked(self, scene: Scene, rng: random.Random) -> tuple[Tokens, Tokens] | None:
         """A caption, and what an attack or broken sentences make of it where that is worse."""
-        if rng.random() < 0.4:
-            whole = describe(scene, rng)
+        if rng.random() < 0.5:
+            whole = excerpt(describe(scene, rng), rng, rng.choice((1, 2, 9)))
             words = broken(scene, rng, base=whole).caption.words()
             wrong = [place for place, word in enumerate(words) if word.damaged]
             if not wrong:

@@ -34,14 +34,15 @@ output means nothing.
 - Data: synthetic scenes of `reward.scenes`, drawn anew at every step from string seeds ("vision 1 0", ...): no scene of
   `make_dataset`, which draws from seeds of another form.
 - Made by `python -m examples.embedded.make`, seeds and sizes as in that folder.
-- Updates: {training}
+- Updates of the last run of each step: {training}
 - Weights are stored in float16.
 {history}
 """
 
 
 def _card(output: Path, steps: Sequence[str], history: str | None, **texts: str) -> str:
-    done = [f"{step} {torch.load(output / step / 'last.pt', weights_only=True)['step']} steps" for step in steps]
+    states = {step: output / step / "last.pt" for step in steps}
+    done = [f"{step} {torch.load(file, weights_only=True)['step']}" for step, file in states.items() if file.is_file()]
     unmeasured = "\nNo time or held-out figures were given to this card (`--history`)."
     return CARD.format(training=", ".join(done) + ".", history=history or unmeasured, **texts)
 

@@ -101,7 +101,7 @@ def draw_prompts(
 
 
 def number_loss(model: VelaModel, tags: nn.Module, rng: random.Random) -> torch.Tensor:
-    """Loss of finding nouns in the wrong number and broken sentences, in 32 short captions each."""
+    """Loss of finding nouns in the wrong number and broken sentences, in 48 short captions each."""
     scenes = [sample_scene(rng) for _ in range(64)]
     spoil = [misnumbered, broken] * 32
     rows = [
