@@ -59,6 +59,16 @@ def bench(
     metric: Metrics = None,
     score_column: ScoreColumns = None,
     part: Parts = None,
+    raters: Annotated[
+        bool,
+        typer.Option("--raters", help="Add a table of one rater against the mean of the others, left out in turn."),
+    ] = False,
+    threshold: Annotated[
+        float | None,
+        typer.Option(
+            min=0, max=1, help="Count, and list in the report, scores so far from the mean rating, as in 0.25."
+        ),
+    ] = None,
     output: Output = None,
     list_: Annotated[bool, typer.Option("--list", help="Show the benchmarks and what files they need.")] = False,
 ) -> None:
@@ -95,6 +105,8 @@ def bench(
         tables = run_bench(
             benchmarks,
             sources,
+            raters=raters,
+            threshold=threshold,
             resamples=selection.resamples,
             seed=selection.seed,
             say=say,
