@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 __all__ = ["check_people", "failure_grids", "failures", "rater_grid", "single_rater"]
 
-_ALL = "all"
-
 
 def check_people(benchmark: Benchmark, *, raters: bool, threshold: float | None) -> None:
     """Checks, before anything is scored, that captions have several ratings, or that ratings are in [0, 1].
@@ -34,14 +32,9 @@ def check_people(benchmark: Benchmark, *, raters: bool, threshold: float | None)
         for aspect, ratings in item.ratings.items():
             where = f"{benchmark.spec.name}: {aspect} of the caption {item.candidate!r:.60}"
             if raters and len(ratings) < 2:
-                raise DataError(
-                    f"{where} has one rating, perhaps a mean, so that no rater can be compared with the others: leave "
-                    "--raters out, or give a file with the rating of each person"
-                )
+                raise DataError(f"{where} has one rating, perhaps a mean; --raters needs the rating of each person")
             if threshold is not None and not all(0 <= rating <= 1 for rating in ratings):
-                raise DataError(
-                    f"{where} is rated {ratings}, but --threshold needs ratings in [0, 1]: map 1 to 5 by (r - 1) / 4"
-                )
+                raise DataError(f"{where} is rated {ratings}; --threshold needs [0, 1]: map 1 to 5 by (r - 1) / 4")
 
 
 def single_rater(table: BenchTable, *, resamples: int, seed: int) -> Comparison | None:
@@ -89,14 +82,15 @@ def failures(table: BenchTable, threshold: float = 0.0) -> list[dict[str, Any]]:
                 rating = np.mean(item.ratings[aspect]) if aspect in getattr(item, "ratings", ()) else np.nan
                 if abs(score - rating) >= threshold - 1e-9:  # rounding; false for NaN
                     what = {"row": row.metric.label, "aspect": aspect, "image": item.image_id, "rating": float(rating)}
-                    found.append(what | {"score": float(score), "candidate": getattr(item, "candidate", "")})
+                    texts = {"candidate": getattr(item, "candidate", ""), "references": getattr(item, "references", ())}
+                    found.append(what | {"score": float(score), **texts})
     return found
 
 
 def failure_grids(title: str, table: BenchTable, threshold: float, *, listed: bool) -> list[Grid]:
     """Numbers and shares of `failures`, and with `listed` each of them, for people to sort into kinds."""
-    far, columns = failures(table, threshold), (*table.benchmark.aspects, _ALL)
-    some, all_ = (Counter((e["row"], c) for e in each for c in (e["aspect"], _ALL)) for each in (far, failures(table)))
+    far, columns = failures(table, threshold), (*table.benchmark.aspects, "all")
+    some, all_ = (Counter((e["row"], c) for e in each for c in (e["aspect"], "all")) for each in (far, failures(table)))
     rows = []
     for label in (row.metric.label for row in table.rows):
         keys = [(label, column) for column in columns]
@@ -104,8 +98,9 @@ def failure_grids(title: str, table: BenchTable, threshold: float, *, listed: bo
     words = f"{title}: scores at least {threshold:g} away from the mean rating"
     grids = [Grid(words, ("", *columns), tuple(rows))]
     if listed:
-        lines = [[f"{v:.2f}" if isinstance(v, float) else v for v in each.values()] for each in far]
-        grids.append(Grid(f"{words}, each", ("", *list(far[0])[1:]) if far else ("",), tuple(map(tuple, lines))))
+        heads = ("row", "aspect", "image", "rating", "score", "candidate")
+        cells = [tuple(f"{v:.2f}" if isinstance(v, float) else v for v in map(each.get, heads)) for each in far]
+        grids.append(Grid(f"{words}, each", heads, tuple(cells)))
     return grids
 
 

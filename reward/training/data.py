@@ -15,8 +15,7 @@ from torch.utils.data import Dataset as TorchDataset
 
 from reward.errors import DataError, InvalidSampleError
 from reward.metaeval.benchmarks.items import OVERALL
-from reward.metrics.base import MetricSpec
-from reward.registry import metric_spec
+from reward.metrics.base import MetricSpec, installed_specs
 from reward.samples import CaptionSample
 from reward.training.published import PUBLISHED, load_published
 
@@ -286,8 +285,8 @@ def _find_tables(splits: Mapping[str, Dataset], part: str, spec: MetricSpec) -> 
 
 def replaced_aspects(spec: MetricSpec) -> MetricSpec | None:
     """The metric's own facts, if a checkpoint has one score in place of its aspects."""
-    whole = metric_spec(spec.name) if spec.aspects == (OVERALL,) else spec
-    return whole if whole.aspects != spec.aspects else None
+    whole = installed_specs().get(spec.name, spec)
+    return whole if spec.aspects == (OVERALL,) != whole.aspects else None
 
 
 def _references_of(rows: Dataset) -> Sequence[Sequence[str] | None]:

@@ -27,10 +27,9 @@ def train_seeds(
     """Trains a checkpoint with each seed, in `<output>/seed-<number>`. The record in `output` has the figures of all.
 
     Args:
-        metric, data, config, options: see `reward.training.loop.train`; `config.seed` is not used. `resume` keeps what
-            is finished; `seeds` may then have new ones.
+        metric, data, config, options: see `reward.training.loop.train`. The option `resume` keeps what is finished.
         output: the folder of the folders.
-        seeds: different numbers, at least two.
+        seeds: at least two, all different; with `resume` also new ones.
 
     Raises:
         ConfigError: other seeds; and whatever `train` raises.
@@ -39,13 +38,11 @@ def train_seeds(
 
     if len(set(seeds)) < max(2, len(seeds)):
         raise ConfigError(f"seeds must be different numbers, at least two, got {', '.join(map(str, seeds))}")
-    process, spec, init, origin = PartialState(cpu=use_cpu()), metric_spec(metric), options.get("init"), None
+    process, spec, origin = PartialState(cpu=use_cpu()), metric_spec(metric), None
     resume = bool(options.pop("resume", False))
-    if init is not None:
-        origin = {
-            "source": os.fspath(init),
-            "fingerprint": fingerprint_source(resolve_checkpoint(init, metric=spec.name)),
-        }
+    if (init := options.get("init")) is not None:
+        start = resolve_checkpoint(init, metric=spec.name)
+        origin = {"source": os.fspath(init), "fingerprint": fingerprint_source(start)}
     configs = [replace(config, seed=seed) for seed in seeds]
     record: dict[str, Any] = first_record(spec, make_shares(data), config, origin)
     record["config"]["seed"] = "several"

@@ -131,24 +131,19 @@ class ImageBranch(nn.Module):
 
 
 class TransformerFusion(nn.Module):
-    """Fuses vectors with a transformer: each is projected to a token, and the outputs for the tokens are averaged.
+    """Fuses vectors of the given sizes with a transformer: each becomes a token, and what comes out is averaged.
 
-    Source: the VELA paper, appendix F, which gives no details; these are ours.
-
-    Args:
-        sizes: of the vectors.
-        settings: of the transformer, which normalises before each block and at its end.
+    Source: the VELA paper, appendix F. It gives no details: these are ours.
     """
 
     def __init__(self, sizes: Sequence[int], settings: FusionSettings) -> None:
         super().__init__()
         self.sizes = list(sizes)
+        options: dict[str, Any] = {"activation": "gelu", "batch_first": True, "norm_first": True}
         width = settings.width
         self.inputs = nn.ModuleList(nn.Linear(size, width) for size in sizes)
-        options: dict[str, Any] = {"activation": "gelu", "batch_first": True, "norm_first": True}
         block = nn.TransformerEncoderLayer(width, settings.heads, 4 * width, settings.dropout, **options)
-        norm = nn.LayerNorm(width)
-        self.encoder = nn.TransformerEncoder(block, settings.layers, norm, enable_nested_tensor=False)
+        self.encoder = nn.TransformerEncoder(block, settings.layers, nn.LayerNorm(width), enable_nested_tensor=False)
 
     def forward(self, vectors: torch.Tensor) -> torch.Tensor:
         """(..., width) of the vectors side by side (..., sum of sizes)."""

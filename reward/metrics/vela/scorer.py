@@ -192,6 +192,4 @@ class VelaScorer(TrainedScorer):
         for name, branch in (("Language model", config.text), ("CLIP", config.image)):
             weights = "none (ablation)" if branch is None else branch.backbone or "weights in this checkpoint"
             lines.append(f"- {name}: {weights}")
-        if config.fusion is not None:
-            lines.append(f"- Fusion: a transformer, {config.fusion}")
         return "\n".join(lines)
