@@ -59,15 +59,9 @@ def bench(
     metric: Metrics = None,
     score_column: ScoreColumns = None,
     part: Parts = None,
-    raters: Annotated[
-        bool,
-        typer.Option("--raters", help="Add a table of one rater against the mean of the others, left out in turn."),
-    ] = False,
+    raters: Annotated[bool, typer.Option("--raters", help="Compare one rater with the mean of the others.")] = False,
     threshold: Annotated[
-        float | None,
-        typer.Option(
-            min=0, max=1, help="Count, and list in the report, scores so far from the mean rating, as in 0.25."
-        ),
+        float | None, typer.Option(min=0, max=1, help="Count and list scores that are so far from the mean rating.")
     ] = None,
     output: Output = None,
     list_: Annotated[bool, typer.Option("--list", help="Show the benchmarks and what files they need.")] = False,

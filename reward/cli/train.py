@@ -114,10 +114,9 @@ def _report(results: list[Any]) -> None:
         return
     out = terminal.console(stderr=False)
     stages = results[0].stages if len(results) == 1 else {}
-    tables = {f"Stage {name}: ": [stage] for name, stage in stages.items()} or {"": results}
-    for prefix, runs in tables.items():
+    for name, runs in ({name: [stage] for name, stage in stages.items()} or {"": results}).items():
         title, (heads, *rows) = figure_table(*(run.figures for run in runs))
-        title = prefix + title
+        title = f"Stage {name}: {title}" if name else title
         table = Table(*heads, title=title, min_width=len(title))
         for row in rows:
             table.add_row(*row)

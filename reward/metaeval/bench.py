@@ -122,8 +122,7 @@ class BenchTable:
         columns: aspects, categories, or parts of a score, and their mean.
         headline: the column by which rows are ranked.
         best: the row with the largest value in it; None if no row has one.
-        raters: one rater against the others, beside the rows, if asked for.
-        threshold: distance from the mean rating from which a score is listed as a failure; None lists none.
+        raters, threshold: one rater against the others, and distance of failures; None without them.
     """
 
     benchmark: Benchmark
@@ -160,15 +159,13 @@ def run_bench(
         benchmarks: benchmarks, each with the path that it was read from.
         metrics: metrics and columns.
         references: False withholds the references from the metrics.
-        raters: whether to hold one rater against the others, see `reward.metaeval.people.single_rater`.
-        threshold: lists the scores that are so far from the mean rating, see `reward.metaeval.people.failures`.
+        raters, threshold: for `single_rater` (if wanted) and `failures` of `reward.metaeval.people`.
         resamples, seed: of the bootstrap and the permutations.
         say: called with a line about each run.
         cache, batch_size, progress, device, dtype: see `score_benchmark`.
 
     Raises:
-        DataError: a metric needs something that none of the benchmarks has, or `raters` or `threshold` something that
-            one lacks.
+        DataError: a metric needs something that none of the benchmarks has, or `raters` or `threshold` that one lacks.
         ScoringInterrupted: Ctrl-C; the scores so far are stored.
 
     Example:

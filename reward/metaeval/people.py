@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -44,13 +45,13 @@ def single_rater(table: BenchTable, *, resamples: int, seed: int) -> Comparison 
     caption the first K ratings count, where K is the smallest number of ratings that a caption has.
     """
     benchmark, rows = table.benchmark, [row for row in table.rows if row.scores is not None]
+    every = cast("Sequence[RatedCaption]", benchmark.items)
     scores = {row.metric.label: {name: _column(row.scores, name) for name in benchmark.aspects} for row in rows}
     known = np.all([np.isfinite(column) for own in scores.values() for column in own.values()], axis=0)
-    rated = [set(benchmark.aspects) == set(getattr(item, "ratings", ())) for item in benchmark.items]
-    kept = np.flatnonzero(known & rated)
+    kept = np.flatnonzero(known & [len(item.ratings) == len(benchmark.aspects) for item in every])
     if len(kept) < 2:
         return None
-    items: list[Any] = [benchmark.items[place] for place in kept]
+    items = [every[place] for place in kept]
     least = {aspect: min(len(item.ratings[aspect]) for item in items) for aspect in benchmark.aspects}
     raters = {aspect: np.array([item.ratings[aspect][:count] for item in items]) for aspect, count in least.items()}
     images = [item.image_id for item in items]
@@ -73,16 +74,16 @@ def failures(table: BenchTable, threshold: float = 0.0) -> list[dict[str, Any]]:
 
     Source: the VELA paper, appendix E, with a threshold of 0.25.
     """
-    found = []
+    found, items = [], cast("Sequence[RatedCaption]", table.benchmark.items)
     for row in table.rows:
         own = {} if row.scores is None else {name: _column(row.scores, name) for name in table.benchmark.aspects}
         in_range = not any(((column < 0) | (column > 1)).any() for column in own.values())
         for aspect, column in own.items() if in_range else ():
-            for item, score in zip(table.benchmark.items, column, strict=True):
-                rating = np.mean(item.ratings[aspect]) if aspect in getattr(item, "ratings", ()) else np.nan
+            for item, score in zip(items, column, strict=True):
+                rating = np.mean(item.ratings.get(aspect, [np.nan]))
                 if abs(score - rating) >= threshold - 1e-9:  # rounding; false for NaN
                     what = {"row": row.metric.label, "aspect": aspect, "image": item.image_id, "rating": float(rating)}
-                    texts = {"candidate": getattr(item, "candidate", ""), "references": getattr(item, "references", ())}
+                    texts = {"candidate": item.candidate, "references": item.references}
                     found.append(what | {"score": float(score), **texts})
     return found
 

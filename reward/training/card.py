@@ -85,9 +85,6 @@ def figure_table(*runs: Mapping[str, Mapping[str, float]]) -> tuple[str, list[li
     Example:
         >>> figure_table({"val": {"accuracy": 0.75, "accuracy_noun": 0.75, "auc": 0.8, "n": 8}})
         ('Pairs ranked right x 100', [['', 'val'], ['noun', '75.0'], ['mean', '75.0'], ['AUC', '80.0'], ['pairs', '8']])
-        >>> runs = [{"val": {"tau_c_fluency": tau, "tau_c": tau, "mse": 0.1, "n": 8}} for tau in (0.2, 0.3, 0.4)]
-        >>> figure_table(*runs)[1][1]
-        ['fluency', '30.0 ± 10.0']
     """
     figures = runs[0]
     pairs = any("accuracy" in part for part in figures.values())

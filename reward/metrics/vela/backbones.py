@@ -71,14 +71,12 @@ def add_lora(decoder: nn.Module, settings: LoraSettings) -> nn.Module:
     from peft import LoraConfig, inject_adapter_in_model
     from peft.tuners.tuners_utils import cast_adapter_dtype
 
-    names = [name for name, _ in decoder.named_modules()]
+    names = [f".{name}" for name, _ in decoder.named_modules()]
     for target in settings.target_modules:
-        if not any(f".{name}".endswith(f".{target}") for name in names):
-            layers = dict.fromkeys(name.split(".")[-2] for name, value in decoder.named_parameters() if value.ndim == 2)
-            raise ConfigError(
-                f"text.lora.target_modules: this {type(decoder).__name__} has no module {target!r}; it has "
-                f"{', '.join(layers)}"
-            )
+        if not any(name.endswith(f".{target}") for name in names):
+            own = dict.fromkeys(name.split(".")[-2] for name, value in decoder.named_parameters() if value.ndim == 2)
+            known = f"{type(decoder).__name__} has no module {target!r}; it has {', '.join(own)}"
+            raise ConfigError(f"text.lora.target_modules: this {known}")
     lora = LoraConfig(
         r=settings.r,
         lora_alpha=settings.alpha,
