@@ -64,8 +64,7 @@ def grids(tables: Sequence[BenchTable], *, details: bool = False) -> list[Grid]:
     shown = [overview(tables)] if len(tables) > 1 else []
     for table in tables:
         shown.append(table_grid(table))
-        if table.raters is not None:
-            shown.append(rater_grid(title_of(table.benchmark), table.raters))
+        shown += [] if table.raters is None else [rater_grid(title_of(table.benchmark), table.raters)]
         if table.threshold is not None:
             shown += failure_grids(title_of(table.benchmark), table, table.threshold, listed=details)
         if details and (other := detail_grid(table)) is not None:

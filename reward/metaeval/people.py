@@ -21,11 +21,7 @@ __all__ = ["check_people", "failure_grids", "failures", "rater_grid", "single_ra
 
 
 def check_people(benchmark: Benchmark, *, raters: bool, threshold: float | None) -> None:
-    """Checks, before anything is scored, that captions have several ratings, or that ratings are in [0, 1].
-
-    Raises:
-        DataError: they are not, and `raters` or `threshold` needs it.
-    """
+    """Raises DataError for captions of one rating (with `raters`), or ratings outside [0, 1] (with `threshold`)."""
     for item in benchmark.items if raters or threshold is not None else ():
         option = "--raters" if raters else "--threshold"
         if not isinstance(item, RatedCaption):
@@ -51,7 +47,7 @@ def single_rater(table: BenchTable, *, resamples: int, seed: int) -> Comparison 
     kept = np.flatnonzero(known & [len(item.ratings) == len(benchmark.aspects) for item in every])
     if len(kept) < 2:
         return None
-    items = [every[place] for place in kept]
+    items = [every[int(place)] for place in kept]
     least = {aspect: min(len(item.ratings[aspect]) for item in items) for aspect in benchmark.aspects}
     raters = {aspect: np.array([item.ratings[aspect][:count] for item in items]) for aspect, count in least.items()}
     images = [item.image_id for item in items]
@@ -100,11 +96,10 @@ def failure_grids(title: str, table: BenchTable, threshold: float, *, listed: bo
     grids = [Grid(words, ("", *columns), tuple(rows))]
     if listed:
         heads = ("row", "aspect", "image", "rating", "score", "candidate")
-        cells = [tuple(f"{v:.2f}" if isinstance(v, float) else v for v in map(each.get, heads)) for each in far]
+        cells = [tuple(f"{v:.2f}" if isinstance(v, float) else v for v in (each[h] for h in heads)) for each in far]
         grids.append(Grid(f"{words}, each", heads, tuple(cells)))
     return grids
 
 
 def _column(scores: Any, aspect: str) -> np.ndarray:
-    """The scores (N,) of an aspect, or those of a metric that has one score for all."""
     return np.asarray(scores[aspect] if isinstance(scores, dict) else scores, dtype=np.float64)[:, 0]
