@@ -59,6 +59,10 @@ def bench(
     metric: Metrics = None,
     score_column: ScoreColumns = None,
     part: Parts = None,
+    raters: Annotated[bool, typer.Option("--raters", help="Compare one rater with the mean of the others.")] = False,
+    threshold: Annotated[
+        float | None, typer.Option(min=0, max=1, help="Count and list scores that are so far from the mean rating.")
+    ] = None,
     output: Output = None,
     list_: Annotated[bool, typer.Option("--list", help="Show the benchmarks and what files they need.")] = False,
 ) -> None:
@@ -95,6 +99,8 @@ def bench(
         tables = run_bench(
             benchmarks,
             sources,
+            raters=raters,
+            threshold=threshold,
             resamples=selection.resamples,
             seed=selection.seed,
             say=say,

@@ -33,7 +33,9 @@ def train(
     config: Annotated[
         Path | None, typer.Option(help="YAML or JSON file of settings that override the preset's.")
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="Overrides the seed of preset and config.")] = None,
+    seed: Annotated[
+        list[int] | None, typer.Option(help="Overrides the seed of preset and config; repeat it for several seeds.")
+    ] = None,
     resume: Annotated[bool, typer.Option(help="Go on with the unfinished run in the output folder.")] = False,
 ) -> None:
     """Train a metric and write a checkpoint that every command and reward function can load.
@@ -51,9 +53,13 @@ def train(
     --init goes on from a checkpoint, with its tokenizer and adapters. Settings that contradict its architecture are
     refused; without --preset there are none.
 
+    Several seeds: --seed 0 --seed 1 trains OUTPUT/seed-0 and OUTPUT/seed-1 and prints means and standard deviations.
+    --resume keeps the seeds that are finished; more may be added.
+
     Presets of vela: tiny (from scratch, in minutes), paper, and the paper's ablations paper-text-only,
-    paper-image-only, paper-clip, paper-pacs, paper-longclip-b, paper-llama, paper-phi; ours are paper-reference-free
-    and paper-shared-head. reward/metrics/vela/presets.yaml lists which values are the paper's and which are ours.
+    paper-image-only, paper-clip, paper-pacs, paper-longclip-b, paper-llama, paper-phi, paper-transformer and
+    paper-one-score; ours are paper-reference-free and paper-shared-head. reward/metrics/vela/presets.yaml lists which
+    values are the paper's and which are ours.
     Presets of beitscore: tiny and paper.
 
     Several GPUs: accelerate launch --num_processes 2 -m reward.cli.main train vela --output FOLDER.
@@ -66,6 +72,7 @@ def train(
     from reward.training.config import make_config, read_config_file
     from reward.training.loop import metric_training
     from reward.training.loop import train as run
+    from reward.training.seeds import train_seeds
     from reward.training.shares import parse_data
 
     spec = metric_spec(metric)
@@ -75,20 +82,25 @@ def train(
     base = dict(presets[preset or "tiny"])
     if init is not None and preset is None:
         base.pop("model")  # the checkpoint says what the network is
-    settings = make_config(base, read_config_file(config) if config else {}, {} if seed is None else {"seed": seed})
+    seeds = seed or []
+    settings = make_config(base, read_config_file(config) if config else {}, {"seed": seeds[0]} if seeds else {})
     shares = parse_data(data or ["scenes"])
     sources: Any = next(iter(shares)) if list(shares.values()) == [None] else shares
+    options: dict[str, Any] = {"init": init, "resume": resume, "command": terminal.command_line()}
     try:
-        result = run(metric, sources, output, settings, init=init, resume=resume, command=terminal.command_line())
+        if len(seeds) > 1:
+            results = train_seeds(metric, sources, output, settings, seeds, **options)
+        else:
+            results = [run(metric, sources, output, settings, **options)]
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT) and error.filename is None:
             error.filename = output  # the error of a full disk itself names no file
         raise
-    _report(result)
+    _report(results)
 
 
-def _report(result: Any) -> None:
-    """Prints the figures of a training, in the main process only."""
+def _report(results: list[Any]) -> None:
+    """Prints the figures of a training, with one seed or several, in the main process only."""
     from accelerate import PartialState
     from rich.table import Table
 
@@ -101,15 +113,17 @@ def _report(result: Any) -> None:
     if not main:
         return
     out = terminal.console(stderr=False)
-    for name, stage in (result.stages or {"": result}).items():
-        title, (heads, *rows) = figure_table(stage.figures)
+    stages = results[0].stages if len(results) == 1 else {}
+    for name, runs in ({name: [stage] for name, stage in stages.items()} or {"": results}).items():
+        title, (heads, *rows) = figure_table(*(run.figures for run in runs))
         title = f"Stage {name}: {title}" if name else title
         table = Table(*heads, title=title, min_width=len(title))
         for row in rows:
             table.add_row(*row)
         out.print(table)
-    if result.before is not None:
-        first, *_ = (result.stages or {"": result}).values()
-        part = next(iter(first.figures))  # the part that stopped it comes first
-        out.print(f"{part}: {compare_figures(result.before, first.figures[part])[0]}")
-    out.print(f"kept step {result.best_step} of {result.steps}; checkpoint: {result.folder}")
+    for result in results:
+        if result.before is not None:
+            first, *_ = (result.stages or {"": result}).values()
+            part = next(iter(first.figures))  # the part that stopped it comes first
+            out.print(f"{part}: {compare_figures(result.before, first.figures[part])[0]}")
+        out.print(f"kept step {result.best_step} of {result.steps}; checkpoint: {result.folder}")

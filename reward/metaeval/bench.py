@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 
 from reward.errors import DataError, MissingExtraError
+from reward.metaeval.agreement import Comparison
 from reward.metaeval.benchmarks import Benchmark
 from reward.metaeval.evaluation import Evaluation, compare, evaluate, holm
+from reward.metaeval.people import check_people, single_rater
 from reward.metaeval.scoring import BenchmarkScores, check_needs, score_benchmark
 from reward.registry import list_metrics, load_scorer, metric_spec
 
@@ -120,6 +122,7 @@ class BenchTable:
         columns: aspects, categories, or parts of a score, and their mean.
         headline: the column by which rows are ranked.
         best: the row with the largest value in it; None if no row has one.
+        raters, threshold: one rater against the others, and distance of failures; None without them.
     """
 
     benchmark: Benchmark
@@ -128,6 +131,8 @@ class BenchTable:
     columns: tuple[str, ...] = ()
     headline: str = ""
     best: BenchRow | None = field(default=None)
+    raters: Comparison | None = None
+    threshold: float | None = None
 
 
 def run_bench(
@@ -135,6 +140,8 @@ def run_bench(
     metrics: Sequence[MetricSource],
     *,
     references: bool = True,
+    raters: bool = False,
+    threshold: float | None = None,
     resamples: int = 1000,
     seed: int = 0,
     say: Callable[[str], None] = lambda line: None,
@@ -152,12 +159,13 @@ def run_bench(
         benchmarks: benchmarks, each with the path that it was read from.
         metrics: metrics and columns.
         references: False withholds the references from the metrics.
+        raters, threshold: for `single_rater` (if wanted) and `failures` of `reward.metaeval.people`.
         resamples, seed: of the bootstrap and the permutations.
         say: called with a line about each run.
         cache, batch_size, progress, device, dtype: see `score_benchmark`.
 
     Raises:
-        DataError: a metric needs something that none of the benchmarks has.
+        DataError: a metric needs something that none of the benchmarks has, or `raters` or `threshold` that one lacks.
         ScoringInterrupted: Ctrl-C; the scores so far are stored.
 
     Example:
@@ -168,6 +176,8 @@ def run_bench(
         (True, True)
     """
     every = [benchmark for benchmark, _ in benchmarks]
+    for benchmark in every:
+        check_people(benchmark, raters=raters, threshold=threshold)
     problems = {metric: _missing(metric, every, references) for metric in metrics}
     scoring = {"cache": cache, "batch_size": batch_size, "progress": progress, "device": device, "dtype": dtype}
     tables = []
@@ -188,8 +198,10 @@ def run_bench(
                     row.evaluation = evaluate(benchmark, row.scores, resamples=resamples, seed=seed)
                 except ValueError as error:  # too few scores for this statistic
                     row.scores, row.problem = None, row.problem or str(error)
-        table = BenchTable(benchmark, data, rows)
+        table = BenchTable(benchmark, data, rows, threshold=threshold)
         _rank(table, resamples, seed)
+        if raters:
+            table.raters = single_rater(table, resamples=resamples, seed=seed)
         tables.append(table)
     return tables
 

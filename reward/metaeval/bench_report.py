@@ -12,6 +12,7 @@ import numpy as np
 from reward.metaeval.bench import BenchRow, BenchTable, title_of
 from reward.metaeval.benchmarks import PreferencePair, RatedCaption
 from reward.metaeval.bootstrap import MEAN
+from reward.metaeval.people import failure_grids, failures, rater_grid
 from reward.metaeval.report import (
     FEW_IMAGES,
     SIGNIFICANT,
@@ -63,6 +64,9 @@ def grids(tables: Sequence[BenchTable], *, details: bool = False) -> list[Grid]:
     shown = [overview(tables)] if len(tables) > 1 else []
     for table in tables:
         shown.append(table_grid(table))
+        shown += [] if table.raters is None else [rater_grid(title_of(table.benchmark), table.raters)]
+        if table.threshold is not None:
+            shown += failure_grids(title_of(table.benchmark), table, table.threshold, listed=details)
         if details and (other := detail_grid(table)) is not None:
             shown.append(other)
     return shown
@@ -200,6 +204,8 @@ def _table_json(table: BenchTable) -> dict[str, Any]:
         "headline": table.headline,
         "best": None if table.best is None else table.best.metric.label,
         "rows": [_row_json(row) for row in table.rows],
+        **({} if table.raters is None else {"raters": plain(table.raters.agreement)}),
+        **({} if table.threshold is None else {"failures": plain(failures(table, table.threshold))}),
     }
 
 

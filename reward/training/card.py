@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 from collections.abc import Mapping
 from typing import Any
 
@@ -71,11 +72,12 @@ def make_staged_card(spec: MetricSpec, facts: Mapping[str, Any]) -> str:
     return "\n\n".join(part.strip() for part in parts) + "\n"
 
 
-def figure_table(figures: Mapping[str, Mapping[str, float]]) -> tuple[str, list[list[str]]]:
+def figure_table(*runs: Mapping[str, Mapping[str, float]]) -> tuple[str, list[list[str]]]:
     """A title for the figures, and a table of them with one column per part.
 
     Args:
-        figures: {part: {name: figure}}, see `reward.training.run.TrainingResult`.
+        runs: {part: {name: figure}}, see `reward.training.run.TrainingResult`. Of several runs, such as with several
+            seeds, the table has means and standard deviations (of a sample: the divisor is the number of runs less 1).
 
     Returns:
         A title, and rows of equally many cells, heads first.
@@ -84,17 +86,26 @@ def figure_table(figures: Mapping[str, Mapping[str, float]]) -> tuple[str, list[
         >>> figure_table({"val": {"accuracy": 0.75, "accuracy_noun": 0.75, "auc": 0.8, "n": 8}})
         ('Pairs ranked right x 100', [['', 'val'], ['noun', '75.0'], ['mean', '75.0'], ['AUC', '80.0'], ['pairs', '8']])
     """
+    figures = runs[0]
     pairs = any("accuracy" in part for part in figures.values())
     title, prefix = ("Pairs ranked right x 100", "accuracy") if pairs else ("Kendall's tau-c x 100", "tau_c")
     names = dict.fromkeys(key for part in figures.values() for key in part if key.startswith(f"{prefix}_"))
+    if len(runs) > 1:
+        title += f", mean ± standard deviation of {len(runs)} runs"
+
+    def cell(part: str, name: str, scale: int = 100, digits: int = 1) -> str:
+        if name not in figures[part]:
+            return "-"
+        values = [scale * run[part][name] for run in runs]
+        text = f"{statistics.fmean(values):.{digits}f}"
+        return text if len(runs) == 1 else f"{text} ± {statistics.stdev(values):.{digits}f}"
+
     rows = [["", *figures]]
     for name in (*names, prefix):
         head = "mean" if name == prefix else name.removeprefix(f"{prefix}_")
-        rows.append([head, *(f"{100 * part[name]:.1f}" if name in part else "-" for part in figures.values())])
-    if pairs:
-        rows.append(["AUC", *(f"{100 * part['auc']:.1f}" for part in figures.values())])
-    else:
-        rows.append(["MSE", *(f"{part['mse']:.4f}" for part in figures.values())])
+        rows.append([head, *(cell(part, name) for part in figures)])
+    last = ("AUC", "auc", 100, 1) if pairs else ("MSE", "mse", 1, 4)
+    rows.append([last[0], *(cell(part, *last[1:]) for part in figures)])
     rows.append(["pairs" if pairs else "n", *(f"{part['n']:g}" for part in figures.values())])
     return title, rows
 

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from torch.utils.data import Dataset as TorchDataset
 
 from reward.errors import DataError, InvalidSampleError
-from reward.metrics.base import MetricSpec
+from reward.metaeval.benchmarks.items import OVERALL
+from reward.metrics.base import MetricSpec, installed_specs
 from reward.samples import CaptionSample
 from reward.training.published import PUBLISHED, load_published
 
@@ -225,8 +226,10 @@ def make_judgements(
 
     A part is either one split an aspect, named `<part>.<aspect>` with the rating in the column `score` (LongCap-Arena),
     or one split `<part>` with one column an aspect (the scenes), or, for a metric of one aspect, a split `<part>` with
-    the column `score`. Aspects may be named by their aliases. Beside the rating, a split has the columns `image` (or
-    `file_name`), `cand` and, unless `config.reference_free_rate` is 1, `refs`.
+    the column `score`. Aspects may be named by their aliases. For a checkpoint whose only score is `overall`, in place
+    of the metric's aspects, each rating of these aspects counts as one of it, if nothing else rates it. Beside the
+    rating, a split has the columns `image` (or `file_name`), `cand` and, unless `config.reference_free_rate` is 1,
+    `refs`.
 
     Args:
         splits: {name: split}.
@@ -273,9 +276,17 @@ def _find_tables(splits: Mapping[str, Dataset], part: str, spec: MetricSpec) -> 
         splits = {part: splits[part].rename_columns(renamed)}
         columns = [name for name in names if name in splits[part].column_names]
         tables = [(part, _Table(splits[part], name, spec.aspects.index(names[name]))) for name in columns]
-        if not tables and len(spec.aspects) == 1:
-            tables = [(part, _Table(splits[part], "score", 0))]
+    if not tables and (whole := replaced_aspects(spec)) is not None:
+        tables = [(name, dataclasses.replace(table, aspect=0)) for name, table in _find_tables(splits, part, whole)]
+    if not tables and part in splits and len(spec.aspects) == 1:
+        tables = [(part, _Table(splits[part], "score", 0))]
     return tables
+
+
+def replaced_aspects(spec: MetricSpec) -> MetricSpec | None:
+    """The metric's own facts, if a checkpoint has one score in place of its aspects."""
+    whole = installed_specs().get(spec.name, spec)
+    return whole if spec.aspects == (OVERALL,) != whole.aspects else None
 
 
 def _references_of(rows: Dataset) -> Sequence[Sequence[str] | None]:

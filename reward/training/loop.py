@@ -142,9 +142,8 @@ def _train_stages(
     process.wait_for_everyone()
     results: dict[str, TrainingResult] = {}
     for name in config.stages:
-        finished = _finished(output / STAGES / name)
-        if finished is not None:
-            results[name] = finished
+        if (done := finished(output / STAGES / name)) is not None:
+            results[name] = done
         else:
             load_rows(spec, data, config.stage(name))  # so that faulty data are reported now, not hours later
 
@@ -169,7 +168,7 @@ def _train_stages(
                 )
             finally:
                 if process.is_main_process:
-                    _remove_empty(folder, output / STAGES)
+                    remove_empty(folder, output / STAGES)
         start, init = folder, None
 
     last = results[name]
@@ -187,15 +186,16 @@ def _train_stages(
     )
 
 
-def _finished(folder: Path) -> TrainingResult | None:
+def finished(folder: Path) -> TrainingResult | None:
+    """What a folder's record says of its run; None if there is none, or an unfinished one."""
     record = read_record(folder)
     if record is None or not is_complete(folder):
         return None
     return TrainingResult(folder, record["figures"], record["steps"], record["best_step"], before=record.get("before"))
 
 
-def _remove_empty(*folders: Path) -> None:
-    """Removes the folder of a stage that did not begin, so that a corrected command can use the output folder."""
+def remove_empty(*folders: Path) -> None:
+    """Removes the folder of a run that did not begin, so that a corrected command can use the output folder."""
     for folder in folders:
         if folder.is_dir() and not any(folder.iterdir()):
             folder.rmdir()

@@ -16,7 +16,7 @@ from torch.utils.data import Dataset as TorchDataset
 from reward.errors import ConfigError, DataError
 from reward.metrics.base import MetricSpec
 from reward.training.config import TrainingConfig
-from reward.training.data import Judgements, load_parts, make_judgements
+from reward.training.data import Judgements, load_parts, make_judgements, replaced_aspects
 from reward.training.pairs import CaptionPairs, load_pairs
 from reward.training.sampling import EpochOrder, MixedOrder, PairOrder, draw_shares
 from reward.training.shares import make_shares, rows_per_epoch
@@ -198,7 +198,8 @@ def _all_equal(parts: Sequence[Judgements]) -> bool:
 
 
 def _splits_of(part: str, spec: MetricSpec) -> list[str]:
-    return [part, *(f"{part}.{name}" for name in (*spec.aspects, *spec.aliases))]
+    own = replaced_aspects(spec) or spec
+    return [part, *(f"{part}.{name}" for name in (*spec.aspects, *own.aspects, *own.aliases))]
 
 
 def make_order(

@@ -212,6 +212,7 @@ SPECS = (
         title="LongCap-Arena",
         form=RatedCaption,
         statistic="tau-c",
+        judgments="mean",  # as in the paper's appendix B
         load=_load_longcap_arena,
         files="a folder that save_to_disk wrote, or one with Parquet or JSONL files of the splits <part>.<aspect> "
         "(parts dci_val = TestA, dci_test = TestB, val, test, train; aspects desc, rel, flu), with the columns "

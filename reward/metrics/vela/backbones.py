@@ -11,6 +11,7 @@ from reward.backbones.clip import ClipTowers
 from reward.backbones.clip_loading import load_clip, towers_of_architecture
 from reward.backbones.fit import foreign_errors
 from reward.backbones.pretrained import build_decoder, load_pretrained
+from reward.errors import ConfigError
 from reward.metrics.vela.config import ImageConfig, LoraSettings, TextConfig
 
 __all__ = ["add_lora", "make_decoder", "make_towers"]
@@ -63,10 +64,19 @@ def add_lora(decoder: nn.Module, settings: LoraSettings) -> nn.Module:
     """Adds low-rank adapters to a decoder, which do not change its output yet, and freezes its other weights.
 
     The adapters are in float32, so that half-precision backbones can be trained.
+
+    Raises:
+        ConfigError: the decoder lacks one of the target modules, which peft would leave out without a word.
     """
     from peft import LoraConfig, inject_adapter_in_model
     from peft.tuners.tuners_utils import cast_adapter_dtype
 
+    names = [f".{name}" for name, _ in decoder.named_modules()]
+    for target in settings.target_modules:
+        if not any(name.endswith(f".{target}") for name in names):
+            own = dict.fromkeys(name.split(".")[-2] for name, value in decoder.named_parameters() if value.ndim == 2)
+            known = f"{type(decoder).__name__} has no module {target!r}; it has {', '.join(own)}"
+            raise ConfigError(f"text.lora.target_modules: this {known}")
     lora = LoraConfig(
         r=settings.r,
         lora_alpha=settings.alpha,

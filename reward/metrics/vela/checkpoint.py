@@ -36,6 +36,9 @@ def load_model(
     where = f"VELA checkpoint {os.fspath(source)!r}"
     config = VelaConfig.from_dict(read_config(folder, metric=SPEC.name))
     shapes = tensor_shapes(folder / WEIGHTS_FILE)
+    if any(key.startswith("fusion.") for key in shapes) != (config.fusion is not None):
+        other = "a linear head" if config.fusion else "a fusion by a transformer"
+        raise CheckpointError(f"{where}: fusion={config.fusion} in its {CONFIG_FILE}, but its weights are of {other}")
     _check_branches(config, shapes, where)
     tokenizer = read_tokenizer(folder) if config.has_own_tokenizer else None
     if tokenizer is not None:

@@ -11,7 +11,7 @@ from reward.errors import CheckpointError
 from reward.metrics.vela import SPEC
 from reward.metrics.vela.prompts import DEFAULT_PROMPTS, Prompt
 
-__all__ = ["ImageConfig", "LoraSettings", "TextConfig", "VelaConfig"]
+__all__ = ["FusionSettings", "ImageConfig", "LoraSettings", "TextConfig", "VelaConfig"]
 
 
 _HEADS = ("per_aspect", "shared")
@@ -57,6 +57,22 @@ class LoraSettings:
             target_modules="a list of names",
         )
         object.__setattr__(self, "target_modules", tuple(self.target_modules))
+
+
+@dataclass(frozen=True)
+class FusionSettings:
+    """A transformer that fuses the four vectors of the branches, a token each. The paper does not give its sizes."""
+
+    width: int = 256
+    heads: int = 4
+    layers: int = 1
+    dropout: float = 0.1
+
+    def __post_init__(self) -> None:
+        whole = "a whole number of at least 1"
+        _check_types(self, "fusion.", width=whole, heads=whole, layers=whole, dropout="a number in [0, 1)")
+        if self.width % self.heads:
+            raise ValueError(f"fusion.width must be a multiple of fusion.heads, got {self.width} and {self.heads}")
 
 
 def _table(name: str, value: Any) -> dict[str, Any]:
@@ -176,6 +192,7 @@ class VelaConfig:
         text, image: the two branches.
         head: `"per_aspect"` has a row of weights for each aspect, as in the paper; `"shared"` has one row for all
             aspects, whose scores then differ only by their prompts.
+        fusion: a transformer before the head, or None: the head reads the vectors of the branches themselves.
 
     Raises:
         ValueError: no branch, no aspect, a repeated aspect or one without a prompt, or a shared head without prompts.
@@ -190,6 +207,7 @@ class VelaConfig:
     text: TextConfig | None = field(default_factory=TextConfig)
     image: ImageConfig | None = field(default_factory=ImageConfig)
     head: str = "per_aspect"
+    fusion: FusionSettings | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.aspects, (list, tuple)):
@@ -245,8 +263,10 @@ class VelaConfig:
                 settings["text"] = TextConfig(**text)
             if settings.get("image") is not None:
                 settings["image"] = ImageConfig(**_table("image", settings["image"]))
-            # checkpoints from before `head` was added have one row for each aspect
-            absent = {entry.name for entry in fields(cls)} - set(settings) - {"head"}
+            if settings.get("fusion") is not None:
+                settings["fusion"] = FusionSettings(**_table("fusion", settings["fusion"]))
+            # checkpoints from before these two were added have one row for each aspect, and no transformer
+            absent = {entry.name for entry in fields(cls)} - set(settings) - {"head", "fusion"}
             if absent:
                 raise ValueError(f"{', '.join(sorted(absent))} not stated")
             return cls(**settings)

@@ -17,13 +17,13 @@ from reward.backbones.states import CausalStates, pool_states
 from reward.checkpoints import load_strict
 from reward.errors import CheckpointError
 from reward.metrics.vela.backbones import add_lora, make_decoder, make_towers
-from reward.metrics.vela.config import ImageConfig, TextConfig, VelaConfig
+from reward.metrics.vela.config import FusionSettings, ImageConfig, TextConfig, VelaConfig
 from reward.metrics.vela.prompt_tokens import PromptTokenizer, PromptTokens
 
 if TYPE_CHECKING:
     from reward.caches import CacheSection
 
-__all__ = ["ImageBranch", "TextBranch", "VelaModel", "VelaOutput"]
+__all__ = ["ImageBranch", "TextBranch", "TransformerFusion", "VelaModel", "VelaOutput"]
 
 _POSITION_TABLES = ("wpe", "embed_positions", "position_embeddings")  # GPT-2, OPT, and others without rotation
 
@@ -130,6 +130,28 @@ class ImageBranch(nn.Module):
         return torch.cat([(image - candidate).abs(), image * candidate], dim=-1)
 
 
+class TransformerFusion(nn.Module):
+    """Fuses vectors of the given sizes with a transformer: each becomes a token, and what comes out is averaged.
+
+    Source: the VELA paper, appendix F. It gives no details: these are ours.
+    """
+
+    def __init__(self, sizes: Sequence[int], settings: FusionSettings) -> None:
+        super().__init__()
+        self.sizes = list(sizes)
+        options: dict[str, Any] = {"activation": "gelu", "batch_first": True, "norm_first": True}
+        width = settings.width
+        self.inputs = nn.ModuleList(nn.Linear(size, width) for size in sizes)
+        block = nn.TransformerEncoderLayer(width, settings.heads, 4 * width, settings.dropout, **options)
+        self.encoder = nn.TransformerEncoder(block, settings.layers, nn.LayerNorm(width), enable_nested_tensor=False)
+
+    def forward(self, vectors: torch.Tensor) -> torch.Tensor:
+        """(..., width) of the vectors side by side (..., sum of sizes)."""
+        parts = zip(self.inputs, vectors.flatten(0, -2).split(self.sizes, dim=-1), strict=True)
+        tokens = torch.stack([project(part) for project, part in parts], dim=1)
+        return self.encoder(tokens).mean(1).view(*vectors.shape[:-1], -1)
+
+
 @dataclass
 class VelaOutput(ModelOutput):
     """Output of `VelaModel.forward`.
@@ -147,7 +169,7 @@ class VelaOutput(ModelOutput):
 
 class VelaModel(nn.Module):
     """VELA: y_a = sigmoid(w_a . [g_r2c(a) ; g_i2c] + b_a), with a row of weights for each aspect,
-    or one row for all, as the configuration's `head` says.
+    or one row for all, as the configuration's `head` says. With `fusion`, a transformer stands before the head.
 
     Source: Matsuda et al., "VELA: An LLM-Hybrid-as-a-Judge Approach for Evaluating Long Image Captions", section 4.
 
@@ -166,7 +188,10 @@ class VelaModel(nn.Module):
         self.config = config
         self.tokenizer = tokenizer
         self.text, self.image = text, image
-        size = (text.size if text is not None else 0) + (image.size if image is not None else 0)
+        sizes = [branch.size // 2 for branch in (text, image) if branch is not None for _ in range(2)]
+        fusion = config.fusion
+        self.fusion = nn.Identity() if fusion is None else TransformerFusion(sizes, fusion)
+        size = sum(sizes) if fusion is None else fusion.width
         rows = len(config.aspects) if config.head == "per_aspect" else 1
         self.weight = nn.Parameter(torch.zeros(rows, size))  # zeros: every score starts at 0.5
         self.bias = nn.Parameter(torch.zeros(rows))
@@ -216,7 +241,7 @@ class VelaModel(nn.Module):
             parts.append(g_r2c)
         if g_i2c is not None:
             parts.append(g_i2c[:, None].expand(-1, len(self.config.aspects), -1))
-        return torch.sigmoid((torch.cat(parts, dim=-1) * self.weight).sum(-1) + self.bias)
+        return torch.sigmoid((self.fusion(torch.cat(parts, dim=-1)) * self.weight).sum(-1) + self.bias)
 
     def forward(
         self,
@@ -252,7 +277,7 @@ class VelaModel(nn.Module):
             related = self.image.relate(self.image.encode_image(pixels), self.image.encode_candidate(clip_ids))
             parts.append(related if sample is None else related[sample])
         row = aspect if self.config.head == "per_aspect" else torch.zeros_like(aspect)
-        logits = (torch.cat(parts, dim=-1) * self.weight[row]).sum(-1) + self.bias[row]
+        logits = (self.fusion(torch.cat(parts, dim=-1)) * self.weight[row]).sum(-1) + self.bias[row]
         scores = torch.sigmoid(logits)
         loss = None if labels is None else nn.functional.mse_loss(scores, labels.to(scores))
         return VelaOutput(loss=loss, scores=scores, hidden_states=hidden if output_hidden_states else None)

@@ -81,7 +81,8 @@ def checkpoint_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     text = (settings.get("text") or {}).get("architecture")
     image = (settings.get("image") or {}).get("architecture")
     own = text or (image or {}).get("model_cfg", {}).get("text_cfg")
-    return {"head": "per_aspect", **settings, "tokenizer": {"vocab_size": own.get("vocab_size")} if own else None}
+    sizes = {"vocab_size": own.get("vocab_size")} if own else None
+    return {"head": "per_aspect", "fusion": None, **settings, "tokenizer": sizes}
 
 
 def load_model(folder: Path, settings: Mapping[str, Any], *, precision: str = "fp32") -> VelaModel:

@@ -7,6 +7,7 @@ import random
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from reward import CaptionSample, load_scorer
@@ -38,6 +39,27 @@ def test_train_then_resume_a_killed_run(tmp_path: Path, run: Run, monkeypatch: p
     assert (record["config"]["seed"], record["config"]["max_steps"], record["data"]) == (5, 2, "scenes")
     assert record["command"].startswith("capreward train vela --config")
     assert load_scorer("vela", tmp_path / "out", device="cpu").spec.name == "vela"
+
+
+def test_several_seeds_and_one_more(tmp_path: Path, run: Run) -> None:
+    settings = {**small_config(model={"fusion": {"width": 16, "heads": 2}}).to_dict(), "max_steps": 2}
+    (tmp_path / "small.json").write_text(json.dumps(settings))
+    arguments = ("train", "vela", "--config", tmp_path / "small.json", "-o", tmp_path / "out", "--seed", 3, "--seed", 4)
+    assert "must be different" in run(*arguments, "--seed", 3, code=1)[1]
+    run(*arguments)
+    files = [tmp_path / "out" / f"seed-{seed}" / "training.json" for seed in (3, 4, 5)]
+    trained = [path.stat().st_mtime_ns for path in files[:2]]
+    out, _ = run(*arguments, "--seed", 5, "--resume")
+    assert [path.stat().st_mtime_ns for path in files[:2]] == trained
+    records = {path.parent.name[-1]: json.loads(path.read_text()) for path in files}
+    errors = [record["figures"]["val"]["mse"] for record in records.values()]
+    assert "mean ± standard deviation of 3 runs" in out
+    assert f"{np.mean(errors):.4f} ± {np.std(errors, ddof=1):.4f}" in out
+    whole = json.loads((tmp_path / "out" / "training.json").read_text())
+    assert whole["seeds"] == {seed: record["figures"] for seed, record in records.items()}
+    assert len(set(errors)) == 3
+    (tmp_path / "small.json").write_text(json.dumps({**settings, "max_steps": 3}))
+    assert "config.max_steps was 2 and is 3" in run(*arguments, "--resume", code=1)[1]
 
 
 def test_train_on_from_a_checkpoint_with_two_sets(tmp_path: Path, run: Run) -> None:

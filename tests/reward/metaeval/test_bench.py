@@ -16,8 +16,9 @@ from reward.metaeval.benchmarks import Benchmark, load_benchmark
 from reward.metaeval.comparison import compare_on_benchmark
 from reward.metaeval.evaluation import compare, evaluate, holm
 from reward.registry import metric_spec
+from tests.json_lines import write_lines
 from tests.picture_scorer import SPEC as PICTURE
-from tests.reward.metaeval.small_benchmarks import use_metrics, write_pairs, write_rated
+from tests.reward.metaeval.small_benchmarks import CORRELATIONS, use_metrics, write_pairs, write_rated
 
 GOOD, BAD = MetricSource("good", is_column=True), MetricSource("bad", is_column=True)
 
@@ -52,6 +53,31 @@ def test_rows_hold_what_the_statistics_give(rated: Benchmark) -> None:
     assert second.run is not None
     assert second.run.new == 40
     assert worst.run is None
+
+
+def test_one_rater_against_the_others_and_failures_by_threshold(tmp_path: Path) -> None:
+    ratings = np.array([[0.0, 0.25, 0.25], [0.5, 0.25, 0.5], [1.0, 0.75, 0.25], [0.75, 0.75, 1.0]])
+    scores = [0.25, 0.6, 0.6, 0.55]  # away from the means by 0.0833, 0.1833, 0.0667 and 0.2833
+    row = {"references": [], "image": "1.png"}
+    lines = [{**row, "candidate": f"red {n}", "ratings": [*ratings[n]], "near": scores[n]} for n in range(4)]
+    benchmark = load_benchmark("ratings", write_lines(tmp_path / "rated.jsonl", lines))
+    metric = MetricSource("near", is_column=True)
+    [table] = run(benchmark, candidates=[metric, MetricSource("length")], raters=True, threshold=0.55 / 3)
+    pairs = [(ratings[:, k], np.delete(ratings, k, 1).mean(1)) for k in range(3)]
+    by_hand = np.mean([CORRELATIONS["tau-c"](*pair)[0] for pair in pairs])
+    _, raters, counts, listed, *_ = grids([table], details=True)
+    assert raters.rows[0][:1] == ("single rater",)
+    values = to_json([table], command="", seed=0, resamples=9, references=True)["benchmarks"][0]
+    assert values["raters"]["single rater"]["overall"]["value"] == pytest.approx(by_hand)
+    assert [each["candidate"] for each in values["failures"]] == ["red 1", "red 3"]
+    assert counts.rows == (("column:near", "2 (50.0 %)", "2 (50.0 %)"), ("length", "-", "-"))
+    assert listed.rows[1] == ("column:near", "overall", "1.png", "0.83", "0.55", "red 3")
+    other = load_benchmark(
+        "ratings", write_lines(tmp_path / "other.jsonl", [line | {"ratings": [4]} for line in lines])
+    )
+    for options, message in (({"raters": True}, "has one rating, perhaps a mean"), ({"threshold": 0.5}, "is rated")):
+        with pytest.raises(DataError, match=message):
+            run(other, candidates=[metric], **options)
 
 
 def test_several_benchmarks_side_by_side(tmp_path: Path, rated: Benchmark, pairs: Benchmark) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,8 @@ from transformers import AutoConfig, AutoModelForCausalLM, GPT2Config, GPT2Model
 from reward import CaptionSample, load_scorer
 from reward.backbones import load_clip
 from reward.backbones.language import pad_rows
-from reward.errors import CheckpointError, ImageError
-from reward.metrics.vela.config import ImageConfig, LoraSettings, TextConfig, VelaConfig
+from reward.errors import CheckpointError, ConfigError, ImageError
+from reward.metrics.vela.config import FusionSettings, ImageConfig, LoraSettings, TextConfig, VelaConfig
 from reward.metrics.vela.model import VelaModel
 from reward.metrics.vela.scorer import VelaScorer
 from tests.reward.metrics.tiny_vela import (
@@ -34,6 +35,8 @@ from tests.reward.metrics.tiny_vela import (
 LONG_CLIP = Path(__file__).parents[2] / "golden" / "longclip_tiny_weights.safetensors"
 CAPTIONS = ["The red star is on the grass.", "Grass."]
 REFERENCES = [["A red star."], []]
+BRANCHES = [{}, {"image": False}, {"text": False}]
+CONFIGS = [replace(make_config(**own), fusion=way) for own in BRANCHES for way in (None, FusionSettings(8, heads=2))]
 
 
 def make_batch(model: VelaModel) -> dict[str, Any]:
@@ -61,12 +64,26 @@ def by_definition(model: VelaModel, row: int, aspect: int) -> float:
         image = model.image.towers.clip.encode_image(model.image.towers.preprocess(picture(row))[None])[0]
         caption = model.image.towers.clip.encode_text(model.image.towers.tokenize([CAPTIONS[row]])[0])[0]
         parts += [(image - caption).abs(), image * caption]
-    return float(torch.sigmoid(model.weight[aspect] @ torch.cat(parts) + model.bias[aspect]))
+    fused = torch.cat(parts) if model.config.fusion is None else by_attention(model.fusion, parts)
+    return float(torch.sigmoid(model.weight[aspect] @ fused + model.bias[aspect]))
 
 
-@pytest.mark.parametrize("branches", [(True, True), (True, False), (False, True)])
-def test_scores_are_those_of_the_formula(branches: tuple[bool, bool]) -> None:
-    model = make_model(make_config(text=branches[0], image=branches[1]))
+def by_attention(fusion: Any, parts: list[torch.Tensor]) -> torch.Tensor:
+    """One block of two heads: a token a vector, each attends to all, and the mean of what comes out."""
+    block = fusion.encoder.layers[0]
+    tokens = torch.stack([project(part) for project, part in zip(fusion.inputs, parts, strict=True)])
+    attention = block.self_attn
+    whole = block.norm1(tokens) @ attention.in_proj_weight.T + attention.in_proj_bias
+    heads = zip(*(part.chunk(2, dim=1) for part in whole.chunk(3, dim=1)), strict=True)
+    seen = [torch.softmax(q @ k.T / q.shape[1] ** 0.5, dim=1) @ v for q, k, v in heads]
+    tokens = tokens + attention.out_proj(torch.cat(seen, dim=1))
+    tokens = tokens + block.linear2(torch.nn.functional.gelu(block.linear1(block.norm2(tokens))))
+    return fusion.encoder.norm(tokens).mean(0)
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_scores_are_those_of_the_formula(config: VelaConfig) -> None:
+    model = make_model(config)
     batch = make_batch(model)
     with torch.no_grad():
         scores = model(**batch).scores.view(2, 3)
@@ -137,15 +154,21 @@ def test_modules_of_ones_own_are_used_as_they_are() -> None:
         assert model(**make_batch(model)).scores.tolist() == [0.5] * 6  # the head starts at zero
 
 
-@pytest.mark.parametrize("branches", [(True, True), (True, False), (False, True)])
-def test_a_checkpoint_of_ones_own_architecture_holds_everything(branches: tuple[bool, bool], tmp_path: Path) -> None:
-    model = make_model(make_config(text=branches[0], image=branches[1]))
+@pytest.mark.parametrize("config", CONFIGS)
+def test_a_checkpoint_of_ones_own_architecture_holds_everything(config: VelaConfig, tmp_path: Path) -> None:
+    model = make_model(config)
     VelaScorer(model).save_pretrained(tmp_path)
     assert set(load_file(tmp_path / "model.safetensors")) == set(model.state_dict())
     loaded = load_scorer("vela", tmp_path, device="cpu").model
     assert not loaded.training
     with torch.no_grad():
         assert torch.equal(loaded(**make_batch(loaded)).scores, model(**make_batch(model)).scores)
+    other = replace(config, fusion=FusionSettings() if config.fusion is None else None)
+    (tmp_path / "config.json").write_text(json.dumps(other.to_dict()))
+    with pytest.raises(
+        CheckpointError, match=r"fusion=.* in its config\.json, but its weights are of a (linear|fusion)"
+    ):
+        load_scorer("vela", tmp_path, device="cpu")
 
 
 @pytest.fixture
@@ -193,11 +216,13 @@ def test_what_cannot_be_built_is_refused() -> None:
     tokenizer, absent = make_tokenizer(), VelaConfig(text=TextConfig(backbone="/absent"), image=None)
     decoder = GPT2Model(GPT2Config(vocab_size=len(tokenizer), n_positions=64, n_embd=8, n_layer=1, n_head=1))
     text = TextConfig(backbone=None, architecture={"model_type": "gpt2"}, lora=None, chat_template=False)
+    fused = make_config(image=False, lora=LoraSettings(target_modules=("q_proj", "qkv_proj")))
     limited = {"text_model": decoder, "tokenizer": tokenizer}
     for config, options, error, message in (
         (make_config(image=False), {}, ValueError, "needs tokenizer="),
         (make_config(text=False), {}, ValueError, "needs tokenizer="),
         (absent, {}, CheckpointError, r"language model .* cannot be read"),
+        (fused, {"tokenizer": tokenizer}, ConfigError, "Qwen2Model has no module 'qkv_proj'; it has .*q_proj, k_proj"),
         (VelaConfig(text=text, image=None), limited, ValueError, "64 positions.*max_prefix_tokens=1536.*lower these"),
     ):
         with pytest.raises(error, match=message):

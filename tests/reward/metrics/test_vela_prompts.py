@@ -14,7 +14,7 @@ from transformers import AutoConfig, AutoModel
 
 from reward.errors import CheckpointError
 from reward.metrics.vela.backbones import add_lora
-from reward.metrics.vela.config import ImageConfig, LoraSettings, TextConfig, VelaConfig
+from reward.metrics.vela.config import FusionSettings, ImageConfig, LoraSettings, TextConfig, VelaConfig
 from reward.metrics.vela.prompt_tokens import PromptTokenizer
 from reward.metrics.vela.prompts import Prompt
 from tests.reward.metrics.tiny_vela import (
@@ -157,6 +157,7 @@ def test_the_default_adapters_have_the_papers_size() -> None:
         VelaConfig(image=None),
         VelaConfig(("relevance",), text=TextConfig(lora=LoraSettings(r=4, target_modules=["q_proj"]))),
         make_config(chat_template=True, max_prefix_tokens=300),
+        VelaConfig(fusion=FusionSettings(width=64)),
     ],
 )
 def test_json_and_back(config: VelaConfig) -> None:
@@ -187,6 +188,7 @@ def _clip(**changes: Any) -> dict[str, Any]:
         (lambda: ImageConfig(backbone=None, architecture=_clip(pool_type="eos", eos_id=5)), "eos_id is 5"),
         (lambda: LoraSettings(r=0), "text.lora.r must be a whole number of at least 1, got 0"),
         (lambda: LoraSettings(dropout=1.0), "text.lora.dropout must be a number in [0, 1), got 1.0"),
+        (lambda: FusionSettings(width=6, heads=4), "fusion.width must be a multiple of fusion.heads, got 6 and 4"),
         (lambda: Prompt("rubric", candidate="no mark"), "'candidate' must hold {candidate}"),
         (lambda: Prompt("rubric", references="{references} {references}"), "exactly once"),
     ],

@@ -14,6 +14,7 @@ from reward.metrics.base import MetricSpec
 from reward.metrics.vela import SPEC
 from reward.training.config import TrainingConfig
 from reward.training.data import load_parts, make_judgements
+from reward.training.rows import load_rows
 
 
 def rows(n: int = 3, **columns: Any) -> Dataset:
@@ -48,6 +49,17 @@ def test_split_per_aspect_column_per_aspect_and_the_plain_score_mean_the_same() 
     spec = MetricSpec(name="one", scorer="x:Y", aspects=("overall",))
     plain = make_judgements({"val": rows()}, "val", spec, TrainingConfig())
     assert [row["target"] for row in plain] == [0, 1 / 3, 2 / 3]
+
+
+def test_one_score_takes_every_rating_of_any_aspect_unless_it_is_rated_itself(tmp_path: Path) -> None:
+    of_aspect = {"desc": rows(score=[0.0, 0.5, 1.0]), "flu": rows(score=[1.0, 0.25, 0.0])}
+    parts, one = ("train", "val", "dci_val"), SPEC.with_aspects(["overall"])
+    DatasetDict({f"{part}.{name}": own for part in parts for name, own in of_aspect.items()}).save_to_disk(tmp_path)
+    found = load_rows(one, {str(tmp_path): 1.0}, TrainingConfig()).parts()
+    for part in parts:
+        assert [(row["aspect"], row["target"]) for row in found[part]] == [(0, y) for y in (0, 0.5, 1, 1, 0.25, 0)]
+    own = make_judgements({"val": rows(overall=[0.5] * 3, fluency=[0.0] * 3)}, "val", one, TrainingConfig())
+    assert [row["target"] for row in own] == [0.5] * 3
 
 
 def test_references_are_left_out_and_chosen_anew_each_epoch_but_repeatably() -> None:
