@@ -42,7 +42,8 @@ output means nothing.
 
 def _card(output: Path, steps: Sequence[str], history: str | None, **texts: str) -> str:
     states = {step: output / step / "last.pt" for step in steps}
-    done = [f"{step} {torch.load(file, weights_only=True)['step']}" for step, file in states.items() if file.is_file()]
+    counts = {step: torch.load(file, weights_only=True)["step"] for step, file in states.items() if file.is_file()}
+    done = [f"{step} {count} steps" for step, count in counts.items()]
     unmeasured = "\nNo time or held-out figures were given to this card (`--history`)."
     return CARD.format(training=", ".join(done) + ".", history=history or unmeasured, **texts)
 

@@ -269,7 +269,7 @@ def test_ablations_leave_out_what_they_say(backbones: dict[str, str]) -> None:
 
     def changed(name: str) -> dict[str, Any]:
         own = make_config(PRESETS[name]).to_dict()
-        model = {key: own["model"][key] for key in own["model"] if own["model"][key] != paper["model"][key]}
+        model = {key: own["model"][key] for key in own["model"] if own["model"][key] != paper["model"].get(key)}
         return {key: own[key] for key in own if key != "model" and own[key] != paper[key]} | model
 
     assert changed("paper-text-only") == {"image": None}
