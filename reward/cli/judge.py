@@ -36,10 +36,27 @@ class SecondDecimal(str, Enum):
 
 
 class Task(str, Enum):
-    """The tasks of HarmonicEval that need nothing but image and text."""
+    """The tasks of HarmonicEval."""
 
     captioning = "captioning"
+    question_answering = "question_answering"
     referring = "referring"
+    documents = "documents"
+
+
+class Explain(str, Enum):
+    """When FLEUR's judge explains its score."""
+
+    before = "before"
+    after = "after"
+
+
+_FLEUR, _HARMONIC = ("fleur",), ("harmoniceval",)
+_OWN = {  # options that not all metrics have
+    **dict.fromkeys(("gamma", "task", "criterion", "question_column", "task_column"), _HARMONIC),
+    **dict.fromkeys(("second_decimal", "draws", "temperature", "seed", "explain"), _FLEUR),
+    "no_references": ("fleur", "claims"),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,8 +99,37 @@ class MetricOptions:
     task: Annotated[
         Task | None,
         typer.Option(
-            help="harmoniceval: captioning (default), or referring: texts that say which object the red box marks."
+            help="harmoniceval: what the texts are: captions (default), answers to questions about the image or the "
+            "document in it (--question-column), or texts that say which object the red box marks (--box-column)."
         ),
+    ] = None
+    criterion: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="harmoniceval: rate this criterion; repeat for several. Default: all five. overall alone asks for one "
+            "rating of everything."
+        ),
+    ] = None
+    draws: Annotated[
+        int | None,
+        typer.Option(min=1, help="fleur: instead of smoothing, the mean of this many sampled grades: column sampled."),
+    ] = None
+    temperature: Annotated[float | None, typer.Option(help="fleur: of sampling; default: 1.")] = None
+    seed: Annotated[int | None, typer.Option(help="fleur: of sampling; default: 0.")] = None
+    explain: Annotated[
+        Explain | None,
+        typer.Option(help="fleur: have the judge explain its score before or after it: column explanation."),
+    ] = None
+    question_column: Annotated[
+        str | None, typer.Option(help="harmoniceval: column of the questions that the texts answer; default: question.")
+    ] = None
+    task_column: Annotated[
+        str | None,
+        typer.Option(help="harmoniceval: column of each row's task, or MMHE's name of it: REG, VQA, VDU, IC."),
+    ] = None
+    box_column: Annotated[
+        str | None,
+        typer.Option(help="Column of boxes [x, y, width, height] in pixels, which are drawn into the images in red."),
     ] = None
     pad_images: Annotated[
         bool,
@@ -99,20 +145,26 @@ class MetricOptions:
         Raises:
             typer.BadParameter: an option of another metric.
         """
-        own = {
-            "--gamma": ("harmoniceval",),
-            "--task": ("harmoniceval",),
-            "--second-decimal": ("fleur",),
-            "--no-references": ("fleur", "claims"),
-        }
-        given: dict[str, Any] = {"gamma": self.gamma, "task": self.task, "second_decimal": self.second_decimal}
-        for option, value in zip(own, [*given.values(), self.no_references or None], strict=True):
-            if value is not None and self.metric not in own[option]:
-                raise typer.BadParameter(f"is for --metric {' and '.join(own[option])}", param_hint=option)
-        if self.metric in own["--no-references"]:
+        for name, metrics in _OWN.items():
+            if getattr(self, name) not in (None, False) and self.metric not in metrics:
+                raise typer.BadParameter(f"is for --metric {' and '.join(metrics)}", param_hint=_option(name))
+        for name in ("temperature", "seed"):
+            if getattr(self, name) is not None and self.draws is None:
+                raise typer.BadParameter("is for sampled grades: give --draws, too", param_hint=_option(name))
+        if self.draws is not None and self.second_decimal is not None:
+            raise typer.BadParameter("is for smoothed scores: leave it out or --draws", param_hint="--second-decimal")
+        names = ("gamma", "task", "second_decimal", "draws", "temperature", "seed")
+        given: dict[str, Any] = {name: getattr(self, name) for name in names}
+        given |= {"criteria": self.criterion, "explanation": self.explain}
+        if self.metric in _OWN["no_references"]:
             given["use_references"] = not self.no_references
         values = {name: value.value if isinstance(value, Enum) else value for name, value in given.items()}
         return {name: value for name, value in values.items() if value is not None}
+
+    def context_columns(self) -> dict[str, str]:
+        """The columns that were named of what is known of a text, see `score_dataset`."""
+        columns = {what: getattr(self, f"{what}_column") for what in ("question", "task", "box")}
+        return {what: column for what, column in columns.items() if column is not None}
 
     def make(self, judge: Judge, settings: dict[str, Any]) -> JudgedScorer:
         """Makes the scorer; `settings` are those of the metric."""
@@ -121,6 +173,10 @@ class MetricOptions:
         scorer_class: Any = metric_spec(self.metric.value).scorer_class()
         scorer: JudgedScorer = scorer_class(judge, prompt=self.prompt, pad_images=self.pad_images, **settings)
         return scorer
+
+
+def _option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 Weights = Annotated[
@@ -158,7 +214,12 @@ def judge(
     {"image": "photos/1.jpg", "candidate": "A dog runs.", "references": ["A dog is running."]}
     ```
 
-    `capreward score --help` shows other forms of data.
+    `capreward score --help` shows other forms of data. HarmonicEval's answers have a `question` too:
+
+    ```
+    capreward judge answers.jsonl --metric harmoniceval --task question_answering --judge MODEL -o scores.jsonl
+    capreward judge mmhe.jsonl -m harmoniceval --task-column category --question-column question -j MODEL -o out.jsonl
+    ```
 
     Image paths start at the folder of the file. The output has the rows of the input with the scores, `reward`, and
     `error` where a caption has no score, for example because the judge's answer could not be read.
@@ -179,6 +240,7 @@ def judge(
             output,
             weights=options.parse_weights(weights),
             candidate_column=candidate_column,
+            context_columns=metric.context_columns(),
             overwrite=run.overwrite,
             progress=not run.quiet,
             revision=judge.revision,  # this and the next only tell one run from another: the scorer is made already

@@ -25,7 +25,8 @@ class FleurPrompt(JudgePrompt):
         references: how references are introduced; holds `{reference_captions}` once.
         candidate: how the candidate is introduced; holds `{candidate}` once.
         ask: asks for the number.
-        explain: the second turn, which asks for the reason.
+        explain_first: asks for the reason before the number; `ask` is then the second turn.
+        explain: the second turn that asks for the reason after the number.
         quote: whether captions and references are quoted.
 
     Raises:
@@ -49,13 +50,14 @@ class FleurPrompt(JudgePrompt):
     references: str
     candidate: str
     ask: str
+    explain_first: str
     explain: str
     quote: bool = True
 
-    def question(self, candidate: str, references: Sequence[str] = ()) -> str:
-        """The user's turn that asks for the grade; the parts that many candidates share come first."""
+    def question(self, candidate: str, references: Sequence[str] = (), *, reason: bool = False) -> str:
+        """The user's turn that asks for the grade, or for a reason first; it begins with what many candidates share."""
         parts = [self.rubric]
         if references:
             parts.append(fill(self.references, reference_captions="\n\n".join(map(self.quoted, references))))
-        parts += [fill(self.candidate, candidate=self.quoted(candidate)), self.ask]
+        parts += [fill(self.candidate, candidate=self.quoted(candidate)), self.explain_first if reason else self.ask]
         return "\n\n".join(parts)
