@@ -14,20 +14,16 @@ if TYPE_CHECKING:
 
 __all__ = ["BoxedImage"]
 
-_WIDTH = 150  # the line is a 150th of the shorter side, and 2 pixels at least
-
 
 @dataclass(frozen=True, eq=False)
 class BoxedImage:
     """An image with a box that is drawn in red when it is read; may be given wherever an image may.
 
-    Args:
-        image: as for `load_image`.
-        box: [x, y, width, height] in pixels from the upper left corner, as in COCO and RefCOCO.
-        root: where a relative path starts.
+    Reading it raises ImageError if the box is not of this form or not inside the image.
 
-    Raises:
-        ImageError: when it is read: the image cannot be read, or the box is not of this form or not inside the image.
+    Args:
+        image, root: as for `load_image`.
+        box: [x, y, width, height] in pixels from the upper left corner, as in COCO and RefCOCO.
 
     Example:
         >>> from PIL import Image
@@ -48,20 +44,16 @@ class BoxedImage:
         picture = load_image(self.image, root=self.root).copy()
         try:
             x, y, width, height = map(float, self.box)
-            inside = min(x, y) >= -1 and x + width <= picture.width + 1 and y + height <= picture.height + 1
         except (TypeError, ValueError):
-            inside = width = height = False
-        if not (inside and width > 0 and height > 0):
+            x = y = width = height = 0.0
+        right, bottom = x + width, y + height
+        inside = -1 <= x < right <= picture.width + 1 and -1 <= y < bottom <= picture.height + 1
+        if not inside:  # a tolerance of one pixel for fractions; a box of two corners is mostly outside
             raise ImageError(
                 f"the box {self.box!r:.60} must be [x, y, width, height] in pixels, inside the image of "
                 f"{picture.width} x {picture.height}"
             )
-        line = max(2, min(picture.size) // _WIDTH)
-        x, y, right, bottom = (
-            max(x, 0),
-            max(y, 0),
-            min(x + width, picture.width) - 1,
-            min(y + height, picture.height) - 1,
-        )
-        ImageDraw.Draw(picture).rectangle((x, y, max(x, right), max(y, bottom)), outline=(255, 0, 0), width=line)
+        corners = (max(x, 0), max(y, 0)), (min(right, picture.width) - 1, min(bottom, picture.height) - 1)
+        line = max(2, min(picture.size) // 150)
+        ImageDraw.Draw(picture).rectangle((*corners[0], *map(max, *corners)), outline=(255, 0, 0), width=line)
         return np.asarray(picture)

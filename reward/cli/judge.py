@@ -54,7 +54,7 @@ class Explain(str, Enum):
 _FLEUR, _HARMONIC = ("fleur",), ("harmoniceval",)
 _OWN = {  # options that not all metrics have
     **dict.fromkeys(("gamma", "task", "criterion", "question_column", "task_column"), _HARMONIC),
-    **dict.fromkeys(("second_decimal", "draws", "temperature", "seed", "explain"), _FLEUR),
+    **dict.fromkeys(("second_decimal", "draws", "temperature", "explain"), _FLEUR),
     "no_references": ("fleur", "claims"),
 }
 
@@ -104,33 +104,14 @@ class MetricOptions:
         ),
     ] = None
     criterion: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="harmoniceval: rate this criterion; repeat for several. Default: all five. overall alone asks for one "
-            "rating of everything."
-        ),
+        list[str] | None, typer.Option(help="harmoniceval: for several of the five; overall: one rating of everything.")
     ] = None
-    draws: Annotated[
-        int | None,
-        typer.Option(min=1, help="fleur: instead of smoothing, the mean of this many sampled grades: column sampled."),
-    ] = None
-    temperature: Annotated[float | None, typer.Option(help="fleur: of sampling; default: 1.")] = None
-    seed: Annotated[int | None, typer.Option(help="fleur: of sampling; default: 0.")] = None
-    explain: Annotated[
-        Explain | None,
-        typer.Option(help="fleur: have the judge explain its score before or after it: column explanation."),
-    ] = None
-    question_column: Annotated[
-        str | None, typer.Option(help="harmoniceval: column of the questions that the texts answer; default: question.")
-    ] = None
-    task_column: Annotated[
-        str | None,
-        typer.Option(help="harmoniceval: column of each row's task, or MMHE's name of it: REG, VQA, VDU, IC."),
-    ] = None
-    box_column: Annotated[
-        str | None,
-        typer.Option(help="Column of boxes [x, y, width, height] in pixels, which are drawn into the images in red."),
-    ] = None
+    question_column: Annotated[str | None, typer.Option(help="harmoniceval: questions; default: question.")] = None
+    task_column: Annotated[str | None, typer.Option(help="harmoniceval: each row's task, or REG, VQA, VDU, IC.")] = None
+    box_column: Annotated[str | None, typer.Option(help="Boxes [x, y, width, height], to be drawn in red.")] = None
+    draws: Annotated[int | None, typer.Option(min=1, help="fleur: mean of so many sampled grades, unsmoothed.")] = None
+    temperature: Annotated[float | None, typer.Option(help="fleur: of sampled grades; default: 1.")] = None
+    explain: Annotated[Explain | None, typer.Option(help="fleur: explanations, before or after the grade.")] = None
     pad_images: Annotated[
         bool,
         typer.Option(
@@ -147,13 +128,13 @@ class MetricOptions:
         """
         for name, metrics in _OWN.items():
             if getattr(self, name) not in (None, False) and self.metric not in metrics:
-                raise typer.BadParameter(f"is for --metric {' and '.join(metrics)}", param_hint=_option(name))
-        for name in ("temperature", "seed"):
-            if getattr(self, name) is not None and self.draws is None:
-                raise typer.BadParameter("is for sampled grades: give --draws, too", param_hint=_option(name))
+                option = f"--{name.replace('_', '-')}"
+                raise typer.BadParameter(f"is for --metric {' and '.join(metrics)}", param_hint=option)
+        if self.temperature is not None and self.draws is None:
+            raise typer.BadParameter("is for sampled grades: give --draws, too", param_hint="--temperature")
         if self.draws is not None and self.second_decimal is not None:
             raise typer.BadParameter("is for smoothed scores: leave it out or --draws", param_hint="--second-decimal")
-        names = ("gamma", "task", "second_decimal", "draws", "temperature", "seed")
+        names = ("gamma", "task", "second_decimal", "draws", "temperature")
         given: dict[str, Any] = {name: getattr(self, name) for name in names}
         given |= {"criteria": self.criterion, "explanation": self.explain}
         if self.metric in _OWN["no_references"]:
@@ -163,7 +144,7 @@ class MetricOptions:
 
     def context_columns(self) -> dict[str, str]:
         """The columns that were named of what is known of a text, see `score_dataset`."""
-        columns = {what: getattr(self, f"{what}_column") for what in ("question", "task", "box")}
+        columns = {"question": self.question_column, "task": self.task_column, "box": self.box_column}
         return {what: column for what, column in columns.items() if column is not None}
 
     def make(self, judge: Judge, settings: dict[str, Any]) -> JudgedScorer:
@@ -173,10 +154,6 @@ class MetricOptions:
         scorer_class: Any = metric_spec(self.metric.value).scorer_class()
         scorer: JudgedScorer = scorer_class(judge, prompt=self.prompt, pad_images=self.pad_images, **settings)
         return scorer
-
-
-def _option(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
 
 
 Weights = Annotated[
@@ -214,12 +191,7 @@ def judge(
     {"image": "photos/1.jpg", "candidate": "A dog runs.", "references": ["A dog is running."]}
     ```
 
-    `capreward score --help` shows other forms of data. HarmonicEval's answers have a `question` too:
-
-    ```
-    capreward judge answers.jsonl --metric harmoniceval --task question_answering --judge MODEL -o scores.jsonl
-    capreward judge mmhe.jsonl -m harmoniceval --task-column category --question-column question -j MODEL -o out.jsonl
-    ```
+    `capreward score --help` shows other forms of data.
 
     Image paths start at the folder of the file. The output has the rows of the input with the scores, `reward`, and
     `error` where a caption has no score, for example because the judge's answer could not be read.

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import random
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import torch
@@ -29,8 +29,6 @@ from reward.judges.prefixes import PromptReader, State
 from reward.judges.prompts import Prompt, PromptWriter
 
 __all__ = ["LocalJudge", "load_parts"]
-
-Draw: TypeAlias = "Callable[[torch.Tensor], int]"
 
 _MOST_BLANKS = 8  # tokens of white space before an answer
 _LEFT_OUT = 1e-4  # white space that has no more probability than this, all its tokens together, is not stepped over
@@ -191,8 +189,8 @@ class LocalJudge:
         written: list[Answer | None] = [None] * len(questions)
         with self._reading(questions) as (prompts, members, failures):
             for indices, state in self.reader.read(prompts, failures, keep_cache=True):
-                draws = [_draws(prompts[index]) for index in indices]
-                answers = self._write(state, draws, max_new_tokens, top_logprobs, tracked)
+                asked = [prompts[index] for index in indices]
+                answers = self._write(state, asked, max_new_tokens, top_logprobs, tracked)
                 for index, answer in zip(indices, answers, strict=True):
                     for member in members[index]:
                         written[member] = answer
@@ -253,18 +251,20 @@ class LocalJudge:
         return {member: reason for index, reason in failures.items() for member in members[index]}
 
     def _write(
-        self, state: State, draws: list[Draw | None], limit: int, top: int, tracked: dict[str, list[int]]
+        self, state: State, prompts: list[Prompt], limit: int, top: int, tracked: dict[str, list[int]]
     ) -> list[Answer]:
-        """Writes until every row has ended: greedily, or what the row draws."""
+        """Writes until every row has ended. What a row draws depends on its prompt alone, not on other rows."""
+        numbers = [random.Random(f"{prompt.seed} {prompt.image_key} {prompt.text}") for prompt in prompts]
         room = (self.reader.limit - state.mask.sum(1) + 1).clamp(max=limit).tolist()  # the last token is not read
         ids: list[list[int]] = [[] for _ in room]
         seen: list[list[dict[str, float]]] = [[] for _ in room]
         ended = [False] * len(room)
         while True:
             tokens = state.logits.argmax(-1)
-            for row, draw in enumerate(draws):
-                if draw is not None:
-                    tokens[row] = draw(state.logits[row])
+            for row, prompt in enumerate(prompts):
+                if prompt.temperature:
+                    reached = (state.logits[row].double() / prompt.temperature).softmax(-1).cumsum(-1)
+                    tokens[row] = torch.searchsorted(reached, reached[-1] * numbers[row].random(), right=True)
             reports = self._alternatives(state.logits, top, tracked) if top or tracked else None
             for row, token in enumerate(tokens.tolist()):
                 if not ended[row] and len(ids[row]) < room[row]:
@@ -304,19 +304,6 @@ class LocalJudge:
             for report, value in zip(reports, logs[:, same].logsumexp(-1).tolist(), strict=True):
                 report[text] = value
         return reports
-
-
-def _draws(prompt: Prompt) -> Draw | None:
-    """What draws the next token from logits (V,); None for a greedy answer. It depends on nothing but the prompt."""
-    if not prompt.temperature:
-        return None
-    numbers = random.Random(f"{prompt.seed} {prompt.image_key} {prompt.text}")
-
-    def draw(logits: torch.Tensor) -> int:
-        reached = (logits.double() / prompt.temperature).softmax(-1).cumsum(-1)
-        return int(torch.searchsorted(reached, reached[-1] * numbers.random(), right=True))
-
-    return draw
 
 
 def _rebuilt(

@@ -15,6 +15,7 @@ from reward.judges.wording import pad_to_square
 from reward.metrics.fleur import SPEC
 from reward.metrics.fleur.parse import DIGITS, merged_message, merges_digits, read_grade, read_number
 from reward.metrics.fleur.prompt import FleurPrompt
+from reward.metrics.groups import Group
 from reward.metrics.judged import JudgedCaption, JudgedScorer, ask
 from reward.samples import CaptionSample, ScoreTable, check_samples
 
@@ -50,8 +51,7 @@ class FleurScorer(JudgedScorer):
             judge prepares them: LLaVA-1.5's processor in transformers crops the longer side of an image.
         draws: instead of smoothing, the score is the mean of this many sampled grades (section 5.2.2 of the paper, up
             to 20); the only aspect is then `sampled`. This needs no probabilities, and any tokenizer will do.
-        temperature: of sampling. The paper does not give its own; at 1 the mean tends to the expected grade.
-        seed: of sampling.
+        temperature, seed: of sampling. The paper does not give its own; at 1 the mean tends to the expected grade.
         explanation: "after" has the judge explain the score in a second turn, as in the paper; "before" has it explain
             first and grade then, in the second turn (appendix G). `ScoreTable.texts["explanation"]` has the texts.
 
@@ -117,20 +117,10 @@ class FleurScorer(JudgedScorer):
         reasons = self._reasons(samples, None)
         return replace(self._score(samples, batch_size, progress, reasons), texts={"explanation": reasons})
 
-    def explain(self, samples: Sequence[CaptionSample]) -> list[str | None]:
-        """Asks the judge for the reasons of the scores, before or after them as `explanation` says, else after.
-
-        Args:
-            samples: any number.
-
-        Returns:
-            A text for each sample; None for a sample without a score, see `score`.
-
-        Raises:
-            InvalidSampleError, JudgeError: as for `score`.
-        """
-        table = self.score(samples)
-        return list(table.texts["explanation"]) if self.explanation else self._reasons(samples, table)
+    def _lack(self, group: Group) -> str | None:
+        silent = "the judge gave no explanation, after which it was to grade"
+        unexplained = self.explanation == "before" and group.context is None
+        return super()._lack(group) or (silent if unexplained else None)
 
     def _reasons(self, samples: Sequence[CaptionSample], table: ScoreTable | None) -> list[str | None]:
         """Explanations of the scores, or before there are any; None where there is nothing to explain, or no answer."""
@@ -181,10 +171,6 @@ class FleurScorer(JudgedScorer):
         """See `JudgedScorer.rate`."""
         if not self._digits_checked:
             self._check_digits()
-        unexplained = "the judge gave no explanation, after which it was to grade"
-        if self.explanation == "before" and any(caption.context is None for caption in captions):
-            rated = iter(self.rate([caption for caption in captions if caption.context is not None]))
-            return [unexplained if caption.context is None else next(rated) for caption in captions]
         if self.draws is not None:
             return self._sampled([self._question(caption) for caption in captions], self.draws)
         answers, failures = ask(
@@ -210,11 +196,8 @@ class FleurScorer(JudgedScorer):
 
     def _sampled(self, questions: list[Question], draws: int) -> list[Sequence[float] | str]:
         """The mean of the sampled grades of each question."""
-        asked = [
-            replace(question, temperature=self.temperature, seed=self.seed + draw)
-            for question in questions
-            for draw in range(draws)
-        ]
+        heat, seeds = self.temperature, range(self.seed, self.seed + draws)
+        asked = [replace(question, temperature=heat, seed=seed) for question in questions for seed in seeds]
         answers, failures = ask(self.judge.generate, asked, max_new_tokens=self.max_new_tokens)
         read = [failures.get(at) or read_number(answer.text) for at, answer in enumerate(answers)]
         lost = sum(isinstance(number, str) for number in read)

@@ -104,18 +104,17 @@ def test_weights_and_gamma_reach_the_metric(run: Run, data: Path, models: dict[s
 
 def test_questions_boxes_and_tasks_come_from_columns(run: Run, tmp_path: Path) -> None:
     Image.new("RGB", (32, 32), "white").save(tmp_path / "a.png")
-    answer = {"image": "a.png", "candidate": "A wall.", "ask": "What is it?", "kind": "VDU"}
-    rows = [answer, {"image": "a.png", "candidate": "The left.", "kind": "REG", "bbox": [8, 8, 16, 10]}]
-    rows += [{**rows[1], "bbox": [8, 8, 30, 30]}]
+    shared = {"image": "a.png", "candidate": "A wall."}
+    rows = [{**shared, "ask": "What is it?", "kind": "VDU"}]
+    rows += [{**shared, "kind": "REG", "bbox": [8, 8, *size]} for size in ([16, 10], [30, 30])]
     data, output = write_lines(tmp_path / "mixed.jsonl", rows), tmp_path / "scores.jsonl"
     with loopback_judge(*strict_llava("12345")) as server:
         line = ["judge", data, "-m", "harmoniceval", "-j", "tiny", "--server", server.endpoint, "-o", output]
         line += ["--criterion", "correctness", "--overwrite"]
         columns = ["--question-column", "ask", "--task-column", "kind", "--box-column", "bbox"]
         run(*line, *columns)
-        seen = {("What is it?" in str(each), "red box" in str(each)): each for each in server.requests}
-        assert sorted(seen) == [(False, True), (True, False)]
-        shown = seen[False, True]["messages"][-1]["content"][0]["image_url"]["url"]
+        seen = {"What is it?" in str(each): each for each in server.requests}
+        shown = seen[False]["messages"][-1]["content"][0]["image_url"]["url"]
         picture = Image.open(BytesIO(base64.b64decode(shown.partition(",")[2])))
         assert (picture.getpixel((8, 8)), picture.getpixel((23, 17))) == ((255, 0, 0), (255, 0, 0))
         assert (picture.getpixel((12, 12)), picture.getpixel((25, 19))) == ((255, 255, 255), (255, 255, 255))
@@ -124,24 +123,17 @@ def test_questions_boxes_and_tasks_come_from_columns(run: Run, tmp_path: Path) -
         assert "inside the image of 32 x 32" in scored[2]["error"]
         _, err = run(*line, "--task", "documents", code=1)
         assert "needs a column with the question" in err
-        assert "--question-column" in err
-    judged = write_lines(tmp_path / "judged.jsonl", read_lines(output))
-    assert read_lines(judged)[0]["overall"] == pytest.approx(scored[0]["correctness"])
 
 
 def test_fleur_explains_and_samples(run: Run, data: Path, models: dict[str, Path]) -> None:
     output = data.with_name("scores.jsonl")
     line = ["judge", data, "-m", "fleur", "-j", models["fleur"], "--device", "cpu", "-o", output, "--overwrite"]
     run(*line, "--explain", "before", "--draws", "3")
-    first, second, empty, _ = read_lines(output)
-    assert first["explanation"]
-    assert second["explanation"]
-    assert empty["explanation"] is None
-    assert first["reward"] == first["sampled"]
-    assert first["sampled"] != second["sampled"]
-    run(*line[:-2], output.with_suffix(".parquet"), "--draws", "2", "--explain", "after")
-    wrong = {"--temperature": "0.5", "--question-column": "x", "--criterion": "clarity"}
-    for option, value in wrong.items():
+    rows = read_lines(output)
+    assert [bool(row["explanation"]) for row in rows] == [True, True, False, False]
+    assert [row["reward"] for row in rows] == [row["sampled"] for row in rows]
+    assert rows[0]["sampled"] != rows[1]["sampled"]
+    for option, value in {"--temperature": "0.5", "--question-column": "x", "--criterion": "clarity"}.items():
         assert f"Invalid value for {option}" in run(*line, option, value, code=2)[1]
 
 

@@ -10,7 +10,6 @@ import pytest
 from PIL import Image
 
 from reward.errors import DataError
-from reward.judges import Question, ScriptedJudge
 from reward.metaeval.bench import MetricSource, run_bench
 from reward.metaeval.bench_report import notes
 from reward.metaeval.benchmarks import PreferencePair, RatedCaption, load_benchmark
@@ -18,6 +17,7 @@ from reward.metaeval.benchmarks.mmhe import CRITERIA
 from reward.metaeval.scoring import score_benchmark
 from reward.metrics.harmoniceval.scorer import HarmonicScorer
 from tests.reward.metaeval.small_benchmarks import write_files, write_lines
+from tests.toy_judges import RecordingJudge
 
 # CapArena
 
@@ -121,11 +121,8 @@ def test_best_of_three_becomes_pairs(tmp_path: Path) -> None:
     assert {item.label for item in found} == {0, 1}  # the better one is not always in the same place
     assert (found[0].category, found[0].question, found[2].question) == ("VQA", "How many?", None)
     assert (found[0].image, found[0].image_id, found[0].columns) == (tmp_path / "a.jpg", "a.jpg", {"overall": (2.5, 4)})
-    samples = benchmark.samples()
-    assert [(each.question, each.task) for each in (samples[0], samples[-1]) if each] == [
-        ("How many?", "VQA"),
-        (None, "IC"),
-    ]
+    contexts = [(each.question, each.task) for each in benchmark.samples() if each is not None]
+    assert (contexts[0], contexts[-1]) == (("How many?", "VQA"), (None, "IC"))
 
 
 @pytest.mark.parametrize("name", ["mmhe", "mmhe-pairs"])
@@ -133,16 +130,9 @@ def test_answers_are_judged_with_their_question_or_not_at_all(name: str, tmp_pat
     Image.new("RGB", (8, 8)).save(tmp_path / "a.jpg")
     lines = triplet(1, 0, 0, item="a", category="VDU", question="How many?", ratings={"clarity": [3]})
     benchmark = load_benchmark(name, write_lines(tmp_path / "a.jsonl", *lines))
-    asked: list[Question] = []
-
-    def rate(question: Question) -> dict[str, float]:
-        asked.append(question)
-        return {"4": 1.0}
-
-    scorer = HarmonicScorer(ScriptedJudge(distribution=rate), criteria=["correctness"])
-    assert score_benchmark(benchmark, scorer).errors == {}
-    assert len(asked) == 3
-    assert all("> How many?" in question.text and "document" in question.text for question in asked)
+    judge = RecordingJudge(distribution={"4": 1.0})
+    assert score_benchmark(benchmark, HarmonicScorer(judge, criteria=["correctness"])).errors == {}
+    assert ["Question about the document:\n> How many?" in question.text for question in judge.asked] == [True] * 3
     [table] = run_bench([(benchmark, None)], [MetricSource("length")], resamples=20)
     assert any(
         "items have a question, which this metric does not read" in note for note in notes([table], resamples=20)
