@@ -19,11 +19,9 @@ __all__ = ["BoxedImage"]
 class BoxedImage:
     """An image with a box that is drawn in red when it is read; may be given wherever an image may.
 
-    Reading it raises ImageError if the box is not of this form or not inside the image.
-
     Args:
         image, root: as for `load_image`.
-        box: [x, y, width, height] in pixels from the upper left corner, as in COCO and RefCOCO.
+        box: [x, y, width, height] in pixels, as in COCO and RefCOCO; another, or one outside, raises ImageError.
 
     Example:
         >>> from PIL import Image

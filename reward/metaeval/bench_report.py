@@ -128,10 +128,7 @@ def notes(tables: Sequence[BenchTable], *, resamples: int) -> Iterator[str]:
                 yield f"{where}: {row.errors} of {row.captions} captions not scored; the first: {row.problem}"
             answers = sum(getattr(item, "question", None) is not None for item in table.benchmark.items)
             if row.run is not None and answers and not metric_spec(row.metric.name).reads_questions:
-                yield (
-                    f"{where}: {answers} items have a question, which this metric does not read: it takes the answers "
-                    "for captions"
-                )
+                yield f"{where}: it does not read the questions of {answers} items, and takes answers for captions"
             if row.run is not None and row.run.truncated:
                 yield f"{where}: {row.run.truncated} captions had text cut to fit the model"
 

@@ -11,7 +11,7 @@ from typing import Any
 from reward.boxes import BoxedImage
 from reward.errors import DataError, InvalidSampleError
 from reward.metrics.base import MetricSpec
-from reward.samples import find_column, named, one_image, read_references
+from reward.samples import find_column, is_blank, named, one_image, read_references
 from reward.scoring.sources import BadRow
 
 __all__ = ["ColumnPlan", "RowTask", "find_columns", "image_identity", "listed", "row_key", "row_references", "row_task"]
@@ -109,8 +109,8 @@ def find_columns(
         what: find_column(what, columns, name, option=f"--{what}-column") for what, name in (context or {}).items()
     }
     if spec.reads_questions and "question" not in found:
-        needed = f"metric {spec.name!r} with this task"
-        found["question"] = find_column("question", columns, option="--question-column", needed_by=needed)
+        by = f"metric {spec.name!r} with this task"
+        found["question"] = find_column("question", columns, option="--question-column", needed_by=by)
     image_column = None
     if spec.needs_image or image is not None:
         image_column = find_column("image", columns, image, option="--image-column", needed_by=f"metric {spec.name!r}")
@@ -211,7 +211,8 @@ def _row_task(row: Mapping[str, Any], plan: ColumnPlan, spec: MetricSpec, is_csv
         return RowTask(problem=("image", str(error)))
     if plan.image and image is None:
         return RowTask(problem=("image", f"the row has no image in column {plan.image!r}"))
-    context = {what: row.get(column) or None for what, column in plan.context}
+    cells = {what: row.get(column) for what, column in plan.context}
+    context = {what: None if isinstance(cell, str) and is_blank(cell) else cell for what, cell in cells.items()}
     box = listed(context.pop("box", None), is_csv)
     if box is not None:
         image = BoxedImage(image, box)

@@ -260,7 +260,8 @@ class _Run:
             "source": source,
             "options": {name: str(value) for name, value in self.settings["options"].items() if name not in _NO_EFFECT},
             "weights": None if weights is None else {name: float(weight) for name, weight in weights.items()},
-            "columns": [*map(vars(self.plan).get, ("caption", "image", "references", "group")), *self.plan.context],
+            "columns": [self.plan.caption, self.plan.image, self.plan.references, self.plan.group],
+            "context": dict(self.plan.context),
             "image_root": None if root is None else os.path.abspath(root),
             "prefix": self.settings["prefix"],
         }

@@ -37,9 +37,8 @@ SPECS = (
         form=PreferencePair,
         statistic="accuracy",
         files="a .jsonl file with image, captions (two), label (0, 1, or null for a tie), references and perhaps "
-        "category per line; further lists of two numbers are score columns. Or one text a line, as capreward judge "
-        "reads and writes them: image, candidate, item (the same for texts that compete) and best (how many people "
-        "chose it, or true for the best); further numbers are score columns",
+        "category per line; further lists of two numbers are score columns. Or one text a line, as of capreward "
+        "judge: image, candidate, item (the same for texts that compete), best (how many chose it, or true) and scores",
         **_OWN,
     ),
     BenchmarkSpec(
@@ -122,8 +121,7 @@ def _read_pairs(path: Path, images: Path | None) -> Iterator[PreferencePair]:
         if len(records) < 2 or not any(votes):
             raise records[0].error("item", "that of two texts or more, at least one of which was chosen", item)
         for best, other in permutations(range(len(records)), 2):
-            places = sorted((best, other))  # so that the better one is not always in the same place
-            one, two = (records[place] for place in places)
+            one, two = (records[place] for place in sorted((best, other)))  # the better one is not always the first
             first, second = _columns(one, 1), _columns(two, 1)
             pair = PreferencePair(
                 captions=(one.text("candidate"), two.text("candidate")),

@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from reward.errors import DataError
-from reward.metaeval.benchmarks.items import BenchmarkSpec, Item, PreferencePair, Quadruple, RatedCaption
+from reward.metaeval.benchmarks.items import BenchmarkSpec, Item, PreferencePair, RatedCaption
 
 __all__ = ["SPECS"]
 
 CRITERIA = ("correctness", "completeness", "clarity", "fluency", "conciseness")
-_ANSWERS = ("VQA", "VDU")
 
 
 def _check(items: Iterator[Item], path: Path | None, part: str) -> Iterator[Item]:
@@ -23,10 +22,8 @@ def _check(items: Iterator[Item], path: Path | None, part: str) -> Iterator[Item
     for place, item in enumerate(items, start=1):
         if isinstance(item, RatedCaption) and (unknown := [name for name in item.ratings if name not in CRITERIA]):
             raise DataError(f"{path}, text {place}: the criteria are {', '.join(CRITERIA)}, got {unknown[0]!r:.40}")
-        if not isinstance(item, Quadruple) and item.category in _ANSWERS and item.question is None:
-            raise DataError(
-                f"{path}, text {place}: a text of {item.category} answers a question; add it to the line as `question`"
-            )
+        if item.category in ("VQA", "VDU") and getattr(item, "question", None) is None:
+            raise DataError(f"{path}, text {place}: a text of {item.category} answers a question; add it as `question`")
         yield item
 
 
@@ -57,8 +54,7 @@ SPECS = (
         form=PreferencePair,
         statistic="accuracy",
         files="a .jsonl file with image, candidate, item (the same for the three texts that compete), best (how "
-        f"many people chose the text) and category per line, or one with image, captions (two), label and "
-        f"category; {_TASKS}",
+        f"many people chose it) and category per line, or one with image, captions (two), label, category; {_TASKS}",
         **_SHARED,
     ),
 )

@@ -111,16 +111,15 @@ class FleurScorer(JudgedScorer):
         self, samples: Sequence[CaptionSample], *, batch_size: int | None = None, progress: bool = False
     ) -> ScoreTable:
         """See `CaptionScorer.score`; with `explanation`, the table has the texts too, None where there is none."""
-        if self.explanation != "before":
-            table = self._score(samples, batch_size, progress)
-            return replace(table, texts={"explanation": self._reasons(samples, table)}) if self.explanation else table
-        reasons = self._reasons(samples, None)
-        return replace(self._score(samples, batch_size, progress, reasons), texts={"explanation": reasons})
+        reasons = self._reasons(samples, None) if self.explanation == "before" else None
+        table = self._score(samples, batch_size, progress, reasons)
+        if self.explanation == "after":
+            reasons = self._reasons(samples, table)
+        return table if reasons is None else replace(table, texts={"explanation": reasons})
 
     def _lack(self, group: Group) -> str | None:
-        silent = "the judge gave no explanation, after which it was to grade"
-        unexplained = self.explanation == "before" and group.context is None
-        return super()._lack(group) or (silent if unexplained else None)
+        mute = self.explanation == "before" and group.context is None
+        return super()._lack(group) or ("the judge gave no explanation, after which it was to grade" if mute else None)
 
     def _reasons(self, samples: Sequence[CaptionSample], table: ScoreTable | None) -> list[str | None]:
         """Explanations of the scores, or before there are any; None where there is nothing to explain, or no answer."""

@@ -97,10 +97,8 @@ class HarmonicScorer(JudgedScorer):
         self.criteria = tuple(criteria)
         known = self.criteria == (OVERALL,) or set(self.criteria) <= set(CRITERIA)
         if not known or not self.criteria or len(set(self.criteria)) < len(self.criteria):
-            raise ConfigError(
-                f"criteria must be {OVERALL!r} alone, or different ones of {', '.join(CRITERIA)}; got "
-                f"{', '.join(map(str, self.criteria)) or 'none'}"
-            )
+            names = ", ".join(CRITERIA)
+            raise ConfigError(f"criteria must be {OVERALL!r} alone, or different ones of {names}; got {self.criteria}")
         aspects = tuple(dict.fromkeys((OVERALL, *self.criteria)))
         self.spec = replace(SPEC, aspects=aspects, reads_questions=self.prompt.asks_question(task))
 
@@ -109,9 +107,8 @@ class HarmonicScorer(JudgedScorer):
     ) -> HarmonicTable:
         """Scores (N, 1 + criteria) in [1, 5], in the order of the samples, with variances and weights.
 
-        The task of a sample is its own (`CaptionSample.task`, also by MMHE's names REG, VQA, VDU and IC), else the
-        scorer's. A sample of question_answering or documents without a question has an error; so has one of the other
-        tasks with a question.
+        The task of a sample is its own (or MMHE's name of it: REG, VQA, VDU, IC), else the scorer's. A sample has an
+        error if its task has questions and it has none, or the other way round.
 
         Args:
             samples: any number; the candidate is the text that is rated.

@@ -113,16 +113,16 @@ def test_questions_boxes_and_tasks_come_from_columns(run: Run, tmp_path: Path) -
         line += ["--criterion", "correctness", "--overwrite"]
         columns = ["--question-column", "ask", "--task-column", "kind", "--box-column", "bbox"]
         run(*line, *columns)
-        seen = {"What is it?" in str(each): each for each in server.requests}
-        shown = seen[False]["messages"][-1]["content"][0]["image_url"]["url"]
+        assert "is complete already" in run(*line[:-1], *columns)[1]
+        asked = {"What is it?" in str(each): each for each in server.requests}
+        shown = asked[False]["messages"][-1]["content"][0]["image_url"]["url"]
         picture = Image.open(BytesIO(base64.b64decode(shown.partition(",")[2])))
-        assert (picture.getpixel((8, 8)), picture.getpixel((23, 17))) == ((255, 0, 0), (255, 0, 0))
-        assert (picture.getpixel((12, 12)), picture.getpixel((25, 19))) == ((255, 255, 255), (255, 255, 255))
+        seen = [picture.getpixel((x, y)) for x, y in ((8, 8), (23, 17), (12, 12), (25, 19))]
+        assert seen == [(255, 0, 0)] * 2 + [(255, 255, 255)] * 2
         scored = read_lines(output)
         assert [row["reward"] is None for row in scored] == [False, False, True]
         assert "inside the image of 32 x 32" in scored[2]["error"]
-        _, err = run(*line, "--task", "documents", code=1)
-        assert "needs a column with the question" in err
+        assert "needs a column with the question" in run(*line, "--task", "documents", code=1)[1]
 
 
 def test_fleur_explains_and_samples(run: Run, data: Path, models: dict[str, Path]) -> None:

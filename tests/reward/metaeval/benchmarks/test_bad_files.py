@@ -113,11 +113,10 @@ BAD: dict[str, list[tuple[Files, str]]] = {
     "mmhe-pairs": [
         (common(*({**TEXT, **change} for change in changes)), message)
         for changes, message in [
-            ([{"best": 1}, {"best": -1}], "line 2: best must be how many people chose the text, .*, got -1"),
-            ([{"best": 1}, {"best": "1"}], "line 2: best must be how many"),
+            ([{"best": -1}, {"best": 1}], "line 2: best must be how many people chose the text, .*, got -1"),
             ([{"best": 1}], "line 1: item must be that of two texts or more, .* was chosen, got 'x'"),
             ([{"best": 0}, {"best": 0}], "line 1: item must be that of two texts or more, at least one of which"),
-            ([{"best": 1, "question": " "}, {"best": 0}], "line 1: question must be a text that is not blank"),
+            ([{"best": 1, "question": " "}, {"best": 0}], "line 2: question must be a text that is not blank"),
         ]
     ],
     "nebula": [

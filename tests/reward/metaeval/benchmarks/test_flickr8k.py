@@ -62,9 +62,8 @@ def test_refleur_sees_the_references_of_both_data_sets(texts: Path, name: str) -
     for references in (True, False):
         data = load_benchmark(name, texts, images=texts.parent)
         score_benchmark(data, FleurScorer(judge, draws=1), references=references)
-    seen = [[text for text in ("The dog is out .", "The cat is in .") if text in each.text] for each in judge.asked]
-    half = len(seen) // 2
-    assert ({len(texts) for texts in seen[:half]}, {len(texts) for texts in seen[half:]}) == ({1}, {0})
+    seen = [sum(text in each.text for text in ("The dog is out .", "The cat is in .")) for each in judge.asked]
+    assert seen == [1] * (len(seen) // 2) + [0] * (len(seen) // 2)
 
 
 def test_expert_leaves_out_candidates_that_are_references(texts: Path) -> None:

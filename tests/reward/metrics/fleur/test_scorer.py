@@ -191,8 +191,6 @@ def test_explanations_come_with_the_scores_in_either_order(order: str) -> None:
     table = scorer.score([CaptionSample("good", PICTURE), CaptionSample("good", PICTURE, ["ours"])])
     assert (table.texts["explanation"], table.scores.tolist()) == (["It fits."] * 2, [[0.5, 0.5]] * 2)
     second = [question for question in judge.asked if question.history]
-    assert len(second) == 2
-    assert second[0].image is PICTURE
     assert second[0].text == (scorer.prompt.ask if order == "before" else scorer.prompt.explain)
     assert second[0].history[1] == ("assistant", "It fits." if order == "before" else "0.50")
     assert "> ours" in second[1].history[0][1]
@@ -206,8 +204,7 @@ def test_sampled_grades_are_averaged_instead_of_smoothed(caplog: pytest.LogCaptu
     judge = RecordingJudge(lambda question: "?" if "> bad" in question.text else grades[question.seed], pieces=tuple)
     scorer = FleurScorer(judge, draws=4, temperature=0.7, seed=7)
     table = scorer.score([CaptionSample("good", PICTURE), CaptionSample("bad", PICTURE)])
-    assert (table.aspects, scorer.spec.weigh().tolist()) == (("sampled",), [1])
-    assert table.scores[0] == pytest.approx([(0.8 + 0.95 + 0.5) / 3])
+    assert table.column("sampled")[0] == pytest.approx((0.8 + 0.95 + 0.5) / 3)
     assert "no number" in table.errors[1]
     assert "5 of 8 sampled grades could not be read" in caplog.text
     for wrong in ({"draws": 0}, {"draws": 2, "temperature": 0}, {"explanation": "during"}):
@@ -218,14 +215,14 @@ def test_sampled_grades_are_averaged_instead_of_smoothed(caplog: pytest.LogCaptu
 def test_a_model_here_samples_from_its_own_probabilities() -> None:
     model, processor = strict_llava("0")
     judge, sample = LocalJudge(model, processor), SAMPLES[0]
-    scorer = FleurScorer(judge, use_references=False)
-    question = Question(scorer.prompt.question(sample.candidate), sample.image, system=scorer.prompt.system)
+    prompt = FleurPrompt.default()
+    question = Question(prompt.question(sample.candidate), sample.image, system=prompt.system)
     row = plain_pass(model, **plain_inputs(processor, question, "0."))
-    probabilities = [float(row[same].sum()) for same in spellings(processor, "0123456789")]
+    expected = [float(row[same].sum()) for same in spellings(processor, "0123456789")]
     asked = [replace(question, temperature=1.0, seed=seed) for seed in range(300)]
     texts = [answer.text for answer in judge.generate(asked, max_new_tokens=3)]
-    shares = [sum(text == f"0.{digit}" for text in texts) / len(texts) for digit in range(10)]
-    assert shares == pytest.approx(probabilities, abs=0.09)  # three standard errors of the largest
+    shares = [texts.count(f"0.{digit}") / len(texts) for digit in range(10)]
+    assert shares == pytest.approx(expected, abs=0.09)  # three standard errors of one half
     assert judge.generate([asked[7], question], max_new_tokens=3)[0].text == texts[7]  # whatever it comes with
 
 
