@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from reward.errors import ImageError
 from reward.images import load_image
-
-if TYPE_CHECKING:
-    import numpy as np
 
 __all__ = ["BoxedImage"]
 
@@ -32,9 +28,9 @@ class BoxedImage:
 
     image: Any
     box: Any
-    root: str | os.PathLike[str] | None = None
+    root: Any = None
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         """The pixels (H, W, 3)."""
         import numpy as np
         from PIL import ImageDraw
@@ -47,9 +43,9 @@ class BoxedImage:
         right, bottom = x + width, y + height
         inside = -1 <= x < right <= picture.width + 1 and -1 <= y < bottom <= picture.height + 1
         if not inside:  # a tolerance of one pixel for fractions; a box of two corners is mostly outside
+            size = f"{picture.width} x {picture.height}"
             raise ImageError(
-                f"the box {self.box!r:.60} must be [x, y, width, height] in pixels, inside the image of "
-                f"{picture.width} x {picture.height}"
+                f"the box {self.box!r:.60} must be [x, y, width, height] in pixels, inside the image of {size}"
             )
         corners = (max(x, 0), max(y, 0)), (min(right, picture.width) - 1, min(bottom, picture.height) - 1)
         line = max(2, min(picture.size) // 150)

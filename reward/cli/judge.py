@@ -142,11 +142,6 @@ class MetricOptions:
         values = {name: value.value if isinstance(value, Enum) else value for name, value in given.items()}
         return {name: value for name, value in values.items() if value is not None}
 
-    def context_columns(self) -> dict[str, str]:
-        """The columns that were named of what is known of a text, see `score_dataset`."""
-        columns = {"question": self.question_column, "task": self.task_column, "box": self.box_column}
-        return {what: column for what, column in columns.items() if column is not None}
-
     def make(self, judge: Judge, settings: dict[str, Any]) -> JudgedScorer:
         """Makes the scorer; `settings` are those of the metric."""
         from reward.registry import metric_spec
@@ -204,6 +199,7 @@ def judge(
     from reward.scoring.dataset import score_dataset
 
     settings = metric.settings()
+    context = {"question": metric.question_column, "task": metric.task_column, "box": metric.box_column}
     model = judge.make()
     try:
         summary = score_dataset(
@@ -212,7 +208,7 @@ def judge(
             output,
             weights=options.parse_weights(weights),
             candidate_column=candidate_column,
-            context_columns=metric.context_columns(),
+            context_columns={what: column for what, column in context.items() if column is not None},
             overwrite=run.overwrite,
             progress=not run.quiet,
             revision=judge.revision,  # this and the next only tell one run from another: the scorer is made already

@@ -85,8 +85,7 @@ def read_common(path: Path, form: type[Item], images: Path | None = None) -> Ite
         DataError: a field is missing or of the wrong type; the message names file, line and field.
     """
     if form is PreferencePair:
-        yield from _read_pairs(path, images)
-        return
+        return (yield from _read_pairs(path, images))
     read = {RatedCaption: _read_rated, Quadruple: _read_quadruple}[form]
     for record in read_lines(path):
         if (item := read(record, images)) is not None:
@@ -118,8 +117,11 @@ def _read_pairs(path: Path, images: Path | None) -> Iterator[PreferencePair]:
         for record, count in zip(records, votes, strict=True):
             if not isinstance(count, int) or count < 0:
                 raise record.error("best", "how many people chose the text, or true or false")
-        if len(records) < 2 or not any(votes):
-            raise records[0].error("item", "that of two texts or more, at least one of which was chosen", item)
+        shared = {str([record.values.get(name) for name in ("image", "question", "box")]) for record in records}
+        if len(records) < 2 or not any(votes) or len(shared) > 1:
+            raise records[0].error(
+                "item", "of two texts or more, equal in image and question, one of them chosen", item
+            )
         for best, other in permutations(range(len(records)), 2):
             one, two = (records[place] for place in sorted((best, other)))  # the better one is not always the first
             first, second = _columns(one, 1), _columns(two, 1)
@@ -163,9 +165,7 @@ def _shared(record: Record, images: Path | None) -> dict[str, Any]:
     """What rated captions and pairs have in common."""
     image, box = record.values.get("image"), record.values.get("box")
     shown = _image(record, image, images)
-    question = record.values.get("question")
-    if question is not None and (not isinstance(question, str) or not question.strip()):
-        raise record.error("question", "a text that is not blank")
+    question = None if record.values.get("question") is None else record.text("question")
     return {
         "image": shown if box is None else BoxedImage(shown, box),
         "question": question,

@@ -8,6 +8,7 @@ from typing import Any
 
 from reward.errors import DataError
 from reward.metaeval.benchmarks.items import BenchmarkSpec, Item, PreferencePair, RatedCaption
+from reward.samples import is_blank
 
 __all__ = ["SPECS"]
 
@@ -22,7 +23,7 @@ def _check(items: Iterator[Item], path: Path | None, part: str) -> Iterator[Item
     for place, item in enumerate(items, start=1):
         if isinstance(item, RatedCaption) and (unknown := [name for name in item.ratings if name not in CRITERIA]):
             raise DataError(f"{path}, text {place}: the criteria are {', '.join(CRITERIA)}, got {unknown[0]!r:.40}")
-        if item.category in ("VQA", "VDU") and getattr(item, "question", None) is None:
+        if item.category in ("VQA", "VDU") and is_blank(getattr(item, "question", None) or ""):
             raise DataError(f"{path}, text {place}: a text of {item.category} answers a question; add it as `question`")
         yield item
 

@@ -25,8 +25,8 @@ class FleurPrompt(JudgePrompt):
         references: how references are introduced; holds `{reference_captions}` once.
         candidate: how the candidate is introduced; holds `{candidate}` once.
         ask: asks for the number.
-        explain_first: asks for the reason before the number; `ask` is then the second turn.
         explain: the second turn that asks for the reason after the number.
+        explain_first: asks for the reason before the number; `ask` is then the second turn.
         quote: whether captions and references are quoted.
 
     Raises:
@@ -42,6 +42,7 @@ class FleurPrompt(JudgePrompt):
 
     metric = "fleur"
     default_file = Path(__file__).with_name("prompt.yaml")
+    optional: ClassVar = ("quote", "explain_first")
     places: ClassVar = {"references": ("reference_captions",), "candidate": ("candidate",)}
 
     version: str
@@ -50,8 +51,8 @@ class FleurPrompt(JudgePrompt):
     references: str
     candidate: str
     ask: str
-    explain_first: str
     explain: str
+    explain_first: str = ""
     quote: bool = True
 
     def question(self, candidate: str, references: Sequence[str] = (), *, reason: bool = False) -> str:

@@ -97,6 +97,10 @@ class FleurScorer(JudgedScorer):
             raise ValueError(f"max_new_tokens must be at least 4, the length of 0.85, got {max_new_tokens}")
         self.use_references = use_references
         self.prompt = FleurPrompt.of(prompt)
+        if explanation == "before" and not self.prompt.explain_first:
+            raise ConfigError(
+                "the prompt lacks explain_first, which asks for the explanation; copy it from prompt.yaml"
+            )
         self.max_new_tokens = max_new_tokens
         self.second_decimal = second_decimal
         self.draws, self.temperature, self.seed, self.explanation = draws, temperature, seed, explanation
@@ -104,7 +108,7 @@ class FleurScorer(JudgedScorer):
         texts = () if explanation is None else ("explanation",)
         self.spec = replace(SPEC, aspects=aspects, default_weights={aspects[0]: 1.0}, texts=texts)
         self._digits_checked = draws is not None
-        if not self._digits_checked and getattr(judge, "loaded", True):  # this would load a lazy judge
+        if draws is None and getattr(judge, "loaded", True):  # this would load a lazy judge
             self._check_digits()
 
     def score(

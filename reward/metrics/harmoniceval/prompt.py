@@ -67,7 +67,7 @@ class HarmonicPrompt(JudgePrompt):
             check_places(texts["subject"], f"tasks: {task}: subject")
             if texts["question"] != "":
                 check_places(texts["question"], f"tasks: {task}: question", "question")
-        check_fields(self.criteria, "criteria", (OVERALL, *CRITERIA))
+        check_fields(self.criteria, "criteria", (OVERALL, *CRITERIA), optional=(OVERALL,))
         for criterion, values in self.criteria.items():
             check_fields(values, f"criteria: {criterion}", _CRITERION_FIELDS)
             check_places(values["meaning"], f"criteria: {criterion}: meaning", optional=("noun", "subject"))

@@ -96,6 +96,8 @@ class HarmonicScorer(JudgedScorer):
         self.task = task
         self.criteria = tuple(criteria)
         known = self.criteria == (OVERALL,) or set(self.criteria) <= set(CRITERIA)
+        if OVERALL in self.criteria and OVERALL not in self.prompt.criteria:
+            raise ConfigError("the prompt lacks the criterion overall; copy it from harmoniceval/prompt.yaml")
         if not known or not self.criteria or len(set(self.criteria)) < len(self.criteria):
             names = ", ".join(CRITERIA)
             raise ConfigError(f"criteria must be {OVERALL!r} alone, or different ones of {names}; got {self.criteria}")
@@ -128,10 +130,9 @@ class HarmonicScorer(JudgedScorer):
         task, question = group.context
         if task not in self.prompt.tasks:
             return f"task {task!r} is unknown; the prompt has {', '.join(self.prompt.tasks)}"
-        if self.prompt.asks_question(task) and question is None:
-            return f"task {task!r} needs the question that the text answers (CaptionSample(question=...))"
-        if not self.prompt.asks_question(task) and question is not None:
-            return f"the text answers a question, but task {task!r} has none; set task question_answering or documents"
+        if self.prompt.asks_question(task) != (question is not None):
+            needs = "needs the question that the text answers (CaptionSample(question=...))"
+            return f"task {task!r} {needs if question is None else 'has no questions, but the text answers one'}"
         return super()._lack(group)
 
     def rate(self, captions: list[JudgedCaption]) -> list[Sequence[float] | str]:

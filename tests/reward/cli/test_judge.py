@@ -104,10 +104,10 @@ def test_weights_and_gamma_reach_the_metric(run: Run, data: Path, models: dict[s
 
 def test_questions_boxes_and_tasks_come_from_columns(run: Run, tmp_path: Path) -> None:
     Image.new("RGB", (32, 32), "white").save(tmp_path / "a.png")
-    shared = {"image": "a.png", "candidate": "A wall."}
-    rows = [{**shared, "ask": "What is it?", "kind": "VDU"}]
-    rows += [{**shared, "kind": "REG", "bbox": [8, 8, *size]} for size in ([16, 10], [30, 30])]
-    data, output = write_lines(tmp_path / "mixed.jsonl", rows), tmp_path / "scores.jsonl"
+    rows: list[dict[str, Any]] = [{"ask": "What is it?", "kind": "VDU"}]
+    rows += [{"kind": "REG", "bbox": [8, 8, *size]} for size in ([16, 10], [30, 30])]
+    data = write_lines(tmp_path / "mixed.jsonl", [{"image": "a.png", "candidate": "A wall.", **row} for row in rows])
+    output = tmp_path / "scores.jsonl"
     with loopback_judge(*strict_llava("12345")) as server:
         line = ["judge", data, "-m", "harmoniceval", "-j", "tiny", "--server", server.endpoint, "-o", output]
         line += ["--criterion", "correctness", "--overwrite"]
