@@ -43,10 +43,8 @@ class BoxedImage:
         right, bottom = x + width, y + height
         inside = -1 <= x < right <= picture.width + 1 and -1 <= y < bottom <= picture.height + 1
         if not inside:  # a tolerance of one pixel for fractions; a box of two corners is mostly outside
-            size = f"{picture.width} x {picture.height}"
-            raise ImageError(
-                f"the box {self.box!r:.60} must be [x, y, width, height] in pixels, inside the image of {size}"
-            )
+            size = f"{picture.width} x {picture.height} pixels"
+            raise ImageError(f"the box {self.box!r:.60} must be [x, y, width, height], inside the image of {size}")
         corners = (max(x, 0), max(y, 0)), (min(right, picture.width) - 1, min(bottom, picture.height) - 1)
         line = max(2, min(picture.size) // 150)
         ImageDraw.Draw(picture).rectangle((*corners[0], *map(max, *corners)), outline=(255, 0, 0), width=line)

@@ -27,8 +27,7 @@ class ColumnPlan:
         references: holds the list of references; None when there are none.
         many: whether a row has several candidates.
         group: holds what the candidates of one image share, when rows with one candidate each are to be ranked.
-        context: (what, column) of what else is known of a candidate: its "question", its "task", or the "box" of the
-            image, [x, y, width, height] in pixels, that it is about and that is drawn in red.
+        context: (what, column) of a candidate's "question" and "task", and of its image's "box", see `BoxedImage`.
     """
 
     caption: str

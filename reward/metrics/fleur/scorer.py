@@ -6,6 +6,7 @@ import logging
 import math
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -133,17 +134,14 @@ class FleurScorer(JudgedScorer):
             score = None if table is None else float(table.scores[row, 0])
             if sample.image is None or (score is not None and not math.isfinite(score)):
                 continue
-            try:
+            with suppress(ImageError):  # which scoring reports
                 image = pad_to_square(sample.image) if self.pad_images else sample.image
-            except ImageError:  # scoring says so
-                continue
-            references = sample.references if self.use_references else ()
-            caption = JudgedCaption(sample.candidate, image, references, self.max_characters)
-            first = self._question(caption, reason=score is None)
-            if score is not None:
-                said = (("user", first.text), ("assistant", f"{score:.2f}"))
-                first = replace(first, text=self.prompt.explain, history=said)
-            questions[row] = first
+                references = sample.references if self.use_references else ()
+                caption = JudgedCaption(sample.candidate, image, references, self.max_characters)
+                questions[row] = first = self._question(caption, reason=score is None)
+                if score is not None:
+                    said = (("user", first.text), ("assistant", f"{score:.2f}"))
+                    questions[row] = replace(first, text=self.prompt.explain, history=said)
         reasons: list[str | None] = [None] * len(samples)
         if questions:
             answers, _ = ask(self.judge.generate, list(questions.values()), max_new_tokens=256)

@@ -116,7 +116,7 @@ BAD: dict[str, list[tuple[Files, str]]] = {
             ([{"best": -1}, {"best": 1}], "line 2: best must be how many people chose the text, .*, got -1"),
             ([{"best": 1}], "line 1: item must be of two texts or more, .*, one of them chosen, got 'x'"),
             ([{"best": 0}, {"best": 1, "image": "b.jpg"}], "line 1: item must be .*, equal in image and question"),
-            ([{"best": n, "question": " ", "category": "VQA"} for n in (0, 1)], "text 1: a text of VQA answers a question"),
+            ([{"best": n, "question": " ", "category": "VQA"} for n in (0, 1)], "text 1: a text of VQA answers a que"),
         ]
     ],
     "nebula": [
