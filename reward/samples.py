@@ -62,6 +62,7 @@ COLUMN_NAMES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     # `images` first: where both are there, TRL shows `images` to the policy; `file_name` is what imagefolder reads
     "image": (("images", "image"), ("file_name", "image_path", "img")),
     "references": (("references",), ("refs",)),
+    "question": (("question",), ()),
 }
 
 
@@ -74,6 +75,8 @@ class CaptionSample:
         image: the image it describes, or None for metrics that need none. Not opened here.
         references: zero or more captions written by people; None means none. A single string is refused, because Python
             would read it as a list of one-letter references.
+        question: what the candidate answers, if it is an answer and not a caption; read by metrics whose spec says so.
+        task: what the candidate is, such as `"referring"`; None leaves it to the metric. Read by `harmoniceval` alone.
 
     Raises:
         InvalidSampleError: a field has the wrong type, is blank, or is not valid Unicode.
@@ -86,8 +89,14 @@ class CaptionSample:
     candidate: str
     image: ImageLike | None = None
     references: Sequence[str] = ()
+    question: str | None = None
+    task: str | None = None
 
     def __post_init__(self) -> None:
+        for name, text in (("question", self.question), ("task", self.task)):
+            if text is not None and (not isinstance(text, str) or is_blank(text)):
+                raise InvalidSampleError(f"{name} must be a text that is not blank, or None, got {text!r:.80}")
+            check_encodable(text or "", name)
         if not isinstance(self.candidate, str):
             raise InvalidSampleError(
                 f"candidate must be a string, got {type(self.candidate).__name__}: {self.candidate!r:.80}"
@@ -108,6 +117,7 @@ class ScoreTable:
         errors: {row: message} for every row that holds NaN.
         truncated: bool array (N,): True where some text of the sample was cut to fit the model.
         aliases: {short name: aspect}, accepted by `column` and `combine`. A metric's tables have those of its `spec`.
+        texts: {name: a text or None of each sample}, such as a judge's explanations.
 
     Example:
         >>> table = ScoreTable(np.array([[0.2, 0.8]]), ("descriptiveness", "relevance"), aliases={"rel": "relevance"})
@@ -120,6 +130,7 @@ class ScoreTable:
     errors: dict[int, str] = field(default_factory=dict)
     truncated: np.ndarray = None  # type: ignore[assignment]  # __post_init__ makes it an array
     aliases: Mapping[str, str] = field(default_factory=dict, kw_only=True)
+    texts: Mapping[str, Sequence[str | None]] = field(default_factory=dict, kw_only=True)
 
     def __post_init__(self) -> None:
         scores = np.asarray(self.scores, dtype=np.float64)

@@ -36,10 +36,27 @@ class SecondDecimal(str, Enum):
 
 
 class Task(str, Enum):
-    """The tasks of HarmonicEval that need nothing but image and text."""
+    """The tasks of HarmonicEval."""
 
     captioning = "captioning"
+    question_answering = "question_answering"
     referring = "referring"
+    documents = "documents"
+
+
+class Explain(str, Enum):
+    """When FLEUR's judge explains its score."""
+
+    before = "before"
+    after = "after"
+
+
+_FLEUR, _HARMONIC = ("fleur",), ("harmoniceval",)
+_OWN = {  # options that not all metrics have
+    **dict.fromkeys(("gamma", "task", "criterion", "question_column", "task_column"), _HARMONIC),
+    **dict.fromkeys(("second_decimal", "draws", "temperature", "explain"), _FLEUR),
+    "no_references": ("fleur", "claims"),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,9 +99,19 @@ class MetricOptions:
     task: Annotated[
         Task | None,
         typer.Option(
-            help="harmoniceval: captioning (default), or referring: texts that say which object the red box marks."
+            help="harmoniceval: what the texts are: captions (default), answers to questions about the image or the "
+            "document in it (--question-column), or texts that say which object the red box marks (--box-column)."
         ),
     ] = None
+    criterion: Annotated[
+        list[str] | None, typer.Option(help="harmoniceval: for several of the five; overall: one rating of everything.")
+    ] = None
+    question_column: Annotated[str | None, typer.Option(help="harmoniceval: questions; default: question.")] = None
+    task_column: Annotated[str | None, typer.Option(help="harmoniceval: each row's task, or REG, VQA, VDU, IC.")] = None
+    box_column: Annotated[str | None, typer.Option(help="Boxes [x, y, width, height], to be drawn in red.")] = None
+    draws: Annotated[int | None, typer.Option(min=1, help="fleur: mean of so many sampled grades, unsmoothed.")] = None
+    temperature: Annotated[float | None, typer.Option(help="fleur: of sampled grades; default: 1.")] = None
+    explain: Annotated[Explain | None, typer.Option(help="fleur: explanations, before or after the grade.")] = None
     pad_images: Annotated[
         bool,
         typer.Option(
@@ -99,17 +126,18 @@ class MetricOptions:
         Raises:
             typer.BadParameter: an option of another metric.
         """
-        own = {
-            "--gamma": ("harmoniceval",),
-            "--task": ("harmoniceval",),
-            "--second-decimal": ("fleur",),
-            "--no-references": ("fleur", "claims"),
-        }
-        given: dict[str, Any] = {"gamma": self.gamma, "task": self.task, "second_decimal": self.second_decimal}
-        for option, value in zip(own, [*given.values(), self.no_references or None], strict=True):
-            if value is not None and self.metric not in own[option]:
-                raise typer.BadParameter(f"is for --metric {' and '.join(own[option])}", param_hint=option)
-        if self.metric in own["--no-references"]:
+        for name, metrics in _OWN.items():
+            if getattr(self, name) not in (None, False) and self.metric not in metrics:
+                option = f"--{name.replace('_', '-')}"
+                raise typer.BadParameter(f"is for --metric {' and '.join(metrics)}", param_hint=option)
+        if self.temperature is not None and self.draws is None:
+            raise typer.BadParameter("is for sampled grades: give --draws, too", param_hint="--temperature")
+        if self.draws is not None and self.second_decimal is not None:
+            raise typer.BadParameter("is for smoothed scores: leave it out or --draws", param_hint="--second-decimal")
+        names = ("gamma", "task", "second_decimal", "draws", "temperature")
+        given: dict[str, Any] = {name: getattr(self, name) for name in names}
+        given |= {"criteria": self.criterion, "explanation": self.explain}
+        if self.metric in _OWN["no_references"]:
             given["use_references"] = not self.no_references
         values = {name: value.value if isinstance(value, Enum) else value for name, value in given.items()}
         return {name: value for name, value in values.items() if value is not None}
@@ -171,6 +199,7 @@ def judge(
     from reward.scoring.dataset import score_dataset
 
     settings = metric.settings()
+    context = {"question": metric.question_column, "task": metric.task_column, "box": metric.box_column}
     model = judge.make()
     try:
         summary = score_dataset(
@@ -179,6 +208,7 @@ def judge(
             output,
             weights=options.parse_weights(weights),
             candidate_column=candidate_column,
+            context_columns={what: column for what, column in context.items() if column is not None},
             overwrite=run.overwrite,
             progress=not run.quiet,
             revision=judge.revision,  # this and the next only tell one run from another: the scorer is made already

@@ -207,5 +207,5 @@ class HarmonicReward(_JudgeReward):
         if scorer.prompt.asks_question(scorer.task):
             raise ConfigError(
                 f"task {scorer.task!r} rates answers to questions, which a reward function is not given; use "
-                "HarmonicScorer.score(samples, questions=...)"
+                "HarmonicScorer.score with CaptionSample(..., question=...)"
             )

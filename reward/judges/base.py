@@ -44,6 +44,8 @@ class Question:
         system: system message, or None.
         history: earlier turns, `((role, text), ...)`, where "user" and "assistant" take turns and "user" begins.
         prefill: the beginning of the answer, from which the judge continues. Not every server can do this.
+        temperature: 0 is the greedy answer; above it `generate` samples.
+        seed: of sampling. Equal questions with equal seeds get equal answers, as far as a server keeps to seeds.
 
     Raises:
         InvalidSampleError: a field has the wrong type, `text` is blank, or the history does not take turns.
@@ -59,6 +61,8 @@ class Question:
     system: str | None = None
     history: tuple[tuple[str, str], ...] = ()
     prefill: str = ""
+    temperature: float = 0.0
+    seed: int = 0
 
     def __post_init__(self) -> None:
         if not isinstance(self.text, str) or is_blank(self.text):
@@ -125,7 +129,7 @@ class Usage:
 
 @runtime_checkable
 class Judge(Protocol):
-    """A vision-language model that answers questions, always greedily: equal questions get equal answers.
+    """A vision-language model that answers questions, equal ones equally: greedily, or sampled with their seed.
 
     If some questions cannot be answered (and others can), both methods answer the others first and then raise a
     `JudgeError` whose `failures` is {index: reason} and whose `results` is what would have been returned, with NaN

@@ -90,6 +90,8 @@ def chat_messages(question: Question, url: str | None) -> list[dict[str, Any]]:
 def request_key(question: Question, image_key: str | None, settings: Mapping[str, Any]) -> str:
     """Hash of everything that decides the answer: texts, image, model and settings; nothing else goes in."""
     content = {"turns": question.turns(), "image": image_key, **settings}
+    if question.temperature:
+        content["sampled"] = [question.temperature, question.seed]
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 

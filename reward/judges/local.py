@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -63,10 +64,10 @@ def load_parts(
 class LocalJudge:
     """A vision-language model on this machine.
 
-    Prompts come from the model's chat template. Nothing is sampled, and the settings of the model's generation config
-    that change probabilities (temperature, repetition penalty) are not applied. What questions about one image share
-    from their beginning on (image, rubric) goes through the model once, see `PromptReader`; equal questions are
-    asked once; questions without image never run the vision tower.
+    Prompts come from the model's chat template. Only questions with a temperature are sampled, and the settings of the
+    model's generation config that change probabilities (temperature, repetition penalty) are not applied. What
+    questions about one image share from their beginning on (image, rubric) goes through the model once, see
+    `PromptReader`; equal questions are asked once; questions without image never run the vision tower.
 
     Args:
         model: decoder-only, such as LLaVA, Qwen-VL, Idefics, InternVL.
@@ -181,14 +182,15 @@ class LocalJudge:
         top_logprobs: int = 0,
         track: Sequence[str] = (),
     ) -> list[Answer]:
-        """Greedy answers; see Judge. `top_logprobs` may be any number."""
+        """Answers, greedy or sampled; see Judge. `top_logprobs` may be any number."""
         check_questions(questions)
         check_lengths(max_new_tokens, top_logprobs)
         tracked = dict(zip(track, self.writer.answer_ids(track), strict=True))
         written: list[Answer | None] = [None] * len(questions)
         with self._reading(questions) as (prompts, members, failures):
             for indices, state in self.reader.read(prompts, failures, keep_cache=True):
-                answers = self._write(state, max_new_tokens, top_logprobs, tracked)
+                asked = [prompts[index] for index in indices]
+                answers = self._write(state, asked, max_new_tokens, top_logprobs, tracked)
                 for index, answer in zip(indices, answers, strict=True):
                     for member in members[index]:
                         written[member] = answer
@@ -217,16 +219,17 @@ class LocalJudge:
     @contextmanager
     def _reading(self, questions: Sequence[Question]) -> Iterator[tuple[list[Prompt], list[list[int]], dict[int, str]]]:
         """Different prompts, the questions that each stands for, and a place for {prompt: failure}."""
-        distinct: dict[tuple[str, str | None], int] = {}
+        distinct: dict[tuple[str, str | None, float, int], int] = {}
         prompts: list[Prompt] = []
         members: list[list[int]] = []
         failures: dict[int, str] = {}
         keys, unreadable = image_keys(questions)
         for row, question in enumerate(questions):
             text = self.writer.text(question)
-            at = distinct.setdefault((text, keys[row] or unreadable.get(row)), len(prompts))
+            sampling = (question.temperature, question.seed) if question.temperature else (0.0, 0)
+            at = distinct.setdefault((text, keys[row] or unreadable.get(row), *sampling), len(prompts))
             if at == len(prompts):
-                prompts.append(Prompt(text, question.image, keys[row]))
+                prompts.append(Prompt(text, question.image, keys[row], *sampling))
                 members.append([])
                 if row in unreadable:
                     failures[at] = unreadable[row]
@@ -247,14 +250,21 @@ class LocalJudge:
         self.reader.tokens_read = 0
         return {member: reason for index, reason in failures.items() for member in members[index]}
 
-    def _write(self, state: State, limit: int, top: int, tracked: dict[str, list[int]]) -> list[Answer]:
-        """Writes greedily until every row has ended."""
+    def _write(
+        self, state: State, prompts: list[Prompt], limit: int, top: int, tracked: dict[str, list[int]]
+    ) -> list[Answer]:
+        """Writes until every row has ended. What a row draws depends on its prompt alone, not on other rows."""
+        numbers = [random.Random(f"{prompt.seed} {prompt.image_key} {prompt.text}") for prompt in prompts]
         room = (self.reader.limit - state.mask.sum(1) + 1).clamp(max=limit).tolist()  # the last token is not read
         ids: list[list[int]] = [[] for _ in room]
         seen: list[list[dict[str, float]]] = [[] for _ in room]
         ended = [False] * len(room)
         while True:
             tokens = state.logits.argmax(-1)
+            for row, prompt in enumerate(prompts):
+                if prompt.temperature:
+                    reached = (state.logits[row].double() / prompt.temperature).softmax(-1).cumsum(-1)
+                    tokens[row] = torch.searchsorted(reached, reached[-1] * numbers[row].random(), right=True)
             reports = self._alternatives(state.logits, top, tracked) if top or tracked else None
             for row, token in enumerate(tokens.tolist()):
                 if not ended[row] and len(ids[row]) < room[row]:

@@ -16,11 +16,13 @@ __all__ = ["Prompt", "PromptWriter"]
 
 @dataclass(frozen=True, eq=False)
 class Prompt:
-    """A question as the model reads it: text with one placeholder for the image, and the image with its key."""
+    """A question as the model reads it: text with one placeholder for the image, the image with its key; sampling."""
 
     text: str
     image: Any = None
     image_key: str | None = None
+    temperature: float = 0.0
+    seed: int = 0
 
 
 class PromptWriter:

@@ -170,8 +170,10 @@ class Session:
     async def _request(
         self, question: Question, image_key: str | None, max_tokens: int, top: int, stop: list[Exception]
     ) -> Answer:
-        """Asks the server for its likeliest answer."""
-        request: dict[str, Any] = {"max_tokens": max_tokens, "temperature": 0}
+        """Asks the server for its likeliest answer, or for a sampled one."""
+        request: dict[str, Any] = {"max_tokens": max_tokens, "temperature": question.temperature}
+        if question.temperature:
+            request["seed"] = question.seed
         if top:
             request |= {"logprobs": True, "top_logprobs": top}
         request["messages"] = chat_messages(question, await self._url(question, image_key))

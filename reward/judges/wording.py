@@ -45,11 +45,13 @@ class JudgePrompt:
         metric: name of the metric, for messages.
         default_file: the prompt that ships with the package.
         places: {field: the places that it must hold, once each}.
+        optional: fields that may be left out, because files were written before there were any, or be empty.
     """
 
     metric: ClassVar[str]
     default_file: ClassVar[Path]
     places: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    optional: ClassVar[tuple[str, ...]] = ("quote",)
     quote: bool
 
     def __post_init__(self) -> None:
@@ -74,7 +76,7 @@ class JudgePrompt:
         """
         what = f"prompt file {os.fspath(path)}"
         values = read_wording(path)
-        check_fields(values, what, cls._field_names(), optional=["quote"])
+        check_fields(values, what, cls._field_names(), optional=cls.optional)
         try:
             return cls(**values)
         except ConfigError as error:
@@ -93,7 +95,7 @@ class JudgePrompt:
             return prompt
         if not isinstance(prompt, dict):
             return cls.from_file(prompt)  # type: ignore[arg-type]  # mypy does not leave out P
-        check_fields(prompt, f"a prompt of {cls.metric}", cls._field_names(), optional=["quote"])
+        check_fields(prompt, f"a prompt of {cls.metric}", cls._field_names(), optional=cls.optional)
         return cls(**prompt)
 
     def to_json(self) -> dict[str, Any]:
@@ -101,10 +103,10 @@ class JudgePrompt:
         return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}  # type: ignore[call-overload]
 
     def _check_texts(self, *names: str) -> None:
-        """Checks the field `quote` and some texts, of which only `system` may be empty."""
+        """Checks the field `quote` and some texts, of which only `system` and optional ones may be empty."""
         check_quote(self.quote)
         for name in names:
-            if name != "system" or getattr(self, name) != "":
+            if name not in ("system", *self.optional) or getattr(self, name) != "":
                 check_text(getattr(self, name), name)
 
     def quoted(self, caption: str) -> str:

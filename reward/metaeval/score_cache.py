@@ -108,7 +108,8 @@ def sample_key(sample: CaptionSample, image: str | None, *, among: str = "") -> 
         image: hash of the image; None for a metric that does not look at it.
         among: for metrics whose scores depend on the other captions: what identifies these.
     """
-    content = json.dumps([sample.candidate, list(sample.references), image, among])
+    context = [sample.question, sample.task] if sample.question or sample.task else []
+    content = json.dumps([sample.candidate, list(sample.references), image, among, *context])
     return hashlib.sha256(content.encode()).hexdigest()
 
 

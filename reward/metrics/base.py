@@ -37,6 +37,8 @@ class MetricSpec:
         extra: extra of this distribution that the scorer needs, or None.
         has_embedded: whether `source="embedded"` works.
         default_weights: {aspect: weight} of a reward for which the user gives none; None weighs all aspects alike.
+        texts: names of the texts that a score table holds beside the scores, see `ScoreTable.texts`.
+        reads_questions: whether it reads the question that a candidate answers.
         is_remote: whether these facts are known only once the scorer is loaded, which costs no more than a question.
     """
 
@@ -52,6 +54,8 @@ class MetricSpec:
     extra: str | None = None
     has_embedded: bool = False
     default_weights: Mapping[str, float] | None = None
+    texts: tuple[str, ...] = ()
+    reads_questions: bool = False
     is_remote: bool = False
 
     def with_aspects(self, aspects: Sequence[str]) -> MetricSpec:

@@ -78,7 +78,7 @@ class SentenceMean:
             if references not in known:
                 known[references] = tuple(_split_all(references))
             sentences = _split(sample.candidate)
-            parts += [CaptionSample(sentence, sample.image, known[references]) for sentence in sentences]
+            parts += [replace(sample, candidate=sentence, references=known[references]) for sentence in sentences]
             owners += [row] * len(sentences)
         table = self.scorer.score(parts, batch_size=batch_size, progress=progress)
         shape = (len(samples), len(self.spec.aspects))

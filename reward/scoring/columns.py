@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from reward.boxes import BoxedImage
 from reward.errors import DataError, InvalidSampleError
 from reward.metrics.base import MetricSpec
-from reward.samples import find_column, named, one_image, read_references
+from reward.samples import find_column, is_blank, named, one_image, read_references
 from reward.scoring.sources import BadRow
 
 __all__ = ["ColumnPlan", "RowTask", "find_columns", "image_identity", "listed", "row_key", "row_references", "row_task"]
@@ -26,6 +27,7 @@ class ColumnPlan:
         references: holds the list of references; None when there are none.
         many: whether a row has several candidates.
         group: holds what the candidates of one image share, when rows with one candidate each are to be ranked.
+        context: (what, column) of a candidate's "question" and "task", and of its image's "box", see `BoxedImage`.
     """
 
     caption: str
@@ -33,16 +35,18 @@ class ColumnPlan:
     references: str | None
     many: bool = False
     group: str | None = None
+    context: tuple[tuple[str, str], ...] = ()
 
     @property
     def names(self) -> list[str]:
-        names = (self.caption, self.image, self.references, self.group)
+        names = (self.caption, self.image, self.references, self.group, *dict(self.context).values())
         return list(dict.fromkeys(name for name in names if name is not None))
 
     @property
     def texts(self) -> list[str]:
         """The columns that `row_key` looks at."""
-        return [name for name in (self.caption, self.references) if name is not None]
+        names = (self.caption, self.references, *dict(self.context).values())
+        return [name for name in names if name is not None]
 
 
 @dataclass
@@ -54,6 +58,7 @@ class RowTask:
         references: checked references.
         image: the column's value, later replaced by the decoded image; None without an image.
         problem: (kind, message) when nothing of the row can be scored.
+        context: further fields of a `CaptionSample`.
         row: number of the row, from 0.
         key: `row_key` of the row.
         group: names the group of the row; None without groups.
@@ -63,6 +68,7 @@ class RowTask:
     references: tuple[str, ...] = ()
     image: Any = None
     problem: tuple[str, str] | None = None
+    context: dict[str, Any] = field(default_factory=dict)
     row: int = 0
     key: str = ""
     group: str | None = None
@@ -77,6 +83,7 @@ def find_columns(
     references: str | None = None,
     group: str | None = None,
     many: bool = False,
+    context: Mapping[str, str] | None = None,
 ) -> ColumnPlan:
     """Chooses the columns: those named, else those of `reward.samples.COLUMN_NAMES`.
 
@@ -87,6 +94,7 @@ def find_columns(
         many: the candidates of an image are to be ranked: look for `candidates` with a list in each row. Where there
             is only `candidate`, or a group is given, each row has one candidate, and rows of one group (else of one
             image) belong together.
+        context: see `ColumnPlan`; a metric that reads questions finds the column `question` by itself.
 
     Raises:
         DataError: a column is missing or could be one of several; the message names those there are.
@@ -94,8 +102,14 @@ def find_columns(
     Example:
         >>> from reward.registry import metric_spec
         >>> find_columns(["id", "caption", "refs"], metric_spec("length"))
-        ColumnPlan(caption='caption', image=None, references='refs', many=False, group=None)
+        ColumnPlan(caption='caption', image=None, references='refs', many=False, group=None, context=())
     """
+    found = {
+        what: find_column(what, columns, name, option=f"--{what}-column") for what, name in (context or {}).items()
+    }
+    if spec.reads_questions and "question" not in found:
+        by = f"metric {spec.name!r} with this task"
+        found["question"] = find_column("question", columns, option="--question-column", needed_by=by)
     image_column = None
     if spec.needs_image or image is not None:
         image_column = find_column("image", columns, image, option="--image-column", needed_by=f"metric {spec.name!r}")
@@ -108,7 +122,7 @@ def find_columns(
     role = "candidates" if many else "candidate"
     caption = find_column(role, columns, candidate, option="--candidate-column", needed_by="scoring")
     assert caption is not None
-    return ColumnPlan(caption, image_column, references_column, many, group)
+    return ColumnPlan(caption, image_column, references_column, many, group, tuple(found.items()))  # type: ignore[arg-type]
 
 
 def _rank_form(
@@ -196,7 +210,12 @@ def _row_task(row: Mapping[str, Any], plan: ColumnPlan, spec: MetricSpec, is_csv
         return RowTask(problem=("image", str(error)))
     if plan.image and image is None:
         return RowTask(problem=("image", f"the row has no image in column {plan.image!r}"))
-    return RowTask(candidates, references, image)
+    cells = {what: row.get(column) for what, column in plan.context}
+    context = {what: None if isinstance(cell, str) and is_blank(cell) else cell for what, cell in cells.items()}
+    box = listed(context.pop("box", None), is_csv)
+    if box is not None:
+        image = BoxedImage(image, box)
+    return RowTask(candidates, references, image, context=context)
 
 
 def row_references(row: Mapping[str, Any] | BadRow, plan: ColumnPlan, *, is_csv: bool = False) -> tuple[str, ...]:

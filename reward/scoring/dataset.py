@@ -46,6 +46,7 @@ def score_dataset(
     candidate_column: str | None = None,
     image_column: str | None = None,
     references_column: str | None = None,
+    context_columns: Mapping[str, str] | None = None,
     image_root: str | os.PathLike[str] | None = None,
     split: str | None = None,
     prefix: str = "",
@@ -81,6 +82,7 @@ def score_dataset(
             images, file_name, image_path, img) and `references` (or refs): see `reward.samples.COLUMN_NAMES`.
             References are a list, or one string; in CSV a list is JSON text. A list of one image is that image.
             Images are read only for a metric that needs them, or when `image_column` is given.
+        context_columns: {"question", "task" or "box": column}, see `ColumnPlan.context`.
         image_root: where relative image paths start; None is the folder of the data file.
         split: of a data set with several.
         prefix: put before the names of the added columns.
@@ -112,7 +114,8 @@ def score_dataset(
         >>> summary.rows, summary.scored, summary.errors
         (2, 1, {'candidate': 1})
     """
-    names = {"candidate": candidate_column, "image": image_column, "references": references_column}
+    names: dict[str, Any] = {"candidate": candidate_column, "image": image_column, "references": references_column}
+    names["context"] = context_columns
     settings: dict[str, Any] = {"source": source, "weights": weights, "image_root": image_root, "prefix": prefix}
     settings |= {"devices": devices, "options": options}
     run = _Run("score", data, split, scorer, output, names, settings)
@@ -184,7 +187,7 @@ class _Run:
         split: str | None,
         scorer: str | Scorer,
         output: str | os.PathLike[str],
-        names: dict[str, str | None],
+        names: dict[str, Any],
         settings: dict[str, Any],
     ) -> None:
         scorer = loaded_if_remote(scorer, settings["source"], **settings["options"])
@@ -258,6 +261,7 @@ class _Run:
             "options": {name: str(value) for name, value in self.settings["options"].items() if name not in _NO_EFFECT},
             "weights": None if weights is None else {name: float(weight) for name, weight in weights.items()},
             "columns": [self.plan.caption, self.plan.image, self.plan.references, self.plan.group],
+            "context": dict(self.plan.context),
             "image_root": None if root is None else os.path.abspath(root),
             "prefix": self.settings["prefix"],
         }

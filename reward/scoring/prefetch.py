@@ -7,10 +7,12 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from queue import Full, Queue
 from typing import TYPE_CHECKING, Any
 
+from reward.boxes import BoxedImage
 from reward.errors import ImageError
 from reward.images import KeyedImage, keyed_image, load_image
 from reward.scoring.columns import RowTask, image_identity
@@ -51,6 +53,8 @@ class ImageReader:
         Raises:
             ImageError: it cannot be read.
         """
+        if isinstance(image, BoxedImage):
+            image = replace(image, root=self.root)
         if self.cache is not None:
             return keyed_image(image, partial(self._is_known, self.cache), root=self.root)
         self._count()

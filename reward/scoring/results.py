@@ -43,19 +43,22 @@ def score_chunk(chunk: Sequence[RowTask], scorer: Scorer, batch_size: int | None
         results.append(row)
         for candidate in task.candidates:
             try:
-                samples.append(CaptionSample(candidate, task.image, task.references))
+                samples.append(CaptionSample(candidate, task.image, task.references, **task.context))
                 row.append([])
                 places.append(row[-1])
             except InvalidSampleError as error:
                 row.append([None, False, "candidate", str(error)])
     if samples:
-        for result, scored in zip(places, score_samples(samples, scorer, batch_size), strict=True):
+        scored_samples = score_samples(samples, scorer, batch_size, texts=scorer.spec.texts)
+        for result, scored in zip(places, scored_samples, strict=True):
             result.extend(scored)
     return results
 
 
-def score_samples(samples: Sequence[CaptionSample], scorer: Scorer, batch_size: int | None) -> list[CaptionResult]:
-    """The result of each sample; a score that is not finite is null."""
+def score_samples(
+    samples: Sequence[CaptionSample], scorer: Scorer, batch_size: int | None, texts: Sequence[str] = ()
+) -> list[CaptionResult]:
+    """The result of each sample; a score that is not finite is null. Texts of the table follow the scores."""
     table = scorer.score(samples, batch_size=batch_size)
     if len(table) != len(samples):
         raise ValueError(f"scorer {scorer.spec.name!r} gave {len(table)} results for {len(samples)} samples")
@@ -63,7 +66,7 @@ def score_samples(samples: Sequence[CaptionSample], scorer: Scorer, batch_size: 
     results: list[CaptionResult] = []
     for position, (scores, cut) in enumerate(zip(table.scores.tolist(), table.truncated.tolist(), strict=True)):
         finite = [score if abs(score) < float("inf") else None for score in scores]  # False for NaN, too
-        results.append([finite, cut])
+        results.append([finite + [table.texts[name][position] for name in texts], cut])
         if None in finite or position in table.errors:
             results[-1] += ["metric", table.errors.get(position, "the metric gave no finite score")]
     return results
@@ -83,14 +86,15 @@ class ScoreColumns:
         self, spec: MetricSpec, weights: Mapping[str, float] | None, prefix: str, columns: Sequence[str]
     ) -> None:
         self.spec, self.weights, self.prefix = spec, weights, prefix
-        self.names = [prefix + name for name in (*spec.aspects, "reward", "truncated", "error")]
+        self.names = [prefix + name for name in (*spec.aspects, *spec.texts, "reward", "truncated", "error")]
         _refuse_collisions(self.names, columns)
 
     def schema(self) -> dict[str, Any]:
         """{column: Arrow type} of the added columns."""
         import pyarrow as pa
 
-        types = [*[pa.float64()] * (len(self.spec.aspects) + 1), pa.bool_(), pa.string()]
+        texts = [pa.string()] * len(self.spec.texts)
+        types = [*[pa.float64()] * len(self.spec.aspects), *texts, pa.float64(), pa.bool_(), pa.string()]
         return dict(zip(self.names[: len(types)], types, strict=True))
 
     def build(self, rows: Sequence[Any], results: Sequence[RowResult], summary: SummaryBuilder) -> dict[str, list[Any]]:
@@ -103,6 +107,8 @@ class ScoreColumns:
         scores, rewards = _numbers(flat, self.spec, self.weights)
         _count(summary, self.spec, len(results), flat, scores, rewards)
         values: list[list[Any]] = [_nullable(column) for column in scores.T]
+        for place in range(len(self.spec.aspects), len(self.spec.aspects) + len(self.spec.texts)):
+            values.append([None if result[0] is None else result[0][place] for result in flat])
         values += [_nullable(rewards), [result[1] for result in flat], [_message(result) for result in flat]]
         return dict(zip(self.names[: len(values)], values, strict=True))
 
@@ -235,7 +241,7 @@ def _numbers(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Scores (N, A) and rewards (N,) with NaN for null."""
     nothing = [None] * len(spec.aspects)
-    rows = [nothing if result[0] is None else result[0] for result in results]
+    rows = [nothing if result[0] is None else result[0][: len(nothing)] for result in results]
     scores = np.array(rows, dtype=np.float64).reshape(len(results), len(spec.aspects))
     chosen = spec.default_weights if weights is None else weights
     return scores, ScoreTable(scores, spec.aspects, aliases=spec.aliases).combine(chosen)

@@ -29,6 +29,7 @@ class RatedCaption:
         references: zero or more captions by people.
         image_id: name of the image; the bootstrap draws whole images.
         category: task, level or system, if the benchmark has any; else empty.
+        question: what the candidate answers; None for a caption.
         columns: {name: score} of scores that came with the data; NaN means no score.
     """
 
@@ -38,6 +39,7 @@ class RatedCaption:
     references: tuple[str, ...] = ()
     image_id: str = ""
     category: str = ""
+    question: str | None = None
     columns: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -48,7 +50,7 @@ class PreferencePair:
     Args:
         captions: the two captions.
         label: place of the better one, 0 or 1; None for a tie.
-        image, references, image_id, category: as for `RatedCaption`.
+        image, references, image_id, category, question: as for `RatedCaption`.
         systems: names of the models that wrote the captions, in an arena; else None.
         columns: {name: scores of the two captions} that came with the data.
     """
@@ -59,6 +61,7 @@ class PreferencePair:
     references: tuple[str, ...] = ()
     image_id: str = ""
     category: str = ""
+    question: str | None = None
     systems: tuple[str, str] | None = None
     columns: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
@@ -110,6 +113,7 @@ class BenchmarkSpec:
         licence: their terms, or that none are stated.
         hub: id of its data set on the Hub, read when no path is given; None if we know of none.
         hub_files: patterns of the files to download; `{split}` stands for the name of the part there.
+        tasks: whether the category of an item is its task, see `CaptionSample`.
         parts: names of its parts, the default one first; empty if it has only one.
         splits: {part: its name in the files}, for parts that have another name there.
         checked: `"published"` if the loader ran on files that the authors published, `"schema"` if only on small files
@@ -130,6 +134,7 @@ class BenchmarkSpec:
     licence: str = ""
     hub: str | None = None
     hub_files: tuple[str, ...] = ("*",)
+    tasks: bool = False
     parts: tuple[str, ...] = ()
     splits: Mapping[str, str] = field(default_factory=dict)
     checked: str = "schema"
@@ -187,9 +192,11 @@ class Benchmark:
                 pairs = [(caption, item.image) for caption in captions]
             given = () if isinstance(item, Quadruple) or not references else item.references
             given = tuple(text for text in given if not is_blank(text))
+            context = {} if isinstance(item, Quadruple) else {"question": item.question}
+            context |= {"task": item.category or None} if self.spec.tasks else {}
             for caption, image in pairs:
                 try:
-                    samples.append(CaptionSample(caption, image=image, references=given))
+                    samples.append(CaptionSample(caption, image=image, references=given, **context))
                 except InvalidSampleError:  # such as an empty caption: published data have some
                     samples.append(None)
         return samples

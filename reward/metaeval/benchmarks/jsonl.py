@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
+from reward.boxes import BoxedImage
 from reward.metaeval.benchmarks.items import OVERALL, BenchmarkSpec, Item, PreferencePair, Quadruple, RatedCaption
 from reward.metaeval.benchmarks.records import Record, is_jsonl, read_lines, score_in
 
@@ -14,7 +16,8 @@ __all__ = ["SPECS", "in_common_form", "read_common", "read_pair"]
 
 # A line with one of these fields is in a published form of its own.
 _PUBLISHED = {"cand", "mt", "caption", "correct", "candidates", "caption_0"}
-_RATED_FIELDS = {"image", "candidate", "references", "ratings", "category"}  # other numbers are score columns
+# Other numbers are score columns.
+_RATED_FIELDS = {"image", "candidate", "references", "ratings", "category", "question", "box", "item", "best"}
 
 _ORIGIN = "you; capreward judge and capreward score add columns to such a file, which --score-column names"
 _OWN: dict[str, Any] = {"origin": _ORIGIN, "licence": "yours"}
@@ -34,7 +37,8 @@ SPECS = (
         form=PreferencePair,
         statistic="accuracy",
         files="a .jsonl file with image, captions (two), label (0, 1, or null for a tie), references and perhaps "
-        "category per line; further lists of two numbers are score columns",
+        "category per line; further lists of two numbers are score columns. Or one text a line, as of capreward "
+        "judge: image, candidate, item (the same for texts that compete), best (how many chose it, or true) and scores",
         **_OWN,
     ),
     BenchmarkSpec(
@@ -64,11 +68,13 @@ def read_common(path: Path, form: type[Item], images: Path | None = None) -> Ite
       of numbers, one per rater, or {aspect: list}. A rating of null or NaN was not given. A caption without ratings is
       left out. A score column is a number.
     - `PreferencePair`: `{image, captions: [2], label: 0|1, references, category, systems, <score columns: [2]>}`. A
-      label of null is a tie.
+      label of null is a tie. Or one text a line: `{image, candidate, item, best, ...}`, where texts that compete have
+      the same `item` and `best` is the number of people who chose a text: a pair with each of the others for each.
     - `Quadruple`: `{images: [2], captions: [2], category, <score columns: [4]>}`, scores in the order of
       `Quadruple.columns`.
 
-    References, category and systems may be absent. A score of null or NaN means that there is none.
+    References, category, systems, question and box may be absent. A box [x, y, width, height] is drawn in red. A score
+    of null or NaN means that there is none.
 
     Args:
         path: the file.
@@ -78,7 +84,9 @@ def read_common(path: Path, form: type[Item], images: Path | None = None) -> Ite
     Raises:
         DataError: a field is missing or of the wrong type; the message names file, line and field.
     """
-    read = {RatedCaption: _read_rated, PreferencePair: read_pair, Quadruple: _read_quadruple}[form]
+    if form is PreferencePair:
+        return (yield from _read_pairs(path, images))
+    read = {RatedCaption: _read_rated, Quadruple: _read_quadruple}[form]
     for record in read_lines(path):
         if (item := read(record, images)) is not None:
             yield item
@@ -95,6 +103,35 @@ def _read_rated(record: Record, images: Path | None) -> RatedCaption | None:
         **_shared(record, images),
     )
     return item if item.ratings else None
+
+
+def _read_pairs(path: Path, images: Path | None) -> Iterator[PreferencePair]:
+    texts: dict[str, list[Record]] = {}
+    for record in read_lines(path):
+        if "item" in record.values:
+            texts.setdefault(str(record.values["item"]), []).append(record)
+        else:
+            yield read_pair(record, images)
+    for item, records in texts.items():
+        votes = [record.take("best")[1] for record in records]
+        for record, count in zip(records, votes, strict=True):
+            if not isinstance(count, int) or count < 0:
+                raise record.error("best", "how many people chose the text, or true or false")
+        shared = {str([record.values.get(name) for name in ("image", "question", "box")]) for record in records}
+        if len(records) < 2 or not any(votes) or len(shared) > 1:
+            raise records[0].error(
+                "item", "of two texts or more, equal in image and question, one of them chosen", item
+            )
+        for best, other in permutations(range(len(records)), 2):
+            one, two = (records[place] for place in sorted((best, other)))  # the better one is not always the first
+            first, second = _columns(one, 1), _columns(two, 1)
+            pair = PreferencePair(
+                captions=(one.text("candidate"), two.text("candidate")),
+                label=int(best > other),
+                columns={name: (first[name][0], second[name][0]) for name in first if name in second},
+                **_shared(one, images),
+            )
+            yield from [pair] * int(votes[best])
 
 
 def read_pair(record: Record, images: Path | None) -> PreferencePair:
@@ -126,9 +163,12 @@ def _read_quadruple(record: Record, images: Path | None) -> Quadruple:
 
 def _shared(record: Record, images: Path | None) -> dict[str, Any]:
     """What rated captions and pairs have in common."""
-    image = record.values.get("image")
+    image, box = record.values.get("image"), record.values.get("box")
+    shown = _image(record, image, images)
+    question = None if record.values.get("question") is None else record.text("question")
     return {
-        "image": _image(record, image, images),
+        "image": shown if box is None else BoxedImage(shown, box),
+        "question": question,
         "references": () if record.values.get("references") is None else record.texts("references"),
         "image_id": image or record.where,
         "category": record.category(),

@@ -25,7 +25,8 @@ class FleurPrompt(JudgePrompt):
         references: how references are introduced; holds `{reference_captions}` once.
         candidate: how the candidate is introduced; holds `{candidate}` once.
         ask: asks for the number.
-        explain: the second turn, which asks for the reason.
+        explain: the second turn that asks for the reason after the number.
+        explain_first: asks for the reason before the number; `ask` is then the second turn.
         quote: whether captions and references are quoted.
 
     Raises:
@@ -41,6 +42,7 @@ class FleurPrompt(JudgePrompt):
 
     metric = "fleur"
     default_file = Path(__file__).with_name("prompt.yaml")
+    optional: ClassVar = ("quote", "explain_first")
     places: ClassVar = {"references": ("reference_captions",), "candidate": ("candidate",)}
 
     version: str
@@ -50,12 +52,13 @@ class FleurPrompt(JudgePrompt):
     candidate: str
     ask: str
     explain: str
+    explain_first: str = ""
     quote: bool = True
 
-    def question(self, candidate: str, references: Sequence[str] = ()) -> str:
-        """The user's turn that asks for the grade; the parts that many candidates share come first."""
+    def question(self, candidate: str, references: Sequence[str] = (), *, reason: bool = False) -> str:
+        """The user's turn that asks for the grade, or for a reason first; it begins with what many candidates share."""
         parts = [self.rubric]
         if references:
             parts.append(fill(self.references, reference_captions="\n\n".join(map(self.quoted, references))))
-        parts += [fill(self.candidate, candidate=self.quoted(candidate)), self.ask]
+        parts += [fill(self.candidate, candidate=self.quoted(candidate)), self.explain_first if reason else self.ask]
         return "\n\n".join(parts)

@@ -6,16 +6,19 @@ import logging
 import math
 import os
 from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
-from reward.errors import ConfigError, JudgeError
+from reward.errors import ConfigError, ImageError, JudgeError
 from reward.judges.base import Judge, Question
 from reward.judges.wording import pad_to_square
 from reward.metrics.fleur import SPEC
-from reward.metrics.fleur.parse import DIGITS, merged_message, merges_digits, read_grade
+from reward.metrics.fleur.parse import DIGITS, merged_message, merges_digits, read_grade, read_number
 from reward.metrics.fleur.prompt import FleurPrompt
+from reward.metrics.groups import Group
 from reward.metrics.judged import JudgedCaption, JudgedScorer, ask
-from reward.samples import CaptionSample
+from reward.samples import CaptionSample, ScoreTable, check_samples
 
 __all__ = ["FleurScorer"]
 
@@ -47,10 +50,15 @@ class FleurScorer(JudgedScorer):
             not report the place after the first decimal, nothing is added, and a warning is logged.
         pad_images: whether images are padded to squares, as by the authors (LLaVA's aspect ratio "pad"). Otherwise the
             judge prepares them: LLaVA-1.5's processor in transformers crops the longer side of an image.
+        draws: instead of smoothing, the score is the mean of this many sampled grades (section 5.2.2 of the paper, up
+            to 20); the only aspect is then `sampled`. This needs no probabilities, and any tokenizer will do.
+        temperature, seed: of sampling. The paper does not give its own; at 1 the mean tends to the expected grade.
+        explanation: "after" has the judge explain the score in a second turn, as in the paper; "before" has it explain
+            first and grade then, in the second turn (appendix G). `ScoreTable.texts["explanation"]` has the texts.
 
     Raises:
         JudgeError: the judge's tokenizer merges digits.
-        ConfigError: the prompt is invalid, or `second_decimal` is neither of the two.
+        ConfigError: the prompt is invalid, or a setting is none of those named here.
 
     Example:
         >>> from PIL import Image
@@ -74,47 +82,71 @@ class FleurScorer(JudgedScorer):
         max_characters: int = 4000,
         second_decimal: str = "always",
         pad_images: bool = False,
+        draws: int | None = None,
+        temperature: float = 1.0,
+        seed: int = 0,
+        explanation: str | None = None,
     ) -> None:
         super().__init__(judge, max_characters=max_characters, pad_images=pad_images)
         if second_decimal not in ("always", "written"):
             raise ConfigError(f"second_decimal must be 'always' or 'written', got {second_decimal!r}")
+        if explanation not in (None, "before", "after"):
+            raise ConfigError(f"explanation must be 'before', 'after' or None, got {explanation!r}")
+        if (draws is not None and draws < 1) or not 0 < temperature < math.inf:
+            raise ConfigError(f"draws must be at least 1 and temperature above 0, got {draws!r} and {temperature!r}")
         if max_new_tokens < 4:
             raise ValueError(f"max_new_tokens must be at least 4, the length of 0.85, got {max_new_tokens}")
         self.use_references = use_references
         self.prompt = FleurPrompt.of(prompt)
+        if explanation == "before" and not self.prompt.explain_first:
+            raise ConfigError(
+                "the prompt lacks explain_first, which asks for the explanation; copy it from prompt.yaml"
+            )
         self.max_new_tokens = max_new_tokens
         self.second_decimal = second_decimal
-        self._digits_checked = False
-        if getattr(judge, "loaded", True):  # this would load a lazy judge
+        self.draws, self.temperature, self.seed, self.explanation = draws, temperature, seed, explanation
+        aspects = SPEC.aspects if draws is None else ("sampled",)
+        texts = () if explanation is None else ("explanation",)
+        self.spec = replace(SPEC, aspects=aspects, default_weights={aspects[0]: 1.0}, texts=texts)
+        self._digits_checked = draws is not None
+        if draws is None and getattr(judge, "loaded", True):  # this would load a lazy judge
             self._check_digits()
 
-    def explain(self, samples: Sequence[CaptionSample]) -> list[str | None]:
-        """Asks the judge for the reasons of the scores, in a second turn after the smoothed score.
+    def score(
+        self, samples: Sequence[CaptionSample], *, batch_size: int | None = None, progress: bool = False
+    ) -> ScoreTable:
+        """See `CaptionScorer.score`; with `explanation`, the table has the texts too, None where there is none."""
+        reasons = self._reasons(samples, None) if self.explanation == "before" else None
+        table = self._score(samples, batch_size, progress, reasons)
+        if self.explanation == "after":
+            reasons = self._reasons(samples, table)
+        return table if reasons is None else replace(table, texts={"explanation": reasons})
 
-        Args:
-            samples: any number.
+    def _lack(self, group: Group) -> str | None:
+        mute = self.explanation == "before" and group.context is None
+        return super()._lack(group) or ("the judge gave no explanation, after which it was to grade" if mute else None)
 
-        Returns:
-            A text for each sample; None for a sample without a score, see `score`.
-
-        Raises:
-            InvalidSampleError, JudgeError: as for `score`.
-        """
-        smoothed = self.score(samples).column("smoothed")
+    def _reasons(self, samples: Sequence[CaptionSample], table: ScoreTable | None) -> list[str | None]:
+        """Explanations of the scores, or before there are any; None where there is nothing to explain, or no answer."""
+        check_samples(samples)
         questions: dict[int, Question] = {}
-        for row, score in enumerate(smoothed):
-            if math.isfinite(score):
-                sample = samples[row]
-                image = pad_to_square(sample.image) if self.pad_images else sample.image  # type: ignore[arg-type]
+        for row, sample in enumerate(samples):
+            score = None if table is None else float(table.scores[row, 0])
+            if sample.image is None or (score is not None and not math.isfinite(score)):
+                continue
+            with suppress(ImageError):  # which scoring reports
+                image = pad_to_square(sample.image) if self.pad_images else sample.image
                 references = sample.references if self.use_references else ()
-                first = self._question(JudgedCaption(sample.candidate, image, references, self.max_characters))
-                said = (("user", first.text), ("assistant", f"{score:.2f}"))
-                questions[row] = Question(self.prompt.explain, image=first.image, system=first.system, history=said)
+                caption = JudgedCaption(sample.candidate, image, references, self.max_characters)
+                questions[row] = first = self._question(caption, reason=score is None)
+                if score is not None:
+                    said = (("user", first.text), ("assistant", f"{score:.2f}"))
+                    questions[row] = replace(first, text=self.prompt.explain, history=said)
         reasons: list[str | None] = [None] * len(samples)
         if questions:
             answers, _ = ask(self.judge.generate, list(questions.values()), max_new_tokens=256)
             for row, answer in zip(questions, answers, strict=True):
-                reasons[row] = answer.text.strip() if answer is not None else None
+                reasons[row] = (answer.text.strip() or None) if answer is not None else None
         return reasons
 
     def _check_digits(self) -> None:
@@ -128,14 +160,20 @@ class FleurScorer(JudgedScorer):
     def reads_references(self) -> bool:
         return self.use_references
 
-    def _question(self, caption: JudgedCaption) -> Question:
-        text = self.prompt.question(caption.candidate, caption.references)
-        return Question(text, image=caption.image, system=self.prompt.system or None)
+    def _question(self, caption: JudgedCaption, *, reason: bool = False) -> Question:
+        """The question for the grade, after the explanation that is the caption's context; or that for the reason."""
+        text = self.prompt.question(caption.candidate, caption.references, reason=reason or caption.context is not None)
+        asked = Question(text, image=caption.image, system=self.prompt.system or None)
+        if caption.context is None:
+            return asked
+        return replace(asked, text=self.prompt.ask, history=(("user", text), ("assistant", caption.context)))
 
     def rate(self, captions: list[JudgedCaption]) -> list[Sequence[float] | str]:
         """See `JudgedScorer.rate`."""
         if not self._digits_checked:
             self._check_digits()
+        if self.draws is not None:
+            return self._sampled([self._question(caption) for caption in captions], self.draws)
         answers, failures = ask(
             self.judge.generate,
             [self._question(caption) for caption in captions],
@@ -157,8 +195,24 @@ class FleurScorer(JudgedScorer):
             )
         return [grade if isinstance(grade, str) else (grade.smoothed, grade.raw) for grade in grades]
 
+    def _sampled(self, questions: list[Question], draws: int) -> list[Sequence[float] | str]:
+        """The mean of the sampled grades of each question."""
+        heat, seeds = self.temperature, range(self.seed, self.seed + draws)
+        asked = [replace(question, temperature=heat, seed=seed) for question in questions for seed in seeds]
+        answers, failures = ask(self.judge.generate, asked, max_new_tokens=self.max_new_tokens)
+        read = [failures.get(at) or read_number(answer.text) for at, answer in enumerate(answers)]
+        lost = sum(isinstance(number, str) for number in read)
+        if lost:
+            logger.warning("fleur: %d of %d sampled grades could not be read and are left out", lost, len(read))
+        rows: list[Sequence[float] | str] = []
+        for start in range(0, len(read), draws):
+            values = [number.value for number in read[start : start + draws] if not isinstance(number, str)]
+            rows.append([math.fsum(values) / len(values)] if values else str(read[start]))
+        return rows
+
     def _saved_settings(self) -> dict[str, Any]:
         return {
+            **{name: getattr(self, name) for name in ("draws", "temperature", "seed", "explanation")},
             "prompt": self.prompt.to_json(),
             "use_references": self.use_references,
             "max_new_tokens": self.max_new_tokens,

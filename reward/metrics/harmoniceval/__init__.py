@@ -13,5 +13,6 @@ SPEC = MetricSpec(
     aspects=("overall", "correctness", "completeness", "clarity", "fluency", "conciseness"),
     default_weights={"overall": 1.0},
     range=(1.0, 5.0),
+    reads_questions=True,
     paper="Multi-modal, Multi-task, Multi-criteria Automatic Evaluation with Vision Language Models",
 )

@@ -11,9 +11,10 @@ from reward.judges.wording import JudgePrompt, check_fields, check_places, fill
 from reward.metrics.harmoniceval import SPEC
 from reward.metrics.harmoniceval.aggregate import RATINGS
 
-__all__ = ["CRITERIA", "HarmonicPrompt"]
+__all__ = ["CRITERIA", "OVERALL", "HarmonicPrompt"]
 
-CRITERIA = SPEC.aspects[1:]
+OVERALL, *_criteria = SPEC.aspects
+CRITERIA = tuple(_criteria)
 _TASK_FIELDS, _CRITERION_FIELDS = ("noun", "subject", "question"), ("sees_image", "meaning", "levels")
 
 
@@ -26,8 +27,8 @@ class HarmonicPrompt(JudgePrompt):
         system: what the judge is; empty for no system message, as in the paper.
         tasks: {task: {"noun": ..., "subject": ..., "question": ...}}: the name of the text, what it is about, and how
             its question is introduced (with `{question}` once); the last is empty if the task has no questions.
-        criteria: for each of the five criteria {"sees_image": bool, "meaning": ..., "levels": [five texts]}; the texts
-            may hold `{noun}` and `{subject}`.
+        criteria: for each of the five criteria, and for `overall`, which is one rating of all of them, {"sees_image":
+            bool, "meaning": ..., "levels": [five texts]}; the texts may hold `{noun}` and `{subject}`.
         rubric: holds `{noun}`, `{criterion}` and `{levels}` once each.
         candidate: holds `{noun}` and `{candidate}` once each.
         ask: asks for the digit.
@@ -66,7 +67,7 @@ class HarmonicPrompt(JudgePrompt):
             check_places(texts["subject"], f"tasks: {task}: subject")
             if texts["question"] != "":
                 check_places(texts["question"], f"tasks: {task}: question", "question")
-        check_fields(self.criteria, "criteria", CRITERIA)
+        check_fields(self.criteria, "criteria", (OVERALL, *CRITERIA), optional=(OVERALL,))
         for criterion, values in self.criteria.items():
             check_fields(values, f"criteria: {criterion}", _CRITERION_FIELDS)
             check_places(values["meaning"], f"criteria: {criterion}: meaning", optional=("noun", "subject"))
@@ -89,7 +90,7 @@ class HarmonicPrompt(JudgePrompt):
         """The user's turn that asks for the rating; the parts that many candidates share come first.
 
         Args:
-            criterion: one of the five.
+            criterion: one of the five, or `overall`.
             task: one of `tasks`.
             candidate: the text that is rated.
             question: the question that it answers; shown only with the image.

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from reward.errors import ConfigError, InvalidSampleError
+from reward.errors import ConfigError
 from reward.judges.base import Judge, Question
+from reward.metrics.groups import Group
 from reward.metrics.harmoniceval import SPEC
 from reward.metrics.harmoniceval.aggregate import RATINGS, aggregate, harmonic_weights
-from reward.metrics.harmoniceval.prompt import CRITERIA, HarmonicPrompt
+from reward.metrics.harmoniceval.prompt import CRITERIA, OVERALL, HarmonicPrompt
 from reward.metrics.judged import JudgedCaption, JudgedScorer, ask
-from reward.samples import CaptionSample, ScoreTable, check_encodable, is_blank
+from reward.samples import CaptionSample, ScoreTable, check_samples
 
 __all__ = ["HarmonicScorer", "HarmonicTable"]
 
 # With less probability on all ratings together, the judge meant another answer.
 _LEAST_MASS = 0.01
+MMHE_TASKS = {"IC": "captioning", "VQA": "question_answering", "REG": "referring", "VDU": "documents"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,8 +30,8 @@ class HarmonicTable(ScoreTable):
     """Scores with the variances and weights behind them; rows without a score are all NaN.
 
     Args:
-        variances: array (N, 5): variance of each criterion's rating, in [0, 4].
-        weights: array (N, 5): weight of each criterion in `overall`; a row sums to 1.
+        variances: array (N, criteria): variance of each criterion's rating, in [0, 4].
+        weights: array (N, criteria): weight of each criterion in `overall`; a row sums to 1.
     """
 
     variances: np.ndarray = None  # type: ignore[assignment]  # HarmonicScorer gives it
@@ -48,15 +50,17 @@ class HarmonicScorer(JudgedScorer):
     Args:
         judge: a vision-language model.
         gamma: from 0 to 1; 1 weighs all criteria alike, 0.5 by inverse variance, see `aggregate`.
-        task: "captioning", "question_answering", "referring" (the object is marked by a red box in the image) or
-            "documents".
+        task: "captioning", "question_answering", "referring" (the object is marked by a red box in the image, see
+            `reward.boxes`) or "documents"; of samples that name none.
         prompt: a HarmonicPrompt, its fields, or a YAML file (start from a copy of `prompt.yaml` in this folder); None
             is the default.
         max_characters: most characters of a text that the judge sees; longer ones are cut and flagged.
         pad_images: see `FleurScorer`.
+        criteria: those that are rated and weighed, such as correctness and completeness alone, as the paper does for
+            captions of Flickr8k; ("overall",) has the judge give one rating for all five together, without criteria.
 
     Raises:
-        ConfigError: the prompt is invalid, or has no such task.
+        ConfigError: the prompt is invalid, or has no such task or criterion.
         ValueError: gamma outside [0, 1].
 
     Example:
@@ -81,6 +85,7 @@ class HarmonicScorer(JudgedScorer):
         prompt: HarmonicPrompt | dict[str, Any] | str | os.PathLike[str] | None = None,
         max_characters: int = 4000,
         pad_images: bool = False,
+        criteria: Sequence[str] = CRITERIA,
     ) -> None:
         super().__init__(judge, max_characters=max_characters, pad_images=pad_images)
         harmonic_weights(np.ones(1), gamma)  # raises for an invalid gamma
@@ -89,84 +94,86 @@ class HarmonicScorer(JudgedScorer):
         if task not in self.prompt.tasks:
             raise ConfigError(f"task {task!r} is unknown; the prompt has {', '.join(self.prompt.tasks)}")
         self.task = task
+        self.criteria = tuple(criteria)
+        known = self.criteria == (OVERALL,) or set(self.criteria) <= set(CRITERIA)
+        if OVERALL in self.criteria and OVERALL not in self.prompt.criteria:
+            raise ConfigError("the prompt lacks the criterion overall; copy it from harmoniceval/prompt.yaml")
+        if not known or not self.criteria or len(set(self.criteria)) < len(self.criteria):
+            names = ", ".join(CRITERIA)
+            raise ConfigError(f"criteria must be {OVERALL!r} alone, or different ones of {names}; got {self.criteria}")
+        aspects = tuple(dict.fromkeys((OVERALL, *self.criteria)))
+        self.spec = replace(SPEC, aspects=aspects, reads_questions=self.prompt.asks_question(task))
 
     def score(
-        self,
-        samples: Sequence[CaptionSample],
-        *,
-        batch_size: int | None = None,
-        progress: bool = False,
-        questions: Sequence[str] | None = None,
+        self, samples: Sequence[CaptionSample], *, batch_size: int | None = None, progress: bool = False
     ) -> HarmonicTable:
-        """Scores (N, 6) in [1, 5], in the order of the samples, with variances and weights.
+        """Scores (N, 1 + criteria) in [1, 5], in the order of the samples, with variances and weights.
+
+        The task of a sample is its own (or MMHE's name of it: REG, VQA, VDU, IC), else the scorer's. A sample has an
+        error if its task has questions and it has none, or the other way round.
 
         Args:
             samples: any number; the candidate is the text that is rated.
             batch_size, progress: see `CaptionScorer.score`.
-            questions: the question that each candidate answers; for the tasks question_answering and documents.
 
         Raises:
-            InvalidSampleError: an item is not a CaptionSample, or questions are missing, blank, not expected, or of
-                another number than samples.
+            InvalidSampleError: an item is not a CaptionSample.
             JudgeError: the judge itself fails, or has no single token for a digit.
         """
-        table = self._score(samples, batch_size, progress, self._checked_questions(samples, questions))
+        check_samples(samples)
+        asked = [(MMHE_TASKS.get(sample.task or "", sample.task or self.task), sample.question) for sample in samples]
+        table = self._score(samples, batch_size, progress, asked)
         assert isinstance(table, HarmonicTable)
         return table
 
-    def _checked_questions(self, samples: Sequence[Any], questions: Sequence[str] | None) -> Sequence[str | None]:
-        if not self.prompt.asks_question(self.task):
-            if questions is not None:
-                raise InvalidSampleError(f"task {self.task!r} has no questions; leave questions= out")
-            return [None] * len(samples)
-        if questions is None:
-            if not len(samples):
-                return []
-            raise InvalidSampleError(f"task {self.task!r} needs questions=[...], one for each candidate")
-        if isinstance(questions, str) or len(questions) != len(samples):
-            raise InvalidSampleError(f"questions must be a list of {len(samples)} texts, one for each sample")
-        for row, question in enumerate(questions):
-            if not isinstance(question, str) or is_blank(question):
-                raise InvalidSampleError(f"questions[{row}] must be a text that is not blank, got {question!r:.80}")
-            check_encodable(question, f"questions[{row}]")
-        return questions
+    def _lack(self, group: Group) -> str | None:
+        task, question = group.context
+        if task not in self.prompt.tasks:
+            return f"task {task!r} is unknown; the prompt has {', '.join(self.prompt.tasks)}"
+        if self.prompt.asks_question(task) != (question is not None):
+            needs = "needs the question that the text answers (CaptionSample(question=...))"
+            return f"task {task!r} {needs if question is None else 'has no questions, but the text answers one'}"
+        return super()._lack(group)
 
     def rate(self, captions: list[JudgedCaption]) -> list[Sequence[float] | str]:
         """Overall score, criterion scores, variances and weights of each caption, or why there are none."""
         questions = [
             Question(
-                self.prompt.question(criterion, self.task, caption.candidate, caption.context),
+                self.prompt.question(criterion, caption.context[0], caption.candidate, caption.context[1]),
                 image=caption.image if self.prompt.sees_image(criterion) else None,
                 system=self.prompt.system or None,
             )
             for caption in captions
-            for criterion in CRITERIA
+            for criterion in self.criteria
         ]
-        ratings = [str(rating) for rating in RATINGS]
+        ratings, count = [str(rating) for rating in RATINGS], len(self.criteria)
         answers, failures = ask(self.judge.answer_distribution, questions, answers=ratings)
-        table = np.asarray(answers, dtype=np.float64).reshape(len(captions), len(CRITERIA), len(RATINGS))
+        table = np.asarray(answers, dtype=np.float64).reshape(len(captions), count, len(RATINGS))
         return [
-            self._read(probabilities, [failures.get(row * len(CRITERIA) + place) for place in range(len(CRITERIA))])
+            self._read(probabilities, [failures.get(row * count + place) for place in range(count)])
             for row, probabilities in enumerate(table)
         ]
 
     def _read(self, probabilities: np.ndarray, failures: list[str | None]) -> Sequence[float] | str:
-        for criterion, mass, failure in zip(CRITERIA, probabilities.sum(axis=-1), failures, strict=True):
+        for criterion, mass, failure in zip(self.criteria, probabilities.sum(axis=-1), failures, strict=True):
             if failure is not None:
                 return f"{criterion}: {failure}"
             if not mass >= _LEAST_MASS:
                 return f"{criterion}: the judge gave the ratings 1 to 5 a probability of {mass:.2g} in all"
         result = aggregate(probabilities, self.gamma)
-        return [result.overall, *result.scores, *result.variances, *result.weights]
+        scores = () if self.criteria == (OVERALL,) else result.scores
+        return [result.overall, *scores, *result.variances, *result.weights]
 
     def _columns(self) -> int:
-        return 1 + 3 * len(CRITERIA)
+        return len(self.spec.aspects) + 2 * len(self.criteria)
 
     def _table(self, scores: np.ndarray, errors: dict[int, str], truncated: np.ndarray) -> HarmonicTable:
-        first, last = 1 + len(CRITERIA), 1 + 2 * len(CRITERIA)
+        first = len(self.spec.aspects)
+        last = first + len(self.criteria)
         return HarmonicTable(
             scores[:, :first], self.spec.aspects, errors, truncated, scores[:, first:last], scores[:, last:]
         )
 
     def _saved_settings(self) -> dict[str, Any]:
-        return {"prompt": self.prompt.to_json(), "gamma": float(self.gamma), "task": self.task}
+        settings = {"prompt": self.prompt.to_json(), "gamma": float(self.gamma), "task": self.task}
+        return {**settings, "criteria": list(self.criteria)}

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections import Counter
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +100,41 @@ def test_weights_and_gamma_reach_the_metric(run: Run, data: Path, models: dict[s
     assert row["reward"] == pytest.approx(row["fluency"])
     criteria = ("correctness", "completeness", "clarity", "fluency", "conciseness")
     assert row["overall"] == pytest.approx(sum(row[name] for name in criteria) / 5)
+
+
+def test_questions_boxes_and_tasks_come_from_columns(run: Run, tmp_path: Path) -> None:
+    Image.new("RGB", (32, 32), "white").save(tmp_path / "a.png")
+    rows: list[dict[str, Any]] = [{"ask": "What is it?", "kind": "VDU"}]
+    rows += [{"kind": "REG", "bbox": [8, 8, *size]} for size in ([16, 10], [30, 30])]
+    data = write_lines(tmp_path / "mixed.jsonl", [{"image": "a.png", "candidate": "A wall.", **row} for row in rows])
+    output = tmp_path / "scores.jsonl"
+    with loopback_judge(*strict_llava("12345")) as server:
+        line = ["judge", data, "-m", "harmoniceval", "-j", "tiny", "--server", server.endpoint, "-o", output]
+        line += ["--criterion", "correctness", "--overwrite"]
+        columns = ["--question-column", "ask", "--task-column", "kind", "--box-column", "bbox"]
+        run(*line, *columns)
+        assert "is complete already" in run(*line[:-1], *columns)[1]
+        asked = {"What is it?" in str(each): each for each in server.requests}
+        shown = asked[False]["messages"][-1]["content"][0]["image_url"]["url"]
+        picture = Image.open(BytesIO(base64.b64decode(shown.partition(",")[2])))
+        seen = [picture.getpixel((x, y)) for x, y in ((8, 8), (23, 17), (12, 12), (25, 19))]
+        assert seen == [(255, 0, 0)] * 2 + [(255, 255, 255)] * 2
+        scored = read_lines(output)
+        assert [row["reward"] is None for row in scored] == [False, False, True]
+        assert "inside the image of 32 x 32" in scored[2]["error"]
+        assert "needs a column with the question" in run(*line, "--task", "documents", code=1)[1]
+
+
+def test_fleur_explains_and_samples(run: Run, data: Path, models: dict[str, Path]) -> None:
+    output = data.with_name("scores.jsonl")
+    line = ["judge", data, "-m", "fleur", "-j", models["fleur"], "--device", "cpu", "-o", output, "--overwrite"]
+    run(*line, "--explain", "before", "--draws", "3")
+    rows = read_lines(output)
+    assert [bool(row["explanation"]) for row in rows] == [True, True, False, False]
+    assert [row["reward"] for row in rows] == [row["sampled"] for row in rows]
+    assert rows[0]["sampled"] != rows[1]["sampled"]
+    for option, value in {"--temperature": "0.5", "--question-column": "x", "--criterion": "clarity"}.items():
+        assert f"Invalid value for {option}" in run(*line, option, value, code=2)[1]
 
 
 # battle and caparena-auto

@@ -24,6 +24,7 @@ from reward.judges.prompts import PromptWriter
 from reward.metrics.fleur.prompt import FleurPrompt
 from reward.metrics.fleur.scorer import FleurScorer
 from reward.metrics.harmoniceval.prompt import CRITERIA, HarmonicPrompt
+from reward.metrics.harmoniceval.scorer import HarmonicScorer
 from tests.toy_judges import RecordingJudge, llava, qwen2_vl
 
 FLEUR, HARMONIC, PAIR = FleurPrompt.default(), HarmonicPrompt.default(), PairPrompt.default()
@@ -133,6 +134,17 @@ def test_wordings_from_before_there_was_a_field_quote_are_read(prompt: Any, tmp_
     assert read(prompt, tmp_path / "old.yaml") == prompt
 
 
+def test_prompts_from_before_explanations_first_and_overall_ratings_still_rate() -> None:
+    words, rubrics = FLEUR.to_json(), HARMONIC.to_json()
+    del words["explain_first"], rubrics["criteria"]["overall"]
+    judge = RecordingJudge("1")
+    assert HarmonicScorer(judge, prompt=rubrics).prompt.criteria.keys() == set(CRITERIA)
+    with pytest.raises(ConfigError, match="lacks explain_first"):
+        FleurScorer(judge, prompt=words, explanation="before")
+    with pytest.raises(ConfigError, match="lacks the criterion overall"):
+        HarmonicScorer(judge, prompt=rubrics, criteria=["overall"])
+
+
 @pytest.mark.parametrize(
     ("prompt", "place", "value", "message"),
     [
@@ -141,12 +153,7 @@ def test_wordings_from_before_there_was_a_field_quote_are_read(prompt: Any, tmp_
         (FLEUR, "references", "{reference_captions} {candidate}", "exactly once"),
         (FLEUR, "ask", " ", "'ask' must be a text that is not empty"),
         (FLEUR, "version", 2, "'version' must be a text"),
-        (
-            FLEUR,
-            "tail",
-            "x",
-            "no others; got ask, candidate, explain, quote, references, rubric, system, tail",
-        ),
+        (FLEUR, "tail", "x", "no others; got ask, candidate, explain, explain_first, quote, references"),
         *((prompt, "quote", "no", "'quote' must be true or false, got 'no'") for prompt in (FLEUR, HARMONIC, PAIR)),
         (HARMONIC, "criteria.fluency.levels", ["a"], "'criteria: fluency: levels' must hold 5 texts"),
         (HARMONIC, "criteria.fluency.sees_image", "no", "must be true or false"),

@@ -17,7 +17,7 @@ NAN, INFINITE = float("nan"), float("inf")
 RATED = {"image": "a.jpg", "candidate": "A dog.", "references": ["A cat.", " "], "ratings": [1, 2.5], "metric": 0.25}
 PAIR = {"image": "a.jpg", "captions": ["A dog.", "A cat."], "label": 1, "category": "HC", "metric": [0.5, 1]}
 QUADRUPLE = {"images": ["a.jpg", None], "captions": ["A dog.", "A cat."], "metric": [1, 2, 3, None]}
-TRIPLET = {"image": "a.jpg", "candidates": ["One.", "Two.", "Three."], "best": 1, "category": "VQA"}
+TEXT = {"image": "a.jpg", "candidate": "One.", "item": "x", "category": "IC"}
 TABLE = {"cand": "A.", "file_name": "1.jpg", "refs": [], "score": 1}
 BATTLE = {"img": "1.jpg", "source1": "x", "source2": "y", "caption1": "A.", "caption2": "B.", "winner": "x"}
 FOIL = {"id": 7, "image_id": 42, "caption": "A cat runs.", "foil": True}
@@ -111,12 +111,12 @@ BAD: dict[str, list[tuple[Files, str]]] = {
         for ratings, name in [({"fluency": [1], "overall": [2]}, "overall"), ([1], "overall"), ({"Clar": [1]}, "Clar")]
     ],
     "mmhe-pairs": [
-        (common({**TRIPLET, **change}, TRIPLET), f"line 2: {message}")
-        for change, message in [
-            ({"best": 3}, "best must be 0, 1 or 2, or a list of them, got 3"),
-            ({"best": [0, True]}, "best must be 0, 1 or 2"),
-            ({"candidates": ["One.", "Two."]}, "candidates must be a list of 3 texts"),
-            ({"candidates": ["One.", "Two.", " "]}, "candidates must be three texts, none of them blank"),
+        (common(*({**TEXT, **change} for change in changes)), message)
+        for changes, message in [
+            ([{"best": -1}, {"best": 1}], "line 2: best must be how many people chose the text, .*, got -1"),
+            ([{"best": 1}], "line 1: item must be of two texts or more, .*, one of them chosen, got 'x'"),
+            ([{"best": 0}, {"best": 1, "image": "b.jpg"}], "line 1: item must be .*, equal in image and question"),
+            ([{"best": n, "question": " ", "category": "VQA"} for n in (0, 1)], "text 1: a text of VQA answers a que"),
         ]
     ],
     "nebula": [

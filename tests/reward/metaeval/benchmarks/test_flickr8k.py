@@ -7,10 +7,14 @@ from typing import Any
 
 import pytest
 from datasets import Dataset, DatasetDict
+from PIL import Image
 
 from reward.errors import DataError
 from reward.metaeval.benchmarks import RatedCaption, load_benchmark
+from reward.metaeval.scoring import score_benchmark
+from reward.metrics.fleur.scorer import FleurScorer
 from tests.reward.metaeval.small_benchmarks import write_files
+from tests.toy_judges import RecordingJudge
 
 DATA = Path(__file__).parents[5] / "shared" / "data" / "flickr8k_expert_fleur.jsonl.gz"
 CAPTIONS = {
@@ -48,6 +52,18 @@ def summary(path: Path, name: str, **options: Any) -> list[tuple[Any, ...]]:
     items = load_benchmark(name, path, **options).items
     assert all(isinstance(item, RatedCaption) for item in items)
     return [(item.image_id, item.candidate, item.ratings["overall"], item.references) for item in items]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("name", ["flickr8k-expert", "flickr8k-cf"])
+def test_refleur_sees_the_references_of_both_data_sets(texts: Path, name: str) -> None:
+    for image in CAPTIONS:
+        Image.new("RGB", (8, 8)).save(texts.parent / image)
+    judge = RecordingJudge("0.5")
+    for references in (True, False):
+        data = load_benchmark(name, texts, images=texts.parent)
+        score_benchmark(data, FleurScorer(judge, draws=1), references=references)
+    seen = [sum(text in each.text for text in ("The dog is out .", "The cat is in .")) for each in judge.asked]
+    assert seen == [1] * (len(seen) // 2) + [0] * (len(seen) // 2)
 
 
 def test_expert_leaves_out_candidates_that_are_references(texts: Path) -> None:

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from reward.errors import DataError
+from reward.metaeval.bench import MetricSource, run_bench
+from reward.metaeval.bench_report import notes
 from reward.metaeval.benchmarks import PreferencePair, RatedCaption, load_benchmark
 from reward.metaeval.benchmarks.mmhe import CRITERIA
+from reward.metaeval.scoring import score_benchmark
+from reward.metrics.harmoniceval.scorer import HarmonicScorer
 from tests.reward.metaeval.small_benchmarks import write_files, write_lines
+from tests.toy_judges import RecordingJudge
 
 # CapArena
 
@@ -30,7 +37,7 @@ def test_winners_become_labels(name, tmp_path):
     )
     image = (tmp_path / name).parent / "test_01.jpg"
     shared = {"captions": ("A dog.", "A cat."), "image": image, "image_id": "test_01.jpg", "systems": ("x", "y")}
-    shared["columns"] = {}
+    shared |= {"columns": {}, "question": None}
     reference = ("A dog on grass.",)
     assert [vars(battle) for battle in battles] == [
         {"label": 0, "category": "level 2", "references": reference, **shared},
@@ -84,7 +91,10 @@ def test_images_of_generators(tmp_path: Path) -> None:
 
 # MMHE: five criteria, and triplets whose best text is paired with each of the others
 
-TRIPLET = {"image": "a.jpg", "candidates": ["One.", "Two.", "Three."], "best": 1, "category": "VQA"}
+
+def triplet(*best: int, **shared: Any) -> list[dict[str, Any]]:
+    texts = zip(("One.", "Two.", "Three."), best, strict=True)
+    return [{"image": "a.jpg", "candidate": text, "best": count, **shared} for text, count in texts]
 
 
 def test_criteria(tmp_path: Path) -> None:
@@ -96,15 +106,34 @@ def test_criteria(tmp_path: Path) -> None:
 
 
 def test_best_of_three_becomes_pairs(tmp_path: Path) -> None:
-    path = write_lines(tmp_path / "a.jsonl", TRIPLET, {**TRIPLET, "best": [0, 2, 2], "category": None})
-    found = [item for item in load_benchmark("mmhe-pairs", path).items if isinstance(item, PreferencePair)]
+    asked = triplet(0, 1, 0, item="a", category="VQA", question="How many?", overall=2.5)
+    asked[1]["overall"] = 4
+    path = write_lines(tmp_path / "a.jsonl", *asked, *triplet(1, 0, 2, item="b", category="IC", overall=None))
+    benchmark = load_benchmark("mmhe-pairs", path)
+    found = [item for item in benchmark.items if isinstance(item, PreferencePair)]
     better = [(item.captions[item.label or 0], item.captions[1 - (item.label or 0)]) for item in found]
     assert better == [
-        ("Two.", "One."),
-        ("Two.", "Three."),
-        *(("One.", "Two."), ("One.", "Three.")),
-        *[("Three.", "One."), ("Three.", "Two.")] * 2,
+        *(("Two.", "One."), ("Two.", "Three."), ("One.", "Two."), ("One.", "Three.")),
+        *(("Three.", "One."), ("Three.", "One."), ("Three.", "Two."), ("Three.", "Two.")),
     ]
     assert {item.label for item in found} == {0, 1}  # the better one is not always in the same place
-    assert (found[0].category, found[2].category) == ("VQA", "")
-    assert (found[0].image, found[0].image_id) == (tmp_path / "a.jpg", "a.jpg")
+    assert (found[0].category, found[0].question, found[2].question) == ("VQA", "How many?", None)
+    assert (found[0].image, found[0].image_id, found[0].columns) == (tmp_path / "a.jpg", "a.jpg", {"overall": (2.5, 4)})
+    contexts = [(each.question, each.task) for each in benchmark.samples() if each is not None]
+    assert (contexts[0], contexts[-1]) == (("How many?", "VQA"), (None, "IC"))
+
+
+@pytest.mark.parametrize("name", ["mmhe", "mmhe-pairs"])
+def test_answers_are_judged_with_their_question_or_not_at_all(name: str, tmp_path: Path) -> None:
+    Image.new("RGB", (8, 8)).save(tmp_path / "a.jpg")
+    lines = triplet(1, 0, 0, item="a", category="VDU", question="How many?", ratings={"clarity": [3]})
+    benchmark = load_benchmark(name, write_lines(tmp_path / "a.jsonl", *lines))
+    judge = RecordingJudge(distribution={"4": 1.0})
+    assert score_benchmark(benchmark, HarmonicScorer(judge, criteria=["correctness"])).errors == {}
+    assert ["Question about the document:\n> How many?" in question.text for question in judge.asked] == [True] * 3
+    [table] = run_bench([(benchmark, None)], [MetricSource("length")], resamples=20)
+    assert any("does not read the questions of" in note for note in notes([table], resamples=20))
+    for line in lines:
+        del line["question"]
+    with pytest.raises(DataError, match="text 1: a text of VDU answers a question; add it as `question`"):
+        load_benchmark(name, write_lines(tmp_path / "b.jsonl", *lines))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import yaml
 from PIL import Image
 
 from reward import CaptionSample, load_scorer
-from reward.errors import CheckpointError, JudgeError
+from reward.errors import CheckpointError, ConfigError, JudgeError
 from reward.judges import Answer, LocalJudge, Question, ScriptedJudge
 from reward.metrics.fleur.prompt import FleurPrompt
 from reward.metrics.fleur.scorer import FleurScorer
@@ -177,21 +178,52 @@ def test_long_texts_are_cut_and_flagged() -> None:
     assert "> short" in judge.asked[2].text
 
 
-def test_reasons_come_in_a_second_turn_that_knows_the_smoothed_score() -> None:
+@pytest.mark.parametrize("order", ["before", "after"])
+def test_explanations_come_with_the_scores_in_either_order(order: str) -> None:
     def answer(question: Question) -> Answer | str:
-        if question.history:
-            return " It fits.\n"
-        return certain("0.50" if "good" in question.text else "no idea")
+        if "mute" in str(question.turns()):
+            raise JudgeError("the server said no")
+        reason = question.text.endswith(scorer.prompt.explain_first) or question.text == scorer.prompt.explain
+        return " It fits.\n" if reason else certain("0.50")
 
     judge = RecordingJudge(answer)
-    scorer = FleurScorer(judge)
-    assert scorer.explain([CaptionSample("bad", PICTURE), CaptionSample("good", PICTURE)]) == [None, "It fits."]
-    (asked,) = (question for question in judge.asked if question.history)
-    assert (asked.text, asked.image) == (scorer.prompt.explain, PICTURE)
-    assert [role for role, _ in asked.history] == ["user", "assistant"]
-    assert "> good" in asked.history[0][1]
-    assert asked.history[1][1] == "0.50"
-    assert scorer.explain([]) == []
+    scorer = FleurScorer(judge, explanation=order)
+    table = scorer.score([CaptionSample("good", PICTURE), CaptionSample("good", PICTURE, ["ours"])])
+    assert (table.texts["explanation"], table.scores.tolist()) == (["It fits."] * 2, [[0.5, 0.5]] * 2)
+    second = [question for question in judge.asked if question.history]
+    assert second[0].text == (scorer.prompt.ask if order == "before" else scorer.prompt.explain)
+    assert second[0].history[1] == ("assistant", "It fits." if order == "before" else "0.50")
+    assert "> ours" in second[1].history[0][1]
+    lost = scorer.score([CaptionSample("mute", PICTURE), CaptionSample("good", None)])
+    assert lost.texts["explanation"] == [None, None]
+    assert "explanation" in lost.errors[0] if order == "before" else "said no" in lost.errors[0]
+
+
+def test_sampled_grades_are_averaged_instead_of_smoothed(caplog: pytest.LogCaptureFixture) -> None:
+    grades = {7: "0.8", 8: "0.95", 9: "no idea", 10: "0.5"}  # by seed, without log probabilities
+    judge = RecordingJudge(lambda question: "?" if "> bad" in question.text else grades[question.seed], pieces=tuple)
+    scorer = FleurScorer(judge, draws=4, temperature=0.7, seed=7)
+    table = scorer.score([CaptionSample("good", PICTURE), CaptionSample("bad", PICTURE)])
+    assert table.column("sampled")[0] == pytest.approx((0.8 + 0.95 + 0.5) / 3)
+    assert "no number" in table.errors[1]
+    assert "5 of 8 sampled grades could not be read" in caplog.text
+    for wrong in ({"draws": 0}, {"draws": 2, "temperature": 0}, {"explanation": "during"}):
+        with pytest.raises(ConfigError, match="must be"):
+            FleurScorer(judge, **wrong)
+
+
+def test_a_model_here_samples_from_its_own_probabilities() -> None:
+    model, processor = strict_llava("0")
+    judge, sample = LocalJudge(model, processor), SAMPLES[0]
+    prompt = FleurPrompt.default()
+    question = Question(prompt.question(sample.candidate), sample.image, system=prompt.system)
+    row = plain_pass(model, **plain_inputs(processor, question, "0."))
+    expected = [float(row[same].sum()) for same in spellings(processor, "0123456789")]
+    asked = [replace(question, temperature=1.0, seed=seed) for seed in range(300)]
+    texts = [answer.text for answer in judge.generate(asked, max_new_tokens=3)]
+    shares = [texts.count(f"0.{digit}") / len(texts) for digit in range(10)]
+    assert shares == pytest.approx(expected, abs=0.09)  # three standard errors of one half
+    assert judge.generate([asked[7], question], max_new_tokens=3)[0].text == texts[7]  # whatever it comes with
 
 
 def test_a_prompt_of_ones_own_from_a_file_travels_with_the_checkpoint(folder: Path, tmp_path: Path) -> None:
@@ -207,7 +239,6 @@ def test_a_prompt_of_ones_own_from_a_file_travels_with_the_checkpoint(folder: Pa
     assert again.score(SAMPLES).scores == pytest.approx(scorer.score(SAMPLES).scores, abs=1e-6)
     assert again.fingerprint == scorer.fingerprint
     default = FleurScorer.from_pretrained(folder, device="cpu")
-    assert all(default.explain(SAMPLES[:1]))
     assert default.fingerprint != scorer.fingerprint
     assert not np.allclose(default.score(SAMPLES).scores, scorer.score(SAMPLES).scores)
 

@@ -110,8 +110,8 @@ def test_three_criteria_are_judged_without_the_image() -> None:
 def test_the_task_chooses_the_words_and_the_question(task: str) -> None:
     judge = RecordingJudge(distribution={"3": 1.0})
     asks = task in ("question_answering", "documents")
-    questions = ["Which colour?"] if asks else None
-    HarmonicScorer(judge, task=task).score([CaptionSample("Red.", PICTURE)], questions=questions)
+    sample = CaptionSample("Red.", PICTURE, question="Which colour?" if asks else None)
+    HarmonicScorer(judge, task=task).score([sample])
     seen = {criterion_of(question): question.text for question in judge.asked}
     noun = {"captioning": "caption", "referring": "expression"}.get(task, "answer")
     assert all(f"The {noun} to be rated:\n> Red." in text for text in seen.values())
@@ -121,20 +121,41 @@ def test_the_task_chooses_the_words_and_the_question(task: str) -> None:
     assert ("red box" in seen["correctness"]) == (task == "referring")
 
 
-def test_questions_must_fit_the_task_and_the_samples() -> None:
-    sample, judge = CaptionSample("Red.", PICTURE), RecordingJudge(distribution={"3": 1.0})
-    answers = HarmonicScorer(judge, task="documents")
-    wrong = {None: "needs questions=", ("a", "b"): "list of 1 texts", "a": "list of 1 texts"}
-    wrong |= {(" ",): r"questions\[0\]", (3,): r"questions\[0\]"}
-    for questions, message in wrong.items():
-        with pytest.raises(InvalidSampleError, match=message):
-            answers.score([sample], questions=questions)
-    with pytest.raises(InvalidSampleError, match="has no questions"):
-        HarmonicScorer(judge).score([sample], questions=["a"])
+def test_questions_must_fit_the_task() -> None:
+    judge = RecordingJudge(distribution={"3": 1.0})
+    bare, asked = CaptionSample("Red.", PICTURE), CaptionSample("Red.", PICTURE, question="Which colour?")
+    for task, sample, message in (
+        ("documents", bare, "needs the question"),
+        ("captioning", asked, "task 'captioning' has no questions, but the text answers one"),
+    ):
+        assert message in HarmonicScorer(judge, task=task).score([sample]).errors[0]
     with pytest.raises(ConfigError, match="task 'poetry' is unknown; the prompt has captioning, question_answering"):
         HarmonicScorer(judge, task="poetry")
     with pytest.raises(ValueError, match="gamma"):
         HarmonicScorer(judge, gamma=2)
+    for criteria in ((), ("overall", "clarity"), ("clarity", "clarity"), ("taste",)):
+        with pytest.raises(ConfigError, match="criteria must be 'overall' alone, or different ones of correctness"):
+            HarmonicScorer(judge, criteria=criteria)
+    with pytest.raises(InvalidSampleError, match="question must be a text"):
+        CaptionSample("Red.", question=" ")
+
+
+def test_two_criteria_and_one_rating_without_criteria() -> None:
+    given = {"correctness": {"4": 0.5, "5": 0.5}, "completeness": {"1": 0.5, "5": 0.5}}
+    given["overall"] = {"2": 0.25, "3": 0.25, "5": 0.5}
+
+    def rate(question: Question) -> dict[str, float]:
+        return given["overall" if "Overall quality" in question.text else criterion_of(question)]
+
+    sample, judge = CaptionSample("A star.", PICTURE), RecordingJudge(distribution=rate)
+    table = HarmonicScorer(judge, gamma=0.5, criteria=["correctness", "completeness"]).score([sample])
+    assert table.aspects == ("overall", "correctness", "completeness")
+    assert table.weights[0] == pytest.approx([16 / 17, 1 / 17])  # variances 1/4 and 4, weighed by their inverses
+    assert table.scores[0] == pytest.approx([(16 * 4.5 + 3) / 17, 4.5, 3])
+    table = HarmonicScorer(judge, criteria=["overall"]).score([sample])
+    assert (table.aspects, len(judge.asked), judge.asked[2].image) == (("overall",), 3, PICTURE)
+    assert table.scores[0] == pytest.approx([2 * 0.25 + 3 * 0.25 + 5 * 0.5])
+    assert table.variances[0] == pytest.approx([1.75**2 / 4 + 0.75**2 / 4 + 1.25**2 / 2])
 
 
 def test_equal_answers_to_different_questions_are_told_apart() -> None:
@@ -142,7 +163,7 @@ def test_equal_answers_to_different_questions_are_told_apart() -> None:
         return {"5": 1.0} if "Which colour?" in question.text else {"1": 1.0}
 
     table = HarmonicScorer(ScriptedJudge(distribution=rate), task="question_answering").score(
-        [CaptionSample("Red.", PICTURE)] * 3, questions=["Which shape?", "Which colour?", "Which shape?"]
+        [CaptionSample("Red.", PICTURE, question=f"Which {what}?") for what in ("shape", "colour", "shape")]
     )
     assert table.column("correctness").tolist() == [1, 5, 1]
 
