@@ -12,7 +12,7 @@ BASELINES: dict[str, tuple[tuple[str, ...], str]] = {
         "needs Java: nltk's METEOR, which does not, gives tau-c 35.1 on Flickr8k-Expert, not 41.8",
     ),
     "SPICE": (("spice",), "needs Java and Stanford CoreNLP 3.6.0"),
-    "BERTScore": (("bertscore",), "bertscore=FacebookAI/roberta-large"),
+    "BERTScore": (("bertscore",), "with FacebookAI/roberta-large"),
     "CLIPScore, RefCLIPScore, Long-CLIPScore": (("clipscore", "refclipscore", "longclipscore"), ""),
     "PAC-S, PAC-S++, RefPAC-S, RefPAC-S++": (("pacscore", "refpacscore"), "with a file of their authors"),
     "FLEUR, RefFLEUR, HarmonicEval": (("fleur", "harmoniceval"), "with a judge"),
@@ -24,5 +24,5 @@ BASELINES: dict[str, tuple[tuple[str, ...], str]] = {
         (),
         "its package, 0.1.13 of July 2024, asks for CUDA and fetches models that cannot be set; not kept up",
     ),
-    "TIGEr, ViLBERTScore, UMIC, InfoMetIC, FAIEr, ALOHa, G-VEval, EXPERT, SPECS, VDC-Score": ((), "no package on PyPI"),
+    "TIGEr, ViLBERTScore, UMIC, InfoMetIC, FAIEr, ALOHa, G-VEval, EXPERT, SPECS, VDC-Score": ((), "no package found on PyPI"),
 }

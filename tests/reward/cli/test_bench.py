@@ -166,7 +166,7 @@ def test_list(run: Run) -> None:
     assert names == set(listed)
     baselines = json.loads(run("bench", "--list", "--json")[0])["baselines"]
     assert {"Polos", "BERTScore"} <= {each["name"] for each in baselines}
-    assert "  bertscore, bertscore=FacebookAI/roberta-large" in lines
+    assert "  bertscore, with FacebookAI/roberta-large" in lines
     assert any(line.startswith("  not here: its package, 0.1.3, wants Python") for line in lines)
 
 
