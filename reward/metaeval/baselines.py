@@ -24,5 +24,5 @@ BASELINES: dict[str, tuple[tuple[str, ...], str]] = {
         (),
         "its package, 0.1.13 of July 2024, asks for CUDA and fetches models that cannot be set; not kept up",
     ),
-    "TIGEr, ViLBERTScore, UMIC, InfoMetIC, FAIEr, ALOHa, G-VEval, EXPERT, SPECS, VDC-Score": ((), "no package found on PyPI"),
+    "TIGEr, ViLBERTScore, UMIC, InfoMetIC, FAIEr, ALOHa, G-VEval, EXPERT, SPECS, VDC-Score": ((), "no package found"),
 }
