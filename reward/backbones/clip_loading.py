@@ -69,7 +69,8 @@ def load_clip(
               `open_clip.list_pretrained()`;
             - a folder with `open_clip_config.json` and `open_clip_model.safetensors`, plain or as `"local-dir:path"`;
             - a CLIP or Long-CLIP checkpoint in its original key layout: a `.pt` or `.safetensors` file, or a folder
-              that holds one; `"BeichenZhang/LongCLIP-L"` is fetched from the Hub.
+              that holds one; `"BeichenZhang/LongCLIP-L"` is fetched from the Hub. A file of PAC-S must have the name
+              that its authors gave it, because only the name of openClip_ViT-L-14.pth says that it is LAION's CLIP.
         device, dtype: of the weights; by default the CPU and float32.
 
     Returns:
@@ -116,7 +117,8 @@ def _load_folder(folder: Path) -> ClipTowers:
 
 
 def _load_original(file: Path) -> ClipTowers:
-    tensors = load_tensors(file)
+    with foreign_errors(repr(str(file))):
+        tensors = _without_lora(load_tensors(file))
     if not is_original_layout(tensors):
         raise CheckpointError(
             f"{str(file)!r} is not a CLIP or Long-CLIP checkpoint in the original key layout; for an open_clip model "
@@ -130,6 +132,8 @@ def _load_original(file: Path) -> ClipTowers:
             metadata = opened.metadata()
     with foreign_errors(repr(str(file))):  # shapes of which no CLIP can be made
         model_cfg, state = clip_from_original_layout(tensors, metadata=metadata)
+        of_laion = file.name.startswith("openClip_")
+        model_cfg["quick_gelu"] = not of_laion
         shapes = {key: tuple(value.shape) for key, value in state.items()}
         check_fit(lambda: build_clip(model_cfg), shapes, settings=model_cfg, where=repr(str(file)))
         clip = build_clip(model_cfg)
@@ -137,7 +141,22 @@ def _load_original(file: Path) -> ClipTowers:
     from open_clip import SimpleTokenizer
 
     texts = make_bpe_tokenizer(SimpleTokenizer(context_length=model_cfg["text_cfg"]["context_length"]))
-    return ClipTowers(clip, texts)
+    return ClipTowers(clip, texts, {"mean": [0.5] * 3, "std": [0.5] * 3} if of_laion else None)
+
+
+def _without_lora(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The weights that PAC-S++ runs with: those of attention and `conv1` get their LoRA, with alpha 1.
+
+    The others hold theirs already, as the authors' code reads its checkpoints. Without LoRA nothing changes.
+    """
+    merged = {key: value for key, value in tensors.items() if "lora_" not in key}
+    for key, weight in merged.items():
+        stem = key.replace("in_proj_weight", "in_proj_weight_").removesuffix("weight") + "lora_"
+        if f"{stem}A" in tensors and ".mlp." not in key:
+            first, second = tensors[f"{stem}A"].float(), tensors[f"{stem}B"].float()
+            rank = len(first) // (weight.shape[-1] if weight.ndim == 4 else 1)  # a convolution's has one for each row
+            merged[key] = weight.float() + (second @ first).view_as(weight) / rank
+    return merged
 
 
 def _download(repo_id: str, filename: str) -> Path:

@@ -64,7 +64,9 @@ def bench(
         float | None, typer.Option(min=0, max=1, help="Count and list scores that are so far from the mean rating.")
     ] = None,
     output: Output = None,
-    list_: Annotated[bool, typer.Option("--list", help="Show the benchmarks and what files they need.")] = False,
+    list_: Annotated[
+        bool, typer.Option("--list", help="Show the benchmarks and their files, and the baselines of the papers.")
+    ] = False,
 ) -> None:
     """Measure how well metrics, and scores that came with the data, agree with human judgments.
 
@@ -218,12 +220,15 @@ def _print(
 
 
 def _print_list(json: bool) -> None:
+    from reward.metaeval.baselines import BASELINES
     from reward.metaeval.benchmarks import benchmark_spec, list_benchmarks
 
     specs = [benchmark_spec(name) for name in list_benchmarks()]
     if json:
         names = ("name", "title", "statistic", "parts", "files", "origin", "licence", "hub", "checked")
-        terminal.print_json({"benchmarks": [{name: getattr(spec, name) for name in names} for spec in specs]})
+        baselines = [{"name": name, "metrics": own, "note": note} for name, (own, note) in BASELINES.items()]
+        benchmarks = [{name: getattr(spec, name) for name in names} for spec in specs]
+        terminal.print_json({"benchmarks": benchmarks, "baselines": baselines})
         return
     for spec in specs:
         print(f"{spec.name}: {spec.title}, {spec.statistic}")
@@ -238,3 +243,6 @@ def _print_list(json: bool) -> None:
         for name, value in facts.items():
             if value:
                 print(f"  {name}: {value}")
+    for name, (own, note) in BASELINES.items():
+        told = ", ".join([*own, note] if note else own) if own else f"not here: {note}; use --score-column"
+        print(f"baseline {name}\n  {told}")

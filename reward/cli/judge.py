@@ -26,6 +26,8 @@ class JudgeMetric(str, Enum):
     caprl = "caprl"
     claims = "claims"
     claimdiff = "claimdiff"
+    clair = "clair"
+    vqascore = "vqascore"
 
 
 class SecondDecimal(str, Enum):
@@ -70,7 +72,8 @@ class MetricOptions:
             "-m",
             help="fleur: one number from 0 to 1. harmoniceval: correctness, completeness, clarity, fluency and "
             "conciseness from 1 to 5, and one number for all of them. caprl: share of questions about the image that "
-            "the caption answers. claims: F1 of verified claims. claimdiff: errors against a reference.",
+            "the caption answers. claims: F1 of verified claims. claimdiff: errors against a reference. clair: is it "
+            "of the references' image? vqascore: probability of yes.",
         ),
     ]
     prompt: options.PromptFile = None

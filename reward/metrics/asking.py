@@ -74,13 +74,19 @@ class AskingScorer(JudgedScorer):
         self, asked: Sequence[tuple[str, Any]], choices: Sequence[str], judge: Judge | None = None
     ) -> list[int | str]:
         """The index of the likeliest choice, a token each, for each (text, image or None)."""
+        return [each if isinstance(each, str) else int(np.argmax(each)) for each in self.weigh(asked, choices, judge)]
+
+    def weigh(
+        self, asked: Sequence[tuple[str, Any]], choices: Sequence[str], judge: Judge | None = None
+    ) -> list[np.ndarray | str]:
+        """The probabilities of the choices, a token each, for each (text, image or None)."""
         method = (judge or self.judge).answer_distribution
         answers, failures = ask(method, self._questions(asked), answers=list(choices)) if asked else ((), {})
-        rows: list[int | str] = []
+        rows: list[np.ndarray | str] = []
         for row, probabilities in enumerate(answers):
             mass = float(np.sum(probabilities))
             few = f"the judge gave the answers {', '.join(choices)} a probability of {mass:.2g} in all"
-            rows.append(failures.get(row) or (int(np.argmax(probabilities)) if mass >= _LEAST_MASS else few))
+            rows.append(failures.get(row) or (probabilities if mass >= _LEAST_MASS else few))
         return rows
 
     def _questions(self, asked: Sequence[tuple[str, Any]]) -> list[Question]:

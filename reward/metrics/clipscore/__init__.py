@@ -1,10 +1,12 @@
-"""Baselines that compare CLIP's embeddings: CLIPScore, RefCLIPScore, Long-CLIPScore and PAC-S."""
+"""Baselines that compare CLIP's embeddings: CLIPScore, RefCLIPScore, Long-CLIPScore, PAC-S and RefPAC-S."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from reward.metrics.base import MetricSpec
 
-__all__ = ["CLIP", "LONG_CLIP", "PAC", "REF_CLIP", "SPECS"]
+__all__ = ["CLIP", "LONG_CLIP", "PAC", "REF_CLIP", "REF_PAC", "SPECS"]
 
 CLIP = MetricSpec(
     name="clipscore",
@@ -37,4 +39,12 @@ PAC = MetricSpec(
     range=(0.0, 2.0),
     paper="Positive-Augmented Contrastive Learning for Image and Video Captioning Evaluation (2023)",
 )
-SPECS = (CLIP, REF_CLIP, LONG_CLIP, PAC)
+REF_PAC = replace(
+    PAC,
+    name="refpacscore",
+    scorer="reward.metrics.clipscore.scorer:RefPacScorer",
+    aspects=("refpacscore",),
+    needs_references=True,
+    range=(0.0, 2 * 2.0 / 3.0),  # harmonic mean of 2 and 1
+)
+SPECS = (CLIP, REF_CLIP, LONG_CLIP, PAC, REF_PAC)

@@ -19,14 +19,14 @@ from reward.checkpoints import CONFIG_FILE, named_metric, read_config, save_chec
 from reward.errors import CheckpointError
 from reward.fingerprints import fingerprint_network, fingerprint_source
 from reward.metrics.base import MetricSpec
-from reward.metrics.clipscore import CLIP, LONG_CLIP, PAC, REF_CLIP
+from reward.metrics.clipscore import CLIP, LONG_CLIP, PAC, REF_CLIP, REF_PAC
 from reward.metrics.groups import Group
 from reward.metrics.scorer import CandidateScores, NetworkScorer
 
 if TYPE_CHECKING:
     from PIL import Image
 
-__all__ = ["ClipScorer", "LongClipScorer", "PacScorer", "RefClipScorer"]
+__all__ = ["ClipScorer", "LongClipScorer", "PacScorer", "RefClipScorer", "RefPacScorer"]
 
 PREFIX = "A photo depicts "  # the authors of CLIPScore, and of PAC-S, put it before every caption and reference
 _TEXTS_PER_PASS = 64
@@ -200,10 +200,11 @@ class LongClipScorer(ClipScorer):
 
 
 class PacScorer(ClipScorer):
-    """PAC-S: 2 * max(cos, 0) on a CLIP whose projections were trained further with generated positives.
+    """PAC-S and PAC-S++: 2 * max(cos, 0) on a CLIP that was trained further with generated positives.
 
-    Its authors publish the weights as checkpoints in CLIP's own layout: give the path of one. With any other CLIP the
-    score is CLIPScore times 0.8.
+    Give the path of a file that the authors publish, under its own name: clip_ViT-B-32.pth or openClip_ViT-L-14.pth for
+    PAC-S, PAC++_clip_ViT-B-32.pth or PAC++_clip_ViT-L-14.pth for PAC-S++. With any other CLIP the score is CLIPScore
+    times 0.8.
     """
 
     spec = PAC
@@ -212,6 +213,12 @@ class PacScorer(ClipScorer):
     @classmethod
     def _needs(cls) -> str:
         return "give the path of a checkpoint that the authors of PAC-S publish (CLIP's own layout, .pth)"
+
+
+class RefPacScorer(RefClipScorer, PacScorer):
+    """RefPAC-S and RefPAC-S++: harmonic mean of PAC-S and the largest cosine (at least 0) of caption and references."""
+
+    spec = REF_PAC
 
 
 def _unit(features: torch.Tensor) -> np.ndarray[Any, Any]:

@@ -86,7 +86,7 @@ def test_scores_are_those_of_the_papers_formulas_on_plain_open_clip(folder: Path
         encoded = model.encode_text(tokenize([f"A photo depicts {text}" for text in texts]))
         return torch.nn.functional.normalize(encoded, dim=-1)
 
-    clip, refclip = [], []
+    clip, refclip, refpac = [], [], []
     with torch.inference_mode():
         for sample in samples:
             pixels = preprocess(Image.open(BytesIO(sample.image))).unsqueeze(0)  # type: ignore[arg-type]
@@ -95,12 +95,41 @@ def test_scores_are_those_of_the_papers_formulas_on_plain_open_clip(folder: Path
             first = 2.5 * max(float(image @ candidate.T), 0)
             second = max(float((candidate @ embed(*sample.references).T).max()), 0)
             clip.append(first)
-            refclip.append(2 * first * second / (first + second) if first + second else 0.0)
-    for name, expected in (("clipscore", clip), ("refclipscore", refclip), ("pacscore", [0.8 * x for x in clip])):
+            for scores, each in ((refclip, first), (refpac, 0.8 * first)):
+                scores.append(2 * each * second / (each + second) if each + second else 0.0)
+    pac = [0.8 * x for x in clip]
+    formulas = {"clipscore": clip, "refclipscore": refclip, "pacscore": pac, "refpacscore": refpac}
+    for name, expected in formulas.items():
         found = load_scorer(name, folder, device="cpu").score(samples).scores[:, 0]
         assert found == pytest.approx(expected, abs=1e-6)
     assert min(clip) > 0.1  # nothing is cut off at 0 here
     assert np.std(refclip) > 0.01
+
+
+def test_files_of_pac_s_are_read_as_their_authors_code_reads_them(tmp_path: Path) -> None:
+    """LoRA by hand; that the sums are those of the authors' code was tried with that code itself, to 2e-6."""
+    plain = make_clip(40).state_dict()
+    state = {key: value.clone() for key, value in plain.items()}
+    generator = torch.Generator().manual_seed(0)
+    for key in [
+        name for name in plain if name.endswith(("in_proj_weight", "out_proj.weight", "conv1.weight", "c_fc.weight"))
+    ]:
+        stem = key + "_" if "in_proj" in key else key.removesuffix("weight")
+        rows, side = (plain[key].shape[0], 16) if "conv1" in key else (plain[key].shape[0], 1)
+        first = torch.randn(4 * side, plain[key].numel() // rows // side, generator=generator)
+        second = torch.randn(rows * side, 4 * side, generator=generator)
+        state |= {f"{stem}lora_A": first, f"{stem}lora_B": second}
+        if "c_fc" not in key:  # which was saved with its LoRA
+            plain[key] = plain[key] + (second @ first).view_as(plain[key]) / 4
+    torch.save({"state_dict": state}, tmp_path / "PAC++_clip_tiny.pth")
+    found = load_scorer("pacscore", tmp_path / "PAC++_clip_tiny.pth", device="cpu").model  # type: ignore[attr-defined]
+    for key, value in found.clip.state_dict().items():
+        assert torch.allclose(value, plain[key], atol=1e-6), key
+    assert found.clip.transformer.resblocks[0].mlp.gelu.__class__.__name__ == "QuickGELU"
+    torch.save({"state_dict": make_clip(40).state_dict()}, tmp_path / "openClip_tiny.pth")
+    laion = load_scorer("refpacscore", tmp_path / "openClip_tiny.pth", device="cpu").model  # type: ignore[attr-defined]
+    assert laion.clip.transformer.resblocks[0].mlp.gelu.__class__.__name__ == "GELU"
+    assert (laion.preprocess_cfg["mean"], found.preprocess_cfg.get("mean")) == ([0.5] * 3, None)
 
 
 def test_a_cosine_below_0_scores_0_also_where_a_reference_is_the_caption_itself(folder: Path) -> None:
