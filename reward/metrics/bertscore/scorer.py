@@ -94,8 +94,8 @@ class BertScorer(NetworkScorer):
         layer = layer or _LAYERS.get(Path(name).name.lower())
         if layer is None:
             raise ConfigError(
-                f"which layer of {name!r} shall BERTScore compare? Known are {', '.join(_LAYERS)}. Else write a folder "
-                f"for the command line: BertScorer.from_pretrained({name!r}, layer=...).save_pretrained(FOLDER)"
+                f"BERTScore does not know which layer of {name!r} to compare; it knows those of {', '.join(_LAYERS)}. "
+                f"For another model, write a folder that names the layer: BertScorer.from_pretrained({name!r}, layer=...).save_pretrained(FOLDER)"
             )
         # published files of RoBERTa have no pooler, which is not needed
         model = load_network(folder, AutoModel, "BERT", dtype=dtype, add_pooling_layer=False)
@@ -162,4 +162,5 @@ def greedy_match(candidate: torch.Tensor, reference: torch.Tensor) -> tuple[floa
     if min(cosines.shape) < 3:
         return 0.0, 0.0, 0.0
     precision, recall = cosines.max(dim=1).values[1:-1].mean(), cosines.max(dim=0).values[1:-1].mean()
-    return float(2 * precision * recall / (precision + recall)), float(precision), float(recall)
+    both = float(precision + recall)
+    return float(2 * precision * recall) / both if both else 0.0, float(precision), float(recall)

@@ -53,6 +53,18 @@ def test_the_k_best_of_n_come_back_prompt_by_prompt_from_at_most_so_many_rows_at
 
 
 @KINDS
+@pytest.mark.parametrize("n", [4, 5])
+def test_candidates_are_what_plain_generate_samples_under_the_same_seed(kind, n):
+    model, processor, inputs, start = captioner(kind)
+    torch.manual_seed(3)
+    plain = model.generate(**inputs, max_new_tokens=6, do_sample=True, num_return_sequences=n)
+    texts = [text.strip() for text in processor.batch_decode(plain[:, start:], skip_special_tokens=True)]
+    _, _, strategy = run(kind, n, include_greedy=False)
+    assert [caption for captions in strategy.last.captions for caption in captions] == texts
+    assert len(set(texts)) > 3
+
+
+@KINDS
 @pytest.mark.parametrize(("chunk", "parts"), [(None, [5]), (4, [2, 2, 1])])
 def test_every_candidate_is_conditioned_on_its_own_prompt_and_image(kind, chunk, parts):
     model, _, inputs, _ = captioner(kind)
