@@ -2,6 +2,7 @@
 
     python examples/judged_rewards.py
     python examples/judged_rewards.py --scenes 20 --audit 4
+    python examples/judged_rewards.py --metric fleur=runs/judge/fleur
 
 Agreement is Kendall's tau-c times 100 with raters, with 95 % intervals. "slips .2" is an oracle that chooses wrongly in
 a fifth of its answers by letter or digit. Tokens are those of CLIP's vocabulary.
@@ -23,6 +24,7 @@ from reward.audit.report import attack_grid, level_grid
 from reward.audit.run import audit, scene_rows
 from reward.judges import Answer, Question
 from reward.metaeval import markdown_table
+from reward.metaeval.bench import MetricSource
 from reward.metaeval.benchmarks import load_benchmark
 from reward.metaeval.evaluation import compare, evaluate
 from reward.metaeval.scoring import score_benchmark
@@ -89,10 +91,14 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--scenes", type=int, default=150, help="captions that raters rated; default: %(default)s")
     parser.add_argument("--audit", type=int, default=40, help="scenes of the audit; default: %(default)s")
+    parser.add_argument(
+        "--metric", action="append", default=[], type=MetricSource.parse, help="one more metric: NAME or NAME=SOURCE"
+    )
     options = parser.parse_args(argv)
     benchmark = load_benchmark("scenes", part="seed 2026", limit=options.scenes)
     scenes = [Scene.from_json(text) for text in make_dataset(options.scenes, 2026)["scene"]]
     others = {name: load_scorer(name) for name in ("vela", "beitscore", "length")}
+    others |= {each.name: load_scorer(each.name, each.source, revision=each.revision) for each in options.metric}
     careless = {"judge": OracleJudge(scenes, slips=0.2)}
     compared = {"caprl, slips .2": CapRLScorer(**careless), "claims, slips .2": ClaimsScorer(**careless)}
     compared["claimdiff, normalized_diff"] = ClaimDiffScorer(OracleJudge(scenes), form="normalized_diff")

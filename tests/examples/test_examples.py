@@ -105,9 +105,9 @@ def test_judge_captions_ends_with_an_error_where_nothing_was_judged(monkeypatch,
 
 
 def test_judged_rewards(capsys):
-    judged_rewards.main(["--scenes", "8", "--audit", "2"])
+    judged_rewards.main(["--scenes", "8", "--audit", "2", "--metric", "unigram"])
     printed = capsys.readouterr().out
-    for name in ("caprl", "claims", "claimdiff", "claims, slips .2", "vela", "length"):
+    for name in ("caprl", "claims", "claimdiff", "claims, slips .2", "vela", "length", "unigram"):
         assert re.search(rf"^\| {name} \| -?[01]\.\d{{3}} \[", printed, re.MULTILINE)
     assert re.search(r"^\| claimdiff \| 1\.0 \| 1\.0 \|", printed, re.MULTILINE)
     assert "| '.' | 0.000 | 0.000 | 0.000 | 0.000 |" in printed
