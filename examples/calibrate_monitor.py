@@ -1,4 +1,4 @@
-"""How often does the monitor's rule call simulated runs parted, when they do not part and when they do?
+"""How often does the monitor's rule call simulated runs parted or fallen, when they are not and when they are?
 
     python -m examples.calibrate_monitor
     python -m examples.calibrate_monitor --runs 1000 --csv docs/results/monitor_rule.csv
@@ -39,6 +39,7 @@ class Alarms:
         noise: how the noise of an image goes on from check to check.
         fall: of the second measure, from its peak.
         alarms: share of runs that were called parted.
+        warned: share of runs that were called parted or fallen.
         median_check: of the first alarms; None without any.
         median_fallen: how far the mean had fallen at the first alarms; None without any.
     """
@@ -48,6 +49,7 @@ class Alarms:
     noise: str
     fall: float
     alarms: float
+    warned: float
     median_check: float | None
     median_fallen: float | None
 
@@ -76,12 +78,15 @@ def draw_noise(random: np.random.Generator, images: int, noise: str) -> np.ndarr
     return np.array(values)
 
 
-def first_alarm(rewards: np.ndarray, truths: np.ndarray, z: float) -> int | None:
-    """The first check at which a run is called parted."""
+def first_alarms(rewards: np.ndarray, truths: np.ndarray, z: float) -> tuple[int | None, bool]:
+    """The first check at which a run is called parted; and whether it is ever called parted or fallen."""
+    fallen = False
     for end in range(2, len(rewards) + 1):
-        if check_parting(rewards[:end], truths[:end], z=z).parted:
-            return end - 1
-    return None
+        verdict = check_parting(rewards[:end], truths[:end], z=z)
+        fallen |= verdict.fallen
+        if verdict.parted:
+            return end - 1, True
+    return None, fallen
 
 
 def simulate(run: str, images: int, noise: str, fall: float, *, runs: int, deviation: float, z: float) -> Alarms:
@@ -96,11 +101,11 @@ def simulate(run: str, images: int, noise: str, fall: float, *, runs: int, devia
             np.where(steps <= PEAK, RISE, RISE[PEAK] - fall * np.clip((steps - PEAK) / FALL_OVER, 0, 1)),
         ),
     }[run]
-    random, checks = np.random.default_rng(0), []
+    random, alarms = np.random.default_rng(0), []
     for _ in range(runs):
         rewards, truths = (mean[:, None] + deviation / np.sqrt(2) * draw_noise(random, images, noise) for mean in means)
-        checks.append(first_alarm(rewards, truths, z))
-    raised = [check for check in checks if check is not None]
+        alarms.append(first_alarms(rewards, truths, z))
+    raised = [check for check, _ in alarms if check is not None]
     fallen = [float(means[1].max() - means[1][check]) for check in raised]
     return Alarms(
         run,
@@ -108,6 +113,7 @@ def simulate(run: str, images: int, noise: str, fall: float, *, runs: int, devia
         noise,
         fall,
         len(raised) / runs,
+        sum(fallen for _, fallen in alarms) / runs,
         float(np.median(raised)) if raised else None,
         float(np.median(fallen)) if raised else None,
     )
@@ -131,14 +137,15 @@ def main(argv: Sequence[str] | None = None) -> list[Alarms]:
         for fall in (0.02, 0.05, 0.1)
     ]
     results = []
-    print("| run | images | noise | fall | called parted | at check | fallen by then |")
-    print("|---|---|---|---|---|---|---|")
+    print("| run | images | noise | fall | called parted | parted or fallen | at check | fallen by then |")
+    print("|---|---|---|---|---|---|---|---|")
     for kind in kinds:
         found = simulate(*kind, runs=options.runs, deviation=options.deviation, z=options.z)
         results.append(found)
         at = "" if found.median_check is None else f"{found.median_check:.0f}"
         fallen = "" if found.median_fallen is None else f"{found.median_fallen:.3f}"
-        print(f"| {kind[0]} | {kind[1]} | {kind[2]} | {kind[3]:g} | {found.alarms:.1%} | {at} | {fallen} |", flush=True)
+        shares = f"{found.alarms:.1%} | {found.warned:.1%}"
+        print(f"| {kind[0]} | {kind[1]} | {kind[2]} | {kind[3]:g} | {shares} | {at} | {fallen} |", flush=True)
     if options.csv:
         options.csv.parent.mkdir(parents=True, exist_ok=True)
         with options.csv.open("w", encoding="utf-8", newline="") as file:

@@ -4,6 +4,7 @@
     python examples/draw_pictures.py --run runs/grpo  # store the results of this run first
     python examples/draw_pictures.py --first-edition runs/grpo_first  # store the dashed lines of the demo's chart first
     python examples/draw_pictures.py --decoding runs/decoding  # store what examples/decoding_curve.py wrote first
+    python examples/draw_pictures.py --parting runs/parting  # store what the monitor of this run saw first
 
 Nothing is measured here: a run is what `examples/grpo_captioner.py` wrote. docs/RESULTS.md gives the command.
 """
@@ -56,6 +57,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--run", type=Path, help="output folder of examples/grpo_captioner.py with VELA")
     parser.add_argument("--first-edition", type=Path, help="the same, with the first edition of VELA and 45 steps")
     parser.add_argument("--decoding", type=Path, help="output folder of examples/decoding_curve.py")
+    parser.add_argument("--parting", type=Path, help="output folder of examples/grpo_captioner.py with --monitor")
     options = parser.parse_args(argv)
     if options.run is not None:
         store_run(options.run, options.results)
@@ -63,6 +65,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         store_first_edition(options.first_edition)
     if options.decoding is not None:
         store_decoding(options.decoding, options.results)
+    if options.parting is not None:
+        store_parting(options.parting, options.results)
     curves = read_curves(options.results / "grpo_curve.csv")
     example = json.loads((options.results / "grpo_captions.json").read_text(encoding="utf-8"))
     options.output.mkdir(parents=True, exist_ok=True)
@@ -71,6 +75,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         pictures = {"grpo": training_picture(curves, example, theme)}
         if (points := options.results / "decoding_curve.csv").is_file():
             pictures["decoding"] = decoding_picture(points, theme)
+        if (checks := options.results / "parting.csv").is_file():
+            pictures["parting"] = parting_picture(checks, theme)
         for picture, figure in pictures.items():
             file = options.output / f"{picture}_{name}.svg"
             figure.savefig(file, metadata={"Date": None}, facecolor=theme.paper)
@@ -128,6 +134,22 @@ def store_decoding(run: Path, results: Path) -> None:
             writer.writerow([*name.partition(": ")[::2], *(round(cell["value"], 4) for cell in row.values())])
 
 
+def store_parting(run: Path, results: Path) -> None:
+    """Stores the means of all checks of the monitor, and what it warned of."""
+    file = next(iter(sorted(run.glob("seed_*/*/trainer/monitor.jsonl"))), None)
+    if file is None:
+        raise SystemExit(f"{run} holds no seed_*/*/trainer/monitor.jsonl: give a run of grpo_captioner.py --monitor")
+    header, *checks = map(json.loads, file.read_text(encoding="utf-8").splitlines())
+    names = {"reward": "reward", "second": f"measures/{header['second']}"}
+    names |= {name: f"measures/{name}" for name in ("oracle_f1", "flaws")} | {"repetition": "repetition"}
+    with (results / "parting.csv").open("w", encoding="utf-8", newline="") as stream:
+        writer = csv.writer(stream, lineterminator="\n")
+        writer.writerow(["step", *names, "warned"])
+        for check in checks:
+            figures = (round(check["figures"][column], 4) for column in names.values())
+            writer.writerow([check["step"], *figures, " ".join(check["warned"])])
+
+
 def read_curves(file: Path) -> dict[str, np.ndarray]:
     """{measure: array (seeds, steps)} for the reward and the oracle's F1."""
     values: dict[str, dict[str, list[float]]] = {"reward": defaultdict(list), "oracle_f1": defaultdict(list)}
@@ -183,6 +205,29 @@ def decoding_picture(file: Path, theme: Theme) -> Figure:
         axes.set_title(title, color=theme.ink, fontsize=11)
         _paint(axes, theme)
     axes.legend(frameon=False, labelcolor=theme.ink, loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=8)
+    return figure
+
+
+def parting_picture(file: Path, theme: Theme) -> Figure:
+    """What the monitor of a training saw: the optimised reward, a second metric and the truth, and when it warned."""
+    with file.open(encoding="utf-8", newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    steps = [int(row["step"]) for row in rows]
+    figure = Figure(figsize=(10, 3.6))
+    names = {"reward": ("optimised reward", theme.reward), "second": ("second metric", theme.soft)}
+    names["oracle_f1"] = ("oracle F1, which the monitor does not see", theme.truth)
+    for place, lines in enumerate((names, {"flaws": ("language flaws of a caption", theme.ink)})):
+        axes = figure.add_axes((0.06 + 0.52 * place, 0.15, 0.40, 0.74))
+        for name, (label, colour) in lines.items():
+            axes.plot(steps, [float(row[name]) for row in rows], color=colour, lw=2, label=label)
+        for row, step in zip(rows, steps, strict=True):
+            for warning in row["warned"].split():
+                axes.axvline(step, color=theme.ink, lw=1, ls=":")
+                top = axes.get_xaxis_transform()  # x in steps, y as a share of the axes
+                axes.text(step, 1.01, f" {warning}", color=theme.ink, fontsize=8, transform=top, ha="left")
+        axes.set_xlabel("GRPO step", color=theme.ink)
+        _paint(axes, theme)
+        axes.legend(frameon=False, labelcolor=theme.ink, fontsize=9, loc="lower right")
     return figure
 
 

@@ -48,7 +48,7 @@ class RewardMonitor(TrainerCallback):
     optimised: another metric, an oracle or a judge. Logged under `monitor/`:
 
     - `reward`, `rewards/<name>` and `measures/<name>`: means over the images.
-    - `fall`, `fall_z`, `best_step`, `parted`: what `reward.audit.parting.check_parting`, the rule, says.
+    - `fall`, `fall_z`, `best_step`, `parted`, `fallen`: what `reward.audit.parting.check_parting`, the rule, says.
     - `length` (tokens), `truncated` (share without an end token), `repetition`, `distinct_1` and `distinct_2`
       (`reward.audit.diversity`), `entropy` of the policy's next token in nats.
     - `kl`: of the policy and where it started, nats a token, on the captions of the policy. It needs the trainer's
@@ -58,12 +58,13 @@ class RewardMonitor(TrainerCallback):
 
     **The rule.** t* is the check at which the second measure's mean was highest. The two have parted if at the latest
     two checks the second measure is more than 3 standard errors below t*, paired over the images, while the reward
-    has not fallen since t* by more than one. In runs of 20 checks that do not part, fewer than 5 % are called parted.
+    has not fallen since t* by more than one. Of runs of 20 checks in which nothing falls, fewer than 5 % are warned of.
     Power depends on the number of images: with 50 of them and the noise of F1, a fall of .1 is found nearly always, one
     of .05 in three of five runs, one of .02 in one of ten; with 200, a fall of .05 is found (docs/RESULTS.md).
 
     The warning comes once, with the captions of the images that part most, at t* and now. Warnings without further
-    consequences come when the share of cut captions rises by .2, or repetition by .1, above the start.
+    consequences come when the second measure falls and takes the reward with it, and when the share of cut captions
+    rises by .2, or repetition by .1, above the start.
 
     The captions and figures of all checks are in `<output_dir>/monitor.jsonl`, with which a resumed training goes on.
     If the trainer reports to wandb or trackio, a table shows the images that changed most.
@@ -210,8 +211,11 @@ class RewardMonitor(TrainerCallback):
             "fall": verdict.fall,
             "fall_z": float(np.clip(verdict.fall_z, -99, 99)),
             "parted": float(verdict.parted),
+            "fallen": float(verdict.fallen),
         }
         kinds = self._alarms(verdict)
+        if "parted" in self._warned:
+            kinds.discard("fallen")
         for kind in sorted(kinds - self._warned):
             check["warned"].append(kind)
             if self.trainer.is_world_process_zero():
@@ -223,7 +227,7 @@ class RewardMonitor(TrainerCallback):
             control.should_training_stop = True
 
     def _alarms(self, verdict: Parting) -> set[str]:
-        kinds = {"parted"} if verdict.parted else set()
+        kinds = {"parted"} if verdict.parted else {"fallen"} if verdict.fallen else set()
         if check_rise(matrix(self.history, "truncated"), least=_CUT):
             kinds.add("truncated")
         if check_rise(matrix(self.history, "repetition"), least=_REPEATED):

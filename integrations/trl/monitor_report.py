@@ -63,15 +63,20 @@ def warning_of(
 ) -> str:
     """The text of a warning, with captions before and now."""
     now, step = history[-1], history[-1]["step"]
-    if kind == "parted":
-        before = history[verdict.best]
+    if kind in ("parted", "fallen"):
+        before, optimised = history[verdict.best], f"the optimised reward ({', '.join(rewards)})"
+        what = {
+            "parted": f"{optimised} and {second} have parted",
+            "fallen": f"{second} and {optimised} have fallen: the training goes wrong (a lower learning rate may help)",
+        }[kind]
         head = (
-            f"step {step}: the optimised reward ({', '.join(rewards)}) and {second} have parted. Since step "
-            f"{before['step']}, where {second} was best, it fell by {verdict.fall:.3f} ({verdict.fall_z:.1f} standard "
-            f"errors over {len(now['rows'])} images), and the reward changed by {verdict.rise:+.3f}. Captions that "
-            "part most:"
+            f"step {step}: {what}. Since step {before['step']}, where {second} was best, it fell by {verdict.fall:.3f} "
+            f"({verdict.fall_z:.1f} standard errors over {len(now['rows'])} images), and the reward changed by "
+            f"{verdict.rise:+.3f}. Captions that {'part' if kind == 'parted' else 'fall'} most:"
         )
-        values = [matrix([before, now], "reward"), -matrix([before, now], "measures", second)]
+        values = [-matrix([before, now], "measures", second)]
+        if kind == "parted":
+            values.append(matrix([before, now], "reward"))
     else:
         before = history[0]
         what = {"truncated": "share of captions without an end token", "repetition": "share of repeated 3-grams"}[kind]

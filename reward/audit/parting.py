@@ -22,6 +22,7 @@ class Parting:
 
     Args:
         parted: whether the rule holds.
+        fallen: whether the second measure has fallen, whatever the reward did; true whenever `parted` is.
         best: index of the check at which the second measure's mean was highest, t*.
         fall: mean fall of the second measure since t*, paired over images.
         fall_z: `fall` in standard errors; infinite if all images fall by the same.
@@ -29,6 +30,7 @@ class Parting:
     """
 
     parted: bool
+    fallen: bool
     best: int
     fall: float
     fall_z: float
@@ -44,11 +46,13 @@ def check_parting(optimised: ArrayLike, second: ArrayLike, *, z: float = Z) -> P
     - the second measure has fallen since t* by more than `z` standard errors of the mean difference, and
     - the optimised reward has not fallen since t* by more than one standard error.
 
-    The two have parted if the latest two checks are suspect. The best of many noisy checks looks better than it was, so
+    The two have parted if the latest two checks are suspect. If the second measure has fallen so far at both, and the
+    reward with it, the training goes wrong in another way: `fallen` says so.
+
+    The best of many noisy checks looks better than it was, so
     an ordinary test at `z` = 2 would call many quiet runs parted. `z` = 3 was chosen by simulation: runs of 20 checks
-    that do not part are called parted in less than 5 % of cases, whether the noise of an image is independent from
-    check to check or drifts (`examples/calibrate_monitor.py`, docs/RESULTS.md). If both measures fall, the training
-    goes wrong in another way, and this rule is silent.
+    in which nothing falls are called parted or fallen in less than 5 % of cases, whether the noise of an image is
+    independent from check to check or drifts (`examples/calibrate_monitor.py`, docs/RESULTS.md).
 
     The intervals are over images: they say that other images would show the same fall, not that another seed of the
     training would.
@@ -75,20 +79,21 @@ def check_parting(optimised: ArrayLike, second: ArrayLike, *, z: float = Z) -> P
     truths = np.where(np.isnan(rewards), np.nan, truths)
     counts = (~np.isnan(truths)).sum(axis=1)
     means = np.where(counts > 0, np.nansum(truths, axis=1) / np.maximum(counts, 1), -np.inf)
-    now = _compare(rewards, truths, means, len(rewards) - 1, z)
-    earlier = range(len(rewards) - _ROW, len(rewards) - 1)
-    parted = now.parted and len(rewards) > _ROW and all(_compare(rewards, truths, means, t, z).parted for t in earlier)
-    return replace(now, parted=parted)
+    latest = [_compare(rewards, truths, means, now, z) for now in range(max(0, len(rewards) - _ROW), len(rewards))]
+    enough = len(rewards) > _ROW
+    parted, fallen = (enough and all(getattr(each, name) for each in latest) for name in ("parted", "fallen"))
+    return replace(latest[-1], parted=parted, fallen=fallen)
 
 
 def _compare(rewards: np.ndarray, truths: np.ndarray, means: np.ndarray, now: int, z: float) -> Parting:
-    """What one check shows; it counts as parted here if it is suspect."""
+    """What one check shows; it counts as parted here if it is suspect, alone."""
     best = int(np.argmax(means[: now + 1]))
     seen = ~np.isnan(truths[best]) & ~np.isnan(truths[now])
     fall, fall_error = _paired(truths[best, seen] - truths[now, seen])
     rise, rise_error = _paired(rewards[now, seen] - rewards[best, seen])
     fall_z = 0.0 if fall == 0 else fall / fall_error if fall_error else float(np.copysign(np.inf, fall))
-    return Parting(bool(seen.sum() >= FEWEST and fall_z > z and rise >= -rise_error), best, fall, fall_z, rise)
+    fallen = bool(seen.sum() >= FEWEST and fall_z > z)
+    return Parting(fallen and rise >= -rise_error, fallen, best, fall, fall_z, rise)
 
 
 def _paired(differences: np.ndarray) -> tuple[float, float]:

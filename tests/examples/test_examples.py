@@ -330,6 +330,17 @@ def test_decoding_curve_goes_on_from_what_is_kept_and_is_drawn(models, tmp_path)
     assert "<!-- speculative rejection -->" in (tmp_path / "images" / "decoding_dark.svg").read_text()
     with pytest.raises(SystemExit, match="holds no decoding_curve"):
         draw_pictures.main([*drawn, "--decoding", str(tmp_path / "images")])
+    with pytest.raises(SystemExit, match=r"holds no seed_\*/\*/trainer/monitor.jsonl"):
+        draw_pictures.main([*drawn, "--parting", str(tmp_path)])
+    seen = {"measures/second_vela": 0.3, "measures/oracle_f1": 0.4, "measures/flaws": 1, "repetition": 0.1}
+    checks = [{"step": step, "figures": {"reward": step / 9, **seen}, "warned": ["parted"][:step]} for step in (0, 5)]
+    run = tmp_path / "seed_3" / "GRPO_with_VELA" / "trainer"
+    run.mkdir(parents=True)
+    lines = [json.dumps(line) for line in ({"second": "second_vela"}, *checks)]
+    (run / "monitor.jsonl").write_text("\n".join(lines))
+    draw_pictures.main([*drawn, "--parting", str(tmp_path)])
+    assert (tmp_path / "results" / "parting.csv").read_text().splitlines()[2] == "5,0.5556,0.3,0.4,1,0.1,parted"
+    assert "<!--  parted -->" in (tmp_path / "images" / "parting_light.svg").read_text()
 
 
 def test_dpo_with_its_control(models, tmp_path):

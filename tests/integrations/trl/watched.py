@@ -61,10 +61,15 @@ def policy_in(folder):
     return load_policy(folder)
 
 
-def watched(folder, truth="parts", *callbacks, rows=None, second=None, monitor=None, policy=None, **options):
+RISES = (0.1, 0.2, 0.3, 0.4, 0.5)
+
+
+def watched(
+    folder, truth="parts", *callbacks, rewards=RISES, rows=None, second=None, monitor=None, policy=None, **options
+):
     """A trainer of four steps and its monitor."""
     options = {"max_steps": 4, "learning_rate": 3e-2, "max_completion_length": 8, **options}
-    reward = Planted((0.1, 0.2, 0.3, 0.4, 0.5), "reward")
+    reward = Planted(rewards, "reward")
     trainer = make_trainer(
         policy or llava(), [reward, words], with_images(COLOURS * 2), folder, callbacks=callbacks, **options
     )

@@ -35,14 +35,20 @@ def test_reward_up_and_truth_down_have_parted():
         (RISING, RISING),
         (RISING, [0.5] * 5),
         ([0.5] * 5, [0.5] * 5),
-        (FALLING, FALLING),  # a training that goes wrong, but not in this way
         (RISING, [0.7, 0.8, 0.8, 0.8, 0.6]),  # one check alone
         (RISING, [0.7, 0.8, 0.6, 0.8, 0.8]),  # it came back
         (RISING[:1], FALLING[:1]),
     ],
 )
 def test_other_runs_have_not(reward, truth):
-    assert not check_parting(*measures(reward, truth)).parted
+    verdict = check_parting(*measures(reward, truth))
+    assert not (verdict.parted or verdict.fallen)
+
+
+def test_measures_that_fall_together_have_fallen_and_not_parted():
+    verdict = check_parting(*measures(FALLING, FALLING))
+    assert (verdict.parted, verdict.fallen) == (False, True)
+    assert check_parting(*measures(RISING, FALLING)).fallen
 
 
 def test_few_images_or_missing_values_are_never_parted():
