@@ -95,7 +95,8 @@ class BertScorer(NetworkScorer):
         if layer is None:
             raise ConfigError(
                 f"BERTScore does not know which layer of {name!r} to compare; it knows those of {', '.join(_LAYERS)}. "
-                f"For another model, write a folder that names the layer: BertScorer.from_pretrained({name!r}, layer=...).save_pretrained(FOLDER)"
+                "For another model, write a folder that names the layer: "
+                f"BertScorer.from_pretrained({name!r}, layer=...).save_pretrained(FOLDER)"
             )
         # published files of RoBERTa have no pooler, which is not needed
         model = load_network(folder, AutoModel, "BERT", dtype=dtype, add_pooling_layer=False)

@@ -42,7 +42,7 @@ def test_reward_up_and_truth_down_have_parted():
 )
 def test_other_runs_have_not(reward, truth):
     verdict = check_parting(*measures(reward, truth))
-    assert not (verdict.parted or verdict.fallen)
+    assert (verdict.parted, verdict.fallen) == (False, False)
 
 
 def test_measures_that_fall_together_have_fallen_and_not_parted():
