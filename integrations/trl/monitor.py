@@ -37,7 +37,7 @@ __all__ = ["RewardMonitor"]
 
 logger = logging.getLogger(__name__)
 
-_CUT, _REPEATED = 0.2, 0.1  # rises of the share of cut captions and of repetition that are worth a warning
+_CUT, _REPEATED = 0.2, 0.15  # rises of the share of cut captions and of repetition that are worth a warning
 
 
 class RewardMonitor(TrainerCallback):
@@ -58,13 +58,14 @@ class RewardMonitor(TrainerCallback):
 
     **The rule.** t* is the check at which the second measure's mean was highest. The two have parted if at the latest
     two checks the second measure is more than 3 standard errors below t*, paired over the images, while the reward
-    has not fallen since t* by more than one. Of runs of 20 checks in which nothing falls, fewer than 5 % are warned of.
+    has not fallen since t* by more than one; one check with more than 4.5 standard errors is enough. Of runs of 20
+    checks in which nothing falls, fewer than 5 % are warned of.
     Power depends on the number of images: with 50 of them and the noise of F1, a fall of .1 is found nearly always, one
     of .05 in three of five runs, one of .02 in one of ten; with 200, a fall of .05 is found (docs/RESULTS.md).
 
     The warning comes once, with the captions of the images that part most, at t* and now. Warnings without further
     consequences come when the second measure falls and takes the reward with it, and when the share of cut captions
-    rises by .2, or repetition by .1, above the start.
+    rises by .2, or repetition by .15, above the start.
 
     The captions and figures of all checks are in `<output_dir>/monitor.jsonl`, with which a resumed training goes on.
     If the trainer reports to wandb or trackio, a table shows the images that changed most.

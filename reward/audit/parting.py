@@ -14,6 +14,7 @@ __all__ = ["FEWEST", "Parting", "Z", "check_parting", "check_rise"]
 Z = 3.0  # standard errors; examples/calibrate_monitor.py
 FEWEST = 10  # images; the standard error of fewer is too uncertain for the rule
 _ROW = 2  # checks in a row
+_ALONE = 1.5  # times z: one check alone is enough
 
 
 @dataclass(frozen=True)
@@ -46,13 +47,14 @@ def check_parting(optimised: ArrayLike, second: ArrayLike, *, z: float = Z) -> P
     - the second measure has fallen since t* by more than `z` standard errors of the mean difference, and
     - the optimised reward has not fallen since t* by more than one standard error.
 
-    The two have parted if the latest two checks are suspect. If the second measure has fallen so far at both, and the
-    reward with it, the training goes wrong in another way: `fallen` says so.
+    The two have parted if the latest two checks are suspect, or if the latest is and the fall is more than 1.5 `z`. If
+    the second measure has fallen so far and the reward with it, the training goes wrong in another way: `fallen` says
+    so.
 
-    The best of many noisy checks looks better than it was, so
-    an ordinary test at `z` = 2 would call many quiet runs parted. `z` = 3 was chosen by simulation: runs of 20 checks
-    in which nothing falls are called parted or fallen in less than 5 % of cases, whether the noise of an image is
-    independent from check to check or drifts (`examples/calibrate_monitor.py`, docs/RESULTS.md).
+    The best of many noisy checks looks better than it was, so an ordinary test at `z` = 2 would call many quiet runs
+    parted. `z` = 3 was chosen by simulation: runs of 20 checks in which nothing falls are called parted or fallen in
+    less than 5 % of cases, whether the noise of an image is independent from check to check or drifts
+    (`examples/calibrate_monitor.py`, docs/RESULTS.md).
 
     The intervals are over images: they say that other images would show the same fall, not that another seed of the
     training would.
@@ -81,8 +83,12 @@ def check_parting(optimised: ArrayLike, second: ArrayLike, *, z: float = Z) -> P
     means = np.where(counts > 0, np.nansum(truths, axis=1) / np.maximum(counts, 1), -np.inf)
     latest = [_compare(rewards, truths, means, now, z) for now in range(max(0, len(rewards) - _ROW), len(rewards))]
     enough = len(rewards) > _ROW
-    parted, fallen = (enough and all(getattr(each, name) for each in latest) for name in ("parted", "fallen"))
-    return replace(latest[-1], parted=parted, fallen=fallen)
+    last, clear = latest[-1], latest[-1].fall_z > _ALONE * z
+    return replace(
+        last,
+        parted=enough and last.parted and (clear or all(each.parted for each in latest)),
+        fallen=enough and last.fallen and (clear or all(each.fallen for each in latest)),
+    )
 
 
 def _compare(rewards: np.ndarray, truths: np.ndarray, means: np.ndarray, now: int, z: float) -> Parting:

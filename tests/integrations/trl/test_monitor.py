@@ -96,7 +96,7 @@ def test_a_planted_parting_warns_once_with_step_and_captions(tmp_path, caplog):
         trainer.train()
     warnings = [record.getMessage() for record in caplog.records if "have parted" in record.getMessage()]
     assert len(warnings) == 1
-    assert "step 3: the optimised reward (reward, words) and truth have parted. Since step 1" in warnings[0]
+    assert "step 3: the optimised reward (reward, words) and truth have parted. Since step 2" in warnings[0]
     assert warnings[0].count("  image ") == 3
     assert "    step 3 (reward" in warnings[0]
     assert [entry["monitor/parted"] for entry in entries(trainer)] == [0, 0, 0, 1, 1]
@@ -141,13 +141,13 @@ def test_a_resumed_run_goes_on_with_history_and_best(tmp_path):
     assert again.history == monitor.history
     assert [check["warned"] for check in again.history] == [[], [], [], ["parted"], []]
 
-    for folder in ("whole", "broken"):  # the best is step 1 in both, and can be loaded
+    for folder in ("whole", "broken"):  # the best is step 2 in both, and can be loaded
         best, _ = load_policy(tmp_path / folder / "best-by-monitor")
-        at_one, _ = load_policy(tmp_path / folder / "checkpoint-1")
-        assert all(torch.equal(a, b) for a, b in zip(best.parameters(), at_one.parameters(), strict=True))
+        at_two, _ = load_policy(tmp_path / folder / "checkpoint-2")
+        assert all(torch.equal(a, b) for a, b in zip(best.parameters(), at_two.parameters(), strict=True))
         record = json.loads((tmp_path / folder / "best-by-monitor" / "monitor.json").read_text())
-        assert record["step"] == 1
-        assert record["figures"] == monitor.history[1]["figures"]
+        assert record["step"] == 2
+        assert record["figures"] == monitor.history[2]["figures"]
     assert not list(tmp_path.glob("*/best-by-monitor.*"))
 
     other, _ = watched(tmp_path / "broken", "parts", rows=held_out(13))

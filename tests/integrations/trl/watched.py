@@ -18,7 +18,7 @@ from tests.toy_captioners import llava
 
 __all__ = ["TRUTHS", "Planted", "captioned", "held_out", "policy_in", "watched", "words"]
 
-TRUTHS = {"parts": (0.5, 0.7, 0.6, 0.4, 0.2), "holds": (0.3, 0.4, 0.5, 0.6, 0.7)}  # means at steps 0 to 4
+TRUTHS = {"parts": (0.5, 0.7, 0.7, 0.4, 0.2), "holds": (0.3, 0.4, 0.5, 0.6, 0.7)}  # means at steps 0 to 4
 
 
 def words(completions, **_):

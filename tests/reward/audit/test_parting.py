@@ -27,6 +27,7 @@ def test_reward_up_and_truth_down_have_parted():
     assert verdict.fall == pytest.approx(0.2, abs=0.03)
     assert verdict.fall_z > 10
     assert verdict.rise > 0.15
+    assert check_parting(*measures(RISING, [0.7, 0.8, 0.8, 0.8, 0.74])).parted  # one check alone, by more than 4.5
 
 
 @pytest.mark.parametrize(
@@ -35,7 +36,7 @@ def test_reward_up_and_truth_down_have_parted():
         (RISING, RISING),
         (RISING, [0.5] * 5),
         ([0.5] * 5, [0.5] * 5),
-        (RISING, [0.7, 0.8, 0.8, 0.8, 0.6]),  # one check alone
+        (RISING, [0.7, 0.8, 0.8, 0.8, 0.77]),  # one check alone, by 4.1 standard errors
         (RISING, [0.7, 0.8, 0.6, 0.8, 0.8]),  # it came back
         (RISING[:1], FALLING[:1]),
     ],
