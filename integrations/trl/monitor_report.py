@@ -67,7 +67,7 @@ def warning_of(
         before, optimised = history[verdict.best], f"the optimised reward ({', '.join(rewards)})"
         what = {
             "parted": f"{optimised} and {second} have parted",
-            "fallen": f"{second} and {optimised} have fallen: the training goes wrong (a lower learning rate may help)",
+            "fallen": f"{second} and {optimised} have fallen: the training is unstable (try a lower learning rate)",
         }[kind]
         head = (
             f"step {step}: {what}. Since step {before['step']}, where {second} was best, it fell by {verdict.fall:.3f} "

@@ -48,8 +48,7 @@ def check_parting(optimised: ArrayLike, second: ArrayLike, *, z: float = Z) -> P
     - the optimised reward has not fallen since t* by more than one standard error.
 
     The two have parted if the latest two checks are suspect, or if the latest is and the fall is more than 1.5 `z`. If
-    the second measure has fallen so far and the reward with it, the training goes wrong in another way: `fallen` says
-    so.
+    the second measure has fallen so far and the reward with it, the training is unstable: `fallen` says so.
 
     The best of many noisy checks looks better than it was, so an ordinary test at `z` = 2 would call many quiet runs
     parted. `z` = 3 was chosen by simulation: runs of 20 checks in which nothing falls are called parted or fallen in
