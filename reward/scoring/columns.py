@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -110,6 +111,10 @@ def find_columns(
     if spec.reads_questions and "question" not in found:
         by = f"metric {spec.name!r} with this task"
         found["question"] = find_column("question", columns, option="--question-column", needed_by=by)
+    elif "question" in columns and "question" not in found:
+        warnings.warn(
+            f"metric {spec.name!r} does not read the column 'question', and takes answers for captions", stacklevel=2
+        )
     image_column = None
     if spec.needs_image or image is not None:
         image_column = find_column("image", columns, image, option="--image-column", needed_by=f"metric {spec.name!r}")

@@ -197,6 +197,12 @@ def test_bad_files_are_refused_before_a_model_is_loaded(name: str, folder: Path)
     check_refused(path if path.parent == folder else path.parent, message, folder)
 
 
+def test_a_metric_that_takes_answers_for_captions_is_warned_of(folder: Path) -> None:
+    rows = datasets.Dataset.from_list([{"question": "What is red?", "candidate": "a star"}])
+    with pytest.warns(UserWarning, match="metric 'length' does not read the column 'question'"):
+        score_dataset(rows, "length", folder / "scores.jsonl")
+
+
 @pytest.mark.usefixtures("no_model")
 def test_bad_objects_are_refused_before_a_model_is_loaded(folder: Path) -> None:
     table = datasets.Dataset.from_dict({"candidate": ["a"]})
