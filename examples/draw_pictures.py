@@ -27,7 +27,6 @@ from matplotlib.figure import Figure
 
 from integrations import demo
 from integrations.demo.quality import judge_captions
-from integrations.demo.results import SEED
 from reward.scenes import make_dataset
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
@@ -97,8 +96,9 @@ def store_run(run: Path, results: Path) -> None:
                 entry = json.loads(line)
                 numbers = {name: round(entry[name], 4) for name in ("reward", "oracle_f1")}
                 writer.writerow({"seed": folder.parent.name[5:], "step": int(entry["step"]), **numbers})
-    example: dict[str, Any] = {"dataset_seed": SEED, "index": 0}
-    scene = make_dataset(1, SEED)[0]["scene"]
+    seed = int(json.loads((run / "options.json").read_text(encoding="utf-8"))["scene_seed"])
+    example: dict[str, Any] = {"dataset_seed": seed, "index": 0}
+    scene = make_dataset(1, seed)[0]["scene"]
     for name, folder in (("before", run / "base"), ("after", folders[0])):
         caption = json.loads((folder / "captions_greedy.json").read_text(encoding="utf-8"))[0][0]
         example |= {name: caption, f"{name}_f1": float(judge_captions([caption], [scene])["f1"][0])}

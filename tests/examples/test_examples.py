@@ -260,6 +260,9 @@ def test_grpo_with_its_controls_and_again_from_what_is_kept(models, tmp_path, mo
         mean, *each = (figures["means"][name]["words"]["value"] for name in (run, f"{run}, seed 0", f"{run}, seed 1"))
         assert mean == pytest.approx(sum(each) / 2)
 
+    draw_pictures.main(["--run", str(tmp_path), "--results", str(tmp_path), "--output", str(tmp_path / "images")])
+    before = json.loads((tmp_path / "base" / "captions_greedy.json").read_text())[0][0]
+    assert f"<!-- {before[:20]}" in (tmp_path / "images" / "grpo_light.svg").read_text()
     grpo_table.main([f"two seeds={tmp_path}", "--output", str(tmp_path / "table.csv")])
     untrained, trained_row = csv.DictReader((tmp_path / "table.csv").read_text().splitlines())
     of_seeds = [figures["means"][f"GRPO with VELA, greedy, seed {seed}"]["f1"]["value"] for seed in (0, 1)]
