@@ -57,6 +57,7 @@ class LoopbackJudge:
         key: when given, requests without this bearer token are refused with 401.
 
     Attributes:
+        models: names that it answers to.
         faults: consumed from the left, one a request; None means no fault.
         served: {request: times it was answered in full}.
     """
@@ -64,6 +65,7 @@ class LoopbackJudge:
     def __init__(self, model: Any, processor: Any, *, key: str | None = None) -> None:
         self.model, self.processor, self.key = model, processor, key
         self.endpoint = ""
+        self.models: tuple[str, ...] = ("tiny",)
         self.faults: deque[Fault | None] = deque()
         self.served: Counter[str] = Counter()
         self.requests: list[dict[str, Any]] = []
@@ -151,7 +153,7 @@ class LoopbackJudge:
     def reply(self, handler: BaseHTTPRequestHandler, sent_body: bytes) -> None:
         """Answers a request, or does what its fault says."""
         if handler.command == "GET":
-            names = ["tiny"] if handler.path.endswith("/v1/models") else []
+            names = self.models if handler.path.endswith("/v1/models") else ()
             send(handler, json.dumps({"object": "list", "data": [{"id": name} for name in names]}).encode())
             return
         try:
@@ -185,7 +187,7 @@ class LoopbackJudge:
         """Status, message and code; some servers repeat the key that they were sent."""
         if self.key is not None and sent != f"Bearer {self.key}":
             return 401, f"wrong key: {sent}", "invalid_api_key"
-        if not path.endswith("/v1/chat/completions") or body["model"] != "tiny":
+        if not path.endswith("/v1/chat/completions") or body["model"] not in self.models:
             return 404, f"no such model: {body['model']}", None
         if self.refuse and self.refuse in json.dumps(body["messages"]):
             return 400, f"refused; you sent {sent}", None

@@ -62,10 +62,10 @@ def add_clip(hub: LoopbackHub) -> None:
     hub.add_repo(CLIP, {"longclip-L.pt": buffer.getvalue(), "README.md": b"# Long-CLIP\n"})
 
 
-def add_data(hub: LoopbackHub) -> None:
-    """Scenes under LongCap-Arena's splits and columns, as Parquet."""
+def add_data(hub: LoopbackHub, scenes: int = 8) -> None:
+    """So many scenes a split under LongCap-Arena's splits and columns, as Parquet."""
     splits = {
-        f"{part}.{aspect}": make_dataset(8, seed, aspect=aspect)
+        f"{part}.{aspect}": make_dataset(scenes, seed, aspect=aspect)
         for seed, part in enumerate(PARTS)
         for aspect in ("desc", "rel", "flu")
     }

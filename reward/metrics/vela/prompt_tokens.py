@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from reward.backbones.language import PlainTextEncoder
+from reward.errors import ConfigError
 from reward.metrics.vela.config import TextConfig
 from reward.metrics.vela.prompts import PromptLayout
 
@@ -32,7 +33,8 @@ class PromptTokenizer:
         config: prompts and room.
 
     Raises:
-        ValueError: a rubric leaves no room for a reference in `max_prefix_tokens`, or no cue follows the candidate.
+        ConfigError: a rubric leaves no room for a reference in `max_prefix_tokens`.
+        ValueError: no cue follows the candidate.
     """
 
     def __init__(self, tokenizer: Any, config: TextConfig) -> None:
@@ -54,9 +56,9 @@ class PromptTokenizer:
             raise ValueError(f"the prompt of {aspect!r} has nothing after the candidate: it needs a cue")
         needed = len(start) + len(middle) + smallest_reference
         if needed > self.config.max_prefix_tokens:
-            raise ValueError(
+            raise ConfigError(
                 f"the rubric of {aspect!r} and the smallest piece of a reference take {needed} tokens, more than "
-                f"max_prefix_tokens={self.config.max_prefix_tokens}"
+                f"max_prefix_tokens={self.config.max_prefix_tokens}; raise it (model.text.max_prefix_tokens)"
             )
 
     def _parsed(self, text: str) -> list[int]:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoConfig, AutoModel
 
-from reward.errors import CheckpointError
+from reward.errors import CheckpointError, ConfigError
 from reward.metrics.vela.backbones import add_lora
 from reward.metrics.vela.config import FusionSettings, ImageConfig, LoraSettings, TextConfig, VelaConfig
 from reward.metrics.vela.prompt_tokens import PromptTokenizer
@@ -73,7 +73,7 @@ def test_other_chat_templates(template: str, start: str, monkeypatch: pytest.Mon
 
 
 def test_prompts_that_cannot_work_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ValueError, match="max_prefix_tokens=5"):
+    with pytest.raises(ConfigError, match=r"max_prefix_tokens=5; raise it \(model\.text\.max_prefix_tokens\)"):
         make_prompts(max_prefix_tokens=5)
     monkeypatch.setattr(make_tokenizer(), "chat_template", "{{ messages[0].content }}")
     with pytest.raises(ValueError, match="chat template does not show"):

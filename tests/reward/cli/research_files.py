@@ -1,0 +1,211 @@
+"""Small files in published layouts, by the names that docs/RESEARCH.md has for them, and models and a Hub for them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from io import BytesIO
+from itertools import combinations, product
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from reward.metaeval.benchmarks import load_benchmark
+from reward.metaeval.benchmarks.mmhe import CRITERIA
+from reward.metrics.fleur.prompt import FleurPrompt
+from reward.metrics.vela.prompts import DEFAULT_PROMPTS
+from reward.metrics.vela.scorer import VelaScorer
+from tests import test_hub
+from tests.json_lines import write_lines
+from tests.loopback_hub import LoopbackHub
+from tests.loopback_judge import LoopbackJudge
+from tests.rating_judges import save_rating_judge
+from tests.reward.cli.test_arena import TABLE_8, WORDS
+from tests.reward.cli.test_corrupt import LONG
+from tests.reward.cli.test_judge import BASELINES
+from tests.reward.metaeval.benchmarks import test_contrast as contrast
+from tests.reward.metaeval.benchmarks import test_flickr8k as flickr8k
+from tests.reward.metaeval.benchmarks import test_pascal50s, test_rated_tables, test_winoground
+from tests.reward.metaeval.benchmarks.test_json_benchmarks import GENAI
+from tests.reward.metaeval.small_benchmarks import write_files
+from tests.reward.metrics import tiny_vela
+from tests.reward.metrics.beitscore import tiny_beitscore
+from tests.reward.metrics.beitscore.test_training import published
+from tests.reward.training.small_runs import small_data
+from tests.small_clip import small_clip
+
+_ORDERS = list(product(("1.png", "2.png", "3.png"), ("A dog runs.", "Two dogs.")))
+_TASKS: dict[str, dict[str, Any]] = {"REG": {"box": [4, 4, 16, 16]}, "IC": {}}
+_TASKS |= {task: {"question": "Who runs?"} for task in ("VQA", "VDU")}
+_RATED = [
+    {
+        "image": image,
+        "candidate": text,
+        "references": [f"Dog {n}."],
+        "ratings": [n % 4, 2, n],
+        "fleur": n,
+        "fleur_raw": n,
+    }
+    for n, (image, text) in enumerate(_ORDERS)
+]
+_TEXTS = [
+    {"image": "1.png", "candidate": f"{n} dogs.", "references": ["A dog."], "item": f"{n // 2}", "best": n % 2}
+    for n in range(4)
+]
+_MMHE = [
+    {"image": "1.png", "candidate": f"{n} dogs.", "item": task, "category": task, "best": n, **fields}
+    | {"ratings": {name: [n, n + 1, 5] for name in CRITERIA}}
+    for task, fields in _TASKS.items()
+    for n in range(3)
+]
+_TOKENS = "".join(
+    f"{image}#{n}\t{text}\n" for image, texts in flickr8k.CAPTIONS.items() for n, text in enumerate(texts)
+)
+_FLICKR = {"Flickr8k.token.txt": _TOKENS, "ExpertAnnotations.txt": flickr8k.EXPERT}
+_FLICKR |= {"CrowdFlowerAnnotations.txt": flickr8k.CROWD}
+_NOCAPS = {
+    "image_path": "1.jpg",
+    "references": ["A baby."],
+    "baseline": "A kid in a shirt.",
+    "foil": "A kid in a skirt.",
+}
+_NOCAPS |= {"domain": "near-domain"}
+_PAIR = {"image": "1.png", "correct": "Two red dogs.", "incorrect": "Three red dogs.", "category": "counting"}
+_MODELS = list(TABLE_8)[:4]
+_BATTLES = [
+    {"img": f"{n % 3 + 1}.png", "source1": one, "source2": two, "caption1": f"A dog runs {n}.", "caption2": "A dog."}
+    | {"ref": f"A dog runs {n % 3} times.", "winner": (one, two, "equal")[n % 5 % 3], "cluster": f"level {1 + n % 4}"}
+    | {"in-400": n < 12}
+    for n, (one, two) in enumerate(list(combinations(_MODELS, 2)) * 4)
+]
+_JUDGED = [{**battle, "judge": WORDS[n % 3 / 2]} for n, battle in enumerate(_BATTLES)]
+
+
+def _auto(model: str) -> list[dict[str, Any]]:
+    """The judged battles of a model as the authors publish them."""
+    pair = {"source1": model, "caption1": "A dog.", "caption2": "A cat.", "ref": "A dog.", "judge": WORDS[1.0]}
+    return [{**pair, "img": f"{n}.png", "source2": name, "ref_model": name} for n, name in enumerate(BASELINES)]
+
+
+def _write_pictures(folder: Path) -> None:
+    folder.mkdir(exist_ok=True)
+    for number in range(4):
+        Image.new("RGB", (32, 32), (60 * number, 0, 90)).save(folder / f"{number}.png")
+
+
+# What a command names as a file, or as FILE or FOLDER of a benchmark or an option: content, or a function that writes.
+FILES: dict[str, Any] = {
+    "flickr8k.jsonl": _RATED,
+    "flickr8k_scores.jsonl": _RATED,
+    "foil.jsonl": _TEXTS,
+    "mmhe.jsonl": _MMHE,
+    "captions.jsonl": [{"image": "1.png", "caption": LONG}],
+    "prompt.yaml": {
+        **FleurPrompt.default().to_json(),
+        "version": "mine",
+        "rubric": "0.0: bad. 0.3: poor. 1.0: good.",
+    },
+    "beit3.yaml": lambda file: file.write_text(json.dumps({"model": published(file.parent), "max_steps": 1})),
+    "caparena_annots_eval.json": _BATTLES,
+    "caparena_annots_eval_gpt.json": _JUDGED,
+    "annotator": _BATTLES[:12],
+    "caparena-auto": TABLE_8,
+    "dlc-bench": TABLE_8,
+    "caparena_auto_600.json": {
+        f"{n}.png": {"captions": {"human": "A dog.", **dict.fromkeys(BASELINES, "Dogs.")}, "ref_model": name}
+        for n, name in enumerate(BASELINES)
+    },
+    "A.json": {f"{n}.png": "A dog runs." for n in range(3)},
+    "B.json": {f"{n}.png": "A cat." for n in range(3)},
+    "data/caparena_auto": lambda folder: write_files(
+        folder, {"caparena_auto_600.json": {}, **{f"{name}.json": _auto(name) for name in ("mine", "other")}}
+    ),
+    "images": _write_pictures,
+    "train": lambda folder: small_data().save_to_disk(folder),
+    "flickr8k-expert": lambda folder: write_files(folder, _FLICKR),
+    "flickr8k-cf": lambda folder: write_files(folder, _FLICKR),
+    "pascal-50s": lambda folder: folder.mkdir() or test_pascal50s.write_mat(folder),
+    "foil": lambda folder: write_files(
+        folder, {"foilv1.0_test_2017.json": contrast.FOILS, "captions_val2014.json": contrast.COCO}
+    ),
+    "nocaps-foil": lambda folder: write_files(folder, {"nocaps-val-foil.json": [_NOCAPS]}),
+    "sugarcrepe": lambda folder: write_files(
+        folder, {f"{name}.json": contrast.sugarcrepe(name) for name in contrast.SUGARCREPE}
+    ),
+    "valse": lambda folder: write_files(folder, {f"{name}.json": contrast.valse(name) for name in contrast.VALSE}),
+    "genai-bench": lambda folder: write_files(folder, {"genai_image.json": GENAI}),
+    "vicr": lambda folder: write_files(folder, {"vicr.csv": test_rated_tables.VICR}),
+    "longcapvlcp": [_PAIR, {**_PAIR, "category": "action"}],
+    "longcap-arena": [
+        {**row, "ratings": {name: [n / 6, 0.5, n % 2] for name in tiny_vela.ASPECTS}} for n, row in enumerate(_RATED)
+    ],
+}
+
+
+def write(here: Path, name: str) -> Path:
+    """Writes what `name` stands for into a folder, with all images that it names; KeyError if nothing does."""
+    content, path = FILES[name], here / name
+    path.parent.mkdir(exist_ok=True)
+    if callable(content):
+        content(path)
+    elif isinstance(content, list) and not name.startswith(("caparena", "annotator")):
+        path = write_lines(path.with_suffix(".jsonl"), content)
+        _write_pictures(here)
+    else:
+        path.write_text(json.dumps(content))
+    if path.is_dir() and name not in ("images", "train", "data/caparena_auto"):
+        for item in load_benchmark(name, path).items:
+            image: Any = item.image  # type: ignore[union-attr]
+            image.parent.mkdir(exist_ok=True)
+            Image.new("RGB", (32, 32), (len(image.name), 0, 90)).save(image)
+    return path
+
+
+def write_models(folder: Path) -> None:
+    """Checkpoints of both metrics, one of a VELA with one score, and a CLIP."""
+    small_clip(folder / "clip")
+    config = tiny_vela.make_config(prompts={**DEFAULT_PROMPTS, "overall": DEFAULT_PROMPTS["relevance"]})
+    for name, aspects in {"vela": tiny_vela.ASPECTS, "vela-overall": ("overall",)}.items():
+        VelaScorer(tiny_vela.make_model(replace(config, aspects=aspects))).save_pretrained(folder / name)
+    tiny_beitscore.make_scorer().save_pretrained(folder / "beitscore")
+
+
+def fill(hub: LoopbackHub, folder: Path) -> None:
+    """What the page has from the Hub, small and under its real name."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    test_hub.add_language_model(hub, folder / "qwen2")
+    test_hub.add_clip(hub)
+    test_hub.add_data(hub, scenes=2)
+    hub.add_repo("BeichenZhang/LongCLIP-B", {"longclip-B.pt": hub.files(test_hub.CLIP)["longclip-L.pt"]})
+    for kind, name in {"llama": "meta-llama/Llama-3.2-3B-Instruct", "phi3": "microsoft/Phi-3.5-mini-instruct"}.items():
+        settings = {**tiny_vela.language_architecture(), "pad_token_id": 0}
+        settings.pop("model_type")
+        AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **settings)).save_pretrained(folder / kind)
+        tiny_vela.make_tokenizer().save_pretrained(folder / kind)
+        hub.add_folder(name, folder / kind)
+    for size in ("7b", "13b"):
+        hub.add_folder(f"llava-hf/llava-1.5-{size}-hf", save_rating_judge(folder / size, "0"))
+    table = BytesIO()
+    rows = test_rated_tables.polaris(refs=[["A dog."], ["A cat."]] * 2)
+    test_rated_tables.table(rows, "img").to_parquet(table)
+    for name in ("yuwd/Polaris", "yuwd/Composite", "Ka2ukiMatsuda/Nebula"):
+        hub.add_repo(name, {"data/test-00000-of-00001.parquet": table.getvalue()}, kind="datasets")
+    hub.add_folder(
+        "facebook/winoground", test_winoground.write_all(folder / "winoground" / "data").parent, kind="datasets"
+    )
+
+
+class Server(LoopbackJudge):
+    """A judge that also compares captions and rewrites them, in words that are always the same."""
+
+    def complete(self, body: dict[str, Any]) -> dict[str, Any]:
+        done = super().complete(body if body.get("logprobs") else {**body, "max_tokens": 1})
+        if not body.get("logprobs"):
+            asked = body["messages"][-1]["content"]
+            text = asked if isinstance(asked, str) else asked[-1]["text"]
+            caption = text.strip().splitlines()[-1]
+            answer = json.dumps(json.loads(caption).replace("ball", "cat")) if caption.startswith('"') else "Verdict: 1"
+            done["choices"][0] |= {"finish_reason": "stop", "message": {"role": "assistant", "content": answer}}
+        return done

@@ -1,0 +1,258 @@
+"""Every command of docs/RESEARCH.md on small files in the layout of their authors, and the page's counts of its rows.
+
+A new command needs an entry in PROMISES, and a new FILE or FOLDER one in `research_files.FILES`. What a command names
+on the Hub or behind a server is on a Hub and behind a server of this process. A small CLIP stands in for those of
+open_clip, and SMALLER is added to a command.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import runpy
+import shlex
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import datasets.config
+import pytest
+from huggingface_hub import constants
+
+from tests.loopback_http import serving
+from tests.loopback_hub import LoopbackHub, loopback_hub
+from tests.rating_judges import strict_llava
+from tests.reward.cli import research_files
+from tests.reward.cli.conftest import Run
+
+ROOT = Path(__file__).resolve().parents[3]
+TEXT = (ROOT / "docs" / "RESEARCH.md").read_text(encoding="utf-8")
+PAPERS = {"VELA": (8, 5), "FLEUR": (8, 7), "HarmonicEval": (9, 5), "CapArena": (8, 8), "BEiTScore": (10, 5)}
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of the page, about tables or figures of a paper."""
+
+    paper: str
+    name: str
+    command: str
+    needs: str
+
+    def commands(self) -> list[str]:
+        return [text for text in re.findall("`([^`]+)`", self.command) if text.startswith(("capreward ", "python "))]
+
+    def kind(self) -> str:
+        if self.commands() or self.command.startswith("as table "):
+            return "runs"
+        reason = re.match(r"(none: |not possible, because ).{15}", self.command)
+        return reason[1] if reason else "neither a command nor a reason"
+
+    def shown(self) -> set[tuple[str, int]]:
+        """("table" or "figure", number) of all that it is about."""
+        found = set()
+        for part in self.name.split(";"):
+            for first, last in re.findall(r"\b(\d+)(?:[ab]\b|\b)(?: to (\d+))?", part):
+                numbers = range(int(first), int(last or first) + 1)
+                found |= {("figure" if "figure" in part else "table", number) for number in numbers}
+        return found
+
+
+def read_rows() -> list[Row]:
+    rows, paper = [], ""
+    for line in TEXT.splitlines():
+        if line.startswith("## "):
+            paper = line.split()[1]
+        elif paper and line.startswith("| ") and not line.startswith("| table |"):
+            name, _, command, needs = (cell.strip() for cell in line.split("|")[1:5])
+            rows.append(Row(paper, name, command, needs))
+    return rows
+
+
+ROWS = read_rows()
+
+
+def runs_of(row: Row) -> list[list[str]]:
+    """Commands that follow each other, and again for each option alone; none for a row that only names another."""
+    base = re.match(r"as table (\d+)", row.command)
+    rows = [each for each in ROWS if (each.paper, each.name) == (row.paper, base[1])] if base else [row]
+    first, *then = rows[0].commands()
+    changed = [[f"{first} {text}", *then] for text in re.findall("`(--[^`]+)`", row.command)]
+    return changed if base else [[first, *then], *changed]
+
+
+RUNS = [
+    pytest.param(commands, id=f"{row.paper}, {row.name}, {number}")
+    for row in ROWS
+    if row.kind() == "runs"
+    for number, commands in enumerate(runs_of(row))
+]
+ASPECTS = ("descriptiveness", "relevance", "fluency")
+# What a command must print that holds the text on the left; each command holds one of them.
+PROMISES: dict[str, tuple[str, ...]] = {
+    "longcap-arena": ASPECTS,
+    "--part TestA": ("TestA", "TestB", "ms/caption"),
+    "train vela": ("dci_val", "dci_test"),
+    "--seed 0": ("mean ± standard deviation of 5 runs",),
+    "--threshold 0.25": ("0.25", "report: "),
+    "train beitscore": ("Stage 1a:", "Stage 1b:", "Stage 1c:", "Stage 2:"),
+    "flickr8k-expert=": ("Flickr8k-Expert: tau-c x 100",),
+    "flickr8k-cf=": ("Flickr8k-CF: tau-b x 100",),
+    "--benchmark composite": ("Composite: tau-c x 100",),
+    "pascal-50s=": ("Pascal-50S (draw 1): accuracy x 100",),
+    "--part 4-ref": ("FOIL (4-ref): accuracy x 100", "FOIL (1-ref): accuracy x 100"),
+    "foil=judged.jsonl": ("FOIL (4-ref): accuracy x 100",),
+    "mmhe-pairs=": ("MMHE (pairs): accuracy x 100", "REG", "VQA", "VDU", "IC"),
+    "mmhe=": ("MMHE: tau-c x 100", "correctness", "completeness", "clarity", "conciseness"),
+    "--benchmark polaris": tuple(f"{name} (test): tau-c x 100" for name in ("Polaris", "Nebula", "VICR")),
+    "nocaps-foil": ("nocaps-FOIL: accuracy x 100", "near-domain"),
+    "sugarcrepe": ("SugarCrepe: accuracy x 100", "swap_att"),
+    "valse": ("VALSE (all): accuracy x 100", "plurals"),
+    "winoground": ("Winoground: group x 100", "text", "image"),
+    "longcapvlcp": ("LongCapVLCP: accuracy x 100", "counting", "report: "),
+    "genai-bench": ("GenAI-Bench: tau-c x 100",),
+    "judge flickr8k.jsonl": ("judged 6 rows",),
+    "judge foil.jsonl": ("judged 4 rows",),
+    "judge mmhe.jsonl": ("judged 12 rows",),
+    "capreward battle": ("judged 24 battles",),
+    "--judged": ("level 4", "gpt-4o", "mine", "Spearman", "Kendall", "Bias", "report: "),
+    "--annotator": ("annotator", "level 4"),
+    "--leaderboard": ("Spearman", "94.3", "Kendall", "82.4"),
+    "--pair-weights": ("Ratings by people", "each battle counts 1 / P"),
+    "capreward caparena-auto": ("CapArena-Auto: ",),
+    "data/caparena_auto": ("CapArena-Auto by judge", "mean words"),
+    "capreward info": ("222.32", "83.85", "674.74", "296.96"),
+    "capreward corrupt": ("noun_attribute: ", "shuffle_words: "),
+    "pairs-benchmark": ("action",),
+    "score captions.jsonl": ("1 captions", "length"),
+    "report lengths.jsonl": ("report on 1 rows -> lengths.html",),
+    "arena_length": ("| agreement with people | made arena | CapArena |",),
+    "flickr8k_expert.py": ("column:fleur_raw", "meteor", "differs from its paper"),
+    "evaluate_beitscore.py": ("BEiTScore, short",),
+}
+SMALLER = {"bench": "--resamples 20", "arena": "--resamples 20", "vela": "--config few.json"}
+SMALLER |= {
+    "examples.arena_length": "--resamples 5 --lengthen 50",
+    "examples/evaluate_beitscore.py": "--n 2 --samples 6 --resamples 20",
+}
+SMALLER |= {"examples/flickr8k_expert.py": "--resamples 20"}
+
+
+def words_of(command: str, here: Path, models: Path) -> list[str]:
+    """The words of a command, with small files for those it names; KeyError for a file that nobody has described."""
+    words = shlex.split(command)
+    asked = next((name.partition("=")[0] for option, name in pairwise(words) if option == "--benchmark"), words[1])
+    for place, word in enumerate(words):
+        before, equals, last = word.rpartition("=")
+        key = before or words[place - 1].strip("-")
+        if word in ("FILE", "FOLDER") and key == "output":
+            words[place] = str(here / "out")
+        elif last == "FOLDER" and key in ("vela", "beitscore"):
+            words[place] = f"{key}={models / (key + '-overall' * ((key, asked) == ('vela', 'composite')))}"
+        elif last in ("FILE", "FOLDER"):
+            name = asked if key == "data" or (key == "images" and asked in ("sugarcrepe", "valse")) else key
+            words[place] = before + equals + str(research_files.write(here, name))
+        elif last in research_files.FILES and (key, last[-5:]) != ("benchmark", key) and not (here / last).exists():
+            research_files.write(here, last)
+        elif last.endswith(":openai"):
+            words[place] = f"{before}={models / 'clip'}"
+    if smaller := next((SMALLER[word] for word in words[1:3] if word in SMALLER), None):
+        words += smaller.split()
+    model = {"image": {"backbone": str(models / "clip")}} if re.search("paper-(clip|pacs)", command) else {}
+    if "paper-image-only" not in command:
+        model["text"] = {"max_prefix_tokens": 640, "max_candidate_tokens": 64}
+    (here / "few.json").write_text(json.dumps({"max_steps": 1, "precision": "fp32", "model": model}))
+    return words
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models")
+    research_files.write_models(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoopbackHub]:
+    with loopback_hub() as hub:
+        research_files.fill(hub, tmp_path_factory.mktemp("hub"))
+        yield hub
+
+
+@pytest.fixture
+def online(filled: LoopbackHub, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Points all clients at the Hub and the server of this process; gives the server's address."""
+    monkeypatch.setattr(constants, "ENDPOINT", filled.endpoint)
+    monkeypatch.setattr(datasets.config, "HF_ENDPOINT", filled.endpoint)
+    template = filled.endpoint + "/{repo_id}/resolve/{revision}/{filename}"
+    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+    judge = research_files.Server(*strict_llava("12345"))
+    judge.models = ("gpt-4o-2024-08-06", "Qwen/Qwen3-30B-A3B-Instruct-2507")
+    with serving(judge.reply) as address:
+        monkeypatch.setenv("OPENAI_BASE_URL", f"{address}/v1")
+        monkeypatch.setenv("OPENAI_API_KEY", "none")
+        yield f"{address}/v1"
+
+
+def run_python(words: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> str:
+    """A script or module of the clone, as its own program; one exits with 1 as its data are not the published ones."""
+    module = words[1] == "-m"
+    name, *arguments = words[1 + module :]
+    monkeypatch.setattr(sys, "argv", [name, *arguments])
+    monkeypatch.syspath_prepend(str(ROOT))
+    with pytest.raises(SystemExit, match="1") if name == "examples/flickr8k_expert.py" else nullcontext():
+        if module:
+            runpy.run_module(name, run_name="__main__")
+        else:
+            runpy.run_path(str(ROOT / name), run_name="__main__")
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize("commands", RUNS)
+def test_each_command_does_what_its_row_promises(
+    commands: list[str],
+    models: Path,
+    online: str,
+    run: Run,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    if shutil.which("java") is None and re.search("cider|meteor|flickr8k_expert", " ".join(commands)):
+        pytest.skip("needs Java")
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    for command in commands:
+        words = words_of(command.replace("http://localhost:8000/v1", online), here, models)
+        said = run_python(words, capsys, monkeypatch) if words[0] == "python" else " ".join(run(*words[1:]))
+        named = re.findall(r"(?:--metric|--score-column) (\w+)", command) if " bench " in command else []
+        for text in [*(text for key, texts in PROMISES.items() if key in command for text in texts), *named]:
+            assert text in said, f"{command} does not print {text!r}:\n{said}"
+
+
+def test_every_table_and_figure_has_a_row_and_every_row_a_command_or_a_reason() -> None:
+    assert {row.kind() for row in ROWS} == {"runs", "none: ", "not possible, because "}
+    commands = {command for row in ROWS for command in row.commands()}
+    assert [command for command in commands if not any(key in command for key in PROMISES)] == []
+    for paper, (tables, figures) in PAPERS.items():
+        shown = set().union(*(row.shown() for row in ROWS if row.paper == paper))
+        every = {("table", n + 1) for n in range(tables)} | {("figure", n + 1) for n in range(figures)}
+        assert shown == every, paper
+
+
+def test_the_counts_are_those_of_the_rows() -> None:
+    lines = []
+    for paper, sizes in PAPERS.items():
+        rows = [row for row in ROWS if row.paper == paper]
+        kinds = [row.kind() for row in rows]
+        printed = sum("**printed here**" in row.needs for row in rows)
+        own = (kinds.count("none: "), kinds.count("not possible, because "))
+        lines.append([paper, *sizes, len(rows), kinds.count("runs"), printed, *own])
+    lines.append(["all", *(sum(column) for column in list(zip(*lines, strict=True))[1:])])
+    table = "".join("| " + " | ".join(map(str, line)) + " |\n" for line in lines)
+    assert table in TEXT, f"docs/RESEARCH.md should count\n{table}"
