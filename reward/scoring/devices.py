@@ -202,7 +202,7 @@ class _Worker:
                     "crashed its decoder. What was scored is saved; run the same again to go on"
                 ) from error
             self.died = True
-            self.pool.shutdown(wait=False)
+            self.pool.shutdown()
             chunks = [chunk for chunk, _ in self.queue]
             self.queue.clear()
             self.started(self.start())
@@ -216,7 +216,7 @@ class _Worker:
     def end(self, *, at_once: bool) -> None:
         if at_once:
             self.process.terminate()
-        self.pool.shutdown(wait=not at_once, cancel_futures=True)
+        self.pool.shutdown(cancel_futures=True)  # waits: a pool that ends with the interpreter may print a traceback
 
     def _exit_code(self) -> str:
         code = self.process.exitcode
