@@ -88,14 +88,10 @@ def shared_folder() -> Path:
 
 
 @pytest.fixture
-def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[LoopbackHub]:
+def hub(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoopbackHub]:
     """An empty Hub on the loopback interface, to which the real client of this process is pointed."""
-    from huggingface_hub import constants
-
     from tests.loopback_hub import loopback_hub
 
     with loopback_hub() as running:
-        monkeypatch.setattr(constants, "ENDPOINT", running.endpoint)
-        template = running.endpoint + "/{repo_id}/resolve/{revision}/{filename}"
-        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+        running.point_client(monkeypatch, tmp_path_factory.mktemp("hub-cache"))
         yield running

@@ -15,6 +15,9 @@ from pathlib import Path
 from typing import Any, TypeAlias
 from urllib.parse import parse_qs, unquote, urlsplit
 
+import pytest
+from huggingface_hub import constants
+
 from tests.loopback_http import send, serving
 
 _CALLS = "revision|tree|paths-info|preupload|commit|commits|branch"
@@ -84,6 +87,13 @@ class LoopbackHub:
         """Contents of a repository at a revision."""
         repo = self._repos[(kind, repo_id)]
         return repo.commits[repo.refs.get(revision, revision)]
+
+    def point_client(self, monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
+        """Sends the Hub client of this process here until the test ends, with a cache that no other test has filled."""
+        monkeypatch.setattr(constants, "ENDPOINT", self.endpoint)
+        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(cache))
+        template = self.endpoint + "/{repo_id}/resolve/{revision}/{filename}"
+        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
 
     def reply(self, handler: BaseHTTPRequestHandler, sent: bytes) -> None:
         status, headers, body = self._answer(handler.command, handler.path, handler.headers, sent)  # type: ignore[arg-type]

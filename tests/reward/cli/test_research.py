@@ -21,7 +21,6 @@ from pathlib import Path
 
 import datasets.config
 import pytest
-from huggingface_hub import constants
 
 from tests.loopback_http import serving
 from tests.loopback_hub import LoopbackHub, loopback_hub
@@ -184,12 +183,10 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoopbackHub]:
 
 
 @pytest.fixture
-def online(filled: LoopbackHub, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def online(filled: LoopbackHub, models: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Points all clients at the Hub and the server of this process; gives the server's address."""
-    monkeypatch.setattr(constants, "ENDPOINT", filled.endpoint)
+    filled.point_client(monkeypatch, models / "hub-cache")
     monkeypatch.setattr(datasets.config, "HF_ENDPOINT", filled.endpoint)
-    template = filled.endpoint + "/{repo_id}/resolve/{revision}/{filename}"
-    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
     judge = research_files.Server(*strict_llava("12345"))
     judge.models = ("gpt-4o-2024-08-06", "Qwen/Qwen3-30B-A3B-Instruct-2507")
     with serving(judge.reply) as address:
