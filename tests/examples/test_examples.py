@@ -28,6 +28,7 @@ from examples import (
     grpo_table,
     judge_captions,
     judged_rewards,
+    pair_sampling,
     prefix_scores,
     rerank_candidates,
     score_captions,
@@ -295,6 +296,23 @@ def test_shuffled_rewards_are_the_same_numbers_within_each_group():
     assert dealt(0) != list(range(8))
     assert dealt(1) != dealt(0)
     assert dealt(1) == dealt(1)  # a training that stopped deals them out as if it had not
+
+
+def test_pair_sampling(models, tmp_path, capsys):
+    sizes = ["--pairs", "4", "--steps", "1", "--seeds", "4", "--held-out", "1", "--scenes", "4"]
+    pair_sampling.main([*models["beitscore"], *sizes, "--output", str(tmp_path)])
+    printed = capsys.readouterr().out
+    for name in pair_sampling.VARIANTS:
+        assert len(re.findall(rf"^\| {name} \| [01]\.\d{{3}} \[", printed, re.MULTILINE)) == 2, name
+    trainings = list(tmp_path.glob("*-4"))
+    settings = [json.loads((folder / "training.json").read_text())["config"] for folder in trainings]
+    chosen = {(each["sampling"], "foil" in each["categories"]) for each in settings}
+    assert chosen == {("pool", True), ("pool", False), ("balanced", True), ("balanced", False)}
+    with (tmp_path / "pair_sampling.csv").open(encoding="utf-8") as stream:
+        cells = {(row["runs"], row["measure"]): float(row["value"]) for row in csv.DictReader(stream)}
+    for one, two in pair_sampling.DIFFERENCES:
+        for measure in ("noun", "retrieved", "these seven", "fluency"):
+            assert cells[f"{one} - {two}", measure] == pytest.approx(cells[one, measure] - cells[two, measure])
 
 
 def test_prefix_scores(models, tmp_path):
