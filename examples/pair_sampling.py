@@ -70,7 +70,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     if not base.exists():
         make_base(options.beitscore, base)
     if not data.exists():
-        parts = {"train": make_part(options.pairs, 41_000), "val": make_part(options.pairs // 10, 42_000)}
+        parts = {"train": make_part(options.pairs, 41_000), "val": make_part(max(1, options.pairs // 10), 42_000)}
         DatasetDict(parts).save_to_disk(data)
 
     held_out = concatenate_datasets(

@@ -299,7 +299,7 @@ def test_shuffled_rewards_are_the_same_numbers_within_each_group():
 
 
 def test_pair_sampling(models, tmp_path, capsys):
-    sizes = ["--pairs", "4", "--steps", "1", "--seeds", "4", "--held-out", "1", "--scenes", "4"]
+    sizes = ["--pairs", "10", "--steps", "1", "--seeds", "4", "--held-out", "1", "--scenes", "4"]
     pair_sampling.main([*models["beitscore"], *sizes, "--output", str(tmp_path)])
     printed = capsys.readouterr().out
     for name in pair_sampling.VARIANTS:
