@@ -72,7 +72,7 @@ def root(
     * 0: done. Rows that could not be scored are counted on stderr and say why in the output.
     * 1: an error, printed in one line; or not one row could be read, scored or judged.
     * 2: a wrong command line.
-    * 3: `match` found a difference above --tolerance.
+    * 3: `match` found a difference above --tolerance, or `audit` an attack above --fail-above.
     * 4: `harden` waits for the ratings of people.
     * 130: stopped by Ctrl-C. What was scored is kept, and the same command goes on. `serve` ends with 0.
     """
