@@ -266,11 +266,11 @@ def find_column(
     """The column that holds what a role means: the one given, else the first known name, else the only synonym.
 
     Args:
-        role: `"image"`, `"references"`, `"candidate"` or `"candidates"`.
-        columns: the columns there are.
+        role: a key of `COLUMN_NAMES`; anything if `given` is not None.
+        columns: the existing columns.
         given: the name that the user gave, or None.
         option: how the user gives it, such as `"image_column="` or `"--image-column"`; named in the errors.
-        needed_by: who cannot do without, such as `"metric 'vela'"`; None where the column may be missing.
+        needed_by: what needs the column, such as `"metric 'vela'"`; None if it is optional.
 
     Returns:
         Its name; None where there is none and nobody needs it.

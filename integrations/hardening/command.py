@@ -17,7 +17,7 @@ def harden(
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder of all rounds and their report.")],
     policy: Annotated[str, typer.Option(help="Captioner: embedded, a folder or a Hub id.")] = "embedded",
     policy_steps: Annotated[
-        int, typer.Option(min=0, help="Steps of GRPO against the metric before it writes; 0 for none.")
+        int, typer.Option(min=0, help="GRPO steps that train the captioner against the metric first; 0 for none.")
     ] = 0,
     prompt: Annotated[str, typer.Option(help="What the captioner is asked.")] = "Describe the picture.",
     images: Annotated[
@@ -52,8 +52,9 @@ def harden(
     capreward harden vela=my-vela --policy my-captioner --images my-ratings --data my-ratings --output hard
     ```
 
-    A round: the policy writes captions, those that the metric likes and may be wrong about are chosen and rated, and
-    the metric is trained on old and new ratings. The checkpoint is OUTPUT/round_K/metric; harden.md compares rounds.
+    In each round, the captioner writes captions. Those that the metric rates highly, perhaps wrongly, are chosen and
+    rated by a rater, and the metric is trained on old and new ratings. The checkpoint of a round is
+    OUTPUT/round_K/metric, and OUTPUT/harden.md compares the rounds.
 
     With people as raters, the command stops with exit code 4 when captions wait for ratings: fill in numbers from 1 to
     5 in to_rate.jsonl, save it as rated.jsonl beside it, and run the same command again. That also goes on after a

@@ -65,10 +65,10 @@ class BestOfN(Strategy):
         best = BestOfN(VelaReward(), n=16, processor=processor, images=iter(images))
         pipe(chats, batch_size=4, generate_kwargs={"custom_generate": best})
 
-    Not supported: beams in the call (as `sources` they are), a streamer, an assistant model, a static or filled cache,
-    and `stop_strings`, which `generate` refuses with a strategy; `cache_implementation="paged"` makes `generate` pass
-    over every strategy. If k does not divide n, up to k - 1 samples per prompt are drawn and not used. Needs
-    transformers 5, see `private_names.py`.
+    Not supported: beam search in the call (but beams can be `sources`), a streamer, an assistant model, a static or
+    filled cache, and `stop_strings`, which `generate` refuses with a strategy. With `cache_implementation="paged"`,
+    `generate` ignores every strategy. If k does not divide n, up to k - 1 samples per prompt are drawn and not used.
+    Needs transformers 5, see `private_names.py`.
 
     Args:
         reward: such as `VelaReward()`; anything with `rewards(samples)`; a metric's name or a scorer; or a reward
@@ -77,13 +77,13 @@ class BestOfN(Strategy):
         processor: processor or tokenizer that decodes the captions.
         images: one image a prompt of the batch, or an iterator over those of all batches. None for rewards that need
             none, and where the images come with the call.
-        references: the same of lists of reference captions; None for a prompt without.
-        include_greedy: makes the greedy caption the first candidate. Its `scores`, if the output holds them, are those
-            of a token that was certain; its `logits` are the model's.
-        chunk: at most so many rows are decoded at once, for models whose n captions per prompt do not fit into memory.
-            There must be room for one row of each prompt, k with `num_return_sequences=k`. The candidates are as many
-            and as likely as without, but not the same, as random numbers are drawn in another order. An output object
-            then holds `sequences` and `reward_scores` only. `max_time` counts for all parts together.
+        references: likewise, one list of reference captions per prompt; None for a prompt without references.
+        include_greedy: makes the greedy caption the first candidate. If the output holds `scores`, this caption's give
+            each of its tokens probability 1; its `logits` are the model's.
+        chunk: largest number of rows that are decoded at once, for models whose n captions per prompt do not fit into
+            memory. It must allow one row per prompt, or k rows with `num_return_sequences=k`. The candidates have the
+            same number and distribution as without it, but differ, because random numbers are drawn in another order.
+            An output object then holds only `sequences` and `reward_scores`. `max_time` applies to all parts together.
         temperature: 0 returns the best. Above 0, a candidate is returned with p proportional to exp(reward /
             temperature), k of them one after the other (soft best-of-n). Drawn with torch's random numbers.
         poisson: draws 1 + Poisson(n - 1) candidates for each prompt instead of n (best-of-Poisson).

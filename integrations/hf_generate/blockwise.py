@@ -43,15 +43,16 @@ class BlockwiseBestOfN(Strategy):
     continued, and those that have ended are set aside. Once nothing is left to continue, the best of these wins.
     Every token goes through the model once: a kept caption takes its cache along.
 
-    Finished captions never compete with unfinished ones, since a reward made for whole captions prefers a short
-    finished one to the beginning of a better one. CLIP-guided decoding sets them aside, too, and stops after three. In
-    controlled decoding, MRGD and VisVM, a search ends with the best caption of a block, once that has ended. On 20
-    scenes with n=2 and n=4, VELA reaches an oracle F1 of .49 and .51 in their way, .58 and .58 in this one, and .63 and
-    .74 by best-of-n of as many tokens: going on mends the end of captions, not how VELA judges their beginning.
+    Finished captions never compete with unfinished ones, because a reward made for whole captions prefers a short
+    finished caption to the beginning of a better one. CLIP-guided decoding sets finished captions aside, too, and stops
+    after three. In controlled decoding, MRGD and VisVM, the search ends when the best caption of a block is finished.
+    On 20 scenes with n=2 and n=4, VELA reaches an oracle F1 of .49 and .51 with that rule and .58 and .58 with the rule
+    here; best-of-n with as many tokens reaches .63 and .74. Continuing the search repairs the end of captions, but not
+    VELA's judgment of their beginning.
 
-    The dot of "3.5" or of "Dr." ends no sentence, as what follows decides: a block holds the first token or two of the
-    next sentence, which the reward does not see. Metrics were made for whole captions, and may misjudge the beginning
-    of one.
+    The dot in "3.5" or "Dr." does not end a sentence. This shows only in what follows, so a block also holds the first
+    one or two tokens of the next sentence, which the reward does not see. Metrics were made for whole captions and may
+    misjudge the beginning of one.
 
     For `generate`, images and what is refused see `BestOfN`. Outputs other than `sequences` and `reward_scores` are
     refused, and so are models whose cache cannot be cut, sharded models, and processors that remember what they saw.

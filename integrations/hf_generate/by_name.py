@@ -1,4 +1,4 @@
-"""What the code in an exported repository calls, see `export.py`: `generate` by a strategy that has a name."""
+"""Called by the code that `capreward export-decoder` writes: runs `generate` with a strategy given by its name."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def generate_by_name(settings: Mapping[str, Any], *inputs: Any, model: Any, **ar
     if processor is None and tokenizer is None:
         raise ConfigError("give generate(..., processor=...), a processor or a tokenizer that decodes the captions")
     if arguments.get("cache_implementation") == "paged":
-        raise ConfigError("with cache_implementation='paged', generate passes over every strategy: leave it out")
+        raise ConfigError("with cache_implementation='paged', generate ignores every strategy: leave it out")
     for values, needed in ("images", "needs_image"), ("references", "needs_references"):
         metric = settings["metric"]
         if metric and arguments.get(values) is None and getattr(metric_spec(metric), needed):

@@ -16,10 +16,10 @@ __all__ = ["SpeculativeRejection"]
 class SpeculativeRejection(Strategy):
     """Best of n, of which a share is dropped after every few tokens (Sun et al. 2024).
 
-    After each segment, all captions that are still in are rated as far as they are written, finished ones beside
-    unfinished ones, and the best round((1 - alpha) * count) stay in. The unfinished ones among them are continued. The
-    best of all finished captions is returned, those included that finished and were dropped later. It pays where the
-    reward of a beginning foretells that of the caption: check that first, as metrics were made for whole captions.
+    After each segment, all remaining captions, finished or not, are rated as they stand, and the best
+    round((1 - alpha) * count) are kept. The unfinished ones among them are continued. The best of all finished captions
+    is returned, including those that were dropped after they had finished. This helps only if the reward of a beginning
+    predicts that of the whole caption; check this first, because metrics were made for whole captions.
 
     For `generate`, images and what is refused see `BlockwiseBestOfN`; at least k captions stay in with
     `num_return_sequences=k`. `last.captions` holds the finished captions only, `last.tokens` counts the dropped ones.

@@ -27,7 +27,7 @@ def rate_conversations(
     Args:
         message_logs: N conversations, with image blocks.
         metadata: NeMo RL's `extra_env_info` of each row, perhaps with `references` (else `ground_truth`) and `image`.
-        missing: reward of a row that cannot be scored; by default such a row raises, because NeMo RL knows no None.
+        missing: reward of a row that cannot be scored. By default such a row raises: NeMo RL does not accept None.
         settings: see `reward.functions.gathering.configured_reward`.
 
     Raises:

@@ -29,8 +29,8 @@ def make_reward_func(
 ) -> Callable[[Sequence[str], Sequence[str], Sequence[Any]], dict[str, Any]]:
     """Makes the function `reward_func(queries, prompts, labels)` that OpenRLHF looks for in a file.
 
-    OpenRLHF calls it in threads, one sample a call; calls that come together are scored together. It drops what a
-    function raises without a word that is shown by default, and goes on without a reward: so every error is logged
+    OpenRLHF calls it in threads with one sample per call; calls at the same time are scored together. If the function
+    raises, OpenRLHF does not show the error by default and continues without a reward. Every error is therefore logged
     here first.
 
     Args:

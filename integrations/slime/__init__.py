@@ -18,8 +18,8 @@ __all__ = ["custom_rm"]
 async def custom_rm(args: Any, sample: Any, **options: Any) -> float | list[float]:
     """Reward of a sample, or rewards of a list of samples; samples asked for at the same time are scored together.
 
-    The image is the first entry of `sample.multimodal_inputs["images"]`, of the prompt's messages, or `image` of the
-    metadata. References are `references` of the metadata, else the label.
+    The image comes from `sample.multimodal_inputs["images"]`, else from the prompt's messages, else from `image` in the
+    metadata; a sample with several images has no reward. References are `references` in the metadata, else the label.
 
     Args:
         args: slime's arguments. `args.capreward` is a dict of `metric`, `source`, `weights`, `missing` and further

@@ -76,8 +76,9 @@ class RewardMonitor(TrainerCallback):
     Args:
         trainer: a `GRPOTrainer` or `RLOOTrainer`, of one or several processes. FSDP and DeepSpeed's stage 3, which
             split the policy, are refused.
-        held_out: rows as from `make_prompt_dataset`, at least 10, better 50 or more, that are not trained on.
-        second: reward function, or any callable of that contract. Higher must be better.
+        held_out: rows as from `make_prompt_dataset` that are not trained on. With fewer than 10 rows the monitor only
+            logs and never calls the two parted; 50 or more are better.
+        second: reward function, or any callable with the same arguments and result. Higher must be better.
         every: steps between two checks.
         also: further measures that are only logged.
         temperature: None decodes greedily; a number samples from the whole vocabulary, with the same random numbers at
@@ -92,7 +93,8 @@ class RewardMonitor(TrainerCallback):
         examples: captions that a warning shows.
 
     Attributes:
-        history: {"step", "figures", "rows"} of each check; a row has "caption", "rewards" and "measures".
+        history: {"step", "rows", "figures", "warned"} of each check; a row has "caption", "reward", "rewards",
+            "measures", "tokens", "truncated", "entropy" and "kl".
 
     Raises:
         ConfigError: at construction, if an argument is out of range, the rows are none or lack images, or the second
@@ -160,8 +162,8 @@ class RewardMonitor(TrainerCallback):
         self._start = start_of(self.trainer)
         if self._start is None and self.trainer.is_world_process_zero():
             logger.warning(
-                "monitor/kl is not logged: the policy before the training is not at hand. A reference model (beta "
-                "above 0, without sync_ref_model) or an adapter (peft_config) would give it"
+                "monitor/kl is not logged, because the policy before training is not available. To log it, use a "
+                "reference model (beta above 0, without sync_ref_model) or train an adapter (peft_config)"
             )
         self.history, self._warned = [], set()
         if state.global_step:

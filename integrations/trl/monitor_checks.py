@@ -52,7 +52,7 @@ def check_rows(rows: Any, trainer: Any) -> None:
     if "prompt" not in columns or isinstance(rows[0]["prompt"], str):
         raise ConfigError("held_out needs a column 'prompt' with messages: use make_prompt_dataset")
     if rows is trainer.train_dataset:
-        raise ConfigError("held_out is what is trained on: give other images")
+        raise ConfigError("held_out is the trainer's train_dataset: pass images that are not trained on")
     if len(rows) < FEWEST:
         logger.warning(
             "held_out has %d images, and the rule needs %d: figures are logged, but nothing will be called parted",

@@ -151,7 +151,7 @@ class ResumeWeights(TrainerCallback):
             saved = load_network(folder, type(model), "policy", dtype=dtype, strict=True)
             model.load_state_dict(saved.state_dict())
             logger.warning(
-                "all weights were now loaded from %s: Trainer's warnings of missing and unexpected keys are settled",
+                "all weights are now loaded from %s; ignore Trainer's warnings about missing and unexpected keys",
                 folder,
             )
 

@@ -36,7 +36,7 @@ async def compute_score(
         ground_truth: one reference or a list, unless `extra_info` has `references`.
         extra_info: of the row, with an image (path, encoded bytes, or `{"bytes", "path"}`) under `image`, `images` or
             another known name. `CaptionRewardManager` puts the images of the prompt there.
-        missing: reward of a row that cannot be scored; by default such a row raises, because verl knows no None.
+        missing: reward of a row that cannot be scored; by default such a row raises, because verl does not accept None.
         reward_router_address, reward_model_tokenizer: of verl's own reward models; not used.
         settings: metric, source, weights and more, see `reward.functions.gathering.configured_reward`.
 
@@ -44,7 +44,8 @@ async def compute_score(
         `score`, and the score of every aspect under its name, the same keys for every sample.
 
     Raises:
-        InvalidSampleError: the row has no reward and `missing` is None, or several columns could hold the image.
+        InvalidSampleError: the row has no reward and `missing` is None.
+        DataError: several columns could hold the image.
 
     Example:
         >>> asyncio.run(compute_score("shapes", "A red star.", None, {}, metric="length"))

@@ -59,8 +59,8 @@ def check_parting(optimised: ArrayLike, second: ArrayLike, *, z: float = Z) -> P
     training would.
 
     Args:
-        optimised: rewards of N held-out images at T checks, (T, N), on any scale; NaN where there is none. Fewer than
-            `FEWEST` images that have both are never called parted.
+        optimised: rewards of N held-out images at T checks, (T, N), on any scale; NaN where there is none. With fewer
+            than three checks, or fewer than `FEWEST` images that have both measures, the answer is never "parted".
         second: the same of the second measure; higher must be better.
         z: standard errors.
 

@@ -67,7 +67,7 @@ class MetricAudit:
 
     Args:
         findings: {attack: finding}, in the order of `ATTACKS`; attacks that fitted no caption are missing.
-        nothing: {caption that says nothing: mean reward over the images}.
+        nothing: {caption that says nothing: its mean reward over the first 20 rows}.
         longer: share of images where the longer of two captions with the same facts has the higher reward; one half
             is no length bias. None without scenes.
         mean: mean reward of the captions as they are.
@@ -92,8 +92,8 @@ class Audit:
 
     Args:
         metrics: {label: its audit}.
-        images: number of images.
-        skipped: {attack: captions it did not fit, or that the oracle did not find worse}.
+        images: number of rows; each counts as one image, also in the bootstrap.
+        skipped: {attack: captions to which it did not apply, or that the oracle did not rate worse}.
         seed: of the attacks and the bootstrap.
         resamples: of the bootstrap.
     """

@@ -44,7 +44,7 @@ Output = Annotated[
     typer.Option("--output", "-o", help="Folder for arena.json, arena.md, arena.html, and plots as .png and .svg."),
 ]
 Next = Annotated[
-    int | None, typer.Option("--next", min=1, help="Propose so many battles to be judged next, and do nothing else.")
+    int | None, typer.Option("--next", min=1, help="Propose this many battles to judge next, and do nothing else.")
 ]
 Judged = Annotated[
     list[str] | None,

@@ -33,7 +33,9 @@ def audit(
         float | None,
         typer.Option(min=0, max=1, help="Exit with 3 if any attack wins in more than this share of captions."),
     ] = None,
-    images: Annotated[int, typer.Option(min=2, help="Most images to use; of the scenes, how many to make.")] = 100,
+    images: Annotated[
+        int, typer.Option(min=2, help="Most rows of --data to use; with 'scenes', how many scenes to make.")
+    ] = 100,
     most: Annotated[
         int, typer.Option(min=1, help="Most sentences that an attack adds; 1 to so many, drawn for each caption.")
     ] = 8,

@@ -41,10 +41,10 @@ def best_n(
     ```
 
     The file has several scored captions an image, in rows as `capreward score` writes them or in lists as `capreward
-    rerank` does. From M captions an image comes an unbiased estimate for every n up to M; nothing is drawn again.
+    rerank` does. With M captions per image, the estimates for every n up to M are unbiased and need no resampling.
 
-    The score that chooses always rises with n. Whether captions get better, a column that was not optimised shows: the
-    command says at which n it peaks, or that no peak is seen.
+    The score used for choosing always rises with n. Only a column that was not optimised (--held-out) shows whether the
+    captions get better: the command reports the n at which it peaks, or that no peak was found.
     """
     from reward.decoding.curve_report import best_of_n_report
     from reward.metaeval.report import check_report

@@ -99,7 +99,13 @@ def caption(
     speed: options.SpeedOptions,
     run: options.RunOptions,
     n: Annotated[int, typer.Option(help="Candidates an image.")] = 16,
-    strategy: Annotated[str, typer.Option(help="How captions are chosen, or the model is steered.")] = "best-of-n",
+    strategy: Annotated[
+        str,
+        typer.Option(
+            help="How a caption is chosen: best-of-n, soft-best-of-n, best-of-poisson or mbr; or, with a model on this "
+            "machine, how decoding is steered: adaptive, blockwise or speculative-rejection."
+        ),
+    ] = "best-of-n",
     option: options.StrategyOption = None,
     keep_candidates: Annotated[
         bool,
@@ -120,9 +126,10 @@ def caption(
     from a folder and the folders in it, or from the column of a data file, which may also hold references for the
     metric.
 
-    Candidates are saved as they come and scored afterwards. After Ctrl-C or a kill, run the same command again: what
-    was saved is not asked for twice. Images without a caption are tried again. With --keep-candidates, `capreward
-    best-n OUTPUT.candidates.jsonl` tells how large --n may be.
+    Candidates are saved as they come and scored afterwards. After Ctrl-C or a kill, run the same command again to
+    continue. Candidates of an unfinished run with the same settings are kept, even with --overwrite. Images without a
+    caption are tried again. With --keep-candidates, `capreward best-n OUTPUT.candidates.jsonl` shows how large --n
+    should be.
     """
     from reward.decoding.captioning import caption_images, read_images
     from reward.decoding.strategies import parse_options, steering

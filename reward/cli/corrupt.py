@@ -161,7 +161,7 @@ def pairs_benchmark(
     ] = None,
     prompt: options.PromptFile = None,
     beyond: Annotated[
-        int, typer.Option(min=0, help="First token of CLIP at which captions may differ; scene text may anywhere.")
+        int, typer.Option(min=0, help="First CLIP token at which captions may differ (anywhere for scene text).")
     ] = 77,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar and no summary.")] = False,
 ) -> None:

@@ -21,7 +21,8 @@ class EngineOptions:
     engine: Annotated[
         str | None,
         typer.Option(
-            help="ray: score many files on a Ray cluster, into a folder of Parquet parts (extra `ray`). Default: here."
+            help="ray: score many files on a Ray cluster and write a folder of Parquet parts (needs the extra `ray`). "
+            "Default: score in this process."
         ),
     ] = None
     address: Annotated[
@@ -31,9 +32,12 @@ class EngineOptions:
         int | None,
         typer.Option(min=0, help="Scorers that run at a time; default: all that fit. 0: in this process, without Ray."),
     ] = None
-    cpus_per_worker: Annotated[float | None, typer.Option(help="CPUs that Ray keeps for each; default: 1.")] = None
+    cpus_per_worker: Annotated[
+        float | None, typer.Option(help="CPUs that Ray reserves for each worker; default: 1.")
+    ] = None
     gpus_per_worker: Annotated[
-        float | None, typer.Option(help="GPUs that Ray keeps for each, such as 0.25 for four on a GPU; default: 0.")
+        float | None,
+        typer.Option(help="GPUs that Ray reserves for each worker, such as 0.25 for four workers per GPU; default: 0."),
     ] = None
     where: Annotated[
         str | None,
@@ -45,7 +49,7 @@ class EngineOptions:
         str | None, typer.Option(help="Columns of the input to keep, as in id,caption; default: all.")
     ] = None
     part_rows: Annotated[
-        int | None, typer.Option(min=1, help="Row groups of Parquet make parts of at least this many rows; 50000.")
+        int | None, typer.Option(min=1, help="Join Parquet row groups up to this many rows per part; default: 50000.")
     ] = None
 
     def chosen(self) -> Callable[..., ScoringSummary] | None:

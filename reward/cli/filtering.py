@@ -28,12 +28,12 @@ def filter_rows(
         str | None, typer.Option("--keep", help="Condition on columns, as in 'reward >= 0.6 and error is None'.")
     ] = None,
     top: Annotated[
-        str | None, typer.Option("--top", help="The best only: a share, as in 20%, rounded up, or a number of rows.")
+        str | None, typer.Option("--top", help="Keep only the best: a share such as 20%, rounded up, or a number.")
     ] = None,
     by: By = "reward",
     per: Annotated[
         str | None,
-        typer.Option("--per", help="Column of groups, in each of which --top counts; image: whatever its name."),
+        typer.Option("--per", help="Column of groups; --top applies within each. 'image' is the image column."),
     ] = None,
 ) -> None:
     """Keep the rows of a scored file that are good enough, or the best, and say why the others went.

@@ -107,14 +107,28 @@ class MetricOptions:
         ),
     ] = None
     criterion: Annotated[
-        list[str] | None, typer.Option(help="harmoniceval: for several of the five; overall: one rating of everything.")
+        list[str] | None,
+        typer.Option(
+            help="harmoniceval: rate only this criterion; repeat for several. overall: one rating for everything."
+        ),
     ] = None
-    question_column: Annotated[str | None, typer.Option(help="harmoniceval: questions; default: question.")] = None
-    task_column: Annotated[str | None, typer.Option(help="harmoniceval: each row's task, or REG, VQA, VDU, IC.")] = None
-    box_column: Annotated[str | None, typer.Option(help="Boxes [x, y, width, height], to be drawn in red.")] = None
-    draws: Annotated[int | None, typer.Option(min=1, help="fleur: mean of so many sampled grades, unsmoothed.")] = None
-    temperature: Annotated[float | None, typer.Option(help="fleur: of sampled grades; default: 1.")] = None
-    explain: Annotated[Explain | None, typer.Option(help="fleur: explanations, before or after the grade.")] = None
+    question_column: Annotated[
+        str | None, typer.Option(help="harmoniceval: column of questions; default: question.")
+    ] = None
+    task_column: Annotated[
+        str | None,
+        typer.Option(help="harmoniceval: column of each row's task, named as for --task or IC, VQA, REG, VDU."),
+    ] = None
+    box_column: Annotated[
+        str | None, typer.Option(help="Column of boxes [x, y, width, height], which are drawn into the image in red.")
+    ] = None
+    draws: Annotated[
+        int | None, typer.Option(min=1, help="fleur: use the mean of this many sampled grades, without smoothing.")
+    ] = None
+    temperature: Annotated[float | None, typer.Option(help="fleur: temperature of sampled grades; default: 1.")] = None
+    explain: Annotated[
+        Explain | None, typer.Option(help="fleur: have the judge explain its grade, before or after giving it.")
+    ] = None
     pad_images: Annotated[
         bool,
         typer.Option(
@@ -194,8 +208,8 @@ def judge(
     Image paths start at the folder of the file. The output has the rows of the input with the scores, `reward`, and
     `error` where a caption has no score, for example because the judge's answer could not be read.
 
-    fleur needs a model that writes digits one by one (LLaVA-1.5 and Qwen2.5-VL do, GPT-4o does not), harmoniceval does
-    not. A server must report log probabilities.
+    Only fleur needs a model that writes numbers digit by digit (LLaVA-1.5 and Qwen2.5-VL do, GPT-4o does not), and only
+    without --draws. A server must report log probabilities, except for clair, claimdiff and fleur with --draws.
 
     After Ctrl-C or a kill, run the same command again to continue. With --cache no question is ever paid for twice.
     """

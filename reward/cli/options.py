@@ -104,9 +104,10 @@ def _usable_device(device: str | None) -> str | None:
 
 
 Device = Annotated[
-    str | None, typer.Option(callback=_usable_device, help="Such as cpu or cuda:0; default: a GPU if there is one.")
+    str | None,
+    typer.Option(callback=_usable_device, help="Device, such as cpu or cuda:0; default: a GPU if there is one."),
 ]
-Dtype = Annotated[str | None, typer.Option(help="Such as bfloat16; default: the model's own.")]
+Dtype = Annotated[str | None, typer.Option(help="Number type, such as bfloat16; default: the model's own.")]
 Revision = Annotated[str | None, typer.Option(help="Revision of a Hub id: branch, tag or commit.")]
 Data = Annotated[
     Path,
@@ -230,13 +231,14 @@ class SpeedOptions:
         str | None,
         typer.Option(
             callback=_usable_size,
-            help="Most that the cache takes on disk, such as 500MB; default: 20GB. What was used least recently goes.",
+            help="Largest size of the cache on disk, such as 500MB; default: 20GB. The least recently used entries are "
+            "removed.",
         ),
     ] = None
     cache_prefixes: Annotated[
         bool | None,
         typer.Option(
-            help="Whether VELA keeps the states of its prompts too, megabytes an image; default: on the CPU only."
+            help="Also keep the states of VELA's prompts, megabytes per image; default: only if it runs on a CPU."
         ),
     ] = None
 

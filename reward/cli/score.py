@@ -15,7 +15,9 @@ __all__ = ["GroupColumn", "Weights", "metrics", "rerank", "score"]
 Weights = Annotated[
     str | None,
     typer.Option(
-        "--weights", "-w", help="Weights of the aspects in the reward, as in desc=1,rel=2,flu=1; default: equal."
+        "--weights",
+        "-w",
+        help="Weights of the aspects in the reward, as in desc=1,rel=2,flu=1; default: the metric's own, mostly equal.",
     ),
 ]
 DataOrAddress = Annotated[
@@ -80,8 +82,9 @@ def score(
     After Ctrl-C or a kill, run the same command again to continue; no row is lost or written twice. Until then the
     scores are kept in OUTPUT.partial. Afterwards OUTPUT.summary.json says how the output was made.
 
-    Data that no machine holds are scored by a Ray cluster: Parquet, JSON lines, WebDataset tars or Lance, on this disk
-    or at addresses such as s3://, into a folder. The same command goes on after any death, and scores what changed:
+    Data too large for one machine can be scored on a Ray cluster: Parquet, JSON lines, WebDataset tars or Lance, on
+    disk or at addresses such as s3://, with a folder as output. After a crash, or if the data changed, the same command
+    scores only what is missing:
 
     ```
     capreward score "s3://bucket/captions/*.parquet" --metric vela --output s3://bucket/scores \\

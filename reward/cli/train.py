@@ -18,7 +18,8 @@ def train(
     data: Annotated[
         list[str] | None,
         typer.Option(
-            help="'scenes' (default), 'longcap-arena', a Hub id, or a folder; several as NAME:SHARE, see below."
+            help="'scenes' (default), 'longcap-arena', 'polaris', 'nebula', a Hub id, a folder, or NAME=PATH with "
+            "published files, such as foil=FOLDER; several as NAME:SHARE, see below."
         ),
     ] = None,
     init: Annotated[
@@ -43,8 +44,8 @@ def train(
     Ratings are splits train and val (and test) with the columns image (or file_name), cand, refs (not for beitscore)
     and score in [0, 1]; or, for several aspects, splits like train.desc. Pairs, for the first stages of beitscore, are
     splits train.pairs and val.pairs (or train and val) with the columns image (or file_name), caption, and wrong
-    captions: incorrect and category, or incorrect_CATEGORY (a text or a list of texts, may be null). The settings data
-    and pairs name a data set for either, where it is not one for both.
+    captions: incorrect and category, or incorrect_CATEGORY (a text or a list of texts, may be null). If ratings and
+    pairs come from different data sets, name them in the settings data and pairs.
 
     Several data sets: --data A --data B:0.3 draws 70 % of the rows of an epoch from A and 30 % from B. An epoch takes
     A, the first, once; rows of B are repeated if it is smaller. The weighted mean over their parts val stops the

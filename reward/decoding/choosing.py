@@ -59,9 +59,10 @@ def survivors(rewards: Sequence[float | None], alpha: float, least: int = 1) -> 
     Args:
         rewards: N rewards of captions so far, or None.
         alpha: share that is rejected, from 0 to below 1.
+        least: number of candidates that are kept in any case.
 
     Raises:
-        ConfigError: alpha lies outside.
+        ConfigError: alpha is out of range.
 
     Example:
         >>> survivors([0.1, 0.7, None, 0.3], alpha=0.5)

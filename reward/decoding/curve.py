@@ -133,9 +133,9 @@ class Curve:
 def best_of_n_curve(curves: np.ndarray, *, resamples: int = RESAMPLES, seed: int = 0) -> Curve:
     """Mean of the images' curves with intervals, and whether the mean falls at the end.
 
-    The highest point of a noisy curve is too high, and so the fall from it seems too deep. Hence the images are dealt
-    into two halves: the n of the highest mean of one half tells from where the fall is measured on the other. Where
-    nothing falls, a peak is still seen in about 3 of 100 data sets, as 95 % intervals have it.
+    The highest point of a noisy curve is biased upwards, which makes the fall from it look too large. The images are
+    therefore split into two halves, and the fall in one half is measured from the n with the highest mean in the other.
+    If nothing falls, a peak is still found in about 3 of 100 data sets, as expected from 95 % intervals.
 
     Args:
         curves: of each image, `expected_best` up to the same n: (I, N).

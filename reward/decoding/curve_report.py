@@ -185,8 +185,8 @@ def _score(value: Any, row: str, column: str) -> float:
         raise DataError(f"{row}: column {column!r} must hold scores, got {value!r:.80}") from None
     if not np.isfinite(number):
         raise DataError(
-            f"{row} has no finite score in {column!r}, so nobody knows when its caption would win: score it again, or "
-            f"leave such captions out, one caption a row: capreward filter FILE --keep '{column} is not None' -o SCORED"
+            f"{row} has no finite score in {column!r}, so its caption cannot be ranked: score it again, or remove such "
+            f"captions (with one caption per row: capreward filter FILE --keep '{column} is not None' -o SCORED)"
         )
     return number
 

@@ -87,7 +87,8 @@ def expected_utilities(
         N numbers or None, and how many captions a metric scored (0 for `"unigram"`, which is counted here).
 
     Raises:
-        ConfigError: the utility is nothing that rates captions, or `confidence` is not between 0 and 1.
+        ConfigError: the utility cannot rate captions, `confidence` is not between 0 and 1, or it is given together with
+            `aggregate`.
         InvalidSampleError: a utility could not be computed; the message says why.
 
     Example:
@@ -97,7 +98,7 @@ def expected_utilities(
     if confidence is not None and not 0 < confidence < 1:
         raise ConfigError(f"confidence must lie between 0 and 1, such as 0.99, got {confidence}")
     if confidence is not None and aggregate:
-        raise ConfigError("aggregate compares with all references at once, and confidence adds them bit by bit: choose")
+        raise ConfigError("aggregate uses all references at once, confidence adds them in steps: choose one of the two")
     if any(not isinstance(caption, str) for caption in captions):
         raise InvalidSampleError("captions must be strings")
     may_win = range(len(captions)) if hypotheses is None else hypotheses

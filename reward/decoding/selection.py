@@ -26,9 +26,9 @@ def rerank(
 ) -> list[int]:
     """Indices of the candidates of one image, best first.
 
-    Ties keep their order; empty captions and captions that cannot be scored come last. If none of the captions can be
-    scored there is no order, and this raises; captions that are all empty keep their order, as equally bad ones do. For
-    the rewards themselves, or several images at once, see `rate_candidates`.
+    Ties keep their order; empty captions and captions that cannot be scored come last. If all captions are empty, they
+    keep their order; if there are others and none of them can be scored, this raises. For the rewards themselves, or
+    several images at once, see `rate_candidates`.
 
     Args:
         candidates: captions of the image; an iterator is read to its end.

@@ -28,7 +28,7 @@ class WeightedReward(Combination):
     reward. A part of weight zero is called and logged, and changes nothing.
 
     A weight may be a function of the progress of training, 0 to 1 (`global_step / max_steps`), such as `Ramp(0, 0.5)`.
-    Such weights are logged as `<name>/weight_<part>`; outside a trainer those of the end count.
+    Such weights are logged as `<name>/weight_<part>`. Outside a trainer, the weights at the end of training are used.
 
     Args:
         parts: (reward function, weight), at least one; see `Combination`.
@@ -37,6 +37,7 @@ class WeightedReward(Combination):
     Raises:
         WeightsError: no parts, a weight that is not a finite number, or a sum that is not positive.
         TypeError: see `Combination`.
+        ConfigError: in a call, if weights change with the progress of training and the trainer does not report it.
 
     Example:
         >>> from reward import MetricReward
@@ -198,10 +199,11 @@ class CombinedReward(Combination):
 
 
 class EnsembleReward(Combination):
-    """Mean minus k times the spread of rewards that are to say the same: where they disagree, the reward is lower.
+    """Mean of several rewards minus k times their spread, so that captions on which they disagree get less.
 
-    The members may be metrics, checkpoints of one metric trained with different seeds, or aspects. Put members on one
-    scale first, see `StandardisedReward`. Members that share a backbone share its errors, and do not see them.
+    The members should measure the same quality: metrics, checkpoints of one metric trained with different seeds, or
+    aspects. Put them on one scale first, see `StandardisedReward`. Members that share a backbone also share its errors,
+    on which they will not disagree.
 
     Args:
         parts: at least two reward functions, see `Combination`.

@@ -30,7 +30,7 @@ class RowReward:
     aspects: Mapping[str, float] = field(default_factory=dict)
 
     def number(self, missing: float | None) -> float:
-        """The reward, for a framework that knows no None.
+        """The reward, for a framework that does not accept None.
 
         Args:
             missing: what a row without a reward gets; None raises.
@@ -45,17 +45,17 @@ class RowReward:
         value = missing if self.value is None else self.value
         if value is None:
             raise InvalidSampleError(
-                "a caption has no reward (a warning in the log says why), and this framework knows no None. Repair or "
-                "leave out such rows, or give missing=NUMBER, which every such row then gets"
+                "a caption has no reward (a warning in the log says why), and this framework does not accept None. "
+                "Repair or remove such rows, or set missing=NUMBER, which is then their reward"
             )
         return float(value)
 
 
 class GatheredReward:
-    """Rates captions that are asked for one by one, from coroutines or threads, in calls of many.
+    """Collects captions that coroutines or threads submit one at a time, and rates them in batches.
 
-    The first request waits a moment for company. While a call runs, further requests gather for the next one, so that
-    captions of one image share its encoding although a framework asks for each by itself.
+    The first request waits a short time for others to join. Requests that arrive while a batch is rated form the next
+    one. So the captions of one image share its encoding although the framework asks for each reward separately.
 
     Args:
         reward: a reward function with a trainer's call, such as `VelaReward()`.

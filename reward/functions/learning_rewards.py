@@ -28,12 +28,12 @@ logger = logging.getLogger(__name__)
 class LearningReward(Combination):
     """The base of combinations with a state.
 
-    The state is kept in the trainer's own state, under `capreward:<name>`. So the checkpoints of a trainer hold it, and
-    a training that resumes goes on with it; the name must then be that of the first run. A new training starts
-    from the state that the reward was made with, or that `load_state_dict` gave it.
+    The state is stored in the trainer's own state, under `capreward:<name>`. It is therefore part of the trainer's
+    checkpoints, and a resumed training continues with it if the reward has the same name as in the first run. A new
+    training starts from the state that the reward was made with, or that `load_state_dict` gave it.
 
-    Every call of a trainer changes the state, those of an evaluation too. With several processes, all of them learn
-    from the captions of all. `rewards(samples)` uses the state and leaves it alone.
+    Every call by a trainer changes the state, including the calls of an evaluation. With several processes, each of
+    them learns from the captions of all. `rewards(samples)` uses the state but does not change it.
     """
 
     def __init__(self, parts: Sequence[Callable[..., Any]], kind: str, name: str | None, state: dict[str, Any]) -> None:
@@ -90,8 +90,8 @@ class LearningReward(Combination):
                 self._state = copy.deepcopy(start)
                 if trainer.global_step:
                     logger.warning(
-                        "%s: the training goes on after step %d, and its checkpoint holds no state of this reward, "
-                        "which starts anew. Give it the name that it had in the first run",
+                        "%s: the training resumes after step %d, and its checkpoint holds no state of this reward, "
+                        "which starts from scratch. Give it the name that it had in the first run",
                         self.__name__,
                         trainer.global_step,
                     )
@@ -117,11 +117,11 @@ class StandardisedReward(LearningReward):
         over: `"run"` or `"group"`.
         least_std: deviations below it count as this much. Otherwise the noise of nearly equal rewards becomes as large
             as any difference. In the units of `reward`, above 0.
-        decay: what earlier captions keep of their weight with each call, in (0, 1]; 1 forgets nothing.
+        decay: factor on the weight of earlier captions at each call, in (0, 1]; 1 forgets nothing.
         name: default: `standardised` and the name of the part.
 
     Raises:
-        ConfigError: a setting is not usable.
+        ConfigError: a setting is not usable; or `rewards` is called before there is a mean to subtract.
 
     Example:
         >>> def words(completions, **kwargs):

@@ -35,20 +35,25 @@ class MetricReward:
     The model loads at the first call, on the process's own device, and is left out when the reward is pickled; a
     process that unpickles it loads it again. Calls from several threads take turns.
 
-    What a row gets: the weighted mean of the metric's aspects as a finite float. None (which trainers leave out of
-    the loss) when the DATA lack something: no image, unreadable image, several images, no completion. The lowest value
-    the metric can give when the POLICY wrote no word (no letter and no number): with None, writing nothing would be a
-    way out of a low reward. Every row without a score is counted in `failures` by kind, and the first, tenth,
-    hundredth, ... of each kind is logged. If the data lack something in every row of the first call, that call raises.
+    Each row gets one of three rewards:
+
+    - the weighted mean of the metric's aspects, a finite float;
+    - None, which trainers leave out of the loss, if the data are at fault: no image, an unreadable image, several
+      images, or no completion;
+    - the lowest value of the metric, if the policy wrote no word (no letter and no number). With None instead, a policy
+      could avoid a low reward by writing nothing.
+
+    Rows without a score are counted in `failures` by kind, and the first, tenth, hundredth, ... of each kind is logged.
+    If the data are at fault in every row of the first call, that call raises.
 
     Args:
         metric: a registry name, such as `"vela"`, or a scorer that is loaded already (which is then pickled along).
-        source: `"embedded"`, a checkpoint folder or a Hub id; only with a name.
-        weights: {aspect or alias: weight}, normalised to sum 1; None takes the metric's own, most often all alike.
-        name: the name in the trainer's logs (`__name__`), taken as it is. Default: the metric's name, and behind it the
-            last part of a source other than `"embedded"`, and weights other than the metric's own, such as
-            `vela_photos_rel`. Two rewards of one trainer must not share a name; rewards that differ in something else
-            (columns, device) need `name`.
+        source: `"embedded"`, a checkpoint folder or a Hub id; used only if `metric` is a name.
+        weights: {aspect or alias: weight}, normalised to sum to 1; None takes the metric's own, which are mostly equal.
+        name: the name in the trainer's logs (`__name__`), used unchanged. The default is the metric's name, followed by
+            the last part of a source other than `"embedded"` and by weights other than the metric's own, such as
+            `vela_photos_rel`. Two rewards of one trainer must not share a name, so rewards that differ only in other
+            arguments (columns, device) need `name`.
         image_column: column that holds the image. Default: `images` or `image`, else the image in the prompt, else
             `file_name`, `image_path` or `img`. One image a row, or a list of one.
         references_column: column that holds a list of reference captions, or one. Default: `references` or `refs`.

@@ -55,8 +55,8 @@ class VelaReward(MetricReward):
             a checkpoint folder, or a Hub id.
         weights: {aspect: weight} over descriptiveness, relevance and fluency (desc, rel, flu for short), normalised to
             sum 1; None weighs them alike.
-        options: further arguments of `MetricReward`: name, image_column, references_column, on_error, batch_size,
-            revision, device, dtype.
+        options: further arguments of `MetricReward`: name, image_column, references_column, strip_thinking, on_error,
+            batch_size, offload, revision, device, dtype.
 
     Raises:
         WeightsError: at construction, for unknown aspects, weights that are not finite, or a sum that is not positive.
@@ -84,7 +84,8 @@ class BeitScoreReward(MetricReward):
     Args:
         source: `"embedded"` (ships with the package; trained on synthetic scenes, so for trials and tests, not photos),
             a checkpoint folder, or a Hub id.
-        options: further arguments of `MetricReward`: name, image_column, on_error, batch_size, revision, device, dtype.
+        options: further arguments of `MetricReward`: name, image_column, strip_thinking, on_error, batch_size, offload,
+            revision, device, dtype.
 
     Example:
         >>> BeitScoreReward("path/of/a/checkpoint", name="faithful")
@@ -138,8 +139,8 @@ class FleurReward(_JudgeReward):
             (RefFLEUR).
         prompt: the wording, see `FleurScorer`.
         second_decimal, pad_images: see `FleurScorer`.
-        options: further arguments of `MetricReward`: name, image_column, references_column, on_error, batch_size,
-            revision, device, dtype.
+        options: further arguments of `MetricReward`: name, image_column, references_column, strip_thinking, on_error,
+            batch_size, revision, device, dtype.
 
     Raises:
         WeightsError, ConfigError, JudgeError: at construction.
@@ -178,7 +179,8 @@ class HarmonicReward(_JudgeReward):
         gamma: from 0 to 1, 0.75 by default; 1 weighs the criteria alike in `overall`, 0.5 by inverse variance.
         task: "captioning" (the default) or "referring".
         prompt, pad_images: see `HarmonicScorer`.
-        options: further arguments of `MetricReward`: name, image_column, on_error, batch_size, revision, device, dtype.
+        options: further arguments of `MetricReward`: name, image_column, strip_thinking, on_error, batch_size,
+            revision, device, dtype.
 
     Raises:
         WeightsError, ConfigError, ValueError: at construction.

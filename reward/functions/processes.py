@@ -123,8 +123,8 @@ def from_all_processes(value: Any, trainer_state: Any) -> list[Any]:
         return [value]
     if threading.current_thread() is not threading.main_thread():
         raise ConfigError(
-            "a reward that learns during training joins its processes, which it cannot do in a thread: give it to the "
-            "trainer without AsyncReward"
+            "a reward that learns during training exchanges values between processes, which is not possible in a "
+            "thread: pass it to the trainer without AsyncReward"
         )
     values: list[Any] = [None] * torch.distributed.get_world_size()
     torch.distributed.all_gather_object(values, value)

@@ -19,8 +19,9 @@ _END = re.compile(r"(\s*(<\|[^|<>]*\|>|</s>|<eos>|<end_of_turn>|<pad>))+\s*$")
 def response_of(query: str, prompt: str) -> str:
     """The response in a query, which is prompt and response as the tokenizer decodes them, special tokens included.
 
-    With images, the prompt inside the query holds hundreds of placeholders where the prompt itself has one. So the
-    longest end of the prompt that the query holds is looked for, where it comes first: a response may repeat it.
+    With images, the prompt inside the query holds hundreds of placeholders where the prompt itself has one. The
+    response therefore starts after the longest suffix of the prompt that occurs in the query. Its first occurrence
+    counts, because a response may repeat it.
 
     Raises:
         InvalidSampleError: the query does not hold the end of the prompt.

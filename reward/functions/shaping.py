@@ -48,7 +48,7 @@ class ClippedReward(Combination):
         super().__init__([reward], "clipped", name)
         self.low, self.high = -math.inf if low is None else low, math.inf if high is None else high
         if (low is None and high is None) or not self.low < self.high:
-            raise ConfigError(f"clipping needs low < high, or one of both, got low={low}, high={high}")
+            raise ConfigError(f"clipping needs low, high, or both with low < high, got low={low}, high={high}")
         least, most = range_of(reward)
         if self.low >= most or self.high <= least:
             raise ConfigError(
@@ -73,13 +73,13 @@ class ClippedReward(Combination):
 class SigmoidReward(Combination):
     """How far a caption beats the row's reference captions, in (0, 1): the mean of sigmoid(k * (reward - reference's)).
 
-    Source: PAR, "Reward Shaping to Mitigate Reward Hacking in RLHF" (2025). A caption as good as the reference gets .5;
-    far above it, more reward hardly pays, and that is where a policy exploits the metric. Dividing by the deviation of
-    each group undoes this: give the trainer `scale_rewards="batch"` or `"none"`.
+    Source: PAR, "Reward Shaping to Mitigate Reward Hacking in RLHF" (2025). A caption as good as the reference gets .5.
+    Far above the reference, where policies exploit the metric, a higher reward adds almost nothing. A trainer that
+    divides by the standard deviation of each group undoes this: set `scale_rewards="batch"` or `"none"`.
 
-    The references are scored by the same reward, each as a caption of the row's image with the other references beside
-    it, at every call. With a slow reward, score them once and give their column. They must be captions that a good
-    policy would write: samples of the policy before training do as well.
+    At every call, the same reward scores each reference as a caption of the row's image, with the other references as
+    its references. With a slow reward, score the references once and name the column of their scores. They must be
+    captions that a good policy would write; samples of the policy before training serve as well.
 
     Besides what every combination logs: `<name>/above`, the share of captions above the mean of their references.
 

@@ -87,11 +87,11 @@ class _Band:
 
 
 class RepetitionReward(MetricReward):
-    """The share of different n-grams in a caption, 1 where none comes twice; less where words are repeated.
+    """The share of distinct n-grams in a caption: 1 if none is repeated, less if words are repeated.
 
-    Over a whole caption this share falls with length for honest text too. So it is the mean over windows of as many
-    words each; repetition at a greater distance is not seen. With `relative=True` it is divided by the share of
-    the references in windows as long, and cut at 1. A caption without a word gets 0.
+    Over a whole caption this share falls with length, even for good text. It is therefore the mean over windows of
+    `window` words, which does not detect repetition at a greater distance. With `relative=True` it is divided by the
+    share for the references in windows of the same length, and capped at 1. A caption without a word gets 0.
 
     Args:
         n: words of an n-gram; case and punctuation do not count. A caption with fewer words gets 1.

@@ -41,9 +41,9 @@ class TournamentReward(MetricReward):
     and are not compared; if nothing is left to compare with (one different caption), the reward is 0.5.
     None goes to rows as in `MetricReward`, and to captions of which no comparison has an answer.
 
-    A trainer calls its rewards in each process with that process's own completions: groups must not be split. They are
-    not if `per_device_train_batch_size` (times `steps_per_generation`) is a multiple of `num_generations`. Elsewhere
-    the members at hand are compared, and one alone gets 0.5.
+    A trainer calls its rewards in each process with that process's own completions, so a group must not be split over
+    processes. It is not split if `per_device_train_batch_size` (times `steps_per_generation`) is a multiple of
+    `num_generations`. If it is split, only the captions in the same process are compared, and a single one gets 0.5.
 
     A judge behind a server can be asked while other rewards are computed: `AsyncReward(TournamentReward(...))`.
 

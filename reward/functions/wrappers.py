@@ -78,8 +78,8 @@ def rates_captions(reward: Any) -> RatesCaptions:
             - a metric's name or a scorer, such as `"vela"` or `load_scorer("vela")`, becomes a `MetricReward`, which
               weighs the aspects as the metric does by default;
             - a reward function with a trainer's call gets `completions` (strings), `images` (lists of one), `image` and
-              `references`, as far as its signature takes them. `prompts` are None: nobody asked for the captions. A
-              function that needs other columns, or token ids, is refused.
+              `references`, if its signature accepts them. `prompts` holds None for each caption, since there are no
+              prompts. A function that needs other columns, or token ids, is refused.
 
     Raises:
         ConfigError: none of these, a class instead of an object, or a function that is asynchronous or needs what

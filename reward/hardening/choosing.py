@@ -37,7 +37,7 @@ class Chosen(NamedTuple):
 
 
 def novelty(captions: Sequence[str], known: Sequence[str]) -> np.ndarray:
-    """How unlike the known captions each caption is written, (N,): root mean square of its traits, in their deviations.
+    """How much the style of each caption differs from known ones, (N,): root mean square of its standardised traits.
 
     Args:
         captions: N texts.

@@ -133,13 +133,13 @@ def harden(
         settings: what is hardened, and how.
         output: folder, made if absent.
         write: writes captions.
-        rounds: how many there are to be in all.
-        command: for the report.
-        say: told what is done.
+        rounds: total number of rounds, including those of earlier calls.
+        command: the command line, for the report.
+        say: called with one line of progress at a time.
 
     Returns:
-        None if all rounds are done; with people as raters, the file whose captions wait for ratings. Filled in, it goes
-        beside that file as `rated.jsonl`.
+        None if all rounds are done; with people as raters, the path of the captions that wait for ratings. Fill in a
+        copy of that file, save it as `rated.jsonl` in the same folder, and call again.
 
     Raises:
         OutputError: the folder holds a run with other settings.

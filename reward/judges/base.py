@@ -66,7 +66,7 @@ class Question:
 
     def __post_init__(self) -> None:
         if not isinstance(self.text, str) or is_blank(self.text):
-            raise InvalidSampleError(f"the text of a question must be a string that says something, got {self.text!r}")
+            raise InvalidSampleError(f"the text of a question must be a string that is not blank, got {self.text!r}")
         object.__setattr__(self, "history", tuple(tuple(turn) for turn in self.history))
         wanted = ("user", "assistant") * (len(self.history) // 2)
         if len(self.history) % 2 or any(len(turn) != 2 for turn in self.history):

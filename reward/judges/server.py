@@ -66,9 +66,9 @@ class ServerJudge:
     asked once, also when two calls ask at the same time. With a cache every answer is on the disk as soon as it
     arrives: after a crash or Ctrl-C, run again, and only the missing answers are asked for.
 
-    The server lists the likeliest 20 tokens (`top_logprobs`) and not the whole vocabulary. An answer that is not
-    listed gets probability 0: it has at most that of the last one listed for each of its spellings, and 0 is
-    the one choice that invents nothing and keeps rows at or below 1. What is missing to 1 shows how much is unknown.
+    The server lists only the 20 most likely tokens (`top_logprobs`), not the whole vocabulary. An answer that is not
+    listed gets probability 0. Each of its spellings is in fact at most as likely as the last token listed; 0 avoids
+    guessing and keeps the sum of a row at or below 1. The difference to 1 is the probability that is unknown.
 
     For a distribution the server writes three tokens. Where white space comes first as a token of its own, the answers
     after it are read with its probability. White space that the server finds likely but does not write cannot be
@@ -190,7 +190,7 @@ class ServerJudge:
         top_logprobs: int = 0,
         track: Sequence[str] = (),
     ) -> list[Answer]:
-        """Answers in order; see Judge. `top_logprobs` is at most 20, and `track` is ignored.
+        """Answers in order; see Judge. `top_logprobs` is at most that of the class, and `track` is ignored.
 
         Raises:
             JudgeError: as for `answer_distribution`.

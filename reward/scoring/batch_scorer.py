@@ -47,7 +47,7 @@ class BatchScorer:
     Args:
         scorer: name of a metric, or a scorer, which is then pickled with all it holds.
         source: checkpoint of a metric given by name: `"embedded"`, a folder, or a Hub id.
-        weights: {aspect: weight} of the reward; None weighs all alike.
+        weights: {aspect: weight} of the reward; None takes the metric's own weights, which are mostly equal.
         candidate_column, image_column, references_column: see `score_dataset`.
         image_root: where relative image paths start; None is the current folder. With `fetch_images`, also an address.
         prefix: put before the names of the added columns.

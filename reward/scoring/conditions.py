@@ -49,7 +49,7 @@ class Condition:
     expression: Any
 
     def mask(self, table: pa.Table) -> np.ndarray:
-        """Whether each row meets it, bool (N,); a comparison with null or NaN is met by no row, nor is its opposite.
+        """Whether each row meets it, bool (N,). A null or NaN value meets neither a comparison nor its negation.
 
         Raises:
             DataError: a column's type does not go with what it is compared with.

@@ -77,9 +77,9 @@ def score_dataset(
             `fingerprint`.
         output: `.parquet` or `.jsonl` file.
         source: checkpoint of a metric given by name: `"embedded"`, a folder, or a Hub id.
-        weights: {aspect: weight} of the reward; None weighs all alike.
-        candidate_column, image_column, references_column: None finds `candidate` (or cand, caption), `image` (or
-            images, file_name, image_path, img) and `references` (or refs): see `reward.samples.COLUMN_NAMES`.
+        weights: {aspect: weight} of the reward; None takes the metric's own weights, which are mostly equal.
+        candidate_column, image_column, references_column: None finds `candidate` (else cand or caption), `images` or
+            `image` (else file_name, image_path or img) and `references` (else refs), see `reward.samples.COLUMN_NAMES`.
             References are a list, or one string; in CSV a list is JSON text. A list of one image is that image.
             Images are read only for a metric that needs them, or when `image_column` is given.
         context_columns: {"question", "task" or "box": column}, see `ColumnPlan.context`.

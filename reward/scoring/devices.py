@@ -237,7 +237,7 @@ class DevicePool:
         spec: facts about the metric, as its checkpoint has it.
 
     Raises:
-        WorkerError: a process died.
+        WorkerError: a process died while it loaded the metric, or twice over the same rows.
         Exception: whatever loading the metric raised.
     """
 

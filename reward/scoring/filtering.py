@@ -209,7 +209,7 @@ class _Rows:
         self.groups = np.zeros(count, dtype=np.uint64)
 
     def read(self, source: Source, by: str, condition: Condition | None, group: str | None) -> None:
-        """Fills the files; a row is kept so far if it has a score, meets the condition, and has a group."""
+        """Fills the arrays; so far, a row is kept if it has a score, meets the condition, and has a group."""
         names = [by, *(condition.columns if condition else ()), *([group] if group else [])]
         start = 0
         for table in source.tables(list(dict.fromkeys(names))):
@@ -243,7 +243,7 @@ class _Rows:
 
 
 def hashes_of(column: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
-    """A number of 64 bits for each value, (N,), and whether it is null; two of a billion values share one by 3 %."""
+    """A 64-bit hash of each value, (N,), and whether it is null. A billion values collide with a chance of 3 %."""
     try:
         encoded = column.combine_chunks().dictionary_encode()
         values = encoded.dictionary.to_pylist()

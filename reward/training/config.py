@@ -98,8 +98,8 @@ class TrainingConfig:
         max_grad_norm: gradients are clipped to this norm.
         batch_size: captions per process and forward pass; a pair is two.
         accumulation: forward passes per optimizer step.
-        epochs: largest number of passes over the training part.
-        max_steps: largest number of optimizer steps, or None for no limit besides `epochs`.
+        epochs: largest number of passes over the training part; has no effect if `max_steps` is set.
+        max_steps: largest number of optimizer steps, in place of `epochs`; None leaves the limit to `epochs`.
         eval_steps: steps between evaluations on the validation part; None evaluates after each epoch.
         patience: training stops after this many evaluations without a better tau-c (for pairs: a lower loss). The
             best checkpoint is kept.

@@ -226,10 +226,10 @@ def make_judgements(
 
     A part is either one split an aspect, named `<part>.<aspect>` with the rating in the column `score` (LongCap-Arena),
     or one split `<part>` with one column an aspect (the scenes), or, for a metric of one aspect, a split `<part>` with
-    the column `score`. Aspects may be named by their aliases. For a checkpoint whose only score is `overall`, in place
-    of the metric's aspects, each rating of these aspects counts as one of it, if nothing else rates it. Beside the
-    rating, a split has the columns `image` (or `file_name`), `cand` and, unless `config.reference_free_rate` is 1,
-    `refs`.
+    the column `score`. Aspects may be named by their aliases. A checkpoint may have the single score `overall` in place
+    of the metric's aspects. If the data do not rate `overall`, each rating of an aspect then counts as a rating of
+    `overall`. Besides the rating, a split has the columns `image` (or `file_name`), `cand` and, unless
+    `config.reference_free_rate` is 1, `refs`.
 
     Args:
         splits: {name: split}.

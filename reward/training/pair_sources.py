@@ -207,7 +207,7 @@ def _checked(rows: Dataset, name: str) -> Dataset:
 class ScenePairs:
     """Pairs of captions of random scenes, made when they are asked for; each category occurs equally often.
 
-    With the kind `foil`, a noun of a short caption is wrong; it is not among all kinds, being a case of `noun`.
+    The kind `foil` replaces a noun in a short caption. As a special case of `noun`, it is not among the default kinds.
     The training part has new scenes in each epoch and under each seed. Held-out parts are always the same.
 
     Args:

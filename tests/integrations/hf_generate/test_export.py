@@ -83,7 +83,7 @@ def test_what_a_call_cannot_have_is_refused(tmp_path, export):
         ({"processor": None}, ConfigError, "give generate(..., processor=...), a processor or a tokenizer"),
         ({"images": None}, ConfigError, "metric 'vela' needs images: give generate(..., images=[...])"),
         ({"images": IMAGES[:1]}, ConfigError, "has 1 images for a batch of 2 prompts"),
-        ({"cache_implementation": "paged"}, ConfigError, "generate passes over every strategy: leave it out"),
+        ({"cache_implementation": "paged"}, ConfigError, "generate ignores every strategy: leave it out"),
         ({"num_return_sequences": 3, "do_sample": True}, ConfigError, "more than the n=2"),
     ]:
         with pytest.raises(error, match=re.escape(message)):

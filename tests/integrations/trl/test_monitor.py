@@ -236,7 +236,7 @@ def test_the_same_metric_under_another_name_is_the_optimised_one(tmp_path):
     both = make_trainer(llava(), [WeightedReward([(words, 0.5), (captioned, 0.5)])], with_images(COLOURS), tmp_path)
     with pytest.raises(ConfigError, match="or a part of it"):
         RewardMonitor(both, held_out(), captioned)
-    with pytest.raises(ConfigError, match="is what is trained on"):
+    with pytest.raises(ConfigError, match="is the trainer's train_dataset"):
         RewardMonitor(trainer, trainer.train_dataset, words)
     with pytest.raises(ConfigError, match="needs a GRPOTrainer"):
         RewardMonitor(Dataset.from_dict({}), held_out(), words)

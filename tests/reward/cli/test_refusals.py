@@ -214,7 +214,7 @@ NOTHING_SCORED = {
     "filter": ("filter unscored.jsonl --top 1 -o o.jsonl", "no row of unscored.jsonl is left, so nothing was written"),
     "report": ("report unscored.jsonl -o o.html", "no row of unscored.jsonl has a score in 'reward'"),
     "caption": ("caption -i bad.png", "no image could be captioned; the first: image file"),
-    "best-n": ("best-n unscored.jsonl", "row 1 has no finite score in 'reward', so nobody knows when its caption"),
+    "best-n": ("best-n unscored.jsonl", "row 1 has no finite score in 'reward', so its caption cannot be ranked"),
     "pairs": ("pairs data.jsonl -m vela --prompt x -o pairs.jsonl", ""),
 }
 
