@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from reward.audit.attacks import ATTACKS, EMPTY_CAPTIONS, Attack, Material, attack
-from reward.errors import ConfigError, DataError
+from reward.errors import ConfigError, DataError, ImageError
+from reward.images import image_key
 from reward.metaeval.bootstrap import RESAMPLES, Interval, bootstrap_weights, mean_interval
 from reward.metrics.base import MetricSpec, Scorer, fitted
 from reward.samples import CaptionSample, is_blank
@@ -92,7 +93,7 @@ class Audit:
 
     Args:
         metrics: {label: its audit}.
-        images: number of rows; each counts as one image, also in the bootstrap.
+        images: number of different images; a row without an image counts as one.
         skipped: {attack: captions to which it did not apply, or that the oracle did not rate worse}.
         seed: of the attacks and the bootstrap.
         resamples: of the bootstrap.
@@ -230,28 +231,46 @@ def audit(
     """
     if not scorers or not rows:
         raise DataError("an audit needs at least one metric and one caption")
-    cases, skipped = _attacked(rows, attacks, most, seed, tagger)
+    images = _images_of(rows)
+    cases, skipped = _attacked(rows, images, attacks, most, seed, tagger)
     if not cases:
         raise DataError("no attack fits any of the captions: they need at least a sentence of several words")
+    draw = bootstrap_weights(len(rows), resamples=resamples, seed=seed, clusters=images)
     metrics = {}
     for label, scorer in scorers.items():
         say(f"{label}: {2 * len(cases)} captions")
         metric_weights = (weights or {}).get(label)
         rewards = _Rewards(scorer, rows, metric_weights, batch_size, progress)
-        metrics[label] = rewards.audit(cases, attacks, empty, seed, resamples, examples)
-    return Audit(metrics, len(rows), skipped, seed, resamples)
+        metrics[label] = rewards.audit(cases, attacks, empty, draw, examples)
+    return Audit(metrics, len(set(images)), skipped, seed, resamples)
 
 
 _Case = tuple[str, int, str, str]  # attack, row, before, after
 
 
+def _images_of(rows: Sequence[AuditRow]) -> list[str | int]:
+    """What tells the images of the rows apart: their content, or the row's number where there is none to read."""
+    images: list[str | int] = []
+    for number, row in enumerate(rows):
+        try:
+            images.append(number if row.image is None else image_key(row.image))
+        except ImageError:  # the metrics that read it say so
+            images.append(number)
+    return images
+
+
 def _attacked(
-    rows: Sequence[AuditRow], attacks: Mapping[str, Attack], most: int, seed: int, tagger: Any
+    rows: Sequence[AuditRow],
+    images: Sequence[str | int],
+    attacks: Mapping[str, Attack],
+    most: int,
+    seed: int,
+    tagger: Any,
 ) -> tuple[list[_Case], dict[str, int]]:
     cases: list[_Case] = []
     skipped: dict[str, int] = {}
     for number, row in enumerate(rows):
-        others = [other.caption for place, other in enumerate(rows) if place != number]
+        others = [other.caption for other, image in zip(rows, images, strict=True) if image != images[number]]
         for name in attacks:
             rng = random.Random(f"{seed} {number} {name}")
             material = Material(
@@ -302,8 +321,7 @@ class _Rewards:
         cases: Sequence[_Case],
         attacks: Mapping[str, Attack],
         empty: Sequence[str],
-        seed: int,
-        resamples: int,
+        draw: np.ndarray,
         examples: int,
     ) -> MetricAudit:
         before = self.of([(row, text) for _, row, text, _ in cases])
@@ -311,7 +329,6 @@ class _Rewards:
         known = np.isfinite(before) & np.isfinite(after)
         if not known.any():
             raise DataError(f"metric {self.scorer.spec.name!r} could score no caption: {self.reason}")
-        draw = bootstrap_weights(len(self.rows), resamples=resamples, seed=seed)
         findings = {}
         for name in attacks:
             mine = [place for place, case in enumerate(cases) if case[0] == name and known[place]]

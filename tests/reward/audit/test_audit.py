@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from PIL import Image
 
 from reward.audit.attacks import ATTACKS, EMPTY_CAPTIONS, Material, attack, first_half, nouns_of
 from reward.audit.resemblance import TRAITS, compare_captions, traits
@@ -99,6 +100,24 @@ def test_scores_that_are_missing_are_left_out_and_told() -> None:
         audit({}, rows)
     with pytest.raises(DataError, match="no attack fits"):
         audit({"half": half}, [AuditRow(".")], attacks={"relations": ATTACKS["relations"]})
+
+
+def test_captions_of_one_image_count_as_one_image_and_are_not_those_of_another(tmp_path) -> None:
+    captions = {}
+    for colour in ("red", "blue", "green"):
+        Image.new("RGB", (8, 8), colour).save(tmp_path / f"{colour}.png")
+        captions[colour] = [f"The {colour} wall has {count} windows. It is old." for count in range(4)]
+    rows = [{"image": f"{colour}.png", "caption": text} for colour, texts in captions.items() for text in texts]
+    write_lines(tmp_path / "rows.jsonl", rows)
+    read = read_rows(tmp_path / "rows.jsonl", [metric_spec("clipscore")])
+    result = audit({"fixed": Fixed(len)}, read, resamples=200, examples=12)
+    finding = result.metrics["fixed"].findings["other image"]
+    assert result.images == 3
+    for before, after, *_ in finding.examples:
+        assert {colour for colour in captions if colour in before}.isdisjoint(
+            colour for colour in captions if colour in after
+        )
+    assert finding.wins.high - finding.wins.low > 0.6  # three images say little, however many captions each has
 
 
 def test_rows_of_a_file(tmp_path) -> None:
