@@ -190,7 +190,8 @@ def print_tables(replicates: dict[str, dict[str, np.ndarray]], title: str) -> li
             for name, row in values.items()
         }
         print(markdown_table(table, columns, title=head, signed=signed), end="\n\n")
-        rows += [[name, column, *astuple(cell)] for name, row in table.items() for column, cell in row.items()]
+        for name, row in table.items():
+            rows += [[name, column, *(f"{number:.3f}" for number in astuple(cell))] for column, cell in row.items()]
     return rows
 
 

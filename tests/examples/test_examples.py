@@ -312,7 +312,9 @@ def test_pair_sampling(models, tmp_path, capsys):
         cells = {(row["runs"], row["measure"]): float(row["value"]) for row in csv.DictReader(stream)}
     for one, two in pair_sampling.DIFFERENCES:
         for measure in ("noun", "retrieved", "these seven", "fluency"):
-            assert cells[f"{one} - {two}", measure] == pytest.approx(cells[one, measure] - cells[two, measure])
+            assert cells[f"{one} - {two}", measure] == pytest.approx(
+                cells[one, measure] - cells[two, measure], abs=2e-3
+            )
 
 
 def test_prefix_scores(models, tmp_path):
