@@ -17,6 +17,7 @@ from unittest.mock import Mock
 import pytest
 import safetensors.torch
 import torch
+from huggingface_hub import constants
 from torch import nn
 
 from reward import checkpoints
@@ -259,7 +260,8 @@ class TestHub:
         save_toy(tmp_path, 5.0)
         push_checkpoint(tmp_path, "someone/kept")
         resolve_checkpoint("someone/kept", metric="toy")
-        monkeypatch.undo()  # back to the closed port
+        hub.endpoint = os.environ["HF_ENDPOINT"]  # where nothing listens
+        hub.point_client(monkeypatch, Path(constants.HF_HUB_CACHE))
         assert held_value(resolve_checkpoint("someone/kept", metric="toy")) == 5.0
         with pytest.raises(CheckpointError, match="cannot be uploaded to someone/kept"):
             push_checkpoint(tmp_path, "someone/kept")
