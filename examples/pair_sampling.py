@@ -25,6 +25,7 @@ import numpy as np
 import torch
 from datasets import Dataset, DatasetDict, concatenate_datasets
 
+from integrations.demo.quality import check_options
 from reward import CaptionSample, load_scorer
 from reward.metaeval import bootstrap_weights, load_benchmark, markdown_table, score_benchmark
 from reward.metaeval.benchmarks import Benchmark
@@ -66,12 +67,14 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--held-out", type=int, default=100, help="pairs of each kind; default: %(default)s")
     parser.add_argument("--output", type=Path, required=True, help="folder of data, checkpoints and scores")
     options = parser.parse_args(argv)
+    check_options(options, parser, free=("output", "seeds", "held_out", "scenes"))
     base, data = options.output / "base", options.output / "pairs"
     if not base.exists():
         make_base(options.beitscore, base)
     if not data.exists():
         parts = {"train": make_part(options.pairs, 41_000), "val": make_part(max(1, options.pairs // 10), 42_000)}
-        DatasetDict(parts).save_to_disk(data)
+        DatasetDict(parts).save_to_disk(f"{data}.partial")
+        Path(f"{data}.partial").rename(data)
 
     held_out = concatenate_datasets(
         [make_pair_dataset(options.held_out, HELD_OUT_SEED + long, long=bool(long)) for long in (0, 1)]
