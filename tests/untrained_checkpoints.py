@@ -70,3 +70,10 @@ def captioner_folder(_scene_tokenizer, tmp_path_factory: pytest.TempPathFactory)
     processor.save_pretrained(folder)
     _scene_tokenizer.eos_token = eos  # make_captioner changes the tokenizer it is given
     return folder
+
+
+@pytest.fixture
+def models(scene_vela_folder: Path, scene_beitscore_folder: Path, captioner_folder: Path) -> dict[str, list[str]]:
+    """Options that name models with random weights."""
+    folders = {"vela": scene_vela_folder, "beitscore": scene_beitscore_folder, "captioner": captioner_folder}
+    return {name: [f"--{name}", str(folder)] for name, folder in folders.items()}

@@ -49,7 +49,7 @@ class EngineOptions:
         str | None, typer.Option(help="Columns of the input to keep, as in id,caption; default: all.")
     ] = None
     part_rows: Annotated[
-        int | None, typer.Option(min=1, help="Join Parquet row groups up to this many rows per part; default: 50000.")
+        int | None, typer.Option(min=1, help="Join Parquet row groups until a part has this many rows; default: 50000.")
     ] = None
 
     def chosen(self) -> Callable[..., ScoringSummary] | None:

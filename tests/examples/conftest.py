@@ -3,6 +3,7 @@
 from tests.untrained_checkpoints import (  # noqa: F401
     _scene_tokenizer,
     captioner_folder,
+    models,
     scene_beitscore_folder,
     scene_vela_folder,
 )
