@@ -99,9 +99,14 @@ class Journal:
         """Adds results, one JSON value each; returns where their lines start, once they are on the disk."""
         lines = list(map(_line, results))
         places = list(accumulate(map(len, lines), initial=self._end))
-        with self._locked():
-            self._write(b"".join(lines))
-        self.rows += len(results)
+        try:
+            with self._locked():
+                self._write(b"".join(lines))
+            self.rows += len(results)
+        except KeyboardInterrupt:  # some of the lines may be in the file already
+            if not self.shared:
+                self.rows = self._check_lines()
+            raise
         return places[:-1]
 
     def lines(self) -> Iterator[tuple[int, Any]]:

@@ -174,6 +174,25 @@ def test_an_interrupt_says_what_is_saved_and_moved_data_continue(tmp_path: Path)
     assert score_dataset(data.rename(tmp_path / "moved.jsonl"), PictureScorer(), output).resumed_rows == 7
 
 
+def test_an_interrupt_while_the_first_rows_are_saved_keeps_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, output = make_data(tmp_path, 10), tmp_path / "out.jsonl"
+    journal = tmp_path / "out.jsonl.partial"
+
+    def sync(number: int) -> None:
+        if journal.read_bytes().count(b"\n") > 1:  # after the line that describes the run
+            interrupt()
+
+    with monkeypatch.context() as patch:
+        patch.setattr("os.fsync", sync)
+        with pytest.raises(ScoringInterrupted, match="4 rows are saved"):
+            score_dataset(data, PictureScorer(), output, chunk_rows=4)
+    scorer = PictureScorer()
+    assert score_dataset(data, scorer, output).resumed_rows == 4
+    assert scorer.samples[0].candidate == "c4"
+
+
 def test_rerank_resumes(tmp_path: Path) -> None:
     save_greys(tmp_path)
     rows = [{"image": f"{number % 3}.png", "candidates": [f"a{number}", f"b {number}", ""]} for number in range(12)]
