@@ -42,6 +42,12 @@ _TEXT = {word.lower(): word for word in WORDS}
 _BACKGROUND = {phrase: name for name, phrase in BACKGROUND_PHRASES.items()}
 _BACKGROUND_HEAD = {phrase.split()[-2]: name for name, phrase in BACKGROUND_PHRASES.items()}
 _RELATION = {phrase: name for name, phrase in RELATION_PHRASES.items()}
+# A policy that has learnt all templates joins their parts: "at the top left there is a star" is English, too.
+_EQUALS = {
+    r"\b(?:in|at) the (?=\{pos\})": "(?:in|at) the ",
+    r"\b(?:a|the) sign\b": "(?:a|the) sign",
+    r"\b(?:says|reads)\b": "(?:says|reads)",
+}
 
 
 @dataclass(frozen=True)
@@ -190,10 +196,17 @@ def _patterns() -> list[tuple[str, re.Pattern[str]]]:
         "background": rf"(?P<background>{any_of(_BACKGROUND)})",
     }
     return [
-        (kind, re.compile(re.sub(r"\{(\w+)\}", lambda slot: slots[slot.group(1)], template)))
+        (kind, re.compile(re.sub(r"\{(\w+)\}", lambda slot: slots[slot.group(1)], _with_equals(template))))
         for kind, templates in TEMPLATES.items()
         for template in templates
     ]
+
+
+def _with_equals(template: str) -> str:
+    """A template that also reads the other templates' words where English allows both."""
+    for written, read in _EQUALS.items():
+        template = re.sub(written, read, template)
+    return template
 
 
 def _agrees(groups: dict[str, str]) -> bool:

@@ -152,6 +152,9 @@ def test_oracle_on_a_caption_written_by_hand() -> None:
         ("There is a red", {"truncation": 1}),
         ("Star is there a red.", {"unreadable": 1}),
         ("There is a red star. The stars are big.", {"agreement": 1}),
+        ("A red star in the top left.", {"unreadable": 1}),
+        ("At the top left there is a red star. A sign at the bottom left reads OPEN.", {}),
+        ("In the top left one can see a red star. The sign in the bottom left says OPEN.", {}),
     ],
 )
 def test_oracle_names_faults(text: str, faults: dict[str, int]) -> None:
