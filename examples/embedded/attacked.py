@@ -32,6 +32,7 @@ ATTACKED = "attacked"  # among the errors of a candidate whose words are not kno
 _OTHER_NUMBER = {noun: plural(noun) for names in SYNONYMS.values() for noun in names}
 _OTHER_NUMBER |= {several: one for one, several in _OTHER_NUMBER.items()}
 _OTHER_VERB = {"is": "are", "are": "is"}
+_SECOND_VERBS = ("is", "is", "are", "can be seen", "there is", "there are", "one can see", "lies", "holds")
 _VERBS = {"is", "are", "can", "be", "seen", "see", "there", "one", "holds", "lies", "says", "reads", "stands"}
 _ORACLE = Oracle()
 _PARTS = {name: "noun" for names in SYNONYMS.values() for each in names for name in (each, plural(each))}
@@ -92,7 +93,8 @@ def misnumbered(scene: Scene, rng: random.Random, *, short: bool = False) -> Can
 def broken(scene: Scene, rng: random.Random, *, short: bool = False, base: Caption | None = None) -> Candidate:
     """A caption in which up to three sentences lack their verb, their end or other words, or run into another one.
 
-    Policies write such sentences when the metric reads the facts in them all the same. The last word of a sentence that
+    Others have two verbs, as where two templates meet: "there is a star is in the top left". Policies write such
+    sentences when the metric reads the facts in them all the same. The last word of a sentence that
     the oracle finds broken is marked.
 
     Args:
@@ -116,7 +118,11 @@ def broken(scene: Scene, rng: random.Random, *, short: bool = False, base: Capti
 
 
 def _break(words: list[Word], others: list[Word], rng: random.Random) -> list[Word]:
-    way, place = rng.choice(("verb", "verb", "gap", "end", "again", "jump")), rng.randrange(len(words))
+    way, place = rng.choice(("verb", "verb", "gap", "end", "again", "jump", "two", "two")), rng.randrange(len(words))
+    if way == "two":
+        joints = [index for index, word in enumerate(words) if word.text in ("in", "at")]
+        place = rng.choice([place, *joints * 3])
+        return [*words[:place], *map(Word, rng.choice(_SECOND_VERBS).split()), *words[place:]]
     if way == "verb":
         kept = [word for word in words if word.text.lower() not in _VERBS]
         return kept or words
