@@ -118,7 +118,8 @@ def broken(scene: Scene, rng: random.Random, *, short: bool = False, base: Capti
 
 
 def _break(words: list[Word], others: list[Word], rng: random.Random) -> list[Word]:
-    way, place = rng.choice(("verb", "verb", "gap", "end", "again", "jump", "two", "two")), rng.randrange(len(words))
+    way = rng.choice(("verb", "verb", "gap", "end", "again", "jump", "two", "two", "two"))
+    place = rng.randrange(len(words))
     if way == "two":
         joints = [index for index, word in enumerate(words) if word.text in ("in", "at")]
         place = rng.choice([place, *joints * 3])
