@@ -32,7 +32,6 @@ ATTACKED = "attacked"  # among the errors of a candidate whose words are not kno
 _OTHER_NUMBER = {noun: plural(noun) for names in SYNONYMS.values() for noun in names}
 _OTHER_NUMBER |= {several: one for one, several in _OTHER_NUMBER.items()}
 _OTHER_VERB = {"is": "are", "are": "is"}
-_SECOND_VERBS = ("is", "is", "are", "can be seen", "there is", "there are", "one can see", "lies", "holds")
 _VERBS = {"is", "are", "can", "be", "seen", "see", "there", "one", "holds", "lies", "says", "reads", "stands"}
 _ORACLE = Oracle()
 _PARTS = {name: "noun" for names in SYNONYMS.values() for each in names for name in (each, plural(each))}
@@ -93,9 +92,8 @@ def misnumbered(scene: Scene, rng: random.Random, *, short: bool = False) -> Can
 def broken(scene: Scene, rng: random.Random, *, short: bool = False, base: Caption | None = None) -> Candidate:
     """A caption in which up to three sentences lack their verb, their end or other words, or run into another one.
 
-    Others have two verbs, as where two templates meet: "there is a star is in the top left". Policies write such
-    sentences when the metric reads the facts in them all the same. The last word of a sentence that
-    the oracle finds broken is marked.
+    Others begin as one template and end as another: "in the top left holds a star". Policies write such sentences when
+    the metric reads the facts in them all the same. The last word of a sentence that the oracle finds broken is marked.
 
     Args:
         scene: the truth.
@@ -108,8 +106,10 @@ def broken(scene: Scene, rng: random.Random, *, short: bool = False, base: Capti
     sentences = list(base.sentences)
     if short:
         sentences = rng.sample(sentences, min(len(sentences), rng.choice((1, 1, 2))))
+    again = {frozenset(each.claims): each for each in describe(scene, rng).sentences}
     for place in rng.sample(range(len(sentences)), min(len(sentences), rng.choice((0, 1, 1, 1, 2, 3)))):
-        words = _break(list(sentences[place].words), list(rng.choice(base.sentences).words), rng)
+        other = again.get(frozenset(sentences[place].claims)) or rng.choice(base.sentences)
+        words = _break(list(sentences[place].words), list(other.words), rng)
         if _ORACLE.read(Caption((Sentence(tuple(words), ()),)).text).faults:
             words[-1] = replace(words[-1], damaged=True)
         sentences[place] = replace(sentences[place], words=tuple(words))
@@ -118,19 +118,28 @@ def broken(scene: Scene, rng: random.Random, *, short: bool = False, base: Capti
 
 
 def _break(words: list[Word], others: list[Word], rng: random.Random) -> list[Word]:
-    way = rng.choice(("verb", "verb", "gap", "end", "again", "jump", "two", "two", "two"))
-    place = rng.randrange(len(words))
-    if way == "two":
-        joints = [index for index, word in enumerate(words) if word.text in ("in", "at")]
-        place = rng.choice([place, *joints * 3])
-        return [*words[:place], *map(Word, rng.choice(_SECOND_VERBS).split()), *words[place:]]
+    way, place = rng.choice(("verb", "verb", "gap", "end", "again", *["blend"] * 4)), rng.randrange(len(words))
+    if way == "blend":
+        blends = [words[:end] + others[start:] for end in _joints(words) for start in _joints(others)]
+        whole = [each for each in blends if _facts(each) == _facts(words)]  # such as the metric would reward
+        return rng.choice(whole or blends)
     if way == "verb":
         kept = [word for word in words if word.text.lower() not in _VERBS]
         return kept or words
     if way == "again":
         return words[: place + 1] + words[place:]
-    rest = {"gap": words[place + rng.choice((1, 1, 2, 3)) :], "end": [], "jump": others[rng.randrange(len(others)) :]}
-    return words[:place] + rest[way] or words
+    rest = words[place + rng.choice((1, 1, 2, 3)) :] if way == "gap" else []
+    return words[:place] + rest or words
+
+
+def _facts(words: list[Word]) -> list[str]:
+    return sorted(str(word.fact) for word in words if word.fact is not None)
+
+
+def _joints(words: list[Word]) -> list[int]:
+    """Where the words of a template meet those that state facts."""
+    places = range(1, len(words))
+    return [place for place in places if (words[place].fact is None) != (words[place - 1].fact is None)] or [1]
 
 
 def _links(sentence: Sentence) -> bool:
