@@ -162,11 +162,11 @@ def draw_sample(rng: random.Random, *, references: int, written: Path | None = N
         written: JSON lines with `scene` and `caption`, that policies wrote; None leaves them out.
     """
     draw = rng.random()
-    if draw < 0.4:
+    if draw < 0.34:
         return make_rated_sample(rng, references=references)
     if draw < 0.58:
         scene = sample_scene(rng)
-        spoil = misnumbered if draw < 0.48 else broken
+        spoil = misnumbered if draw < 0.42 else broken
         return RatedSample(scene, make_references(scene, rng, references), spoil(scene, rng))
     if draw < 0.70 and written is not None:
         scene_json, text = rng.choice(_written(written))
