@@ -4,8 +4,8 @@
 
 The data have the proportions of the paper's table 7: per 100 captions with one kind of error, 310 with a wrong noun
 (`foil`) and 80 with a wrong text in the scene. Each caption also has captions of other images (`retrieved`), and can be
-spoiled by `repeat` and `shuffle`. With
-`foil`, these three are three quarters of the pool, and three elevenths of equal shares.
+spoiled by `repeat` and `shuffle`. With `foil`, these three are three quarters of the pool, and three elevenths of equal
+shares.
 All runs start from the embedded BEiTScore with new last layers and a new head, which rank pairs at random.
 
 Prints the share of held-out pairs ranked correctly by kind of error, Kendall's tau-c with raters, and paired
