@@ -77,6 +77,15 @@ class PairMaker:
                 pairs.append(made)
         return scenes, pairs
 
+    def draw_broken(self, rng: random.Random, number: int) -> tuple[list[Scene], list[tuple[Tokens, Tokens]]]:
+        """`number` scenes, and for each up to five sentences, whole and broken."""
+        rows: list[tuple[Scene, tuple[Tokens, Tokens]]] = []
+        while len(rows) < number:
+            scene = sample_scene(rng)
+            if made := self._broken(scene, rng, rng.choice((1, 2, 2, 3, 5))):
+                rows.append((scene, made))
+        return [scene for scene, _ in rows], [pair for _, pair in rows]
+
     def look(
         self,
         aided: Aided,
@@ -134,12 +143,7 @@ class PairMaker:
     def _attacked(self, scene: Scene, rng: random.Random) -> tuple[Tokens, Tokens] | None:
         """A caption, and what an attack or broken sentences make of it where that is worse."""
         if rng.random() < 0.5:
-            whole = excerpt(describe(scene, rng), rng, rng.choice((1, 2, 9)))
-            words = broken(scene, rng, base=whole).caption.words()
-            wrong = [place for place, word in enumerate(words) if word.damaged]
-            if not wrong:
-                return None
-            return self._reader.tokens(whole.words(), ends=True), self._reader.tokens(words, wrong, ends=True)
+            return self._broken(scene, rng, rng.choice((1, 2, 9)))
         base = (describe(scene, rng) if rng.random() < 0.5 else make_candidate(scene, rng).caption).text
         others = [make_candidate(sample_scene(rng), rng).caption.text]
         material = Material(rng, others, make_references(scene, rng, 1), rng.randint(1, 9), scene_tagger)
@@ -151,6 +155,15 @@ class PairMaker:
             return None
         right, spoilt = ([Word(word) for word in text.split(" ")] for text in pair)
         return self._reader.tokens(right), self._reader.tokens(spoilt)
+
+    def _broken(self, scene: Scene, rng: random.Random, most: int) -> tuple[Tokens, Tokens] | None:
+        """Up to `most` sentences, whole and with broken ones among them."""
+        whole = excerpt(describe(scene, rng), rng, most)
+        words = broken(scene, rng, base=whole).caption.words()
+        wrong = [place for place, word in enumerate(words) if word.damaged]
+        if not wrong:
+            return None
+        return self._reader.tokens(whole.words(), ends=True), self._reader.tokens(words, wrong, ends=True)
 
     def _other(self, scene: Scene, rng: random.Random, most: int | None) -> tuple[Tokens, Tokens] | None:
         caption = caption_of(scene, rng, most)

@@ -24,6 +24,7 @@ STEPS = {
     "text": ["text"],
     "align": ["align"],
     "language": ["language"],
+    "compare": ["compare"],
     "vela": ["vela"],
     "vela-text": ["vela", "--branches", "text"],
     "captioner": ["captioner"],
