@@ -92,8 +92,9 @@ def misnumbered(scene: Scene, rng: random.Random, *, short: bool = False) -> Can
 def broken(scene: Scene, rng: random.Random, *, short: bool = False, base: Caption | None = None) -> Candidate:
     """A caption in which up to three sentences lack their verb, their end or other words, or run into another one.
 
-    Others begin as one template and end as another: "in the top left holds a star". Policies write such sentences when
-    the metric reads the facts in them all the same. The last word of a sentence that the oracle finds broken is marked.
+    Others have their verb twice, or begin as one template and end as another: "in the top left holds a star". Policies
+    write such sentences when the metric reads the facts in them all the same. The last word of a sentence that the
+    oracle finds broken is marked.
 
     Args:
         scene: the truth.
@@ -118,7 +119,8 @@ def broken(scene: Scene, rng: random.Random, *, short: bool = False, base: Capti
 
 
 def _break(words: list[Word], others: list[Word], rng: random.Random) -> list[Word]:
-    way, place = rng.choice(("verb", "verb", "gap", "end", "again", *["blend"] * 4)), rng.randrange(len(words))
+    way = rng.choice(("verb", "verb", "gap", "end", "again", *["twice"] * 3, *["blend"] * 4))
+    place = rng.randrange(len(words))
     if way == "blend":
         blends = [words[:end] + others[start:] for end in _joints(words) for start in _joints(others)]
         whole = [each for each in blends if _facts(each) == _facts(words)]  # such as the metric would reward
@@ -128,6 +130,9 @@ def _break(words: list[Word], others: list[Word], rng: random.Random) -> list[Wo
         return kept or words
     if way == "again":
         return words[: place + 1] + words[place:]
+    if way == "twice":
+        place = rng.choice(_joints(words))
+        return words[:place] + [word for word in words if word.text.lower() in _VERBS - {"there"}][:1] + words[place:]
     rest = words[place + rng.choice((1, 1, 2, 3)) :] if way == "gap" else []
     return words[:place] + rest or words
 

@@ -78,11 +78,11 @@ class PairMaker:
         return scenes, pairs
 
     def draw_broken(self, rng: random.Random, number: int) -> tuple[list[Scene], list[tuple[Tokens, Tokens]]]:
-        """`number` scenes, and for each up to five sentences, whole and broken."""
+        """`number` scenes, and for each some sentences, whole and broken."""
         rows: list[tuple[Scene, tuple[Tokens, Tokens]]] = []
         while len(rows) < number:
             scene = sample_scene(rng)
-            if made := self._broken(scene, rng, rng.choice((1, 2, 2, 3, 5))):
+            if made := self._broken(scene, rng, rng.choice((1, 2, 2, 3, 5, 9))):
                 rows.append((scene, made))
         return [scene for scene, _ in rows], [pair for _, pair in rows]
 

@@ -1,4 +1,4 @@
-"""Step 7: a small LLaVA learns to caption scenes from captions of mixed quality, most of them incomplete."""
+"""Step 6: a small LLaVA learns to caption scenes from captions of mixed quality, most of them incomplete."""
 
 from __future__ import annotations
 

@@ -21,14 +21,14 @@ from reward.metrics.vela.scorer import VelaScorer
 from reward.scenes import ASPECTS, sample_scene
 from reward.scenes.samples import RatedSample
 
-__all__ = ["Batch", "draw_prompts", "number_loss", "prompt_batch", "read_prompts"]
+__all__ = ["Batch", "draw_prompts", "number_loss", "read_prompts"]
 
 Batch = dict[str, torch.Tensor]
 
 _IGNORED = -100.0
 
 
-def prompt_batch(model: VelaModel, rows: Sequence[tuple[RatedSample, int]]) -> Batch:
+def _prompt_batch(model: VelaModel, rows: Sequence[tuple[RatedSample, int]]) -> Batch:
     """Padded prompts with labels at every token.
 
     Args:
@@ -36,8 +36,8 @@ def prompt_batch(model: VelaModel, rows: Sequence[tuple[RatedSample, int]]) -> B
 
     Returns:
         ids, positions, branch (B, L) int64, of `BranchedRows`, a branch for each aspect; text (B, L) bool, where
-        captions stand; wrong, damaged (B, L) float, 1 at such words of the candidate (and wrong at the end of their
-        sentence), 0 at its others, -100 elsewhere and where it is not known; labels (B, 3) ratings in [0, 1].
+        captions stand; wrong, damaged (B, L) float, 1 at such words of the candidate, 0 at its others, -100 elsewhere
+        and where it is not known; labels (B, 3) ratings in [0, 1].
     """
     prompts, aspects = model.text.prompts, model.config.aspects
     columns: dict[str, list[list[float]]] = {"text": [], "wrong": [], "damaged": []}
@@ -47,16 +47,12 @@ def prompt_batch(model: VelaModel, rows: Sequence[tuple[RatedSample, int]]) -> B
         ids: list[int] = []
         wrong: list[float] = []
         damaged: list[float] = []
-        unknown, so_far = is_attacked(sample), False
+        unknown = is_attacked(sample)
         for position, word in enumerate(sample.candidate.caption.words()):
             tokens, _ = prompts.candidate((" " if position else "") + word.text)
             ids += tokens
-            is_wrong = word.fact is not None and not sample.scene.is_true(word.fact)
-            wrong += [float(is_wrong) if shown and not unknown else _IGNORED] * len(tokens)
-            so_far |= is_wrong
-            if word.text.endswith("."):
-                # "A small" may be said of any object: whether it is wrong shows where the sentence ends.
-                wrong[-1], so_far = max(wrong[-1], float(so_far)) if wrong[-1] >= 0 else wrong[-1], False
+            is_wrong = float(word.fact is not None and not sample.scene.is_true(word.fact))
+            wrong += [is_wrong if shown and not unknown else _IGNORED] * len(tokens)
             damaged += [_IGNORED if unknown else float(word.damaged)] * len(tokens)
         before, most = [_IGNORED] * len(prefix), model.config.text.max_candidate_tokens
         trunks.append(prefix + ids[:most])
@@ -99,7 +95,7 @@ def draw_prompts(
         return len(row[0].candidate.caption.text) + sum(map(len, row[0].references[: row[1]]))
 
     def collate(rows: list[tuple[RatedSample, int]]) -> Batch:
-        return prompt_batch(model, rows) | more([sample for sample, _ in rows])
+        return _prompt_batch(model, rows) | more([sample for sample, _ in rows])
 
     return batches_by_length(rows, size, length, collate, rng)
 
@@ -111,7 +107,7 @@ def number_loss(model: VelaModel, tags: nn.Module, rng: random.Random) -> torch.
     rows = [
         (RatedSample(scene, (), make(scene, rng, short=True)), 0) for scene, make in zip(scenes, spoil, strict=True)
     ]
-    batch = prompt_batch(model, rows)
+    batch = _prompt_batch(model, rows)
     return mark_losses(tags(read_prompts(model, batch)[1]), batch)["damaged"]
 
 

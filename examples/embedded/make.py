@@ -24,7 +24,6 @@ STEPS = {
     "text": ["text"],
     "align": ["align"],
     "language": ["language"],
-    "compare": ["compare"],
     "vela": ["vela"],
     "vela-text": ["vela", "--branches", "text"],
     "captioner": ["captioner"],

@@ -1,4 +1,4 @@
-"""Step 6: VELA whole. Both branches start from the steps before and learn the ratings together."""
+"""Step 5: VELA whole. Both branches start from the steps before and learn the ratings together."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from torch.nn import functional as F
 from torch.nn.attention import SDPBackend
 
 from examples.embedded.align import features, image_batch, load_towers, stated
-from examples.embedded.compare import MOST, compare_losses
 from examples.embedded.configs import vela_config
 from examples.embedded.language import Batch, draw_prompts, number_loss, read_prompts
 from examples.embedded.schedule import START, drawn_together, fit, mark_losses, step_options
@@ -63,25 +62,23 @@ def main(argv: Sequence[str] | None = None) -> None:
             relation = model.image.relate(image, text)
         rating = F.mse_loss(model.head(pooled, relation), batch["labels"])
         numbers = number_loss(model, tags, random.Random(f"numbers {options.seed} {step}"))
-        rng = random.Random(f"compare {options.seed} {step}")
-        compared = compare_losses(model, tags, rng, 24, rng.randint(2, MOST))
-        losses = {"rating": rating, **mark_losses(tags(hidden), batch), "numbers": numbers, **compared}
+        losses = {"rating": rating, **mark_losses(tags(hidden), batch), "numbers": numbers}
         return losses | stated(image, text, batch) if both else losses
 
     folder = options.output / ("both" if both else "text_only")
     modules, head = {"model": model, "tags": tags}, [model.weight, model.bias]
-    weights = {"rating": 20.0, "wrong": 2.0, "numbers": 2.0, "differs": 3.0, "named": 0.3, "facts": 0.3, "claims": 0.3}
+    weights = {"rating": 20.0, "numbers": 2.0, "facts": 0.3, "claims": 0.3}
     flash = SDPBackend.FLASH_ATTENTION
     fit(losses, options, folder.name, modules, weights=weights, head=head, head_lr=3e-3, warmup=50, attention=flash)
     VelaScorer(model.eval()).save_pretrained(folder / "model")
 
 
 def _start(model: VelaModel, tags: nn.Module, output: Path, checkpoint: str, *, both: bool) -> None:
-    """Loads the language model of step 5 and the towers of step 3, and joins their heads.
+    """Loads the language model of step 4 and the towers of step 3, and joins their heads.
 
     With a checkpoint, the towers are those of steps 1 and 2, and their head is the checkpoint's.
     """
-    language = torch.load(output / "compare" / "last.pt", weights_only=True)
+    language = torch.load(output / "language" / "last.pt", weights_only=True)
     tags.load_state_dict(language["tags"])
     trained = language["model"]
     if not both:
