@@ -15,7 +15,7 @@ from integrations.demo.agreement import BASELINES, measure_agreement
 from reward import load_scorer
 from reward.metaeval import pairwise_accuracy
 from reward.metrics.vela.scorer import VelaScorer
-from reward.scenes import ASPECTS, CATEGORIES, make_dataset, make_pair_dataset, sample_scene
+from reward.scenes import ASPECTS, CATEGORIES, describe, make_dataset, make_pair_dataset, render, sample_scene
 
 ASSETS = Path(reward.__file__).parent / "assets"
 
@@ -70,6 +70,36 @@ def test_the_captioner_has_the_key_names_that_every_transformers_5_reads() -> No
 
 def test_assets_stay_small() -> None:
     assert sum(path.stat().st_size for path in ASSETS.rglob("*") if path.is_file()) < 20e6
+
+
+def test_vela_sees_a_verb_too_many(vela: VelaScorer) -> None:
+    rng, whole, spoilt = random.Random("a verb too many"), [], []
+    while len(whole) < 30:
+        scene = sample_scene(rng)
+        text = describe(scene, rng).text
+        # Policies write "There is a star is in the top left."
+        broken = re.sub(r"(There is [^.]+?) (in the|at the)", r"\1 is \2", text, count=1)
+        if broken != text:
+            whole.append(reward.CaptionSample(text, render(scene)))
+            spoilt.append(reward.CaptionSample(broken, render(scene)))
+    fell = vela.score(spoilt).scores[:, 2] - vela.score(whole).scores[:, 2]
+    assert (fell < 0).mean() > 0.8
+    assert fell.mean() < -0.05
+
+
+def test_beitscore_tells_whole_true_captions_apart_and_sees_a_lost_verb() -> None:
+    rng, whole, spoilt = random.Random("a lost verb"), [], []
+    while len(whole) < 30:
+        scene = sample_scene(rng)
+        text = describe(scene, rng).text
+        broken = re.sub(r" (is|are|holds|stands|lies) ", " ", text, count=1)
+        if broken != text:
+            whole.append(reward.CaptionSample(text, render(scene)))
+            spoilt.append(reward.CaptionSample(broken, render(scene)))
+    scorer = load_scorer("beitscore", device="cpu")
+    good, bad = scorer.score(whole).scores[:, 0], scorer.score(spoilt).scores[:, 0]
+    assert len(set(good.tolist())) == len(good), "GRPO learns nothing from captions that all score 1"
+    assert (bad < good).mean() > 0.8
 
 
 BEIT = tuple(f"beit {step} 1 0" for step in ("vision", "words", "match", "rate"))
