@@ -234,7 +234,7 @@ def parting_picture(file: Path, theme: Theme) -> Figure:
                 axes.text(step, 1.01, f" {warning}", color=theme.ink, fontsize=8, transform=top, ha="left")
         axes.set_xlabel("GRPO step", color=theme.ink)
         _paint(axes, theme)
-        axes.legend(frameon=False, labelcolor=theme.ink, fontsize=9, loc=("lower right", "upper left")[place])
+        axes.legend(frameon=False, labelcolor=theme.ink, fontsize=9, loc="lower right")
     return figure
 
 
