@@ -37,7 +37,7 @@ __all__ = ["RewardMonitor"]
 
 logger = logging.getLogger(__name__)
 
-_CUT, _REPEATED = 0.2, 0.15  # rises of the share of cut captions and of repetition that are worth a warning
+_RISES = {"truncated": 0.2, "repetition": 0.15, "shared_sentence": 0.3}  # above the start; worth a warning
 
 
 class RewardMonitor(TrainerCallback):
@@ -49,8 +49,9 @@ class RewardMonitor(TrainerCallback):
 
     - `reward`, `rewards/<name>` and `measures/<name>`: means over the images.
     - `fall`, `fall_z`, `best_step`, `parted`, `fallen`: what `reward.audit.parting.check_parting`, the rule, says.
-    - `length` (tokens), `truncated` (share without an end token), `repetition`, `distinct_1` and `distinct_2`
-      (`reward.audit.diversity`), `entropy` of the policy's next token in nats.
+    - `length` (tokens), `truncated` (share without an end token), `repetition`, `distinct_1`, `distinct_2` and
+      `shared_sentence` (share of captions with one and the same sentence; `reward.audit.diversity`), `entropy` of the
+      policy's next token in nats.
     - `kl`: of the policy and where it started, nats a token, on the captions of the policy. It needs the trainer's
       reference model (`beta` above 0, without `sync_ref_model`) or an adapter that can be switched off; without either
       a warning says so, and `kl` is not logged.
@@ -65,7 +66,7 @@ class RewardMonitor(TrainerCallback):
 
     The warning comes once, with the captions of the images that part most, at t* and now. Warnings without further
     consequences come when the second measure falls and takes the reward with it, and when the share of cut captions
-    rises by .2, or repetition by .15, above the start.
+    rises by .2, repetition by .15, or the share of captions with one and the same sentence by .3, above the start.
 
     The captions and figures of all checks are in `<output_dir>/monitor.jsonl`, with which a resumed training goes on.
     If the trainer reports to wandb or trackio, a table shows the images that changed most.
@@ -231,11 +232,7 @@ class RewardMonitor(TrainerCallback):
 
     def _alarms(self, verdict: Parting) -> set[str]:
         kinds = {"parted"} if verdict.parted else {"fallen"} if verdict.fallen else set()
-        if check_rise(matrix(self.history, "truncated"), least=_CUT):
-            kinds.add("truncated")
-        if check_rise(matrix(self.history, "repetition"), least=_REPEATED):
-            kinds.add("repetition")
-        return kinds
+        return kinds | {kind for kind, least in _RISES.items() if check_rise(matrix(self.history, kind), least=least)}
 
     def _caption(self, state: Any) -> list[dict[str, Any]]:
         """All rows, captioned and rated, each process its share; an error in one of them is raised in all."""

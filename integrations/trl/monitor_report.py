@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from reward.audit.diversity import distinct, repetition
+from reward.audit.diversity import distinct, repetition, share_a_sentence
 from reward.audit.parting import Parting
 
 __all__ = ["figures_of", "matrix", "show_table", "warning_of"]
@@ -18,6 +18,9 @@ _TABLE_ROWS = 16
 
 def matrix(history: Sequence[Mapping[str, Any]], column: str, name: str | None = None) -> np.ndarray:
     """A number of each image at each check, (T, N); NaN for none."""
+    if column == "shared_sentence":
+        captions = [[row["caption"] for row in check["rows"]] for check in history]
+        return np.array([share_a_sentence(each) for each in captions], dtype=float)
 
     def cell(row: Mapping[str, Any]) -> float:
         if column == "repetition":
@@ -39,6 +42,7 @@ def figures_of(rows: Sequence[Mapping[str, Any]], rewards: Iterable[str], start:
         "length": tokens / len(rows),
         "truncated": _mean(matrix(check, "truncated")),
         "repetition": _mean(matrix(check, "repetition")),
+        "shared_sentence": _mean(matrix(check, "shared_sentence")),
         "distinct_1": distinct(captions, n=1),
         "distinct_2": distinct(captions, n=2),
         "entropy": sum(row["entropy"] for row in rows) / max(1, tokens),
@@ -79,10 +83,14 @@ def warning_of(
             values.append(matrix([before, now], "reward"))
     else:
         before = history[0]
-        what = {"truncated": "share of captions without an end token", "repetition": "share of repeated 3-grams"}[kind]
-        old, new = before["figures"][kind], now["figures"][kind]
-        head = f"step {step}: the {what} is {new:.2f}, and was {old:.2f} at step {before['step']}. Captions:"
+        what = {
+            "truncated": "share of captions without an end token",
+            "repetition": "share of repeated 3-grams",
+            "shared_sentence": "share of captions with one and the same sentence",
+        }[kind]
         values = [matrix([before, now], kind)]
+        old, new = values[0].mean(axis=1)
+        head = f"step {step}: the {what} is {new:.2f}, and was {old:.2f} at step {before['step']}. Captions:"
     changes = sum(_standardised(value[1] - value[0]) for value in values)
     chosen = np.argsort(-np.nan_to_num(changes, nan=-np.inf), kind="stable")[:examples]
     lines = [line for index in chosen for line in _example(int(index), before, now, second)]

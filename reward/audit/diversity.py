@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 
-__all__ = ["distinct", "repetition"]
+from reward.sentences import split_sentences
+
+__all__ = ["distinct", "repetition", "share_a_sentence"]
 
 _REPETITION_WINDOW, _DISTINCT_WINDOW = 50, 200  # words
 
@@ -45,6 +48,21 @@ def distinct(captions: Sequence[str], *, n: int = 2, window: int = _DISTINCT_WIN
             grams.append(((place + start) // window, tuple(words[start : start + n])))
         place += len(words)
     return len(set(grams)) / len(grams) if grams else 0.0
+
+
+def share_a_sentence(captions: Sequence[str]) -> list[bool]:
+    """Says for each caption whether it has the sentence that most of the captions have, upper and lower case aside.
+
+    A policy that has lost its variety writes one sentence about every image, true or not.
+
+    Example:
+        >>> share_a_sentence(["It is night. A star.", "It is night. Two boxes.", "A red ring."])
+        [True, True, False]
+    """
+    sentences = [{each.strip().lower() for each, _ in split_sentences(caption) if each.strip()} for caption in captions]
+    counts = Counter(each for found in sentences for each in sorted(found))
+    commonest = counts.most_common(1)[0][0] if counts else None
+    return [commonest in found for found in sentences]
 
 
 def _words(text: str) -> list[str]:

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import types
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from peft import LoraConfig
 from transformers import TrainerCallback
 
 from integrations.trl import ResumeWeights, RewardMonitor, load_policy
+from integrations.trl.held_out import write_held_out
 from integrations.trl.monitor_report import show_table
 from reward import MetricReward, StandardisedReward, WeightedReward
 from reward.errors import ConfigError
@@ -112,8 +114,27 @@ def test_a_second_measure_that_takes_the_reward_with_it_is_warned_of_once(tmp_pa
     assert len(warnings) == 1
     assert "step 3: truth and the optimised reward (reward, words) have fallen" in warnings[0]
     assert "Captions that fall most:" in warnings[0]
-    assert [check["warned"] for check in monitor.history] == [[], [], [], ["fallen"], []]
+    assert [check["warned"] for check in monitor.history] == [[], [], ["shared_sentence"], ["fallen"], []]
     assert [check["figures"]["fallen"] for check in monitor.history] == [0, 0, 0, 1, 1]
+
+
+def test_a_policy_that_comes_to_write_one_sentence_on_every_image_is_warned_of_once(tmp_path, caplog, monkeypatch):
+    def write(trainer, rows, share, **options):
+        same = range((0, 0, 8, 12, 12)[trainer.state.global_step])
+        texts = [f"{'It is night' if index in same else f'Sky {index}'}. A star, number {index}." for index in share]
+        written = write_held_out(trainer, rows, share, **options)
+        return [replace(one, text=text) for one, text in zip(written, texts, strict=True)]
+
+    monkeypatch.setattr("integrations.trl.monitor.write_held_out", write)
+    trainer, monitor = watched(tmp_path, "holds")
+    trainer.train()
+    warnings = [record.getMessage() for record in caplog.records if "the same sentence" in record.getMessage()]
+    assert len(warnings) == 1
+    assert "step 3: the share of captions with one and the same sentence is 1.00, and was 0.08 at step 0" in warnings[0]
+    assert "It is night. A star" in warnings[0]
+    assert [check["warned"] for check in monitor.history] == [[], [], [], ["shared_sentence"], []]
+    shares = [entry["monitor/shared_sentence"] for entry in entries(trainer)]
+    assert shares == pytest.approx([1 / 12, 1 / 12, 2 / 3, 1, 1])
 
 
 def test_a_run_that_does_not_part_is_silent_and_one_that_does_may_stop(tmp_path, caplog):
@@ -139,7 +160,7 @@ def test_a_resumed_run_goes_on_with_history_and_best(tmp_path):
     resumed, again = watched(tmp_path / "broken", "parts", ResumeWeights(), **saving)
     resumed.train(resume_from_checkpoint=True)
     assert again.history == monitor.history
-    assert [check["warned"] for check in again.history] == [[], [], [], ["parted"], []]
+    assert [check["warned"] for check in again.history] == [[], [], ["shared_sentence"], ["parted"], []]
 
     for folder in ("whole", "broken"):  # the best is step 2 in both, and can be loaded
         best, _ = load_policy(tmp_path / folder / "best-by-monitor")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from examples import calibrate_monitor
-from reward.audit.diversity import distinct, repetition
+from reward.audit.diversity import distinct, repetition, share_a_sentence
 from reward.audit.parting import Z, check_parting, check_rise
 from reward.errors import DataError
 
@@ -110,3 +110,12 @@ def test_distinct_falls_when_all_captions_are_alike():
     assert distinct(varied) > 0.7 > 0.2 > distinct(varied[:1] * 50)
     assert distinct(varied[:40]) == pytest.approx(distinct(varied[:20]), abs=0.05)
     assert distinct([]) == 0
+
+
+def test_captions_that_share_a_sentence():
+    captions = ["It is night. A red star.", "Dr. Who waves. it is NIGHT.", "夜です。星。", "", "It is night"]
+    assert share_a_sentence(captions) == [True, True, False, False, False]
+    assert share_a_sentence(["It is night. It is night.", "A star.", "A star."]) == [False, True, True]
+    assert share_a_sentence(["A star"] * 3) == [True] * 3
+    assert share_a_sentence(["", " "]) == [False, False]
+    assert share_a_sentence([]) == []
