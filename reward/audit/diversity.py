@@ -51,7 +51,7 @@ def distinct(captions: Sequence[str], *, n: int = 2, window: int = _DISTINCT_WIN
 
 
 def share_a_sentence(captions: Sequence[str]) -> list[bool]:
-    """Says for each caption whether it has the sentence that most of the captions have, upper and lower case aside.
+    """Says for each caption whether it has the sentence that most of the captions have; case and punctuation aside.
 
     A policy that has lost its variety writes one sentence about every image, true or not.
 
@@ -59,7 +59,7 @@ def share_a_sentence(captions: Sequence[str]) -> list[bool]:
         >>> share_a_sentence(["It is night. A star.", "It is night. Two boxes.", "A red ring."])
         [True, True, False]
     """
-    sentences = [{each.strip().lower() for each, _ in split_sentences(caption) if each.strip()} for caption in captions]
+    sentences = [{" ".join(_words(each)) for each, _ in split_sentences(caption)} - {""} for caption in captions]
     counts = Counter(each for found in sentences for each in sorted(found))
     commonest = counts.most_common(1)[0][0] if counts else None
     return [commonest in found for found in sentences]
