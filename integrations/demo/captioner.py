@@ -13,11 +13,12 @@ from transformers import AutoModelForImageTextToText, AutoProcessor, PreTrainedM
 from reward.backbones.fit import foreign_errors
 from reward.backbones.pretrained import load_pretrained
 from reward.checkpoints import resolve_checkpoint
+from reward.decoding.captioners import EMBEDDED_PROMPT
 from reward.errors import CheckpointError
 
 __all__ = ["MAX_NEW_TOKENS", "PROMPT", "decoded_batches", "load_captioner", "prompt_inputs", "write_captions"]
 
-PROMPT = "Describe the picture."
+PROMPT = EMBEDDED_PROMPT
 MAX_NEW_TOKENS = 90  # a caption that states every fact of a scene has at most 85 tokens
 _BATCH = 128  # captions that are written at a time
 

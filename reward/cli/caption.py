@@ -64,7 +64,13 @@ class ModelOptions:
 class SamplingOptions:
     """How candidates are written."""
 
-    prompt: Annotated[str, typer.Option(help="What the model is asked.")] = "Describe the image in detail."
+    prompt: Annotated[
+        str | None,
+        typer.Option(
+            help="What the model is asked; default: Describe the image in detail. `embedded` is asked what it was "
+            "trained on: Describe the picture."
+        ),
+    ] = None
     system: Annotated[str | None, typer.Option(help="System message before the prompt.")] = None
     temperature: Annotated[float, typer.Option(help="Temperature of sampling.")] = 1.0
     top_p: Annotated[float, typer.Option(help="Sample from the likeliest tokens with this probability together.")] = 1.0
@@ -79,10 +85,12 @@ class SamplingOptions:
         int | None, typer.Option(help="Candidates of an image to ask for, or to sample, at a time; default: all.")
     ] = None
 
-    def make(self) -> Sampling:
-        from reward.decoding.captioners import Sampling
+    def make(self, model: str) -> Sampling:
+        """Settings of sampling from `--model`."""
+        from reward.decoding.captioners import EMBEDDED_PROMPT, Sampling
 
-        return Sampling(**vars(self))
+        default = EMBEDDED_PROMPT if model == "embedded" else Sampling.prompt
+        return Sampling(**vars(self) | {"prompt": default if self.prompt is None else self.prompt})
 
 
 def caption(
@@ -134,7 +142,7 @@ def caption(
     from reward.decoding.captioning import caption_images, read_images
     from reward.decoding.strategies import parse_options, steering
 
-    chosen, drawn = parse_options(option or ()), sampling.make()
+    chosen, drawn = parse_options(option or ()), sampling.make(model.model)
     weighed = options.parse_weights(weights)
     scoring = {**vars(checkpoint), **vars(device), **speed.given(), "weights": weighed}
     scoring = {name: value for name, value in scoring.items() if value is not None}

@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 
     from reward.samples import ImageLike
 
-__all__ = ["LocalCaptioner", "Sampling", "ServerCaptioner", "Wanted"]
+__all__ = ["EMBEDDED_PROMPT", "LocalCaptioner", "Sampling", "ServerCaptioner", "Wanted"]
+
+
+EMBEDDED_PROMPT = "Describe the picture."  # what the embedded captioner was trained on; another cost .14 of F1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,7 +202,7 @@ class LocalCaptioner:
 
     Args:
         source: folder or Hub id of a model that `AutoModelForImageTextToText` knows, or `"embedded"`: a small one
-            that knows drawings of coloured shapes only.
+            that knows drawings of coloured shapes only, and one prompt, `EMBEDDED_PROMPT`.
         device: the GPU if there is one, by default.
         dtype: such as `"bfloat16"`; by default what the checkpoint is stored in.
         steering: makes what steers the decoding, for `generate(custom_generate=...)`, from the model's processor. Such

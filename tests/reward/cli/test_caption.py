@@ -18,6 +18,7 @@ import pytest
 from PIL import Image
 
 from reward.decoding import strategies
+from reward.decoding.captioners import EMBEDDED_PROMPT
 from tests.json_lines import read_lines, write_lines
 from tests.loopback_judge import Fault, LoopbackJudge, loopback_judge
 from tests.reward.cli.conftest import Run
@@ -92,7 +93,7 @@ def test_a_model_on_this_machine(run: Run, photos: Path, tmp_path: Path) -> None
     assert not list(output.parent.glob("*.partial"))
     # a run of one go, in parts, draws others; with the same seed and parts, the same
     run(*line, "--chunk", "3", "-o", tmp_path / "a.jsonl")
-    run(*line, "--chunk", "3", "-o", tmp_path / "b.jsonl")
+    run(*line, "--chunk", "3", "--prompt", EMBEDDED_PROMPT, "-o", tmp_path / "b.jsonl")  # what it was trained on
     first, second = read_lines(tmp_path / "a.jsonl"), read_lines(tmp_path / "b.jsonl")
     assert first == second
     assert [path.name for path in tmp_path.glob("a.jsonl.*")] == ["a.jsonl.summary.json"]
@@ -129,6 +130,7 @@ def test_one_choice_a_reply(run: Run, photos: Path, server: LoopbackJudge, tmp_p
     assert err.count("does not write as many captions at once as it is asked for, so it is asked again") == 1
     assert "captioned 5 of 5 images from 20 candidates" in err
     assert each_image_once(server, 4)
+    assert server.requests[0]["messages"][0]["content"][1]["text"] == "Describe the image in detail."
 
 
 class Process:
