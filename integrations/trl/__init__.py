@@ -9,15 +9,24 @@ from integrations.trl.preferences import make_preference_dataset
 from integrations.trl.prompts import make_prompt_dataset
 
 if TYPE_CHECKING:
+    from integrations.trl.log import readable_log
     from integrations.trl.monitor import RewardMonitor
     from integrations.trl.policy import ResumeWeights, load_policy
 
-__all__ = ["ResumeWeights", "RewardMonitor", "load_policy", "make_preference_dataset", "make_prompt_dataset"]
+__all__ = [
+    "ResumeWeights",
+    "RewardMonitor",
+    "load_policy",
+    "make_preference_dataset",
+    "make_prompt_dataset",
+    "readable_log",
+]
+
+# they need torch
+_ON_USE = {"ResumeWeights": "policy", "load_policy": "policy", "RewardMonitor": "monitor", "readable_log": "log"}
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("ResumeWeights", "load_policy"):  # they need torch
-        return getattr(importlib.import_module("integrations.trl.policy"), name)
-    if name == "RewardMonitor":
-        return importlib.import_module("integrations.trl.monitor").RewardMonitor
+    if name in _ON_USE:
+        return getattr(importlib.import_module(f"integrations.trl.{_ON_USE[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -40,6 +40,7 @@ def make_trainer(
     *,
     callbacks: Sequence[Any] = (),
     peft_config: Any = None,
+    evaluated: Any = None,
     **options: Any,
 ) -> Any:
     """A trainer of two steps on the CPU, which saves nothing."""
@@ -53,6 +54,7 @@ def make_trainer(
         reward_funcs=rewards,
         args=config_class(output_dir=str(folder), use_cpu=True, bf16=False, **arguments),
         train_dataset=data,
+        eval_dataset=evaluated,
         processing_class=processor,
         peft_config=peft_config,
         callbacks=list(callbacks),

@@ -1,0 +1,152 @@
+"""What a training prints: a few lines a step that can be read, in place of a dict of all figures."""
+
+from __future__ import annotations
+
+import textwrap
+import warnings
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from transformers import PrinterCallback, ProgressCallback, Trainer
+
+__all__ = ["readable_log"]
+
+_WIDTH = 80
+# Shares of rows, worth a word only where there are some.
+_SHARES = {
+    "unscored": "not scored",
+    "truncated": "cut by the metric",
+    "out_of_domain": "out of domain",
+    "frac_reward_zero_std": "groups of equal reward",
+}
+# Figures that say little from step to step.
+_LEFT_OUT = ("completions/", "clip_ratio/", "sampling/", "num_tokens", "num_input_tokens", "epoch", "total_flos")
+_LEFT_OUT_ENDS = ("runtime", "_per_second")
+_MONITOR_LEFT_OUT = ("rewards/", "distinct_", "fall_z", "parted", "fallen", "seconds", "epoch")
+
+
+def readable_log(trainer: Trainer) -> None:
+    """Makes a trainer print a few lines at each log, in place of a dict of thirty figures.
+
+    First come the reward and its deviation, each reward's mean with its aspects, and the length of the captions, then
+    loss, KL, entropy and what else is logged, but for clip ratios and the like. Shares of rows, such as those that were
+    not scored, are printed where they are not 0. `trainer.state.log_history` and reports to wandb keep all figures.
+
+    transformers' callback that prints is taken out, its progress bar stays. TRL 1.16 calls methods of transformers by
+    names that will be removed, which is not for its users to mend: from this call on, the process shows no
+    FutureWarning about `gradient_checkpointing`.
+
+    Args:
+        trainer: any trainer of TRL or transformers, before `train()`.
+
+    Example:
+        >>> readable_log(trainer)  # doctest: +SKIP
+        >>> trainer.train()  # doctest: +SKIP
+        step 1 of 300: reward 0.684, std 0.193
+          vela 0.684: descriptiveness 0.465, fluency 0.944, relevance 0.642
+          length 36.8 tokens (12 to 65), 0 % cut; loss -0.0012, entropy 0.704
+    """
+    warnings.filterwarnings("ignore", message=r"`\w*gradient_checkpointing\w*` is deprecated", category=FutureWarning)
+    for printing in (PrinterCallback, ProgressCallback):
+        trainer.remove_callback(printing)
+    trainer.add_callback(_Lines())
+
+
+class _Lines(ProgressCallback):
+    """transformers' progress bar, where it is wanted, and our lines."""
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **more: Any) -> None:
+        if not args.disable_tqdm:
+            super().on_train_begin(args, state, control, **more)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:
+        if not args.disable_tqdm:
+            super().on_step_end(args, state, control, **more)
+
+    def on_prediction_step(self, args: Any, state: Any, control: Any, **more: Any) -> None:
+        if not args.disable_tqdm:
+            super().on_prediction_step(args, state, control, **more)
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:
+        if not args.disable_tqdm:
+            super().on_train_end(args, state, control, **more)
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Mapping[str, Any] | None = None, **more: Any) -> None:
+        if state.is_world_process_zero:
+            write = print if self.training_bar is None else self.training_bar.write
+            write("\n".join(log_lines(logs or {}, state.global_step, state.max_steps)))
+
+
+def log_lines(logs: Mapping[str, Any], step: int, steps: int) -> list[str]:
+    """The lines of one log.
+
+    Args:
+        logs: what a trainer logs: figures of a step, of an evaluation (`eval_`), of a `RewardMonitor` (`monitor/`), or
+            of the whole training (`train_`). None stands for a figure that no row has.
+        step, steps: the step, and how many there will be.
+
+    Example:
+        >>> log_lines({"loss": 0.25, "learning_rate": 1e-6, "epoch": 0.5}, 3, 10)
+        ['step 3 of 10: loss 0.250, learning_rate 1e-06']
+    """
+    if any(name.startswith("monitor/") for name in logs):
+        figures = {name.removeprefix("monitor/"): value for name, value in logs.items()}
+        shown = {name: value for name, value in figures.items() if not name.startswith(_MONITOR_LEFT_OUT)}
+        return _wrapped([f"monitor at step {step}: {_listed(shown, {})}"])
+    if any(name.startswith("eval_") for name in logs):
+        return _lines_of(
+            {name.removeprefix("eval_"): value for name, value in logs.items()}, f"evaluation at step {step}"
+        )
+    lines = []
+    own = {name: value for name, value in logs.items() if not name.startswith("train_")}
+    if "reward" in own or len(own) == len(logs):
+        lines += _lines_of(own, f"step {step} of {steps}")
+    if "train_runtime" in logs:
+        loss = f", mean loss {_number(logs['train_loss'])}" if "train_loss" in logs else ""
+        lines.append(f"done: {step} steps in {logs['train_runtime']:.1f} s{loss}")
+    return lines
+
+
+def _lines_of(figures: dict[str, Any], head: str) -> list[str]:
+    lines = []
+    left = dict(figures)
+    first = {new: left.pop(old) for old, new in (("reward", "reward"), ("reward_std", "std")) if old in left}
+    for name in [key.split("/")[1] for key in figures if key.startswith("rewards/") and key.endswith("/mean")]:
+        mean, _ = left.pop(f"rewards/{name}/mean"), left.pop(f"rewards/{name}/std", None)
+        parts = {key.removeprefix(f"{name}/"): left.pop(key) for key in figures if key.startswith(f"{name}/")}
+        lines.append(": ".join(filter(None, [f"{name} {_number(mean)}", _listed(parts)])))
+    last = []
+    if "completions/mean_length" in left:
+        shortest, longest = left["completions/min_length"], left["completions/max_length"]
+        last.append(
+            f"length {left['completions/mean_length']:.1f} tokens ({shortest:g} to {longest:g}), "
+            f"{left['completions/clipped_ratio']:.0%} cut".replace("%", " %")
+        )
+    others = {name: value for name, value in left.items() if not name.startswith(_LEFT_OUT)}
+    last.append(_listed({name: value for name, value in others.items() if not name.endswith(_LEFT_OUT_ENDS)}))
+    lines.append("; ".join(filter(None, last)))
+    if first:
+        lines = [_listed(first), *lines]
+    return _wrapped([f"{head}: {lines[0]}", *filter(None, lines[1:])])
+
+
+def _listed(figures: Mapping[str, Any], shares: Mapping[str, str] = _SHARES) -> str:
+    return ", ".join(
+        f"{shares.get(name, name)} {_number(value)}" for name, value in figures.items() if value or name not in shares
+    )
+
+
+def _number(value: Any) -> str:
+    if not isinstance(value, float):
+        return str(value)
+    return f"{value:.3f}" if 0.001 <= abs(value) < 1000 else f"{value:.3g}"
+
+
+def _wrapped(lines: Iterable[str]) -> list[str]:
+    return [
+        part
+        for number, line in enumerate(lines)
+        for part in textwrap.wrap(
+            line, _WIDTH, initial_indent="  " * (number > 0), subsequent_indent="    ", break_long_words=False
+        )
+    ]
