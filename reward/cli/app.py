@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 import reward
+from reward.cli.once import OnceCommand
 from reward.cli.options import with_groups
 
 __all__ = ["COMMANDS", "app"]
@@ -83,10 +84,10 @@ def root(
 def _register() -> None:
     for name, place in COMMANDS.items():
         module, _, function = place.partition(":")
-        app.command(name)(with_groups(getattr(import_module(module), function)))
+        app.command(name, cls=OnceCommand)(with_groups(getattr(import_module(module), function)))
     for point in entry_points(group="capreward.commands"):
         if point.name not in COMMANDS:  # an installed package cannot silently replace a command of ours
-            app.command(point.name)(point.load())
+            app.command(point.name, cls=OnceCommand)(point.load())
 
 
 _register()
