@@ -3,7 +3,7 @@
 Blocks of one page run in order, in one folder: `python` blocks share their names, `bash` blocks are commands. A `text`
 block right below shows their output, in which `...` stands for anything. A comment `<!-- not run: REASON -->` above a
 block leaves it out. Below `<!-- sampled -->`, `...` stands for anything within its line, or for lines if it is alone in
-one, and each number may differ by 0.3 or by its own size: random draws differ between releases of torch.
+one, and each number may differ by 0.3, above 1 by its own size: random draws differ between releases of torch.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Block:
         ]
         found = re.fullmatch(f"({_NUMBER.pattern})".join(shown), printed)
         return found is not None and all(
-            abs(float(number) - float(own)) <= max(0.3, abs(float(own)))
+            abs(float(number) - float(own)) <= (0.3 if abs(float(own)) <= 1 else abs(float(own)))
             for number, own in zip(found.groups(), _NUMBER.findall(self.output), strict=True)
         )
 

@@ -12,6 +12,7 @@ from transformers import PrinterCallback, ProgressCallback, Trainer
 __all__ = ["readable_log"]
 
 _WIDTH = 80
+_NO_BREAK = "\N{NO-BREAK SPACE}"  # until lines are broken
 # Shares of rows, worth a word only where there are some.
 _SHARES = {
     "unscored": "not scored",
@@ -93,17 +94,16 @@ def log_lines(logs: Mapping[str, Any], step: int, steps: int) -> list[str]:
         figures = {name.removeprefix("monitor/"): value for name, value in logs.items()}
         shown = {name: value for name, value in figures.items() if not name.startswith(_MONITOR_LEFT_OUT)}
         return _wrapped([f"monitor at step {step}: {_listed(shown, {})}"])
-    if any(name.startswith("eval_") for name in logs):
-        return _lines_of(
-            {name.removeprefix("eval_"): value for name, value in logs.items()}, f"evaluation at step {step}"
-        )
+    if any(name.startswith("eval_") and name.endswith("_runtime") for name in logs):
+        figures = {name.removeprefix("eval_"): value for name, value in logs.items()}
+        return _lines_of(figures, f"evaluation at step {step}")
     lines = []
     own = {name: value for name, value in logs.items() if not name.startswith("train_")}
     if "reward" in own or len(own) == len(logs):
         lines += _lines_of(own, f"step {step} of {steps}")
     if "train_runtime" in logs:
         loss = f", mean loss {_number(logs['train_loss'])}" if "train_loss" in logs else ""
-        lines.append(f"done: {step} steps in {logs['train_runtime']:.1f} s{loss}")
+        lines.append(f"done: {step} step{'s' * (step != 1)} in {logs['train_runtime']:.1f} s{loss}")
     return lines
 
 
@@ -114,6 +114,8 @@ def _lines_of(figures: dict[str, Any], head: str) -> list[str]:
     for name in [key.split("/")[1] for key in figures if key.startswith("rewards/") and key.endswith("/mean")]:
         mean, _ = left.pop(f"rewards/{name}/mean"), left.pop(f"rewards/{name}/std", None)
         parts = {key.removeprefix(f"{name}/"): left.pop(key) for key in figures if key.startswith(f"{name}/")}
+        if list(parts.values())[:1] == [mean]:  # the only aspect
+            parts.pop(next(iter(parts)))
         lines.append(": ".join(filter(None, [f"{name} {_number(mean)}", _listed(parts)])))
     last = []
     if "completions/mean_length" in left:
@@ -132,19 +134,23 @@ def _lines_of(figures: dict[str, Any], head: str) -> list[str]:
 
 def _listed(figures: Mapping[str, Any], shares: Mapping[str, str] = _SHARES) -> str:
     return ", ".join(
-        f"{shares.get(name, name)} {_number(value)}" for name, value in figures.items() if value or name not in shares
+        f"{shares.get(name, name)}{_NO_BREAK}{_number(value)}"
+        for name, value in figures.items()
+        if value or name not in shares
     )
 
 
 def _number(value: Any) -> str:
     if not isinstance(value, float):
         return str(value)
+    if abs(value) < 1e-9:  # nothing but rounding
+        return "0"
     return f"{value:.3f}" if 0.001 <= abs(value) < 1000 else f"{value:.3g}"
 
 
 def _wrapped(lines: Iterable[str]) -> list[str]:
     return [
-        part
+        part.replace(_NO_BREAK, " ")
         for number, line in enumerate(lines)
         for part in textwrap.wrap(
             line, _WIDTH, initial_indent="  " * (number > 0), subsequent_indent="    ", break_long_words=False

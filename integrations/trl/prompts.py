@@ -37,8 +37,9 @@ def make_prompt_dataset(
     The prompt is conversational, as TRL wants it beside images: TRL puts the images before the text of the first user
     message. Rows that lack an image are left out, with a warning that counts them: TRL cannot mix them with others.
 
-    Columns that are not named are found under the names that the rewards and `capreward score` know, such as `image`,
-    `file_name` and `refs`; see `reward.samples`.
+    Columns may have any names. Those that are not named by an option are found under the names that the rewards and
+    `capreward score` know: the image under `images`, `image`, `file_name`, `image_path` or `img`, the references under
+    `references` or `refs`. A prompt's column is used only if it is named.
 
     Args:
         dataset: rows with an image each, or a list of images: `datasets.Image`, or paths (relative to the working
