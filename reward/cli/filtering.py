@@ -70,18 +70,23 @@ def report(
     against: Annotated[
         Path | None, typer.Option("--against", help="An earlier scored set, to show how far the scores moved.")
     ] = None,
-    by: By = "reward",
+    by: Annotated[
+        str | None,
+        typer.Option("--by", help="Column of the main score; default: reward, rewards, or the first that ends so."),
+    ] = None,
     per: Annotated[
         str | None, typer.Option("--per", help="Column whose values are compared, such as the source of a row.")
     ] = None,
     examples: Annotated[int, typer.Option(min=0, help="Best and worst rows to show with their pictures.")] = 6,
-    candidate_column: options.CandidateColumn = None,
+    candidate_column: Annotated[
+        str | None, typer.Option(help="Column of the captions; default: the one that was scored.")
+    ] = None,
     image_column: Annotated[
-        str | None, typer.Option(help="Column of the images' paths; default: as for score.")
+        str | None, typer.Option(help="Column of the images' paths; default: the one that was scored.")
     ] = None,
     image_root: Annotated[
         Path | None,
-        typer.Option(help="Folder that relative image paths start from; default: the folder of SCORED."),
+        typer.Option(help="Folder that relative image paths start from; default: as when they were scored."),
     ] = None,
 ) -> None:
     """Show the scores of a file as one HTML page: distributions, drift, errors, the best and the worst.
@@ -90,10 +95,11 @@ def report(
     capreward report scores.parquet --against last_week.parquet --per source --output report.html
     ```
 
-    All columns of floating-point numbers are shown; --by names the main one. The page needs no other file and no
-    network. Plots need the extra `report`.
+    It reads what `score`, `rerank` and `caption` wrote. All columns of floating-point numbers are shown; --by names the
+    main one. Of several metrics (columns that end with `reward`) it shows how far they agree. The page needs no other
+    file and no network. Plots need the extra `report`.
     """
-    from reward.metaeval.scored_report import write_scored_report
+    from reward.metaeval.scored_report import warnings_of, write_scored_report
 
     shown = write_scored_report(
         scored,
@@ -110,6 +116,8 @@ def report(
     )
     if not run.quiet:
         console = terminal.console(stderr=True)
-        if shown.errors:
-            console.print(f"{shown.unscored:,} of {shown.rows:,} rows have no {by}", style="yellow")
+        for line in warnings_of(shown):
+            console.print(line, style="yellow")
+        if shown.unscored:
+            console.print(f"{shown.unscored:,} of {shown.captions:,} captions have no {shown.by}", style="yellow")
         console.print(f"report on {shown.rows:,} rows -> {output}", style="green")

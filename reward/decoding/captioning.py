@@ -47,6 +47,7 @@ class CaptioningSummary:
         problems: {reason: images} without a caption.
         to_try_again: images that the same call tries again: those that could not be read or were refused.
         mean_of_all, mean_of_chosen: of the rewards.
+        sources: {metric: its source as it was given}.
         usage: of the captioner in this run.
         seconds: that this run took.
         already_done: whether the output was there, from the same images and settings.
@@ -62,6 +63,7 @@ class CaptioningSummary:
     to_try_again: int = 0
     mean_of_all: float | None = None
     mean_of_chosen: float | None = None
+    sources: dict[str, str] = field(default_factory=dict)
     usage: Usage = field(default_factory=Usage)
     seconds: float = 0.0
     already_done: bool = False
@@ -254,8 +256,9 @@ def caption_images(
             candidates.unlink()
         for path in (scores, scores.with_name(scores.name + ".summary.json")):
             path.unlink(missing_ok=True)
-        if not pools.problems:
-            run.finish(journal, {"summary": {**asdict(summary), "output": str(output)}})
+        summary.sources = {metric: os.fspath(source)}
+        facts = {"summary": {**asdict(summary), "output": str(output)}}
+        run.finish(journal, facts, unfinished=bool(pools.problems))
     return summary
 
 

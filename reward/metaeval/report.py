@@ -314,8 +314,17 @@ def page_html(
     remarks: Sequence[str],
     sections: Sequence[Mapping[str, Any]],
     galleries: Sequence[Mapping[str, Any]] = (),
+    *,
+    lead: Sequence[str] = (),
+    warnings: Sequence[str] = (),
 ) -> str:
-    """The HTML page of `write_pages`, and below it galleries: {title, cards [{picture, caption, figures}]}."""
+    """The HTML page of `write_pages`, with sentences above it and, below it, galleries.
+
+    Args:
+        name, heading, figures, tables, remarks, sections: see `write_pages`.
+        galleries: {title, cards [{picture, caption, figures}]}.
+        lead, warnings: above the tables.
+    """
     from jinja2 import Environment, StrictUndefined
 
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
@@ -328,6 +337,8 @@ def page_html(
         notes=remarks,
         sections=sections,
         galleries=galleries,
+        lead=lead,
+        warnings=warnings,
     )
 
 

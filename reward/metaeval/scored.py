@@ -1,9 +1,10 @@
-"""Figures of a scored data set, read as a stream: distributions, errors, best and worst rows, and drift."""
+"""A scored data set, read as a stream: a sample of its scores, errors by kind, best and worst captions."""
 
 from __future__ import annotations
 
 import os
 import re
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,17 +13,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from reward.errors import DataError
-from reward.metaeval.bootstrap import Interval
-from reward.samples import find_column
+from reward.metaeval.scored_captions import ScoredCaptions
+from reward.scoring.columns import image_identity
 from reward.scoring.filtering import hashes_of, numbers_of
-from reward.scoring.readers import Source, open_source
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["WORDS", "Drift", "ScoredSet", "drift", "mean_of", "population_stability_index", "read_scored"]
+__all__ = ["WORDS", "ScoredSet", "read_scored"]
 
-SAMPLE = 200_000  # rows of which the values are held; of more, whole images are sampled evenly
+SAMPLE = 200_000  # captions of which the values are held; of more, whole images are sampled evenly
 WORDS = "words a caption"
 KINDS = 1000  # kinds of errors that are told apart
 _VARIABLE = re.compile(r"'[^']*'|\"[^\"]*\"|\S*[/\\]\S*|[\d.,]*\d")  # what differs between errors of a kind
@@ -30,42 +30,59 @@ _VARIABLE = re.compile(r"'[^']*'|\"[^\"]*\"|\S*[/\\]\S*|[\d.,]*\d")  # what diff
 
 @dataclass
 class ScoredSet:
-    """What a report says of a scored data set.
+    """What a report says of a scored data set. A caption is a row, or a candidate in the list of a row.
 
     Args:
-        name: of the file or folder.
-        rows, unscored: rows in all, and without the main score.
-        by: column of the main score.
-        values: {column: (M,) float64} of up to `SAMPLE` rows, NaN for null: scores, and WORDS if there are captions.
-        images: a number for the image of each of these rows, (M,) uint64; a row without one has its own.
-        groups: the value of the column asked for of each of these rows, as text; empty without one.
-        errors: {kind: (rows, number of the first from 1, its message)}.
-        best, worst: rows with the highest and lowest main score, best and worst first: caption, image, score, row.
+        data: the file and its columns.
         root: where relative paths of images start.
+        rows, captions, unscored: rows in all, captions in them, and captions without the main score.
+        values: {column: (M,) float64} of up to `SAMPLE` captions, NaN for null: scores, and WORDS of the captions.
+        equal: {column: the one before it that has the same values}; it is not among the values.
+        images: a number for the image (`ScoredCaptions.cluster`) of each of these captions, (M,) uint64; rows without
+            one have their own.
+        pools: a number for the captions that each was ranked with, (M,) uint64; empty if nothing was ranked.
+        places: number of each of these captions in the set, from 0, (M,) int64.
+        groups: the value of the column asked for of each of these captions, as text; empty without one.
+        errors: {kind: (rows, number of the first from 1, its message)}.
+        best, worst: different captions with the highest and lowest main score, best and worst first: caption, image,
+            score, row, and count of rows that are the same.
     """
 
-    name: str
-    by: str
+    data: ScoredCaptions
     root: Path
     rows: int = 0
+    captions: int = 0
     unscored: int = 0
     values: dict[str, np.ndarray] = field(default_factory=dict)
+    equal: dict[str, str] = field(default_factory=dict)
     images: np.ndarray = field(default_factory=lambda: np.empty(0, np.uint64))
+    pools: np.ndarray = field(default_factory=lambda: np.empty(0, np.uint64))
+    places: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
     groups: list[str] = field(default_factory=list)
     errors: dict[str, tuple[int, int, str]] = field(default_factory=dict)
     best: list[dict[str, Any]] = field(default_factory=list)
     worst: list[dict[str, Any]] = field(default_factory=list)
 
     @property
+    def name(self) -> str:
+        """Of the file or folder."""
+        return self.data.source.name
+
+    @property
+    def by(self) -> str:
+        """Column of the main score."""
+        return self.data.by
+
+    @property
     def sampled(self) -> int:
-        """How many rows the distributions are of."""
+        """How many captions the distributions are of."""
         return len(self.images)
 
 
 def read_scored(
     data: str | os.PathLike[str],
     *,
-    by: str = "reward",
+    by: str | None = None,
     per: str | None = None,
     candidate_column: str | None = None,
     image_column: str | None = None,
@@ -77,59 +94,62 @@ def read_scored(
     """Reads a scored data set once, in bounded memory.
 
     Args:
-        data: what `capreward score` wrote, or a folder of Parquet files.
-        by: column of the main score.
+        data: what `capreward score`, `rerank` or `caption` wrote, or a folder of Parquet files.
+        by: column of the main score; None is `reward`, `rewards`, or the first that ends so.
         per: column of groups, such as the source of a row.
-        candidate_column, image_column: None finds them; see `score_dataset`.
+        candidate_column, image_column: None takes those that were scored, as the summary beside the data says, else
+            finds them; see `score_dataset`.
         split: of a data set with several.
-        image_root: where relative image paths start; None is the folder of the data.
-        examples: how many of the best and of the worst rows to keep.
-        sample: rows whose values are held at most. Counts, errors, best and worst are of all rows.
+        image_root: where relative image paths start; None is where they started when they were scored, else the folder
+            of the data.
+        examples: how many of the best and of the worst captions to keep.
+        sample: captions whose values are held at most. Counts, errors, best and worst are of all.
 
     Raises:
         DataError: the data cannot be read, lack a column, or hold no score there.
     """
-    source = open_source(data, split=split)
-    for name, option in ((by, "--by"), (per, "--per")):
-        if name is not None:
-            find_column("score", source.columns, name, option=option)
-    caption = find_column("candidate", source.columns, candidate_column, option="--candidate-column")
-    image = find_column("image", source.columns, image_column, option="--image-column")
-    errors = (by.removesuffix("reward") + "error", "error")
-    error = next((name for name in errors if name in source.columns), None)
-    found = ScoredSet(source.name, by, Path(source.folder if image_root is None else image_root))
-    names = _score_columns(source, by)
-    wanted = [*names, *(name for name in (caption, image, per, error) if name)]
+    columns = {"candidate_column": candidate_column, "image_column": image_column}
+    file = ScoredCaptions(data, by=by, per=per, split=split, **columns)
+    found = ScoredSet(file, Path(image_root or file.origin.image_root or file.source.folder))
     chunks: list[dict[str, np.ndarray]] = []
-    random = np.random.default_rng(0)
-    for table in source.tables(list(dict.fromkeys(wanted))):
-        chunk = {name: numbers_of(table, name) for name in names}
-        if caption is not None:
-            chunk[WORDS] = _words(table.column(caption))
-        keys, missing = hashes_of(table.column(image)) if image else (np.empty(table.num_rows, np.uint64), True)
-        chunk["image"] = np.where(missing, random.integers(2**64, size=table.num_rows, dtype=np.uint64), keys)
+    random = np.random.default_rng(zlib.crc32(file.source.fingerprint().encode()))
+    for table, rows, whole in file.tables():
+        chunk = {name: numbers_of(table, name) for name in file.scores}
+        if file.caption is not None:
+            chunk[WORDS] = _words(table.column(file.caption))
+        own = random.integers(2**64, size=whole.num_rows, dtype=np.uint64)[rows - found.rows]
+        keys, missing = hashes_of(table.column(file.cluster)) if file.cluster else (own, False)
+        chunk["image"] = np.where(missing, own, keys)
+        if file.lists:
+            chunk["pool"] = rows.astype(np.uint64)
+        elif file.pool is not None:
+            chunk["pool"] = hashes_of(table.column(file.pool))[0]
         if per is not None:
             texts = ["(none)" if value is None else str(value) for value in table.column(per).to_pylist()]
             chunk["group"] = np.array(texts, dtype=object)
-        _add_rows(found, table, chunk[by], caption, image, error, examples)
+        chunk["place"] = np.arange(found.captions, found.captions + len(rows))
+        _add_errors(found, whole)
+        _add_examples(found, table, rows, chunk[file.by], examples)
+        found.rows += whole.num_rows
+        found.captions += len(rows)
+        found.unscored += int(np.isnan(chunk[file.by]).sum())
         chunks.append(chunk)
         if sum(len(each["image"]) for each in chunks) > 2 * sample:
             chunks = [_even_sample(chunks, sample)]
     kept = _even_sample(chunks, sample)
-    if found.unscored == found.rows:
+    if found.unscored == found.captions:
         reason = next(iter(found.errors.values()))[2] if found.errors else "the column is empty"
-        raise DataError(f"no row of {source.name} has a score in {by!r}, so there is nothing to report: {reason}")
-    found.images, found.groups = kept.pop("image"), kept.pop("group", np.empty(0)).tolist()
-    found.values = kept
+        raise DataError(f"no row of {found.name} has a score in {found.by!r}, so there is nothing to report: {reason}")
+    found.images, found.places = kept.pop("image"), kept.pop("place")
+    found.pools, found.groups = kept.pop("pool", found.pools), kept.pop("group", np.empty(0)).tolist()
+    for name, values in kept.items():
+        same = [one for one, known in found.values.items() if np.array_equal(known, values, equal_nan=True)]
+        if same and name != WORDS:
+            found.equal[name] = same[0]
+        else:
+            found.values[name] = values
+    _part_examples(found, examples)
     return found
-
-
-def _score_columns(source: Source, by: str) -> list[str]:
-    """The main score first, and all other columns of floating-point numbers."""
-    import pyarrow as pa
-
-    schema = next(source.tables()).schema
-    return [by, *(one.name for one in schema if pa.types.is_floating(one.type) and one.name != by)]
 
 
 def _words(column: pa.ChunkedArray) -> np.ndarray:
@@ -152,118 +172,58 @@ def _even_sample(chunks: Sequence[Mapping[str, np.ndarray]], most: int) -> dict[
     return {name: values[places] for name, values in joined.items()}
 
 
-def _add_rows(
-    found: ScoredSet,
-    table: pa.Table,
-    scores: np.ndarray,
-    caption: str | None,
-    image: str | None,
-    error: str | None,
-    examples: int,
-) -> None:
-    """Counts errors, and keeps the best and the worst of the rows so far and these."""
-    if error is not None:
-        for number, message in enumerate(table.column(error).to_pylist(), start=found.rows + 1):
-            if message is not None:
-                kind = _VARIABLE.sub("…", str(message))
-                kind = kind if kind in found.errors or len(found.errors) < KINDS else "other errors"
-                count, *first = found.errors.get(kind, (0, number, str(message)))
-                found.errors[kind] = (count + 1, *first)  # type: ignore[assignment]
+def _add_errors(found: ScoredSet, table: pa.Table) -> None:
+    if found.data.error is None:
+        return
+    for number, message in enumerate(table.column(found.data.error).to_pylist(), start=found.rows + 1):
+        if message is not None:
+            kind = _VARIABLE.sub("…", str(message))
+            kind = kind if kind in found.errors or len(found.errors) < KINDS else "other errors"
+            count, *first = found.errors.get(kind, (0, number, str(message)))
+            found.errors[kind] = (count + 1, *first)  # type: ignore[assignment]
+
+
+def _add_examples(found: ScoredSet, table: pa.Table, rows: np.ndarray, scores: np.ndarray, most: int) -> None:
+    """Keeps the best and the worst of the different captions so far and these, with how often each occurs.
+
+    One that is not kept now is worse than `most` others, and cannot come back: the counts are of all rows.
+    """
     there = np.flatnonzero(np.isfinite(scores))
     order = there[np.argsort(-scores[there], kind="stable")]
-    for name, places, sign in (("best", order[:examples], -1), ("worst", order[::-1][:examples], 1)):
-        rows = getattr(found, name)
-        for place in places.tolist():
-            row = {"caption": caption and table.column(caption)[place].as_py(), "score": float(scores[place])}
-            rows.append({**row, "image": image and table.column(image)[place].as_py(), "row": found.rows + place + 1})
-        rows.sort(key=lambda row: (sign * row["score"], row["row"]))
-        del rows[examples:]
-    found.rows += table.num_rows
-    found.unscored += table.num_rows - len(there)
+    for kept, places, sign in ((found.best, order, -1), (found.worst, order[::-1], 1)):
+        known = {_identity(row): row for row in kept}
+        limit = sign * kept[-1]["score"] if len(kept) == most else np.inf
+        new = 0
+        for place in places.tolist() if most else ():
+            score = float(scores[place])
+            if sign * score > limit:
+                break
+            row = {**found.data.row(table, rows, place), "score": score, "count": 1}
+            same = known.get(_identity(row))
+            if same is not None:
+                same["count"] += 1
+                same["row"] = min(same["row"], row["row"])
+            elif new < most:
+                known[_identity(row)] = row
+                new += 1
+                if new == most:
+                    limit = min(limit, sign * score)
+        kept[:] = sorted(known.values(), key=lambda row: (sign * row["score"], row["row"]))[:most]
 
 
-def mean_of(values: np.ndarray, clusters: np.ndarray) -> Interval:
-    """Mean with its 95 % interval; values of one cluster, such as captions of one image, are not independent.
-
-    The interval is normal, by the variance of the clusters' sums. NaN is left out.
-
-    Example:
-        >>> str(mean_of(np.array([0.2, 0.2, 0.6, 0.6]), np.array([1, 1, 2, 2])))
-        '0.400 [0.008, 0.792]'
-    """
-    return _difference(values, clusters, values[:0], clusters[:0])
+def _identity(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Equal for rows that look alike on a page."""
+    if row["caption"] is None and row["image"] is None:
+        return (row["row"],)
+    return row["score"], str(row["caption"]), image_identity(row["image"])
 
 
-def _difference(first: np.ndarray, of_first: np.ndarray, second: np.ndarray, of_second: np.ndarray) -> Interval:
-    """Mean of the first minus mean of the second; clusters in both pair them."""
-    value, influences, clusters = 0.0, [], []
-    for sign, values, keys in ((1, first, of_first), (-1, second, of_second)):
-        there = np.isfinite(values)
-        if there.any():
-            mean = values[there].mean()
-            value += sign * mean
-            influences.append(sign * (values[there] - mean) / there.sum())
-            clusters.append(keys[there])
-    if not influences:
-        return Interval(np.nan, np.nan, np.nan)
-    _, places = np.unique(np.concatenate(clusters), return_inverse=True)
-    sums = np.bincount(places, np.concatenate(influences))
-    half = 1.96 * (len(sums) / (len(sums) - 1) * (sums**2).sum()) ** 0.5 if len(sums) > 1 else np.nan
-    return Interval(float(value), float(value - half), float(value + half))
-
-
-@dataclass(frozen=True)
-class Drift:
-    """How far a column differs between two sets.
-
-    Args:
-        difference: mean minus the earlier set's mean, paired by images that are in both, with its 95 % interval.
-        psi: population stability index over tenths of the earlier set; below 0.1 is usually called stable, above 0.25
-            a large shift.
-        ks: Kolmogorov-Smirnov statistic: largest difference of the cumulative shares, 0 to 1.
-    """
-
-    difference: Interval
-    psi: float
-    ks: float
-
-
-def drift(now: ScoredSet, before: ScoredSet) -> dict[str, Drift]:
-    """{column: drift} of the columns that both sets have.
-
-    Raises:
-        DataError: they share no column.
-    """
-    from scipy.stats import ks_2samp
-
-    shared = [name for name in now.values if name in before.values]
-    if not set(shared) - {WORDS}:
-        raise DataError(f"{now.name} and {before.name} share no column of scores: {', '.join(before.values)}")
-    found = {}
-    for name in shared:
-        new, old = (one.values[name][np.isfinite(one.values[name])] for one in (now, before))
-        if len(new) and len(old):
-            difference = _difference(now.values[name], now.images, before.values[name], before.images)
-            statistic = float(ks_2samp(new, old, method="asymp").statistic)
-            found[name] = Drift(difference, population_stability_index(old, new), statistic)
-    return found
-
-
-def population_stability_index(expected: np.ndarray, actual: np.ndarray, *, bins: int = 10) -> float:
-    """Sum of (q - p) ln(q / p) over the quantile bins of the expected values; an empty bin counts as half a value.
-
-    Args:
-        expected: values (N,) that the bins are made of, finite.
-        actual: values (M,), finite.
-        bins: how many, fewer where values are equal.
-
-    Example:
-        >>> round(population_stability_index(np.arange(100.0), np.arange(100.0) + 20), 2)
-        0.79
-    """
-    edges = np.unique(np.quantile(expected, np.arange(1, bins) / bins))
-    shares = []
-    for values in (expected, actual):
-        counts = np.bincount(np.searchsorted(edges, values, side="left"), minlength=len(edges) + 1)
-        shares.append(np.maximum(counts, 0.5) / len(values))
-    return float(((shares[1] - shares[0]) * np.log(shares[1] / shares[0])).sum())
+def _part_examples(found: ScoredSet, most: int) -> None:
+    """No caption is among the best and the worst; where all scores are equal, none is among the worst."""
+    both = {_identity(row): row for row in (*found.best, *found.worst)}
+    if len(both) < len(found.best) + len(found.worst):
+        rows = sorted(both.values(), key=lambda row: (-row["score"], row["row"]))
+        half = (len(rows) + 1) // 2
+        found.best, found.worst = rows[:half], rows[half:][::-1]
+    if found.best and found.worst and found.best[0]["score"] == found.worst[0]["score"]:
+        found.worst = []

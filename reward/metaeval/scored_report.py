@@ -13,24 +13,28 @@ from typing import Any
 
 import numpy as np
 
-from reward.errors import ImageError, OutputError
+from reward.errors import ConfigError, ImageError, InvalidSampleError, OutputError
 from reward.images import load_image
 from reward.metaeval.bootstrap import Interval
 from reward.metaeval.correlation import spearman
 from reward.metaeval.report import (
     BEST,
+    FEW_IMAGES,
     INK,
     SOFT,
     Grid,
     bar_plot,
     blank_figure,
+    few_images,
     page_html,
     page_svg,
     versions,
     write_text,
 )
-from reward.metaeval.scored import WORDS, ScoredSet, drift, mean_of, read_scored
+from reward.metaeval.scored import WORDS, ScoredSet, read_scored
+from reward.metaeval.scored_figures import Agreement, agreements, candidate_gains, drift, mean_of
 from reward.optional import require
+from reward.registry import metric_spec
 from reward.samples import one_image
 from reward.scoring.writers import check_output_name, write_atomically
 
@@ -55,7 +59,7 @@ def write_scored_report(
     """Writes a page that needs no other file, with plots for light and dark screens.
 
     Args:
-        data: what `capreward score` wrote, or a folder of Parquet files.
+        data: what `capreward score`, `rerank` or `caption` wrote, or a folder of Parquet files.
         output: `.html` file.
         against: an earlier scored set; the page then shows how far scores differ from it.
         per: column whose values are compared, such as the source of a row.
@@ -79,46 +83,120 @@ def write_scored_report(
         raise OutputError(f"{target} is there already; give another --output, or replace it with --overwrite")
     now = read_scored(data, per=per, **options)
     before = None if against is None else read_scored(against, **options)
+    pairs = agreements(now, examples=options.get("examples", 6))
     grids, plots = [_scores_grid(now)], {name: _histogram(name, now, before) for name in now.values}
+    sizes, gains = candidate_gains(now)
+    if gains:
+        rows = ((name, f"{one.mean:.3f}", f"{one.chosen:.3f}", str(one.gain)) for name, one in gains.items())
+        grids.append(Grid(f"The best candidate, by {now.by}", ("", "mean candidate", "best", "gain"), tuple(rows)))
+    if pairs:
+        grids.append(_agreement_grid(pairs, now))
     if before is not None:
         grids.append(_drift_grid(now, before))
     sections = [{"title": "Distributions", "bars": plots, "scatters": []}]
     splits = {"Caption length": _by_length(now), f"By {per}": _by_group(now) if per else {}}
-    for title, rows in splits.items():
-        if rows:
-            grids.append(_split_grid(f"{title}: {now.by}", now, rows))
-            means = {label: _mean(now, places) for label, places in rows.items()}
-            bars = {f"mean {now.by}, with 95 % intervals": bar_plot(means, scale=1)}
+    for title, places in splits.items():
+        if places:
+            grids.append(_split_grid(f"{title}: {now.by}", now, places))
+            means = {label: _mean(now, rows) for label, rows in places.items()}
+            bars = {f"mean {now.by}, with 95 % intervals over {_unit(now)}": bar_plot(means, scale=1, unit=now.by)}
             sections.append({"title": title, "bars": bars, "scatters": []})
     if now.errors:
         grids.append(_error_grid(now))
+    shown = {"Best": now.best, "Worst": now.worst} if now.worst else {"All alike": now.best}
     galleries = [
-        {"title": f"{name}, by {now.by}", "cards": [_card(row, now) for row in rows]}
-        for name, rows in (("Best", now.best), ("Worst", now.worst))
+        {"title": f"{name}, by {now.by}", "cards": [_card(row, now, f"{row['score']:.3f}") for row in rows]}
+        for name, rows in shown.items()
+        if rows
     ]
+    galleries += [_apart_gallery(pair, now) for pair in pairs if pair.apart]
     html = page_html(
         "report",
         f"Scores of {now.name}",
         {"command": command, "versions": versions()},
         grids,
-        list(_notes(now, before)),
+        [*_notes(now, before), *([] if not gains else [_gain_note(now, sizes)])],
         sections,
         galleries,
+        lead=list(_origin(now)),
+        warnings=warnings_of(now),
     )
     target.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(target, partial(write_text, text=html))
     return now
 
 
-def _notes(now: ScoredSet, before: ScoredSet | None) -> Iterator[str]:
-    yield f"{now.rows:,} rows, {now.unscored:,} of them without {now.by}."
-    for one in (now, *([before] if before else [])):
-        if one.sampled < one.rows:
-            yield f"Distributions of {one.name} are of {one.sampled:,} of its rows, whole images drawn evenly."
-    yield "[low, high]: 95 % intervals that allow for several captions of an image."
-    if before is not None:
+def _origin(now: ScoredSet) -> Iterator[str]:
+    """Where the scores come from."""
+    origin = now.data.origin
+    if origin.path is None:
         yield (
-            "Drift: difference is the mean now minus the mean before, paired by images that are in both sets. PSI: "
+            f"There is no summary of this content beside {now.name}, so that its metric and checkpoint are not known "
+            "here."
+        )
+        return
+    made = ", ".join(
+        f"{metric} (source: {source or 'a scorer in Python'})" for metric, source in origin.sources.items()
+    )
+    yield f"Scored by {made}" + (f", in the columns that begin with {origin.prefix}" if origin.prefix else "") + "."
+    told = origin.captioning
+    if told:
+        mean, chosen = told.get("mean_of_all"), told.get("mean_of_chosen")
+        rewards = "" if mean is None else f" Mean reward {mean:.3f} of all candidates, {chosen:.3f} of the chosen."
+        drawn = f"{told['n']} candidates an image, {told['candidates']:,} in all"
+        yield f"Written by {told['model']}, chosen by {told['strategy']}: {drawn}.{rewards}"
+
+
+def warnings_of(now: ScoredSet) -> list[str]:
+    """What a reader must know before the figures."""
+    data, found = now.data, []
+    drawings = [metric for metric, source in data.origin.sources.items() if source == "embedded" and _looks(metric)]
+    if drawings:
+        found.append(
+            f"The embedded checkpoint of {' and '.join(drawings)} was trained on drawings of simple scenes and knows "
+            "nothing else: of photos, these scores say nothing. Score photos with --source and a checkpoint for photos."
+        )
+    if data.caption is None:
+        found.append(
+            "No column of captions was found, so that rows are shown without them: name it with --candidate-column."
+        )
+    if data.image is None:
+        over = f"values of {data.cluster}" if data.cluster else "rows, as if no two rows shared an image"
+        found.append(
+            f"No column of images was found: there are no pictures, and intervals are over {over}. Name it with "
+            "--image-column."
+        )
+    return found
+
+
+def _looks(metric: str) -> bool:
+    try:
+        return metric_spec(metric).needs_image
+    except ConfigError:  # of a package that is not installed here
+        return False
+
+
+def _unit(now: ScoredSet) -> str:
+    return "images" if now.data.image else f"values of {now.data.cluster}" if now.data.cluster else "rows"
+
+
+def _notes(now: ScoredSet, before: ScoredSet | None) -> Iterator[str]:
+    captions = f" with {now.captions:,} candidates" if now.captions != now.rows else ""
+    yield f"{now.rows:,} rows{captions}, {now.unscored:,} of them without {now.by}."
+    for name, first in now.equal.items():
+        yield f"{name} is not shown: it is the same as {first}."
+    for one in (now, *([before] if before else [])):
+        if one.sampled < one.captions:
+            yield f"Distributions of {one.name} are of {one.sampled:,} of its captions, whole images drawn evenly."
+    clusters = len(np.unique(now.images))
+    yield f"[low, high]: 95 % intervals over {clusters:,} {_unit(now)}."
+    if now.data.image and clusters < FEW_IMAGES:
+        yield few_images(clusters)
+    if before is not None:
+        paired = now.data.image and before.data.image
+        yield (
+            "Drift: difference is the mean now minus the mean before, "
+            f"{'paired by images that are in both sets' if paired else 'not paired, for want of images'}. PSI: "
             "population stability index over tenths of the earlier set; below 0.1 is usually called stable, above 0.25 "
             "a large shift. KS: largest difference of the cumulative shares."
         )
@@ -129,6 +207,36 @@ def _notes(now: ScoredSet, before: ScoredSet | None) -> Iterator[str]:
             yield f"Spearman's correlation of {now.by} with the words of a caption: {spearman(scores, words):.3f}."
 
 
+def _gain_note(now: ScoredSet, sizes: np.ndarray) -> str:
+    few, most = sizes.min(), sizes.max()
+    each = f"{few}" if few == most else f"{few} to {most}"
+    return (
+        f"Best candidate: of {len(sizes):,} images or groups with {each} scored candidates, the one with the highest "
+        f"{now.by}; gain is above the mean of its candidates. `capreward best-n` tells the gain of fewer candidates."
+    )
+
+
+def _agreement_grid(pairs: Sequence[Agreement], now: ScoredSet) -> Grid:
+    rows = [
+        (f"{one.first} and {one.second}", f"{one.captions:,}", f"{one.images:,}", str(one.spearman), str(one.tau))
+        for one in pairs
+    ]
+    heads = ("", "captions", _unit(now), "Spearman", "Kendall's tau-b")
+    return Grid("Do the metrics agree?", heads, tuple(rows))
+
+
+def _apart_gallery(pair: Agreement, now: ScoredSet) -> dict[str, Any]:
+    rows, cards = now.data.rows_at([one.place for one in pair.apart]), []
+    for place, first, second, count in pair.apart:
+        index = int(np.searchsorted(now.places, place))
+        told = (
+            f"{name} {now.values[name][index]:.3f}, rank {rank:,g} of {pair.captions:,}"
+            for name, rank in ((pair.first, first), (pair.second, second))
+        )
+        cards.append(_card({**rows[place], "count": count}, now, " · ".join(told)))
+    return {"title": f"Where {pair.first} and {pair.second} disagree most, by rank", "cards": cards}
+
+
 def _scores_grid(now: ScoredSet) -> Grid:
     rows = []
     for name, values in now.values.items():
@@ -136,7 +244,7 @@ def _scores_grid(now: ScoredSet) -> Grid:
         quantiles = np.quantile(there, (0, *_QUANTILES, 1)) if len(there) else np.full(7, np.nan)
         rows.append((name, f"{len(there):,}", str(mean_of(values, now.images)), *(f"{one:.3f}" for one in quantiles)))
     ends = ("min", *(f"{100 * one:g} %" for one in _QUANTILES), "max")
-    return Grid("Scores", ("", "rows", "mean", *ends), tuple(rows))
+    return Grid("Scores", ("", "captions", "mean", *ends), tuple(rows))
 
 
 def _drift_grid(now: ScoredSet, before: ScoredSet) -> Grid:
@@ -182,7 +290,7 @@ def _split_grid(title: str, now: ScoredSet, rows: Mapping[str, np.ndarray]) -> G
         middle = f"{np.median(there):.3f}" if len(there) else "-"
         counts = (f"{len(places):,}", f"{len(places) - len(there):,}")
         cells.append((label, *counts, str(_mean(now, places)) if len(there) else "-", middle))
-    return Grid(title, ("", "rows", "without a score", "mean", "median"), tuple(cells))
+    return Grid(title, ("", "captions", "without a score", "mean", "median"), tuple(cells))
 
 
 def _error_grid(now: ScoredSet) -> Grid:
@@ -195,7 +303,7 @@ def _error_grid(now: ScoredSet) -> Grid:
 
 
 def _histogram(name: str, now: ScoredSet, before: ScoredSet | None) -> str:
-    """Shares of the rows in 40 bins; the earlier set as a line."""
+    """Shares of the captions in 40 bins; the earlier set as a line."""
     figure, axes = blank_figure(2.4, width=4.4)
     sets = [one.values[name] for one in (now, before) if one is not None and name in one.values]
     finite = [values[np.isfinite(values)] for values in sets]
@@ -208,13 +316,16 @@ def _histogram(name: str, now: ScoredSet, before: ScoredSet | None) -> str:
     if len(sets) > 1:
         axes.legend(fontsize=8, frameon=False, labelcolor=INK)
     axes.grid(axis="y", color=SOFT, alpha=0.25, lw=0.6)
-    axes.set_ylabel("% of the rows")
+    axes.set_xlabel(name, parse_math=False)
+    axes.set_ylabel("% of the captions")
     return page_svg(figure)
 
 
-def _card(row: Mapping[str, Any], now: ScoredSet) -> dict[str, Any]:
+def _card(row: Mapping[str, Any], now: ScoredSet, figures: str) -> dict[str, Any]:
     """A row on the page; a picture that cannot be read says so in its place."""
-    picture, note = None, ""
+    picture, notes = None, [figures, f"row {row['row']}"]
+    if row["count"] > 1:
+        notes.append(f"{row['count']} rows alike")
     if row["image"] is not None:
         try:
             shown = load_image(one_image(row["image"]), root=now.root)
@@ -223,6 +334,7 @@ def _card(row: Mapping[str, Any], now: ScoredSet) -> dict[str, Any]:
             buffer = io.BytesIO()
             shown.save(buffer, "JPEG", quality=85)
             picture = "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode()
-        except ImageError as error:
-            note = f" · no picture: {error}"
-    return {"picture": picture, "caption": row["caption"], "figures": f"{row['score']:.3f} · row {row['row']}{note}"}
+        except (ImageError, InvalidSampleError) as error:
+            notes.append(f"no picture: {error}")
+    caption = "(no column of captions)" if now.data.caption is None else row["caption"]
+    return {"picture": picture, "caption": caption, "figures": " · ".join(notes)}

@@ -190,6 +190,7 @@ class _Run:
         names: dict[str, Any],
         settings: dict[str, Any],
     ) -> None:
+        self.given_source = str(settings["source"]) if isinstance(scorer, str) else None
         scorer = loaded_if_remote(scorer, settings["source"], **settings["options"])
         self.scorer, self.settings = scorer, settings
         if not isinstance(scorer, str) and not isinstance(getattr(scorer, "spec", None), MetricSpec):
@@ -303,8 +304,7 @@ class _Run:
             for number, row in enumerate(self.source.rows(self.plan.names, first), start=first)
             if number not in saved
         )
-        root = self.settings["image_root"]
-        root = self.source.folder if root is None else root
+        root = self._image_root()
         with ExitStack() as stack:
             start = time.perf_counter()
             if self.devices:
@@ -334,6 +334,10 @@ class _Run:
                 failed = (isinstance(row, dict) or any(len(item) > 2 for item in row) for row in outcome.results)
                 advance(len(chunk), sum(failed))
         return start
+
+    def _image_root(self) -> str | os.PathLike[str]:
+        root: str | os.PathLike[str] | None = self.settings["image_root"]
+        return self.source.folder if root is None else root
 
     def _setup(self, root: str | os.PathLike[str], batch_size: int | None) -> WorkerSetup:
         source, options = self.settings["source"], self.settings["options"]
@@ -384,5 +388,7 @@ class _Run:
                 "references": self.plan.references,
                 **({} if self.plan.group is None else {"group": self.plan.group}),
             },
+            sources={self.spec.name: self.given_source},
+            image_root=os.path.relpath(self._image_root(), self.output.parent),
             groups=columns.groups if isinstance(columns, RowRankColumns) else 0,
         )

@@ -63,7 +63,7 @@ class ResumableRun:
             return None
         try:
             record = json.loads(self.summary_path.read_text(encoding="utf-8"))
-            same = record["run"] == self.manifest
+            same = record["run"] == self.manifest and not record.get("unfinished")
             result = read(record)
             facts = {"bytes": int(record["output"]["bytes"]), "sha256": str(record["output"]["sha256"])}
         except (OSError, ValueError, KeyError, TypeError, AttributeError):  # absent, damaged, or another tool's file
@@ -80,10 +80,12 @@ class ResumableRun:
         """Opens the journal, with the results of an unfinished run if there is one."""
         return Journal(self.journal_path, self.manifest, overwrite=self.overwrite)
 
-    def finish(self, journal: Journal, facts: dict[str, Any]) -> None:
-        """Writes the summary beside the finished output, and deletes the journal."""
-        write_json(self.summary_path, {"run": self.manifest, **facts, "output": output_facts(self.output)})
-        journal.delete()
+    def finish(self, journal: Journal, facts: dict[str, Any], *, unfinished: bool = False) -> None:
+        """Writes the summary beside the output; deletes the journal unless the same run is to go on with it."""
+        facts = {"run": self.manifest, **facts, **({"unfinished": True} if unfinished else {})}
+        write_json(self.summary_path, {**facts, "output": output_facts(self.output)})
+        if not unfinished:
+            journal.delete()
 
 
 @contextmanager

@@ -63,7 +63,7 @@ def run_line(run: Run, line: str, code: int) -> str:
         ("filter rated.jsonl --top half --by good -o o.jsonl", 1, "--top 'half' must be a share such as 20%"),
         ("filter rated.jsonl --top 1 --by ratings -o o.jsonl", 1, "'ratings' holds list<item: int64>, not one score"),
         ("report rated.jsonl -o o.htm", 1, "must end in .html"),
-        pytest.param("report rated.jsonl -o o.html", 1, "--by names 'reward', which is no", marks=with_matplotlib),
+        pytest.param("report rated.jsonl -o o.html", 1, "name the scores with --by", marks=with_matplotlib),
         pytest.param("report data.jsonl --by candidate -o o.html", 1, "holds string, not one", marks=with_matplotlib),
         ("caption -i absent", 1, "error: there is no folder or file absent"),
         ("caption -i absent.jpg", 1, "error: there is no file absent.jpg"),

@@ -1,4 +1,4 @@
-"""The report of a scored data set: its figures against other ways to compute them, and the page."""
+"""The report of a scored data set: its figures against other ways to compute them, its inputs, and the page."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ import numpy as np
 import pytest
 
 from reward.errors import DataError, OutputError
+from reward.metaeval import kendall_tau, spearman
 from reward.metaeval.bootstrap import bootstrap_weights, percentile_interval, resampled_mean
-from reward.metaeval.scored import WORDS, drift, mean_of, population_stability_index, read_scored
+from reward.metaeval.scored import WORDS, read_scored
+from reward.metaeval.scored_figures import agreements, candidate_gains, drift, mean_of, population_stability_index
 from tests.json_lines import write_lines
 from tests.reward.cli.conftest import Run, run  # noqa: F401  # a fixture
 from tests.reward.scoring.small_data import save_greys
@@ -68,7 +70,7 @@ def test_the_page_needs_nothing_else_and_shows_everything(tmp_path: Path, run: R
     (tmp_path / "greys" / "2.png").unlink()
     output = tmp_path / "new" / "report.html"
     _, told = run("report", now, "--against", before, "--per", "source", "-o", output, "--examples", "4")
-    assert "9 of 90 rows have no reward" in told
+    assert "9 of 90 captions have no reward" in told
     text = output.read_text(encoding="utf-8")
     page = Page(text)
     assert not re.search(r"https?://", text)
@@ -138,3 +140,155 @@ def test_population_stability_index_by_hand() -> None:
     by_hand = sum((q - 0.25) * math.log(q / 0.25) for q in (0.4, 0.3, 0.2, 0.1))
     assert population_stability_index(expected, actual, bins=4) == pytest.approx(by_hand)
     assert population_stability_index(expected, expected) == 0
+
+
+def own_names(folder: Path) -> tuple[Path, Path]:
+    """Rows and lists with columns of their own names, two captions an image, in a folder with a blank in its name."""
+    data = folder / "my photos"
+    save_greys(data)
+    rows = [{"pic": f"{row % 3}.png", "text": "a star " * (row + 1) if row else " "} for row in range(6)]
+    lists = [{"pic": f"{place}.png", "texts": [rows[place]["text"], rows[place + 3]["text"]]} for place in range(3)]
+    return write_lines(data / "rows.jsonl", rows), write_lines(data / "lists.jsonl", lists)
+
+
+@pytest.mark.parametrize("form", ["rows", "ranked rows", "lists"])
+def test_what_was_scored_is_found_again(form: str, tmp_path: Path, run: Run) -> None:  # noqa: F811
+    rows, lists = own_names(tmp_path)
+    scored, page = tmp_path / "scores.jsonl", tmp_path / "report.html"
+    names = ["--image-column", "pic", "--candidate-column", "texts" if form == "lists" else "text"]
+    group = ["--group-column", "pic"] if form == "ranked rows" else []
+    command = "score" if form == "rows" else "rerank"
+    run(command, lists if form == "lists" else rows, "-m", "clipscore", "-o", scored, *names, *group)
+    _, told = run("report", scored, "-o", page)
+    shown = Page(page.read_text(encoding="utf-8"))
+    texts = " ".join(shown.texts)
+    by = "rewards" if form == "lists" else "reward"
+    assert (len(shown.pictures), f"1 of 6 captions have no {by}" in told) == (5, True)
+    for part in ("a star a star a star", "Scored by clipscore (source: embedded).", "intervals over 3 images"):
+        assert part in texts
+    assert "trained on drawings" in texts
+    assert "trained on drawings" in told
+    assert f"clipscore is not shown: it is the same as {by}" in texts
+    assert ("The best candidate" in texts) == (form != "rows")
+    (tmp_path / "scores.jsonl.summary.json").unlink()
+    _, told = run("report", scored, "-o", page, "--overwrite")
+    shown = Page(page.read_text(encoding="utf-8"))
+    texts = " ".join(shown.texts)
+    assert not shown.pictures
+    assert "None" not in texts
+    for part in ("name it with --candidate-column", "intervals are over rows", "Name it with --image-column"):
+        assert part in texts
+        assert part in told
+    assert "over images" not in texts
+    run("report", scored, "-o", page, "--overwrite", *names, "--image-root", tmp_path / "my photos")
+    assert len(Page(page.read_text(encoding="utf-8")).pictures) == 5
+
+
+def test_what_caption_wrote_is_shown_with_its_candidates(tmp_path: Path, run: Run) -> None:  # noqa: F811
+    folder = save_greys(tmp_path / "my photos")
+    (folder / "broken.png").write_bytes(b"none")
+    output, page = tmp_path / "captions.jsonl", tmp_path / "report.html"
+    sampling = ["--n", 2, "--max-tokens", 8, "--seed", 0, "--keep-candidates"]
+    run("caption", "--model", "embedded", "--images", folder, "-m", "clipscore", "-o", output, *sampling)
+    run("report", output, "-o", page)
+    shown = Page(page.read_text(encoding="utf-8"))
+    texts = " ".join(shown.texts)
+    assert "chosen by best-of-n: 2 candidates an image, 6 in all. Mean reward 0." in texts
+    assert "4 rows, 1 of them without reward" in texts
+    assert len(shown.pictures) == 3
+    run("report", f"{output}.candidates.jsonl", "-o", page, "--overwrite")
+    texts = " ".join(Page(page.read_text(encoding="utf-8")).texts)
+    assert "3 rows with 6 candidates, 0 of them without rewards" in texts
+    assert "Scored by clipscore (source: embedded)." in texts
+
+
+def test_gain_of_the_best_candidate_is_that_of_lists_and_of_ranked_rows(tmp_path: Path) -> None:
+    numbers = np.random.default_rng(5)
+    rewards, other = numbers.random((40, 4)), numbers.random((40, 4))
+    rewards[3, 2] = math.nan
+    lists = [
+        {
+            "image": f"{place}.png",
+            "candidates": ["a", "b", "c", "d"],
+            "rewards": [None if math.isnan(each) else each for each in row],
+            "fluency": others,
+        }
+        for place, (row, others) in enumerate(zip(rewards.tolist(), other.tolist(), strict=True))
+    ]
+    lists.append({"image": "40.png", "candidates": None, "rewards": None, "fluency": None, "error": "broken"})
+    rows = [
+        {"image": row["image"], "candidate": text, "reward": reward, "fluency": fluency, "rank": 1}
+        for row in lists[:-1]
+        for text, reward, fluency in zip(row["candidates"], row["rewards"], row["fluency"], strict=True)  # type: ignore[arg-type]
+    ]
+    write_lines(tmp_path / "lists.jsonl", lists)
+    write_lines(tmp_path / "rows.jsonl", numbers.permutation(np.array(rows)).tolist())
+    of_lists = read_scored(tmp_path / "lists.jsonl")
+    assert (of_lists.rows, of_lists.captions, of_lists.unscored, len(of_lists.errors)) == (41, 161, 2, 1)
+    for found, by in ((of_lists, "rewards"), (read_scored(tmp_path / "rows.jsonl"), "reward")):
+        sizes, gains = candidate_gains(found)
+        assert sorted(sizes.tolist()) == [3] + [4] * 39
+        best = np.nanargmax(rewards, axis=1)
+        gain = np.nanmax(rewards, axis=1) - np.nanmean(rewards, axis=1)
+        assert gains[by].gain.value == pytest.approx(gain.mean())
+        assert gains[by].gain.low == pytest.approx(gain.mean() - 1.96 * gain.std(ddof=1) / 40**0.5)
+        assert gains["fluency"].chosen == pytest.approx(other[np.arange(40), best].mean())
+    lists[0]["fluency"] = [0.5]
+    write_lines(tmp_path / "lists.jsonl", lists)
+    with pytest.raises(DataError, match=r"'rewards' and 'fluency' of .* hold lists of different lengths"):
+        read_scored(tmp_path / "lists.jsonl")
+
+
+def test_two_metrics_are_compared_over_images_and_where_they_disagree(tmp_path: Path, run: Run) -> None:  # noqa: F811
+    numbers = np.random.default_rng(2)
+    image = np.repeat(np.arange(60), 5)
+    first = numbers.random(60)[image] + 0.1 * numbers.random(300)
+    second = first + 0.3 * numbers.random(60)[image]
+    first[7], second[7] = 2, -1
+    save_greys(tmp_path)
+    rows = [
+        {"image": f"{number}.png", "candidate": f"caption {place}", "vela_reward": x, "b_reward": y, "b_overall": y}
+        for place, (number, x, y) in enumerate(zip(image.tolist(), first.tolist(), second.tolist(), strict=True))
+    ]
+    rows[0] |= {"vela_reward": None, "b_reward": 0.5}
+    scored = write_lines(tmp_path / "scores.jsonl", [*rows, rows[7]])
+    (found,) = agreements(read_scored(scored), examples=2)
+    x, y, of = np.r_[first[1:], 2], np.r_[second[1:], -1], np.r_[image[1:], image[7]]
+    assert (found.first, found.second, found.captions, found.images) == ("vela_reward", "b_reward", 300, 60)
+    assert found.spearman.value == pytest.approx(spearman(x, y))
+    assert found.tau.value == pytest.approx(kendall_tau(x, y, variant="b"))
+    weights = bootstrap_weights(300, clusters=of.tolist())
+    of_rows = [spearman(np.repeat(x, w), np.repeat(y, w)) for w in weights[:300].astype(int)]
+    assert found.spearman.high - found.spearman.low == pytest.approx(
+        np.ptp(np.quantile(of_rows, [0.025, 0.975])), rel=0.2
+    )
+    assert (found.apart[0].place, found.apart[0].alike) == (7, 2)
+    assert (found.apart[0].first, found.apart[0].second) == (1.5, 299.5)  # both of the two rows that are the same
+    run("report", scored, "-o", tmp_path / "report.html")
+    texts = " ".join(Page((tmp_path / "report.html").read_text(encoding="utf-8")).texts)
+    assert "vela_reward 2.000, rank 1.5 of 300 · b_reward -1.000, rank 299.5 of 300 · row 8 · 2 rows alike" in texts
+    assert f"vela_reward and b_reward 300 60 {found.spearman} {found.tau}" in " ".join(texts.split())
+
+
+def test_equal_rows_are_shown_once_and_no_row_is_best_and_worst(tmp_path: Path) -> None:
+    def read(scores: list[float], captions: str) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+        rows = [
+            {"image": "a.png", "candidate": text, "reward": score} for text, score in zip(captions, scores, strict=True)
+        ]
+        found = read_scored(write_lines(tmp_path / "scores.jsonl", rows), examples=2)
+        return tuple([(row["row"], row["count"]) for row in kept] for kept in (found.best, found.worst))  # type: ignore[return-value]
+
+    assert read([0.9, 0.1, 0.9, 0.5, 0.9, 0.2, 0.1], "xyxzxwy") == ([(1, 3), (4, 1)], [(2, 2), (6, 1)])
+    assert read([0.9, 0.5, 0.1, 0.9], "xyzx") == ([(1, 2), (2, 1)], [(3, 1)])
+    assert read([0.5, 0.5, 0.5, 0.5, 0.5], "xyzwx") == ([(1, 2), (2, 1)], [])
+
+
+def test_without_images_sets_are_not_paired(tmp_path: Path) -> None:
+    before, now = (
+        read_scored(
+            write_lines(tmp_path / f"{shift}.jsonl", [{"candidate": "a", "reward": row + shift} for row in range(50)])
+        )
+        for shift in (0, 1)
+    )
+    found = drift(now, before)["reward"].difference
+    assert (found.value, found.high - found.low > 5) == (pytest.approx(1), True)

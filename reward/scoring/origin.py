@@ -1,0 +1,94 @@
+"""How a scored file was made, as its summary says: metric, source, columns, and the folder of the images."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+__all__ = ["Origin", "read_origin"]
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What the summary beside a scored file says; everything is empty without one.
+
+    Args:
+        path: the summary.
+        sources: {metric: its source}; None where that is not known.
+        prefix: of the columns that were added.
+        columns: {role: column} of candidate, image, references and group, those that were read.
+        image_root: where relative paths of images start; None where that is the folder of the scored file.
+        captioning: the run and its summary, of a file that `capreward caption` wrote.
+    """
+
+    path: Path | None = None
+    sources: dict[str, str | None] = field(default_factory=dict)
+    prefix: str = ""
+    columns: dict[str, str] = field(default_factory=dict)
+    image_root: Path | None = None
+    captioning: dict[str, Any] = field(default_factory=dict)
+
+
+def read_origin(data: str | os.PathLike[str]) -> Origin:
+    """Reads the summary of a file that `capreward score`, `rerank` or `caption` wrote, or the manifest of a folder.
+
+    A summary that is damaged, or belongs to another content of the file, counts as none.
+
+    Args:
+        data: the scored file or folder.
+
+    Example:
+        >>> import tempfile
+        >>> from reward.scoring.dataset import score_dataset
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     rows, scored = Path(folder) / "rows.jsonl", Path(folder) / "scores.jsonl"
+        ...     _ = rows.write_text('{"text": "a red star"}\\n')
+        ...     _ = score_dataset(rows, "length", scored, candidate_column="text")
+        ...     origin = read_origin(scored)
+        >>> origin.sources, origin.columns
+        ({'length': 'embedded'}, {'candidate': 'text'})
+    """
+    data = Path(data)
+    if data.is_dir():
+        path = data / "_manifest.json"
+        run = _json(path).get("run")
+        if not isinstance(run, dict):
+            return Origin()
+        roles = {role: run.get(f"{role}_column") for role in ("candidate", "image", "references")}
+        sources = {run.get("metric"): run.get("checkpoint")}
+        return _origin(path, run, {"sources": sources, "columns": roles, "image_root": run.get("image_root")})
+    candidates = data.name.endswith(".candidates.jsonl")  # of `caption --keep-candidates`, which has one summary
+    output = data.with_name(data.name.removesuffix(".candidates.jsonl")) if candidates else data
+    path = output.with_name(output.name + ".summary.json")
+    record = _json(path)
+    run, summary, written = (record.get(name) for name in ("run", "summary", "output"))
+    if not (isinstance(run, dict) and isinstance(summary, dict) and isinstance(written, dict) and output.is_file()):
+        return Origin()
+    if written.get("bytes") != output.stat().st_size:
+        return Origin()
+    if run.get("task") == "caption":
+        return _origin(path, run, {**summary, "columns": {"image": "image"}}, captioning={**run, **summary})
+    return _origin(path, run, summary)
+
+
+def _origin(path: Path, run: dict[str, Any], summary: dict[str, Any], **more: Any) -> Origin:
+    root, columns = summary.get("image_root"), summary.get("columns") or {}
+    return Origin(
+        path,
+        summary.get("sources") or {run.get("metric"): run.get("source")},
+        run.get("prefix") or "",
+        {role: column for role, column in columns.items() if isinstance(column, str)},
+        None if root is None else path.parent / root,
+        **more,
+    )
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):  # absent, damaged, or another tool's file
+        return {}
+    return found if isinstance(found, dict) else {}
