@@ -22,7 +22,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from examples import draw_pictures
+from examples.research import draw_pictures
 from reward.cli.app import app
 
 ROOT = Path(__file__).resolve().parent.parent

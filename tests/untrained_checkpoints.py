@@ -11,7 +11,7 @@ __all__ = ["captioner_folder", "scene_beitscore_folder", "scene_vela_folder"]
 
 @pytest.fixture(scope="session")
 def _scene_tokenizer():
-    from examples.embedded.tokenizer import train_tokenizer
+    from examples.research.embedded.tokenizer import train_tokenizer
 
     return train_tokenizer(60)
 
@@ -21,7 +21,7 @@ def scene_vela_folder(_scene_tokenizer, tmp_path_factory: pytest.TempPathFactory
     """A VELA with both branches and a random head."""
     import torch
 
-    from examples.embedded.configs import vela_config
+    from examples.research.embedded.configs import vela_config
     from reward.metrics.vela.model import VelaModel
     from reward.metrics.vela.scorer import VelaScorer
 
@@ -38,7 +38,7 @@ def scene_beitscore_folder(_scene_tokenizer, tmp_path_factory: pytest.TempPathFa
     """A BEiTScore of the embedded sizes."""
     import torch
 
-    from examples.embedded.configs import beit_config
+    from examples.research.embedded.configs import beit_config
     from reward.metrics.beitscore.model import BeitScoreModel
     from reward.metrics.beitscore.scorer import BeitScoreScorer
     from reward.metrics.beitscore.tokenizer import BeitScoreTokenizer
@@ -56,8 +56,8 @@ def captioner_folder(_scene_tokenizer, tmp_path_factory: pytest.TempPathFactory)
     """A LLaVA with a chat template."""
     import torch
 
-    from examples.embedded.captioner import make_captioner
-    from examples.embedded.vision import make_clip
+    from examples.research.embedded.captioner import make_captioner
+    from examples.research.embedded.vision import make_clip
 
     torch.manual_seed(0)
     eos = _scene_tokenizer.eos_token

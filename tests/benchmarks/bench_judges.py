@@ -26,7 +26,7 @@ from reward.metrics.harmoniceval.scorer import HarmonicScorer
 from reward.scenes import make_candidate, render, sample_scene
 from tests.benchmarks.measuring import bench_parser, make_table, measure_seconds, record
 
-PROMPTS = Path(__file__).parents[2] / "examples" / "judge_scenes"
+PROMPTS = Path(__file__).parents[2] / "examples" / "research" / "judge_scenes"
 FLEUR_PROMPT, HARMONIC_PROMPT = PROMPTS / "fleur.yaml", PROMPTS / "harmoniceval.yaml"
 GRADE_TOKENS = 5  # 0.85 and the end: what a judge writes that was taught to, and the most that any other writes here
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from examples import arena_coverage, arena_length, arena_selection
+from examples.research import arena_coverage, arena_length, arena_selection
 
 
 def test_the_length_baseline_behaves_as_in_caparena(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from examples.cluster_simulation import IN_FLIGHT, STAGES, Cluster, Trouble, flops_of, main, simulate
+from examples.research.cluster_simulation import IN_FLIGHT, STAGES, Cluster, Trouble, flops_of, main, simulate
 
 # a card scores a shard in 10 s, and nothing else takes time worth mentioning
 PLAIN = Cluster(

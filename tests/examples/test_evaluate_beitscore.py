@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from examples.evaluate_beitscore import OTHER_IMAGE, SPOILED, measure_pairs, measure_spoiling
+from examples.research.evaluate_beitscore import OTHER_IMAGE, SPOILED, measure_pairs, measure_spoiling
 from reward.corruptions.words import corrupt_words
 from reward.scenes import CATEGORIES, Oracle, make_dataset, make_pair_dataset
 from reward.scenes.benchmark import WORD_LEVEL

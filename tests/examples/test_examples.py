@@ -15,26 +15,21 @@ from pathlib import Path
 import pytest
 from transformers import TrainerState
 
-from examples import (
-    best_of_n,
+from examples import best_of_n, dpo_captioner, grpo_captioner, judge_captions, rerank_candidates, score_captions
+from examples.research import (
     decoding_curve,
-    dpo_captioner,
     draw_pictures,
     evaluate_beitscore,
     evaluate_vela,
     flickr8k_expert,
     further_attacks,
-    grpo_captioner,
     grpo_table,
-    judge_captions,
     judged_rewards,
     pair_sampling,
     prefix_scores,
-    rerank_candidates,
-    score_captions,
 )
-from examples.embedded import make
-from examples.judge_scenes import evaluate, train
+from examples.research.embedded import make
+from examples.research.judge_scenes import evaluate, train
 from integrations.demo.captioner import load_captioner
 from reward import CaptionSample, load_scorer
 from reward.judges import ScriptedJudge
@@ -70,8 +65,10 @@ def test_the_embedded_checkpoints_can_be_made(tmp_path):
 
 
 def test_every_example_is_tested_here():
-    here = {name for name, value in globals().items() if getattr(value, "__package__", "") == "examples"}
-    assert {path.stem for path in FOLDER.glob("*.py")} - {"__init__"} == here | ELSEWHERE
+    packages = {"examples", "examples.research"}
+    here = {name for name, value in globals().items() if getattr(value, "__package__", "") in packages}
+    scripts = {path.stem for folder in (FOLDER, FOLDER / "research") for path in folder.glob("*.py")}
+    assert scripts - {"__init__"} == here | ELSEWHERE
 
 
 def test_score_captions(scene_vela_folder, capsys):
@@ -303,28 +300,21 @@ def test_dpo_with_its_control(models, tmp_path):
     assert "| sampled, DPO with VELA - sampled, base |" in (tmp_path / "dpo.md").read_text()
 
 
-SCRIPTS = [
-    best_of_n,
-    decoding_curve,
-    dpo_captioner,
-    evaluate_beitscore,
-    evaluate_vela,
-    grpo_captioner,
-    grpo_table,
-    pair_sampling,
-    prefix_scores,
-    rerank_candidates,
-    score_captions,
-]
-
-
-@pytest.mark.parametrize("example", [*SCRIPTS, further_attacks, train, evaluate])
+@pytest.mark.parametrize(
+    "example",
+    [
+        *(best_of_n, dpo_captioner, grpo_captioner, rerank_candidates, score_captions),
+        *(decoding_curve, evaluate_beitscore, evaluate_vela, further_attacks, grpo_table, pair_sampling),
+        *(prefix_scores, train, evaluate),
+    ],
+)
 def test_help_says_what_it_does(example, capsys):
     with pytest.raises(SystemExit) as stop:
         example.main(["--help"])
     assert stop.value.code == 0
-    script = f"python examples/{Path(example.__file__).name}"
-    assert (script if example in SCRIPTS else f"python -m {example.__name__}") in capsys.readouterr().out
+    name = example.__name__
+    script = f"python -m {name}" if ".research." in name else f"python {name.replace('.', '/')}.py"
+    assert script in capsys.readouterr().out
 
 
 def test_an_example_runs_as_a_script_from_anywhere(scene_vela_folder, tmp_path):

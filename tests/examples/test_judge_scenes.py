@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from examples.embedded.vision import pixels
-from examples.judge_scenes import evaluate, ratings, train
-from examples.judge_scenes.questions import FLEUR_PROMPT, HARMONIC_PROMPT, RowMaker, pad_rows
+from examples.research.embedded.vision import pixels
+from examples.research.judge_scenes import evaluate, ratings, train
+from examples.research.judge_scenes.questions import FLEUR_PROMPT, HARMONIC_PROMPT, RowMaker, pad_rows
 from integrations.demo.captioner import load_captioner
 from reward import CaptionSample, load_scorer
 from reward.judges import LocalJudge, ScriptedJudge

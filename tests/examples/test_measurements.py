@@ -9,7 +9,7 @@ import shutil
 
 import pytest
 
-from examples import decoding_curve, draw_pictures, pair_sampling, prefix_scores
+from examples.research import decoding_curve, draw_pictures, pair_sampling, prefix_scores
 
 
 def test_pair_sampling(models, tmp_path, capsys):

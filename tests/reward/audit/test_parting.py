@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from examples import calibrate_monitor
+from examples.research import calibrate_monitor
 from reward.audit.diversity import distinct, repetition, share_a_sentence
 from reward.audit.parting import Z, check_parting, check_rise
 from reward.errors import DataError

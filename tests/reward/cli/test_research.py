@@ -130,15 +130,15 @@ PROMISES: dict[str, tuple[str, ...]] = {
     "score captions.jsonl": ("1 captions", "length"),
     "report lengths.jsonl": ("report on 1 rows -> lengths.html",),
     "arena_length": ("| agreement with people | made arena | CapArena |",),
-    "flickr8k_expert.py": ("column:fleur_raw", "meteor", "differs from its paper"),
-    "evaluate_beitscore.py": ("BEiTScore, short",),
+    "flickr8k_expert": ("column:fleur_raw", "meteor", "differs from its paper"),
+    "evaluate_beitscore": ("BEiTScore, short",),
 }
 SMALLER = {"bench": "--resamples 20", "arena": "--resamples 20", "vela": "--config few.json"}
 SMALLER |= {
-    "examples.arena_length": "--resamples 5 --lengthen 50",
-    "examples/evaluate_beitscore.py": "--n 2 --samples 6 --resamples 20",
+    "examples.research.arena_length": "--resamples 5 --lengthen 50",
+    "examples.research.evaluate_beitscore": "--n 2 --samples 6 --resamples 20",
+    "examples.research.flickr8k_expert": "--resamples 20",
 }
-SMALLER |= {"examples/flickr8k_expert.py": "--resamples 20"}
 
 
 def words_of(command: str, here: Path, models: Path) -> list[str]:
@@ -201,7 +201,7 @@ def run_python(words: list[str], capsys: pytest.CaptureFixture[str], monkeypatch
     name, *arguments = words[1 + module :]
     monkeypatch.setattr(sys, "argv", [name, *arguments])
     monkeypatch.syspath_prepend(str(ROOT))
-    with pytest.raises(SystemExit, match="1") if name == "examples/flickr8k_expert.py" else nullcontext():
+    with pytest.raises(SystemExit, match="1") if name == "examples.research.flickr8k_expert" else nullcontext():
         if module:
             runpy.run_module(name, run_name="__main__")
         else:

@@ -1,0 +1,251 @@
+"""Draws the pictures of README and docs from the results that are stored in docs/results, as SVG, light and dark.
+
+    python -m examples.research.draw_pictures
+    python -m examples.research.draw_pictures --run runs/grpo  # store the results of this run first
+    python -m examples.research.draw_pictures --first-edition runs/grpo_first  # store the demo's dashed lines first
+    python -m examples.research.draw_pictures --decoding runs/decoding  # store what decoding_curve wrote first
+    python -m examples.research.draw_pictures --parting runs/parting  # store what the monitor of this run saw first
+
+Nothing is measured here: a run is what `examples/grpo_captioner.py` wrote. docs/RESULTS.md gives the command.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import textwrap
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib.figure import Figure
+
+from integrations import demo
+from integrations.demo.quality import judge_captions
+from reward.scenes import make_dataset
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+
+
+@dataclass(frozen=True)
+class Theme:
+    """Colours of one version of a picture."""
+
+    paper: str
+    ink: str
+    soft: str
+    reward: str
+    truth: str
+
+
+THEMES = {
+    "light": Theme(paper="#ffffff", ink="#1f2328", soft="#9aa4af", reward="#c2560c", truth="#1f6feb"),
+    "dark": Theme(paper="#0d1117", ink="#e6edf3", soft="#6e7681", reward="#f0883e", truth="#58a6ff"),
+}
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--results", type=Path, default=DOCS / "results", help="default: docs/results")
+    parser.add_argument("--output", type=Path, default=DOCS / "images", help="default: docs/images")
+    parser.add_argument("--run", type=Path, help="output folder of examples/grpo_captioner.py with VELA")
+    parser.add_argument("--first-edition", type=Path, help="the same, with the first edition of VELA and 45 steps")
+    parser.add_argument("--decoding", type=Path, help="output folder of examples/research/decoding_curve.py")
+    parser.add_argument("--parting", type=Path, help="output folder of examples/grpo_captioner.py with --monitor")
+    options = parser.parse_args(argv)
+    if options.run is not None:
+        store_run(options.run, options.results)
+    if options.first_edition is not None:
+        store_first_edition(options.first_edition)
+    if options.decoding is not None:
+        store_decoding(options.decoding, options.results)
+    if options.parting is not None:
+        store_parting(options.parting, options.results)
+    curves = read_curves(options.results / "grpo_curve.csv")
+    example = json.loads((options.results / "grpo_captions.json").read_text(encoding="utf-8"))
+    options.output.mkdir(parents=True, exist_ok=True)
+    matplotlib.rcParams["svg.hashsalt"] = "capreward"  # the same file for the same results
+    for name, theme in THEMES.items():
+        pictures = {"grpo": training_picture(curves, example, theme)}
+        if (points := options.results / "decoding_curve.csv").is_file():
+            pictures["decoding"] = decoding_picture(points, theme)
+        if (checks := options.results / "parting.csv").is_file():
+            pictures["parting"] = parting_picture(checks, theme)
+        for picture, figure in pictures.items():
+            file = options.output / f"{picture}_{name}.svg"
+            figure.savefig(file, metadata={"Date": None}, facecolor=theme.paper)
+            print(file)
+
+
+def store_run(run: Path, results: Path) -> None:
+    """Stores the curves of all seeds, and the drawing with the median gain of F1, its caption before and after."""
+    folders = sorted(run.glob("seed_*/GRPO_with_VELA"))
+    if not folders:
+        raise SystemExit(f"{run} holds no seed_*/GRPO_with_VELA: give the output folder of examples/grpo_captioner.py")
+    results.mkdir(parents=True, exist_ok=True)
+    with (results / "grpo_curve.csv").open("w", encoding="utf-8", newline="") as stream:
+        writer = csv.DictWriter(stream, ["seed", "step", "reward", "oracle_f1"], extrasaction="ignore")
+        writer.writeheader()
+        for folder in folders:
+            for line in (folder / "curve.jsonl").read_text(encoding="utf-8").splitlines():
+                entry = json.loads(line)
+                numbers = {name: round(entry[name], 4) for name in ("reward", "oracle_f1")}
+                writer.writerow({"seed": folder.parent.name[5:], "step": int(entry["step"]), **numbers})
+    seed = int(json.loads((run / "options.json").read_text(encoding="utf-8"))["scene_seed"])
+    written = {
+        name: [own[0] for own in json.loads((folder / "captions_greedy.json").read_text(encoding="utf-8"))]
+        for name, folder in (("before", run / "base"), ("after", folders[0]))
+    }
+    scenes = make_dataset(len(written["before"]), seed)["scene"]
+    f1 = {name: judge_captions(captions, scenes)["f1"] for name, captions in written.items()}
+    gains = np.asarray(f1["after"]) - np.asarray(f1["before"])
+    index = int(np.argsort(gains, kind="stable")[len(gains) // 2])  # the median, so that no one picks it
+    example: dict[str, Any] = {"dataset_seed": seed, "index": index}
+    for name, captions in written.items():
+        example |= {name: captions[index], f"{name}_f1": float(f1[name][index])}
+    (results / "grpo_captions.json").write_text(json.dumps(example, indent=1), encoding="utf-8")
+
+
+def store_first_edition(run: Path) -> None:
+    """Stores the mean curve of all seeds beside the demo, which draws it behind its own."""
+    names = ("reward", "oracle_f1", "flaws")
+    by_step: dict[int, list[list[float]]] = defaultdict(list)
+    for file in sorted(run.glob("seed_*/GRPO_with_VELA/curve.jsonl")):
+        for line in file.read_text(encoding="utf-8").splitlines():
+            entry = json.loads(line)
+            by_step[int(entry["step"])].append([entry[name] for name in names])
+    if not by_step:
+        raise SystemExit(f"{run} holds no seed_*/GRPO_with_VELA: give the output folder of examples/grpo_captioner.py")
+    with (Path(demo.__file__).parent / "first_edition.csv").open("w", encoding="utf-8", newline="") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(["step", *names])
+        writer.writerows([step, *np.mean(rows, axis=0).round(4)] for step, rows in sorted(by_step.items()))
+
+
+def store_decoding(run: Path, results: Path) -> None:
+    """Stores what every strategy costs and gives on average."""
+    file = run / "decoding_curve.json"
+    if not file.is_file():
+        raise SystemExit(
+            f"{run} holds no decoding_curve.json: give the output folder of examples/research/decoding_curve.py"
+        )
+    means = json.loads(file.read_text(encoding="utf-8"))["means"]
+    with (results / "decoding_curve.csv").open("w", encoding="utf-8", newline="") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(["line", "setting", *next(iter(means.values()))])
+        for name, row in means.items():
+            writer.writerow([*name.partition(": ")[::2], *(round(cell["value"], 4) for cell in row.values())])
+
+
+def store_parting(run: Path, results: Path) -> None:
+    """Stores the means of all checks of the monitor, and what it warned of."""
+    file = next(iter(sorted(run.glob("seed_*/*/trainer/monitor.jsonl"))), None)
+    if file is None:
+        raise SystemExit(f"{run} holds no seed_*/*/trainer/monitor.jsonl: give a run of grpo_captioner.py --monitor")
+    header, *checks = map(json.loads, file.read_text(encoding="utf-8").splitlines())
+    names = {"reward": "reward", "second": f"measures/{header['second']}"}
+    names |= {name: f"measures/{name}" for name in ("oracle_f1", "flaws")} | {"repetition": "repetition"}
+    with (results / "parting.csv").open("w", encoding="utf-8", newline="") as stream:
+        writer = csv.writer(stream, lineterminator="\n")
+        writer.writerow(["step", *names, "warned"])
+        for check in checks:
+            figures = (round(check["figures"][column], 4) for column in names.values())
+            writer.writerow([check["step"], *figures, " ".join(check["warned"])])
+
+
+def read_curves(file: Path) -> dict[str, np.ndarray]:
+    """{measure: array (seeds, steps)} for the reward and the oracle's F1."""
+    values: dict[str, dict[str, list[float]]] = {"reward": defaultdict(list), "oracle_f1": defaultdict(list)}
+    with file.open(encoding="utf-8", newline="") as stream:
+        for row in csv.DictReader(stream):
+            for measure, seeds in values.items():
+                seeds[row["seed"]].append(float(row[measure]))
+    return {measure: np.array(list(seeds.values())) for measure, seeds in values.items()}
+
+
+def training_picture(curves: dict[str, np.ndarray], example: dict[str, Any], theme: Theme) -> Figure:
+    """Reward and truth over the steps of a GRPO run, and one picture with its caption before and after."""
+    figure = Figure(figsize=(10, 3.6))
+    axes = figure.add_axes((0.06, 0.15, 0.36, 0.72))
+    lines = {"reward": ("reward (VELA)", theme.reward), "oracle_f1": ("truth (oracle F1, not trained on)", theme.truth)}
+    for measure, (label, colour) in lines.items():
+        steps = np.arange(1, curves[measure].shape[1] + 1)
+        for seed in curves[measure]:
+            axes.plot(steps, seed, color=colour, alpha=0.25, lw=0.8)
+        axes.plot(steps, curves[measure].mean(axis=0), color=colour, lw=2, label=label)
+    axes.set_xlabel("GRPO step", color=theme.ink)
+    _paint(axes, theme)
+    axes.legend(frameon=False, labelcolor=theme.ink, loc="lower right")
+    seeds, count = curves["reward"].shape
+    axes.set_title(f"{count} steps on two CPU cores, {seeds} seeds", color=theme.ink, fontsize=11)
+
+    scene = figure.add_axes((0.46, 0.2, 0.2, 0.6))
+    scene.imshow(make_dataset(example["index"] + 1, example["dataset_seed"])[example["index"]]["image"])
+    scene.set_axis_off()
+    place = 0.9
+    for title, name, colour in (("before", "before", theme.soft), ("after", "after", theme.truth)):
+        caption = textwrap.fill(example[name], 46)
+        figure.text(0.68, place, f"{title} (F1 {example[name + '_f1']:.2f})", color=colour, fontsize=10, weight="bold")
+        figure.text(0.68, place - 0.04, caption, color=theme.ink, fontsize=8.5, va="top", linespacing=1.35)
+        place -= 0.1 + 0.0445 * (caption.count("\n") + 1)
+    return figure
+
+
+def decoding_picture(file: Path, theme: Theme) -> Figure:
+    """Oracle F1 and flaws against generated tokens, one line a strategy."""
+    lines: dict[str, list[list[float]]] = defaultdict(list)
+    with file.open(encoding="utf-8", newline="") as stream:
+        for row in csv.DictReader(stream):
+            lines[row["line"]].append([float(row[column]) for column in ("tokens", "f1", "faults")])
+    figure = Figure(figsize=(10, 3.8))
+    for place, title in enumerate(("F1 of stated facts (oracle)", "language flaws of a caption")):
+        axes = figure.add_axes((0.06 + 0.39 * place, 0.15, 0.33, 0.74))
+        for number, (line, points) in enumerate(lines.items()):
+            tokens, values = np.array(sorted(points))[:, [0, place + 1]].T
+            colour = f"C{number - 1}" if number else theme.ink  # the first is best of n
+            axes.plot(tokens, values, color=colour, marker="o", ms=3, lw=2 if number == 0 else 1.2, label=line)
+        axes.set_xscale("log")
+        axes.set_xlabel("generated tokens an image", color=theme.ink)
+        axes.set_title(title, color=theme.ink, fontsize=11)
+        _paint(axes, theme)
+    axes.legend(frameon=False, labelcolor=theme.ink, loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=8)
+    return figure
+
+
+def parting_picture(file: Path, theme: Theme) -> Figure:
+    """What the monitor of a training saw: the optimised reward, a second metric and the truth, and when it warned."""
+    with file.open(encoding="utf-8", newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    steps = [int(row["step"]) for row in rows]
+    figure = Figure(figsize=(10, 3.6))
+    names = {"reward": ("optimised reward", theme.reward), "second": ("second metric", theme.soft)}
+    names["oracle_f1"] = ("oracle F1, which the monitor does not see", theme.truth)
+    for place, lines in enumerate((names, {"flaws": ("language flaws of a caption", theme.ink)})):
+        axes = figure.add_axes((0.06 + 0.52 * place, 0.15, 0.40, 0.74))
+        for name, (label, colour) in lines.items():
+            axes.plot(steps, [float(row[name]) for row in rows], color=colour, lw=2, label=label)
+        for row, step in zip(rows, steps, strict=True):
+            for warning in row["warned"].split():
+                axes.axvline(step, color=theme.ink, lw=1, ls=":")
+                top = axes.get_xaxis_transform()  # x in steps, y as a share of the axes
+                axes.text(step, 1.01, f" {warning}", color=theme.ink, fontsize=8, transform=top, ha="left")
+        axes.set_xlabel("GRPO step", color=theme.ink)
+        _paint(axes, theme)
+        axes.legend(frameon=False, labelcolor=theme.ink, fontsize=9, loc="lower right")
+    return figure
+
+
+def _paint(axes: Any, theme: Theme) -> None:
+    axes.set_facecolor(theme.paper)
+    axes.tick_params(which="both", colors=theme.ink)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color(theme.soft)
+
+
+if __name__ == "__main__":
+    main()
