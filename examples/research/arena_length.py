@@ -125,7 +125,7 @@ def measure(battles: list[Battle], resamples: int) -> ArenaAgreement:
 
 def print_paper(agreement: ArenaAgreement, battles: int) -> None:
     print(f"{battles} battles of {len(MODELS)} models; the longer caption wins\n")
-    print("| agreement with people | made arena | CapArena |\n|---|---|---|")
+    print("| agreement of the length | with made verdicts | with people, in CapArena |\n|---|---|---|")
     for name, value in PAPER.items():
         print(f"| {name} | {agreement.levels[name]} | {value:.3f} |")
     for name, value in PAPER_RANKING.items():

@@ -1,4 +1,4 @@
-"""BEiTScore on held-out scenes: correct against incorrect captions, agreement with raters, captions spoiled in words.
+"""BEiTScore on held-out scenes: correct against incorrect captions, simulated raters, captions spoiled in words.
 
     python -m examples.research.evaluate_beitscore
     python -m examples.research.evaluate_beitscore --n 200 --without-stage-1 runs/without --json runs/beitscore.json
@@ -161,8 +161,8 @@ def _pair_tables(part: PairsPart) -> list[str]:
 def _agreement_tables(part: AgreementPart) -> list[str]:
     columns = (*ASPECTS, MEAN)
     tables = [
-        f"2. Kendall's tau-c with the mean of three raters, {part.samples} held-out scenes (seed {part.seed}); "
-        "a single rater is held against the mean of the other two.",
+        f"2. Kendall's tau-c with the mean of three simulated raters, {part.samples} held-out scenes "
+        f"(seed {part.seed}); a single rater is held against the mean of the other two.",
         markdown_table({**part.agreement, RATER: part.against_two[RATER]}, columns, title="metric"),
     ]
     return [*tables, difference_table(part, OURS)]

@@ -1,4 +1,4 @@
-"""Agreement of VELA checkpoints with the raters of held-out scenes, beside baselines, a single rater and the ceiling.
+"""Agreement of VELA checkpoints with the simulated raters of held-out scenes, beside baselines and the ceiling.
 
     python -m examples.research.evaluate_vela --output runs/agreement
     python -m examples.research.evaluate_vela --checkpoint "VELA=embedded" --checkpoint "text only=runs/text" \\
@@ -49,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     columns = (*ASPECTS, MEAN)
     tables = [
-        f"Kendall's tau-c with the mean of three raters, {part.samples} held-out scenes (seed {part.seed}).",
+        f"Kendall's tau-c with the mean of three simulated raters, {part.samples} held-out scenes (seed {part.seed}).",
         markdown_table(part.agreement, columns, title="metric"),
         "With the mean of two raters, averaged over the three pairs:",
         markdown_table(part.against_two, columns, title="metric"),

@@ -71,7 +71,7 @@ def _headlines(results: Results) -> list[dict[str, Any]]:
         best = max(baselines, key=lambda name: rows[name][MEAN].value)
         headlines.append(
             {
-                "title": "Agreement with raters",
+                "title": "Agreement with simulated raters",
                 "before": f"{rows[best][MEAN].value:.2f}",
                 "after": f"{rows[vela][MEAN].value:.2f}",
                 "what": f"tau-c, mean of three aspects: best baseline ({best}) and {vela}",

@@ -118,7 +118,9 @@ class Results:
 
 def agreement_table(part: AgreementPart) -> Table:
     """Agreement of metrics with ratings, then paired differences of the learned ones from the baselines."""
-    table = _table(f"Kendall's tau-c with the mean of three raters, {part.samples} held-out scenes", [*ASPECTS, MEAN])
+    table = _table(
+        f"Kendall's tau-c with the mean of three simulated raters, {part.samples} held-out scenes", [*ASPECTS, MEAN]
+    )
     _add_rows(table, part.agreement, [*ASPECTS, MEAN])
     table.add_row(f"{RATER} (with the other two)", *_cells(part.against_two[RATER], [*ASPECTS, MEAN]))
     table.add_section()

@@ -1,4 +1,4 @@
-"""`capreward bench` and `capreward compare`: how well metrics agree with people."""
+"""`capreward bench` and `capreward compare`: how well metrics agree with judgments."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def bench(
         bool, typer.Option("--list", help="Show the benchmarks and their files, and the baselines of the papers.")
     ] = False,
 ) -> None:
-    """Measure how well metrics, and scores that came with the data, agree with human judgments.
+    """Measure how well metrics, and scores that came with the data, agree with human judgments or simulated ratings.
 
     ```
     capreward bench --benchmark scenes --metric vela --metric unigram --metric length
@@ -128,7 +128,7 @@ def compare(
     data: Annotated[Path | None, typer.Option("--data", "-d", help="File or folder of the benchmark.")] = None,
     part: Annotated[str | None, typer.Option(help="Part of the benchmark; default: its first.")] = None,
 ) -> None:
-    """Test whether metric A agrees with people better than metric B, on the same captions.
+    """Test whether metric A agrees better with a benchmark's judgments than metric B, on the same captions.
 
     ```
     capreward compare vela unigram --benchmark scenes

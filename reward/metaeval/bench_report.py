@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from reward.metaeval.bench import BenchRow, BenchTable, title_of
-from reward.metaeval.benchmarks import PreferencePair, RatedCaption
+from reward.metaeval.benchmarks import BenchmarkSpec, PreferencePair, RatedCaption
 from reward.metaeval.bootstrap import MEAN
 from reward.metaeval.people import failure_grids, failures, rater_grid
 from reward.metaeval.report import (
@@ -152,6 +152,8 @@ def _rules(table: BenchTable) -> Iterator[str]:
     if spec.form is RatedCaption:
         of_one = "every rating of a caption counts by itself, with its score repeated"
         rules.append("the mean of a caption's ratings counts" if spec.judgments == "mean" else of_one)
+    if spec.judged_by != BenchmarkSpec.judged_by:
+        rules.insert(0, f"{spec.judged_by}, no people were asked")
     if MEAN in evaluation.estimates and spec.form in several:
         rules.append(f"{MEAN!r} {several[spec.form]}")
     if len(evaluation.estimates) > 1:
@@ -269,7 +271,8 @@ def write_report(folder: Path, tables: Sequence[BenchTable], figures: dict[str, 
     check_report(folder)
     shown, remarks = grids(tables, details=True), list(notes(tables, resamples=figures["resamples"]))
     sections = [_plots(table) for table in tables]
-    return write_pages(folder, "bench", "Agreement with human judgments", figures, shown, remarks, sections)
+    judged_by = dict.fromkeys(table.benchmark.spec.judged_by for table in tables)
+    return write_pages(folder, "bench", f"Agreement with {' and '.join(judged_by)}", figures, shown, remarks, sections)
 
 
 def _plots(table: BenchTable) -> dict[str, Any]:
@@ -288,7 +291,7 @@ def _plots(table: BenchTable) -> dict[str, Any]:
 
 
 def score_plots(table: BenchTable, row: BenchRow) -> dict[str, str]:
-    """Scores of one row against what people judged: {aspect: scatter}; of pairs, both captions' scores.
+    """Scores of one row against what was judged: {aspect: scatter}; of pairs, both captions' scores.
 
     Winoground's quadruples have no such plot.
 
@@ -335,7 +338,7 @@ def _scatter(x_values: np.ndarray, y_values: np.ndarray, random: np.random.Gener
     axes.scatter(shown, y_values, s=size, color=_POINT_COLOUR, alpha=0.45, lw=0, rasterized=True)
     if random is None and len(shown):
         ends = [min(shown.min(), y_values.min()), max(shown.max(), y_values.max())]
-        axes.plot(ends, ends, color=SOFT, lw=0.8)  # above the line, the metric agrees with people
+        axes.plot(ends, ends, color=SOFT, lw=0.8)  # above the line, the better caption has the higher score
     axes.grid(color=SOFT, alpha=0.25, lw=0.6)
     axes.set_xlabel(x)
     axes.set_ylabel(y)

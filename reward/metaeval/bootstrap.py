@@ -57,7 +57,8 @@ class Interval:
         return self.low > 0 or self.high < 0
 
     def __str__(self) -> str:
-        return f"{self.value:.3f} [{self.low:.3f}, {self.high:.3f}]"
+        ends = "" if np.isnan(self.low) else f" [{self.low:.3f}, {self.high:.3f}]"
+        return f"{self.value:.3f}{ends}"
 
 
 def bootstrap_weights(

@@ -46,7 +46,7 @@ class MetricComparison:
         figures = f"{percent(difference)} points of {compared.statistic}, p = {p:.2g}, {compared.scored} items"
         if p >= SIGNIFICANT:
             return f"No difference between {ahead} and {behind} can be shown on {where}: {figures}."
-        return f"{ahead} agrees better with people than {behind} on {where}: {figures}."
+        return f"{ahead} agrees better with {self.benchmark.spec.judged_by} than {behind} on {where}: {figures}."
 
     @property
     def notes(self) -> list[str]:

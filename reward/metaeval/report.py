@@ -179,7 +179,9 @@ def _cell(interval: Interval, signed: bool) -> str:
     return f"**{text}**" if interval.excludes_zero else text
 
 
-def bar_plot(rows: Mapping[str, Interval], *, best: str | None = None, unit: str = "", scale: int = 100) -> str:
+def bar_plot(
+    rows: Mapping[str, Interval], *, best: str | None = None, unit: str = "", scale: int = 100, width: float = 6.4
+) -> str:
     """Horizontal bars with 95 % intervals, times 100 if not said otherwise.
 
     Args:
@@ -187,6 +189,7 @@ def bar_plot(rows: Mapping[str, Interval], *, best: str | None = None, unit: str
         best: label of the bar to highlight.
         unit: below the axis.
         scale: what values are multiplied with.
+        width: in inches; text looks larger in a narrow plot.
 
     Raises:
         MissingExtraError: matplotlib is not installed.
@@ -195,7 +198,7 @@ def bar_plot(rows: Mapping[str, Interval], *, best: str | None = None, unit: str
         >>> "<svg" in bar_plot({"vela": Interval(0.5, 0.4, 0.6)}, best="vela")
         True
     """
-    figure, axes = blank_figure(0.45 + 0.32 * len(rows) + (0.2 if unit else 0))
+    figure, axes = blank_figure(0.45 + 0.32 * len(rows) + (0.2 if unit else 0), width)
     labels = list(rows)
     values = np.array([[scale * each for each in (row.value, row.low, row.high)] for row in rows.values()])
     value, low, high = values.T

@@ -99,7 +99,11 @@ def write_scored_report(
         if places:
             grids.append(_split_grid(f"{title}: {now.by}", now, places))
             means = {label: _mean(now, rows) for label, rows in places.items()}
-            bars = {f"mean {now.by}, with 95 % intervals over {_unit(now)}": bar_plot(means, scale=1, unit=now.by)}
+            bars = {
+                f"mean {now.by}, with 95 % intervals over {_unit(now)}": bar_plot(
+                    means, scale=1, unit=f"mean {now.by}", width=4.4
+                )
+            }
             sections.append({"title": title, "bars": bars, "scatters": []})
     if now.errors:
         grids.append(_error_grid(now))
@@ -136,7 +140,8 @@ def _origin(now: ScoredSet) -> Iterator[str]:
         )
         return
     made = ", ".join(
-        f"{metric} (source: {source or 'a scorer in Python'})" for metric, source in origin.sources.items()
+        metric if source == "embedded" and not _looks(metric) else f"{metric} (source: {source or 'a Python object'})"
+        for metric, source in origin.sources.items()
     )
     yield f"Scored by {made}" + (f", in the columns that begin with {origin.prefix}" if origin.prefix else "") + "."
     told = origin.captioning
@@ -144,7 +149,7 @@ def _origin(now: ScoredSet) -> Iterator[str]:
         mean, chosen = told.get("mean_of_all"), told.get("mean_of_chosen")
         rewards = "" if mean is None else f" Mean reward {mean:.3f} of all candidates, {chosen:.3f} of the chosen."
         drawn = f"{told['n']} candidates an image, {told['candidates']:,} in all"
-        yield f"Written by {told['model']}, chosen by {told['strategy']}: {drawn}.{rewards}"
+        yield f"Written by the model {told['model']}, chosen by {told['strategy']}: {drawn}.{rewards}"
 
 
 def warnings_of(now: ScoredSet) -> list[str]:
@@ -188,7 +193,7 @@ def _notes(now: ScoredSet, before: ScoredSet | None) -> Iterator[str]:
     for one in (now, *([before] if before else [])):
         if one.sampled < one.captions:
             yield f"Distributions of {one.name} are of {one.sampled:,} of its captions, whole images drawn evenly."
-    clusters = len(np.unique(now.images))
+    clusters = len(np.unique(now.images[np.isfinite(now.values[now.by])]))
     yield f"[low, high]: 95 % intervals over {clusters:,} {_unit(now)}."
     if now.data.image and clusters < FEW_IMAGES:
         yield few_images(clusters)
@@ -296,10 +301,12 @@ def _split_grid(title: str, now: ScoredSet, rows: Mapping[str, np.ndarray]) -> G
 def _error_grid(now: ScoredSet) -> Grid:
     kinds = sorted(now.errors.items(), key=lambda item: -item[1][0])
     rows = [
-        (f"{kind:.120}", f"{count:,}", f"{100 * count / now.rows:.2f}", f"row {row}: {message:.120}")
+        (f"{kind:.300}", f"{count:,}", f"{100 * count / now.rows:.2f}", f"row {row}: {message:.300}")
         for kind, (count, row, message) in kinds[:_MOST_GROUPS]
     ]
-    return Grid(f"Errors: {len(kinds)} kinds", ("", "rows", "% of all", "the first"), tuple(rows))
+    return Grid(
+        f"Errors: {len(kinds)} kind{'s' * (len(kinds) != 1)}", ("", "rows", "% of all", "the first"), tuple(rows)
+    )
 
 
 def _histogram(name: str, now: ScoredSet, before: ScoredSet | None) -> str:

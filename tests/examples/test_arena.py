@@ -36,7 +36,7 @@ def test_the_length_baseline_behaves_as_in_caparena(tmp_path: Path, capsys: pyte
     assert rows[200].ranking["elo"]["spearman"].value < first.ranking["elo"]["spearman"].value - 0.05
     assert rows[200].mean_bias > first.mean_bias
     assert json.loads(path.read_text())["0"]["levels"]["overall"][0] == overall[0]
-    assert "| agreement with people | made arena | CapArena |" in capsys.readouterr().out
+    assert "| agreement of the length | with made verdicts | with people, in CapArena |" in capsys.readouterr().out
 
 
 def test_coverage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -105,6 +105,7 @@ class BenchmarkSpec:
         refine: called with (items, path, part) on what was read in either form; checks or changes the items.
         judgments: `"single"` if each of several ratings of a caption counts by itself, with the score repeated, or
             `"mean"` if their mean counts.
+        judged_by: what its ratings or labels are, in words: `"human judgments"`, or those of made data.
         ties: whether equal scores count `"half"` or as `"wrong"` in the pairwise accuracy.
         headline: for pairs of several categories, the figure that papers give: `"mean"` over the categories, or
             `"overall"`, all pairs together.
@@ -127,6 +128,7 @@ class BenchmarkSpec:
     load: Load | None = None
     refine: Refine | None = None
     judgments: str = "single"
+    judged_by: str = "human judgments"
     ties: str = "half"
     headline: str = "mean"
     files: str = ""

@@ -66,7 +66,12 @@ def test_the_report_is_one_file_that_needs_nothing_else_and_shows_every_part(fin
     assert "prefers-color-scheme: dark" in html
 
     text = " ".join(" ".join(tags.text).split())
-    questions = ("1 · Do the metrics agree with raters?", f"2 · Best of {QUICK.n}", "3 · GRPO", "4 · Offline scoring")
+    questions = (
+        "1 · Do the metrics agree with simulated raters?",
+        f"2 · Best of {QUICK.n}",
+        "3 · GRPO",
+        "4 · Offline scoring",
+    )
     assert all(heading in text for heading in (*questions, "Captions"))
     rows = ("VELA, with references", "BEiTScore", "unigram F1", "CLIP score", "ceiling (truth)", "single rater")
     assert all(name in text and name in printed for name in (*rows, f"best of {QUICK.n} by BEiTScore"))

@@ -11,7 +11,7 @@ import pytest
 
 from reward.errors import DataError, MissingExtraError
 from reward.metaeval.bench import BenchRow, BenchTable, MetricSource, default_metrics, run_bench
-from reward.metaeval.bench_report import detail_grid, grids, notes, to_json
+from reward.metaeval.bench_report import detail_grid, grids, notes, to_json, write_report
 from reward.metaeval.benchmarks import Benchmark, load_benchmark
 from reward.metaeval.comparison import compare_on_benchmark
 from reward.metaeval.evaluation import compare, evaluate, holm
@@ -145,7 +145,9 @@ def test_comparison(rated: Benchmark) -> None:
     found = compare_on_benchmark(rated, BAD, GOOD, resamples=200)
     difference = found.difference.differences[found.difference.headline]
     assert difference.value < 0
-    assert found.sentence.startswith("column:good agrees better with people than column:bad on Flickr8k-Expert")
+    assert found.sentence.startswith(
+        "column:good agrees better with human judgments than column:bad on Flickr8k-Expert"
+    )
     assert f"{-100 * difference.value:.1f} [" in found.sentence
     assert found.to_json()["columns"]["overall"]["p"] == found.difference.p_values["overall"]
 
@@ -204,6 +206,23 @@ def test_rows_of_other_items_and_too_few_images_are_told(tmp_path: Path) -> None
     assert any(note.startswith("Flickr8k-Expert: only 5 different images: too few") for note in doubts(table, 20))
     found = compare_on_benchmark(benchmark, GOOD, BAD, resamples=50)
     assert found.notes == ["Only 5 different images: too few for intervals and p-values to be trusted."]
+
+
+def test_simulated_ratings_are_not_called_human(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    scenes = load_benchmark("scenes", limit=60)
+    rated = load_benchmark("flickr8k-expert", write_rated(tmp_path / "rated", 40))
+    for benchmarks, heading in (
+        ([scenes], "Agreement with simulated ratings"),
+        ([rated, scenes], "Agreement with human judgments and simulated ratings"),
+    ):
+        tables = run_bench([(each, None) for each in benchmarks], [MetricSource("length")], resamples=20)
+        figures = to_json(tables, command="", seed=0, resamples=20, references=True)
+        page = write_report(tmp_path / "report", tables, figures).with_suffix(".md").read_text(encoding="utf-8")
+        assert page.startswith(f"# {heading}\n")
+        assert "(seed 7): simulated ratings, no people were asked; " in page
+    found = compare_on_benchmark(scenes, MetricSource("unigram"), MetricSource("length"), resamples=200)
+    assert found.sentence.startswith("unigram agrees better with simulated ratings than length on the synthetic scenes")
 
 
 def test_notes_and_json_say_what_figures_are_of_and_what_ties_count(tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ def test_the_page_needs_nothing_else_and_shows_everything(tmp_path: Path, run: R
     assert "prefers-color-scheme: dark" in text
     assert not re.search(r"#0[1-4]0[1-4]0[1-4]", text)  # all colours of the plots are the page's
     shown = " ".join(page.texts)
-    for part in ("Drift from scores0.jsonl", "Caption length: reward", "By source: reward", "Errors: 1 kinds", "Best,"):
+    for part in ("Drift from scores0.jsonl", "Caption length: reward", "By source: reward", "Errors: 1 kind", "Best,"):
         assert part in shown
     assert "cannot read …: … bytes 9 10.00 row 10: cannot read 'x9.png': 9 bytes" in " ".join(shown.split())
     assert "a <b> & dog" in shown
