@@ -10,7 +10,7 @@ JOBS ?= 2
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 OLDEST := .venv-oldest/oldest.txt
 
-.PHONY: demo test test-fast slow-tests test-oldest test-wheel check bench
+.PHONY: demo test test-fast slow-tests test-oldest test-wheel check docs bench
 
 demo: $(INSTALLED)
 	$(BIN)/capreward demo
@@ -44,6 +44,10 @@ check: $(INSTALLED)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# The docs site, docs/_build/html/index.html; a warning is an error.
+docs: $(INSTALLED)
+	$(BIN)/sphinx-build -q -W --keep-going -b html docs docs/_build/html
+
 # Writes runs/bench.json and runs/bench.svg. Options: make bench BENCH="--only bench_stages"
 bench: $(INSTALLED)
 	$(BIN)/python -m tests.benchmarks.record $(BENCH)
@@ -51,7 +55,7 @@ bench: $(INSTALLED)
 $(INSTALLED): pyproject.toml $(CONSTRAINTS)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --no-input -c $(CONSTRAINTS) \
-		-e ".[dev,corruptions,judges,ngrams,ray,report,serve]"
+		-e ".[dev,docs,corruptions,judges,ngrams,ray,report,serve]"
 	touch $@
 
 $(OLDEST): pyproject.toml

@@ -53,14 +53,14 @@ class BestOfN(Strategy):
     `last` holds all candidates with their rewards.
 
     The images are handed over for the reward, since `generate` gives a strategy encoded images only. With the call, one
-    strategy serves a whole data set:
+    strategy serves a whole data set::
 
         best = BestOfN(VelaReward(), n=16, processor=processor)
         for batch in batches:
             model.generate(**processor(...), custom_generate=best, images=batch["image"])
 
     A pipeline calls `generate` itself, one batch after the other, and has no place for images of a call. There an
-    iterator gives each call the next ones:
+    iterator gives each call the next ones::
 
         best = BestOfN(VelaReward(), n=16, processor=processor, images=iter(images))
         pipe(chats, batch_size=4, generate_kwargs={"custom_generate": best})
