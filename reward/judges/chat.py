@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from io import BytesIO
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = [
     "GarbledReply",
     "Sampled",
+    "ServerSettings",
     "chat_messages",
     "check_answer",
     "data_url",
@@ -32,6 +34,24 @@ __all__ = [
 
 _PNG_PIXELS = 1_000_000
 _ROUNDING = 0.01  # probabilities come from half precision too: single ones and sums may be a little above 1
+
+
+@dataclass(frozen=True)
+class ServerSettings:
+    """Where and how to ask; see ServerJudge."""
+
+    model: str
+    base_url: str | None
+    key_name: str
+    concurrency: int
+    timeout: float
+    retries: int
+    prices: tuple[float, float] | None
+    extra_body: dict[str, Any]
+
+    def key(self) -> str | None:
+        """The API key, read where it lies: settings are printed and pickled."""
+        return os.environ.get(self.key_name) or None
 
 
 class GarbledReply(Exception):

@@ -7,7 +7,6 @@ import os
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -23,10 +22,10 @@ from reward.judges.base import (
     check_lengths,
     check_questions,
 )
+from reward.judges.chat import Sampled, ServerSettings
 from reward.optional import require
 
 if TYPE_CHECKING:
-    from reward.judges.chat import Sampled
     from reward.judges.session import Session
 
 __all__ = ["ServerJudge"]
@@ -38,24 +37,6 @@ _ANSWER_LENGTH = 3  # tokens: an answer, with up to two of white space before it
 # White space that was not followed, relative to the answers: above the first a warning is given, above the second an
 # error.
 _SOME, _MUCH = 0.01, 0.1
-
-
-@dataclass(frozen=True)
-class ServerSettings:
-    """Where and how to ask; see ServerJudge."""
-
-    model: str
-    base_url: str | None
-    key_name: str
-    concurrency: int
-    timeout: float
-    retries: int
-    prices: tuple[float, float] | None
-    extra_body: dict[str, Any]
-
-    def key(self) -> str | None:
-        """The API key, read where it lies: settings are printed and pickled."""
-        return os.environ.get(self.key_name) or None
 
 
 class ServerJudge:

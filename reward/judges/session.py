@@ -7,7 +7,7 @@ import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import openai
 
@@ -19,6 +19,7 @@ from reward.judges.cache import AnswerCache
 from reward.judges.chat import (
     GarbledReply,
     Sampled,
+    ServerSettings,
     chat_messages,
     data_url,
     read_bill,
@@ -26,9 +27,6 @@ from reward.judges.chat import (
     read_reply,
     request_key,
 )
-
-if TYPE_CHECKING:
-    from reward.judges.server import ServerSettings
 
 __all__ = ["LARGEST_REPLY", "LimitedClient", "Session"]
 
