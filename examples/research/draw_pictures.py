@@ -171,7 +171,7 @@ def read_curves(file: Path) -> dict[str, np.ndarray]:
 def training_picture(curves: dict[str, np.ndarray], example: dict[str, Any], theme: Theme) -> Figure:
     """Reward and truth over the steps of a GRPO run, and one picture with its caption before and after."""
     figure = Figure(figsize=(10, 3.6))
-    axes = figure.add_axes((0.06, 0.15, 0.36, 0.72))
+    axes = figure.add_axes((0.07, 0.15, 0.35, 0.72))
     lines = {"reward": ("reward (VELA)", theme.reward), "oracle_f1": ("truth (oracle F1, not trained on)", theme.truth)}
     for measure, (label, colour) in lines.items():
         steps = np.arange(1, curves[measure].shape[1] + 1)
@@ -179,6 +179,7 @@ def training_picture(curves: dict[str, np.ndarray], example: dict[str, Any], the
             axes.plot(steps, seed, color=colour, alpha=0.25, lw=0.8)
         axes.plot(steps, curves[measure].mean(axis=0), color=colour, lw=2, label=label)
     axes.set_xlabel("GRPO step", color=theme.ink)
+    axes.set_ylabel("mean of the step's captions", color=theme.ink)
     _paint(axes, theme)
     axes.legend(frameon=False, labelcolor=theme.ink, loc="lower right")
     seeds, count = curves["reward"].shape
@@ -225,8 +226,9 @@ def parting_picture(file: Path, theme: Theme) -> Figure:
     figure = Figure(figsize=(10, 3.6))
     names = {"reward": ("optimised reward", theme.reward), "second": ("second metric", theme.soft)}
     names["oracle_f1"] = ("oracle F1, which the monitor does not see", theme.truth)
-    for place, lines in enumerate((names, {"flaws": ("language flaws of a caption", theme.ink)})):
-        axes = figure.add_axes((0.06 + 0.52 * place, 0.15, 0.40, 0.74))
+    panels = {"Rewards and truth": names, "Language flaws": {"flaws": ("flaws of a caption", theme.ink)}}
+    for place, (title, lines) in enumerate(panels.items()):
+        axes = figure.add_axes((0.07 + 0.51 * place, 0.15, 0.40, 0.7))
         for name, (label, colour) in lines.items():
             axes.plot(steps, [float(row[name]) for row in rows], color=colour, lw=2, label=label)
         for row, step in zip(rows, steps, strict=True):
@@ -235,6 +237,8 @@ def parting_picture(file: Path, theme: Theme) -> Figure:
                 top = axes.get_xaxis_transform()  # x in steps, y as a share of the axes
                 axes.text(step, 1.01, f" {warning}", color=theme.ink, fontsize=8, transform=top, ha="left")
         axes.set_xlabel("GRPO step", color=theme.ink)
+        axes.set_ylabel("mean of the checked captions", color=theme.ink)
+        axes.set_title(title, color=theme.ink, fontsize=11, pad=16)
         _paint(axes, theme)
         axes.legend(frameon=False, labelcolor=theme.ink, fontsize=9, loc="lower right")
     return figure
