@@ -129,7 +129,8 @@ def read_scored(
             chunk["group"] = np.array(texts, dtype=object)
         chunk["place"] = np.arange(found.captions, found.captions + len(rows))
         _add_errors(found, whole)
-        _add_examples(found, table, rows, chunk[file.by], examples)
+        if examples:
+            _add_examples(found, table, rows, chunk[file.by], examples)
         found.rows += whole.num_rows
         found.captions += len(rows)
         found.unscored += int(np.isnan(chunk[file.by]).sum())
@@ -194,7 +195,7 @@ def _add_examples(found: ScoredSet, table: pa.Table, rows: np.ndarray, scores: n
         known = {_identity(row): row for row in kept}
         limit = sign * kept[-1]["score"] if len(kept) == most else np.inf
         new = 0
-        for place in places.tolist() if most else ():
+        for place in places.tolist():
             score = float(scores[place])
             if sign * score > limit:
                 break

@@ -16,9 +16,9 @@ from reward.scoring.readers import open_source
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["ScoredCaptions"]
+__all__ = ["REWARDS", "ScoredCaptions"]
 
-_REWARDS = ("reward", "rewards")
+REWARDS = ("reward", "rewards")  # how columns of them end; the second is of lists
 
 
 class ScoredCaptions:
@@ -55,19 +55,19 @@ class ScoredCaptions:
         schema = next(self.source.tables()).schema
         self._names: list[str] = schema.names
         if by is None:
-            known = [name for name in schema.names if name.endswith(_REWARDS)]
+            known = [name for name in schema.names if name.endswith(REWARDS)]
             if not known:
                 raise DataError(
                     f"no column of {self.source.name} is named reward or ends with it; name the scores with --by. The "
                     f"columns are: {named(schema.names)}."
                 )
-            by = next((name for name in _REWARDS if name in known), known[0])
+            by = next((name for name in REWARDS if name in known), known[0])
         for name, option in ((by, "--by"), (per, "--per")):
             if name is not None:
                 find_column("score", schema.names, name, option=option)
         self.by, self.lists = by, _is_list(schema.field(by).type)
         others = [one.name for one in schema if _is_score(one.type, self.lists) and one.name != by]
-        self.scores = [by, *sorted(others, key=lambda name: not name.endswith(_REWARDS))]
+        self.scores = [by, *sorted(others, key=lambda name: not name.endswith(REWARDS))]
         prefix = by.removesuffix("s").removesuffix("reward")
         self.error = next((name for name in (prefix + "error", "error") if name in schema.names), None)
         self.image = self._column("image", image_column)

@@ -12,6 +12,7 @@ from reward.errors import DataError
 from reward.metaeval.bootstrap import RESAMPLES, Interval, draw_clusters, whole_first
 from reward.metaeval.correlation import resampled_spearman, resampled_tau
 from reward.metaeval.scored import WORDS, ScoredSet
+from reward.metaeval.scored_captions import REWARDS
 
 __all__ = [
     "Agreement",
@@ -154,7 +155,8 @@ class Agreement:
 def agreements(now: ScoredSet, *, examples: int = 6) -> list[Agreement]:
     """Agreement of each two metrics of a set: of its main score and all other columns that end with `reward`.
 
-    Two metrics of which one gives all captions the same score are left out: they have no order in common.
+    The mean of several metrics is not compared with them. Two metrics of which one gives all captions the same score
+    are left out: they have no order in common.
 
     Args:
         now: see `read_scored`.
@@ -163,7 +165,9 @@ def agreements(now: ScoredSet, *, examples: int = 6) -> list[Agreement]:
     from scipy.stats import rankdata
 
     found = []
-    names = [name for name in now.values if name == now.by or name.endswith(("reward", "rewards"))]
+    origin = now.data.origin
+    means = [origin.prefix + name for name in REWARDS] if len(origin.sources) > 1 else []
+    names = [name for name in now.values if name not in means and (name == now.by or name.endswith(REWARDS))]
     for first, second in combinations(names, 2):
         x, y = now.values[first], now.values[second]
         rows = np.flatnonzero(np.isfinite(x) & np.isfinite(y))

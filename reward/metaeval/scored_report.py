@@ -42,6 +42,7 @@ __all__ = ["write_scored_report"]
 
 _LENGTHS = (5, 10, 20, 40, 80, 160)  # most words of a caption in each bin
 _MOST_GROUPS = 20
+_MOST_PAIRS = 3  # of metrics whose disagreement is shown in pictures
 _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 _SIDE = 280  # pixels of a picture on the page
 
@@ -83,6 +84,9 @@ def write_scored_report(
         raise OutputError(f"{target} is there already; give another --output, or replace it with --overwrite")
     now = read_scored(data, per=per, **options)
     before = None if against is None else read_scored(against, **options)
+    warnings = warnings_of(now)
+    if before is not None and before.data.origin.sources != now.data.origin.sources:
+        warnings.append(f"{before.name} was scored otherwise ({_metrics(before)}): drift is then of the metric, too.")
     pairs = agreements(now, examples=options.get("examples", 6))
     grids, plots = [_scores_grid(now)], {name: _histogram(name, now, before) for name in now.values}
     sizes, gains = candidate_gains(now)
@@ -113,7 +117,8 @@ def write_scored_report(
         for name, rows in shown.items()
         if rows
     ]
-    galleries += [_apart_gallery(pair, now) for pair in pairs if pair.apart]
+    least = sorted(pairs, key=lambda pair: pair.spearman.value)[:_MOST_PAIRS]
+    galleries += [_apart_gallery(pair, now) for pair in least if pair.apart]
     html = page_html(
         "report",
         f"Scores of {now.name}",
@@ -123,7 +128,7 @@ def write_scored_report(
         sections,
         galleries,
         lead=list(_origin(now)),
-        warnings=warnings_of(now),
+        warnings=warnings,
     )
     target.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(target, partial(write_text, text=html))
@@ -139,17 +144,25 @@ def _origin(now: ScoredSet) -> Iterator[str]:
             "here."
         )
         return
-    made = ", ".join(
-        metric if source == "embedded" and not _looks(metric) else f"{metric} (source: {source or 'a Python object'})"
-        for metric, source in origin.sources.items()
+    yield (
+        f"Scored by {_metrics(now)}"
+        + (f", in the columns that begin with {origin.prefix}" if origin.prefix else "")
+        + "."
     )
-    yield f"Scored by {made}" + (f", in the columns that begin with {origin.prefix}" if origin.prefix else "") + "."
     told = origin.captioning
     if told:
         mean, chosen = told.get("mean_of_all"), told.get("mean_of_chosen")
         rewards = "" if mean is None else f" Mean reward {mean:.3f} of all candidates, {chosen:.3f} of the chosen."
         drawn = f"{told['n']} candidates an image, {told['candidates']:,} in all"
         yield f"Written by the model {told['model']}, chosen by {told['strategy']}: {drawn}.{rewards}"
+
+
+def _metrics(now: ScoredSet) -> str:
+    made = (
+        metric if source == "embedded" and not _looks(metric) else f"{metric} (source: {source or 'a Python object'})"
+        for metric, source in now.data.origin.sources.items()
+    )
+    return ", ".join(made) or "nothing that is known"
 
 
 def warnings_of(now: ScoredSet) -> list[str]:

@@ -159,7 +159,9 @@ def test_what_was_scored_is_found_again(form: str, tmp_path: Path, run: Run) -> 
     group = ["--group-column", "pic"] if form == "ranked rows" else []
     command = "score" if form == "rows" else "rerank"
     run(command, lists if form == "lists" else rows, "-m", "clipscore", "-o", scored, *names, *group)
-    _, told = run("report", scored, "-o", page)
+    run("report", scored, "-o", page, "--examples", 0)
+    assert not Page(page.read_text(encoding="utf-8")).pictures
+    _, told = run("report", scored, "-o", page, "--overwrite")
     shown = Page(page.read_text(encoding="utf-8"))
     texts = " ".join(shown.texts)
     by = "rewards" if form == "lists" else "reward"
