@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Annotated
@@ -10,7 +11,7 @@ from typing import Annotated
 import typer
 
 import reward
-from reward.cli.once import OnceCommand
+from reward.cli.help import Command, Group, help_of
 from reward.cli.options import with_groups
 
 __all__ = ["COMMANDS", "app"]
@@ -45,9 +46,9 @@ COMMANDS = {
 app = typer.Typer(
     name="capreward",
     no_args_is_help=True,
-    rich_markup_mode="markdown",
+    rich_markup_mode=None,  # typer's tables of rich cut the names of options in 80 columns
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
 )
 
 
@@ -57,7 +58,6 @@ def _show_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def root(
     version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
@@ -81,13 +81,21 @@ def root(
         os.environ["CAPREWARD_DEBUG"] = "1"
 
 
+app.callback(cls=Group, help=help_of(root)[0])(root)
+
+
 def _register() -> None:
     for name, place in COMMANDS.items():
         module, _, function = place.partition(":")
-        app.command(name, cls=OnceCommand)(with_groups(getattr(import_module(module), function)))
+        _add(name, with_groups(getattr(import_module(module), function)))
     for point in entry_points(group="capreward.commands"):
         if point.name not in COMMANDS:  # an installed package cannot silently replace a command of ours
-            app.command(point.name, cls=OnceCommand)(point.load())
+            _add(point.name, point.load())
+
+
+def _add(name: str, command: Callable[..., None]) -> None:
+    text, first = help_of(command)
+    app.command(name, cls=Command, help=text, short_help=first)(command)
 
 
 _register()

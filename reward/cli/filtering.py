@@ -46,7 +46,7 @@ def filter_rows(
     columns with numbers and texts; there are also `in [...]`, `is None`, `len(candidate)`, and, or, not:
 
     ```
-    --keep "relevance > 0.5 and not truncated and source in ['coco', 'cc12m'] and len(candidate) < 400"
+    --keep "relevance > 0.5 and not truncated and len(candidate) < 400"
     ```
 
     The data are streamed. If no row is left, that is an error, and nothing is written.

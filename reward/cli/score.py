@@ -72,10 +72,10 @@ def score(
     Other forms of data, with the same columns:
 
     ```
-    captions.json, captions.csv, captions.parquet     and captions.jsonl.gz, captions.csv.gz
-    photos/                                           images with metadata.jsonl or metadata.csv (column file_name)
-    saved/ --split test                               written by save_to_disk, or any folder load_dataset reads
-    owner/name --split test                           on the Hub; also owner/name:subset and owner/name@revision
+    captions.csv              also .json, .parquet, .jsonl.gz, .json.gz, .csv.gz
+    photos/                   images with metadata.jsonl or metadata.csv
+    saved/ --split test       any folder that load_dataset reads
+    owner/name --split test   on the Hub; also owner/name:subset, owner/name@main
     ```
 
     Image paths start at the folder of the file. A row that cannot be scored keeps its place and says why in `error`.

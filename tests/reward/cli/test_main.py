@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import signal
 import subprocess
 import sys
 import warnings
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 
 import reward
-from reward.cli.app import COMMANDS
+from reward.cli.app import COMMANDS, app
+from reward.cli.help import help_of
 from reward.cli.main import main
 from reward.cli.terminal import console, plain, print_json
 from reward.errors import DataError
@@ -84,6 +89,30 @@ def test_help_of_each_command_has_an_example(run: Run, command: str) -> None:
     assert all(option in out for example in examples for option in example.split() if option.startswith("-"))
     if "--judge " in out:
         assert all(part in out for part in ("--server http://localhost:8000/v1", "OPENAI_API_KEY"))
+
+
+@pytest.mark.parametrize("command", [None, *typer.main.get_command(app).commands])  # type: ignore[attr-defined]
+def test_help_fits_80_columns_and_cuts_no_name(command: str | None, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = run(*filter(None, [command]), "--help")[0]
+    assert [line for line in shown.splitlines() if len(line) > 80] == []
+    group: Any = typer.main.get_command(app)
+    names = {name for each in (group.commands[command] if command else group).params for name in each.opts}
+    assert {name for name in names if name.startswith("-")} <= set(re.split(r"[\s,]+", shown)), "a name is cut"
+    if command is None:
+        assert set(group.commands) <= set(shown.split())
+        assert "..." not in shown.partition("Commands:")[2]  # what they do is said whole
+
+
+def test_commands_that_help_has_broken_can_be_pasted() -> None:
+    line = 'capreward score "s3://my bucket/captions/*.parquet" --metric vela --output s3://bucket/scores/of/today'
+
+    def command() -> None: ...
+
+    command.__doc__ = f"Score.\n\n```\n{line}\n```\n"
+    shown = help_of(command)[0].partition("\b\n")[2]
+    assert max(map(len, shown.splitlines())) <= 76
+    assert shlex.split(shown.replace("\\\n", "")) == shlex.split(line)
 
 
 ESCAPES = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202e"
