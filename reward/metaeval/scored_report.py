@@ -174,6 +174,12 @@ def warnings_of(now: ScoredSet) -> list[str]:
             f"The embedded checkpoint of {' and '.join(drawings)} was trained on drawings of simple scenes and knows "
             "nothing else: of photos, these scores say nothing. Score photos with --source and a checkpoint for photos."
         )
+    unlike, captions = data.origin.out_of_domain
+    if unlike:
+        found.append(
+            f"{unlike:,} of {captions:,} captions, or their images, are unlike what the checkpoint was trained on: "
+            "their scores mean nothing."
+        )
     if data.caption is None:
         found.append(
             "No column of captions was found, so that rows are shown without them: name it with --candidate-column."

@@ -22,6 +22,8 @@ class Origin:
         columns: {role: column} of candidate, image, references and group, those that were read.
         image_root: where relative paths of images start; None where that is the folder of the scored file.
         captioning: the run and its summary, of a file that `capreward caption` wrote.
+        out_of_domain: captions that are unlike what the checkpoint was trained on, of how many; None where that is
+            not known.
     """
 
     path: Path | None = None
@@ -30,6 +32,7 @@ class Origin:
     columns: dict[str, str] = field(default_factory=dict)
     image_root: Path | None = None
     captioning: dict[str, Any] = field(default_factory=dict)
+    out_of_domain: tuple[int | None, int | None] = (None, None)
 
 
 def read_origin(data: str | os.PathLike[str]) -> Origin:
@@ -53,13 +56,7 @@ def read_origin(data: str | os.PathLike[str]) -> Origin:
     """
     data = Path(data)
     if data.is_dir():
-        path = data / "_manifest.json"
-        run = _json(path).get("run")
-        if not isinstance(run, dict):
-            return Origin()
-        roles = {role: run.get(f"{role}_column") for role in ("candidate", "image", "references")}
-        sources = {run.get("metric"): run.get("checkpoint")}
-        return _origin(path, run, {"sources": sources, "columns": roles, "image_root": run.get("image_root")})
+        return _of_folder(data / "_manifest.json")
     candidates = data.name.endswith(".candidates.jsonl")  # of `caption --keep-candidates`, which has one summary
     output = data.with_name(data.name.removesuffix(".candidates.jsonl")) if candidates else data
     path = output.with_name(output.name + ".summary.json")
@@ -69,21 +66,39 @@ def read_origin(data: str | os.PathLike[str]) -> Origin:
         return Origin()
     if written.get("bytes") != output.stat().st_size:
         return Origin()
-    if run.get("task") == "caption":
-        return _origin(path, run, {**summary, "columns": {"image": "image"}}, captioning={**run, **summary})
-    return _origin(path, run, summary)
-
-
-def _origin(path: Path, run: dict[str, Any], summary: dict[str, Any], **more: Any) -> Origin:
-    root, columns = summary.get("image_root"), summary.get("columns") or {}
+    is_caption, root = run.get("task") == "caption", summary.get("image_root")
     return Origin(
         path,
-        summary.get("sources") or {run.get("metric"): run.get("source")},
+        summary.get("sources") or _sources(run, "source"),
         run.get("prefix") or "",
-        {role: column for role, column in columns.items() if isinstance(column, str)},
+        {"image": "image"} if is_caption else _named(summary.get("columns") or {}),
         None if root is None else path.parent / root,
-        **more,
+        {**run, **summary} if is_caption else {},
+        (summary.get("out_of_domain"), summary.get("captions")),
     )
+
+
+def _of_folder(path: Path) -> Origin:
+    """Of the manifest of a run on Ray; without a folder of its own, images start at that of their data."""
+    manifest = _json(path)
+    run = manifest.get("run")
+    if not isinstance(run, dict):
+        return Origin()
+    folders = {os.path.dirname(file["path"]) for file in manifest.get("files", ())}
+    root = run.get("image_root") or (folders.pop() if len(folders) == 1 else None)
+    columns = _named({role: run.get(f"{role}_column") for role in ("candidate", "image", "references")})
+    sources = _sources(run, "checkpoint")
+    return Origin(path, sources, run.get("prefix") or "", columns, None if root is None else Path(root))
+
+
+def _sources(run: dict[str, Any], name: str) -> dict[str, str | None]:
+    """{metric: fingerprint of its checkpoint}; a run of several metrics has them in that form."""
+    source = run.get(name)
+    return source if isinstance(source, dict) else {str(run.get("metric")): source}
+
+
+def _named(columns: dict[str, Any]) -> dict[str, str]:
+    return {role: column for role, column in columns.items() if isinstance(column, str)}
 
 
 def _json(path: Path) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from html.parser import HTMLParser
@@ -172,7 +173,13 @@ def test_what_was_scored_is_found_again(form: str, tmp_path: Path, run: Run) -> 
     assert "trained on drawings" in told
     assert f"clipscore is not shown: it is the same as {by}" in texts
     assert ("The best candidate" in texts) == (form != "rows")
-    (tmp_path / "scores.jsonl.summary.json").unlink()
+    told_by = tmp_path / "scores.jsonl.summary.json"
+    summary = json.loads(told_by.read_text(encoding="utf-8"))
+    summary["summary"]["out_of_domain"] = 4
+    told_by.write_text(json.dumps(summary), encoding="utf-8")
+    run("report", scored, "-o", page, "--overwrite")
+    assert "4 of 6 captions, or their images, are unlike" in page.read_text(encoding="utf-8")
+    told_by.unlink()
     _, told = run("report", scored, "-o", page, "--overwrite")
     shown = Page(page.read_text(encoding="utf-8"))
     texts = " ".join(shown.texts)
