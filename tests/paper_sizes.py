@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import open_clip
 import torch
 from PIL import Image
 from transformers import (
@@ -14,6 +15,9 @@ from transformers import (
     LlavaConfig,
     LlavaForConditionalGeneration,
     LlavaProcessor,
+    Qwen2_5_VLConfig,
+    RobertaConfig,
+    RobertaModel,
     VisionEncoderDecoderConfig,
     VisionEncoderDecoderModel,
     ViTConfig,
@@ -25,6 +29,7 @@ from reward.backbones.clip_config import build_clip
 from reward.metrics.beitscore.config import BeitScoreConfig
 from reward.metrics.beitscore.model import BeitScoreModel
 from reward.metrics.beitscore.tokenizer import BeitScoreTokenizer
+from reward.metrics.bertscore.scorer import BertScorer
 from reward.metrics.vela.config import ImageConfig, LoraSettings, TextConfig, VelaConfig
 from reward.metrics.vela.model import VelaModel
 from tests import toy_captioners, toy_judges
@@ -40,6 +45,15 @@ QWEN_3B = {
     "num_attention_heads": 16,
     "num_key_value_heads": 2,
     "max_position_embeddings": 32_768,
+}
+QWEN_7B = {
+    **QWEN_3B,
+    "vocab_size": 152_064,
+    "hidden_size": 3584,
+    "intermediate_size": 18_944,
+    "num_hidden_layers": 28,
+    "num_attention_heads": 28,
+    "num_key_value_heads": 4,
 }
 # One token a word, about as many as the models' own tokenizers give.
 _WORDS = toy_captioners.tokenizer("<|im_start|>", "<|im_end|>")
@@ -91,16 +105,60 @@ def beitscore(device: FakeDevice, dtype: torch.dtype) -> tuple[BeitScoreModel, B
     return device.build(make), BeitScoreTokenizer.from_fast(fast, max_tokens=config.max_text_tokens)
 
 
-def clip_towers(device: FakeDevice, dtype: torch.dtype) -> ClipTowers:
-    """CLIP L/14."""
+def clip_towers(
+    device: FakeDevice, dtype: torch.dtype, name: str = "ViT-L-14", *, context_length: int = 77
+) -> ClipTowers:
+    """A CLIP of open_clip, or with 248 tokens a Long-CLIP."""
+    config = open_clip.get_model_config(name)
+    config["text_cfg"]["context_length"] = context_length
     tokenizer = ClipTokenizer(
         lambda text: _WORDS.encode(text, add_special_tokens=False),
         start=_START,
         end=_END,
         pad=0,
-        context_length=77,
+        context_length=context_length,
     )
-    return device.build(lambda: ClipTowers(build_clip(_clip(77)), tokenizer).to(dtype=dtype).eval())
+    return device.build(lambda: ClipTowers(build_clip(config), tokenizer).to(dtype=dtype).eval())
+
+
+def bert(device: FakeDevice, dtype: torch.dtype) -> BertScorer:
+    """RoBERTa large, up to the layer that BERTScore compares."""
+    config = RobertaConfig(
+        vocab_size=50_265,
+        hidden_size=1024,
+        num_hidden_layers=24,
+        num_attention_heads=16,
+        intermediate_size=4096,
+        max_position_embeddings=514,
+        type_vocab_size=1,
+    )
+    tokenizer = toy_captioners.tokenizer()
+    tokenizer.cls_token, tokenizer.sep_token = tokenizer.bos_token, tokenizer.eos_token
+    made = device.build(lambda: RobertaModel(config, add_pooling_layer=False).to(dtype=dtype).eval())
+    return BertScorer(made, tokenizer, layer=17)
+
+
+def qwen_vl(size: str) -> Qwen2_5_VLConfig:
+    """Qwen2.5-VL of "3B" or "7B"."""
+    text = QWEN_3B if size == "3B" else QWEN_7B
+    return Qwen2_5_VLConfig(
+        text_config={
+            **{name: value for name, value in text.items() if name != "model_type"},
+            "rope_parameters": {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [16, 24, 24]},
+        },
+        vision_config={
+            "depth": 32,
+            "hidden_size": 1280,
+            "intermediate_size": 3420,
+            "num_heads": 16,
+            "out_hidden_size": text["hidden_size"],
+        },
+        tie_word_embeddings=size == "3B",
+        image_token_id=151_655,
+        video_token_id=151_656,
+        vision_start_token_id=151_652,
+        vision_end_token_id=151_653,
+    )
 
 
 def judge_parts(device: FakeDevice, dtype: torch.dtype, *, layers: int = 40) -> tuple[Any, LlavaProcessor]:

@@ -24,7 +24,7 @@ COMMANDS = {
     "caption": "reward.cli.caption:caption",
     "filter": "reward.cli.filtering:filter_rows",
     "report": "reward.cli.filtering:report",
-    "metrics": "reward.cli.score:metrics",
+    "metrics": "reward.cli.metrics:metrics",
     "pairs": "reward.cli.pairs:pairs",
     "train": "reward.cli.train:train",
     "corrupt": "reward.cli.corrupt:corrupt",

@@ -11,6 +11,7 @@ from functools import lru_cache
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from reward.metrics.published import CheckpointFacts
 from reward.samples import CaptionSample, ScoreTable
 from reward.weights import normalise_weights
 
@@ -40,6 +41,10 @@ class MetricSpec:
         texts: names of the texts that a score table holds beside the scores, see `ScoreTable.texts`.
         reads_questions: whether it reads the question that a candidate answers.
         is_remote: whether these facts are known only once the scorer is loaded, which costs no more than a question.
+        suits: captions that it is made for: `"short"` (a sentence), `"long"` (a paragraph) or `"short, long"`.
+        blind_to: what it cannot see, for who chooses a metric.
+        checkpoints: checkpoints for photos, best known first.
+        citation: BibTeX fields of the paper, `author`, `title`, `year` and where it appeared.
     """
 
     name: str
@@ -57,6 +62,10 @@ class MetricSpec:
     texts: tuple[str, ...] = ()
     reads_questions: bool = False
     is_remote: bool = False
+    suits: str = ""
+    blind_to: str = ""
+    checkpoints: tuple[CheckpointFacts, ...] = ()
+    citation: Mapping[str, str] = field(default_factory=dict)
 
     def with_aspects(self, aspects: Sequence[str]) -> MetricSpec:
         """The facts of a checkpoint that has other aspects, or the same in another order.

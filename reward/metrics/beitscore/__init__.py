@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from reward.metrics.base import MetricSpec
+from reward.metrics.published import CheckpointFacts
 
 if TYPE_CHECKING:
     from reward.metrics.beitscore.checkpoint import LoadReport, load_beit3
@@ -27,6 +28,21 @@ SPEC = MetricSpec(
     aspects=("overall",),
     paper="BEiTScore: reference-free image captioning evaluation with an efficient cross-encoder",
     has_embedded=True,
+    suits="short, long",
+    blind_to="what the caption leaves out",
+    checkpoints=(
+        CheckpointFacts(
+            "my-beitscore",
+            weights=222_317_313,
+            gflops=234,
+            note="trained by you from beit3_base_patch16_480_vqa.pth; its authors publish no weights: "
+            "docs/TRAINING_METRICS.md",
+        ),
+    ),
+    citation={
+        "author": "Gomes, Gon{\\c{c}}alo and Martins, Bruno and Zerva, Chrysoula",
+        "title": "{BEiTScore}: Reference-free Image Captioning Evaluation with an Efficient Cross-Encoder Model",
+    },
 )
 
 

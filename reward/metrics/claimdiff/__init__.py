@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from reward.metrics.base import MetricSpec
+from reward.metrics.published import QWEN_VL_3B, QWEN_VL_7B
 
 __all__ = ["SPEC"]
 
@@ -11,5 +12,15 @@ SPEC = MetricSpec(
     scorer="reward.metrics.claimdiff.scorer:ClaimDiffScorer",
     aspects=("overall",),
     needs_references=True,
+    suits="long",
+    blind_to="errors that the reference shares; grammar",
+    checkpoints=(QWEN_VL_7B, QWEN_VL_3B),
+    citation={
+        "author": "Li, Tianle and Shen, Xuyang and others",
+        "title": "{ClaimDiff-RL}: Fine-Grained Caption Reinforcement Learning through Visual Claim Comparison",
+        "eprint": "2605.20278",
+        "archivePrefix": "arXiv",
+        "year": "2026",
+    },
     paper="ClaimDiff-RL (arXiv 2605.20278)",
 )

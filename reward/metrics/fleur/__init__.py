@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from reward.metrics.base import MetricSpec
 from reward.metrics.fleur.smoothing import smoothed_score
+from reward.metrics.published import LLAVA_13B, QWEN_VL_3B, QWEN_VL_7B
 
 __all__ = ["SPEC", "smoothed_score"]
 
@@ -12,5 +13,15 @@ SPEC = MetricSpec(
     scorer="reward.metrics.fleur.scorer:FleurScorer",
     aspects=("smoothed", "raw"),
     default_weights={"smoothed": 1.0},
+    suits="short, long",
+    blind_to="what its judge misses; it is one number, language and content together",
+    checkpoints=(QWEN_VL_7B, QWEN_VL_3B, LLAVA_13B),
+    citation={
+        "author": "Lee, Yebin and Park, Imseong and Kang, Myungjoo",
+        "title": "{FLEUR}: An Explainable Reference-Free Evaluation Metric for Image Captioning Using a Large "
+        "Multimodal Model",
+        "booktitle": "Proceedings of ACL",
+        "year": "2024",
+    },
     paper="FLEUR: An Explainable Reference-Free Evaluation Metric for Image Captioning Using a Large Multimodal Model",
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from reward.metrics.base import MetricSpec
 from reward.metrics.harmoniceval.aggregate import aggregate
+from reward.metrics.published import QWEN_VL_3B, QWEN_VL_7B
 
 __all__ = ["SPEC", "aggregate"]
 
@@ -14,5 +15,15 @@ SPEC = MetricSpec(
     default_weights={"overall": 1.0},
     range=(1.0, 5.0),
     reads_questions=True,
+    suits="short, long",
+    blind_to="what its judge misses; two of five criteria look at the image",
+    checkpoints=(QWEN_VL_7B, QWEN_VL_3B),
+    citation={
+        "author": "Ohi, Masanari and Kaneko, Masahiro and Okazaki, Naoaki and Inoue, Nakamasa",
+        "title": "Multi-modal, Multi-task, Multi-criteria Automatic Evaluation with Vision Language Models",
+        "eprint": "2412.14613",
+        "archivePrefix": "arXiv",
+        "year": "2024",
+    },
     paper="Multi-modal, Multi-task, Multi-criteria Automatic Evaluation with Vision Language Models",
 )

@@ -33,6 +33,10 @@ def run_line(run: Run, line: str, code: int) -> str:
 @pytest.mark.parametrize(
     ("line", "code", "message"),
     [
+        ("metrics lenght", 1, "error: no metric is named 'lenght'; installed: "),
+        ("metrics --for drawings", 2, "'drawings' is not one of 'photos'"),
+        ("metrics vela --for photos", 2, "leave out the metric 'vela' or --for"),
+        ("metrics --markdown", 2, "--markdown: it needs --for photos"),
         ("score data.jsonl -m lenght", 1, "error: no metric is named 'lenght'; installed: "),
         ("score data.jsonl -m length -w colour=1", 1, "error: weights name an unknown aspect 'colour'; known: length"),
         ("score data.jsonl -m length -w length=nan", 1, "must be a finite number, got nan"),

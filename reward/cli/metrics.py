@@ -1,0 +1,163 @@
+"""`capreward metrics`: lists the metrics, those for photos with their checkpoints, or the facts of one."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from reward.cli import terminal
+
+if TYPE_CHECKING:
+    from reward.metrics.base import MetricSpec
+    from reward.metrics.published import CheckpointFacts
+
+__all__ = ["metrics"]
+
+_WHICH = ("metric", "captions", "needs", "cannot see")
+_CHECKPOINT = ("source", "metrics", "licence", "download", "GiB", "GFLOP a caption")
+
+
+def metrics(
+    name: Annotated[str | None, typer.Argument(help="A metric, to see all that is known of it.")] = None,
+    purpose: Annotated[
+        Literal["photos"] | None,
+        typer.Option("--for", help="Only the metrics that can score photos, and the checkpoints to score them with."),
+    ] = None,
+    markdown: Annotated[bool, typer.Option("--markdown", help="With --for: print Markdown.")] = False,
+) -> None:
+    """List the metrics, or show one: aspects, what it needs, range, checkpoints, paper and how to cite it.
+
+    An embedded one scores without a checkpoint of yours. One that needs a corpus is fitted on the data's references.
+
+    With `_avg` behind its name, any of them scores a caption by the mean over its sentences.
+
+    ```
+    capreward metrics
+    capreward metrics --for photos
+    capreward metrics longclipscore
+    ```
+    """
+    from reward.registry import list_metrics, metric_spec
+
+    if markdown and purpose is None:
+        raise typer.BadParameter("it needs --for photos", param_hint="--markdown")
+    if name is not None and purpose is not None:
+        raise typer.BadParameter(f"leave out the metric {name!r} or --for", param_hint="--for")
+    if name is not None:
+        _show(metric_spec(name))
+    elif purpose is not None:
+        _show_for_photos([metric_spec(each) for each in list_metrics()], markdown=markdown)
+    else:
+        _list([metric_spec(each) for each in list_metrics()])
+
+
+def _list(specs: Iterable[MetricSpec]) -> None:
+    rows = []
+    papers: dict[str, list[str]] = {}
+    for spec in specs:
+        embedded = "yes" if spec.has_embedded else "no"
+        rows.append((spec.name, "\n".join(_aspects(spec)), "\n".join(_needs(spec)), _range(spec), embedded))
+        papers.setdefault(spec.paper, []).append(spec.name)
+    console = terminal.console(stderr=False)
+    _print_folded(("metric", "aspects", "needs", "range", "embedded"), rows)
+    for paper, names in papers.items():
+        console.print(f"{', '.join(names)}: {paper}")
+    console.print("\nOne metric: capreward metrics NAME. For photos: capreward metrics --for photos")
+
+
+def _print_folded(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """A table with its cells folded to the width of the terminal."""
+    from rich.table import Table
+
+    table = Table(*heads)
+    for row in rows:
+        table.add_row(*row)
+    terminal.console(stderr=False).print(table, soft_wrap=False)
+
+
+def _aspects(spec: MetricSpec) -> list[str]:
+    short = {aspect: alias for alias, aspect in spec.aliases.items()}
+    return [aspect + (f" ({short[aspect]})" if aspect in short else "") for aspect in spec.aspects]
+
+
+def _needs(spec: MetricSpec) -> list[str]:
+    needs = ["image"] * spec.needs_image + ["references"] * spec.needs_references + ["corpus"] * spec.needs_corpus
+    return needs or ["caption only"]
+
+
+def _range(spec: MetricSpec) -> str:
+    return f"{spec.range[0]:g} to {spec.range[1]:g}"
+
+
+def _show(spec: MetricSpec) -> None:
+    console = terminal.console(stderr=False)
+    facts = {
+        "aspects": ", ".join(_aspects(spec)),
+        "range": _range(spec),
+        "needs": ", ".join(_needs(spec)),
+        "captions": spec.suits,
+        "cannot see": spec.blind_to,
+        "embedded": "a small checkpoint for drawings, not for photos" * spec.has_embedded * bool(spec.checkpoints),
+        "install": f'pip install "capreward[{spec.extra}]"' if spec.extra else "",
+        "paper": spec.paper,
+    }
+    console.print(spec.name, style="bold")
+    for head, value in facts.items():
+        if value:
+            console.print(f"  {head:<11}{value}")
+    for facts_of_one in spec.checkpoints:
+        console.print(f"\n  {facts_of_one.source}", style="bold")
+        for head, value in zip(_CHECKPOINT[2:], _cells(facts_of_one), strict=True):
+            console.print(f"    {head:<16} {value}")
+        if facts_of_one.note:
+            console.print(f"    {'note':<16} {facts_of_one.note}")
+        console.print(f"    {'to use it':<16} --metric {spec.name} --source {facts_of_one.source}")
+    if spec.citation:
+        where = "misc" if "booktitle" not in spec.citation else "inproceedings"
+        fields = "".join(f"  {key} = {{{value}}},\n" for key, value in spec.citation.items())
+        console.print(f"\n@{where}{{{spec.name},\n{fields}}}")
+
+
+def _show_for_photos(specs: Sequence[MetricSpec], *, markdown: bool) -> None:
+    """Two tables: which metric sees what, and the checkpoints with what they cost."""
+    suited = [spec for spec in specs if spec.suits]
+    which: dict[tuple[str, ...], list[str]] = {}  # metrics that differ in nothing share a row
+    checkpoints: dict[CheckpointFacts, list[str]] = {}
+    notes: dict[str, list[str]] = {}
+    for spec in sorted(suited, key=lambda spec: spec.suits):
+        which.setdefault((spec.suits, ", ".join(_needs(spec)), spec.blind_to), []).append(spec.name)
+        for facts in spec.checkpoints:
+            checkpoints.setdefault(facts, []).append(spec.name)
+            if facts.note and facts.source not in notes.setdefault(facts.note, []):
+                notes[facts.note].append(facts.source)
+    first = [(", ".join(names), *row) for row, names in which.items()]
+    by_size = sorted(checkpoints.items(), key=lambda item: item[0].memory or math.inf)
+    second = [(facts.source, ", ".join(names), *_cells(facts)) for facts, names in by_size]
+    if markdown:
+        print(_markdown(_WHICH, first), _markdown(_CHECKPOINT, second), sep="\n", end="\n")
+    else:
+        _print_folded(_WHICH, first)
+        terminal.print_table(_CHECKPOINT, second)
+    tick = "`" if markdown else ""
+    for note, sources in notes.items():
+        line = f"- {', '.join(f'{tick}{source}{tick}' for source in sources)}: {note}."
+        print(textwrap.fill(line, 118, subsequent_indent="  "))
+
+
+def _cells(facts: CheckpointFacts) -> tuple[str, str, str, str]:
+    work = "not counted" if facts.gflops is None else f"{facts.gflops:,.{0 if facts.gflops >= 10 else 1}f}"
+    memory = "not counted" if facts.memory is None else f"{facts.memory:.2f}"
+    return facts.licence, "unknown" if facts.download is None else _bytes(facts.download), memory, work
+
+
+def _bytes(count: int) -> str:
+    return f"{count / 1e9:.2f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"
+
+
+def _markdown(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [heads, ["---"] * len(heads), *(["`" + row[0].replace(", ", "`, `") + "`", *row[1:]] for row in rows)]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
