@@ -10,6 +10,7 @@ import torch
 from PIL import Image
 from transformers import AutoModelForImageTextToText, AutoProcessor, PreTrainedModel, set_seed
 
+from reward.backbones.evaluating import evaluating
 from reward.backbones.fit import foreign_errors
 from reward.backbones.pretrained import load_pretrained
 from reward.checkpoints import resolve_checkpoint
@@ -77,14 +78,13 @@ def decoded_batches(
         options: further arguments of `generate` for the images of a slice.
         prompt: what the captioner is asked.
     """
-    model.eval()  # a trainer leaves it in training mode
     step = max(1, _BATCH // each)
     for start in range(0, len(images), step):
         part = slice(start, start + step)
         inputs = {
             name: value.to(model.device) for name, value in prompt_inputs(processor, images[part], prompt).items()
         }
-        with torch.inference_mode():
+        with evaluating(model), torch.inference_mode():
             sequences = model.generate(**inputs, **options(part))
         texts = processor.batch_decode(sequences[:, inputs["input_ids"].shape[1] :], skip_special_tokens=True)
         yield [text.strip() for text in texts]

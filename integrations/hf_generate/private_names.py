@@ -15,9 +15,11 @@ They are the same in transformers 4.57 to 5.23, apart from what is said below. T
 | `config._eos_token_tensor`, `config._pad_token_tensor` | set by `generate` in its own copy of the config | |
 | `PrefixConstrainedLogitsProcessor._prefix_allowed_tokens_fn`, `._num_beams` | the same function for more rows | |
 | `generation.utils.is_deepspeed_zero3_enabled`, `.is_fsdp_managed_module` | do processes step together | moved |
-| local variables of `GenerationMixin.generate` | `streamer` and `assistant_model` | |
+| local variables of `GenerationMixin.generate` | `streamer`, `assistant_model`, and what the encoders were given | |
+| `model._maybe_prepare_encoder_kwargs_for_generation` | the encoders once more | 5.18: also images; before, see below |
 
-`is_fsdp_managed_module` is defined in `integrations.fsdp` up to 5.7 and in `distributed.fsdp` from 5.10 on;
+Before 5.18, `_prepare_encoder_decoder_kwargs_for_generation` runs the encoder of an encoder-decoder, with the same
+arguments. `is_fsdp_managed_module` is defined in `integrations.fsdp` up to 5.7 and in `distributed.fsdp` from 5.10 on;
 `generation.utils` imports it in all. `mm_encoder_outputs` are the images encoded once a prompt: before 5.18, the images
 of a prompt are encoded for each of its rows.
 """
@@ -26,7 +28,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -47,6 +49,7 @@ __all__ = [
     "caption_lengths",
     "config_for_filled_cache",
     "copied",
+    "encoded_again",
     "expanded_inputs",
     "is_warper",
     "pad_token",
@@ -188,11 +191,37 @@ def withheld_arguments() -> dict[str, Any]:
 
     Callables get neither, whatever their signature names, so the running call itself has to be asked.
     """
+    local = _running_call()
+    return {name: local[name] for name in ("streamer", "assistant_model") if local.get(name) is not None}
+
+
+def encoded_again(
+    model: Any, input_ids: torch.Tensor, config: GenerationConfig, model_kwargs: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The inputs of a callable with what the encoders make of the prompts now.
+
+    `generate` has run the encoders before it calls anything, in the mode that the model was in.
+    """
+    local = _running_call()
+    name = "encoder_outputs" if model.config.is_encoder_decoder else "mm_encoder_outputs"
+    if not model_kwargs.get(name) or local["kwargs"].get(name) is not None:
+        return dict(model_kwargs)  # there is no encoder, or the caller has run it
+    given = {key: value for key, value in local["kwargs"].items() if key != local["model_input_name"]}
+    if model.config.is_encoder_decoder:  # others take what they know by its name, and `generate` has dropped it
+        given = {key: value for key, value in given.items() if key in model_kwargs}
+    run = getattr(model, "_maybe_prepare_encoder_kwargs_for_generation", None)
+    run = run or model._prepare_encoder_decoder_kwargs_for_generation
+    encoded = {name: run(local["inputs_tensor"], given, local["model_input_name"], config)[name]}
+    k = config.num_return_sequences
+    return {**model_kwargs, name: expanded_inputs(model, input_ids[::k], encoded, k)[1][name]}
+
+
+def _running_call() -> dict[str, Any]:
+    """The variables of the `generate` that is running."""
     frame = inspect.currentframe()
     while frame is not None and frame.f_code is not _GENERATE:
         frame = frame.f_back
-    local = {} if frame is None else frame.f_locals
-    return {name: local[name] for name in ("streamer", "assistant_model") if local.get(name) is not None}
+    return {} if frame is None else frame.f_locals
 
 
 _GENERATE = inspect.unwrap(GenerationMixin.generate).__code__

@@ -16,8 +16,9 @@ from transformers import GenerationConfig, LogitsProcessorList
 from transformers.cache_utils import Cache, EncoderDecoderCache, StaticCache
 from transformers.generation.utils import GenerateDecoderOnlyOutput, GenerateEncoderDecoderOutput
 
-from integrations.hf_generate.private_names import pad_token, warpers, withheld_arguments
+from integrations.hf_generate.private_names import encoded_again, pad_token, warpers, withheld_arguments
 from integrations.hf_generate.rows import Call, Row
+from reward.backbones.evaluating import evaluating
 from reward.decoding.selection import CaptionRatings, rank
 from reward.errors import ConfigError
 from reward.functions.wrappers import RatesCaptions, rates_captions
@@ -66,6 +67,12 @@ class RatedCandidates:
     chosen: list[list[int]]
     tokens: list[int] = field(default_factory=list)
     scored: list[int] = field(default_factory=list)
+
+    @property
+    def best(self) -> list[list[tuple[str, float | None]]]:
+        """B lists of the k captions that `generate` returned, best first, each with its reward."""
+        parts = zip(self.captions, self.rewards, self.chosen, strict=True)
+        return [[(captions[place], rewards[place]) for place in chosen] for captions, rewards, chosen in parts]
 
 
 @dataclass(frozen=True)
@@ -172,7 +179,9 @@ class Strategy(ABC):
         self.last = None
         name, total = type(self).__name__, prompts * self._total()
         # tqdm's own bar: that of transformers shows nothing, and counts nothing, where its bars are switched off.
-        with tqdm(total=total, desc=name, disable=not self.progress) as bar:
+        with evaluating(model) as was_training, tqdm(total=total, desc=name, disable=not self.progress) as bar:
+            if was_training:
+                model_kwargs = encoded_again(model, input_ids, generation_config, model_kwargs)
             given = (model, input_ids, model_kwargs, logits_processor, stopping_criteria, generation_config)
             call = Call(name, *given, ratings, self.chunk, bar.update)
             drawn = self._draw(call)

@@ -13,6 +13,8 @@ import torch
 from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
 from trl.data_utils import prepare_multimodal_messages
 
+from reward.backbones.evaluating import evaluating
+
 __all__ = ["Start", "Written", "messages_of", "start_of", "write_held_out"]
 
 Start = Literal["reference model", "adapters off", "adapter ref"]
@@ -72,7 +74,7 @@ def write_held_out(
     model = trainer.accelerator.unwrap_model(trainer.model_wrapped)
     tokenizer = trainer.processing_class.tokenizer
     written: list[Written] = []
-    with _evaluating(model), _left_padding(tokenizer), torch.no_grad():
+    with evaluating(model), _left_padding(tokenizer), torch.no_grad():
         for first in range(0, len(indices), batch_size):
             chosen = list(indices[first : first + batch_size])
             inputs = _inputs(trainer, [rows[index] for index in chosen])
@@ -89,16 +91,6 @@ def write_held_out(
                 entropy = float(entropies[place, : len(ids)].sum())
                 written.append(Written(text, ids, ended is not None, entropy, kl))
     return written
-
-
-@contextmanager
-def _evaluating(model: Any) -> Iterator[None]:
-    was_training = model.training
-    model.eval()
-    try:
-        yield
-    finally:
-        model.train(was_training)
 
 
 @contextmanager
@@ -197,7 +189,7 @@ def _next_tokens(network: Any, inputs: Mapping[str, torch.Tensor], length: int) 
 def _network_at_start(trainer: Any, model: Any, start: Start) -> Iterator[Any]:
     if start == "reference model":
         network = trainer.accelerator.unwrap_model(trainer.ref_model)
-        with _evaluating(network):
+        with evaluating(network):
             yield network
         return
     active = model.active_adapter

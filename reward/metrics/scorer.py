@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from reward.backbones.evaluating import evaluating
 from reward.errors import ImageError
 from reward.images import load_image
 from reward.metrics.base import MetricSpec
@@ -304,14 +305,8 @@ def scoring_mode(model: nn.Module, device: torch.device) -> Iterator[None]:
 
     global _network_has_run
     _network_has_run = True
-    training = [module for module in model.modules() if module.training]
-    model.eval()
-    try:
-        with torch.inference_mode(), torch.autocast(device.type, enabled=False):
-            yield
-    finally:
-        for module in training:
-            module.training = True
+    with evaluating(model), torch.inference_mode(), torch.autocast(device.type, enabled=False):
+        yield
 
 
 def _in_forked_child() -> None:
