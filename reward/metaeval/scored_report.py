@@ -171,8 +171,8 @@ def warnings_of(now: ScoredSet) -> list[str]:
     drawings = [metric for metric, source in data.origin.sources.items() if source == "embedded" and _looks(metric)]
     if drawings:
         found.append(
-            f"The embedded checkpoint of {' and '.join(drawings)} was trained on drawings of simple scenes and knows "
-            "nothing else: of photos, these scores say nothing. Score photos with --source and a checkpoint for photos."
+            f"The source embedded of {' and '.join(drawings)} was trained on drawings of simple scenes and knows "
+            "nothing else: of photos, these scores say nothing. Score photos with a checkpoint for photos as source."
         )
     unlike, captions = data.origin.out_of_domain
     if unlike:
@@ -236,7 +236,7 @@ def _gain_note(now: ScoredSet, sizes: np.ndarray) -> str:
     each = f"{few}" if few == most else f"{few} to {most}"
     return (
         f"Best candidate: of {len(sizes):,} images or groups with {each} scored candidates, the one with the highest "
-        f"{now.by}; gain is above the mean of its candidates. `capreward best-n` tells the gain of fewer candidates."
+        f"{now.by}; gain is above the mean of its candidates. capreward best-n tells the gain of fewer candidates."
     )
 
 
