@@ -15,7 +15,16 @@ from pathlib import Path
 import pytest
 from transformers import TrainerState
 
-from examples import best_of_n, dpo_captioner, grpo_captioner, judge_captions, rerank_candidates, score_captions
+from examples import (
+    best_of_n,
+    dpo_captioner,
+    grpo_captioner,
+    judge_captions,
+    photos_grpo,
+    rerank_candidates,
+    score_captions,
+    untrained,
+)
 from examples.research import (
     decoding_curve,
     draw_pictures,
@@ -346,3 +355,54 @@ def test_flickr8k_expert_gives_the_published_values(tmp_path, shared_folder, cap
         cut.write_text("".join(itertools.islice(lines, 200)), encoding="utf-8")
     assert flickr8k_expert.main(["--data", str(cut), *cache]) == 1
     assert "differs from its paper: column:fleur" in capsys.readouterr().out
+
+
+def test_photos_grpo_on_real_photos_and_again_from_its_checkpoint(tmp_path, capsys):
+    out = tmp_path / "out"
+    smoke = ["--smoke", "--output", str(out)]
+    photos_grpo.main([*smoke, "--steps", "2"])
+    assert (out / "model" / "adapter_config.json").is_file()
+    assert "longclipscore" in capsys.readouterr().out
+    first, *checks = read_lines(out / "monitor.jsonl")
+    assert first["second"] == "second"
+    assert [check["step"] for check in checks] == [0, 2]
+
+    trainer = photos_grpo.main(smoke)
+    assert trainer.state.global_step == 4
+    logged = {name: row for row in trainer.state.log_history for name in row}
+    assert {"reward", "reward_std", "entropy", "completions/clipped_ratio", "eval_reward", "monitor/kl"} <= set(logged)
+    assert [check["step"] for check in read_lines(out / "monitor.jsonl")[1:]] == [0, 2, 4]
+
+
+def test_photos_of_a_folder_and_of_a_file(tmp_path, capsys):
+    folder = untrained.save_photos(tmp_path / "my photos")
+    (folder / "broken.jpg").write_text("no image")
+    rows = [
+        {"image": f"my photos/{name}", "references": ["a cat"], "id": number}
+        for number, name in enumerate(["chelsea-0.jpg", "broken.jpg", "missing.jpg", "china-1.jpg"])
+    ]
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    of_folder, of_file = (photos_grpo.read_photos(source, 9000) for source in (folder, tmp_path / "rows.jsonl"))
+    assert len(of_folder) == 29
+    assert [photo is None for photo in of_file["photo"]] == [False, True, True, False]
+    assert (of_file[3]["references"], of_file[3]["id"]) == (["a cat"], 3)
+    sizes = [photo.size for photo in of_folder["photo"] if photo is not None]
+    assert all(8000 < width * height <= 9000 for width, height in sizes)
+    assert capsys.readouterr().err.count("left out: ") == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--images", "absent"], "there is no 'absent'"),
+        (["--images", "rows.txt"], "'rows.txt' is neither a folder nor one of .jsonl"),
+        ([], "name your photos: --images FOLDER"),
+        (["--smoke", "--captions", "12"], "--captions 12 must be a multiple of 8 and of --batch 8"),
+    ],
+)
+def test_photos_grpo_says_what_it_cannot_do(options, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "rows.txt").write_text("a")
+    with pytest.raises(SystemExit):
+        photos_grpo.main([*options, "--output", "out"])
+    assert message in capsys.readouterr().err
