@@ -15,6 +15,8 @@ from torch.utils.data import Dataset as TorchDataset
 
 from reward.errors import DataError, InvalidSampleError
 from reward.metaeval.benchmarks.items import OVERALL
+from reward.metaeval.benchmarks.records import find_splits, image_folder, is_jsonl
+from reward.metaeval.benchmarks.registry import benchmark_spec
 from reward.metrics.base import MetricSpec, installed_specs
 from reward.samples import CaptionSample
 from reward.training.published import PUBLISHED, load_published
@@ -155,8 +157,9 @@ def load_parts(source: str | os.PathLike[str], config: TrainingConfig) -> tuple[
 
     Args:
         source: `"scenes"` (made on the spot), a folder written by `save_to_disk` or readable by
-            `datasets.load_dataset`, a Hub id, one of `ALIASES`, or `NAME=PATH` for published files, see
-            `reward.training.published`. A split `validation` or `valid` is the part `val` if there is no such split.
+            `datasets.load_dataset`, a Hub id, one of `ALIASES`, or `NAME=PATH` for a copy of one of these or for
+            published files, see `reward.training.published`. A split `validation` or `valid` is the part `val` if there
+            is no such split.
         config: numbers and seed of the scenes.
 
     Returns:
@@ -176,6 +179,8 @@ def load_parts(source: str | os.PathLike[str], config: TrainingConfig) -> tuple[
     name, _, path = str(source).partition("=")
     if path and name in PUBLISHED:
         return load_published(name, Path(path)), None
+    if path and name in ALIASES:
+        return _load_files(name, Path(path))
     folder = Path(source)
     if folder.is_file():
         raise DataError(
@@ -193,9 +198,7 @@ def load_parts(source: str | os.PathLike[str], config: TrainingConfig) -> tuple[
             loaded = load_dataset(str(folder) if folder.is_dir() else ALIASES.get(str(source), str(source)))
     except Exception as error:  # `datasets` raises errors of httpx, pyarrow, fsspec, yaml and its own
         raise DataError(
-            f"cannot load the data set {str(source)!r}: {type(error).__name__}: {error}\n"
-            f"Give 'scenes', a folder, a Hub id, {', '.join(ALIASES)}, or NAME=PATH with one of "
-            f"{', '.join(PUBLISHED)}; a Hub id needs a network or a filled cache."
+            f"cannot load the data set {str(source)!r}: {type(error).__name__}: {error}\n{_way_out(str(source))}"
         ) from error
     if isinstance(loaded, Dataset) or not isinstance(loaded, DatasetDict):
         raise DataError(f"{source} is one table; training needs a DatasetDict: a part to train on and one to stop by")
@@ -203,6 +206,44 @@ def load_parts(source: str | os.PathLike[str], config: TrainingConfig) -> tuple[
     if other and "val" not in loaded and config.validation_part not in loaded:
         loaded["val"] = loaded.pop(other)
     return loaded, folder if folder.is_dir() else None
+
+
+def _load_files(name: str, folder: Path) -> tuple[DatasetDict, Path]:
+    """A benchmark that the Hub has, from a copy: the splits, named as `capreward bench` finds them, and their images.
+
+    The rows stay on disk, unlike those of `load_published`: LongCap-Arena's images would fill the memory.
+    """
+    from datasets import load_dataset, load_from_disk
+
+    if not folder.is_dir():
+        raise DataError(f"{name}: {str(folder)!r} is not a folder. {_way_out(name)}")
+    images = image_folder(folder, None, "images")
+    try:
+        if (folder / "dataset_dict.json").is_file():
+            return load_from_disk(str(folder)), images
+        files = {split: [Path(str(part)) for part in rows.parts] for split, rows in find_splits(folder).items()}
+        kinds = {"json" if is_jsonl(file) else file.suffix[1:].lower() for own in files.values() for file in own}
+        if len(kinds) == 1:
+            paths = {split: [str(file) for file in own] for split, own in files.items()}
+            return load_dataset(kinds.pop(), data_files=paths), images
+    except DataError:
+        raise
+    except Exception as error:  # as in `load_parts`
+        raise DataError(f"{name}: cannot read {folder}: {type(error).__name__}: {error}") from error
+    what = f"files of several kinds ({', '.join(sorted(kinds))})" if kinds else "no tables"
+    raise DataError(f"{name}: {folder} holds {what}; give {benchmark_spec(name).files}")
+
+
+def _way_out(source: str) -> str:
+    """What to give instead of a data set that cannot be loaded."""
+    if source in ALIASES:
+        copy = f"hf download {ALIASES[source]} --repo-type dataset --local-dir FOLDER"
+        return f"Without a network here, run `{copy}` where there is one, bring FOLDER and give {source}=FOLDER."
+    copies = ", ".join(dict.fromkeys([*ALIASES, *PUBLISHED]))
+    return (
+        f"Give 'scenes', a folder, a Hub id, {', '.join(ALIASES)}, or NAME=PATH with one of {copies}; a Hub id needs a "
+        "network or a filled cache."
+    )
 
 
 def scene_parts(config: TrainingConfig) -> dict[str, int]:
@@ -240,7 +281,7 @@ def make_judgements(
         root: folder of relative image paths.
 
     Raises:
-        DataError: no such part, an empty split, a missing column, or a rating outside [0, 1].
+        DataError: no such part, an empty split, a missing column or image file, or a rating outside [0, 1].
     """
     tables = _find_tables(splits, part, spec)
     if not tables:
@@ -250,7 +291,7 @@ def make_judgements(
             f"{part!r} with columns named after the aspects; it has {', '.join(splits) or 'no splits'}"
         )
     text_columns = ("cand",) if config.reference_free_rate == 1 else ("refs", "cand")
-    checked = [dataclasses.replace(table, rows=_checked(table, name, text_columns)) for name, table in tables]
+    checked = [dataclasses.replace(table, rows=_checked(table, name, text_columns, root)) for name, table in tables]
     training = part == config.train_part
     rate = config.reference_free_rate if training else float(config.reference_free_rate == 1)
     return Judgements(
@@ -293,7 +334,7 @@ def _references_of(rows: Dataset) -> Sequence[Sequence[str] | None]:
     return rows["refs"] if "refs" in rows.column_names else [None] * len(rows)
 
 
-def _checked(table: _Table, name: str, text_columns: Sequence[str]) -> Dataset:
+def _checked(table: _Table, name: str, text_columns: Sequence[str], root: Path | None) -> Dataset:
     rows = table.rows
     check_columns(rows, name, {column: column for column in (*text_columns, table.column)})
     for number, value in enumerate(rows[table.column]):
@@ -308,7 +349,18 @@ def _checked(table: _Table, name: str, text_columns: Sequence[str]) -> Dataset:
             CaptionSample(candidate, references=references)
         except InvalidSampleError as error:
             raise DataError(f"split {name!r}, row {number}: {error}") from error
+    _check_files(rows, name, root)
     return with_encoded_images(rows, [*text_columns, table.column])
+
+
+def _check_files(rows: Dataset, name: str, root: Path | None) -> None:
+    """Refuses a path without a file, on which the training would stop hours later."""
+    column = "image" if "image" in rows.column_names else "file_name"
+    if root is None or getattr(rows.features[column], "dtype", "") != "string":
+        return
+    for number, value in enumerate(rows[column]):
+        if value is not None and not (root / value).is_file():
+            raise DataError(f"split {name!r}, row {number}: {column} names {value!r}, and there is no {root / value}")
 
 
 def check_columns(rows: Dataset, name: str, needed: Mapping[str, str]) -> None:

@@ -10,6 +10,7 @@ from datasets import Dataset, DatasetDict
 from PIL import Image
 
 from reward.errors import DataError
+from reward.metaeval.benchmarks.registry import load_benchmark
 from reward.metrics.base import MetricSpec
 from reward.metrics.vela import SPEC
 from reward.training.config import TrainingConfig
@@ -118,20 +119,54 @@ def test_bad_columns_name_split_and_row(columns: dict[str, Any], message: str) -
         make_judgements({"val.desc": rows(**columns)}, "val", SPEC, TrainingConfig())
 
 
-def test_folders_are_read_and_image_paths_start_in_them(tmp_path: Path) -> None:
-    arena(image=None).save_to_disk(tmp_path / "saved")
-    splits, root = load_parts(tmp_path / "saved", TrainingConfig())
+def save_images(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for number in range(3):
+        Image.new("RGB", (8, 8)).save(folder / f"{number}.png")
+
+
+@pytest.mark.parametrize(("name", "images"), [("{}", "."), ("longcap-arena={}", "images")])
+def test_folders_are_read_and_image_paths_start_in_them(name: str, images: str, tmp_path: Path) -> None:
+    saved = tmp_path / "saved data"
+    arena(image=None).save_to_disk(saved)
+    splits, root = load_parts(name.format(saved), TrainingConfig())
+    with pytest.raises(
+        DataError, match=r"'train\.desc', row 0: file_name names '0\.png', and there is no .*saved data"
+    ):
+        make_judgements(splits, "train", SPEC, TrainingConfig(), root=root)
+    save_images(saved / images)
+    splits, root = load_parts(name.format(saved), TrainingConfig())
     row = make_judgements(splits, "train", SPEC, TrainingConfig(), root=root)[1]
-    assert row["sample"].image == tmp_path / "saved" / "1.png"
+    assert row["sample"].image == saved / images / "1.png"
 
     (tmp_path / "files" / "data").mkdir(parents=True)
-    for name, split in arena().items():
-        split.to_parquet(tmp_path / "files" / "data" / f"{name}-00000-of-00001.parquet")
-    splits, root = load_parts(tmp_path / "files", TrainingConfig())
+    for split, table in arena().items():
+        table.to_parquet(tmp_path / "files" / "data" / f"{split}-00000-of-00001.parquet")
+    splits, root = load_parts(name.format(tmp_path / "files"), TrainingConfig())
     assert set(splits) == {"train.desc", "train.flu", "val.desc", "val.flu"}
     image = make_judgements(splits, "val", SPEC, TrainingConfig(), root=root)[2]["sample"].image
     assert isinstance(image, dict)  # encoded still
     assert image["bytes"][:4] == b"\x89PNG"
+
+
+def test_a_copy_of_a_benchmark_is_read_as_the_benchmark_reads_it(tmp_path: Path) -> None:
+    with pytest.raises(
+        DataError, match=r"is not a folder\. .*`hf download Ka2ukiMatsuda/LongCap-Arena --repo-type data"
+    ):
+        load_parts(f"longcap-arena={tmp_path / 'absent'}", TrainingConfig())
+    with pytest.raises(DataError, match=r"holds no tables; give a folder that save_to_disk wrote, or"):
+        load_parts(f"longcap-arena={tmp_path}", TrainingConfig())
+    for split, table in arena().items():
+        table.remove_columns("image").to_json(tmp_path / f"{split}.jsonl")
+    save_images(tmp_path / "images")
+    source = f"longcap-arena={tmp_path}"
+    found = load_rows(SPEC.with_aspects(["descriptiveness", "fluency"]), {source: 1.0}, TrainingConfig()).parts()
+    assert {part: len(rows) for part, rows in found.items()} == {"train": 6, "val": 6}
+    of_benchmark = load_benchmark("longcap-arena", tmp_path, part="val").items
+    assert [row["sample"].image for row in found["val"]] == 2 * [item.image for item in of_benchmark]
+    arena()["val.desc"].to_parquet(tmp_path / "test.desc.parquet")
+    with pytest.raises(DataError, match=r"files of several kinds \(json, parquet\)"):
+        load_parts(source, TrainingConfig())
 
 
 def test_scenes_are_held_apart_and_cost_only_what_is_asked() -> None:
@@ -147,6 +182,7 @@ def test_sources_that_cannot_be_loaded_say_what_to_give(tmp_path: Path, monkeypa
     rows().save_to_disk(tmp_path / "single")
     for source, message in (
         ("nobody/nothing", r"cannot load the data set 'nobody/nothing'[^\n]*\nGive 'scenes', a folder"),
+        ("longcap-arena", r"\n.*`hf download Ka2ukiMatsuda/LongCap-Arena .* and give longcap-arena=FOLDER"),
         ("./nowhere", r"folder '\./nowhere' does not exist"),
         (tmp_path / "empty", "cannot load the data set"),
         (tmp_path / "single", "is one table"),
