@@ -38,6 +38,9 @@ def train(
         list[int] | None, typer.Option(help="Overrides the seed of preset and config; repeat it for several seeds.")
     ] = None,
     resume: Annotated[bool, typer.Option(help="Go on with the unfinished run in the output folder.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Load data and network, print rows, steps and memory, and stop.")
+    ] = False,
 ) -> None:
     """Train a metric and write a checkpoint that every command and reward function can load.
 
@@ -71,7 +74,7 @@ def train(
     from reward.errors import ConfigError
     from reward.registry import metric_spec
     from reward.training.config import make_config, read_config_file
-    from reward.training.loop import metric_training
+    from reward.training.loop import TrainingPlan, metric_training, plan_training
     from reward.training.loop import train as run
     from reward.training.seeds import train_seeds
     from reward.training.shares import parse_data
@@ -87,7 +90,16 @@ def train(
     settings = make_config(base, read_config_file(config) if config else {}, {"seed": seeds[0]} if seeds else {})
     shares = parse_data(data or ["scenes"])
     sources: Any = next(iter(shares)) if list(shares.values()) == [None] else shares
-    options: dict[str, Any] = {"init": init, "resume": resume, "command": terminal.command_line()}
+    if dry_run:
+        for plan in plan_training(metric, sources, settings, init=init):
+            terminal.console(stderr=False).print("\n".join(plan.lines()))
+            plan.check()
+        return
+
+    def show(plan: TrainingPlan) -> None:
+        terminal.console(stderr=True).print("\n".join(plan.lines()))
+
+    options: dict[str, Any] = {"init": init, "resume": resume, "command": terminal.command_line(), "on_plan": show}
     try:
         if len(seeds) > 1:
             results = train_seeds(metric, sources, output, settings, seeds, **options)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import importlib
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +17,13 @@ from reward.fingerprints import fingerprint_source
 from reward.metrics.base import MetricSpec
 from reward.registry import metric_spec
 from reward.training.config import TrainingConfig
+from reward.training.plan import TrainingPlan, make_plan
 from reward.training.record import RECORD_FILE, check_output, is_complete, read_record, write_record
 from reward.training.rows import load_rows
-from reward.training.run import MetricTraining, TrainingResult, first_record, train_once, use_cpu
+from reward.training.run import MetricTraining, TrainingResult, first_record, make_network, train_once, use_cpu
 from reward.training.shares import make_shares
 
-__all__ = ["MetricTraining", "TrainingResult", "metric_training", "train"]
+__all__ = ["MetricTraining", "TrainingPlan", "TrainingResult", "metric_training", "plan_training", "train"]
 
 STAGES = "stages"
 _CARD = "README.md"
@@ -54,6 +57,7 @@ def train(
     resume: bool = False,
     command: str | None = None,
     init: str | os.PathLike[str] | None = None,
+    on_plan: Callable[[TrainingPlan], None] = lambda plan: None,
 ) -> TrainingResult:
     """Trains a metric on human judgments, or on correct and incorrect captions, and writes a checkpoint folder.
 
@@ -76,6 +80,7 @@ def train(
         command: the command that started the run, for the model card.
         init: folder or Hub id of a checkpoint of this metric to go on from, with its architecture, tokenizer and
             weights; `config.model` may be empty. The result compares the figures before and after.
+        on_plan: called in the main process before the first step of the run, or of each stage, with what it will take.
 
     Returns:
         Figures on the validation and test parts, and the folder of the checkpoint.
@@ -83,29 +88,74 @@ def train(
     Raises:
         CheckpointError: `init` cannot be loaded, or its files do not fit each other.
         ConfigError: the metric cannot be trained, or not with this loss or in stages; it refuses a setting; `init` has
-            another architecture than `config.model` says; or the shares are not usable.
+            another architecture than `config.model` says; the shares are not usable; or the device has less memory than
+            a step takes.
         DataError: the data set cannot be loaded or lacks parts, columns, ratings or captions.
         OutputError: the folder is not empty, or holds the state of another run.
         TrainingError: the loss is not finite, or the trained network gives every caption the same score.
     """
+    training, spec, shares, options = _checked(metric, data, config, init)
+    run = _train_stages if config.stages else train_once
+    options |= {"resume": resume, "command": command, "on_plan": on_plan}
+    return run(training, spec, shares, Path(output), config, **options)
+
+
+def plan_training(
+    metric: str,
+    data: str | os.PathLike[str] | Mapping[str, float | None],
+    config: TrainingConfig,
+    *,
+    init: str | os.PathLike[str] | None = None,
+) -> list[TrainingPlan]:
+    """What `train` would take, of each stage if there are stages: it loads data and network, and trains nothing.
+
+    Args:
+        metric, data, config, init: as for `train`.
+
+    Raises:
+        CheckpointError, ConfigError, DataError: as from `train`.
+
+    Example:
+        >>> config = TrainingConfig(model=metric_training(metric_spec("vela")).PRESETS["tiny"]["model"], scenes_train=9)
+        >>> plan_training("vela", "scenes", config)[0].rows["train"]
+        27
+    """
+    from accelerate import PartialState
+
+    training, spec, shares, options = _checked(metric, data, config, init)
+    rows = {name: load_rows(spec, shares, config.stage(name)) for name in config.stages}
+    rows = rows or {"": load_rows(spec, shares, config)}
+    model = make_network(training, config, next(iter(rows.values())), options.get("start"))
+    collate, device = training.make_collator(model), PartialState(cpu=use_cpu()).device
+    plans = []
+    for name, own in rows.items():
+        stage = config.stage(name) if name else config
+        plans.append(replace(make_plan(model, collate, own, stage, device=device), stage=name))
+    return plans
+
+
+def _checked(
+    metric: str,
+    data: str | os.PathLike[str] | Mapping[str, float | None],
+    config: TrainingConfig,
+    init: str | os.PathLike[str] | None,
+) -> tuple[MetricTraining, MetricSpec, dict[str, float], dict[str, Any]]:
+    """The metric's training and facts, the shares of the data, and what it goes on from; the settings are checked."""
     spec = _trained_spec(metric_spec(metric), config.model)
     training = metric_training(spec)
     _check_trainable(spec, training, config, init)
     shares = make_shares(data)
-    options: dict[str, Any] = {"resume": resume, "command": command}
-    if init is not None:
-        folder = resolve_checkpoint(init, metric=spec.name)
-        settings = training.checkpoint_settings(read_config(folder, metric=spec.name))  # type: ignore[attr-defined]
-        if differing := list(_contradictions("model", config.model, settings)):
-            raise ConfigError(
-                f"the settings contradict the checkpoint {os.fspath(init)!r}: {'; '.join(differing)}. Leave "
-                "them out, or train without a checkpoint"
-            )
-        spec = _trained_spec(spec, settings)
-        origin = {"source": os.fspath(init), "fingerprint": fingerprint_source(folder)}
-        options |= {"start": folder, "init": origin}
-    run = _train_stages if config.stages else train_once
-    return run(training, spec, shares, Path(output), config, **options)
+    if init is None:
+        return training, spec, shares, {}
+    folder = resolve_checkpoint(init, metric=spec.name)
+    settings = training.checkpoint_settings(read_config(folder, metric=spec.name))  # type: ignore[attr-defined]
+    if differing := list(_contradictions("model", config.model, settings)):
+        raise ConfigError(
+            f"the settings contradict the checkpoint {os.fspath(init)!r}: {'; '.join(differing)}. Leave "
+            "them out, or train without a checkpoint"
+        )
+    origin = {"source": os.fspath(init), "fingerprint": fingerprint_source(folder)}
+    return training, _trained_spec(spec, settings), shares, {"start": folder, "init": origin}
 
 
 def _contradictions(name: str, stated: Any, held: Any) -> Iterator[str]:
@@ -127,6 +177,7 @@ def _train_stages(
     *,
     resume: bool,
     command: str | None,
+    on_plan: Callable[[TrainingPlan], None],
     start: Path | None = None,
     init: Mapping[str, str] | None = None,
 ) -> TrainingResult:
@@ -165,6 +216,7 @@ def _train_stages(
                     init=init,
                     other_stages=kinds,
                     on_start=write_first_record,
+                    on_plan=partial(_of_stage, on_plan, name),
                 )
             finally:
                 if process.is_main_process:
@@ -184,6 +236,10 @@ def _train_stages(
     return TrainingResult(
         output, last.figures, last.steps, last.best_step, results, next(iter(results.values())).before
     )
+
+
+def _of_stage(on_plan: Callable[[TrainingPlan], None], name: str, plan: TrainingPlan) -> None:
+    on_plan(replace(plan, stage=name))
 
 
 def finished(folder: Path) -> TrainingResult | None:

@@ -6,7 +6,7 @@ import bisect
 import itertools
 import warnings
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -92,6 +92,13 @@ class TrainingRows:
         texts = [text for rows in self.of_part(self.train_part).values() for text in rows.texts()]
         return texts if len(self.sets) == 1 else list(dict.fromkeys(texts))
 
+    def longest(self, size: int) -> list[Any]:
+        """The batch of so many rows to train on that has the longest texts; beside ratings, half of it is pairs."""
+        train = self.of_part(self.train_part)
+        if not self.beside:
+            return _longest(train.values(), size)
+        return _longest(train.values(), size // 2) + _longest(self.beside.values(), size // 2)
+
     def per_epoch(self) -> dict[str, int]:
         """{data set: rows (ratings, or pairs) that an epoch takes of it}."""
         return rows_per_epoch(_sizes(self.of_part(self.train_part)), self.shares)
@@ -114,6 +121,18 @@ class TrainingRows:
                 "which no stage trains: name them in `categories`, or leave out their columns or rows",
                 stacklevel=2,
             )
+
+
+def _longest(sets: Iterable[Rows], size: int) -> list[Any]:
+    places: list[tuple[int, Rows, range]] = []
+    for rows in sets:
+        step = 2 if isinstance(rows, CaptionPairs) else 1
+        count = len(rows) // step
+        given = rows.pair_lengths() if isinstance(rows, CaptionPairs) else rows.lengths()
+        lengths = given or [0] * count
+        places += [(lengths[place], rows, range(step * place, step * place + step)) for place in range(count)]
+    places.sort(key=lambda place: -place[0])
+    return [rows[item] for _, rows, items in places[:size] for item in items][:size]
 
 
 def load_rows(spec: MetricSpec, shares: Mapping[str, float], config: TrainingConfig) -> TrainingRows:

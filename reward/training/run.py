@@ -16,6 +16,7 @@ from reward.errors import ConfigError
 from reward.metrics.base import MetricSpec
 from reward.training.config import TrainingConfig
 from reward.training.evaluation import compare_figures, evaluate_parts, figures_of, joined_figures
+from reward.training.plan import TrainingPlan, make_plan
 from reward.training.record import STATES, check_output, read_record, write_record
 from reward.training.rows import Joined, TrainingRows, load_rows, make_order
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
     from reward.training.trainer import MetricTrainer
 
-__all__ = ["MetricTraining", "TrainingResult", "train_once", "use_cpu"]
+__all__ = ["MetricTraining", "TrainingResult", "make_network", "train_once", "use_cpu"]
 
 
 class MetricTraining(Protocol):
@@ -93,6 +94,7 @@ def train_once(
     init: Mapping[str, str] | None = None,
     other_stages: Collection[str] = (),
     on_start: Callable[[], None] = lambda: None,
+    on_plan: Callable[[TrainingPlan], None] = lambda plan: None,
 ) -> TrainingResult:
     """One run without stages, or one stage; see `reward.training.loop.train`.
 
@@ -102,6 +104,7 @@ def train_once(
         init: where `start` came from, for the record, if not from the stage before.
         other_stages: kinds of errors that other stages train.
         on_start: called in the main process before the first step, when data and settings have been checked.
+        on_plan: called in the main process with what the run will take.
     """
     from accelerate import PartialState
     from transformers import set_seed
@@ -121,14 +124,13 @@ def train_once(
     rows = load_rows(spec, data, config)
     rows.warn_of_left_out(other_stages)
     set_seed(config.seed)  # before the network: heads and adapters start from random numbers
-    if start is None:
-        model = training.make_model(config.model, texts=rows.texts, precision=config.precision)
-    else:
-        load: Any = training.load_model  # type: ignore[attr-defined]  # `train` checked that it has it
-        model = load(start, config.model, precision=config.precision)
-    if not any(parameter.requires_grad for parameter in model.parameters()):
-        raise ConfigError("model settings: every weight is frozen, so there is nothing to train")
-    trainer = _make_trainer(model, training.make_collator(model), spec, rows, output / STATES, config)
+    model = make_network(training, config, rows, start)
+    collate = training.make_collator(model)
+    plan = make_plan(model, collate, rows, config, device=process.device, processes=process.num_processes)
+    if process.is_main_process:
+        on_plan(plan)
+    plan.check()
+    trainer = _make_trainer(model, collate, spec, rows, output / STATES, config)
     if process.is_main_process:
         on_start()
         if not resume:
@@ -177,6 +179,23 @@ def train_once(
         shutil.rmtree(output / STATES, ignore_errors=True)
     process.wait_for_everyone()
     return result
+
+
+def make_network(training: MetricTraining, config: TrainingConfig, rows: TrainingRows, start: Path | None) -> nn.Module:
+    """The network to train: a new one, or that of a checkpoint folder.
+
+    Raises:
+        ConfigError: it has no weight to train, or refuses a setting.
+        CheckpointError: weights cannot be loaded.
+    """
+    if start is None:
+        model = training.make_model(config.model, texts=rows.texts, precision=config.precision)
+    else:
+        load: Any = training.load_model  # type: ignore[attr-defined]  # `train` checked that it has it
+        model = load(start, config.model, precision=config.precision)
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise ConfigError("model settings: every weight is frozen, so there is nothing to train")
+    return model
 
 
 def first_record(

@@ -17,6 +17,7 @@ from reward.metrics.beitscore.scorer import BeitScoreScorer
 from reward.metrics.beitscore.training import BeitScoreCollator, BeitScoreNetwork
 from reward.metrics.vela.scorer import VelaScorer
 from reward.metrics.vela.training import VelaCollator
+from reward.training.memory import count_step
 from tests import paper_sizes
 from tests.benchmarks.measuring import make_table, record
 from tests.benchmarks.roofline import CARDS, count_bytes, least_seconds
@@ -109,14 +110,12 @@ def _rows(count: int) -> list[dict[str, Any]]:
 
 
 def _add_step(table: Any, cells: list[str], gpu: FakeDevice, network: Any, batch: dict[str, Any]) -> None:
-    trained = [value for value in network.train().parameters() if value.requires_grad]
-    optimizer = torch.optim.AdamW(trained)
+    counted = count_step(network, batch, precision="bf16")
     with gpu.run() as flops:
         batch = {key: value.to(gpu.name) for key, value in batch.items()}
         labels = batch.pop("labels")
-        torch.nn.functional.mse_loss(network(**batch).scores, labels).backward()
-        optimizer.step()
-    table.add_row(*cells, f"{flops() / 1e12:.1f}", f"{gpu.peak / GIB:.1f}")
+        torch.nn.functional.mse_loss(network.train()(**batch).scores, labels).backward()
+    table.add_row(*cells, f"{flops() / 1e12:.1f}", f"{counted.total / GIB:.1f}")
 
 
 if __name__ == "__main__":

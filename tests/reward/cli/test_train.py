@@ -28,9 +28,19 @@ def test_train_then_resume_a_killed_run(tmp_path: Path, run: Run, monkeypatch: p
     def killed(*_: Any) -> None:
         raise KeyboardInterrupt
 
+    plan = (
+        "train 36, val 24 rows",
+        "at most 2 steps",
+        "memory of a step with the longest captions",
+        "this machine has",
+    )
+    shown, _ = run(*arguments, "--dry-run")
+    assert all(text in shown for text in plan)
+    assert not (tmp_path / "out").exists()
     with monkeypatch.context() as patch:
         patch.setattr("reward.training.run.evaluate_parts", killed)
-        run(*arguments, code=130)
+        _, said = run(*arguments, code=130)
+    assert all(text in said for text in plan)
     assert "is not empty: resume the run in it" in run(*arguments, code=1)[1]
     out, _ = run(*arguments, "--resume")
     assert "kept step 2 of 2" in out
