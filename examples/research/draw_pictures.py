@@ -183,13 +183,14 @@ def training_picture(curves: dict[str, np.ndarray], example: dict[str, Any], the
     _paint(axes, theme)
     axes.legend(frameon=False, labelcolor=theme.ink, loc="lower right")
     seeds, count = curves["reward"].shape
-    axes.set_title(f"{count} steps on two CPU cores, {seeds} seeds", color=theme.ink, fontsize=11)
+    axes.set_title(f"GRPO with VELA: {count} steps, {seeds} seeds", color=theme.ink, fontsize=11)
 
     scene = figure.add_axes((0.46, 0.2, 0.2, 0.6))
     scene.imshow(make_dataset(example["index"] + 1, example["dataset_seed"])[example["index"]]["image"])
+    scene.set_title("A drawing not trained on", color=theme.ink, fontsize=11)
     scene.set_axis_off()
     place = 0.9
-    for title, name, colour in (("before", "before", theme.soft), ("after", "after", theme.truth)):
+    for title, name, colour in (("Before", "before", theme.ink), ("After", "after", theme.truth)):
         caption = textwrap.fill(example[name], 46)
         figure.text(0.68, place, f"{title} (F1 {example[name + '_f1']:.2f})", color=colour, fontsize=10, weight="bold")
         figure.text(0.68, place - 0.04, caption, color=theme.ink, fontsize=8.5, va="top", linespacing=1.35)
@@ -204,14 +205,16 @@ def decoding_picture(file: Path, theme: Theme) -> Figure:
         for row in csv.DictReader(stream):
             lines[row["line"]].append([float(row[column]) for column in ("tokens", "f1", "faults")])
     figure = Figure(figsize=(10, 3.8))
-    for place, title in enumerate(("F1 of stated facts (oracle)", "language flaws of a caption")):
-        axes = figure.add_axes((0.06 + 0.39 * place, 0.15, 0.33, 0.74))
+    panels = {"Truth of the captions": "oracle F1", "Language of the captions": "flaws a caption"}
+    for place, (title, measure) in enumerate(panels.items()):
+        axes = figure.add_axes((0.07 + 0.4 * place, 0.15, 0.31, 0.74))
         for number, (line, points) in enumerate(lines.items()):
             tokens, values = np.array(sorted(points))[:, [0, place + 1]].T
             colour = f"C{number - 1}" if number else theme.ink  # the first is best of n
             axes.plot(tokens, values, color=colour, marker="o", ms=3, lw=2 if number == 0 else 1.2, label=line)
         axes.set_xscale("log")
         axes.set_xlabel("generated tokens an image", color=theme.ink)
+        axes.set_ylabel(measure, color=theme.ink)
         axes.set_title(title, color=theme.ink, fontsize=11)
         _paint(axes, theme)
     axes.legend(frameon=False, labelcolor=theme.ink, loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=8)

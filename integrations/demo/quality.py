@@ -22,6 +22,8 @@ from reward.scenes.graph import Fact
 from reward.scenes.language import POSITION_PHRASES
 
 __all__ = [
+    "CLAIMS",
+    "LESS_IS_BETTER",
     "MEASURES",
     "Example",
     "JudgedCaption",
@@ -36,11 +38,13 @@ __all__ = [
 ]
 
 MEASURES = ("f1", "recall", "precision", "faults", "words")
+CLAIMS = ("false_actions", "missed_actions", "false_signs", "missed_signs")
+LESS_IS_BETTER = ("faults", *CLAIMS)
 Quality = dict[str, np.ndarray]  # {measure: (N,)}, one number per scene
 
 
 def judge_captions(captions: Sequence[str], scenes: Sequence[Scene | str]) -> Quality:
-    """Oracle F1, recall, precision and language faults, and the number of words, of one caption per scene.
+    """What the oracle says of one caption per scene: `MEASURES`, and counts of false and missing facts, `CLAIMS`.
 
     Example:
         >>> from reward.scenes import Entity
@@ -51,7 +55,19 @@ def judge_captions(captions: Sequence[str], scenes: Sequence[Scene | str]) -> Qu
     oracle = Oracle()
     verdicts = [oracle.score(caption, scene) for caption, scene in zip(captions, scenes, strict=True)]
     quality = {name: np.array([getattr(verdict, name) for verdict in verdicts], dtype=float) for name in MEASURES[:-1]}
+    for name, is_meant in (("actions", _is_action), ("signs", _is_sign)):
+        for what, facts in (("false", "wrong"), ("missed", "missing")):
+            counts = [sum(map(is_meant, getattr(verdict, facts))) for verdict in verdicts]
+            quality[f"{what}_{name}"] = np.array(counts, dtype=float)
     return quality | {"words": np.array([len(caption.split()) for caption in captions], dtype=float)}
+
+
+def _is_action(fact: Fact) -> bool:
+    return fact[0] == "action"
+
+
+def _is_sign(fact: Fact) -> bool:
+    return fact[0] == "text" or fact[:2] == ("position", "sign")
 
 
 def mean_quality(captions: Sequence[Sequence[str]], scenes: Sequence[Scene | str]) -> Quality:
@@ -84,7 +100,8 @@ def compare_systems(
     }
     differences = {
         f"{first} - {second}": {
-            measure: mean_difference(systems[first][measure], systems[second][measure], weights) for measure in MEASURES
+            measure: mean_difference(values, systems[second][measure], weights)
+            for measure, values in systems[first].items()
         }
         for first, second in pairs
     }

@@ -17,7 +17,7 @@ from jinja2 import Environment, StrictUndefined
 from PIL import Image
 
 from integrations.demo.agreement import CEILING
-from integrations.demo.quality import Example
+from integrations.demo.quality import LESS_IS_BETTER, Example
 from integrations.demo.results import Results
 from reward.metaeval import Interval
 from reward.metaeval.agreement import RATER
@@ -29,6 +29,17 @@ __all__ = ["curves", "interval_plot", "write_report"]
 _ROW = 26
 _LABEL = 190
 
+# what a card shows beside its main figure, so that a gain is not all that is seen
+_BESIDE = {
+    "recall": "recall",
+    "precision": "precision",
+    "faults": "flaws of language",
+    "false_actions": "false actions",
+    "missed_actions": "actions left out",
+    "false_signs": "false claims of signs",
+    "missed_signs": "facts of signs left out",
+    "words": "words",
+}
 _NAMES = {"desc": "descriptiveness", "rel": "relevance", "flu": "fluency", MEAN: "mean of the three"}
 
 
@@ -39,7 +50,7 @@ def write_report(folder: Path, results: Results, examples: Sequence[Example] = (
         Path of the report.
     """
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters |= {"value": _value, "ends": _ends, "direction": _direction, "png": _png}
+    environment.filters |= {"value": _value, "ends": _ends, "verdict": _verdict, "png": _png}
     template = environment.from_string(files("integrations.demo").joinpath("report.html.jinja").read_text("utf-8"))
     html = template.render(
         results=results,
@@ -61,7 +72,7 @@ def write_report(folder: Path, results: Results, examples: Sequence[Example] = (
 
 
 def _headlines(results: Results) -> list[dict[str, Any]]:
-    """The main figure of each part: {title, before, after, what, difference}."""
+    """The main figure of each part: {title, before, after, what, difference, beside: [(name, measure, difference)]}."""
     headlines: list[dict[str, Any]] = []
     if results.agreement is not None:
         rows = results.agreement.agreement
@@ -76,34 +87,48 @@ def _headlines(results: Results) -> list[dict[str, Any]]:
                 "after": f"{rows[vela][MEAN].value:.2f}",
                 "what": f"tau-c, mean of three aspects: best baseline ({best}) and {vela}",
                 "difference": learned[vela][best][MEAN],
+                "beside": [
+                    *((f"{_NAMES[aspect]}, against {best}", "", learned[vela][best][aspect]) for aspect in ASPECTS),
+                    (f"mean, against a {RATER}", "", results.agreement.differences_from_rater[vela][MEAN]),
+                ],
             }
         )
-    if results.choice is not None:
-        chosen = f"best of {results.choice.n} by {next(iter(results.choice.rewards))}"
-        headlines.append(_change(f"Best of {results.choice.n}", "greedy", chosen, results.choice))
-    if results.grpo is not None and results.grpo.differences:
-        headlines.append(_change("GRPO", "greedy, before", "greedy, after", results.grpo))
     if results.offline is not None:
         summary = results.offline.summary
+        skipped = summary["rows"] - summary["scored"]
         headlines.append(
             {
                 "title": "Offline scoring",
                 "before": None,
                 "after": f"{summary['rows_per_second']:.0f}/s",
-                "what": f"{summary['scored']} captions of {summary['images_decoded']} images, on this CPU",
+                "what": f"{summary['scored']} captions of {summary['images_decoded']} images, on this CPU; "
+                f"{skipped} not scored, {summary['truncated']} cut",
                 "difference": None,
+                "beside": [],
             }
         )
+    if results.choice is not None:
+        chosen, *others = (f"best of {results.choice.n} by {name}" for name in results.choice.rewards)
+        headline = _change(f"Best of {results.choice.n}", "greedy", chosen, results.choice)
+        headline["beside"] += [
+            (f"F1 of {name}", "f1", results.choice.differences[f"{name} - greedy"]["f1"]) for name in others
+        ]
+        headlines.append(headline)
+    if results.grpo is not None and results.grpo.differences:
+        size = f"{results.grpo.steps} steps of {results.grpo.completions} captions; longer runs: docs/RESULTS.md"
+        headlines.append(_change("GRPO", "greedy, before", "greedy, after", results.grpo, size))
     return headlines
 
 
-def _change(title: str, before: str, after: str, part: Any) -> dict[str, Any]:
+def _change(title: str, before: str, after: str, part: Any, size: str = "") -> dict[str, Any]:
+    difference = part.differences[f"{after} - {before}"]
     return {
         "title": title,
         "before": f"{part.means[before]['f1'].value:.2f}",
         "after": f"{part.means[after]['f1'].value:.2f}",
-        "what": f"oracle F1 on {part.scenes} held-out scenes: {before}, and {after}",
-        "difference": part.differences[f"{after} - {before}"]["f1"],
+        "what": f"oracle F1 on {part.scenes} held-out scenes: {before}, and {after}" + (size and f". {size}"),
+        "difference": difference["f1"],
+        "beside": [(name, measure, difference[measure]) for measure, name in _BESIDE.items()],
     }
 
 
@@ -117,7 +142,9 @@ def _agreement_plots(results: Results) -> dict[str, str]:
         rows = {name: row[aspect] for name, row in part.agreement.items()}
         rows[RATER] = part.against_two[RATER][aspect]
         kinds = dict.fromkeys(part.differences, "ours") | {CEILING: "bound"}
-        plots[aspect] = interval_plot(rows, kinds=kinds | {RATER: "bound"}, low=-0.1, high=1.0)
+        plots[aspect] = interval_plot(
+            rows, f"tau-c of {_NAMES[aspect]}, 95 % interval", kinds=kinds | {RATER: "bound"}, low=-0.1, high=1.0
+        )
     return plots
 
 
@@ -126,7 +153,7 @@ def _choice_plot(results: Results) -> str:
         return ""
     rows = {name: row["f1"] for name, row in results.choice.means.items()}
     kinds = {name: "bound" if name.endswith("the oracle") else "ours" for name in rows if "best of" in name}
-    return interval_plot(rows, kinds=kinds)
+    return interval_plot(rows, "oracle F1, mean and 95 % interval", kinds=kinds)
 
 
 def _curve_plots(results: Results) -> list[tuple[str, list[str], str]]:
@@ -144,7 +171,7 @@ def _curve_plots(results: Results) -> list[tuple[str, list[str], str]]:
             for curve in (results.grpo.curve, before)
         )
         series = {label: line for label, line in series.items() if line}
-        plots.append((title, list(series), curves(series, earlier={label: earlier[label] for label in series})))
+        plots.append((title, list(series), curves(series, title, earlier={label: earlier[label] for label in series})))
     return plots
 
 
@@ -164,15 +191,17 @@ def _ends(interval: Interval) -> str:
     return f"[{interval.low:.{_digits(interval)}f}, {interval.high:.{_digits(interval)}f}]"
 
 
-def _direction(interval: Interval, measure: str) -> str:
-    """CSS class of a difference: better ("up") or worse ("down"), "" if open; length is neither."""
-    if not interval.excludes_zero or measure == "words":
-        return ""
-    return "up" if (interval.low > 0) != (measure == "faults") else "down"
+def _verdict(interval: Interval, measure: str = "") -> tuple[str, str]:
+    """What a difference says, and its CSS class. More words are neither good nor bad."""
+    if not interval.excludes_zero:
+        return "level", "level"
+    if measure == "words":
+        return ("more" if interval.low > 0 else "fewer"), "level"
+    return ("better", "up") if (interval.low > 0) != (measure in LESS_IS_BETTER) else ("worse", "down")
 
 
 def _digits(interval: Interval) -> int:
-    return 1 if abs(interval.value) >= 10 else 3
+    return 1 if abs(interval.value) >= 5 else 3  # numbers of words, and shares
 
 
 def _png(image: Image.Image) -> str:
@@ -183,17 +212,23 @@ def _png(image: Image.Image) -> str:
 
 
 def interval_plot(
-    rows: Mapping[str, Interval], *, kinds: Mapping[str, str] | None = None, low: float = 0.0, high: float = 1.0
+    rows: Mapping[str, Interval],
+    title: str,
+    *,
+    kinds: Mapping[str, str] | None = None,
+    low: float = 0.0,
+    high: float = 1.0,
 ) -> str:
     """A dot with its interval for each row, on one axis.
 
     Args:
         rows: {label: estimate}.
+        title: of the axis.
         kinds: {label: CSS class of the row}; rows left out are "plain".
         low, high: ends of the axis.
 
     Example:
-        >>> interval_plot({"VELA": Interval(0.5, 0.4, 0.6)}).startswith("<svg")
+        >>> interval_plot({"VELA": Interval(0.5, 0.4, 0.6)}, "F1").startswith("<svg")
         True
     """
     width, right = 560, 56
@@ -202,11 +237,12 @@ def interval_plot(
     def x(value: float) -> float:
         return _LABEL + (min(max(value, low), high) - low) * scale
 
-    height = len(rows) * _ROW + 24
-    parts = [f'<svg class="chart" viewBox="0 0 {width} {height}" role="img">']
+    height = len(rows) * _ROW + 42
+    parts = [_open(width, height, title)]
     for tick in _ticks(low, high):
-        parts.append(f'<line class="grid" x1="{x(tick):.1f}" x2="{x(tick):.1f}" y1="0" y2="{height - 20}"/>')
-        parts.append(f'<text class="tick" x="{x(tick):.1f}" y="{height - 6}" text-anchor="middle">{tick:g}</text>')
+        parts.append(f'<line class="grid" x1="{x(tick):.1f}" x2="{x(tick):.1f}" y1="0" y2="{height - 38}"/>')
+        parts.append(f'<text class="tick" x="{x(tick):.1f}" y="{height - 24}" text-anchor="middle">{tick:g}</text>')
+    parts.append(_axis(x((low + high) / 2), height - 6, title))
     for index, (label, interval) in enumerate(rows.items()):
         y = index * _ROW + _ROW / 2
         kind = (kinds or {}).get(label, "plain")
@@ -222,6 +258,7 @@ def interval_plot(
 
 def curves(
     series: Mapping[str, Sequence[tuple[float, float]]],
+    title: str = "",
     *,
     earlier: Mapping[str, Sequence[tuple[float, float]]] | None = None,
     smooth: int = 9,
@@ -230,6 +267,7 @@ def curves(
 
     Args:
         series: {label: (step, value) in order}; the n-th line has the CSS class "line<n>".
+        title: what the lines show.
         earlier: lines of the same labels that are dashed, up to the last step of the others; without their points.
         smooth: steps of the running mean.
 
@@ -237,7 +275,7 @@ def curves(
         >>> curves({"reward": [(1, 0.4), (2, 0.5)]}).count("<polyline")
         2
     """
-    width, height, left, bottom, top = 540, 250, 36, 30, 10
+    width, height, left, bottom, top = 540, 262, 36, 46, 10
     last = max(step for line in series.values() for step, _ in line)
     before = {label: [point for point in line if point[0] <= last] for label, line in (earlier or {}).items()}
     values = [value for lines in (series, before) for line in lines.values() for _, value in line]
@@ -250,12 +288,13 @@ def curves(
     def y(value: float) -> float:
         return top + (height - bottom - top) * (high - value) / (high - low)
 
-    parts = [f'<svg class="chart" viewBox="0 0 {width} {height}" role="img">']
+    parts = [_open(width, height, title)]
     for tick in _ticks(low, high):
         parts.append(f'<line class="grid" x1="{left}" x2="{width - 16}" y1="{y(tick):.1f}" y2="{y(tick):.1f}"/>')
         parts.append(f'<text class="tick" x="{left - 8}" y="{y(tick) + 4:.1f}" text-anchor="end">{tick:g}</text>')
     for tick in _ticks(0, last):
-        parts.append(f'<text class="tick" x="{x(tick):.1f}" y="{height - 14}" text-anchor="middle">{tick:g}</text>')
+        parts.append(f'<text class="tick" x="{x(tick):.1f}" y="{height - 28}" text-anchor="middle">{tick:g}</text>')
+    parts.append(_axis(x(last / 2), height - 8, "step; faint: each step, bold: mean of nine"))
     for index, (label, line) in enumerate(series.items()):
         drawn = [("raw", line, 1), ("smooth", line, smooth), ("dashed", before.get(label, []), smooth)]
         for kind, points, window in drawn:
@@ -266,6 +305,14 @@ def curves(
                     f'<polyline class="line{index} {kind}" points="{path}"><title>{escape(label)}</title></polyline>'
                 )
     return "".join([*parts, "</svg>"])
+
+
+def _open(width: int, height: int, title: str) -> str:
+    return f'<svg class="chart" viewBox="0 0 {width} {height}" role="img" aria-label="{escape(title)}">'
+
+
+def _axis(x: float, y: float, title: str) -> str:
+    return f'<text class="axis" x="{x:.1f}" y="{y}" text-anchor="middle">{escape(title)}</text>'
 
 
 def _running_mean(values: np.ndarray, window: int) -> list[float]:

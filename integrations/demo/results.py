@@ -136,8 +136,13 @@ def choice_table(part: ChoicePart) -> Table:
     """Greedy against best of n."""
     table = _quality_table(f"Best of {part.n} on {part.scenes} held-out scenes", part)
     if part.gap_closed:
-        ways = " and ".join(f"{name} goes {share:.0%}" for name, share in part.gap_closed.items())
-        table.caption = f"{ways} of the way from greedy to the oracle's choice in F1"
+        ways = (
+            f"{name} goes {share:.0%} of the way from greedy to the oracle's choice in F1"
+            if share >= 0
+            else f"{name} chooses worse captions than greedy decoding writes"
+            for name, share in part.gap_closed.items()
+        )
+        table.caption = "; ".join(ways)
         table.caption_justify = "left"
     return table
 

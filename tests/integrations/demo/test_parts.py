@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,12 +17,12 @@ from integrations.demo.agreement import CEILING, caption_samples, measure_agreem
 from integrations.demo.captioner import load_captioner, write_captions
 from integrations.demo.choosing import choose_best, measure_choice
 from integrations.demo.grpo import train_with_grpo
-from integrations.demo.quality import MEASURES, compare_systems, judge_captions, mean_quality
+from integrations.demo.quality import CLAIMS, MEASURES, compare_systems, judge_captions, mean_quality
 from reward import MetricReward, ScoreTable, load_scorer
 from reward.errors import CheckpointError
 from reward.metaeval import bootstrap_weights, kendall_tau
 from reward.metrics.vela import SPEC
-from reward.scenes import Oracle, describe, drop_facts, make_dataset, render, sample_scene
+from reward.scenes import Action, Oracle, Sign, describe, drop_facts, make_dataset, render, sample_scene
 
 SCENES = [sample_scene(random.Random(f"demo parts {index}")) for index in range(12)]
 IMAGES = [render(scene) for scene in SCENES]
@@ -61,7 +62,14 @@ def captions_of_quality(keep, seed):
 def test_quality_is_the_oracles_verdict_averaged_within_a_scene_and_compared_scene_by_scene():
     texts = {"full": captions_of_quality(1.0, 0), "poor": captions_of_quality(0.3, 0)}
     found = {name: judge_captions(captions, SCENES) for name, captions in texts.items()}
-    assert set(found["full"]) == set(MEASURES)
+    assert set(found["full"]) == {*MEASURES, *CLAIMS}
+    assert all(not found["full"][name].any() for name in CLAIMS)
+    assert found["poor"]["missed_actions"].sum() > 0
+    wrong = replace(SCENES[0], action=Action(SCENES[0].entities[0].noun, "push", SCENES[0].entities[1].noun), sign=None)
+    told = describe(wrong, random.Random(0)).text
+    signed = replace(wrong, action=None, sign=Sign("STOP", 4))
+    counts = {name: int(count[0]) for name, count in judge_captions([told], [signed]).items() if name in CLAIMS}
+    assert counts == {"false_actions": 1, "missed_actions": 0, "false_signs": 0, "missed_signs": 2}
     assert found["full"]["f1"] == pytest.approx(np.ones(12))
     assert found["full"]["words"][0] == len(texts["full"][0].split())
     both = mean_quality(list(zip(*texts.values(), strict=True)), SCENES)

@@ -30,7 +30,8 @@ class Even:
 
 
 def test_an_interval_plot_places_dots_on_its_axis_and_escapes_labels():
-    tree = ElementTree.fromstring(interval_plot({"<a> & b": Interval(0.5, 0.4, 0.6), "low": Interval(-3.0, -4.0, 0.0)}))
+    rows = {"<a> & b": Interval(0.5, 0.4, 0.6), "low": Interval(-3.0, -4.0, 0.0)}
+    tree = ElementTree.fromstring(interval_plot(rows, "F1 & more"))
     dots = [float(dot.get("cx")) for dot in tree.iter("circle")]
     whiskers = [line for line in tree.iter("line") if line.get("class") == "whisker"]
     lines = [(float(line.get("x1")), float(line.get("x2"))) for line in whiskers]
@@ -39,6 +40,7 @@ def test_an_interval_plot_places_dots_on_its_axis_and_escapes_labels():
     assert lines[0] == pytest.approx((ticks["0.4"], ticks["0.6"]))
     assert dots[1] == ticks["0"]  # what lies outside stays at the edge
     assert [text.text for text in tree.iter("text") if text.get("class") == "label"] == ["<a> & b", "low"]
+    assert [text.text for text in tree.iter("text") if text.get("class") == "axis"] == ["F1 & more"]
 
 
 @pytest.mark.parametrize("line", [[(1.0, 0.5)], [(1.0, 0.5), (2.0, 0.5)], [(step, step / 50) for step in range(1, 50)]])
@@ -88,13 +90,44 @@ def test_captions_cannot_write_html(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["figures.json", "report.html"]
 
 
-def test_more_faults_are_worse_and_more_words_are_neither(tmp_path):
-    rise = dict.fromkeys(("f1", "recall", "precision", "faults", "words"), Interval(0.2, 0.1, 0.3))
+def test_a_card_says_what_fell_beside_the_gain(tmp_path):
+    rise, fall, level = Interval(0.2, 0.1, 0.3), Interval(-0.2, -0.3, -0.1), Interval(0.0, -0.1, 0.1)
+    measures = {"f1": rise, "recall": level, "precision": fall, "faults": rise, "false_actions": fall}
+    measures |= {"missed_actions": rise, "false_signs": level, "missed_signs": fall, "words": rise}
     results = Results("1.0", "embedded", None, "embedded", QUICK)
     results.choice = ChoicePart(
-        1, 4, dict.fromkeys(CHOICE, rise), {f"{CHOICE[2]} - {CHOICE[0]}": rise}, {"VELA": 0.5}, {}, [], {"VELA": []}
+        1,
+        4,
+        dict.fromkeys(CHOICE, measures),
+        {f"{CHOICE[2]} - {CHOICE[0]}": measures},
+        {"VELA": 0.5},
+        {},
+        [],
+        {"VELA": []},
     )
     html = write_report(tmp_path, results).read_text(encoding="utf-8")
-    assert "VELA goes 50 % of the way there" in " ".join(html.split())
+    told = " ".join(html.split())
+    assert "VELA goes 50 % of the way there" in told
+    assert "other chooses worse captions than greedy decoding writes" in told
+    assert re.findall(r'<dt>(.*?)</dt><dd class="(\w+)">\S+ (\w+)</dd>', html) == [
+        ("recall", "level", "level"),
+        ("precision", "down", "worse"),
+        ("flaws of language", "down", "worse"),
+        ("false actions", "up", "better"),
+        ("actions left out", "down", "worse"),
+        ("false claims of signs", "level", "level"),
+        ("facts of signs left out", "up", "better"),
+        ("words", "level", "more"),
+    ]
     row = html[html.index(f"{CHOICE[2]} − {CHOICE[0]}") :].partition("</tr>")[0]
-    assert re.findall(r'<td class="(\w*)">', row) == ["up", "up", "up", "down", ""]
+    assert re.findall(r'<td class="(\w*)">', row) == ["up", "level", "down", "down", "level"]
+    assert html.index("<details") < html.index("<table")  # tables are folded
+
+
+def test_scenes_stand_right_below_the_cards(tmp_path):
+    caption = JudgedCaption("greedy", "A star.", {}, 0.5, 0.5, 0.5, [], 0)
+    examples = [Example(Image.new("RGB", (8, 8)), [caption])] * 3
+    html = write_report(tmp_path, Results("1.0", "embedded", None, "embedded", QUICK), examples).read_text("utf-8")
+    shown, _, folded = html.partition("<details")
+    assert (shown.count("<img"), folded.count("<img")) == (2, 1)
+    assert "<h2>" not in shown[shown.index('<div class="cards">') : shown.index("<img")].partition("<h2>Two")[0]
