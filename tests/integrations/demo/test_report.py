@@ -100,7 +100,7 @@ def test_a_card_says_what_fell_beside_the_gain(tmp_path):
         4,
         dict.fromkeys(CHOICE, measures),
         {f"{CHOICE[2]} - {CHOICE[0]}": measures},
-        {"VELA": 0.5},
+        {"VELA": 0.5, "other": -0.2},
         {},
         [],
         {"VELA": []},
