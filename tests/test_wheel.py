@@ -40,6 +40,10 @@ def test_every_file_of_the_packages_is_in_the_wheel(unpacked: Path) -> None:
     assert files(unpacked) == files(ROOT)
 
 
+def test_the_citation_names_the_version() -> None:
+    assert f"\nversion: {reward.__version__}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+
+
 def test_nothing_else_is_in_the_wheel(unpacked: Path) -> None:
     assert {path.name for path in unpacked.iterdir()} == {*PACKAGES, f"capreward-{reward.__version__}.dist-info"}
 
