@@ -72,7 +72,7 @@ def test_the_report_is_one_file_that_needs_nothing_else_and_shows_every_part(fin
         "3 · GRPO",
         "4 · Offline scoring",
     )
-    assert all(heading in text for heading in (*questions, "Captions"))
+    assert all(heading in text for heading in (*questions, "Two scenes, and what was written about them"))
     rows = ("VELA, with references", "BEiTScore", "unigram F1", "CLIP score", "ceiling (truth)", "single rater")
     assert all(name in text and name in printed for name in (*rows, f"best of {QUICK.n} by BEiTScore"))
     choice = figures["choice"]
