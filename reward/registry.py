@@ -20,6 +20,7 @@ __all__ = [
     "load_scorer",
     "loaded_if_remote",
     "metric_spec",
+    "takes_option",
 ]
 
 _CACHE_OPTIONS = ("cache", "cache_size", "cache_prefixes")
@@ -136,11 +137,16 @@ def check_caching(spec: MetricSpec, options: Mapping[str, Any]) -> None:
             ...
         reward.errors.ConfigError: metric 'length' keeps nothing on disk: leave out cache= (--cache)
     """
-    for name in _CACHE_OPTIONS:
-        if name in options and name not in inspect.signature(spec.scorer_class().from_pretrained).parameters:
+    for name in options:
+        if not takes_option(spec, name):
             what = "no states of prompts" if name == "cache_prefixes" else "nothing"
             option = name.replace("_", "-")
             raise ConfigError(f"metric {spec.name!r} keeps {what} on disk: leave out {name}= (--{option})")
+
+
+def takes_option(spec: MetricSpec, name: str) -> bool:
+    """Whether the metric's `from_pretrained` takes an option, which only those of a cache may lack."""
+    return name not in _CACHE_OPTIONS or name in inspect.signature(spec.scorer_class().from_pretrained).parameters
 
 
 def check_loading(source: Any, device: Any = None) -> None:

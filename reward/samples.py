@@ -163,9 +163,13 @@ class ScoreTable:
         Args:
             weights: {aspect or short name: weight}; None weighs all alike. See `normalise_weights`.
         """
-        vector = normalise_weights(weights, self.aspects, self.aliases)
-        used = vector != 0  # an aspect without weight must not spread its NaN
-        return self.scores[:, used] @ vector[used]
+        return weighted_mean(self.scores, normalise_weights(weights, self.aspects, self.aliases))
+
+
+def weighted_mean(scores: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Sum (N,) of the columns of scores (N, A), each times its weight; NaN where a weighted column is NaN."""
+    used = weights != 0  # a column without weight must not spread its NaN
+    return scores[:, used] @ weights[used]
 
 
 def checked_references(references: Any) -> tuple[str, ...]:

@@ -78,7 +78,7 @@ def harden(
     layers = [{"seed": seed}, *([read_config_file(config)] if config else [])]
     settings = Hardening(
         metric=source.name,
-        source=source.source,
+        source=source.checkpoint,
         policy=writing,
         images=images,
         count=number,

@@ -17,9 +17,9 @@ from integrations.ray_data.fragments import Fragment
 from integrations.ray_data.output import OutputFolder
 from integrations.ray_data.reading import Selection, read_pieces
 from reward.errors import CapRewardError, DataError
-from reward.fingerprints import fingerprint_source
 from reward.scoring import BatchScorer
 from reward.scoring.schemas import without_images
+from reward.scoring.several import fingerprint_of
 from reward.scoring.summary import SummaryBuilder
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class Job:
     selection: Selection
     output: str
     version: str
-    checkpoint: str
+    checkpoint: Any
 
 
 def part_schema(selection: Selection) -> pa.Schema:
@@ -72,10 +72,10 @@ class PartScorer:
         try:
             if reward.__version__ != job.version:
                 raise DataError(f"this worker has capreward {reward.__version__}, the run was started by {job.version}")
-            here = fingerprint_source(job.scorer["source"])
-            if here != job.checkpoint:
-                raise DataError(f"the checkpoint {job.scorer['source']} is not the same on all machines of the cluster")
-            self._scorer(None).loaded()
+            scorer = self._scorer(None)
+            if fingerprint_of(scorer.given) != job.checkpoint:
+                raise DataError(f"the checkpoint {scorer.given} is not the same on all machines of the cluster")
+            scorer.loaded()
         except CapRewardError as error:
             self.fatal = str(error)
 
@@ -89,7 +89,7 @@ class PartScorer:
             batch: {"fragment": JSON texts of Fragment}.
 
         Returns:
-            {"record": JSON texts}, in the same order: what SummaryBuilder counted, `part`, `bytes`, `images`, `aspects`
+            {"record": JSON texts}, in the same order: what SummaryBuilder counted, `part`, `bytes`, `images`, `scores`
             and `process`; or `part` and `problem`; or `fatal`.
         """
         return {"record": [json.dumps(self._record(Fragment.from_json(line))) for line in batch["fragment"]]}
@@ -108,7 +108,7 @@ class PartScorer:
         selection = self.job.selection
         scorer = self._scorer(self.job.image_root or posixpath.dirname(fragment.file.path))
         columns = scorer.columns(part_schema(selection).names)
-        summary = SummaryBuilder([*columns.spec.aspects, "reward"])
+        summary = SummaryBuilder([*columns.spec.aspects, *columns.spec.reward_names])
         schema = part_schema(selection)
         for name, kind in columns.schema().items():
             schema = schema.append(_field(name, kind))
@@ -121,7 +121,7 @@ class PartScorer:
                 record = {
                     **summary.record(),
                     "images": scorer.images_decoded,
-                    "aspects": list(columns.spec.aspects),
+                    "scores": [*columns.spec.aspects, *columns.spec.reward_names],
                     "process": os.getpid(),
                 }
                 writer.add_key_value_metadata({"capreward": json.dumps(record)})

@@ -19,7 +19,7 @@ from integrations.ray_data.output import Manifest, OutputFolder
 from integrations.ray_data.parts import Job, PartScorer, part_schema
 from integrations.ray_data.reading import Selection, sample_schema
 from reward.errors import ConfigError, DataError, OutputError
-from reward.fingerprints import fingerprint_source
+from reward.metric_source import MetricSource
 from reward.metrics.base import Scorer
 from reward.optional import require
 from reward.samples import find_column
@@ -27,6 +27,7 @@ from reward.scoring import BatchScorer, ScoringSummary
 from reward.scoring.progress import progress_bar
 from reward.scoring.results import ScoreColumns
 from reward.scoring.runs import ScoringInterrupted
+from reward.scoring.several import fingerprint_of, knows_aspects, shares_of
 from reward.scoring.summary import SAMPLE, SummaryBuilder
 
 __all__ = ["score_files"]
@@ -37,7 +38,7 @@ SAVE_SECONDS = 30.0
 
 def score_files(
     data: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
-    scorer: str | Scorer,
+    scorer: str | Scorer | Sequence[str | MetricSource | Scorer],
     output: str | os.PathLike[str],
     *,
     source: str | os.PathLike[str] = "embedded",
@@ -115,9 +116,8 @@ def score_files(
     run: dict[str, Any] = {
         "capreward": reward.__version__,
         "metric": probe.spec.name,
-        "checkpoint": fingerprint_source(source)
-        if isinstance(scorer, str)
-        else getattr(scorer, "fingerprint", "a scorer object"),
+        "checkpoint": fingerprint_of(probe.given),
+        **shares_of(probe.given),
         "options": {name: str(value) for name, value in options.items() if name != "device"},
         "weights": None if weights is None else {name: float(weight) for name, weight in weights.items()},
         **names,
@@ -134,7 +134,7 @@ def score_files(
         selection,
         manifest.folder.address,
         reward.__version__,
-        fingerprint_source(source),
+        run["checkpoint"],
     )
     plan = probe.plan(selection.schema.names)
     missing = [each for each in manifest.fragments if each.part not in manifest.records]
@@ -176,7 +176,7 @@ def _plan(
     kept = list(dict.fromkeys(run["columns"])) if run["columns"] is not None else schema.names
     selection = Selection(read, kept, run["where"], schema)
     selection.condition()
-    if probe.source == "embedded" or not isinstance(probe.given, str):  # else only the checkpoint knows its aspects
+    if knows_aspects(probe.given):  # else only the checkpoint knows its aspects
         ScoreColumns(probe.spec, run["weights"], run["prefix"], part_schema(selection).names)
     wanted = {fragment.part for fragment in fragments}
     folder.remove(sorted(set(parts) - (wanted if before is not None else set())))
@@ -313,7 +313,7 @@ def _check_whole(manifest: Manifest) -> None:
 
 def _summarise(manifest: Manifest, prefix: str) -> ScoringSummary:
     records = [manifest.records[fragment.part] for fragment in manifest.fragments]
-    names = [*records[0]["aspects"], "reward"]
+    names = records[0]["scores"]
     builder = SummaryBuilder(names)
     for fragment, record in zip(manifest.fragments, records, strict=True):
         builder.add_record(record, fragment.part)

@@ -15,11 +15,11 @@ from reward.arena.table import Arena, human_points
 from reward.arena.verdicts import PositionBias, measure_position_bias
 from reward.battles import Battle, Winner, choices_of, outcome, read_battles
 from reward.errors import DataError
-from reward.metaeval.bench import COLUMN, MetricSource
 from reward.metaeval.benchmarks.caparena import pair_of_battle
 from reward.metaeval.benchmarks.items import Benchmark
 from reward.metaeval.benchmarks.registry import benchmark_spec
 from reward.metaeval.scoring import score_benchmark
+from reward.metric_source import COLUMN, MetricSource
 
 __all__ = ["JUDGE", "PEOPLE", "TWICE", "Voter", "all_voters", "by_column", "by_judge", "by_metric", "by_people"]
 

@@ -173,8 +173,9 @@ def read_rows(
         if limit is not None and number >= limit:
             break
         task = row_task(row, plan, wanted, number=number, is_csv=source.is_csv)
-        if task.problem is not None:
-            raise DataError(f"{source.name}, row {number + 1}: {task.problem[1]}")
+        problem = task.problem[1] if task.problem is not None else task.image_problem
+        if problem is not None:
+            raise DataError(f"{source.name}, row {number + 1}: {problem}")
         image = root / task.image if isinstance(task.image, str) else task.image
         rows.append(AuditRow(CaptionSample(task.candidates[0]).candidate, image, task.references))
     if not rows:

@@ -59,7 +59,6 @@ def audit(
 
     A share of 0 % is the goal. Around 50 % means that the metric does not see the attack, and 100 % that it rewards it.
     """
-    from reward import load_scorer
     from reward.audit import report
     from reward.audit.resemblance import compare_captions
     from reward.audit.run import audit as run
@@ -81,9 +80,8 @@ def audit(
     with terminal.stdout_kept_clean():
         scorers = {}
         for source in sources:
-            revision = {"revision": source.revision} if source.revision else {}
             given = {name: value for name, value in settings.items() if value is not None}
-            scorers[source.label] = load_scorer(source.name, source.source, **given, **revision)
+            scorers[source.label] = source.load(**given)
         result = run(
             scorers,
             rows,

@@ -97,7 +97,7 @@ def caption(
     images: Annotated[
         str, typer.Option("--images", "-i", help="Folder of images, an image, or a data file with their paths.")
     ],
-    metric: options.Metric,
+    metric: options.Metrics,
     output: Annotated[Path, typer.Option("--output", "-o", help="A .jsonl file.")],
     model: ModelOptions,
     sampling: SamplingOptions,
@@ -123,6 +123,8 @@ def caption(
 ) -> None:
     """Caption images: sample candidates from a model, and keep the one that a metric likes best.
 
+    By the weighted mean of several metrics: `--metric vela:0.7 --metric beitscore:0.3`.
+
     By a model behind a server, which you start with `vllm serve MODEL`, and by one on this machine:
 
     ```
@@ -144,14 +146,15 @@ def caption(
 
     chosen, drawn = parse_options(option or ()), sampling.make(model.model)
     weighed = options.parse_weights(weights)
-    scoring = {**vars(checkpoint), **vars(device), **speed.given(), "weights": weighed}
+    scorer, checkpoints = checkpoint.of(metric)
+    scoring = {**checkpoints, **vars(device), **speed.given(), "weights": weighed}
     scoring = {name: value for name, value in scoring.items() if value is not None}
 
     def steer(processor: Any) -> Any:
-        from reward.functions.metric_reward import MetricReward
+        from reward.functions.combining import reward_of
 
         known = {name: scoring[name] for name in ("source", "weights", "device", "dtype") if name in scoring}
-        return steering()[strategy].load()(MetricReward(metric, **known), n=n, processor=processor, **chosen)
+        return steering()[strategy].load()(reward_of(scorer, **known), n=n, processor=processor, **chosen)
 
     captioner = model.make(device.device, steer if strategy in steering() else None)
     try:
@@ -159,7 +162,7 @@ def caption(
             read_images(images, **vars(columns)),
             captioner,
             output,
-            metric=metric,
+            metric=scorer,
             n=n,
             strategy=strategy,
             strategy_options=chosen,

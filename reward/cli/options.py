@@ -23,7 +23,7 @@ __all__ = [
     "DeviceOptions",
     "FigureOptions",
     "InputOptions",
-    "Metric",
+    "Metrics",
     "PromptFile",
     "RunOptions",
     "ScoresFile",
@@ -116,7 +116,15 @@ Data = Annotated[
         "on the Hub."
     ),
 ]
-Metric = Annotated[str, typer.Option("--metric", "-m", help="Name of a metric; see `capreward metrics`.")]
+Metrics = Annotated[
+    list[str],
+    typer.Option(
+        "--metric",
+        "-m",
+        help="Name of a metric, see `capreward metrics`, or NAME=CHECKPOINT. Repeat it for several, with their weights "
+        "as in NAME:0.7 or NAME:0.7=CHECKPOINT.",
+    ),
+]
 ScoresFile = Annotated[Path, typer.Option("--output", "-o", help="A .parquet or .jsonl file.")]
 CandidateColumn = Annotated[
     str | None, typer.Option(help="Column of captions; default: candidate, else cand or caption.")
@@ -138,6 +146,29 @@ class CheckpointOptions:
         str, typer.Option(help="Checkpoint of the metric: embedded (small, for trials), a folder, or a Hub id.")
     ] = "embedded"
     revision: Revision = None
+
+    def of(self, metrics: list[str]) -> tuple[str | list[str], dict[str, Any]]:
+        """What `--metric` names, and the checkpoint that goes with one name.
+
+        Raises:
+            typer.BadParameter: a checkpoint that is given twice, or for several metrics at once.
+        """
+        from reward.metric_source import MetricSource
+
+        given = [
+            name for name, default in (("source", "embedded"), ("revision", None)) if getattr(self, name) != default
+        ]
+        if len(metrics) > 1:
+            if given:
+                message = "is for one metric: write -m NAME=FOLDER or -m NAME=HUB_ID@REVISION for each of several"
+                raise typer.BadParameter(message, param_hint=f"--{given[0]}")
+            return metrics, {}
+        one = MetricSource.parse(metrics[0])
+        if one.source == "embedded":
+            return metrics[0], vars(self)
+        if given:
+            raise typer.BadParameter(f"{metrics[0]!r} names the checkpoint already", param_hint=f"--{given[0]}")
+        return one.name, {"source": one.source, "revision": one.revision}
 
 
 @dataclass(frozen=True, kw_only=True)

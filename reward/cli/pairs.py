@@ -63,7 +63,10 @@ def pairs(
     run: options.RunOptions,
     holdout: Annotated[float, typer.Option(help="Share of the images whose rows go to OUTPUT.test.")] = 0.0,
     metric: Annotated[
-        str | None, typer.Option("--metric", "-m", help="Scores the captions, if the data have no scores.")
+        list[str] | None,
+        typer.Option(
+            "--metric", "-m", help="Scores the captions, if the data have no scores; several as for `capreward rerank`."
+        ),
     ] = None,
     weights: Weights = None,
     candidate_column: Annotated[str | None, typer.Option(help="Column of captions, or of lists of captions.")] = None,
@@ -89,7 +92,8 @@ def pairs(
     from reward.preferences.writing import check_free, write_preferences
 
     chosen = PreferenceRules(**vars(rules))
-    scoring = {"weights": options.parse_weights(weights), **vars(checkpoint), **vars(device)}
+    scorer, checkpoints = checkpoint.of(metric) if metric else (None, vars(checkpoint))
+    scoring = {"weights": options.parse_weights(weights), **checkpoints, **vars(device)}
     located = vars(columns).copy()
     scoring["references_column"] = located.pop("references_column")
     scoring = {name: value for name, value in scoring.items() if value not in (None, "embedded")}
@@ -100,7 +104,7 @@ def pairs(
     check_free(output, holdout, data, overwrite=run.overwrite)
     groups, scored_by = read_candidates(
         data,
-        metric=metric,
+        metric=scorer,
         scores_file=None if metric is None else output.with_name(output.stem + ".scores.jsonl"),
         candidate_column=candidate_column,
         score_column=score_column,

@@ -50,16 +50,14 @@ def _error_lines(summary: ScoringSummary) -> str:
 
 
 def _print_summary(console: Any, summary: ScoringSummary, what: str) -> None:
-    from rich.table import Table
-
     used = ", ".join(f"{role} = {column}" for role, column in summary.columns.items() if column)
     console.print(f"columns read: {used}")
-    table = Table("", "mean", "std", "min", "25%", "median", "75%", "max", title=f"{summary.captions} captions")
+    heads, rows = ("", "mean", "std", "min", "25%", "median", "75%", "max"), []
     for name, spread in summary.distributions.items():
         numbers = (spread.mean, spread.std, spread.min, spread.q25, spread.median, spread.q75, spread.max)
-        table.add_row(name, *(f"{number:.4g}" for number in numbers))
-    if summary.distributions:
-        console.print(table)
+        rows.append((name, *(f"{number:.4g}" for number in numbers)))
+    if rows:
+        terminal.print_table(heads, rows, title=f"{summary.captions} captions", stderr=True)
     if summary.errors:
         console.print(_error_lines(summary), style="yellow")
     if 1 < summary.groups == summary.rows:

@@ -17,7 +17,8 @@ Weights = Annotated[
     typer.Option(
         "--weights",
         "-w",
-        help="Weights of the aspects in the reward, as in desc=1,rel=2,flu=1; default: the metric's own, mostly equal.",
+        help="Weights of the aspects in the reward, as in desc=1,rel=2,flu=1 or, of several metrics, vela_desc=1; "
+        "default: the metric's own, mostly equal.",
     ),
 ]
 DataOrAddress = Annotated[
@@ -46,7 +47,7 @@ GroupColumn = Annotated[
 
 def score(
     data: DataOrAddress,
-    metric: options.Metric,
+    metric: options.Metrics,
     output: Scores,
     checkpoint: options.CheckpointOptions,
     layout: options.ColumnOptions,
@@ -61,7 +62,12 @@ def score(
 
     ```
     capreward score captions.jsonl --metric vela --output scores.parquet
+    capreward score captions.jsonl -m vela -m clipscore=FOLDER --output scores.parquet
     ```
+
+    Several metrics read each image once. Each has columns of its own: METRIC_ASPECT, METRIC_reward and
+    METRIC_truncated. A caption that one of them cannot score keeps the scores of the others, and `error` says which
+    failed and why. With weights, as in `-m vela:0.7 -m clipscore:0.3=FOLDER`, `reward` is their weighted mean.
 
     A line of captions.jsonl, with `references` if there are any:
 
@@ -101,15 +107,16 @@ def score(
         scale.check(split=layout.split, device=device.device, **speed.given())
         del arguments["split"]
         arguments |= scale.settings()
+    scorer, checkpoints = checkpoint.of(metric)
     summary = (score_on or score_dataset)(
         data,
-        metric,
+        scorer,
         output,
         weights=options.parse_weights(weights),
         candidate_column=candidate_column,
         overwrite=run.overwrite,
         progress=not run.quiet,
-        **vars(checkpoint),
+        **checkpoints,
         **arguments,
     )
     report_scores(summary, quiet=run.quiet, what="scored")
@@ -117,7 +124,7 @@ def score(
 
 def rerank(
     data: options.Data,
-    metric: options.Metric,
+    metric: options.Metrics,
     output: options.ScoresFile,
     checkpoint: options.CheckpointOptions,
     columns: options.ColumnOptions,
@@ -132,7 +139,10 @@ def rerank(
 
     ```
     capreward rerank candidates.jsonl --metric vela --output best.jsonl
+    capreward rerank candidates.jsonl -m vela:0.7 -m beitscore:0.3 --output best.jsonl
     ```
+
+    Several metrics order by the weighted mean of their rewards; a candidate that one of them cannot score comes last.
 
     A line of candidates.jsonl, with `references` if there are any:
 
@@ -156,16 +166,17 @@ def rerank(
     """
     from reward.scoring.dataset import rerank_dataset
 
+    scorer, checkpoints = checkpoint.of(metric)
     summary = rerank_dataset(
         data,
-        metric,
+        scorer,
         output,
         weights=options.parse_weights(weights),
         candidates_column=candidates_column,
         group_column=group_column,
         overwrite=run.overwrite,
         progress=not run.quiet,
-        **vars(checkpoint),
+        **checkpoints,
         **vars(columns),
         **vars(device),
         **speed.given(),

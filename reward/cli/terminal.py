@@ -76,15 +76,20 @@ def command_line() -> str:
 
 
 def print_table(
-    heads: Sequence[str], rows: Sequence[Sequence[str]], *, title: str = "", best: int | None = None
+    heads: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    title: str = "",
+    best: int | None = None,
+    stderr: bool = False,
 ) -> None:
-    """A table on stdout, never cut: columns that do not fit into a terminal come in further tables below the first.
+    """A table on stdout or `stderr`, never cut: columns that do not fit into a terminal come in tables below the first.
 
     In a file or a pipe, which have no width, it is one table.
     """
     from rich.table import Table
 
-    out = console(stderr=False)
+    out = console(stderr=stderr)
     for number, columns in enumerate(_blocks(heads, rows, out.width if out.is_terminal else None)):
         named = f"{title}, continued" if title and number else title
         table = Table(title=named or None, title_justify="left")

@@ -18,9 +18,7 @@ from reward.decoding.captioners import LocalCaptioner, Sampling, ServerCaptioner
 from reward.decoding.pools import CandidatePools, ImageRow
 from reward.decoding.strategies import Choosing, check_strategy
 from reward.errors import ConfigError, DataError, OutputError
-from reward.fingerprints import fingerprint_source
 from reward.judges import Usage
-from reward.registry import check_caching, load_scorer, metric_spec
 from reward.samples import find_column, one_image, read_references
 from reward.scoring.columns import listed
 from reward.scoring.dataset import rerank_dataset
@@ -28,6 +26,16 @@ from reward.scoring.journal import Journal
 from reward.scoring.progress import progress_bar
 from reward.scoring.readers import BadRow, open_source
 from reward.scoring.runs import ResumableRun, saved_on_ctrl_c
+from reward.scoring.several import (
+    check_one_number,
+    check_options,
+    fingerprint_of,
+    knows_aspects,
+    load,
+    scoring_of,
+    shares_of,
+    sources_of,
+)
 from reward.scoring.writers import check_output_name, json_line, write_atomically
 
 __all__ = ["CaptioningSummary", "ImageRow", "caption_images", "read_images"]
@@ -63,7 +71,7 @@ class CaptioningSummary:
     to_try_again: int = 0
     mean_of_all: float | None = None
     mean_of_chosen: float | None = None
-    sources: dict[str, str] = field(default_factory=dict)
+    sources: dict[str, str | None] = field(default_factory=dict)
     usage: Usage = field(default_factory=Usage)
     seconds: float = 0.0
     already_done: bool = False
@@ -134,7 +142,7 @@ def caption_images(
     captioner: ServerCaptioner | LocalCaptioner,
     output: str | os.PathLike[str],
     *,
-    metric: str,
+    metric: str | Sequence[str],
     source: str | os.PathLike[str] = "embedded",
     weights: Mapping[str, float] | None = None,
     n: int = 16,
@@ -158,8 +166,8 @@ def caption_images(
         images: see `read_images`.
         captioner: writes the candidates.
         output: `.jsonl` file.
-        metric: by which captions are chosen; source, weights, batch_size, devices and further options are those of
-            `reward.scoring.rerank_dataset`.
+        metric: by which captions are chosen, or several with weights, as in `["vela:0.7", "beitscore:0.3"]`; source,
+            weights, batch_size, devices and further options are those of `reward.scoring.rerank_dataset`.
         n: candidates an image.
         strategy, strategy_options: see `reward.decoding.strategies`.
         sampling: prompt, temperature, ...; None for the defaults.
@@ -196,21 +204,24 @@ def caption_images(
     if sampling.temperature == 0 and n > 1:
         raise ConfigError("--temperature 0 writes the same caption n times: raise it, or take --n 1")
     choosing = check_strategy(strategy, strategy_options, behind_server=isinstance(captioner, ServerCaptioner))
-    spec = metric_spec(metric)
-    check_caching(spec, options)
-    if source == "embedded":
-        spec.weigh(weights)
+    scoring = scoring_of(metric, source, **options)
+    spec = scoring.spec
+    check_one_number(spec)
+    check_options(scoring, options)
+    if knows_aspects(scoring):
+        spec.rewards(weights)
     if spec.needs_references and not any(row.references for row in images):
         raise DataError(
-            f"metric {metric!r} needs references: give --images a data file that has them, or another metric"
+            f"metric {spec.name!r} needs references: give --images a data file that has them, or another metric"
         )
     drawing = {"capreward": reward.__version__, "task": "caption", "model": captioner.name, "n": n, **asdict(sampling)}
     drawing |= {"strategy": strategy, "strategy_options": strategy_options}
     names = [os.path.relpath(row.path, output.parent) if row.problem is None else None for row in images]
     content = json.dumps([[name, row.key, *row.references] for name, row in zip(names, images, strict=True)])
-    scoring = {"metric": metric, "source": fingerprint_source(source), "weights": weights and dict(weights)}
+    scored_by = {"metric": spec.name, "source": fingerprint_of(scoring), "weights": weights and dict(weights)}
+    scored_by |= shares_of(scoring)
     run = ResumableRun(
-        output, {**drawing, **scoring, "keep": keep_candidates, "images": _hash(content)}, overwrite=overwrite
+        output, {**drawing, **scored_by, "keep": keep_candidates, "images": _hash(content)}, overwrite=overwrite
     )
     done = run.finished(
         lambda record: record["summary"], "(other images, model, metric or settings); nothing was asked"
@@ -232,7 +243,7 @@ def caption_images(
                 journal.describe("captioner", captioner.check())
             scorer: Any = metric
             if devices is None:  # a bad source shows before captions are paid for
-                scorer = load_scorer(metric, source, **options)
+                scorer = load(scoring, **options)
             with progress_bar(progress, done=len(images) - len(missing), total=len(images), doing="writing") as advance:
                 for row, captions in captioner.sample(iter(missing), sampling) if missing else ():
                     pools.add(row, captions)
@@ -256,7 +267,7 @@ def caption_images(
             candidates.unlink()
         for path in (scores, scores.with_name(scores.name + ".summary.json")):
             path.unlink(missing_ok=True)
-        summary.sources = {metric: os.fspath(source)}
+        summary.sources = sources_of(scoring)
         facts = {"summary": {**asdict(summary), "output": str(output)}}
         run.finish(journal, facts, unfinished=bool(pools.problems))
     return summary

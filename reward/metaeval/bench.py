@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,10 +15,10 @@ from reward.metaeval.benchmarks import Benchmark
 from reward.metaeval.evaluation import Evaluation, compare, evaluate, holm
 from reward.metaeval.people import check_people, single_rater
 from reward.metaeval.scoring import BenchmarkScores, check_needs, score_benchmark
+from reward.metric_source import MetricSource
 from reward.registry import list_metrics, load_scorer, metric_spec
 
 __all__ = [
-    "COLUMN",
     "BenchRow",
     "BenchTable",
     "MetricSource",
@@ -29,57 +28,6 @@ __all__ = [
     "score_row",
     "title_of",
 ]
-
-COLUMN = "column:"  # prefix of a score column where a metric may be named
-
-
-@dataclass(frozen=True)
-class MetricSource:
-    """A metric with its checkpoint, or a score column that came with the data.
-
-    Args:
-        name: name of the metric or the column.
-        source: checkpoint of the metric: `"embedded"`, a folder, or a Hub id.
-        revision: of a Hub id.
-        is_column: whether it is a column.
-    """
-
-    name: str
-    source: str = "embedded"
-    revision: str | None = None
-    is_column: bool = False
-
-    @classmethod
-    def parse(cls, text: str) -> MetricSource:
-        """Reads NAME, NAME=SOURCE, NAME=HUB_ID@REVISION or column:NAME.
-
-        Raises:
-            DataError: a name or a source is empty.
-            UnknownMetricError: no metric has that name.
-
-        Example:
-            >>> MetricSource.parse("vela=name/repo@v2")
-            MetricSource(name='vela', source='name/repo', revision='v2', is_column=False)
-        """
-        if text.startswith(COLUMN):
-            return cls(text[len(COLUMN) :], is_column=True)
-        name, equals, source = text.partition("=")
-        if not name or (equals and not source):
-            raise DataError(f"{text!r} is not a metric: write NAME, or NAME=SOURCE with a folder or a Hub id")
-        name = metric_spec(name).name
-        revision = None
-        if "@" in source and not Path(source).exists():
-            source, _, revision = source.partition("@")
-        return cls(name, source or "embedded", revision)
-
-    @property
-    def label(self) -> str:
-        """As on the command line."""
-        if self.is_column:
-            return COLUMN + self.name
-        if self.source == "embedded":
-            return self.name
-        return f"{self.name}={self.source}" + (f"@{self.revision}" if self.revision else "")
 
 
 @dataclass(eq=False)

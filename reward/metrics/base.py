@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from importlib.metadata import entry_points
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 from reward.metrics.published import CheckpointFacts
 from reward.samples import CaptionSample, ScoreTable
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     import numpy as np
 
 __all__ = ["MetricSpec", "Scorer", "fitted", "installed_specs"]
+
+S = TypeVar("S")
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,20 @@ class MetricSpec:
         aliases = {short: aspect for short, aspect in self.aliases.items() if aspect in aspects}
         return replace(self, aspects=tuple(aspects), aliases=aliases)
 
+    @property
+    def parts(self) -> tuple[MetricSpec, ...]:
+        """The metrics that score: this one alone; see `reward.scoring.several.SeveralSpec`."""
+        return (self,)
+
+    @property
+    def reward_names(self) -> tuple[str, ...]:
+        """Names of the rewards."""
+        return ("reward",)
+
+    def rewards(self, weights: Mapping[str, float] | None = None) -> dict[str, np.ndarray]:
+        """{name of a reward: weights (A,) of the aspects in it}; see `weigh`."""
+        return {"reward": self.weigh(weights)}
+
     def weigh(self, weights: Mapping[str, float] | None = None) -> np.ndarray:
         """Weights (A,) of the aspects in a reward, which sum to 1: those given, else the metric's defaults.
 
@@ -121,7 +137,7 @@ class Scorer(Protocol):
         ...
 
 
-def fitted(scorer: Scorer, corpus: Iterable[Sequence[str]]) -> Scorer:
+def fitted(scorer: S, corpus: Iterable[Sequence[str]]) -> S:
     """Fits a scorer to a corpus if it needs one, so that no score depends on the other samples of a call.
 
     Args:

@@ -6,7 +6,7 @@ import json
 import os
 import posixpath
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +15,11 @@ from reward.fingerprints import fingerprint_file
 from reward.images import load_image
 from reward.metrics.base import Scorer
 from reward.preferences.selection import ImageCandidates
-from reward.registry import metric_spec
 from reward.samples import find_column, named, one_image
 from reward.scoring import rerank_dataset
 from reward.scoring.columns import ColumnPlan, find_columns, image_identity, listed
 from reward.scoring.readers import BadRow, Source, open_source
+from reward.scoring.several import scoring_of
 
 __all__ = ["PROMPT", "metric_of", "read_candidates"]
 
@@ -40,7 +40,7 @@ def read_candidates(
     image_root: str | os.PathLike[str] | None = None,
     split: str | None = None,
     prefix: str = "",
-    metric: str | Scorer | None = None,
+    metric: str | Scorer | Sequence[str] | None = None,
     scores_file: Path | None = None,
     overwrite: bool = False,
     **scoring: Any,
@@ -57,7 +57,7 @@ def read_candidates(
         image_root: where relative image paths start; None is the folder of the data file.
         split: of a data set with several.
         prefix: put before the name of the score column, if that is not given.
-        metric: scores the captions, if they have no scores.
+        metric: scores the captions, if they have no scores; or several with weights, as for `rerank_dataset`.
         scores_file: where those scores are kept, so that a run that was stopped goes on; None keeps them nowhere.
         overwrite: replace a `scores_file` of other data or another metric; those of the same are kept in any case.
         scoring: further arguments of `rerank_dataset`, such as `source` and `device`; with a metric only.
@@ -75,8 +75,8 @@ def read_candidates(
     source = open_source(data, split=split)
     ask = _ask(source, prompt, system, prompt_column)
     image = find_column("image", source.columns, image_column, option="--image-column", needed_by="preference data")
-    spec = metric_spec("length") if metric is None else metric_spec(metric) if isinstance(metric, str) else metric.spec
     # without a metric, any that needs no further column
+    spec = scoring_of(metric or "length", scoring.get("source", "embedded")).spec
     plan = find_columns(source.columns, spec, candidate=candidate_column, image=image, group=group_column, many=True)
     root = Path(source.folder if image_root is None else image_root)
     known = "rewards" if plan.many else "reward"

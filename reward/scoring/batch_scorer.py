@@ -12,13 +12,14 @@ import numpy as np
 
 from reward.errors import ConfigError, DataError, ImageError
 from reward.images import KeyedImage
+from reward.metric_source import MetricSource
 from reward.metrics.base import MetricSpec, Scorer
-from reward.registry import load_scorer, loaded_if_remote, metric_spec
 from reward.scoring.chunks import scored_chunks
 from reward.scoring.columns import ColumnPlan, RowTask, find_columns, image_identity, row_task
 from reward.scoring.prefetch import ImageReader
 from reward.scoring.readers import BadRow, is_address
 from reward.scoring.results import ScoreColumns
+from reward.scoring.several import Several, is_named, knows_aspects, load, scoring_of
 from reward.scoring.summary import SummaryBuilder
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ __all__ = ["BatchScorer"]
 CHUNK_ROWS = 1024  # scored in one call, so that a large batch takes no more memory than that
 LARGEST_IMAGE = 2**30  # bytes that are fetched of an address, at most
 
-_scorers: dict[str, Scorer] = {}  # of this process, shared by all copies of a BatchScorer
+_scorers: dict[str, Scorer | Several] = {}  # of this process, shared by all copies of a BatchScorer
 _loading = threading.Lock()
 
 
@@ -45,7 +46,8 @@ class BatchScorer:
     one image in a batch are scored together, wherever they stand, so that the image is decoded and encoded once.
 
     Args:
-        scorer: name of a metric, or a scorer, which is then pickled with all it holds.
+        scorer: name of a metric, or a scorer, which is then pickled with all it holds; or a list of several, see
+            `score_dataset`.
         source: checkpoint of a metric given by name: `"embedded"`, a folder, or a Hub id.
         weights: {aspect: weight} of the reward; None takes the metric's own weights, which are mostly equal.
         candidate_column, image_column, references_column: see `score_dataset`.
@@ -72,7 +74,7 @@ class BatchScorer:
 
     def __init__(
         self,
-        scorer: str | Scorer,
+        scorer: str | Scorer | Sequence[str | MetricSource | Scorer],
         *,
         source: str | os.PathLike[str] = "embedded",
         weights: Mapping[str, float] | None = None,
@@ -86,26 +88,23 @@ class BatchScorer:
         fetch_images: bool = False,
         **options: Any,
     ) -> None:
-        scorer = loaded_if_remote(scorer, source, **options)
-        if not isinstance(scorer, str) and not isinstance(getattr(scorer, "spec", None), MetricSpec):
-            raise ConfigError(f"scorer must be the name of a metric or a scorer, got {type(scorer).__name__}")
         if not isinstance(prefix, str):
             raise ConfigError(f"prefix must be a text, got {prefix!r}")
         if batch_size is not None and (not isinstance(batch_size, int) or batch_size < 1):
             raise ConfigError(f"batch_size must be a whole number of at least 1, got {batch_size!r}")
-        self.given, self.source, self.weights, self.options = scorer, source, weights, options
+        self.given, self.weights, self.options = scoring_of(scorer, source, **options), weights, options
         self.names = (candidate_column, image_column, references_column)
         self.image_root, self.prefix, self.batch_size = image_root, prefix, batch_size
         self.added_only, self.fetch_images = added_only, fetch_images
         self.images_decoded = 0
-        if not isinstance(scorer, str) or source == "embedded":  # else only the checkpoint knows its aspects
-            self.spec.weigh(weights)
+        if knows_aspects(self.given):  # else only the checkpoint does
+            self.spec.rewards(weights)
             _check_corpus(self.spec)
 
     @property
     def spec(self) -> MetricSpec:
         """Facts about the metric, as far as they are known without loading it."""
-        return metric_spec(self.given) if isinstance(self.given, str) else self.given.spec
+        return self.given.spec
 
     def plan(self, columns: Sequence[str]) -> ColumnPlan:
         """Which of the columns are read.
@@ -116,18 +115,19 @@ class BatchScorer:
         candidate, image, references = self.names
         return find_columns(columns, self.spec, candidate=candidate, image=image, references=references)
 
-    def loaded(self) -> Scorer:
+    def loaded(self) -> Scorer | Several:
         """The scorer; loaded if this process does not have it yet.
 
         Raises:
             CheckpointError, ConfigError: it cannot be loaded, or needs a corpus.
         """
-        if not isinstance(self.given, str):
-            return self.given
-        key = repr((self.given, str(self.source), sorted(self.options.items())))
+        if not is_named(self.given):
+            self.given = loaded = load(self.given, **self.options)
+            return loaded
+        key = repr((self.given, sorted(self.options.items())))
         with _loading:
             if key not in _scorers:
-                scorer = load_scorer(self.given, self.source, **self.options)
+                scorer = load(self.given, **self.options)
                 _check_corpus(scorer.spec)
                 _scorers[key] = scorer
             return _scorers[key]
@@ -161,7 +161,7 @@ class BatchScorer:
             for task, result in zip(chunk, outcome.results, strict=True):
                 results[task.row] = result
         self.images_decoded += reader.decoded
-        summary = summary or SummaryBuilder([*scorer.spec.aspects, "reward"])
+        summary = summary or SummaryBuilder([*scorer.spec.aspects, *scorer.spec.reward_names])
         return self.columns(columns).build(rows, results, summary)
 
     def __call__(self, batch: Any) -> Any:
@@ -208,8 +208,9 @@ class BatchScorer:
         rows = [dict(zip(read, values, strict=True)) for values in zip(*read.values(), strict=True)]
         added: Mapping[str, Any] = self.score_rows(rows, columns)
         if isinstance(batch[plan.caption], np.ndarray):
-            kinds: list[Any] = [*[np.float64] * (len(added) - 2), np.bool_, np.object_]
-            added = {name: np.array(values, kind) for (name, values), kind in zip(added.items(), kinds, strict=True)}
+            kinds = {"double": np.float64, "bool": np.bool_}
+            types = self.columns(columns).schema()
+            added = {name: np.array(values, kinds.get(str(types[name]), np.object_)) for name, values in added.items()}
         return {**({} if self.added_only else batch), **added}
 
 

@@ -10,6 +10,7 @@ from reward.metrics.base import Scorer
 from reward.scoring.columns import RowTask
 from reward.scoring.prefetch import ImageReader, prefetch
 from reward.scoring.results import RowResult, score_chunk
+from reward.scoring.several import Several
 
 __all__ = ["Outcome", "cache_counts", "scored_chunks"]
 
@@ -23,7 +24,7 @@ class Outcome(NamedTuple):
     cache: dict[str, list[int]]
 
 
-def cache_counts(scorer: Scorer, *, since: Mapping[str, Sequence[int]] | None = None) -> dict[str, list[int]]:
+def cache_counts(scorer: Scorer | Several, *, since: Mapping[str, Sequence[int]] | None = None) -> dict[str, list[int]]:
     """{what is cached: [entries found, entries computed]} of a scorer.
 
     Args:
@@ -39,7 +40,7 @@ def cache_counts(scorer: Scorer, *, since: Mapping[str, Sequence[int]] | None = 
 
 def scored_chunks(
     tasks: Iterator[RowTask],
-    scorer: Scorer,
+    scorer: Scorer | Several,
     reader: ImageReader,
     row_limit: Callable[[], int],
     *,
@@ -49,7 +50,7 @@ def scored_chunks(
 
     Args:
         tasks: rows; consumed in another thread.
-        scorer: scores them.
+        scorer: scores them; of several, each scores all, with the images decoded once.
         reader: decodes the images.
         row_limit: gives the number of rows of the next chunk.
         batch_size: passed to the scorer.

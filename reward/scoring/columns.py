@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -59,6 +59,7 @@ class RowTask:
         references: checked references.
         image: the column's value, later replaced by the decoded image; None without an image.
         problem: (kind, message) when nothing of the row can be scored.
+        image_problem: why there is no image, for metrics that need one.
         context: further fields of a `CaptionSample`.
         row: number of the row, from 0.
         key: `row_key` of the row.
@@ -69,6 +70,7 @@ class RowTask:
     references: tuple[str, ...] = ()
     image: Any = None
     problem: tuple[str, str] | None = None
+    image_problem: str | None = None
     context: dict[str, Any] = field(default_factory=dict)
     row: int = 0
     key: str = ""
@@ -117,8 +119,9 @@ def find_columns(
         )
     image_column = None
     if spec.needs_image or image is not None:
-        image_column = find_column("image", columns, image, option="--image-column", needed_by=f"metric {spec.name!r}")
-    needed_by = f"metric {spec.name!r}" if spec.needs_references else None
+        by = _needing(part for part in spec.parts if part.needs_image) or f"metric {spec.name!r}"
+        image_column = find_column("image", columns, image, option="--image-column", needed_by=by)
+    needed_by = _needing(part for part in spec.parts if part.needs_references)
     references_column = find_column(
         "references", columns, references, option="--references-column", needed_by=needed_by
     )
@@ -128,6 +131,12 @@ def find_columns(
     caption = find_column(role, columns, candidate, option="--candidate-column", needed_by="scoring")
     assert caption is not None
     return ColumnPlan(caption, image_column, references_column, many, group, tuple(found.items()))  # type: ignore[arg-type]
+
+
+def _needing(specs: Iterable[MetricSpec]) -> str | None:
+    """The metrics that need a column, for a message; None if none does."""
+    names = [repr(spec.name) for spec in specs]
+    return f"metric {' and '.join(names)}" if names else None
 
 
 def _rank_form(
@@ -172,7 +181,7 @@ def row_task(
     task.row, task.key = number, key
     if plan.group is not None:
         group = row.get(plan.group)
-        if group is None and task.problem is None:
+        if group is None and task.problem is None and task.image_problem is None:
             task.problem = (
                 "group",
                 f"the row has nothing in column {plan.group!r}, by which rows are ranked",
@@ -207,20 +216,21 @@ def _row_task(row: Mapping[str, Any], plan: ColumnPlan, spec: MetricSpec, is_csv
         references = _references(row, plan, is_csv)
     except InvalidSampleError as error:
         return RowTask(problem=("references", str(error)))
-    if spec.needs_references and not references:
+    if all(part.needs_references for part in spec.parts) and not references:
         return RowTask(problem=("references", f"metric {spec.name!r} needs references, but the row has none"))
+    image, image_problem = None, None
     try:
         image = one_image(row.get(plan.image)) if plan.image else None
+        if plan.image and image is None:
+            image_problem = f"the row has no image in column {plan.image!r}"
     except InvalidSampleError as error:
-        return RowTask(problem=("image", str(error)))
-    if plan.image and image is None:
-        return RowTask(problem=("image", f"the row has no image in column {plan.image!r}"))
+        image_problem = str(error)
     cells = {what: row.get(column) for what, column in plan.context}
     context = {what: None if isinstance(cell, str) and is_blank(cell) else cell for what, cell in cells.items()}
     box = listed(context.pop("box", None), is_csv)
-    if box is not None:
+    if box is not None and image is not None:
         image = BoxedImage(image, box)
-    return RowTask(candidates, references, image, context=context)
+    return RowTask(candidates, references, image, image_problem=image_problem, context=context)
 
 
 def row_references(row: Mapping[str, Any] | BadRow, plan: ColumnPlan, *, is_csv: bool = False) -> tuple[str, ...]:

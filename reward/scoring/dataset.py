@@ -6,15 +6,13 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import reward
 from reward.errors import ConfigError, OutputError
-from reward.fingerprints import fingerprint_source
+from reward.metric_source import MetricSource
 from reward.metrics.base import MetricSpec, Scorer, fitted
-from reward.registry import check_caching, load_scorer, loaded_if_remote, metric_spec
 from reward.scoring.chunks import scored_chunks
 from reward.scoring.columns import ColumnPlan, find_columns, row_key, row_references, row_task
 from reward.scoring.devices import DevicePool, WorkerSetup, cpu_threads, parse_devices, whole_groups
@@ -24,6 +22,18 @@ from reward.scoring.progress import progress_bar
 from reward.scoring.readers import Source, open_source
 from reward.scoring.results import RankColumns, RowRankColumns, ScoreColumns
 from reward.scoring.runs import CHUNK_SECONDS, ChunkSize, ResumableRun, ScoringInterrupted, saved_on_ctrl_c
+from reward.scoring.several import (
+    check_one_number,
+    check_options,
+    fingerprint_of,
+    is_named,
+    knows_aspects,
+    load,
+    scoring_of,
+    shares_of,
+    sources_of,
+    with_aspects,
+)
 from reward.scoring.summary import ScoringSummary, SummaryBuilder
 from reward.scoring.writers import check_output, write_atomically, write_jsonl, write_parquet
 
@@ -38,7 +48,7 @@ _NO_EFFECT = ("device", "cache", "cache_size", "cache_prefixes")  # options that
 
 def score_dataset(
     data: str | os.PathLike[str] | datasets.Dataset | datasets.DatasetDict,
-    scorer: str | Scorer,
+    scorer: str | Scorer | Sequence[str | MetricSource | Scorer],
     output: str | os.PathLike[str],
     *,
     source: str | os.PathLike[str] = "embedded",
@@ -65,6 +75,11 @@ def score_dataset(
     and every row is in the output once. Beside the output, `<output>.summary.json` says how it was made; if it is
     there and nothing changed, the call returns at once.
 
+    Several metrics score side by side: every image is decoded once, and each metric has its columns
+    `<metric>_<aspect>`, `<metric>_reward` and `<metric>_truncated`. A row that one of them cannot score keeps the
+    scores of the others, and `error` says which failed and why. If the metrics have weights, `reward` is the weighted
+    mean of their rewards, null where one of them is.
+
     A metric that weighs words by a corpus and was loaded without one (CIDEr) takes the references of all rows for it,
     which are read once before scoring.
 
@@ -74,10 +89,12 @@ def score_dataset(
             a data set on the Hub (`owner/name`, `owner/name:subset@revision`); or a `datasets.Dataset` or
             `DatasetDict`.
         scorer: name of a metric, or a scorer. Of a scorer a resumed run checks the metric and, if it has one, its
-            `fingerprint`.
+            `fingerprint`. Or a list of several: names, with the checkpoint and the weight of each if need be, as in
+            `["vela:0.7", "clipscore:0.3=folder"]`, and scorers.
         output: `.parquet` or `.jsonl` file.
         source: checkpoint of a metric given by name: `"embedded"`, a folder, or a Hub id.
-        weights: {aspect: weight} of the reward; None takes the metric's own weights, which are mostly equal.
+        weights: {aspect: weight} of the reward; None takes the metric's own weights, which are mostly equal. Aspects
+            of several metrics are named as their columns are; a metric of which none is named keeps its own weights.
         candidate_column, image_column, references_column: None finds `candidate` (else cand or caption), `images` or
             `image` (else file_name, image_path or img) and `references` (else refs), see `reward.samples.COLUMN_NAMES`.
             References are a list, or one string; in CSV a list is JSON text. A list of one image is that image.
@@ -101,7 +118,7 @@ def score_dataset(
     Raises:
         DataError: the data cannot be read, is empty, or lacks a column.
         OutputError: the output cannot be written, is there already, or belongs to another run.
-        WeightsError: bad weights.
+        ConfigError, WeightsError: a metric twice, weights of some metrics only, or bad weights.
         WorkerError: the process of a device died twice over the same rows.
         ScoringInterrupted: Ctrl-C.
 
@@ -124,7 +141,7 @@ def score_dataset(
 
 def rerank_dataset(
     data: str | os.PathLike[str] | datasets.Dataset | datasets.DatasetDict,
-    scorer: str | Scorer,
+    scorer: str | Scorer | Sequence[str | MetricSource | Scorer],
     output: str | os.PathLike[str],
     *,
     source: str | os.PathLike[str] = "embedded",
@@ -151,6 +168,9 @@ def rerank_dataset(
 
     Data with one candidate a row keep their rows and their order; the output has the columns of `score_dataset` and
     `rank`, which is 1 for the best candidate of its image. The rows of an image need not follow each other.
+
+    Several metrics order by the weighted mean of their rewards, so that each needs a weight, as in
+    `["vela:0.7", "beitscore:0.3"]`.
 
     Args: as for `score_dataset`; `candidates_column` (None finds candidates, cands or captions) holds a list of
         captions a row. `group_column` says that each row has one candidate, and holds what those of one image share;
@@ -185,34 +205,27 @@ class _Run:
         task: str,
         data: Any,
         split: str | None,
-        scorer: str | Scorer,
+        scorer: Any,
         output: str | os.PathLike[str],
         names: dict[str, Any],
         settings: dict[str, Any],
     ) -> None:
-        self.given_source = str(settings["source"]) if isinstance(scorer, str) else None
-        scorer = loaded_if_remote(scorer, settings["source"], **settings["options"])
-        self.scorer, self.settings = scorer, settings
-        if not isinstance(scorer, str) and not isinstance(getattr(scorer, "spec", None), MetricSpec):
-            raise ConfigError(f"scorer must be the name of a metric or a scorer, got {type(scorer).__name__}")
+        self.scorer, self.settings = scoring_of(scorer, settings["source"], **settings["options"]), settings
         if not isinstance(settings["prefix"], str):
             raise ConfigError(f"prefix must be a text, got {settings['prefix']!r}")
         for name, value in (("output", output), ("image_root", settings["image_root"] or "")):
             if not isinstance(value, (str, os.PathLike)):
                 raise ConfigError(f"{name} must be a path, got {value!r}")
-        self.spec: MetricSpec = metric_spec(scorer) if isinstance(scorer, str) else scorer.spec
+        self.spec: MetricSpec = self.scorer.spec
+        if task == "rerank":
+            check_one_number(self.spec)
         self.devices = self._check_devices(parse_devices(settings["devices"]))
-        if isinstance(scorer, str):
-            check_caching(self.spec, settings["options"])
-        elif "cache" in settings["options"]:
-            raise ConfigError("a scorer that is loaded already has its own cache: give cache= where it is loaded")
-        # Before a model is loaded, only the shipped checkpoint and a scorer at hand are known to have these aspects.
-        aspects_known = not isinstance(scorer, str) or settings["source"] == "embedded"
-        if aspects_known:
-            self.spec.weigh(settings["weights"])
+        check_options(self.scorer, settings["options"])
+        if knows_aspects(self.scorer):  # of another checkpoint they are known only when it is loaded
+            self.spec.rewards(settings["weights"])
         self.source: Source = open_source(data, split=split)
         self.plan: ColumnPlan = find_columns(self.source.columns, self.spec, **names, many=task == "rerank")
-        if aspects_known:
+        if knows_aspects(self.scorer):
             self._columns()
         self.output = Path(output)
         check_output(self.output, self.source, Path(data) if isinstance(data, (str, os.PathLike)) else None)
@@ -223,7 +236,7 @@ class _Run:
         """Devices of the processes; empty when this process does all. A single device becomes an option."""
         if devices and self.settings["options"].get("device") is not None:
             raise ConfigError("give device= (--device) or devices= (--devices), not both")
-        if devices and not isinstance(self.scorer, str):
+        if devices and not is_named(self.scorer):
             raise ConfigError(
                 f"devices= (--devices) loads the metric in each process, but {self.spec.name!r} is a scorer that is "
                 "loaded already, or behind a service: give the name of a metric and source="
@@ -239,7 +252,7 @@ class _Run:
 
     def _columns(self) -> RankColumns | ScoreColumns:
         """Makes the new columns; refuses bad weights and names that the input has."""
-        self.spec.weigh(self.settings["weights"])
+        self.spec.rewards(self.settings["weights"])
         shared = (self.spec, self.settings["weights"], self.settings["prefix"], self.source.columns)
         if self.plan.many:
             return RankColumns(*shared, self.plan, is_csv=self.source.is_csv)
@@ -249,16 +262,13 @@ class _Run:
         """What the results depend on; see `ResumableRun`."""
         root = self.settings["image_root"]
         weights = self.settings["weights"]
-        if isinstance(self.scorer, str):
-            source = fingerprint_source(self.settings["source"])
-        else:
-            source = getattr(self.scorer, "fingerprint", "a scorer object")
         return {
             "capreward": reward.__version__,
             "task": task,
             "input": self.source.fingerprint(),
             "metric": self.spec.name,
-            "source": source,
+            "source": fingerprint_of(self.scorer),
+            **shares_of(self.scorer),
             "options": {name: str(value) for name, value in self.settings["options"].items() if name not in _NO_EFFECT},
             "weights": None if weights is None else {name: float(weight) for name, weight in weights.items()},
             "columns": [self.plan.caption, self.plan.image, self.plan.references, self.plan.group],
@@ -287,7 +297,7 @@ class _Run:
                 with saved_on_ctrl_c(journal):
                     start = self._score(journal, saved, batch_size, chunk_rows, progress)
             else:
-                self.spec = replace(self.spec, aspects=tuple(journal.header["aspects"]))
+                self.spec = with_aspects(self.spec, journal.header["aspects"])
             seconds = time.perf_counter() - start
             summary = self._write(saved)
             summary.resumed_rows, summary.new_rows, summary.seconds = resumed, len(saved) - resumed, seconds
@@ -308,19 +318,19 @@ class _Run:
         with ExitStack() as stack:
             start = time.perf_counter()
             if self.devices:
-                pool = stack.enter_context(DevicePool(self.devices, self._setup(root, batch_size)))
+                setup = WorkerSetup(self.scorer, self.settings["options"], root, batch_size, cpu_threads())
+                pool = stack.enter_context(DevicePool(self.devices, setup))
                 start, self.spec = time.perf_counter(), pool.spec
                 outcomes = pool.score(whole_groups(tasks, size))
             else:
-                scorer = self.scorer
-                if isinstance(scorer, str):
-                    scorer = load_scorer(scorer, self.settings["source"], **self.settings["options"])
-                    start = time.perf_counter()
+                scorer = load(self.scorer, **self.settings["options"])
+                start = time.perf_counter()
                 scorer = fitted(scorer, self._corpus())
                 self.spec = scorer.spec
                 reader = ImageReader(root, scorer)
                 outcomes = scored_chunks(tasks, scorer, reader, lambda: size.items, batch_size=batch_size)
-            journal.describe("aspects", list(self.spec.aspects))  # a checkpoint may have other than the metric's own
+            # a checkpoint may have other aspects than the metric's own
+            journal.describe("aspects", {part.name: list(part.aspects) for part in self.spec.parts})
             self._columns()
             advance = stack.enter_context(progress_bar(progress, done=len(saved), total=self.source.num_rows))
             for chunk, outcome in outcomes:
@@ -339,17 +349,13 @@ class _Run:
         root: str | os.PathLike[str] | None = self.settings["image_root"]
         return self.source.folder if root is None else root
 
-    def _setup(self, root: str | os.PathLike[str], batch_size: int | None) -> WorkerSetup:
-        source, options = self.settings["source"], self.settings["options"]
-        return WorkerSetup(str(self.scorer), source, options, root, batch_size, cpu_threads())
-
     def _corpus(self) -> Iterator[tuple[str, ...]]:
         """References of every row, also when a run is resumed: a metric such as CIDEr weights words by them."""
         for row in self.source.rows([self.plan.references] if self.plan.references else []):
             yield row_references(row, self.plan, is_csv=self.source.is_csv)
 
     def _write(self, saved: SavedRows) -> ScoringSummary:
-        builder = SummaryBuilder([*self.spec.aspects, "reward"])
+        builder = SummaryBuilder([*self.spec.aspects, *self.spec.reward_names])
         columns = self._columns()
         if isinstance(columns, RowRankColumns):
             columns.rank((group, result) for _, group, result in saved.in_order())
@@ -388,7 +394,7 @@ class _Run:
                 "references": self.plan.references,
                 **({} if self.plan.group is None else {"group": self.plan.group}),
             },
-            sources={self.spec.name: self.given_source},
+            sources=sources_of(self.scorer),
             image_root=os.path.relpath(self._image_root(), self.output.parent),
             groups=columns.groups if isinstance(columns, RowRankColumns) else 0,
         )

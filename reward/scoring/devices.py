@@ -17,11 +17,11 @@ from typing import Any
 
 from reward.errors import ConfigError, WorkerError
 from reward.metrics.base import MetricSpec, Scorer
-from reward.registry import load_scorer
 from reward.scoring.chunks import Outcome, cache_counts, scored_chunks
 from reward.scoring.columns import RowTask, image_identity
 from reward.scoring.prefetch import ImageReader
 from reward.scoring.runs import ChunkSize
+from reward.scoring.several import Scoring, Several, load
 
 __all__ = ["DevicePool", "WorkerSetup", "cpu_threads", "parse_devices", "whole_groups"]
 
@@ -96,14 +96,14 @@ class WorkerSetup:
     """How a process scores.
 
     Args:
-        metric, source, options: see `reward.registry.load_scorer`; the options name the device.
+        scorer: a metric, or several, by name.
+        options: see `reward.registry.load_scorer`; they name the device.
         root: where relative image paths start.
         batch_size: passed to the scorer.
         threads: of the CPU, for torch.
     """
 
-    metric: str
-    source: str | os.PathLike[str]
+    scorer: Scoring
     options: Mapping[str, Any]
     root: str | os.PathLike[str]
     batch_size: int | None
@@ -114,7 +114,7 @@ class _InProcess:
     """State of a worker process: the scorer is loaded by the first task, so that its errors reach the caller."""
 
     setup: WorkerSetup
-    scorer: Scorer | None = None
+    scorer: Scorer | Several | None = None
 
 
 def _start(setup: WorkerSetup) -> None:
@@ -133,10 +133,10 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def _scorer() -> Scorer:
+def _scorer() -> Scorer | Several:
     if _InProcess.scorer is None:
         setup = _InProcess.setup
-        _InProcess.scorer = load_scorer(setup.metric, setup.source, **setup.options)
+        _InProcess.scorer = load(setup.scorer, **setup.options)
     return _InProcess.scorer
 
 
@@ -246,7 +246,7 @@ class DevicePool:
         self._workers = []
         for name in devices:
             options = {**setup.options, "device": name}
-            own = WorkerSetup(setup.metric, setup.source, options, setup.root, setup.batch_size, threads)
+            own = WorkerSetup(setup.scorer, options, setup.root, setup.batch_size, threads)
             self._workers.append(_Worker(name, own))
 
     def __enter__(self) -> DevicePool:

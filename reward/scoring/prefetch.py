@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from reward.caches import CacheSection
     from reward.metrics.base import Scorer
+    from reward.scoring.several import Several
 
 __all__ = ["ImageReader", "prefetch"]
 
@@ -36,13 +37,13 @@ class ImageReader:
 
     Args:
         root: where relative paths start.
-        scorer: the one that will score them.
+        scorer: the one that will score them, or several.
 
     Attributes:
         decoded: number of images decoded.
     """
 
-    def __init__(self, root: str | os.PathLike[str], scorer: Scorer) -> None:
+    def __init__(self, root: str | os.PathLike[str], scorer: Scorer | Several) -> None:
         self.root, self.cache = root, getattr(scorer, "caches", {}).get("images")
         self.decoded = 0
         self._lock = threading.Lock()  # images are decoded in several threads
@@ -164,6 +165,5 @@ def _decoded(item: tuple[RowTask, str | None], images: dict[str, Future[Image.Im
         try:
             task.image = images[key].result()
         except ImageError as error:
-            task.problem = ("image", str(error))
-            task.image = None
+            task.image_problem, task.image = str(error), None
     return task

@@ -10,8 +10,9 @@ import numpy as np
 
 from reward.errors import DataError, InvalidSampleError
 from reward.metrics.base import MetricSpec, Scorer
-from reward.samples import CaptionSample, ScoreTable
+from reward.samples import CaptionSample, weighted_mean
 from reward.scoring.columns import ColumnPlan, RowTask, listed
+from reward.scoring.several import Several, SeveralSpec
 from reward.scoring.summary import SummaryBuilder
 
 __all__ = [
@@ -24,20 +25,35 @@ __all__ = [
     "score_samples",
 ]
 
-# [scores or null, truncated], then [kind, message] of an error: what the journal holds of one caption.
+# [scores or null, truncated], then [kind, message] of an error: what the journal holds of one caption. Of several
+# metrics, `truncated` names those that cut a text, and each that failed adds [its name, message].
 CaptionResult: TypeAlias = "list[Any]"
 # One result a caption, or {"kind": ..., "message": ...} when nothing of the row could be scored.
 RowResult: TypeAlias = "list[CaptionResult] | dict[str, str]"
 
 
-def score_chunk(chunk: Sequence[RowTask], scorer: Scorer, batch_size: int | None) -> list[RowResult]:
+def score_chunk(chunk: Sequence[RowTask], scorer: Scorer | Several, batch_size: int | None) -> list[RowResult]:
     """Results of some rows, in their order. A caption that is refused does not keep the others from being scored."""
+    if not isinstance(scorer, Several):
+        return _score_chunk(chunk, scorer, batch_size, needs_image=True)
+    parts: list[Any] = scorer.parts  # type: ignore[assignment]  # loaded
+    each = [_score_chunk(chunk, part, batch_size, needs_image=part.spec.needs_image) for part in parts]
+    return [_side_by_side(scorer.spec, row) for row in zip(*each, strict=True)]
+
+
+def _score_chunk(
+    chunk: Sequence[RowTask], scorer: Scorer, batch_size: int | None, *, needs_image: bool
+) -> list[RowResult]:
+    """Results of one metric; if not `needs_image`, it scores rows without an image, too."""
     samples: list[CaptionSample] = []
     places: list[CaptionResult] = []  # for each sample, the place of its result
     results: list[RowResult] = []
     for task in chunk:
-        if task.problem is not None:
-            results.append({"kind": task.problem[0], "message": task.problem[1]})
+        problem = task.problem
+        if needs_image and task.image_problem is not None:
+            problem = ("image", task.image_problem)
+        if problem is not None:
+            results.append({"kind": problem[0], "message": problem[1]})
             continue
         row: list[CaptionResult] = []
         results.append(row)
@@ -72,8 +88,39 @@ def score_samples(
     return results
 
 
+def _side_by_side(spec: SeveralSpec, row: Sequence[RowResult]) -> RowResult:
+    """What several metrics made of one row, as one result."""
+    if all(isinstance(result, dict) and result == row[0] for result in row):
+        return row[0]
+    count = next((len(result) for result in row if isinstance(result, list)), 1)
+    captions: list[list[CaptionResult]] = [
+        [[None, False, result["kind"], result["message"]]] * count if isinstance(result, dict) else result
+        for result in row
+    ]
+    return [_joined(spec, caption) for caption in zip(*captions, strict=True)]
+
+
+def _joined(spec: SeveralSpec, caption: Sequence[CaptionResult]) -> CaptionResult:
+    """What several metrics made of one caption: the scores of all, then the texts of all."""
+    scores: list[Any] = []
+    texts: list[Any] = []
+    for part, result in zip(spec.metrics, caption, strict=True):
+        aspects = len(part.aspects)
+        values = result[0] or [None] * (aspects + len(part.texts))
+        scores, texts = scores + values[:aspects], texts + values[aspects:]
+    named = list(zip([part.name for part in spec.metrics], caption, strict=True))
+    cut = [name for name, result in named if result[1]]
+    if caption[0][2:] and all(result[2:] == caption[0][2:] for result in caption):  # no matter of the metrics
+        return [None, cut, *caption[0][2:]]
+    errors = [[name, result[3]] for name, result in named if len(result) > 2]
+    return [scores + texts, cut, *(text for error in errors for text in error)]
+
+
 class ScoreColumns:
     """Adds one column an aspect, the reward, `truncated` and `error` to the rows.
+
+    Several metrics have `<metric>_<aspect>`, `<metric>_reward` and `<metric>_truncated` for each, `reward` if they are
+    weighed, and one `error`.
 
     Args:
         spec: the metric.
@@ -86,15 +133,19 @@ class ScoreColumns:
         self, spec: MetricSpec, weights: Mapping[str, float] | None, prefix: str, columns: Sequence[str]
     ) -> None:
         self.spec, self.weights, self.prefix = spec, weights, prefix
-        self.names = [prefix + name for name in (*spec.aspects, *spec.texts, "reward", "truncated", "error")]
+        several = spec.parts if isinstance(spec, SeveralSpec) else ()
+        self.cuts = [f"{part.name}_truncated" for part in several] or ["truncated"]
+        names = (*spec.aspects, *spec.texts, *spec.reward_names, *self.cuts, "error")
+        self.names = [prefix + name for name in names]
         _refuse_collisions(self.names, columns)
 
     def schema(self) -> dict[str, Any]:
         """{column: Arrow type} of the added columns."""
         import pyarrow as pa
 
-        texts = [pa.string()] * len(self.spec.texts)
-        types = [*[pa.float64()] * len(self.spec.aspects), *texts, pa.float64(), pa.bool_(), pa.string()]
+        spec = self.spec
+        texts, rewards = [pa.string()] * len(spec.texts), [pa.float64()] * len(spec.reward_names)
+        types = [*[pa.float64()] * len(spec.aspects), *texts, *rewards, *[pa.bool_()] * len(self.cuts), pa.string()]
         return dict(zip(self.names[: len(types)], types, strict=True))
 
     def build(self, rows: Sequence[Any], results: Sequence[RowResult], summary: SummaryBuilder) -> dict[str, list[Any]]:
@@ -102,14 +153,19 @@ class ScoreColumns:
         flat: list[CaptionResult] = []
         for row, result in enumerate(results, start=summary.rows):
             flat.append([None, False, result["kind"], result["message"]] if isinstance(result, dict) else result[0])
-            if len(flat[-1]) > 2:
-                summary.add_error(flat[-1][2], flat[-1][3], row)
+            _add_errors(summary, flat[-1], row)
         scores, rewards = _numbers(flat, self.spec, self.weights)
-        _count(summary, self.spec, len(results), flat, scores, rewards)
+        is_scored = np.isfinite(list(rewards.values())).any(axis=0)
+        _count(summary, self.spec, len(results), flat, scores, rewards, is_scored)
         values: list[list[Any]] = [_nullable(column) for column in scores.T]
         for place in range(len(self.spec.aspects), len(self.spec.aspects) + len(self.spec.texts)):
             values.append([None if result[0] is None else result[0][place] for result in flat])
-        values += [_nullable(rewards), [result[1] for result in flat], [_message(result) for result in flat]]
+        values += [_nullable(reward) for reward in rewards.values()]
+        if isinstance(self.spec, SeveralSpec):
+            values += [[bool(result[1]) and part.name in result[1] for result in flat] for part in self.spec.parts]
+        else:
+            values.append([result[1] for result in flat])
+        values.append([_message(result, self.spec) for result in flat])
         return dict(zip(self.names[: len(values)], values, strict=True))
 
 
@@ -146,7 +202,7 @@ class RowRankColumns(ScoreColumns):
         for group, result in rows:
             scores = [[None]] if isinstance(result, dict) else result
             groups.append(numbers.setdefault(group, len(numbers)))
-            rewards.append(_numbers(scores, self.spec, self.weights)[1][0])
+            rewards.append(_numbers(scores, self.spec, self.weights)[1]["reward"][0])
         self.groups = len(numbers) - 1
         order = np.lexsort((-np.array(rewards), np.array(groups)))  # stable; NaN comes last in its group
         place, last = 0, None
@@ -182,14 +238,16 @@ class RankColumns:
         is_csv: bool = False,
     ) -> None:
         self.spec, self.weights, self.plan, self.is_csv = spec, weights, plan, is_csv
-        self.names = [prefix + name for name in ("best", "order", "rewards", *spec.aspects, "truncated", "error")]
+        self.others = [name for name in spec.reward_names if name != "reward"]  # of each of several metrics
+        names = ("best", "order", "rewards", *spec.aspects, *self.others, "truncated", "error")
+        self.names = [prefix + name for name in names]
         _refuse_collisions(self.names, columns)
 
     def schema(self) -> dict[str, Any]:
         """{column: Arrow type} of the added and replaced columns."""
         import pyarrow as pa
 
-        numbers = [pa.list_(pa.float64())] * (len(self.spec.aspects) + 1)
+        numbers = [pa.list_(pa.float64())] * (len(self.spec.aspects) + 1 + len(self.others))
         types = [pa.string(), pa.list_(pa.int64()), *numbers, pa.list_(pa.bool_()), pa.string()]
         return {self.plan.caption: pa.list_(pa.string()), **dict(zip(self.names, types, strict=True))}
 
@@ -204,20 +262,22 @@ class RankColumns:
                     built[name].append(value)
                 continue
             for caption in result:
-                if len(caption) > 2:
-                    summary.add_error(caption[2], caption[3], number)
-            scores, rewards = _numbers(result, self.spec, self.weights)
-            _count(summary, self.spec, 0, result, scores, rewards)
+                _add_errors(summary, caption, number)
+            scores, every = _numbers(result, self.spec, self.weights)
+            rewards = every["reward"]
+            _count(summary, self.spec, 0, result, scores, every, np.isfinite(rewards))
             order = np.argsort(np.where(np.isnan(rewards), np.inf, -rewards), kind="stable").tolist()
             given = listed(row[self.plan.caption], self.is_csv)
             candidates = [_text(given[position]) for position in order]
-            problems = [f"candidate {place + 1}: {item[3]}" for place, item in enumerate(result) if len(item) > 2]
+            messages = [_message(item, self.spec) for item in result]
+            problems = [f"candidate {place + 1}: {why}" for place, why in enumerate(messages) if why is not None]
             values = [
                 candidates,
                 candidates[0] if np.isfinite(rewards[order[0]]) else None,
                 order,
                 _nullable(rewards[order]),
                 *(_nullable(column[order]) for column in scores.T),
+                *(_nullable(every[name][order]) for name in self.others),
                 [bool(result[position][1]) for position in order],
                 "; ".join(problems) or None,
             ]
@@ -238,13 +298,12 @@ def _refuse_collisions(added: Sequence[str], columns: Sequence[str]) -> None:
 
 def _numbers(
     results: Sequence[CaptionResult], spec: MetricSpec, weights: Mapping[str, float] | None
-) -> tuple[np.ndarray, np.ndarray]:
-    """Scores (N, A) and rewards (N,) with NaN for null."""
+) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Scores (N, A) and rewards {name: (N,)} with NaN for null."""
     nothing = [None] * len(spec.aspects)
     rows = [nothing if result[0] is None else result[0][: len(nothing)] for result in results]
     scores = np.array(rows, dtype=np.float64).reshape(len(results), len(spec.aspects))
-    chosen = spec.default_weights if weights is None else weights
-    return scores, ScoreTable(scores, spec.aspects, aliases=spec.aliases).combine(chosen)
+    return scores, {name: weighted_mean(scores, vector) for name, vector in spec.rewards(weights).items()}
 
 
 def _count(
@@ -253,23 +312,33 @@ def _count(
     rows: int,
     results: Sequence[CaptionResult],
     scores: np.ndarray,
-    rewards: np.ndarray,
+    rewards: Mapping[str, np.ndarray],
+    is_scored: Any,
 ) -> None:
     summary.rows += rows
     summary.captions += len(results)
-    summary.scored += int(np.isfinite(rewards).sum())
+    summary.scored += int(np.sum(is_scored))
     summary.truncated += sum(bool(result[1]) for result in results)
     for aspect, column in zip(spec.aspects, scores.T, strict=True):
         summary.add_numbers(aspect, column)
-    summary.add_numbers("reward", rewards)
+    for name, reward in rewards.items():
+        summary.add_numbers(name, reward)
 
 
 def _nullable(values: np.ndarray) -> list[float | None]:
     return [value if np.isfinite(value) else None for value in values.tolist()]
 
 
-def _message(result: CaptionResult) -> str | None:
-    return result[3] if len(result) > 2 else None
+def _add_errors(summary: SummaryBuilder, result: CaptionResult, row: int) -> None:
+    for kind, message in zip(result[2::2], result[3::2], strict=True):
+        summary.add_error(kind, message, row)
+
+
+def _message(result: CaptionResult, spec: MetricSpec) -> str | None:
+    """Why a caption has no score; of several metrics, which of them have none, and why."""
+    names = [part.name for part in spec.parts] if isinstance(spec, SeveralSpec) else []
+    errors = zip(result[2::2], result[3::2], strict=True)
+    return "; ".join(f"{kind}: {why}" if kind in names else why for kind, why in errors) or None
 
 
 def _text(candidate: Any) -> str | None:

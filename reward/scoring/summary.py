@@ -37,7 +37,8 @@ class ScoringSummary:
         captions: captions in them (more than rows when reranking).
         scored: captions with a reward.
         truncated: captions of which some text was cut to fit the model.
-        errors: {kind: count}; kinds are row, candidate, references, image, group and metric.
+        errors: {kind: count}; kinds are row, candidate, references, image, group and metric or, of several metrics, the
+            name of the one that failed.
         examples: {kind: "row 7: message"}, the first of each kind; rows count from 1.
         distributions: {aspect or "reward": distribution}; quantiles are exact up to 200,000 captions.
         resumed_rows: rows that an earlier, interrupted run had scored.

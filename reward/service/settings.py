@@ -9,46 +9,35 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from reward.errors import ConfigError
-from reward.metrics.base import MetricSpec
-from reward.registry import metric_spec
+from reward.metric_source import MetricSource
 
-__all__ = ["ServedMetric", "ServiceSettings", "parse_metrics"]
+__all__ = ["ServiceSettings", "parse_metrics"]
 
 LARGEST_WAIT = 10.0  # seconds that a batch may wait for company
 
 
-@dataclass(frozen=True)
-class ServedMetric:
-    """A metric of the service: the name that clients give, which is a name of the registry, and its checkpoint."""
-
-    name: str
-    source: str = "embedded"
-
-    @property
-    def spec(self) -> MetricSpec:
-        return metric_spec(self.name)
-
-
-def parse_metrics(texts: Sequence[str]) -> tuple[ServedMetric, ...]:
-    """Reads `NAME` and `NAME=SOURCE`.
+def parse_metrics(texts: Sequence[str]) -> tuple[MetricSource, ...]:
+    """Reads what `MetricSource.parse` reads; a metric goes by its name, so that each is there once.
 
     Raises:
-        ConfigError: none, a name twice, or an empty source.
+        ConfigError: none, a name twice, an empty source, or a weight.
         UnknownMetricError: no metric has that name.
 
     Example:
-        >>> parse_metrics(["vela", "beitscore=runs/beit"])[1]
-        ServedMetric(name='beitscore', source='runs/beit')
+        >>> [metric.source for metric in parse_metrics(["vela", "beitscore=runs/beit"])]
+        ['embedded', 'runs/beit']
     """
-    metrics: dict[str, ServedMetric] = {}
+    metrics: dict[str, MetricSource] = {}
     for text in texts:
-        name, equals, source = text.partition("=")
-        if equals and not source:
-            raise ConfigError(f"--metric {text!r} has no checkpoint behind '='; write NAME or NAME=FOLDER")
-        spec = metric_spec(name)
-        if spec.name in metrics:
-            raise ConfigError(f"--metric gives {spec.name!r} twice; start a second service for another checkpoint")
-        metrics[spec.name] = ServedMetric(spec.name, source or "embedded")
+        metric = MetricSource.parse(text, weighted=True)
+        if metric.weight is not None:
+            raise ConfigError(
+                f"--metric {text!r} has a weight, but a service answers with each metric by itself: leave it out, and "
+                f'weigh in the client: WeightedReward([(RemoteReward(URL, "{metric.name}"), {metric.weight:g}), ...])'
+            )
+        if metric.name in metrics:
+            raise ConfigError(f"--metric gives {metric.name!r} twice; start a second service for another checkpoint")
+        metrics[metric.name] = metric
     if not metrics:
         raise ConfigError("a service needs at least one metric, such as --metric vela")
     return tuple(metrics.values())
@@ -84,7 +73,7 @@ class ServiceSettings:
         ConfigError: a value is out of range, or the service would be open to other machines without a token.
     """
 
-    metrics: tuple[ServedMetric, ...]
+    metrics: tuple[MetricSource, ...]
     host: str = "127.0.0.1"
     port: int = 8123
     token: str | None = field(default=None, repr=False)

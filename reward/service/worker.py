@@ -15,10 +15,10 @@ from typing import Any
 import reward
 from reward.errors import ConfigError
 from reward.metaeval.score_cache import metric_identity
+from reward.metric_source import MetricSource
 from reward.metrics.base import Scorer
-from reward.registry import load_scorer
 from reward.samples import CaptionSample
-from reward.service.settings import ServedMetric, ServiceSettings
+from reward.service.settings import ServiceSettings
 
 __all__ = ["Job", "JobReply", "Worker", "end_with_parent"]
 
@@ -60,7 +60,7 @@ class Worker:
         self.facts: dict[str, dict[str, Any]] = {}
         for metric in settings.metrics:
             options = {"device": device} | ({"dtype": settings.dtype} if settings.dtype else {})
-            scorer = load_scorer(metric.name, metric.source, **options)
+            scorer = metric.load(**options)
             if scorer.spec.needs_corpus:
                 raise ConfigError(
                     f"metric {metric.name!r} weighs words by a corpus and has none: serve a folder in which a fitted "
@@ -105,11 +105,11 @@ class Worker:
         return replies
 
 
-def describe(metric: ServedMetric, scorer: Scorer, dtype: str | None) -> dict[str, Any]:
+def describe(metric: MetricSource, scorer: Scorer, dtype: str | None) -> dict[str, Any]:
     """Facts of a loaded metric for `/info` and replies, with an `identity` that changes whenever scores may."""
     spec = scorer.spec
     given = {
-        **metric_identity(spec, metric.source, dtype=dtype),
+        **metric_identity(spec, metric.source, revision=metric.revision, dtype=dtype),
         "aspects": list(spec.aspects),
         "settings": getattr(scorer, "fingerprint", None),  # of a judge: its wording
     }

@@ -62,6 +62,21 @@ def test_scores_are_those_of_one_machine(kind: str, rows: list[dict[str, Any]], 
     assert got[2]["image"] == ("000002.png" if kind == "tar" else "2.png")  # and no bytes
 
 
+def test_several_metrics_have_the_columns_of_one_machine(rows: list[dict[str, Any]], tmp_path: Path) -> None:
+    local = write_lines(tmp_path / "in" / "all.ndjson", rows)
+    metrics = [PictureScorer(), "length"]
+    score_dataset(local, metrics, tmp_path / "local.jsonl")
+    local.unlink()
+    data = save_rows(rows, tmp_path / "in", "parquet")
+    summary = score_here(data, metrics, tmp_path / "out", part_rows=8)
+    expected, got = read_lines(tmp_path / "local.jsonl"), read_folder(tmp_path / "out")
+    added = [name for name in expected[0] if name.startswith(("picture_", "length_"))]
+    assert len(added) == 7
+    assert [[row[name] for name in added] for row in got] == [[row[name] for name in added] for row in expected]
+    assert (summary.rows, summary.scored, summary.errors) == (24, 23, {"candidate": 1, "picture": 2})
+    assert list(summary.distributions) == [name for name in added if not name.endswith("truncated")]
+
+
 def test_only_what_changed_is_scored_again(
     rows: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -205,6 +205,10 @@ def test_strategies_that_steer(
         assert "steers the model while it writes, which no server lets us do: give --model a folder" in err
     line = ("caption", "-i", photos / "0.png", *ASK, "--model", "embedded", "-o", tmp_path / "two.jsonl")
     run(*line, "--strategy", "blockwise", "--option", "keep=2", "--option", "block=4")
+    line = ("caption", "-i", photos / "0.png", "-m", "vela:1", "-m", "length:0", "--n", "2", "--max-tokens", "9")
+    line = (*line, "--model", "embedded", "--strategy", "blockwise", "--device", "cpu")
+    run(*line, "-o", tmp_path / "several.jsonl")
+    assert 0 < read_lines(tmp_path / "several.jsonl")[0]["reward"] < 1
 
 
 def test_what_a_server_refuses(run: Run, photos: Path, server: LoopbackJudge, tmp_path: Path) -> None:

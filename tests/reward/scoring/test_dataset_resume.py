@@ -206,19 +206,21 @@ def test_rerank_resumes(tmp_path: Path) -> None:
     assert (tmp_path / "best.jsonl").read_text() == (tmp_path / "whole.jsonl").read_text()
 
 
-def test_killed_process_loses_and_repeats_no_row(tmp_path: Path) -> None:
+@pytest.mark.parametrize("more", [[], ["length"]])
+def test_killed_process_loses_and_repeats_no_row(tmp_path: Path, more: list[str]) -> None:
     data = make_data(tmp_path, 300)
     expected = tmp_path / "expected.jsonl"
-    score_dataset(data, PictureScorer(), expected)
+    score_dataset(data, [PictureScorer(), *more], expected)
+    options = [text for name in more for text in ("-m", name)]
     command = Command(tmp_path, seconds=0.003)
-    process = command.start_and_wait_for_rows(64)
+    process = command.start_and_wait_for_rows(64, *options)
     process.send_signal(signal.SIGKILL)
     process.communicate()
     assert process.returncode == -signal.SIGKILL
     assert not command.output.exists()
     saved = command.journal.read_bytes().count(b"\n") - 1
     assert 64 <= saved < 300
-    process = command.start()
+    process = command.start(*options)
     message = process.communicate()[1]
     assert process.returncode == 0, message
     assert f"scored 300 rows ({saved} of them by an earlier run)" in message
@@ -227,7 +229,7 @@ def test_killed_process_loses_and_repeats_no_row(tmp_path: Path) -> None:
     wanted = {row["candidate"] for row in map(json.loads, expected.read_text().splitlines()) if row["error"] is None}
     assert set(counts) == wanted
     assert all(counts[caption] == 1 for caption in wanted if int(caption[1:]) < saved)
-    process = command.start()
+    process = command.start(*options)
     assert "is complete already" in process.communicate()[1]
     assert process.returncode == 0
     assert Counter((tmp_path / "log.txt").read_text().split()) == counts
@@ -260,7 +262,7 @@ class Retrained(PictureScorer):
 
 def test_checkpoint_with_other_aspects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("reward.registry.installed_specs", lambda: {"picture": PictureScorer.spec})
-    monkeypatch.setattr("reward.scoring.dataset.load_scorer", lambda name, source, **options: Retrained())
+    monkeypatch.setattr("reward.metric_source.load_scorer", lambda name, source, **options: Retrained())
     data, output = make_data(tmp_path, 9), tmp_path / "out.jsonl"
     with pytest.raises(WeightsError, match="unknown aspect 'words'; known: overall"):
         score_dataset(data, "picture", output, source="me/retrained", weights={"words": 1})

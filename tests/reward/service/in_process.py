@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from reward.http_client import http_library
+from reward.metric_source import MetricSource
 from reward.service.app import make_app
-from reward.service.settings import ServedMetric, ServiceSettings
+from reward.service.settings import ServiceSettings
 from reward.service.worker import Job, JobReply, Worker
 
 
@@ -22,7 +23,7 @@ class App:
     """
 
     def __init__(self, *metrics: str, **settings: Any) -> None:
-        served = tuple(ServedMetric(name) for name in metrics or ("unigram",))
+        served = tuple(MetricSource(name) for name in metrics or ("unigram",))
         self.settings = ServiceSettings(served, **settings)
         self.worker = Worker(self.settings, "cpu")
         self.jobs: list[Job] = []

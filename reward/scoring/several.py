@@ -1,0 +1,309 @@
+"""Several metrics that score the same captions side by side: each keeps its own scores, reward and errors."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import tee
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from reward.caches import CacheSection
+from reward.errors import ConfigError, WeightsError
+from reward.fingerprints import fingerprint_source
+from reward.metric_source import MetricSource
+from reward.metrics.base import MetricSpec, Scorer, fitted
+from reward.registry import check_caching, loaded_if_remote, takes_option
+from reward.weights import checked_weight, list_names, sum_to_one
+
+__all__ = [
+    "Scoring",
+    "Several",
+    "SeveralSpec",
+    "check_one_number",
+    "check_options",
+    "fingerprint_of",
+    "is_named",
+    "knows_aspects",
+    "load",
+    "scoring_of",
+    "shares_of",
+    "sources_of",
+    "with_aspects",
+]
+
+
+@dataclass(frozen=True)
+class SeveralSpec(MetricSpec):
+    """Facts about several metrics: the aspects of all, as `<metric>_<aspect>`.
+
+    Args:
+        metrics: the facts of each.
+        shares: of the metrics in the reward of all, which sum to 1; None if there is no such reward.
+    """
+
+    metrics: tuple[MetricSpec, ...] = ()
+    shares: tuple[float, ...] | None = None
+
+    @classmethod
+    def of(cls, metrics: Sequence[MetricSpec], shares: Sequence[float] | None) -> SeveralSpec:
+        """The facts of all together."""
+        return cls(
+            "+".join(spec.name for spec in metrics),
+            scorer="",
+            aspects=tuple(f"{spec.name}_{aspect}" for spec in metrics for aspect in spec.aspects),
+            aliases={f"{m.name}_{short}": f"{m.name}_{aspect}" for m in metrics for short, aspect in m.aliases.items()},
+            needs_image=any(spec.needs_image for spec in metrics),
+            needs_references=any(spec.needs_references for spec in metrics),
+            needs_corpus=any(spec.needs_corpus for spec in metrics),
+            texts=tuple(f"{spec.name}_{text}" for spec in metrics for text in spec.texts),
+            reads_questions=any(spec.reads_questions for spec in metrics),
+            metrics=tuple(metrics),
+            shares=None if shares is None else tuple(shares),
+        )
+
+    @property
+    def parts(self) -> tuple[MetricSpec, ...]:
+        return self.metrics
+
+    @property
+    def reward_names(self) -> tuple[str, ...]:
+        return (*(f"{spec.name}_reward" for spec in self.metrics), *(() if self.shares is None else ("reward",)))
+
+    def rewards(self, weights: Mapping[str, float] | None = None) -> dict[str, np.ndarray]:
+        """See `MetricSpec.rewards`; `weights` name aspects as `<metric>_<aspect>`."""
+        given = self.split_weights(weights)
+        vectors, start = {}, 0
+        for spec in self.metrics:
+            vector = np.zeros(len(self.aspects))
+            stop = start + len(spec.aspects)
+            vector[start:stop] = spec.weigh(given.get(spec.name))
+            vectors[f"{spec.name}_reward"], start = vector, stop
+        if self.shares is not None:
+            vectors["reward"] = np.array(self.shares) @ np.array(list(vectors.values()))
+        return vectors
+
+    def split_weights(self, weights: Mapping[str, float] | None) -> dict[str, dict[str, float]]:
+        """{metric: {its aspect: weight}} of the metrics that `weights` name, as `<metric>_<aspect>`.
+
+        Raises:
+            WeightsError: an unknown aspect.
+        """
+        given: dict[str, dict[str, float]] = {}
+        owners = {f"{spec.name}_{aspect}": (spec.name, aspect) for spec in self.metrics for aspect in spec.aspects}
+        for name, weight in (weights or {}).items():
+            aspect = self.aliases.get(name, name)
+            if aspect not in owners:
+                known = list_names(self.aspects, self.aliases)
+                raise WeightsError(f"weights name an unknown aspect {name!r} of several metrics; known: {known}")
+            metric, own = owners[aspect]
+            if own in given.setdefault(metric, {}):
+                raise WeightsError(f"weights give aspect {aspect!r} twice")
+            given[metric][own] = weight
+        return given
+
+
+class Several:
+    """Several metrics, by name or loaded.
+
+    Args:
+        parts: a MetricSource, or a scorer that is loaded, for each.
+        shares: weights of the metrics in the reward of all; None for no such reward.
+
+    Raises:
+        ConfigError: a metric is there twice.
+        WeightsError: a weight that is not a finite number, or a sum that is not positive.
+    """
+
+    def __init__(self, parts: Sequence[MetricSource | Scorer], shares: Sequence[float] | None = None) -> None:
+        self.parts = tuple(parts)
+        self.shares = None
+        names = [part.spec.name for part in parts]
+        for name in names:
+            if names.count(name) > 1:
+                raise ConfigError(
+                    f"metric {name!r} is there twice, and its columns would have one name: score each checkpoint into "
+                    f"a file of its own; the second may take the first as its data, with --prefix (prefix=)"
+                )
+        if shares is not None:
+            checked = [
+                checked_weight(share, f"weight of metric {name!r}") for name, share in zip(names, shares, strict=True)
+            ]
+            self.shares = tuple(sum_to_one(checked).tolist())
+
+    def __repr__(self) -> str:
+        return f"Several({list(self.parts)}, {self.shares})"
+
+    @property
+    def spec(self) -> SeveralSpec:
+        """Facts about the metrics, as far as they are known."""
+        return SeveralSpec.of([part.spec for part in self.parts], self.shares)
+
+    @property
+    def caches(self) -> dict[str, Sections]:
+        """What the metrics keep on disk; see `CaptionScorer.caches`."""
+        readers = sum(bool(getattr(part, "reads_images", part.spec.needs_image)) for part in self.parts)
+        found: dict[str, list[CacheSection]] = {}
+        for part in self.parts:
+            for kind, section in getattr(part, "caches", {}).items():
+                found.setdefault(kind, []).append(section)
+        return {kind: Sections(sections, len(sections) >= readers) for kind, sections in found.items()}
+
+    def fit(self, corpus: Iterable[Sequence[str]]) -> Several:
+        """See `reward.metrics.base.fitted`."""
+        copies = tee(corpus, len(self.parts))
+        return Several([fitted(part, copy) for part, copy in zip(self.parts, copies, strict=True)], self.shares)
+
+
+class Sections:
+    """What several metrics keep of one kind: an image is known if all that read images know it."""
+
+    def __init__(self, sections: Sequence[CacheSection], are_complete: bool) -> None:
+        self._sections, self._are_complete = sections, are_complete
+
+    def __contains__(self, key: str) -> bool:
+        return self._are_complete and all(key in section for section in self._sections)
+
+    @property
+    def hits(self) -> int:
+        return sum(section.hits for section in self._sections)
+
+    @property
+    def misses(self) -> int:
+        return sum(section.misses for section in self._sections)
+
+
+Scoring: TypeAlias = "MetricSource | Scorer | Several"  # what scores a data set
+
+
+def scoring_of(
+    scorer: str | Scorer | Sequence[str | MetricSource | Scorer],
+    source: str | os.PathLike[str] = "embedded",
+    **options: Any,
+) -> Scoring:
+    """What a user chose to score with. Nothing is loaded but metrics behind a service, which alone knows their facts.
+
+    Args:
+        scorer: name of a metric, a scorer, or several of them, see `score_dataset`.
+        source, options: see `load_scorer`; several metrics have their sources beside their names.
+
+    Raises:
+        ConfigError: neither a name nor a scorer, a metric twice, or weights of some metrics only.
+
+    Example:
+        >>> scoring_of(["vela:3", "length:1"]).shares
+        (0.75, 0.25)
+    """
+    if not isinstance(scorer, (list, tuple)):
+        one: Any = MetricSource(scorer, source) if isinstance(scorer, str) else scorer
+        return _known(one, options)
+    if source != "embedded" or options.get("revision") is not None:
+        raise ConfigError(
+            "source= and revision= (--source, --revision) are of one metric: write NAME=FOLDER or NAME=HUB_ID@REVISION "
+            "for each of several"
+        )
+    parts = [MetricSource.parse(each, weighted=True) if isinstance(each, str) else each for each in scorer]
+    known = [_known(part, options) for part in parts]
+    weights = {part.spec.name: getattr(part, "weight", None) for part in parts}
+    bare = [name for name, weight in weights.items() if weight is None]
+    if not parts:
+        raise ConfigError("an empty list of metrics scores nothing: name at least one")
+    if len(parts) == 1:
+        if not bare:
+            raise ConfigError(f"one metric needs no weight: write {parts[0].spec.name}")
+        return known[0]
+    if bare and len(bare) < len(weights):
+        raise ConfigError(f"give all metrics a weight, as in {bare[0]}:0.5, or none of them; {bare[0]} has none")
+    return Several(known, None if bare else [float(weight) for weight in weights.values() if weight is not None])
+
+
+def _known(part: MetricSource | Scorer, options: Mapping[str, Any]) -> MetricSource | Scorer:
+    if isinstance(part, MetricSource):
+        asked = loaded_if_remote(part.name, part.source, **options)
+        return part if isinstance(asked, str) else asked
+    if not isinstance(getattr(part, "spec", None), MetricSpec):
+        raise ConfigError(
+            f"scorer must be the name of a metric, a scorer, or a list of them, got {type(part).__name__}"
+        )
+    return part
+
+
+def load(scoring: Scoring, **options: Any) -> Scorer | Several:
+    """Loads what is given by name; each of several metrics gets the options of a cache only if it has them."""
+    if isinstance(scoring, Several):
+        parts: list[Any] = []
+        for part in scoring.parts:
+            taken = {name: value for name, value in options.items() if takes_option(part.spec, name)}
+            parts.append(load(part, **taken))
+        return Several(parts, scoring.shares)
+    return scoring.load(**options) if isinstance(scoring, MetricSource) else scoring
+
+
+def is_named(scoring: Scoring) -> bool:
+    """Whether another process can load it."""
+    return all(isinstance(part, MetricSource) for part in _parts(scoring))
+
+
+def knows_aspects(scoring: Scoring) -> bool:
+    """Whether its aspects are known: other checkpoints than those that ship may have aspects of their own."""
+    return all(not isinstance(part, MetricSource) or part.source == "embedded" for part in _parts(scoring))
+
+
+def check_options(scoring: Scoring, options: Mapping[str, Any]) -> None:
+    """Refuses options of a cache that none of the metrics has.
+
+    Raises:
+        ConfigError: there is one, or a cache for scorers that are loaded already.
+    """
+    named = [part for part in _parts(scoring) if isinstance(part, MetricSource)]
+    if not named and "cache" in options:
+        raise ConfigError("a scorer that is loaded already has its own cache: give cache= where it is loaded")
+    for name in options:
+        if named and not any(takes_option(part.spec, name) for part in named):
+            check_caching(named[0].spec, {name: options[name]})
+
+
+def fingerprint_of(scoring: Scoring) -> Any:
+    """Fingerprint of the checkpoint; of several {metric: fingerprint}."""
+    if isinstance(scoring, Several):
+        return {part.spec.name: fingerprint_of(part) for part in scoring.parts}
+    if isinstance(scoring, MetricSource):
+        return fingerprint_source(scoring.source) + (f"@{scoring.revision}" if scoring.revision else "")
+    return getattr(scoring, "fingerprint", "a scorer object")
+
+
+def shares_of(scoring: Scoring) -> dict[str, Any]:
+    """{"shares": weights of the metrics} where several have weights, for the description of a run."""
+    return {"shares": list(scoring.shares)} if isinstance(scoring, Several) and scoring.shares is not None else {}
+
+
+def sources_of(scoring: Scoring) -> dict[str, str | None]:
+    """{metric: its checkpoint as it was given}; None for a scorer object."""
+    return {part.spec.name: part.checkpoint if isinstance(part, MetricSource) else None for part in _parts(scoring)}
+
+
+def check_one_number(spec: MetricSpec) -> None:
+    """Refuses several metrics without weights where candidates are ordered by one number.
+
+    Raises:
+        ConfigError: so it is.
+    """
+    if "reward" not in spec.reward_names:
+        share = f"{1 / len(spec.parts):.2g}"
+        raise ConfigError(
+            "candidates are ordered by one number: give each metric a weight in the mean, as in "
+            + " ".join(f"-m {part.name}:{share}" for part in spec.parts)
+        )
+
+
+def with_aspects(spec: MetricSpec, aspects: Mapping[str, Sequence[str]]) -> MetricSpec:
+    """The facts with the aspects that each metric's checkpoint has: {metric: aspects}."""
+    if isinstance(spec, SeveralSpec):
+        return SeveralSpec.of([with_aspects(part, aspects) for part in spec.metrics], spec.shares)
+    return replace(spec, aspects=tuple(aspects[spec.name]))
+
+
+def _parts(scoring: Scoring) -> tuple[MetricSource | Scorer, ...]:
+    return scoring.parts if isinstance(scoring, Several) else (scoring,)
