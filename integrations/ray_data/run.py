@@ -331,6 +331,7 @@ def _summarise(manifest: Manifest, prefix: str) -> ScoringSummary:
         captions=builder.captions,
         scored=builder.scored,
         truncated=builder.truncated,
+        out_of_domain=builder.out_of_domain,
         errors=builder.errors,
         examples=builder.examples,
         distributions=builder.distributions(),

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from reward.judges import Usage
     from reward.scoring.summary import ScoringSummary
 
-__all__ = ["report_battles", "report_scores", "usage_line"]
+__all__ = ["domain_line", "report_battles", "report_scores", "usage_line"]
 
 _CACHED = {"images": "image embeddings", "prefixes": "states of prompts"}
 
@@ -68,6 +68,8 @@ def _print_summary(console: Any, summary: ScoringSummary, what: str) -> None:
         )
     if summary.truncated:
         console.print(f"{summary.truncated} captions had text cut to fit the model")
+    if summary.out_of_domain:
+        console.print(domain_line(summary.out_of_domain, summary.captions), style="yellow")
     for kind, (found, computed) in summary.cache.items():
         console.print(f"cache: {found:,} {_CACHED[kind]} found, {computed:,} computed")
     groups = f" in {summary.groups} groups" if summary.groups else ""
@@ -77,6 +79,20 @@ def _print_summary(console: Any, summary: ScoringSummary, what: str) -> None:
     devices = f" by {len(summary.devices)} processes ({', '.join(summary.devices)})" if summary.devices else ""
     console.print(
         f"{what} {summary.rows} rows{groups}{before}{devices}{pace}{images} -> {summary.output}", style="green"
+    )
+
+
+def domain_line(count: int, captions: int) -> str:
+    """What to do about captions that are out of domain.
+
+    Example:
+        >>> domain_line(3, 4)
+        '3 of 4 captions, or their images, are unlike what the checkpoint was trained on: their scores mean nothing. \
+`capreward metrics` lists metrics; give one a checkpoint for photos with --source'
+    """
+    return (
+        f"{count} of {captions} captions, or their images, are unlike what the checkpoint was trained on: their scores "
+        "mean nothing. `capreward metrics` lists metrics; give one a checkpoint for photos with --source"
     )
 
 

@@ -147,7 +147,8 @@ def score_benchmark(
     scores = np.full((len(keys), len(spec.aspects)), np.nan)
     for row, key in enumerate(keys):
         if key in failed:
-            scores[row], _, _, errors[row] = failed[key]
+            known_scores, _, _, errors[row] = failed[key]
+            scores[row] = known_scores[: len(spec.aspects)]
         elif key is not None:
             scores[row] = scored[key].scores
     return BenchmarkScores(
@@ -218,7 +219,8 @@ def _score(
                     if len(result) > 2:
                         failed[key] = result
                     else:
-                        new[key] = KnownScore(tuple(result[0]), result[1], seconds / len(chunk), device)
+                        scores = tuple(result[0][: len(scorer.spec.aspects)])
+                        new[key] = KnownScore(scores, result[1], seconds / len(chunk), device)
                 if journal is not None:
                     journal.append(list(new.items()))
                 scored |= new

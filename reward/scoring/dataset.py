@@ -382,6 +382,7 @@ class _Run:
             captions=builder.captions,
             scored=builder.scored,
             truncated=builder.truncated,
+            out_of_domain=builder.out_of_domain,
             errors=builder.errors,
             examples=builder.examples,
             distributions=builder.distributions(),

@@ -25,7 +25,8 @@ __all__ = [
     "score_samples",
 ]
 
-# [scores or null, truncated], then [kind, message] of an error: what the journal holds of one caption. Of several
+# [scores or null, truncated], then [kind, message] of an error: what the journal holds of one caption. After the scores
+# come the texts of the metric, and then, where the checkpoint says what it was trained on, `out_of_domain`. Of several
 # metrics, `truncated` names those that cut a text, and each that failed adds [its name, message].
 CaptionResult: TypeAlias = "list[Any]"
 # One result a caption, or {"kind": ..., "message": ...} when nothing of the row could be scored.
@@ -74,15 +75,22 @@ def _score_chunk(
 def score_samples(
     samples: Sequence[CaptionSample], scorer: Scorer, batch_size: int | None, texts: Sequence[str] = ()
 ) -> list[CaptionResult]:
-    """The result of each sample; a score that is not finite is null. Texts of the table follow the scores."""
+    """The result of each sample, see `CaptionResult`; a score that is not finite is null.
+
+    Args:
+        samples, scorer, batch_size: what is scored, and how.
+        texts: names of the texts of the table that are kept.
+    """
     table = scorer.score(samples, batch_size=batch_size)
     if len(table) != len(samples):
         raise ValueError(f"scorer {scorer.spec.name!r} gave {len(table)} results for {len(samples)} samples")
     assert table.truncated is not None  # ScoreTable fills it in
+    unlike = [] if table.out_of_domain is None else table.out_of_domain.tolist()
     results: list[CaptionResult] = []
     for position, (scores, cut) in enumerate(zip(table.scores.tolist(), table.truncated.tolist(), strict=True)):
         finite = [score if abs(score) < float("inf") else None for score in scores]  # False for NaN, too
-        results.append([finite + [table.texts[name][position] for name in texts], cut])
+        texts_and_flag = [*(table.texts[name][position] for name in texts), *unlike[position : position + 1]]
+        results.append([finite + texts_and_flag, cut])
         if None in finite or position in table.errors:
             results[-1] += ["metric", table.errors.get(position, "the metric gave no finite score")]
     return results
@@ -104,16 +112,18 @@ def _joined(spec: SeveralSpec, caption: Sequence[CaptionResult]) -> CaptionResul
     """What several metrics made of one caption: the scores of all, then the texts of all."""
     scores: list[Any] = []
     texts: list[Any] = []
+    unlike: list[bool] = []
     for part, result in zip(spec.metrics, caption, strict=True):
-        aspects = len(part.aspects)
-        values = result[0] or [None] * (aspects + len(part.texts))
-        scores, texts = scores + values[:aspects], texts + values[aspects:]
+        aspects, stop = len(part.aspects), len(part.aspects) + len(part.texts)
+        values = result[0] or [None] * stop
+        scores, texts, unlike = scores + values[:aspects], texts + values[aspects:stop], unlike + values[stop:]
     named = list(zip([part.name for part in spec.metrics], caption, strict=True))
     cut = [name for name, result in named if result[1]]
     if caption[0][2:] and all(result[2:] == caption[0][2:] for result in caption):  # no matter of the metrics
         return [None, cut, *caption[0][2:]]
     errors = [[name, result[3]] for name, result in named if len(result) > 2]
-    return [scores + texts, cut, *(text for error in errors for text in error)]
+    flag = [any(unlike)] if unlike else []
+    return [scores + texts + flag, cut, *(text for error in errors for text in error)]
 
 
 class ScoreColumns:
@@ -319,6 +329,8 @@ def _count(
     summary.captions += len(results)
     summary.scored += int(np.sum(is_scored))
     summary.truncated += sum(bool(result[1]) for result in results)
+    flag = len(spec.aspects) + len(spec.texts)  # its place behind the scores, if it is there
+    summary.count_out_of_domain([result[0][flag] for result in results if result[0] and len(result[0]) > flag])
     for aspect, column in zip(spec.aspects, scores.T, strict=True):
         summary.add_numbers(aspect, column)
     for name, reward in rewards.items():

@@ -164,6 +164,8 @@ def _collect(asked: Asked, row: list[int | str], reply: JobReply, weights: list[
         found.truncated.append(not isinstance(place, str) and reply.truncated[place])
         reward = None if asked.problem else _reward(candidate, scores, weights, reply.facts["range"])
         found.rewards.append(reward)
+    if (unlike := reply.out_of_domain) is not None:
+        found.out_of_domain = [not isinstance(place, str) and unlike[place] for place in row]
     return found
 
 

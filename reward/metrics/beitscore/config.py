@@ -104,7 +104,7 @@ class BeitScoreConfig:
         Raises:
             CheckpointError: a setting is unknown, missing or invalid, for example from a newer version of this library.
         """
-        settings = {key: value for key, value in plain.items() if key != "metric"}
+        settings = {key: value for key, value in plain.items() if key not in ("metric", "domain")}
         absent = [entry.name for entry in fields(cls) if entry.name not in settings]
         if absent:
             raise CheckpointError(f"not a BEiTScore configuration: {', '.join(absent)} not stated")

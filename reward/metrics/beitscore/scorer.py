@@ -94,8 +94,10 @@ class BeitScoreScorer(TrainedScorer):
         Raises:
             CheckpointError: the source is missing, incomplete, damaged or of another metric.
         """
-        model, tokenizer = load_model(source, revision=revision, device=device, dtype=dtype)
-        return cls(model, tokenizer, token_budget=token_budget)
+        model, tokenizer, domain = load_model(source, revision=revision, device=device, dtype=dtype)
+        scorer = cls(model, tokenizer, token_budget=token_budget)
+        scorer.domain = domain
+        return scorer
 
     def preprocess(self, image: Image.Image) -> torch.Tensor:
         return self.model.preprocess(image)

@@ -251,13 +251,13 @@ def _config(base: BeitScoreConfig, changes: Mapping[str, Any]) -> BeitScoreConfi
 
 def checkpoint_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """The settings that describe a checkpoint, from its config.json."""
-    sizes = {name: value for name, value in config.items() if name != "metric"}
+    sizes = {name: value for name, value in config.items() if name not in ("metric", "domain")}
     return {"beit3": None, "config": sizes, "tokenizer": {"vocab_size": config.get("vocab_size")}}
 
 
 def load_model(folder: Path, settings: Mapping[str, Any], *, precision: str = "fp32") -> BeitScoreNetwork:
     """Loads a checkpoint folder to train it further; of the settings, only `gradient_checkpointing` is used."""
-    model, tokenizer = checkpoint.load_model(folder, device="cpu")
+    model, tokenizer, _ = checkpoint.load_model(folder, device="cpu")
     model.beit3.gradient_checkpointing = bool(settings.get("gradient_checkpointing"))
     return BeitScoreNetwork(model, tokenizer)
 

@@ -250,7 +250,7 @@ class VelaConfig:
             CheckpointError: a setting is unknown or invalid, for example from a newer version of this library.
         """
         try:
-            settings = {key: value for key, value in plain.items() if key != "metric"}
+            settings = {key: value for key, value in plain.items() if key not in ("metric", "domain")}
             if settings.get("text") is not None:
                 text = _table("text", settings["text"])
                 if text.get("lora") is not None:

@@ -77,7 +77,7 @@ def make_model(
 
 def checkpoint_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """The settings that describe a checkpoint, from its config.json."""
-    settings = {name: value for name, value in config.items() if name != "metric"}
+    settings = {name: value for name, value in config.items() if name not in ("metric", "domain")}
     text = (settings.get("text") or {}).get("architecture")
     image = (settings.get("image") or {}).get("architecture")
     own = text or (image or {}).get("model_cfg", {}).get("text_cfg")
@@ -87,7 +87,7 @@ def checkpoint_settings(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def load_model(folder: Path, settings: Mapping[str, Any], *, precision: str = "fp32") -> VelaModel:
     """Loads a checkpoint folder to train it further; of the settings, only `gradient_checkpointing` is used."""
-    return _ready(checkpoint.load_model(folder, revision=None, device="cpu", dtype=None), settings, precision)
+    return _ready(checkpoint.load_model(folder, revision=None, device="cpu", dtype=None)[0], settings, precision)
 
 
 def _ready(model: VelaModel, settings: Mapping[str, Any], precision: str) -> VelaModel:
