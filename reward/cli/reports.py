@@ -88,11 +88,11 @@ def domain_line(count: int, captions: int) -> str:
     Example:
         >>> domain_line(3, 4)
         '3 of 4 captions, or their images, are unlike what the checkpoint was trained on: their scores mean nothing. \
-`capreward metrics` lists metrics; give one a checkpoint for photos with --source'
+`capreward metrics --for photos` lists checkpoints for photos'
     """
     return (
         f"{count} of {captions} captions, or their images, are unlike what the checkpoint was trained on: their scores "
-        "mean nothing. `capreward metrics` lists metrics; give one a checkpoint for photos with --source"
+        "mean nothing. `capreward metrics --for photos` lists checkpoints for photos"
     )
 
 

@@ -27,16 +27,16 @@ from pathlib import Path
 import torch
 from PIL import Image, ImageFilter
 
+import reward
 from examples.research.embedded.attacked import draw_sample
-from examples.research.embedded.make import ASSETS
 from integrations.demo.captioner import decoded_batches, load_captioner
 from reward.domain import Domain, words_of
 from reward.scenes import make_rated_sample, render, sample_scene
 
 __all__ = ["HELD_OUT", "SEEN", "make_domain"]
 
-# Scenes as drawn have a share of .72 and more, resized ones at JPEG quality 70 and more .40 and more, photos .28 at most.
-# Of captions that a policy samples, next to none has a tenth of unknown words.
+# Scenes as drawn have a share of .72 and more, resized ones at JPEG quality 70 and more .40, photos .28 at most. Of
+# captions that a policy samples, next to none has a tenth of unknown words.
 LIMITS = {"tolerance": 8, "least_ground": 0.35, "most_unknown": 0.15}
 VARIANTS = 20
 
@@ -86,7 +86,7 @@ def make_domain(samples: int = 4000) -> Domain:
         words.update(word for text in texts for word in words_of(text) if word.isascii())
     return Domain(
         "drawings of coloured shapes and captions of them, and nothing else",
-        'MetricReward("clipscore", "ViT-B-32:openai")',
+        'MetricReward("clipscore", "ViT-L-14:openai")',
         grounds=tuple(ground for ground, count in sorted(grounds.items()) if count > samples / 100),
         words=" ".join(sorted(words)),
         **LIMITS,
@@ -201,7 +201,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     domain = make_domain()
     if options.write:
         for metric in ("vela", "beitscore"):
-            path = ASSETS / metric / "config.json"
+            path = Path(reward.__file__).parent / "assets" / metric / "config.json"
             config = json.loads(path.read_text(encoding="utf-8")) | {"domain": domain.to_config()}
             path.write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
         return

@@ -12,6 +12,7 @@ from safetensors.torch import load_file, save_file
 
 from examples.research.embedded.beit_model import Aided
 from examples.research.embedded.configs import beit_config
+from examples.research.embedded.domain import make_domain
 from examples.research.embedded.tokenizer import load_tokenizer
 from reward.metrics.beitscore.scorer import BeitScoreScorer
 from reward.metrics.beitscore.tokenizer import BeitScoreTokenizer
@@ -29,7 +30,7 @@ tags: [image-captioning, synthetic, {tag}]
 {summary}
 
 **For trials and tests only.** It knows drawings of coloured shapes (`reward.scenes`) and nothing else: on photos its
-output means nothing.
+output means nothing.{check}
 
 - Data: synthetic scenes of `reward.scenes`, drawn anew at every step from string seeds ("vision 1 0", ...): no scene of
   `make_dataset`, which draws from seeds of another form.
@@ -45,7 +46,10 @@ def _card(output: Path, steps: Sequence[str], history: str | None, **texts: str)
     counts = {step: torch.load(file, weights_only=True)["step"] for step, file in states.items() if file.is_file()}
     done = [f"{step} {count} steps" for step, count in counts.items()]
     unmeasured = "\nNo time or held-out figures were given to this card (`--history`)."
-    return CARD.format(training=", ".join(done) + ".", history=history or unmeasured, **texts)
+    # Only a metric looks at captions and images that others give it.
+    unlike = " Images and captions unlike those of the scenes are counted as `out_of_domain`: docs/METRICS.md."
+    check = unlike if texts["tag"] == "reward-model" else ""
+    return CARD.format(check=check, training=", ".join(done) + ".", history=history or unmeasured, **texts)
 
 
 def _export_vela(output: Path, folder: Path, history: str | None) -> None:
@@ -61,6 +65,7 @@ def _export_vela(output: Path, folder: Path, history: str | None) -> None:
         summary="A small VELA: a 0.9 M Qwen2, and a CLIP whose text tower reads 248 tokens.",
     )
     scorer = VelaScorer.from_pretrained(output / "both" / "model", device="cpu")
+    scorer.domain = make_domain()
     scorer.save_pretrained(folder, dtype=torch.float16, card=card)
 
 
@@ -109,7 +114,9 @@ def _export_beitscore(output: Path, folder: Path, history: str | None) -> None:
         title="BEiTScore, embedded",
         summary="A small BEiTScore: a BEiT-3 of six layers, 128 wide, that reads 36 patches and up to 384 tokens.",
     )
-    beitscore(output, "beit_rate").save_pretrained(folder, dtype=torch.float16, card=card)
+    scorer = beitscore(output, "beit_rate")
+    scorer.domain = make_domain()
+    scorer.save_pretrained(folder, dtype=torch.float16, card=card)
 
 
 def beitscore(output: Path, step: str) -> BeitScoreScorer:
