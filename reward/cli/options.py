@@ -197,7 +197,7 @@ class ColumnOptions(InputOptions):
     """Where a data set has images and references, and what the new columns are called."""
 
     prefix: Annotated[
-        str, typer.Option(help="Put before the names of the new columns, to tell several metrics apart.")
+        str, typer.Option(help="Put before the names of the new columns, to tell several runs apart.")
     ] = ""
 
 
