@@ -28,7 +28,7 @@ import numpy as np
 from reward.arena import Arena, by_metric, by_people, measure_agreement
 from reward.arena.agreement import ArenaAgreement
 from reward.battles import Battle
-from reward.metaeval.bench import MetricSource
+from reward.metric_source import MetricSource
 
 __all__: list[str] = []
 

@@ -24,10 +24,10 @@ from reward.audit.report import attack_grid, level_grid
 from reward.audit.run import audit, scene_rows
 from reward.judges import Answer, Question
 from reward.metaeval import markdown_table
-from reward.metaeval.bench import MetricSource
 from reward.metaeval.benchmarks import load_benchmark
 from reward.metaeval.evaluation import compare, evaluate
 from reward.metaeval.scoring import score_benchmark
+from reward.metric_source import MetricSource
 from reward.metrics.caprl.scorer import CapRLScorer
 from reward.metrics.claimdiff.scorer import ClaimDiffScorer
 from reward.metrics.claims.scorer import ClaimsScorer

@@ -66,7 +66,7 @@ def harden(
     from reward.errors import ConfigError
     from reward.hardening.rounds import Hardening, training_settings
     from reward.hardening.rounds import harden as run
-    from reward.metaeval.bench import MetricSource
+    from reward.metric_source import MetricSource
     from reward.training.config import read_config_file
     from reward.training.shares import parse_data
 

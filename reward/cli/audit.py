@@ -63,8 +63,8 @@ def audit(
     from reward.audit.resemblance import compare_captions
     from reward.audit.run import audit as run
     from reward.audit.run import read_rows, scene_rows
-    from reward.metaeval.bench import MetricSource
     from reward.metaeval.report import check_report
+    from reward.metric_source import MetricSource
     from reward.registry import metric_spec
 
     if output is not None:

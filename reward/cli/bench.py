@@ -11,8 +11,9 @@ import typer
 from reward.cli import options, terminal
 
 if TYPE_CHECKING:
-    from reward.metaeval.bench import BenchTable, MetricSource
+    from reward.metaeval.bench_table import BenchTable
     from reward.metaeval.benchmarks import Benchmark
+    from reward.metric_source import MetricSource
 
 __all__ = ["bench", "compare"]
 
@@ -138,8 +139,8 @@ def compare(
     Differences are A minus B, times 100, with the 95 % interval of a paired bootstrap over images; p is of a paired
     permutation test. Scores are kept and shared with `capreward bench`.
     """
-    from reward.metaeval.bench import MetricSource
     from reward.metaeval.comparison import compare_on_benchmark
+    from reward.metric_source import MetricSource
 
     with terminal.stdout_kept_clean():
         [(loaded, _)] = options.read_benchmarks([benchmark], data, [part] if part else [], selection)
@@ -174,7 +175,7 @@ def _metric_sources(
     no_references: bool,
     say: Callable[[str], None],
 ) -> list[MetricSource]:
-    from reward.metaeval.bench import MetricSource, default_metrics
+    from reward.metric_source import MetricSource, default_metrics
 
     sources = []
     for text in metrics or ([] if columns else [EVERY]):

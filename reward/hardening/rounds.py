@@ -17,8 +17,8 @@ from reward.errors import ConfigError, DataError
 from reward.hardening.choosing import Written, choose_captions
 from reward.hardening.rating import rate_by_metric, rate_on_scenes, rated_rows, read_rows, write_ratings, write_rows
 from reward.images import image_key, load_image
-from reward.metaeval.bench import MetricSource
 from reward.metaeval.correlation import kendall_tau
+from reward.metric_source import MetricSource
 from reward.metrics.base import MetricSpec
 from reward.registry import load_scorer, metric_spec
 from reward.scenes import make_dataset

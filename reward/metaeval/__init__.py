@@ -23,7 +23,8 @@ from reward.metaeval.agreement import (
     compare_with_raters,
     pairwise_accuracy,
 )
-from reward.metaeval.bench import BenchTable, MetricSource, run_bench
+from reward.metaeval.bench import run_bench
+from reward.metaeval.bench_table import BenchTable
 from reward.metaeval.benchmarks import Benchmark, benchmark_spec, list_benchmarks, load_benchmark
 from reward.metaeval.benchmarks.longcapvlcp import PairBuild, build_pairs, read_pairs, write_pairs
 from reward.metaeval.bootstrap import Interval, bootstrap_weights, mean_difference, mean_interval, percentile_interval
@@ -32,6 +33,7 @@ from reward.metaeval.correlation import kendall_tau, pearson, spearman
 from reward.metaeval.evaluation import Difference, Evaluation, compare, evaluate, holm
 from reward.metaeval.report import markdown_table
 from reward.metaeval.scoring import BenchmarkScores, score_benchmark
+from reward.metric_source import MetricSource
 
 __all__ = [
     "BenchTable",

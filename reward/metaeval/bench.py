@@ -4,83 +4,26 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from reward.errors import DataError, MissingExtraError
-from reward.metaeval.agreement import Comparison
+from reward.metaeval.bench_table import BenchRow, BenchTable
 from reward.metaeval.benchmarks import Benchmark
-from reward.metaeval.evaluation import Evaluation, compare, evaluate, holm
+from reward.metaeval.evaluation import compare, evaluate, holm
 from reward.metaeval.people import check_people, single_rater
-from reward.metaeval.scoring import BenchmarkScores, check_needs, score_benchmark
+from reward.metaeval.scoring import check_needs, score_benchmark
 from reward.metric_source import MetricSource
 from reward.registry import list_metrics, load_scorer, metric_spec
 
 __all__ = [
-    "BenchRow",
-    "BenchTable",
-    "MetricSource",
     "column_scores",
     "default_metrics",
     "run_bench",
     "score_row",
     "title_of",
 ]
-
-
-@dataclass(eq=False)
-class BenchRow:
-    """A metric or a score column on one benchmark.
-
-    Args:
-        metric: the metric or score column.
-        captions: number of captions of the benchmark.
-        scores: (N, K) or {aspect: (N, K)}; None if nothing could be scored.
-        evaluation: agreement with the judgments; None if nothing could be scored.
-        errors: number of captions without a score.
-        problem: the first error, or why there is no evaluation.
-        left_out: whether the benchmark lacks what the metric needs: the column, or references.
-        run: time, devices, and numbers of new and cached scores; None for a score column.
-        p: of the permutation test against the best row in the headline column; None for the best row.
-        p_adjusted: p with Holm's correction for the number of rows.
-    """
-
-    metric: MetricSource
-    captions: int
-    scores: Any = None
-    evaluation: Evaluation | None = None
-    errors: int = 0
-    problem: str = ""
-    left_out: bool = False
-    run: BenchmarkScores | None = None
-    p: float | None = None
-    p_adjusted: float | None = None
-
-
-@dataclass(eq=False)
-class BenchTable:
-    """All rows on one benchmark.
-
-    Args:
-        benchmark: the benchmark.
-        data: its path as it was given.
-        rows: one a metric, in the order given.
-        columns: aspects, categories, or parts of a score, and their mean.
-        headline: the column by which rows are ranked.
-        best: the row with the largest value in it; None if no row has one.
-        raters, threshold: one rater against the others, and distance of failures; None without them.
-    """
-
-    benchmark: Benchmark
-    data: str | None
-    rows: list[BenchRow]
-    columns: tuple[str, ...] = ()
-    headline: str = ""
-    best: BenchRow | None = field(default=None)
-    raters: Comparison | None = None
-    threshold: float | None = None
 
 
 def run_bench(

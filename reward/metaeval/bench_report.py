@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from reward.metaeval.bench import BenchRow, BenchTable, title_of
+from reward.metaeval.bench import title_of
+from reward.metaeval.bench_table import BenchRow, BenchTable
 from reward.metaeval.benchmarks import BenchmarkSpec, PreferencePair, RatedCaption
 from reward.metaeval.bootstrap import MEAN
 from reward.metaeval.people import failure_grids, failures, rater_grid

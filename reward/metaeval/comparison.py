@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from reward.errors import DataError
-from reward.metaeval.bench import BenchRow, MetricSource, score_row, title_of
+from reward.metaeval.bench import score_row, title_of
+from reward.metaeval.bench_table import BenchRow
 from reward.metaeval.benchmarks import Benchmark
 from reward.metaeval.bootstrap import Interval
 from reward.metaeval.evaluation import Difference, compare
 from reward.metaeval.report import FEW_IMAGES, SIGNIFICANT, Grid, few_images, percent, plain, star, versions
+from reward.metric_source import MetricSource
 
 __all__ = ["MetricComparison", "compare_on_benchmark"]
 

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from reward.errors import DataError
-from reward.metaeval.bench import MetricSource
 from reward.metaeval.correlation import kendall_tau, pearson, spearman
+from reward.metric_source import MetricSource
 from reward.scoring.dataset import score_dataset
 from reward.scoring.readers import open_source
 

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
 
 from reward.errors import DataError
 from reward.metaeval.agreement import Comparison, compare_with_raters
+from reward.metaeval.bench_table import BenchTable
 from reward.metaeval.benchmarks import Benchmark, RatedCaption
 from reward.metaeval.bootstrap import bootstrap_weights
 from reward.metaeval.report import Grid, percent
-
-if TYPE_CHECKING:
-    from reward.metaeval.bench import BenchTable
 
 __all__ = ["check_people", "failure_grids", "failures", "rater_grid", "single_rater"]
 

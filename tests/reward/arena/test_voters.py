@@ -11,8 +11,8 @@ from PIL import Image
 from reward.arena import Arena, by_column, by_judge, by_metric, by_people, draw_arena, human_points, label_points
 from reward.battles import Battle, human_outcome
 from reward.errors import DataError
-from reward.metaeval.bench import MetricSource
 from reward.metaeval.benchmarks import PreferencePair
+from reward.metric_source import MetricSource
 
 ENTRY = {"img": "1.png", "source1": "x", "source2": "y", "caption1": "A dog runs.", "caption2": "A cat."}
 UNKNOWN = np.full(1, np.nan)

@@ -10,11 +10,13 @@ import numpy as np
 import pytest
 
 from reward.errors import DataError, MissingExtraError
-from reward.metaeval.bench import BenchRow, BenchTable, MetricSource, default_metrics, run_bench
+from reward.metaeval.bench import default_metrics, run_bench
 from reward.metaeval.bench_report import detail_grid, grids, notes, to_json, write_report
+from reward.metaeval.bench_table import BenchRow, BenchTable
 from reward.metaeval.benchmarks import Benchmark, load_benchmark
 from reward.metaeval.comparison import compare_on_benchmark
 from reward.metaeval.evaluation import compare, evaluate, holm
+from reward.metric_source import MetricSource
 from reward.registry import metric_spec
 from tests.json_lines import write_lines
 from tests.picture_scorer import SPEC as PICTURE

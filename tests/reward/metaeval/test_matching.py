@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from reward.errors import DataError
-from reward.metaeval.bench import MetricSource
 from reward.metaeval.matching import match_rows
+from reward.metric_source import MetricSource
 from reward.samples import ScoreTable
 from tests.reward.cli.conftest import Run, run
 from tests.toy_scorer import SPEC, ToyScorer

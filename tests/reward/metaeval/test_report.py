@@ -12,11 +12,13 @@ import numpy as np
 import pytest
 
 from reward.errors import MissingExtraError, OutputError
-from reward.metaeval.bench import BenchRow, BenchTable, MetricSource, run_bench
+from reward.metaeval.bench import run_bench
 from reward.metaeval.bench_report import score_plots, to_json, write_report
+from reward.metaeval.bench_table import BenchRow, BenchTable
 from reward.metaeval.benchmarks import load_benchmark
 from reward.metaeval.bootstrap import Interval
 from reward.metaeval.report import bar_plot, check_report, percent
+from reward.metric_source import MetricSource
 from tests.reward.metaeval.small_benchmarks import write_pairs, write_rated
 
 
