@@ -175,7 +175,8 @@ def _metric_sources(
     no_references: bool,
     say: Callable[[str], None],
 ) -> list[MetricSource]:
-    from reward.metric_source import MetricSource, default_metrics
+    from reward.metaeval.bench import default_metrics
+    from reward.metric_source import MetricSource
 
     sources = []
     for text in metrics or ([] if columns else [EVERY]):
