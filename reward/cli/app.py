@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 import reward
-from reward.cli.help import Command, Group, help_of
+from reward.cli.help import Command, Group
 from reward.cli.options import with_groups
 
 __all__ = ["COMMANDS", "app"]
@@ -58,6 +58,7 @@ def _show_version(wanted: bool) -> None:
         raise typer.Exit
 
 
+@app.callback(cls=Group)
 def root(
     version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
@@ -81,9 +82,6 @@ def root(
         os.environ["CAPREWARD_DEBUG"] = "1"
 
 
-app.callback(cls=Group, help=help_of(root)[0])(root)
-
-
 def _register() -> None:
     for name, place in COMMANDS.items():
         module, _, function = place.partition(":")
@@ -94,8 +92,8 @@ def _register() -> None:
 
 
 def _add(name: str, command: Callable[..., None]) -> None:
-    text, first = help_of(command)
-    app.command(name, cls=Command, help=text, short_help=first)(command)
+    first = (command.__doc__ or "").partition("\n\n")[0]  # click cuts the first sentence of a docstring, but not this
+    app.command(name, cls=Command, short_help=" ".join(first.split()))(command)
 
 
 _register()

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import inspect
 import re
-from collections.abc import Callable
 from typing import Any
 
 from typer.core import TyperGroup
 
 from reward.cli.once import OnceCommand
 
-__all__ = ["Command", "Group", "help_of"]
+__all__ = ["Command", "Group", "shown"]
 
 _CODE_WIDTH = 74  # with two indents of 2, the 78 columns that click fills
 _NO_BREAK = "\N{NON-BREAKING HYPHEN}"  # in place of hyphens until lines are broken
@@ -25,7 +23,7 @@ class _WholeNames:
 
         class Formatter(ctx.formatter_class):
             def write_text(self, text: str) -> None:
-                super().write_text(text.replace("-", _NO_BREAK))
+                super().write_text(shown(text).replace("-", _NO_BREAK))
 
             def write_dl(self, rows: Any, *sizes: Any, **options: Any) -> None:
                 super().write_dl([(name, told.replace("-", _NO_BREAK)) for name, told in rows], *sizes, **options)
@@ -42,13 +40,12 @@ class Group(_WholeNames, TyperGroup):
     """The command `capreward` itself."""
 
 
-def help_of(command: Callable[..., None]) -> tuple[str, str]:
-    """The help of a command and its first sentence, from its docstring.
+def shown(text: str) -> str:
+    """A docstring in Markdown as click prints it in 80 columns.
 
     Lists keep their items apart. Code keeps its lines; those that are too long are broken between words, and commands
     so that they can still be pasted.
     """
-    text = inspect.cleandoc(command.__doc__ or "")
     parts = re.split(r"^```\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
     for number, part in enumerate(parts):
         if number % 2:
@@ -56,7 +53,7 @@ def help_of(command: Callable[..., None]) -> tuple[str, str]:
             parts[number] = "\n".join(["\b", *(f"  {line}" for line in lines)])  # click leaves what follows \b as it is
         else:
             parts[number] = re.sub(r"\n(?=\* )", "\n\n", part)
-    return "".join(parts), text.partition("\n\n")[0].replace("\n", " ")
+    return "".join(parts)
 
 
 def _code_lines(line: str) -> list[str]:

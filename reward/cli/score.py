@@ -78,10 +78,10 @@ def score(
     Other forms of data, with the same columns:
 
     ```
-    captions.csv              also .json, .parquet, .jsonl.gz, .json.gz, .csv.gz
+    captions.csv              also .json, .parquet, .csv.gz, .jsonl.gz
     photos/                   images with metadata.jsonl or metadata.csv
     saved/ --split test       any folder that load_dataset reads
-    owner/name --split test   on the Hub; also owner/name:subset, owner/name@main
+    owner/name --split test   on the Hub; also owner/name:subset
     ```
 
     Image paths start at the folder of the file. A row that cannot be scored keeps its place and says why in `error`.
