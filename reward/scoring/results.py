@@ -119,8 +119,9 @@ def _joined(spec: SeveralSpec, caption: Sequence[CaptionResult]) -> CaptionResul
         scores, texts, unlike = scores + values[:aspects], texts + values[aspects:stop], unlike + values[stop:]
     named = list(zip([part.name for part in spec.metrics], caption, strict=True))
     cut = [name for name, result in named if result[1]]
-    if caption[0][2:] and all(result[2:] == caption[0][2:] for result in caption):  # no matter of the metrics
-        return [None, cut, *caption[0][2:]]
+    first = caption[0][2:]
+    if first and all(result[0] is None and result[2:] == first for result in caption):  # no matter of the metrics
+        return [None, cut, *first]
     errors = [[name, result[3]] for name, result in named if len(result) > 2]
     flag = [any(unlike)] if unlike else []
     return [scores + texts + flag, cut, *(text for error in errors for text in error)]

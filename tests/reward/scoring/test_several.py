@@ -8,16 +8,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from reward.errors import CapRewardError, OutputError
 from reward.functions.combining import reward_of
 from reward.images import load_image
-from reward.samples import CaptionSample
+from reward.samples import CaptionSample, ScoreTable
 from reward.scoring import BatchScorer, rerank_dataset, score_dataset
 from tests.json_lines import read_lines, write_lines
 from tests.picture_scorer import SPEC, PictureScorer
-from tests.reward.scoring.small_data import make_data, read_rows, save_greys
+from tests.reward.scoring.small_data import GREYS, make_data, read_rows, save_greys
 
 METRICS = ["beitscore", "unigram", "vela"]
 
@@ -26,6 +27,20 @@ class Brighter(PictureScorer):
     """A second metric that looks at images."""
 
     spec = replace(SPEC, name="brighter")
+
+
+class Half(Brighter):
+    """Finds no words."""
+
+    spec = replace(SPEC, name="half")
+
+    def score(self, samples: Any, **options: Any) -> ScoreTable:
+        table = super().score(samples, **options)
+        return replace(table, scores=table.scores * [1, np.nan])
+
+
+class Other(Half):
+    spec = replace(SPEC, name="other")
 
 
 @pytest.fixture
@@ -89,6 +104,17 @@ def test_every_image_is_decoded_once_for_all(tmp_path: Path, monkeypatch: pytest
     assert decoded == ["0.png", "1.png", "2.png"]
     assert summary.images_decoded == 3
     assert [a.image is b.image for a, b in zip(first.samples, second.samples, strict=True)] == [True] * 4
+
+
+def test_an_aspect_without_a_score_leaves_the_others(tmp_path: Path) -> None:
+    save_greys(tmp_path)
+    data = write_lines(tmp_path / "data.jsonl", [{"image": "1.png", "candidate": "a b"}])
+    score_dataset(data, [Half(), Other()], tmp_path / "out.jsonl")
+    [row] = read_lines(tmp_path / "out.jsonl")
+    for name in ("half", "other"):
+        assert row[f"{name}_brightness"] == pytest.approx(GREYS[1] / 255)
+        assert row[f"{name}_words"] is row[f"{name}_reward"] is None
+    assert row["error"] == "half: the metric gave no finite score; other: the metric gave no finite score"
 
 
 @pytest.mark.parametrize("share", [0.4, 0.99])
