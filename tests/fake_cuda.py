@@ -11,7 +11,7 @@ import traceback
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -98,6 +98,13 @@ class FakeDevice:
             _as_on_a_gpu(),
         ):
             yield flops.get_total_flops
+
+    def memory(self) -> AbstractContextManager[Any]:
+        """Context that counts memory alone: what has values keeps them, and no FLOPs are counted.
+
+        Some networks choose shapes by values, and `FlopCounterMode` holds on to what checkpoints compute again.
+        """
+        return _Memory(self)
 
     def is_on(self, value: Any) -> bool:
         return isinstance(value, FakeTensor) and value.device.type == self.name

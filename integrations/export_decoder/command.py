@@ -96,14 +96,14 @@ from transformers import AutoModelForImageTextToText, AutoProcessor
 
 processor = AutoProcessor.from_pretrained("Qwen/Qwen2.5-VL-3B-Instruct")
 model = AutoModelForImageTextToText.from_pretrained("Qwen/Qwen2.5-VL-3B-Instruct", device_map="auto")
-content = [{{"type": "image", "path": "photo.jpg"}}, {{"type": "text", "text": "Describe the picture."}}]
+content = [{{"type": "image", "path": "picture.jpg"}}, {{"type": "text", "text": "Describe the picture."}}]
 inputs = processor.apply_chat_template(
     [{{"role": "user", "content": content}}],
     add_generation_prompt=True, tokenize=True, return_dict=True, return_tensors="pt",
 ).to(model.device)
 best = model.generate(
     **inputs, custom_generate={name}, trust_remote_code=True,  # the folder, or its id on the Hub
-    processor=processor, images=["photo.jpg"], max_new_tokens=100,
+    processor=processor, images=["picture.jpg"], max_new_tokens=100,
 )
 print(processor.batch_decode(best[:, inputs["input_ids"].shape[1] :], skip_special_tokens=True)[0])
 ```

@@ -121,7 +121,7 @@ def arena(
 
     ```
     capreward arena battles.json
-    capreward arena battles.json --metric vela --score-column clip --images photos --output report
+    capreward arena battles.json --metric vela=my-vela --images photos
     capreward arena battles.json --next 50 > next.json
     capreward arena caparena_annots_eval.json --judged gpt=caparena_annots_eval_gpt.json --ranking caparena
     capreward arena data/caparena_auto --ranking caparena

@@ -123,13 +123,15 @@ def caption(
 ) -> None:
     """Caption images: sample candidates from a model, and keep the one that a metric likes best.
 
-    By the weighted mean of several metrics: `--metric vela:0.7 --metric beitscore:0.3`.
+    By the weighted mean of several metrics: `--metric vela:0.7=my-vela --metric beitscore:0.3=my-beitscore`.
 
     By a model behind a server, which you start with `vllm serve MODEL`, and by one on this machine:
 
     ```
-    capreward caption --model http://localhost:8000/v1 --images photos --n 16 --metric vela -o captions.jsonl
-    capreward caption --model Qwen/Qwen2.5-VL-3B-Instruct --images photos --n 16 --metric vela -o captions.jsonl
+    capreward caption --model http://localhost:8000/v1 --images photos --n 16 \\
+        --metric longclipscore=BeichenZhang/LongCLIP-L -o captions.jsonl
+    capreward caption --model Qwen/Qwen2.5-VL-3B-Instruct --images photos \\
+        --metric clipscore=ViT-L-14:openai -o captions.jsonl
     ```
 
     The output has one row an image: `image`, `caption`, `reward`, and `error` where there is no caption. Images come

@@ -61,13 +61,14 @@ def score(
     """Score every caption of a file: its rows, plus one column per aspect, the reward, and an error column.
 
     ```
-    capreward score captions.jsonl --metric vela --output scores.parquet
-    capreward score captions.jsonl -m vela -m clipscore=FOLDER --output scores.parquet
+    capreward score captions.jsonl -m clipscore=ViT-L-14:openai -o scores.parquet
+    capreward score captions.jsonl -m vela=my-vela -m clipscore=ViT-L-14:openai \\
+        -o scores.parquet
     ```
 
     Several metrics read each image once. Each has columns of its own: METRIC_ASPECT, METRIC_reward and
     METRIC_truncated. A caption that one of them cannot score keeps the scores of the others, and `error` says which
-    failed and why. With weights, as in `-m vela:0.7 -m clipscore:0.3=FOLDER`, `reward` is their weighted mean.
+    failed and why. With weights, as in `-m vela:0.7=my-vela -m clipscore:0.3=FOLDER`, `reward` is their weighted mean.
 
     A line of captions.jsonl, with `references` if there are any:
 
@@ -93,7 +94,7 @@ def score(
     scores only what is missing:
 
     ```
-    capreward score "s3://bucket/captions/*.parquet" --metric vela --output s3://bucket/scores \\
+    capreward score "s3://bucket/captions/*.parquet" -m vela=my-vela -o s3://bucket/scores \\
         --engine ray --address auto --gpus-per-worker 0.5
     ```
     """
@@ -138,8 +139,9 @@ def rerank(
     """Order the candidates of every image by reward, best first.
 
     ```
-    capreward rerank candidates.jsonl --metric vela --output best.jsonl
-    capreward rerank candidates.jsonl -m vela:0.7 -m beitscore:0.3 --output best.jsonl
+    capreward rerank candidates.jsonl -m clipscore=ViT-L-14:openai -o best.jsonl
+    capreward rerank candidates.jsonl -m vela:0.7=my-vela \\
+        -m beitscore:0.3=my-beitscore -o best.jsonl
     ```
 
     Several metrics order by the weighted mean of their rewards; a candidate that one of them cannot score comes last.

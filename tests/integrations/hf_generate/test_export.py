@@ -135,7 +135,7 @@ def test_the_example_of_the_card_runs(tmp_path, monkeypatch, capsys, export):
     export("decoder", "minimum-bayes-risk", "--n", 2)
     card = Path("decoder/README.md").read_text()
     assert card.startswith("---\nlibrary_name: transformers\ntags:\n  - custom_generate\n---\n")
-    IMAGES[0].save("photo.jpg")
+    IMAGES[0].save("picture.jpg")
     code = card.partition("```py\n")[2].partition("```")[0]
     exec(code.replace("Qwen/Qwen2.5-VL-3B-Instruct", str(ASSETS / "captioner")), {})
     assert len(capsys.readouterr().out.split()) > 5

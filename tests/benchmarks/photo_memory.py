@@ -1,0 +1,134 @@
+"""Memory of the recipe of docs/PHOTOS.md at its real sizes, counted on fake tensors: training, generation, rewards."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from peft import LoraConfig, get_peft_model
+from transformers import DynamicCache, Qwen2_5_VLForConditionalGeneration
+from trl.trainer.utils import add_fused_lm_head
+
+from examples.photos_grpo import LORA
+from reward.metrics.clipscore.scorer import ClipScorer
+from tests import paper_sizes
+from tests.fake_cuda import GIB, FakeDevice
+
+SIDE = (34, 60)  # patches of a photo of 476 x 840 pixels: 510 tokens, the most that the recipe allows
+PROMPT = 40  # tokens of the chat besides the photo
+CAPTIONS, BATCH = 64, 8  # of a step, and of them at once in training
+
+
+@dataclass(frozen=True)
+class Memory:
+    """GiB on the card; what training and generation add is theirs alone, since they take turns."""
+
+    weights: float
+    adapter: float  # LoRA with its gradients and two moments of Adam, in float32
+    training: float
+    generation: float  # the larger of reading the photos and the cache of keys and values when captions end
+    reward: float
+
+    @property
+    def peak(self) -> float:
+        return self.weights + self.adapter + self.reward + max(self.training, self.generation)
+
+
+def count(size: str, lengths: Sequence[int]) -> dict[int, Memory]:
+    """{tokens of a caption: memory} of Qwen2.5-VL of "3B" or "7B"."""
+    gpu = FakeDevice("cpu")  # gradients need a real GPU, so these fake tensors are the CPU's
+    policy = gpu.build(lambda: _policy(size))
+    weights = sum(value.nbytes for value in policy.parameters() if not value.requires_grad)
+    trained = [value for value in policy.parameters() if value.requires_grad]
+    optimizer = torch.optim.AdamW(trained)
+    with gpu.memory():
+        for value in trained:
+            value.grad = torch.zeros_like(value)
+        optimizer.step()
+    adapter, reward = gpu.bytes - weights, _reward()
+    found = {}
+    read = {rows: _read(gpu, policy, rows) for rows in (1, 2)}
+    for length in lengths:
+        steps = {rows: _step(gpu, policy, optimizer, rows, length) for rows in (1, 2)}
+        cache = CAPTIONS * read[1].cache * (read[1].tokens + length) // read[1].tokens
+        # each token of the captions writes one layer's part of the cache anew beside the old one
+        writing = cache + cache // policy.config.text_config.num_hidden_layers
+        reading = _at(CAPTIONS, read[1].peak, read[2].peak)
+        parts = (weights, adapter, _at(BATCH, steps[1], steps[2]), max(reading, writing), reward)
+        found[length] = Memory(*(part / GIB for part in parts))
+    return found
+
+
+def _at(rows: int, one: int, two: int) -> int:
+    """What `rows` need, from the needs of one and of two: a vision tower cuts each photo into dozens of windows, and
+    counting 64 photos one by one would take minutes."""
+    return one + (rows - 1) * (two - one)
+
+
+def _policy(size: str) -> Any:
+    """As `examples/photos_grpo.py` and TRL make it."""
+    model = Qwen2_5_VLForConditionalGeneration(paper_sizes.qwen_vl(size)).to(torch.bfloat16)
+    model.tie_weights()
+    add_fused_lm_head(model)
+    model = get_peft_model(model, LoraConfig(**LORA, task_type="CAUSAL_LM"))
+    model.enable_input_require_grads()
+    return model
+
+
+def _inputs(rows: int, completion: int) -> dict[str, torch.Tensor]:
+    """Tensors that hold values: how the model cuts photos into windows depends on them."""
+    height, width = SIDE
+    image = height * width // 4
+    ids = torch.full((rows, image + 2 + PROMPT + completion), 1000)
+    start, end, patch = 151_652, 151_653, 151_655
+    ids[:, : image + 2] = torch.tensor([start, *[patch] * image, end])
+    return {
+        "input_ids": ids,
+        "attention_mask": torch.ones_like(ids),
+        "mm_token_type_ids": (ids == patch).int(),
+        "pixel_values": torch.zeros(rows * height * width, 3 * 2 * 14 * 14, dtype=torch.bfloat16),
+        "image_grid_thw": torch.tensor([[1, height, width]] * rows),
+    }
+
+
+def _step(gpu: FakeDevice, policy: Any, optimizer: torch.optim.Optimizer, rows: int, length: int) -> int:
+    """Bytes that a step of training needs for a moment."""
+    policy.train()
+    policy.gradient_checkpointing_enable({"use_reentrant": False})
+    inputs = _inputs(rows, length)
+    labels = inputs["input_ids"].clone()
+    labels[:, :-length] = -100
+    start = gpu.peak = gpu.bytes
+    with gpu.memory(), torch.autocast("cpu", torch.bfloat16):
+        policy(**inputs, labels=labels, fused_lm_head=True).log_probs.mean().backward()
+        optimizer.step()
+    return gpu.peak - start
+
+
+class _Read(NamedTuple):
+    peak: int  # bytes while photos and prompts are read
+    cache: int  # of them, those of keys and values
+    tokens: int  # of a row
+
+
+def _read(gpu: FakeDevice, policy: Any, rows: int) -> _Read:
+    """The start of generation: photos and prompts of all captions."""
+    policy.eval()
+    policy.gradient_checkpointing_disable()
+    inputs, cache = _inputs(rows, 0), DynamicCache(config=policy.config.get_text_config())
+    start = gpu.peak = gpu.bytes
+    with gpu.memory(), torch.no_grad():
+        policy(**inputs, past_key_values=cache, use_cache=True, logits_to_keep=1)
+    kept = sum(layer.keys.nbytes + layer.values.nbytes for layer in cache.layers)
+    return _Read(gpu.peak - start, kept, inputs["input_ids"].shape[1])
+
+
+def _reward() -> int:
+    """Bytes of Long-CLIP L in float32 while it scores the captions of a step."""
+    gpu = FakeDevice()
+    scorer = ClipScorer(paper_sizes.clip_towers(gpu, torch.float32, "ViT-L-14", context_length=248))
+    with gpu.run():
+        scorer.score(paper_sizes.captions_of_one_image(CAPTIONS, words=180))
+    return gpu.peak
