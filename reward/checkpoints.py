@@ -11,23 +11,26 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from reward.errors import CheckpointError
+from reward.errors import CheckpointError, DataError, first_line
+from reward.json_files import read_json
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import Tensor
 
 __all__ = [
     "CONFIG_FILE",
     "WEIGHTS_FILE",
-    "load_strict",
-    "load_tensors",
+    "WEIGHT_SUFFIXES",
+    "SourceKind",
+    "check_source",
+    "local_folder",
+    "named_metric",
     "push_checkpoint",
     "read_config",
     "resolve_checkpoint",
     "save_checkpoint",
-    "shape_faults",
     "unsharded_loading",
 ]
 
@@ -36,6 +39,9 @@ logger = logging.getLogger(__name__)
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
 CARD_FILE = "README.md"
+_MOST_NESTED = 50  # what reads a config goes down as deep, and newer Pythons parse deeper than they can go
+WEIGHT_SUFFIXES = (".safetensors", ".pt", ".pth", ".bin")
+SourceKind = Literal["checkpoint", "clip", "judge", "model"]
 
 _ASSETS = Path(__file__).parent / "assets"
 # Data files only: Python files and pickles of a repository are not fetched.
@@ -73,6 +79,16 @@ def resolve_checkpoint(source: str | os.PathLike[str], *, metric: str, revision:
             raise CheckpointError(f"no {metric} checkpoint is shipped with this package; give a folder or a Hub id")
         _warn_embedded()
         return folder
+    return local_folder(source, metric=metric, revision=revision) or _download(text, metric, revision)
+
+
+def local_folder(source: str | os.PathLike[str], *, metric: str, revision: str | None = None) -> Path | None:
+    """The folder that a source names; None if it may be a Hub id.
+
+    Raises:
+        CheckpointError: it names a file, or a folder that does not exist; or `revision` is given for a folder.
+    """
+    text = os.fspath(source)
     folder = Path(text)
     if folder.is_dir():
         if revision is not None:
@@ -82,7 +98,64 @@ def resolve_checkpoint(source: str | os.PathLike[str], *, metric: str, revision:
         raise CheckpointError(f"{metric} checkpoint {text!r} is a file; give the folder that holds {CONFIG_FILE}")
     if not isinstance(source, str) or folder.is_absolute() or text.startswith((".", "~")) or text.count("/") > 1:
         raise CheckpointError(f"{metric} checkpoint folder {text!r} does not exist")
-    return _download(text, metric, revision)
+    return None
+
+
+def check_source(source: str | os.PathLike[str], *, metric: str, kind: SourceKind) -> None:
+    """Refuses what is seen to be no source of a metric without loading anything. Hub ids are not looked up.
+
+    Args:
+        source: a folder, a Hub id, or for `kind="clip"` what `reward.backbones.load_clip` takes. `"embedded"` passes.
+        metric: name of the metric, which a folder of this library must name in its config.json.
+        kind: see `reward.metrics.base.MetricSpec`.
+
+    Raises:
+        CheckpointError: a path that is not there, a folder that holds something else, or no possible Hub id.
+
+    Example:
+        >>> check_source("runs", metric="vela", kind="checkpoint")
+        Traceback (most recent call last):
+        ...
+        reward.errors.CheckpointError: vela: there is no folder 'runs' here, and a Hub id has the form 'name/repo'
+    """
+    text = os.fspath(source)
+    if text == "embedded":
+        return
+    place = text
+    if kind == "clip":
+        place = text.removeprefix("local-dir:")
+        if Path(place).is_file():
+            return
+        if place != text and not Path(place).is_dir():
+            raise CheckpointError(f"{metric}: there is no folder {place!r}")
+        if ":" in text.removeprefix("hf-hub:") and place == text:
+            return  # an architecture of open_clip and a tag
+        place = place.removeprefix("hf-hub:")
+        if Path(place).suffix in WEIGHT_SUFFIXES:
+            raise CheckpointError(f"{metric}: there is no file {place!r}")
+    folder = local_folder(place if isinstance(source, str) else source, metric=metric)
+    if folder is None:
+        _check_hub_id(place, metric, kind)
+    elif kind == "checkpoint" or named_metric(folder) is not None:
+        read_config(folder, metric=metric)
+    elif kind == "clip":
+        if not any(file.name == "open_clip_config.json" or file.suffix in WEIGHT_SUFFIXES for file in folder.iterdir()):
+            raise CheckpointError(f"{metric}: the folder {text!r} holds no CLIP: no open_clip_config.json, no weights")
+    elif not (folder / CONFIG_FILE).is_file():
+        raise CheckpointError(f"{metric}: the folder {text!r} holds no model: it has no {CONFIG_FILE}")
+
+
+def _check_hub_id(text: str, metric: str, kind: SourceKind) -> None:
+    from huggingface_hub.errors import HFValidationError
+    from huggingface_hub.utils import validate_repo_id
+
+    try:
+        if "/" not in text and kind != "model":  # some models of the Hub's first days have no owner in their id
+            raise HFValidationError("a Hub id has the form 'name/repo'")
+        validate_repo_id(text)
+    except HFValidationError as error:
+        tag = ", or ARCHITECTURE:TAG of open_clip such as 'ViT-B-32:openai'" if kind == "clip" else ""
+        raise CheckpointError(f"{metric}: there is no folder {text!r} here, and {first_line(error)}{tag}") from None
 
 
 @cache
@@ -112,33 +185,28 @@ def _download(repo_id: str, metric: str, revision: str | None) -> Path:
         return Path(snapshot_download(repo_id, revision=revision, allow_patterns=list(_HUB_FILES)))
     except GatedRepoError as error:
         reason = f"{at} is gated: ask for access on its page, then log in with `hf auth login`"
-        raise CheckpointError(f"{metric} checkpoint: {reason} ({_first_line(error)})") from error
+        raise CheckpointError(f"{metric} checkpoint: {reason} ({first_line(error)})") from error
     except RepositoryNotFoundError as error:
         reason = f"{repo_id!r} is neither a folder here nor a repository that you can see on the Hub"
-        raise CheckpointError(f"{metric} checkpoint: {reason} ({_first_line(error)})") from error
+        raise CheckpointError(f"{metric} checkpoint: {reason} ({first_line(error)})") from error
     except RevisionNotFoundError as error:
         raise CheckpointError(f"{metric} checkpoint: {repo_id} has no revision {revision!r}") from error
     except HFValidationError as error:
         reason = f"{repo_id!r} is neither a folder here nor a valid Hub id"
-        raise CheckpointError(f"{metric} checkpoint: {reason} ({_first_line(error)})") from error
+        raise CheckpointError(f"{metric} checkpoint: {reason} ({first_line(error)})") from error
     except (LocalEntryNotFoundError, HTTPError, OSError) as error:
         raise CheckpointError(
             f"{metric} checkpoint: {at} is not in the local cache and the Hub cannot be reached "
-            f"({_first_line(error)}). Check the network, HF_ENDPOINT and HF_HUB_OFFLINE; or download it elsewhere with "
+            f"({first_line(error)}). Check the network, HF_ENDPOINT and HF_HUB_OFFLINE; or download it elsewhere with "
             f'`hf download {repo_id} --local-dir FOLDER` and give the folder; or use source="embedded" if there is one.'
         ) from error
-
-
-def _first_line(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
 
 
 def named_metric(folder: str | os.PathLike[str]) -> str | None:
     """Name of the metric in the config.json of a checkpoint folder; None if there is none."""
     try:
-        name = json.loads((Path(folder) / CONFIG_FILE).read_text(encoding="utf-8"))["metric"]
-    except (OSError, ValueError, KeyError, TypeError):  # no file, no JSON, or JSON of another kind
+        name = read_json(Path(folder) / CONFIG_FILE)["metric"]
+    except (DataError, KeyError, TypeError):  # no file, no JSON, or JSON of another kind
         return None
     return name if isinstance(name, str) else None
 
@@ -150,12 +218,22 @@ def read_config(folder: str | os.PathLike[str], *, metric: str) -> dict[str, Any
         CheckpointError: no such file, not a JSON object, or a checkpoint of another metric.
     """
     path = Path(folder) / CONFIG_FILE
+    if not path.exists():
+        raise CheckpointError(f"{str(folder)!r} is not a {metric} checkpoint: it has no {CONFIG_FILE}")
     try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise CheckpointError(f"{str(folder)!r} is not a {metric} checkpoint: it has no {CONFIG_FILE}") from None
-    except (OSError, ValueError) as error:  # ValueError: not UTF-8, or not JSON
-        raise CheckpointError(f"{str(path)!r} cannot be read: {error}") from error
+        config = read_json(path)
+    except DataError as error:
+        raise CheckpointError(f"{metric} checkpoint: {error}") from error
+    inner = [config] if isinstance(config, (dict, list)) else []
+    for _ in range(_MOST_NESTED):
+        inner = [
+            each
+            for value in inner
+            for each in (value.values() if isinstance(value, dict) else value)
+            if isinstance(each, (dict, list))
+        ]
+    if inner:
+        raise CheckpointError(f"{str(path)!r} is nested more than {_MOST_NESTED} deep, as no {metric} checkpoint is")
     if not isinstance(config, dict):
         raise CheckpointError(f"{str(path)!r} must hold a JSON object, got {type(config).__name__}")
     if config.get("metric") != metric:
@@ -163,102 +241,6 @@ def read_config(folder: str | os.PathLike[str], *, metric: str) -> dict[str, Any
         kind = f"of metric {other!r}" if other else "of no metric of this library (no 'metric' key)"
         raise CheckpointError(f"{str(folder)!r} is a checkpoint {kind}, but a checkpoint of {metric!r} is needed")
     return config
-
-
-def load_tensors(path: str | os.PathLike[str]) -> dict[str, Tensor]:
-    """Reads named tensors onto the CPU without running any code of the file.
-
-    Args:
-        path: `.safetensors`, or a PyTorch file (`.pt`, `.pth`, `.bin`), which may hold nothing but tensors and plain
-            containers. The state dict may be under the key `state_dict` or `model`.
-
-    Raises:
-        CheckpointError: the file is missing, damaged, of another kind, or a pickle that would run code.
-    """
-    path = Path(path)
-    if not path.is_file():
-        raise CheckpointError(f"weights file {str(path)!r} does not exist")
-    if path.suffix == ".safetensors":
-        from safetensors import SafetensorError
-        from safetensors.torch import load_file
-
-        try:
-            return load_file(path)
-        except (SafetensorError, OSError) as error:
-            raise CheckpointError(f"{str(path)!r} is not a readable safetensors file: {error}") from error
-    if path.suffix in (".pt", ".pth", ".bin"):
-        return _load_pickled(path)
-    raise CheckpointError(f"{str(path)!r} has an unknown suffix; known: .safetensors, .pt, .pth, .bin")
-
-
-def _load_pickled(path: Path) -> dict[str, Tensor]:
-    import pickle
-
-    import torch
-
-    try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        raise CheckpointError(
-            f"{str(path)!r} is damaged or holds more than tensors, and is refused because loading it could run code: "
-            f"{_first_line(error)} If you trust its maker, convert it to .safetensors first."
-        ) from error
-    except (OSError, RuntimeError, EOFError, ValueError) as error:
-        raise CheckpointError(f"{str(path)!r} is not a readable PyTorch file: {_first_line(error)}") from error
-    for key in ("state_dict", "model"):
-        if isinstance(content, Mapping) and isinstance(content.get(key), Mapping):
-            content = content[key]
-    if not isinstance(content, Mapping) or not all(isinstance(value, torch.Tensor) for value in content.values()):
-        raise CheckpointError(f"{str(path)!r} does not hold a dict of tensors")
-    return dict(content)
-
-
-def load_strict(module: nn.Module, tensors: Mapping[str, Tensor], *, where: str) -> None:
-    """Loads tensors into a module. Every key must be present and have the right shape, and none may be left over.
-
-    If a key does not fit, the module is not changed: no network ever scores with random weights.
-
-    Args:
-        module: its `state_dict()` states the keys and shapes.
-        tensors: {key: tensor}; cast to the module's dtypes.
-        where: the source of the tensors, for messages.
-
-    Raises:
-        CheckpointError: the keys do not fit, or the module is on the device "meta".
-    """
-    needed = {key: tuple(value.shape) for key, value in module.state_dict().items()}
-    faults = shape_faults(needed, {key: tuple(value.shape) for key, value in tensors.items()})
-    if faults:
-        raise CheckpointError(f"{where} {faults}. Refusing to score with wrong weights.")
-    empty = [name for name, parameter in module.named_parameters() if parameter.is_meta]
-    if empty:
-        raise CheckpointError(f"{where}: {_listed('the network has no memory for', empty)}; build it on a real device")
-    module.load_state_dict(dict(tensors), strict=True)
-
-
-def shape_faults(needed: Mapping[str, tuple[int, ...]], given: Mapping[str, tuple[int, ...]]) -> str:
-    """Describes how some tensors differ from the needed ones, for a message; empty if they fit.
-
-    Example:
-        >>> shape_faults({"weight": (2, 3), "bias": (2,)}, {"weight": (2, 4)})
-        'lacks 1 key (bias); has mis-shaped 1 key (weight is (2, 4), not (2, 3))'
-    """
-    shapes = [
-        f"{key} is {given[key]}, not {shape}" for key, shape in needed.items() if key in given and given[key] != shape
-    ]
-    faults = [
-        _listed("lacks", [key for key in needed if key not in given]),
-        _listed("has unknown", [key for key in given if key not in needed]),
-        _listed("has mis-shaped", shapes),
-    ]
-    return "; ".join(filter(None, faults))
-
-
-def _listed(verb: str, keys: list[str]) -> str:
-    if not keys:
-        return ""
-    more = f", and {len(keys) - 5} more" if len(keys) > 5 else ""
-    return f"{verb} {len(keys)} key{'s' * (len(keys) > 1)} ({', '.join(keys[:5])}{more})"
 
 
 def save_checkpoint(
@@ -362,7 +344,7 @@ def push_checkpoint(
             allow_patterns=list(_HUB_FILES),
         )
     except (HTTPError, OSError, HFValidationError) as error:
-        raise CheckpointError(f"{str(folder)!r} cannot be uploaded to {repo_id}: {_first_line(error)}") from error
+        raise CheckpointError(f"{str(folder)!r} cannot be uploaded to {repo_id}: {first_line(error)}") from error
     return str(commit.commit_url)
 
 

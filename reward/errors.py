@@ -20,6 +20,7 @@ __all__ = [
     "UnknownMetricError",
     "WeightsError",
     "WorkerError",
+    "first_line",
 ]
 
 
@@ -98,3 +99,9 @@ class WorkerError(CapRewardError, RuntimeError):
 
 class MissingExtraError(CapRewardError, ImportError):
     """An optional package is needed; the message says how to install it."""
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error's message, or its kind where it has none."""
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__

@@ -128,5 +128,7 @@ def _parsed(text: str, where: str) -> Any:
         return json.loads(text, object_pairs_hook=unique)
     except DataError:
         raise
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise DataError(f"{where} is not valid JSON: {error}") from error
+    except RecursionError as error:
+        raise DataError(f"{where} is nested too deeply to be read") from error

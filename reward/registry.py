@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from reward.checkpoints import check_source
 from reward.errors import ConfigError, UnknownMetricError
 from reward.metrics.base import MetricSpec, Scorer, installed_specs
 from reward.metrics.sentences import SUFFIX, SentenceMean, sentence_mean_spec
@@ -91,7 +92,7 @@ def load_scorer(name: str, source: str | os.PathLike[str] = "embedded", **option
         ('length',)
     """
     spec, is_mean = _find(name)
-    check_loading(source, options.get("device"))
+    check_loading(source, options.get("device"), metric=name)
     if is_address(source) and not spec.is_remote:
         address, _, named = os.fspath(source).partition("#")
         if named not in ("", spec.name):
@@ -149,14 +150,19 @@ def takes_option(spec: MetricSpec, name: str) -> bool:
     return name not in _CACHE_OPTIONS or name in inspect.signature(spec.scorer_class().from_pretrained).parameters
 
 
-def check_loading(source: Any, device: Any = None) -> None:
-    """Checks the arguments of `load_scorer` before anything is loaded.
+def check_loading(source: Any, device: Any = None, *, metric: str | None = None) -> None:
+    """Checks the arguments of `load_scorer` before anything is loaded. No Hub id is looked up.
+
+    Args:
+        source, device: as for `load_scorer`.
+        metric: name of the metric; None is a judge without a metric.
 
     Raises:
         ConfigError: `source` is neither a string nor a path, or `device` is not the name of a device.
+        CheckpointError: `source` is no folder of the metric and no possible Hub id, see `check_source`.
 
     Example:
-        >>> check_loading("embedded", "gpu9")
+        >>> check_loading("embedded", "gpu9", metric="vela")
         Traceback (most recent call last):
             ...
         reward.errors.ConfigError: device must be such as 'cpu', 'cuda' or 'cuda:1', got 'gpu9'
@@ -170,3 +176,9 @@ def check_loading(source: Any, device: Any = None) -> None:
             torch.device(device)
         except RuntimeError:
             raise ConfigError(f"device must be such as 'cpu', 'cuda' or 'cuda:1', got {device!r}") from None
+    spec = None if metric is None else _find(metric)[0]
+    kind = "judge" if spec is None else spec.sources
+    if spec is not None and kind and source == "embedded" and not (spec.has_embedded or spec.needs_corpus):
+        spec.scorer_class().from_pretrained(source)  # raises, and says what to give instead
+    if kind is not None and not is_address(source):
+        check_source(source, metric="judge" if spec is None else spec.name, kind=kind)

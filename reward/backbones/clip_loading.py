@@ -16,19 +16,18 @@ from reward.backbones.fit import check_fit, foreign_errors
 from reward.backbones.language import PlainTextEncoder
 from reward.backbones.pretrained import read_tokenizer
 from reward.checkpoints import (
+    WEIGHT_SUFFIXES,
     WEIGHTS_FILE,
-    load_strict,
-    load_tensors,
     read_config,
     resolve_checkpoint,
     unsharded_loading,
 )
 from reward.errors import CheckpointError
+from reward.tensors import load_strict, load_tensors
 
 __all__ = ["load_clip", "load_shipped_clip", "towers_of_architecture"]
 
 _LONG_CLIP_FILES = {"BeichenZhang/LongCLIP-L": "longclip-L.pt", "BeichenZhang/LongCLIP-B": "longclip-B.pt"}
-_WEIGHT_SUFFIXES = (".safetensors", ".pt", ".pth", ".bin")
 _KEPT_POSITIONS = 20  # Long-CLIP keeps the first 20 text positions of CLIP and learns a second table for the others
 _NOT_WEIGHTS = ("input_resolution", "context_length", "vocab_size")  # sizes that OpenAI's files hold among the weights
 _NEEDED = (
@@ -106,7 +105,7 @@ def load_clip(
 def _load_folder(folder: Path) -> ClipTowers:
     if (folder / OPEN_CLIP_CONFIG).is_file():
         return _load_open_clip(f"local-dir:{folder}")
-    files = sorted(file for file in folder.iterdir() if file.suffix in _WEIGHT_SUFFIXES)
+    files = sorted(file for file in folder.iterdir() if file.suffix in WEIGHT_SUFFIXES)
     if len(files) != 1:
         names = ", ".join(file.name for file in files) or "none"
         raise CheckpointError(
@@ -176,7 +175,7 @@ def _load_open_clip(name: str, tag: str | None = None) -> ClipTowers:
     from open_clip.pretrained import get_pretrained_cfg
 
     whole = name if tag is None else f"{name}:{tag}"
-    config = check_open_clip(name, _WEIGHT_SUFFIXES, _download)
+    config = check_open_clip(name, WEIGHT_SUFFIXES, _download)
     try:
         with unsharded_loading():
             # open_clip only warns if the weights were trained with the other activation

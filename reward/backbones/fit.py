@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
-from reward.checkpoints import shape_faults
 from reward.errors import CapRewardError, CheckpointError
+from reward.tensors import shape_faults
 
 __all__ = ["check_fit", "check_layers", "check_memory", "foreign_errors", "leaves", "on_meta", "tensor_shapes"]
 

@@ -10,6 +10,8 @@ from reward.samples import CaptionSample, ScoreTable
 from reward.weights import normalise_weights
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     from reward.functions.metric_reward import MetricReward
 
 __all__ = ["AspectReward"]
@@ -43,6 +45,11 @@ class AspectReward:
         if log_metric is not None and len(table):
             self.whole._log_shares(table, log_metric)
         return self._pick(rows, table)
+
+    def load(self) -> Self:
+        """Loads the model of the whole reward now, see `MetricReward.load`."""
+        self.whole.load()
+        return self
 
     def rewards(self, samples: Sequence[CaptionSample]) -> list[float | None]:
         """Scores of this aspect for valid samples, None where there is none."""

@@ -8,14 +8,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from reward.errors import ConfigError, InvalidSampleError
 from reward.functions.completions import CaptionRow, check_one_name, read_rows
-from reward.functions.wrappers import function_name, is_asynchronous, rates_captions
+from reward.functions.wrappers import function_name, is_asynchronous, load_reward, rates_captions
 from reward.samples import CaptionSample
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 __all__ = ["UNKNOWN_RANGE", "Call", "Combination", "pairs_of", "range_of"]
 
@@ -143,6 +146,12 @@ class Combination(ABC):
         if combined:
             log("unscored", sum(value is None for value in combined) / len(combined))
         return combined
+
+    def load(self) -> Self:
+        """Loads the models of all parts now, see `MetricReward.load`."""
+        for part in self.parts:
+            load_reward(part)
+        return self
 
     def rewards(self, samples: Sequence[CaptionSample]) -> list[float | None]:
         """Rewards of valid samples, in order, as `BestOfN` and `rerank` ask for them.

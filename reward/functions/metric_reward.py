@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -24,6 +24,9 @@ from reward.registry import check_loading, is_address, load_scorer, metric_spec
 from reward.samples import CaptionSample, ScoreTable, check_batch_size
 from reward.weights import list_names, weighted_range
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
 __all__ = ["MetricReward"]
 
 logger = logging.getLogger(__name__)
@@ -32,8 +35,8 @@ logger = logging.getLogger(__name__)
 class MetricReward:
     """A caption metric as a reward function for GRPO, RLOO and every trainer with TRL's call.
 
-    The model loads at the first call, on the process's own device, and is left out when the reward is pickled; a
-    process that unpickles it loads it again. Calls from several threads take turns.
+    The model loads at the first call, or at `load()`, on the process's own device, and is left out when the reward is
+    pickled; a process that unpickles it loads it again. Calls from several threads take turns.
 
     Each row gets one of three rewards:
 
@@ -66,6 +69,8 @@ class MetricReward:
 
     Raises:
         UnknownMetricError, WeightsError, ConfigError, ValueError: at construction, before anything is loaded.
+        CheckpointError: at construction for a source that is seen not to be one: a path that is not there, a
+            checkpoint of another metric, no possible Hub id. At `load()` or the first call for any other.
         InvalidSampleError: in the first call, if none of its rows can be scored for reasons that lie in the data.
 
     Example:
@@ -102,8 +107,9 @@ class MetricReward:
         if not isinstance(offload, bool):
             raise ValueError(f"offload must be True or False, got {offload!r}")
         check_batch_size(batch_size)
-        check_loading(source, device)
         self.spec = metric.spec if hasattr(metric, "spec") else metric_spec(metric)
+        if isinstance(metric, str):
+            check_loading(source, device, metric=metric)
         if self.spec.needs_corpus and (not isinstance(metric, str) or os.fspath(source) == "embedded"):
             raise ConfigError(
                 f"metric {self.spec.name!r} weighs words by a corpus of references, and has none: a reward would "
@@ -314,6 +320,26 @@ class MetricReward:
         lowest, _ = weighted_range(weights, [self.spec.range] * len(weights))
         rewards = [float(lowest if row.is_wordless else value) for row, value in zip(rows, combined, strict=True)]
         return [value if math.isfinite(value) else None for value in rewards]
+
+    def load(self) -> Self:
+        """Loads the model now, and gives the reward back.
+
+        Without it, a Hub id that does not exist or weights that do not fit show at the first call only, which a trainer
+        makes after its policy has been loaded and has written captions.
+
+        Raises:
+            CheckpointError, ConfigError: it cannot be loaded.
+
+        Example:
+            >>> MetricReward("length").load().rewards([CaptionSample("A red star.")])
+            [3.0]
+        """
+        with self._lock:
+            scorer = self._load()
+            if self.offload:
+                with away_between_calls(scorer):
+                    pass  # it waits in the CPU's memory
+        return self
 
     def _load(self) -> Scorer:
         if self._is_unusable:

@@ -62,7 +62,7 @@ class VelaReward(MetricReward):
         WeightsError: at construction, for unknown aspects, weights that are not finite, or a sum that is not positive.
 
     Example:
-        >>> reward = VelaReward("path/of/a/checkpoint", weights={"desc": 1, "rel": 2, "flu": 1}, name="caption")
+        >>> reward = VelaReward("name/vela-photos", weights={"desc": 1, "rel": 2, "flu": 1}, name="caption")
         >>> reward.weights
         array([0.25, 0.5 , 0.25])
     """
@@ -88,8 +88,8 @@ class BeitScoreReward(MetricReward):
             revision, device, dtype.
 
     Example:
-        >>> BeitScoreReward("path/of/a/checkpoint", name="faithful")
-        BeitScoreReward(name='faithful', source='path/of/a/checkpoint', weights={'overall': 1.0})
+        >>> BeitScoreReward("name/beitscore-photos", name="faithful")
+        BeitScoreReward(name='faithful', source='name/beitscore-photos', weights={'overall': 1.0})
     """
 
     def __init__(self, source: str | os.PathLike[str] = "embedded", **options: Any) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -22,6 +22,9 @@ from reward.metrics.base import MetricSpec
 from reward.metrics.groups import Group, group_samples
 from reward.registry import check_loading
 from reward.samples import CaptionSample, ScoreTable
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 __all__ = ["TournamentReward"]
 
@@ -110,6 +113,13 @@ class TournamentReward(MetricReward):
             strip_thinking=strip_thinking,
             on_error=on_error,
         )
+
+    def load(self) -> Self:
+        """Loads the judge now, see `MetricReward.load`."""
+        judge = self.tournament.judge.judge
+        if isinstance(judge, LazyJudge):
+            judge.load()
+        return self
 
     @property
     def position_bias(self) -> PositionBias:

@@ -7,13 +7,16 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from reward.errors import ConfigError
 from reward.functions.metric_reward import MetricReward
 from reward.samples import CaptionSample
 
-__all__ = ["AsyncReward", "RatesCaptions", "function_name", "is_asynchronous", "rates_captions"]
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+__all__ = ["AsyncReward", "RatesCaptions", "function_name", "is_asynchronous", "load_reward", "rates_captions"]
 
 _GIVEN = ("prompts", "completions", "image", "images", "references")
 
@@ -49,6 +52,11 @@ class AsyncReward:
     async def __call__(self, prompts: Sequence[Any], completions: Sequence[Any], **arguments: Any) -> Any:
         """Calls the reward function with the same arguments, in a thread of its own."""
         return await asyncio.to_thread(self.reward, prompts=prompts, completions=completions, **arguments)
+
+    def load(self) -> Self:
+        """Loads the reward's model now, see `MetricReward.load`."""
+        load_reward(self.reward)
+        return self
 
     # TRL before 1.14 asks `inspect.iscoroutinefunction` about the instance. With these it passes for a function.
     __code__, __defaults__, __kwdefaults__ = __call__.__code__, __call__.__defaults__, __call__.__kwdefaults__
@@ -111,6 +119,12 @@ def rates_captions(reward: Any) -> RatesCaptions:
     if is_asynchronous(reward):
         raise ConfigError(f"reward {reward!r:.80} is asynchronous, which only trainers await: give a plain function")
     return _RewardFunction(reward)
+
+
+def load_reward(reward: Any) -> None:
+    """Loads the model of a reward, if it has one."""
+    if callable(getattr(reward, "load", None)):
+        reward.load()
 
 
 def is_asynchronous(function: Callable[..., Any]) -> bool:

@@ -38,6 +38,10 @@ class LazyJudge:
     def loaded(self) -> bool:
         return self._judge is not None
 
+    def load(self) -> None:
+        """Loads the judge now."""
+        self._get()
+
     def answer_distribution(self, questions: Sequence[Question], answers: Sequence[str]) -> np.ndarray:
         """See Judge."""
         return self._get().answer_distribution(questions, answers)

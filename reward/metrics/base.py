@@ -11,6 +11,7 @@ from functools import lru_cache
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
+from reward.checkpoints import SourceKind
 from reward.metrics.published import CheckpointFacts
 from reward.samples import CaptionSample, ScoreTable
 from reward.weights import normalise_weights
@@ -47,6 +48,9 @@ class MetricSpec:
         blind_to: what it cannot see, for who chooses a metric.
         checkpoints: checkpoints for photos, best known first.
         citation: BibTeX fields of the paper, `author`, `title`, `year` and where it appeared.
+        sources: what sources other than "embedded" are, so that a wrong one is refused before anything is loaded: a
+            `"checkpoint"` of this library, a `"clip"`, a `"judge"` (a model with an owner in its Hub id), or any
+            `"model"` of transformers. None leaves it to the scorer.
     """
 
     name: str
@@ -68,6 +72,7 @@ class MetricSpec:
     blind_to: str = ""
     checkpoints: tuple[CheckpointFacts, ...] = ()
     citation: Mapping[str, str] = field(default_factory=dict)
+    sources: SourceKind | None = None
 
     def with_aspects(self, aspects: Sequence[str]) -> MetricSpec:
         """The facts of a checkpoint that has other aspects, or the same in another order.

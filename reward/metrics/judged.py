@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from reward.checkpoints import CONFIG_FILE, read_config, save_checkpoint
+from reward.checkpoints import named_metric, read_config, save_checkpoint
 from reward.errors import CheckpointError, JudgeError
 from reward.fingerprints import fingerprint_source
 from reward.judges.base import Judge
@@ -235,16 +235,7 @@ def ask(method: Callable[..., Any], questions: Sequence[Any], **options: Any) ->
 
 def _saved_config(source: str | os.PathLike[str], metric: str) -> dict[str, Any] | None:
     """The config of a folder that `save_pretrained` wrote; None for a model's own folder or a Hub id."""
-    path = Path(source) / CONFIG_FILE
-    if not path.is_file():
-        return None
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:  # ValueError: not UTF-8, or not JSON
-        raise CheckpointError(f"{str(path)!r} cannot be read: {error}") from error
-    if isinstance(config, dict) and "metric" in config:
-        return read_config(source, metric=metric)
-    return None
+    return None if named_metric(source) is None else read_config(source, metric=metric)
 
 
 def _cut_evenly(texts: list[str], room: int) -> list[str]:

@@ -135,8 +135,8 @@ class MetricTrainer(Trainer):
         return {name: value for name, value in self.model.named_parameters() if value.requires_grad}
 
     def _load_trained(self, folder: str) -> None:
-        from reward.checkpoints import load_tensors
         from reward.errors import CheckpointError
+        from reward.tensors import load_tensors
 
         saved, trained = load_tensors(Path(folder) / _TRAINED_FILE), self._trained()
         if saved.keys() != trained.keys() or any(saved[name].shape != trained[name].shape for name in saved):

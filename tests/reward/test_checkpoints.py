@@ -22,8 +22,6 @@ from torch import nn
 
 from reward import checkpoints
 from reward.checkpoints import (
-    load_strict,
-    load_tensors,
     push_checkpoint,
     read_config,
     resolve_checkpoint,
@@ -32,6 +30,7 @@ from reward.checkpoints import (
 )
 from reward.errors import CheckpointError
 from reward.fingerprints import fingerprint_source
+from reward.tensors import load_strict, load_tensors
 from tests.loopback_hub import LoopbackHub
 
 
@@ -87,8 +86,10 @@ class TestResolve:
         (b'{"metric": "vela"}', "checkpoint of metric 'vela', but a checkpoint of 'toy' is needed"),
         (b'{"architectures": ["Qwen2ForCausalLM"]}', "of no metric of this library"),
         (b"[1, 2]", "must hold a JSON object, got list"),
-        (b'{"metric": ', "cannot be read"),
-        (b"\xff\xfe\x00", "cannot be read"),
+        (b'{"metric": ', "not valid JSON"),
+        (b"\xff\xfe\x00", "not UTF-8"),
+        (b'{"metric": "toy", "a": ' + b"[" * 60 + b"]" * 60 + b"}", "nested more than 50 deep"),
+        (b'{"a":' * 10_000 + b"1" + b"}" * 10_000, "nested"),
         (None, r"not a toy checkpoint: it has no config\.json"),
     ],
 )

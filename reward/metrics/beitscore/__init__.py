@@ -25,6 +25,7 @@ __all__ = ["SPEC", "BeitScoreConfig", "BeitScoreModel", "LoadReport", "load_beit
 SPEC = MetricSpec(
     name="beitscore",
     scorer="reward.metrics.beitscore.scorer:BeitScoreScorer",
+    sources="checkpoint",
     aspects=("overall",),
     paper="BEiTScore: reference-free image captioning evaluation with an efficient cross-encoder",
     has_embedded=True,

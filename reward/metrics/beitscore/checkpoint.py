@@ -16,8 +16,6 @@ from reward.backbones.pretrained import parse_dtype, usable_device
 from reward.checkpoints import (
     CONFIG_FILE,
     WEIGHTS_FILE,
-    load_strict,
-    load_tensors,
     read_config,
     resolve_checkpoint,
 )
@@ -28,6 +26,7 @@ from reward.metrics.beitscore.config import PRESETS, BeitScoreConfig
 from reward.metrics.beitscore.encoder import FIRST_POSITION
 from reward.metrics.beitscore.model import BeitScoreModel
 from reward.metrics.beitscore.tokenizer import BeitScoreTokenizer
+from reward.tensors import load_strict, load_tensors
 
 __all__ = ["LoadReport", "load_beit3", "load_model"]
 

@@ -10,6 +10,7 @@ __all__ = ["SPEC"]
 SPEC = MetricSpec(
     name="bertscore",
     scorer="reward.metrics.bertscore.scorer:BertScorer",
+    sources="model",
     aspects=("f1", "precision", "recall"),
     default_weights={"f1": 1.0},
     needs_image=False,

@@ -10,6 +10,7 @@ __all__ = ["SPEC"]
 SPEC = MetricSpec(
     name="caprl",
     scorer="reward.metrics.caprl.scorer:CapRLScorer",
+    sources="judge",
     aspects=("right", "answered"),
     default_weights={"right": 1.0},
     suits="long",

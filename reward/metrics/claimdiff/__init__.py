@@ -10,6 +10,7 @@ __all__ = ["SPEC"]
 SPEC = MetricSpec(
     name="claimdiff",
     scorer="reward.metrics.claimdiff.scorer:ClaimDiffScorer",
+    sources="judge",
     aspects=("overall",),
     needs_references=True,
     suits="long",

@@ -10,6 +10,7 @@ __all__ = ["SPEC"]
 SPEC = MetricSpec(
     name="claims",
     scorer="reward.metrics.claims.scorer:ClaimsScorer",
+    sources="judge",
     aspects=("f1", "precision", "recall"),
     needs_references=True,
     suits="long",

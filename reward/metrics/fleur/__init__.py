@@ -11,6 +11,7 @@ __all__ = ["SPEC", "smoothed_score"]
 SPEC = MetricSpec(
     name="fleur",
     scorer="reward.metrics.fleur.scorer:FleurScorer",
+    sources="judge",
     aspects=("smoothed", "raw"),
     default_weights={"smoothed": 1.0},
     suits="short, long",

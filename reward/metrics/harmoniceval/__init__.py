@@ -11,6 +11,7 @@ __all__ = ["SPEC", "aggregate"]
 SPEC = MetricSpec(
     name="harmoniceval",
     scorer="reward.metrics.harmoniceval.scorer:HarmonicScorer",
+    sources="judge",
     aspects=("overall", "correctness", "completeness", "clarity", "fluency", "conciseness"),
     default_weights={"overall": 1.0},
     range=(1.0, 5.0),

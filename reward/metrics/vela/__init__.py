@@ -10,6 +10,7 @@ __all__ = ["SPEC"]
 SPEC = MetricSpec(
     name="vela",
     scorer="reward.metrics.vela.scorer:VelaScorer",
+    sources="checkpoint",
     aspects=("descriptiveness", "relevance", "fluency"),
     aliases={"desc": "descriptiveness", "rel": "relevance", "flu": "fluency"},
     paper="VELA: An LLM-Hybrid-as-a-Judge Approach for Evaluating Long Image Captions",

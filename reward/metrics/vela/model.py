@@ -14,11 +14,11 @@ from transformers.utils import ModelOutput
 from reward.backbones.clip import ClipTowers
 from reward.backbones.language import decoder_of
 from reward.backbones.states import CausalStates, pool_states
-from reward.checkpoints import load_strict
 from reward.errors import CheckpointError
 from reward.metrics.vela.backbones import add_lora, make_decoder, make_towers
 from reward.metrics.vela.config import FusionSettings, ImageConfig, TextConfig, VelaConfig
 from reward.metrics.vela.prompt_tokens import PromptTokenizer, PromptTokens
+from reward.tensors import load_strict
 
 if TYPE_CHECKING:
     from reward.caches import CacheSection

@@ -163,7 +163,7 @@ def test_faults_of_the_setup_raise_in_any_case():
         ((None,), {}, CapRewardError, "a metric is named by a string, got None"),
         (("nonsense",), {}, UnknownMetricError, "no metric is named 'nonsense'"),
         *(
-            ((metric, "folder"), {"weights": weights}, WeightsError, "weight|aspect")
+            ((metric, "name/repo"), {"weights": weights}, WeightsError, "weight|aspect")
             for metric, weights in [
                 *(("length", weights) for weights in ({"taste": 1}, {"length": math.nan}, {"length": -1}, {})),
                 *(("vela", weights) for weights in ({"desc": "1"}, {"desc": 0}, {"desc": 1, "descriptiveness": 1})),
