@@ -35,8 +35,8 @@ def main(argv: Sequence[str] | None = None) -> GRPOTrainer:
     rows = read_photos(options.images, options.image_tokens * PIXELS_PER_TOKEN)
     dataset = make_prompt_dataset(rows, options.prompt, image_column="photo")
     parts = dataset.train_test_split(test_size=min(200, max(2, len(dataset) // 10)), seed=0)
+    reward = MetricReward(options.metric, options.source).load()  # what is wrong shows before the policy is loaded
     policy, processor = load_policy(options.model)
-    reward = MetricReward(options.metric, options.source)
     trainer = GRPOTrainer(
         model=policy,
         processing_class=processor,

@@ -80,6 +80,8 @@ def test_an_offloaded_reward_leaves_the_gpu_between_calls(name: str) -> None:
     reward = MetricReward(make_scorer(name, gpu, BF16, layers=2), offload=True)
     rows = paper_sizes.captions_of_one_image(2)
     with gpu.run():
+        reward.load()
+        assert gpu.bytes == 0
         for _ in range(2):
             assert reward.rewards(rows) == [1.0, 1.0]
             assert gpu.bytes == 0

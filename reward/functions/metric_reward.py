@@ -322,13 +322,7 @@ class MetricReward:
         return [value if math.isfinite(value) else None for value in rewards]
 
     def load(self) -> Self:
-        """Loads the model now, and gives the reward back.
-
-        Without it, a Hub id that does not exist or weights that do not fit show at the first call only, which a trainer
-        makes after its policy has been loaded and has written captions.
-
-        Raises:
-            CheckpointError, ConfigError: it cannot be loaded.
+        """Loads the model now, and gives the reward back. What is wrong shows before a trainer loads its policy.
 
         Example:
             >>> MetricReward("length").load().rewards([CaptionSample("A red star.")])

@@ -15,7 +15,7 @@ from reward.checkpoints import read_config, resolve_checkpoint
 from reward.errors import ConfigError
 from reward.fingerprints import fingerprint_source
 from reward.metrics.base import MetricSpec
-from reward.registry import metric_spec
+from reward.registry import check_loading, metric_spec
 from reward.training.config import TrainingConfig
 from reward.training.plan import TrainingPlan, make_plan
 from reward.training.record import RECORD_FILE, check_output, is_complete, read_record, write_record
@@ -147,6 +147,7 @@ def _checked(
     shares = make_shares(data)
     if init is None:
         return training, spec, shares, {}
+    check_loading(init, metric=spec.name)
     folder = resolve_checkpoint(init, metric=spec.name)
     settings = training.checkpoint_settings(read_config(folder, metric=spec.name))  # type: ignore[attr-defined]
     if differing := list(_contradictions("model", config.model, settings)):

@@ -11,7 +11,7 @@ from typing import Any
 from reward.checkpoints import resolve_checkpoint
 from reward.errors import ConfigError
 from reward.fingerprints import fingerprint_source
-from reward.registry import metric_spec
+from reward.registry import check_loading, metric_spec
 from reward.training.config import TrainingConfig
 from reward.training.loop import finished, remove_empty, train
 from reward.training.record import RECORD_FILE, check_output, read_record, write_record
@@ -41,6 +41,7 @@ def train_seeds(
     process, spec, origin = PartialState(cpu=use_cpu()), metric_spec(metric), None
     resume = bool(options.pop("resume", False))
     if (init := options.get("init")) is not None:
+        check_loading(init, metric=spec.name)
         start = resolve_checkpoint(init, metric=spec.name)
         origin = {"source": os.fspath(init), "fingerprint": fingerprint_source(start)}
     configs = [replace(config, seed=seed) for seed in seeds]

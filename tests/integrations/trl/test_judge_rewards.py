@@ -68,6 +68,7 @@ def test_tournaments_of_a_local_judge_and_of_one_with_a_taste(tmp_path):
     reward = TournamentReward(str(folder), max_comparisons=4, name="duel", device="cpu")
     taste = TournamentReward(ScriptedJudge(distribution=likes_letters), max_comparisons=4, ranking="bradley_terry")
     assert not reward.tournament.judge.judge.loaded
+    assert reward.load().tournament.judge.judge.loaded
     sizes = {"per_device_train_batch_size": 8, "num_generations": 4}
     logs = train([reward, taste], with_images(COLOURS), tmp_path, **sizes, log_completions=True)
     for entry in logs:

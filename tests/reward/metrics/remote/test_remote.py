@@ -329,8 +329,9 @@ def test_calls_of_threads_go_on_beside_each_other(service: FakeService) -> None:
 def test_the_first_call_raises_where_there_is_no_service() -> None:
     reward = RemoteReward("http://127.0.0.1:9", "vela", {"rel": 1}, patience=0.5)
     assert reward.__name__ == "vela_rel"
-    with pytest.raises(ServiceError, match="no reward service"):
-        call(reward, "a")
+    for ask in (reward.load, lambda: call(reward, "a")):
+        with pytest.raises(ServiceError, match="no reward service"):
+            ask()
     with pytest.raises(WeightsError, match="unknown aspect"):
         RemoteReward("http://127.0.0.1:9", "vela", {"no": 1})
 
