@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ from reward.errors import CheckpointError, first_line
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-__all__ = ["load_strict", "load_tensors", "shape_faults"]
+__all__ = ["load_strict", "load_tensors", "refuse_integers", "refuse_stored_integers", "shape_faults"]
 
 
 def load_tensors(path: str | os.PathLike[str]) -> dict[str, Tensor]:
@@ -74,16 +74,71 @@ def load_strict(module: nn.Module, tensors: Mapping[str, Tensor], *, where: str)
         where: the source of the tensors, for messages.
 
     Raises:
-        CheckpointError: the keys do not fit, or the module is on the device "meta".
+        CheckpointError: the keys do not fit, integers are given for floats, or the module is on the device "meta".
     """
-    needed = {key: tuple(value.shape) for key, value in module.state_dict().items()}
+    state = module.state_dict()
+    needed = {key: tuple(value.shape) for key, value in state.items()}
     faults = shape_faults(needed, {key: tuple(value.shape) for key, value in tensors.items()})
     if faults:
         raise CheckpointError(f"{where} {faults}. Refusing to score with wrong weights.")
+    refuse_integers({key: tensors[key] for key, value in state.items() if value.is_floating_point()}, where=where)
     empty = [name for name, parameter in module.named_parameters() if parameter.is_meta]
     if empty:
         raise CheckpointError(f"{where}: {_listed('the network has no memory for', empty)}; build it on a real device")
     module.load_state_dict(dict(tensors), strict=True)
+
+
+def refuse_integers(tensors: Mapping[str, Tensor], *, where: str) -> None:
+    """Refuses weights that are not stored as floats, as those of a quantised model: read as floats they are wrong.
+
+    Raises:
+        CheckpointError: some are integers or truth values; the message names them.
+
+    Example:
+        >>> import torch
+        >>> refuse_integers({"bias": torch.zeros(2, dtype=torch.int8)}, where="'model.safetensors'")
+        Traceback (most recent call last):
+        ...
+        reward.errors.CheckpointError: 'model.safetensors' has integers for 1 key (bias is torch.int8), ...
+    """
+    _refuse_types({key: str(value.dtype) for key, value in tensors.items() if not value.is_floating_point()}, where)
+
+
+def refuse_stored_integers(files: Iterable[Path], module: nn.Module, *, where: str) -> None:
+    """The same for files that another library has loaded into a network, where the names may differ.
+
+    Integers are right where they are no weights, such as `position_ids`: those whose last name is no float's.
+
+    Args:
+        files: `.safetensors` or PyTorch files. Of the former, the header is read only.
+        module: the network.
+        where: the source of the tensors, for messages.
+
+    Raises:
+        CheckpointError: some are integers or truth values; the message names them.
+    """
+    floats = {key.rpartition(".")[2] for key, value in module.state_dict().items() if value.is_floating_point()}
+    wrong = {key: kind for file in files for key, kind in _stored_integers(file)}
+    _refuse_types({key: kind for key, kind in wrong.items() if key.rpartition(".")[2] in floats}, where)
+
+
+def _stored_integers(file: Path) -> list[tuple[str, str]]:
+    if file.suffix != ".safetensors":
+        return [(key, str(value.dtype)) for key, value in load_tensors(file).items() if not value.is_floating_point()]
+    from safetensors import safe_open
+
+    with safe_open(file, "pt") as opened:
+        kinds = [(key, opened.get_slice(key).get_dtype()) for key in opened.keys()]  # noqa: SIM118  # it is no dict
+    return [(key, kind) for key, kind in kinds if not kind.startswith(("F", "BF"))]
+
+
+def _refuse_types(wrong: Mapping[str, str], where: str) -> None:
+    if wrong:
+        listed = _listed("has integers for", [f"{key} is {kind}" for key, kind in wrong.items()])
+        raise CheckpointError(
+            f"{where} {listed}, where a network has floats. Quantised weights cannot be used: give those they were "
+            "made from"
+        )
 
 
 def shape_faults(needed: Mapping[str, tuple[int, ...]], given: Mapping[str, tuple[int, ...]]) -> str:

@@ -18,6 +18,7 @@ from reward.backbones.fit import foreign_errors
 from reward.backbones.pretrained import load_network, refuse_left_over, refuse_missing
 from reward.checkpoints import CONFIG_FILE, resolve_checkpoint
 from reward.errors import CheckpointError
+from reward.tensors import refuse_stored_integers
 
 __all__ = ["ResumeWeights", "load_policy"]
 
@@ -100,7 +101,9 @@ def _load_adapter(model: Any, folder: Path) -> None:
     """Loads the active adapter strictly; PEFT itself only warns of missing weights and ignores those left over."""
     name = model.active_adapters[0]
     own = folder / name  # PEFT saves adapters other than "default" in folders of their own
-    keys = model.load_adapter(own if own.is_dir() else folder, name, is_trainable=True)
+    place = own if own.is_dir() else folder
+    keys = model.load_adapter(place, name, is_trainable=True)
+    refuse_stored_integers(place.glob("adapter_model.*"), model, where=f"adapter {str(folder)!r}")
     refuse_missing(f"adapter {str(folder)!r}", keys.missing_keys)
     refuse_left_over(f"adapter {str(folder)!r}", keys.unexpected_keys)
 

@@ -23,7 +23,7 @@ from reward.checkpoints import (
     unsharded_loading,
 )
 from reward.errors import CheckpointError
-from reward.tensors import load_strict, load_tensors
+from reward.tensors import load_strict, load_tensors, refuse_integers, refuse_stored_integers
 
 __all__ = ["load_clip", "load_shipped_clip", "towers_of_architecture"]
 
@@ -117,7 +117,9 @@ def _load_folder(folder: Path) -> ClipTowers:
 
 def _load_original(file: Path) -> ClipTowers:
     with foreign_errors(repr(str(file))):
-        tensors = _without_lora(load_tensors(file))
+        stored = load_tensors(file)
+        refuse_integers({key: value for key, value in stored.items() if key not in _NOT_WEIGHTS}, where=repr(str(file)))
+        tensors = _without_lora(stored)
     if not is_original_layout(tensors):
         raise CheckpointError(
             f"{str(file)!r} is not a CLIP or Long-CLIP checkpoint in the original key layout; for an open_clip model "
@@ -190,6 +192,11 @@ def _load_open_clip(name: str, tag: str | None = None) -> ClipTowers:
             "open_clip_config.json and open_clip_model.safetensors, or ARCHITECTURE:TAG as in "
             "open_clip.list_pretrained()."
         ) from error
+    if tag is None:
+        scheme, _, place = name.partition(":")
+        folder = Path(place) if scheme == "local-dir" else _download(place, OPEN_CLIP_CONFIG).parent
+        files = [file for file in sorted(folder.glob("open_clip_*")) if file.suffix in WEIGHT_SUFFIXES]
+        refuse_stored_integers(files, clip, where=f"open_clip model {whole!r}")
     texts: ClipTokenizer | HubClipTokenizer
     if isinstance(tokenizer, open_clip.SimpleTokenizer):
         texts = make_bpe_tokenizer(tokenizer)

@@ -14,6 +14,7 @@ from torch import nn
 from reward.backbones.fit import check_layers, check_memory, foreign_errors, leaves
 from reward.checkpoints import unsharded_loading
 from reward.errors import CheckpointError, ConfigError
+from reward.tensors import refuse_stored_integers
 
 __all__ = [
     "build_decoder",
@@ -114,6 +115,8 @@ def load_network(
             source, dtype=dtype or torch.float32, trust_remote_code=trust, output_loading_info=True, **options
         )
     refuse_missing(where, report["missing_keys"])
+    if not hasattr(config, "quantization_config"):  # transformers knows how to read what its quantisation wrote
+        refuse_stored_integers(_weights_of(source), model, where=where)
     if strict:
         refuse_left_over(where, report["unexpected_keys"])
     dropped = sorted(name for name in report["unexpected_keys"] if _is_of_a_layer(name, model))
@@ -123,6 +126,14 @@ def load_network(
             "refusing to use a part of a network"
         )
     return model
+
+
+def _weights_of(source: str | os.PathLike[str]) -> list[Path]:
+    """The files of weights that transformers has loaded from a folder or from its copy of a Hub repository."""
+    from transformers.utils import cached_file
+
+    folder = Path(source) if Path(source).is_dir() else Path(cached_file(source, "config.json") or "").parent
+    return sorted(folder.glob("model*.safetensors")) or sorted(folder.glob("pytorch_model*.bin"))
 
 
 def refuse_missing(where: str, names: Iterable[str]) -> None:

@@ -136,11 +136,12 @@ class MetricTrainer(Trainer):
 
     def _load_trained(self, folder: str) -> None:
         from reward.errors import CheckpointError
-        from reward.tensors import load_tensors
+        from reward.tensors import load_tensors, refuse_integers
 
         saved, trained = load_tensors(Path(folder) / _TRAINED_FILE), self._trained()
         if saved.keys() != trained.keys() or any(saved[name].shape != trained[name].shape for name in saved):
             raise CheckpointError(f"{folder} was written by a run with other trained parameters; use the same settings")
+        refuse_integers(saved, where=folder)
         with torch.no_grad():
             for name, value in saved.items():
                 trained[name].copy_(value)

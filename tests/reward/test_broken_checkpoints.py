@@ -6,20 +6,29 @@ import copy
 import json
 import logging
 import os
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from PIL import Image
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+from transformers import BertConfig, BertModel
 
 import reward
 from integrations.demo.captioner import load_captioner, write_captions
 from reward import CaptionSample, load_scorer
+from reward.backbones.clip_loading import load_clip
+from reward.backbones.pretrained import load_network
 from reward.errors import CheckpointError, ConfigError
+from reward.metrics.beitscore import load_beit3
 from tests.small_clip import small_clip
 
 ASSETS = Path(reward.__file__).parent / "assets"
+GOLDEN = Path(__file__).parents[1] / "golden"
 VALUES = ("big", None, -1, 10**12, [1, "x"])
 CONTENTS = {
     "emptied": b"",
@@ -27,6 +36,7 @@ CONTENTS = {
     "a page": b"<html>",
     "a list": b"[]",
     "a table": b"{}",
+    "nested without end": b'{"a":' * 10_000 + b"1" + b"}" * 10_000,
 }
 MOST_MEMORY = 400  # MB above what is in use when a checkpoint is opened; the largest whole one takes about 50
 SAMPLE = [CaptionSample("A red star.", Image.new("RGB", (96, 96)), ["A star."])]
@@ -186,3 +196,46 @@ def test_a_device_or_format_that_is_none_is_named_before_anything_is_read(metric
     for dtype in ("float99", "int8", "cuda", 7):
         with pytest.raises(ConfigError, match="dtype must be such as"):
             load_scorer(metric, "name/absent", dtype=dtype)
+
+
+LOADS: dict[str, tuple[Path, Callable[[Path], Any]]] = {
+    "vela": (ASSETS / "vela" / "model.safetensors", lambda file: USES["vela"](file.parent)),
+    "beitscore": (ASSETS / "beitscore" / "model.safetensors", lambda file: USES["beitscore"](file.parent)),
+    "captioner": (ASSETS / "captioner" / "model.safetensors", lambda file: load_captioner(file.parent)),
+    "Long-CLIP": (GOLDEN / "longclip_tiny_weights.safetensors", load_clip),
+    "BEiT-3": (GOLDEN / "beit3_tiny_weights.safetensors", load_beit3),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.bool])
+@pytest.mark.parametrize("kind", [*LOADS, "open_clip", "BERT", "BERT, PyTorch file"])
+def test_weights_that_are_no_floats_are_refused(kind: str, dtype: torch.dtype, tmp_path: Path) -> None:
+    if kind == "open_clip":
+        source, load = small_clip(tmp_path) / "open_clip_model.safetensors", lambda file: load_clip(file.parent)
+    elif kind in LOADS:
+        source, load = LOADS[kind]
+    else:
+        sizes = {"hidden_size": 8, "num_attention_heads": 2, "num_hidden_layers": 1, "intermediate_size": 8}
+        BertModel(BertConfig(vocab_size=9, **sizes)).save_pretrained(tmp_path)
+        source = tmp_path / "model.safetensors"
+        load = lambda file: load_network(file.parent, BertModel, "BERT")  # noqa: E731
+    with safe_open(source, "pt") as file:
+        metadata = file.metadata()
+    tensors = load_file(source)
+    if kind.startswith("BERT"):
+        tensors["embeddings.position_ids"] = torch.arange(512)[None]  # older files have it, and no network asks for it
+    *_, weight = (key for key, value in tensors.items() if value.ndim == 2 and value.is_floating_point())
+    for wrong in (False, True):
+        folder = tmp_path / f"wrong {wrong}"
+        target = _broken(source.parent, folder, source.name, None) / source.name
+        if wrong:
+            tensors[weight] = tensors[weight].to(dtype)
+        if kind.endswith("file"):
+            torch.save(tensors, folder / "pytorch_model.bin")
+        else:
+            save_file({key: value.contiguous() for key, value in tensors.items()}, target, metadata)
+        if wrong:
+            with pytest.raises(CheckpointError, match=rf"integers for 1 key \({re.escape(weight)} is .*Quantised"):
+                load(target)
+        else:
+            load(target)

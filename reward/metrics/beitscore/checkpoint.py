@@ -26,7 +26,7 @@ from reward.metrics.beitscore.config import PRESETS, BeitScoreConfig
 from reward.metrics.beitscore.encoder import FIRST_POSITION
 from reward.metrics.beitscore.model import BeitScoreModel
 from reward.metrics.beitscore.tokenizer import BeitScoreTokenizer
-from reward.tensors import load_strict, load_tensors
+from reward.tensors import load_strict, load_tensors, refuse_integers
 
 __all__ = ["LoadReport", "load_beit3", "load_model"]
 
@@ -94,6 +94,7 @@ def load_beit3(
     if config is None:
         config = _config_of(tensors, path)
     kept = {key: value for key, value in tensors.items() if key.startswith((_ENCODER, _POOLER))}
+    refuse_integers(kept, where=f"BEiT-3 checkpoint {str(path)!r}")
     unused = tuple(key for key in tensors if key not in kept)
     interpolated: tuple[str, ...] = ()
     table = kept.get(_VISION_TABLE)

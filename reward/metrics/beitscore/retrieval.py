@@ -14,7 +14,7 @@ from reward.errors import CheckpointError
 from reward.metrics.beitscore.checkpoint import load_beit3
 from reward.metrics.beitscore.model import BeitScoreModel
 from reward.metrics.beitscore.tokenizer import BeitScoreTokenizer
-from reward.tensors import load_tensors
+from reward.tensors import load_tensors, refuse_integers
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -92,5 +92,6 @@ def load_beit3_towers(
             f"{os.fspath(spm)!r} has {tokenizer.size} tokens, {os.fspath(path)!r} fewer: not one model"
         )
     tensors = load_tensors(path)
+    refuse_integers({f"{name}.weight": tensors[f"{name}.weight"] for name in _HEADS}, where=repr(os.fspath(path)))
     vision, language = (tensors[f"{name}.weight"].float() for name in _HEADS)
     return Beit3Towers(model, (vision, language), tokenizer).to(usable_device(device)).eval()
