@@ -132,7 +132,9 @@ def _weights_of(source: str | os.PathLike[str]) -> list[Path]:
     """The files of weights that transformers has loaded from a folder or from its copy of a Hub repository."""
     from transformers.utils import cached_file
 
-    folder = Path(source) if Path(source).is_dir() else Path(cached_file(source, "config.json") or "").parent
+    config = Path(source) / "config.json" if Path(source).is_dir() else cached_file(source, "config.json")
+    assert config is not None  # it has been read
+    folder = Path(config).parent
     return sorted(folder.glob("model*.safetensors")) or sorted(folder.glob("pytorch_model*.bin"))
 
 
