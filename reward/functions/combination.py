@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from reward.errors import ConfigError, InvalidSampleError
-from reward.functions.completions import CaptionRow, check_one_name, read_rows
+from reward.functions.completions import CaptionRow, read_rows
+from reward.functions.names import check_one_name
 from reward.functions.wrappers import function_name, is_asynchronous, load_reward, rates_captions
 from reward.samples import CaptionSample
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from reward.errors import ConfigError, DataError, ImageError, InvalidSampleError
+from reward.errors import DataError, ImageError, InvalidSampleError
 from reward.images import load_image
 from reward.metrics.base import MetricSpec
 from reward.samples import (
@@ -27,7 +26,6 @@ __all__ = [
     "CaptionRow",
     "Problem",
     "check_first_call",
-    "check_one_name",
     "completion_text",
     "prompt_images",
     "read_rows",
@@ -35,8 +33,6 @@ __all__ = [
 ]
 
 _PROMPT = "the prompt"
-# {name: (the trainer's state, the reward that was called with it)}, as weak references
-_called: dict[str, tuple[weakref.ref[Any], weakref.ref[Any]]] = {}
 
 
 @dataclass(frozen=True)
@@ -333,24 +329,3 @@ def _read_row(index: int, completion: Any, images: _Cells, references: _Cells, s
     except InvalidSampleError as error:
         return CaptionRow(problem=Problem(kind, str(error), by_policy))
     return CaptionRow(sample, image, known or (), image_from=image_from, references_from=references_from)
-
-
-def check_one_name(reward: Any, trainer_state: Any) -> None:
-    """Raises ConfigError if another reward of this name was called by the same trainer, which would merge their logs.
-
-    Args:
-        reward: is being called.
-        trainer_state: what the trainer hands to all its rewards; None where it hands over nothing.
-    """
-    try:
-        state = weakref.ref(trainer_state)
-    except TypeError:  # None, or no object of a trainer
-        return
-    last = _called.get(reward.__name__)
-    # states are compared by identity, since those of two trainers may be equal
-    if last is not None and last[0]() is trainer_state and last[1]() not in (None, reward):
-        raise ConfigError(
-            f"two rewards of this trainer are named {reward.__name__!r}, and it would merge their logs. "
-            f"Give one of them another name: {type(reward).__name__}(..., name='...')"
-        )
-    _called[reward.__name__] = (state, weakref.ref(reward))

@@ -5,8 +5,6 @@ from __future__ import annotations
 import logging
 import math
 import os
-import re
-import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
@@ -16,23 +14,23 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from reward.errors import ConfigError, InvalidSampleError
-from reward.functions.aspect_reward import AspectReward
-from reward.functions.completions import CaptionRow, Problem, check_first_call, check_one_name, read_rows
-from reward.functions.processes import away_between_calls, load_beside_a_trainer, renew_in_children
-from reward.metrics.base import MetricSpec, Scorer
-from reward.registry import check_loading, is_address, load_scorer, metric_spec
+from reward.functions.completions import CaptionRow, Problem, check_first_call, read_rows
+from reward.functions.names import check_one_name, default_name
+from reward.functions.processes import OwnInEachProcess, away_between_calls, load_beside_a_trainer
+from reward.metrics.base import Scorer
+from reward.registry import check_loading, load_scorer, metric_spec
 from reward.samples import CaptionSample, ScoreTable, check_batch_size
-from reward.weights import list_names, weighted_range
+from reward.weights import list_names, normalise_weights, weighted_range
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["MetricReward"]
+__all__ = ["AspectReward", "MetricReward"]
 
 logger = logging.getLogger(__name__)
 
 
-class MetricReward:
+class MetricReward(OwnInEachProcess):
     """A caption metric as a reward function for GRPO, RLOO and every trainer with TRL's call.
 
     The model loads at the first call, or at `load()`, on the process's own device, and is left out when the reward is
@@ -85,6 +83,8 @@ class MetricReward:
     _is_first_call: bool
     _is_unusable: bool
 
+    _of_process = (*OwnInEachProcess._of_process, "_last", "_is_first_call")
+
     def __init__(
         self,
         metric: str | Scorer,
@@ -131,7 +131,7 @@ class MetricReward:
         self._given_scorer = None if isinstance(metric, str) else metric
         self._keep_last = False
         self._start_empty()
-        self.__name__ = name or _default_name(self.spec, source, weights)
+        self.__name__ = name or default_name(self.spec, source, weights)
 
     def __call__(
         self,
@@ -336,11 +336,7 @@ class MetricReward:
         return self
 
     def _load(self) -> Scorer:
-        if self._is_unusable:
-            raise RuntimeError(
-                f"{self.__name__}: this process was forked while another thread used the scorer, which is left in the "
-                "middle of its work. Make the reward in the child, or by the metric's name, or start processes by spawn"
-            )
+        self._check_usable()
         if self._scorer is None:
             scorer = self._given_scorer
             if scorer is None:
@@ -353,48 +349,61 @@ class MetricReward:
         return self._scorer
 
     def _start_empty(self) -> None:
-        self._lock = threading.RLock()
-        self._scorer = None
+        super()._start_empty()
         self._last = None
         self._is_first_call = True
-        self._is_unusable = False
-        renew_in_children(self)
-
-    def _after_fork(self) -> None:
-        """In a forked child: if a thread of the parent was scoring, its lock is never released here."""
-        if self._lock.acquire(blocking=False):
-            self._lock.release()
-        else:
-            self._start_empty()
-            self._is_unusable = self._given_scorer is not None
-
-    def __getstate__(self) -> dict[str, Any]:
-        left_out = ("_lock", "_scorer", "_last", "_is_first_call", "_is_unusable")
-        return {key: value for key, value in self.__dict__.items() if key not in left_out}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._start_empty()
 
     def __repr__(self) -> str:
         weights = dict(zip(self.spec.aspects, self.weights.round(4).tolist(), strict=True))
         return f"{type(self).__name__}(name={self.__name__!r}, source={str(self.source)!r}, weights={weights})"
 
 
-def _default_name(spec: MetricSpec, source: str | os.PathLike[str], weights: Mapping[str, float] | None) -> str:
-    """The metric's name, then the last part of the source and the weights where they are not the metric's own.
+class AspectReward:
+    """One aspect of a MetricReward as a reward function of its own; see `MetricReward.aspects`."""
 
-    Example:
-        >>> _default_name(metric_spec("vela"), "runs/photos", {"rel": 2, "flu": 1})
-        'vela_photos_rel2_flu1'
-    """
-    parts = [spec.name]
-    if os.fspath(source) != "embedded" and not is_address(source):
-        last = re.split(r"[/\\]", os.fspath(source).rstrip("/\\"))[-1]
-        parts.append(re.sub(r"[^\w.-]+", "_", last))
-    if weights is not None and not (spec.weigh(weights) == spec.weigh()).all():
-        given = {spec.aliases.get(name, name): weight for name, weight in weights.items() if weight}
-        short = {aspect: alias for alias, aspect in spec.aliases.items()}
-        alike = len(set(given.values())) == 1
-        parts += [short.get(a, a) + ("" if alike else f"{given[a]:g}") for a in spec.aspects if a in given]
-    return "_".join(parts)
+    __name__: str  # trainers read it from the instance
+
+    def __init__(self, whole: MetricReward, aspect: str) -> None:
+        self.whole = whole
+        self.aspect = aspect
+        self.__name__ = f"{whole.__name__}_{aspect}"
+
+    def __call__(
+        self,
+        prompts: Sequence[Any],
+        completions: Sequence[Any],
+        completion_ids: Any = None,
+        log_extra: Callable[[str, list[Any]], None] | None = None,
+        log_metric: Callable[[str, float], None] | None = None,
+        **columns: Any,
+    ) -> list[float | None]:
+        """Rewards of the completions by this aspect; the trainer logs their mean itself.
+
+        The shares `<name>/unscored`, `<name>/truncated` and `<name>/out_of_domain` are logged under the name of the
+        whole reward.
+        """
+        rows, table = self.whole._rate_call(prompts, completions, columns)
+        if log_metric is not None and len(table):
+            self.whole._log_shares(table, log_metric)
+        return self._pick(rows, table)
+
+    def load(self) -> Self:
+        """Loads the model of the whole reward now, see `MetricReward.load`."""
+        self.whole.load()
+        return self
+
+    def rewards(self, samples: Sequence[CaptionSample]) -> list[float | None]:
+        """Scores of this aspect for valid samples, None where there is none."""
+        return self._pick(*self.whole._rate([CaptionRow.of_sample(sample) for sample in samples]))
+
+    def reason(self, sample: CaptionSample) -> str | None:
+        """Why a valid sample has no score; None if it has one."""
+        return self.whole.reason(sample)
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """Lowest and highest score of the aspect."""
+        return self.whole.spec.range
+
+    def _pick(self, rows: list[CaptionRow], table: ScoreTable) -> list[float | None]:
+        return self.whole._combine(rows, table, normalise_weights({self.aspect: 1.0}, table.aspects))

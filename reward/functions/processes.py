@@ -16,10 +16,9 @@ from reward.errors import ConfigError
 if TYPE_CHECKING:
     import torch
 
-    from reward.functions.metric_reward import MetricReward
     from reward.metrics.base import Scorer
 
-__all__ = ["away_between_calls", "from_all_processes", "load_beside_a_trainer", "renew_in_children"]
+__all__ = ["OwnInEachProcess", "away_between_calls", "from_all_processes", "load_beside_a_trainer"]
 
 logger = logging.getLogger(__name__)
 
@@ -27,7 +26,7 @@ T = TypeVar("T")
 
 # the devices that networks were loaded to
 _devices: weakref.WeakKeyDictionary[Scorer, torch.device] = weakref.WeakKeyDictionary()
-_rewards: weakref.WeakSet[MetricReward] = weakref.WeakSet()
+_rewards: weakref.WeakSet[OwnInEachProcess] = weakref.WeakSet()
 
 
 def load_beside_a_trainer(load: Callable[..., T], device: Any = None) -> T:
@@ -84,12 +83,43 @@ def away_between_calls(scorer: Scorer) -> Iterator[None]:
             torch.cuda.empty_cache()  # gives the memory back to other libraries, such as vLLM
 
 
-def renew_in_children(reward: MetricReward) -> None:
-    """Has `reward._after_fork()` called in every child that this process forks.
+class OwnInEachProcess:
+    """What a reward has for one process only: its lock and its scorer, which are left out when it is pickled.
 
-    The threads of the parent are gone in a child, and locks that they held stay locked.
+    The threads of a parent are gone in a forked child, and locks that they held stay locked.
     """
-    _rewards.add(reward)
+
+    _of_process: tuple[str, ...] = ("_lock", "_scorer", "_is_unusable")
+    _given_scorer: Scorer | None
+    __name__: str  # trainers read it from the instance
+
+    def _start_empty(self) -> None:
+        self._lock = threading.RLock()
+        self._scorer: Scorer | None = None
+        self._is_unusable = False
+        _rewards.add(self)
+
+    def _after_fork(self) -> None:
+        """In a forked child: if a thread of the parent was scoring, its lock is never released here."""
+        if self._lock.acquire(blocking=False):
+            self._lock.release()
+        else:
+            self._start_empty()
+            self._is_unusable = self._given_scorer is not None
+
+    def _check_usable(self) -> None:
+        if self._is_unusable:
+            raise RuntimeError(
+                f"{self.__name__}: this process was forked while another thread used the scorer, which is left in the "
+                "middle of its work. Make the reward in the child, or by the metric's name, or start processes by spawn"
+            )
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {key: value for key, value in self.__dict__.items() if key not in self._of_process}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._start_empty()
 
 
 def _in_child() -> None:

@@ -1,0 +1,59 @@
+"""Names of rewards, which stand in a trainer's log."""
+
+from __future__ import annotations
+
+import os
+import re
+import weakref
+from collections.abc import Mapping
+from typing import Any
+
+from reward.errors import ConfigError
+from reward.metrics.base import MetricSpec
+from reward.registry import is_address
+
+__all__ = ["check_one_name", "default_name"]
+
+# {name: (the trainer's state, the reward that was called with it)}, as weak references
+_called: dict[str, tuple[weakref.ref[Any], weakref.ref[Any]]] = {}
+
+
+def check_one_name(reward: Any, trainer_state: Any) -> None:
+    """Raises ConfigError if another reward of this name was called by the same trainer, which would merge their logs.
+
+    Args:
+        reward: is being called.
+        trainer_state: what the trainer hands to all its rewards; None where it hands over nothing.
+    """
+    try:
+        state = weakref.ref(trainer_state)
+    except TypeError:  # None, or no object of a trainer
+        return
+    last = _called.get(reward.__name__)
+    # states are compared by identity, since those of two trainers may be equal
+    if last is not None and last[0]() is trainer_state and last[1]() not in (None, reward):
+        raise ConfigError(
+            f"two rewards of this trainer are named {reward.__name__!r}, and it would merge their logs. "
+            f"Give one of them another name: {type(reward).__name__}(..., name='...')"
+        )
+    _called[reward.__name__] = (state, weakref.ref(reward))
+
+
+def default_name(spec: MetricSpec, source: str | os.PathLike[str], weights: Mapping[str, float] | None) -> str:
+    """The metric's name, then the last part of the source and the weights where they are not the metric's own.
+
+    Example:
+        >>> from reward.registry import metric_spec
+        >>> default_name(metric_spec("vela"), "runs/photos", {"rel": 2, "flu": 1})
+        'vela_photos_rel2_flu1'
+    """
+    parts = [spec.name]
+    if os.fspath(source) != "embedded" and not is_address(source):
+        last = re.split(r"[/\\]", os.fspath(source).rstrip("/\\"))[-1]
+        parts.append(re.sub(r"[^\w.-]+", "_", last))
+    if weights is not None and not (spec.weigh(weights) == spec.weigh()).all():
+        given = {spec.aliases.get(name, name): weight for name, weight in weights.items() if weight}
+        short = {aspect: alias for alias, aspect in spec.aliases.items()}
+        alike = len(set(given.values())) == 1
+        parts += [short.get(a, a) + ("" if alike else f"{given[a]:g}") for a in spec.aspects if a in given]
+    return "_".join(parts)
