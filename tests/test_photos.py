@@ -42,6 +42,13 @@ def test_weights_of_a_judge_are_as_counted(source: str) -> None:
     assert FACTS[source][1].weights == bench_photos.count_judge(source)
 
 
+@pytest.mark.timeout(900)  # a minute where nothing else runs
+def test_the_memory_of_the_recipe_is_as_counted() -> None:
+    found = bench_photos.count("3B", (64,))[64]
+    row = ",".join(bench_photos.memory_row("3B", 64, found))
+    assert row in bench_photos.MEMORY.read_text(encoding="utf-8").splitlines()
+
+
 @pytest.mark.parametrize("source", sorted(set(FACTS) - NOT_ON_THE_HUB))
 def test_what_is_fetched_holds_the_weights(source: str) -> None:
     facts = FACTS[source][1]

@@ -1,13 +1,15 @@
-"""What docs/PHOTOS.md costs, counted without a GPU: the metrics for photos, and the memory of its recipe.
+"""What docs/PHOTOS.md shows, counted without a GPU: the metrics for photos, and the memory of its recipe.
 
-python -m tests.benchmarks.bench_photos            # both tables
-python -m tests.benchmarks.bench_photos --check    # compares them with the registry and the page; 1 if one differs
+python -m tests.benchmarks.bench_photos            # count the metrics, and print the tables of the page
+python -m tests.benchmarks.bench_photos --memory   # count the recipe's memory anew, into docs/results (minutes)
+python -m tests.benchmarks.bench_photos --write    # write the tables into the page
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import csv
 import io
 from collections.abc import Callable
 from pathlib import Path
@@ -22,10 +24,13 @@ from reward.metrics.beitscore.scorer import BeitScoreScorer
 from reward.metrics.clipscore.scorer import ClipScorer
 from reward.metrics.vela.scorer import VelaScorer
 from tests import paper_sizes
+from tests.benchmarks.photo_memory import Memory, count
 from tests.fake_cuda import FakeDevice
 
 FP32 = torch.float32
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "PHOTOS.md"
+MEMORY = PAGE.parent / "results" / "photos_memory.csv"
+HEADS = ["policy", "tokens a caption", "weights", "LoRA, AdamW", "reward", "training", "writing", "at most"]
 CAPTIONS = 8  # of one image
 
 
@@ -76,7 +81,26 @@ def tables() -> dict[str, str]:
     """{command: what it prints}, for the places of the page that show it."""
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         metrics(purpose="photos", markdown=True)
-    return {"capreward metrics --for photos --markdown": printed.getvalue()}
+    with MEMORY.open(newline="", encoding="utf-8") as file:
+        heads, *rows = csv.reader(file)
+    lines = [heads, ["---"] * len(heads), *rows]
+    memory = "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    return {"capreward metrics --for photos --markdown": printed.getvalue(), "docs/results/photos_memory.csv": memory}
+
+
+def write_memory() -> None:
+    """Counts the memory of the recipe for both policies."""
+    with MEMORY.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(HEADS)
+        for size in ("3B", "7B"):
+            writer.writerows(memory_row(size, length, found) for length, found in count(size, (64, 256)).items())
+
+
+def memory_row(size: str, length: int, found: Memory) -> list[str]:
+    """Cells of the table."""
+    parts = (found.weights, found.adapter, found.reward, found.training, found.generation, found.peak)
+    return [f"Qwen2.5-VL-{size}", str(length), *(f"{part:.1f}" for part in parts)]
 
 
 def fill(page: str) -> str:
@@ -92,7 +116,12 @@ def fill(page: str) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true", help="write the tables into docs/PHOTOS.md")
-    if parser.parse_args().write:
+    parser.add_argument("--memory", action="store_true", help="count the memory of the recipe anew")
+    options = parser.parse_args()
+    if options.memory:
+        write_memory()
+        return
+    if options.write:
         PAGE.write_text(fill(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
         return
     for source in SCORERS:

@@ -48,23 +48,17 @@ def count(size: str, lengths: Sequence[int]) -> dict[int, Memory]:
             value.grad = torch.zeros_like(value)
         optimizer.step()
     adapter, reward = gpu.bytes - weights, _reward()
-    found = {}
+    # A vision tower cuts each photo into dozens of windows, and 64 photos would take minutes; each takes the same.
     read = {rows: _read(gpu, policy, rows) for rows in (1, 2)}
+    reading = read[1].peak + (CAPTIONS - 1) * (read[2].peak - read[1].peak)
+    found = {}
     for length in lengths:
-        steps = {rows: _step(gpu, policy, optimizer, rows, length) for rows in (1, 2)}
         cache = CAPTIONS * read[1].cache * (read[1].tokens + length) // read[1].tokens
         # each token of the captions writes one layer's part of the cache anew beside the old one
         writing = cache + cache // policy.config.text_config.num_hidden_layers
-        reading = _at(CAPTIONS, read[1].peak, read[2].peak)
-        parts = (weights, adapter, _at(BATCH, steps[1], steps[2]), max(reading, writing), reward)
+        parts = (weights, adapter, _step(gpu, policy, optimizer, length), max(reading, writing), reward)
         found[length] = Memory(*(part / GIB for part in parts))
     return found
-
-
-def _at(rows: int, one: int, two: int) -> int:
-    """What `rows` need, from the needs of one and of two: a vision tower cuts each photo into dozens of windows, and
-    counting 64 photos one by one would take minutes."""
-    return one + (rows - 1) * (two - one)
 
 
 def _policy(size: str) -> Any:
@@ -93,11 +87,11 @@ def _inputs(rows: int, completion: int) -> dict[str, torch.Tensor]:
     }
 
 
-def _step(gpu: FakeDevice, policy: Any, optimizer: torch.optim.Optimizer, rows: int, length: int) -> int:
+def _step(gpu: FakeDevice, policy: Any, optimizer: torch.optim.Optimizer, length: int) -> int:
     """Bytes that a step of training needs for a moment."""
     policy.train()
     policy.gradient_checkpointing_enable({"use_reentrant": False})
-    inputs = _inputs(rows, length)
+    inputs = _inputs(BATCH, length)
     labels = inputs["input_ids"].clone()
     labels[:, :-length] = -100
     start = gpu.peak = gpu.bytes
