@@ -24,12 +24,13 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from reward.metaeval.bench import run_bench
 from reward.metaeval.benchmarks import load_benchmark
 from reward.metaeval.benchmarks.items import OVERALL, RatedCaption
 from reward.metaeval.correlation import kendall_tau
 from reward.metaeval.report import percent
 from reward.metaeval.score_cache import default_cache_folder
-from reward.metric_source import MetricSource, run_bench
+from reward.metric_source import MetricSource
 
 PAPER = "FLEUR: An Explainable Reference-Free Evaluation Metric for Image Captioning, 2024"
 # {metric or column: (Kendall's tau-c times 100, where in the paper)}
