@@ -1,4 +1,4 @@
-"""Checkpoint folders: finding, reading, writing and publishing them."""
+"""Checkpoint folders: finding, reading and writing them."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 __all__ = [
+    "CARD_FILE",
     "CONFIG_FILE",
+    "HUB_FILES",
     "WEIGHTS_FILE",
     "WEIGHT_SUFFIXES",
     "SourceKind",
     "check_source",
     "local_folder",
     "named_metric",
-    "push_checkpoint",
     "read_config",
     "resolve_checkpoint",
     "save_checkpoint",
@@ -45,7 +46,7 @@ SourceKind = Literal["checkpoint", "clip", "judge", "model"]
 
 _ASSETS = Path(__file__).parent / "assets"
 # Data files only: Python files and pickles of a repository are not fetched.
-_HUB_FILES = ("*.json", "*.safetensors", "*.txt", "*.model", "*.spm", "*.jinja", "*.md")
+HUB_FILES = ("*.json", "*.safetensors", "*.txt", "*.model", "*.spm", "*.jinja", "*.md")
 _loading = threading.RLock()
 
 
@@ -182,7 +183,7 @@ def _download(repo_id: str, metric: str, revision: str | None) -> Path:
 
     at = repo_id if revision is None else f"{repo_id} at revision {revision}"
     try:
-        return Path(snapshot_download(repo_id, revision=revision, allow_patterns=list(_HUB_FILES)))
+        return Path(snapshot_download(repo_id, revision=revision, allow_patterns=list(HUB_FILES)))
     except GatedRepoError as error:
         reason = f"{at} is gated: ask for access on its page, then log in with `hf auth login`"
         raise CheckpointError(f"{metric} checkpoint: {reason} ({first_line(error)})") from error
@@ -300,52 +301,6 @@ def _unshared(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         seen.add(tensor.untyped_storage().data_ptr())
         plain[key] = tensor
     return plain
-
-
-def push_checkpoint(
-    folder: str | os.PathLike[str],
-    repo_id: str,
-    *,
-    private: bool = False,
-    revision: str | None = None,
-    commit_message: str = "Upload checkpoint",
-) -> str:
-    """Uploads a checkpoint folder to a model repository on the Hub, which is created if needed.
-
-    Args:
-        folder: a complete checkpoint.
-        repo_id: `"name/repo"`.
-        private: whether a new repository is private.
-        revision: branch to commit to, created if needed; None is the main branch.
-        commit_message: title of the commit.
-
-    Returns:
-        Web address of the commit.
-
-    Raises:
-        CheckpointError: the folder is incomplete, or the Hub refuses or cannot be reached.
-    """
-    from huggingface_hub import HfApi
-    from huggingface_hub.errors import HFValidationError, HTTPError
-
-    absent = [name for name in (CONFIG_FILE, WEIGHTS_FILE, CARD_FILE) if not (Path(folder) / name).is_file()]
-    if absent:
-        raise CheckpointError(f"{str(folder)!r} is not a complete checkpoint: it has no {', '.join(absent)}")
-    api = HfApi()
-    try:
-        repo = api.create_repo(repo_id, private=private, exist_ok=True).repo_id
-        if revision is not None:
-            api.create_branch(repo, branch=revision, exist_ok=True)
-        commit = api.upload_folder(
-            folder_path=Path(folder),
-            repo_id=repo,
-            revision=revision,
-            commit_message=commit_message,
-            allow_patterns=list(_HUB_FILES),
-        )
-    except (HTTPError, OSError, HFValidationError) as error:
-        raise CheckpointError(f"{str(folder)!r} cannot be uploaded to {repo_id}: {first_line(error)}") from error
-    return str(commit.commit_url)
 
 
 @contextmanager

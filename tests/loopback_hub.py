@@ -40,6 +40,7 @@ class _Repo:
 
     commits: dict[str, dict[str, bytes]] = field(default_factory=dict)
     refs: dict[str, str] = field(default_factory=dict)
+    private: bool = False
 
     def commit(self, files: dict[str, bytes], branch: str) -> str:
         listing = json.dumps([len(self.commits), sorted((path, _git_oid(data)) for path, data in files.items())])
@@ -56,7 +57,11 @@ class LoopbackHub:
     """Repositories held in memory and the requests that were made.
 
     Args:
-        token: when given, pushes without this bearer token are refused with 401, as the Hub does.
+        token: when given, pushes and whoami without this bearer token are refused with 401, as the Hub does.
+
+    Attributes:
+        role: what the token may do, as whoami tells it: write or read.
+        closed: organisations in which the token may not create a repository.
 
     Example:
         with loopback_hub() as hub:
@@ -66,6 +71,8 @@ class LoopbackHub:
 
     def __init__(self, token: str | None = None) -> None:
         self.token = token
+        self.role = "write"
+        self.closed: set[str] = set()
         self.endpoint = ""
         self.requests: list[tuple[str, str]] = []
         self._repos: dict[tuple[str, str], _Repo] = {}
@@ -107,15 +114,16 @@ class LoopbackHub:
         with self._lock:
             self.requests.append((method, path))
             # POST /paths-info reads, and PUT goes to links that are signed on the Hub, so neither carries the token.
-            writes = method == "POST" and "/paths-info/" not in path
-            if writes and self.token and headers.get("Authorization") != f"Bearer {self.token}":
+            guarded = path == "/api/whoami-v2" or (method == "POST" and "/paths-info/" not in path)
+            if guarded and self.token and headers.get("Authorization") != f"Bearer {self.token}":
                 return self._error(401, "", "Invalid credentials")
             if path == "/api/repos/create":
                 return self._create(json.loads(body))
             if path == "/api/validate-yaml":
                 return self._json({"errors": [], "warnings": []})
             if path == "/api/whoami-v2":
-                return self._json({"name": "tester", "type": "user", "orgs": [], "auth": {"type": "access_token"}})
+                key = {"displayName": "test", "role": self.role}
+                return self._json({"name": "tester", "type": "user", "orgs": [], "auth": {"accessToken": key}})
             if match := _LFS_BATCH.match(path):
                 return self._lfs_batch(json.loads(body))
             if path.startswith("/lfs/") and method == "PUT":
@@ -131,9 +139,13 @@ class LoopbackHub:
         kind = {"dataset": "datasets"}.get(payload.get("type") or "model", "models")
         repo_id = f"{payload.get('organization') or 'tester'}/{payload['name']}"
         url = f"{self.endpoint}/{'datasets/' if kind == 'datasets' else ''}{repo_id}"
+        if repo_id.partition("/")[0] in self.closed:
+            return self._error(403, "", "You don't have the rights to create a model under this namespace")
         if (kind, repo_id) in self._repos:
             return self._json({"error": "You already created this repo", "url": url}, 409)
-        self._repos[(kind, repo_id)] = _Repo()
+        self._repos[(kind, repo_id)] = _Repo(
+            private=bool(payload.get("private")) or payload.get("visibility") == "private"
+        )
         self._repos[(kind, repo_id)].commit({".gitattributes": b""}, "main")
         return self._json({"url": url, "name": repo_id, "id": repo_id})
 
@@ -153,7 +165,9 @@ class LoopbackHub:
         if call in (None, "revision"):
             siblings = [{"rfilename": path} for path in sorted(files)]
             facts = {"id": repo_id, "modelId": repo_id, "sha": sha, "siblings": siblings, "lastModified": _DATE}
-            return self._json({**facts, "private": False, "gated": False, "tags": [], "downloads": 0, "likes": 0})
+            return self._json(
+                {**facts, "private": repo.private, "gated": False, "tags": [], "downloads": 0, "likes": 0}
+            )
         if call == "tree":
             return self._tree(files, folder, recursive=query.get("recursive", ["false"])[0].lower() in ("true", "1"))
         if call == "paths-info":

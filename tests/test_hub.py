@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ from scipy.stats import kendalltau
 from reward.metrics.vela.training import make_tokenizer
 from reward.scenes import make_dataset
 from tests.loopback_hub import LoopbackHub, loopback_hub
+from tests.reward.training.small_runs import same_weights
 
 LANGUAGE_MODEL, CLIP, DATA = "Qwen/Qwen2.5-3B-Instruct", "BeichenZhang/LongCLIP-L", "Ka2ukiMatsuda/LongCap-Arena"
 PARTS = ("train", "val", "dci_val", "dci_test")  # each part's place is the seed of its scenes
@@ -103,53 +105,99 @@ def run(hub: LoopbackHub, home: Path, code: str, *arguments: object) -> subproce
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=280)
 
 
-TRAIN_PUSH_LOAD_BENCH = """
-import contextlib, io, json, sys
-from reward import CaptionSample, load_scorer
+KILLED = """
+import os, signal
+from reward.training.trainer import MetricTrainer
+
+real = MetricTrainer.training_step
+
+def killed(self, *args):
+    if self.state.global_step == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return real(self, *args)
+
+MetricTrainer.training_step = killed
+"""
+TRAIN = """
+import sys
+from reward.cli.app import app
+
+train = ["train", "vela", "--preset", "paper", "--data", "longcap-arena", "--config", "few.json"]
+sys.argv = ["capreward", *train, "--push-to", "tester/vela-arena"]  # which the card tells
+app(standalone_mode=False)
+"""
+UNBROKEN = """
+app([*train, "--output", "unbroken"], standalone_mode=False)
+"""
+LOAD_SCORE_BENCH = """
+import contextlib, io, json
+from reward import CaptionSample, VelaReward, load_scorer
 from reward.cli.app import app
 from reward.scenes import make_dataset
 
-config, folder, cache = sys.argv[1:]
-app(["train", "vela", "--data", "longcap-arena", "--preset", "paper", "--config", config, "--output", folder],
-    standalone_mode=False)
-samples = [CaptionSample(row["cand"], row["image"], row["refs"]) for row in make_dataset(5, 99)]
-trained = load_scorer("vela", folder, device="cpu")
-address = trained.push_to_hub("tester/vela-arena")
-pushed = load_scorer("vela", "tester/vela-arena", device="cpu")
+rows = make_dataset(5, 99)
+samples = [CaptionSample(row["cand"], row["image"], row["refs"]) for row in rows]
+trained, pushed = (load_scorer("vela", name, device="cpu") for name in ("vela-arena", "tester/vela-arena"))
 scores = [scorer.score(samples).scores.tolist() for scorer in (trained, pushed)]
+reward = VelaReward("tester/vela-arena", device="cpu")
+rewards = reward(["Describe it."] * 5, list(rows["cand"]), image=list(rows["image"]), references=list(rows["refs"]))
+rows.select_columns(["image", "cand", "refs"]).to_parquet("rows.parquet")
+app(["score", "rows.parquet", "--metric", "vela", "--source", "tester/vela-arena", "--output", "scored.jsonl"],
+    standalone_mode=False)
 rated = make_dataset(8, TEST_A)
 on_test_a = trained.score([CaptionSample(row["cand"], row["image"], row["refs"]) for row in rated]).scores.tolist()
 tables = []
-for name in (folder, "tester/vela-arena"):
+for name in ("vela-arena", "tester/vela-arena"):
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         app(["bench", "--benchmark", "longcap-arena", "--part", "TestA", "--part", "TestB", "--metric", f"vela={name}",
-             "--metric", "length", "--resamples", "50", "--cache", cache, "--json"], standalone_mode=False)
+             "--metric", "length", "--resamples", "50", "--cache", "scores", "--json"], standalone_mode=False)
     tables.append(json.loads(printed.getvalue()))
-print(json.dumps({"address": address, "scores": scores, "on_test_a": on_test_a, "tables": tables}))
+print(json.dumps({"scores": scores, "rewards": rewards, "on_test_a": on_test_a, "tables": tables}))
 """.replace("TEST_A", str(TEST_A))
 
 
-def test_paper_recipe_from_hub_to_hub_to_bench(filled_hub: LoopbackHub, tmp_path: Path) -> None:
-    few = {"max_steps": 3, "learning_rate": 0.01, "max_references": 1}
-    (tmp_path / "few.json").write_text(json.dumps(few))
-    folder = tmp_path / "trained"
-    done = run(filled_hub, tmp_path / "home", TRAIN_PUSH_LOAD_BENCH, tmp_path / "few.json", folder, tmp_path / "scores")
+def test_one_command_from_hub_to_hub_survives_a_kill(
+    filled_hub: LoopbackHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    few = {"max_steps": 3, "eval_steps": 1, "patience": 9, "learning_rate": 0.01, "max_references": 1}
+    Path("few.json").write_text(json.dumps(few))
+    killed = run(filled_hub, tmp_path / "home", KILLED + TRAIN)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    for text in (
+        "train 24, val 24, dci_val 24, dci_test 24 rows",
+        "at most 3 steps",
+        "memory of a step",
+        "this machine",
+    ):
+        assert text in killed.stderr
+    assert list(filled_hub.files("tester/vela-arena")) == [".gitattributes"]  # made, and nothing pushed yet
+    done = run(filled_hub, tmp_path / "home", TRAIN + UNBROKEN)
     assert done.returncode == 0, done.stderr
-    answer = json.loads(done.stdout.splitlines()[-1])
-    trained, pushed = map(torch.tensor, answer["scores"])
-    assert torch.equal(trained, pushed)
-    assert trained.shape == (5, 3)
-    assert len(trained.unique()) == 15  # the head is trained: every score is its own, none is the initial 0.5
+    assert "vela-arena holds an unfinished run, which goes on" in done.stderr
+    folder = tmp_path / "vela-arena"
+    assert same_weights(folder, tmp_path / "unbroken")
 
     record = json.loads((folder / "training.json").read_text())
     assert record["rows"] == {"train": 24, "val": 24, "dci_val": 24, "dci_test": 24}
-    assert record["config"]["precision"] == "bf16"
-    assert record["steps"] == 3
+    assert (record["config"]["precision"], record["steps"], record["resumed"]) == ("bf16", 3, True)
+    assert record["figures"] == json.loads((tmp_path / "unbroken" / "training.json").read_text())["figures"]
+    own = [record["figures"][part][f"tau_c_{aspect}"] for part in ("dci_val", "dci_test") for aspect in ASPECTS]
+    row = "| this training | " + " | ".join(f"{100 * value:.1f}" for value in own) + " |"
+    assert all(f"{100 * value:.1f}" in done.stdout for value in own)
+    assert "VELA (Ours)" in done.stdout
 
     files = filled_hub.files("tester/vela-arena")
-    assert answer["address"].startswith(filled_hub.endpoint)
     assert {"config.json", "model.safetensors", "README.md"} <= set(files)
+    card = files["README.md"].decode()
+    for text in (
+        *("| VELA (Ours) | 56.4±1.3 | 40.0±1.1 | 57.4±1.3 | 54.0±0.4 | 52.3±1.1 | 39.0±2.3 |", row),
+        *(f"- {LANGUAGE_MODEL}\n", f"- {CLIP}\n", f"datasets:\n- {DATA}\n", "Licence of the data: BSD 3-Clause Clear"),
+        *('load_scorer("vela", "tester/vela-arena")', "Seed 0.", "Versions: python", "--push-to tester/vela-arena"),
+        "Preset: `paper`, learning_rate was 0.0001 and is 0.01; max_steps was None and is 3; eval_steps was",
+    ):
+        assert text in card, text
     config = json.loads(files["config.json"])
     assert (config["text"]["backbone"], config["image"]["backbone"]) == (LANGUAGE_MODEL, CLIP)
     tensors = load(files["model.safetensors"])
@@ -158,7 +206,18 @@ def test_paper_recipe_from_hub_to_hub_to_bench(filled_hub: LoopbackHub, tmp_path
     assert all(".lora_" in name or name in ("weight", "bias") for name in tensors)
     assert any(value.abs().sum() > 0 for name, value in tensors.items() if "lora_B" in name)
 
-    for name, table in zip((str(folder), "tester/vela-arena"), answer["tables"], strict=True):
+    loaded = run(filled_hub, tmp_path / "another-home", LOAD_SCORE_BENCH)
+    assert loaded.returncode == 0, loaded.stderr
+    answer = json.loads(loaded.stdout.splitlines()[-1])
+    trained, pushed = map(torch.tensor, answer["scores"])
+    assert torch.equal(trained, pushed)
+    assert trained.shape == (5, 3)
+    assert len(trained.unique()) == 15  # the head is trained: every score is its own, none is the initial 0.5
+    scored = [json.loads(line) for line in Path("scored.jsonl").read_text().splitlines()]
+    assert [row["reward"] for row in scored] == pytest.approx(answer["rewards"])
+    assert answer["rewards"] == pytest.approx(trained.mean(1).tolist())
+
+    for name, table in zip(("vela-arena", "tester/vela-arena"), answer["tables"], strict=True):
         assert [(each["name"], each["part"], each["items"]) for each in table["benchmarks"]] == [
             ("longcap-arena", "TestA", 8),
             ("longcap-arena", "TestB", 8),

@@ -14,12 +14,15 @@ __all__ = ["train"]
 
 def train(
     metric: Annotated[str, typer.Argument(help="Metric to train, such as vela or beitscore.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder of the checkpoint; must be empty or absent.")],
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="Folder of the checkpoint; default: the NAME of --push-to."),
+    ] = None,
     data: Annotated[
         list[str] | None,
         typer.Option(
             help="'scenes' (default), 'longcap-arena', 'polaris', 'nebula', a Hub id, a folder, or NAME=PATH with "
-            "published files, such as foil=FOLDER; several as NAME:SHARE, see below."
+            "published files, such as longcap-arena=FOLDER; several as NAME:SHARE, see below."
         ),
     ] = None,
     init: Annotated[
@@ -37,12 +40,37 @@ def train(
     seed: Annotated[
         list[int] | None, typer.Option(help="Overrides the seed of preset and config; repeat it for several seeds.")
     ] = None,
-    resume: Annotated[bool, typer.Option(help="Go on with the unfinished run in the output folder.")] = False,
+    resume: Annotated[
+        bool | None,
+        typer.Option(
+            help="Go on with the run in the output folder; default: if one is there. Settings other than its own are "
+            "refused."
+        ),
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Load data and network, print rows, steps and memory, and stop.")
     ] = False,
+    push_to: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ORG/NAME",
+            help="Publish the checkpoint on the Hub under this name. Login and name are checked, and the repository is "
+            "made, before the training starts.",
+        ),
+    ] = None,
+    private: Annotated[bool, typer.Option("--private", help="Make the repository of --push-to private.")] = False,
 ) -> None:
     """Train a metric and write a checkpoint that every command and reward function can load.
+
+    ```
+    capreward train vela --preset paper --data longcap-arena --push-to ORG/NAME
+    ```
+
+    This trains VELA for photos on one GPU and publishes it. First it prints rows, steps and the memory of a step beside
+    the device's; what cannot fit is refused with what to change. After an interruption of any kind, the same command
+    goes on. At the end it prints the paper's table with the new figures, which the model card also holds. Then
+    `VelaReward("ORG/NAME")` and `capreward score --source ORG/NAME` load the metric. If the push fails, the checkpoint
+    stays in its folder, and the same command pushes it again.
 
     Ratings are splits train and val (and test) with the columns image (or file_name), cand, refs (not for beitscore)
     and score in [0, 1]; or, for several aspects, splits like train.desc. Pairs, for the first stages of beitscore, are
@@ -58,7 +86,7 @@ def train(
     refused; without --preset there are none.
 
     Several seeds: --seed 0 --seed 1 trains OUTPUT/seed-0 and OUTPUT/seed-1 and prints means and standard deviations.
-    --resume keeps the seeds that are finished; more may be added.
+    Seeds that are finished are kept, and more may be added.
 
     Presets of vela: tiny (from scratch, in minutes), paper, and the paper's ablations paper-text-only,
     paper-image-only, paper-clip, paper-pacs, paper-longclip-b, paper-llama, paper-phi, paper-transformer and
@@ -71,35 +99,53 @@ def train(
     """
     import errno
 
+    from accelerate import PartialState
+
     from reward.errors import ConfigError
+    from reward.publishing import check_push
     from reward.registry import metric_spec
     from reward.training.config import make_config, read_config_file
     from reward.training.loop import TrainingPlan, metric_training, plan_training
     from reward.training.loop import train as run
+    from reward.training.record import is_complete, read_record
     from reward.training.seeds import train_seeds
     from reward.training.shares import parse_data
 
+    seeds = seed or []
+    output = _output(output, push_to, private, several=len(seeds) > 1)
     spec = metric_spec(metric)
-    presets = metric_training(spec).PRESETS
+    training = metric_training(spec)
+    presets = training.PRESETS
     if preset is not None and preset not in presets:
         raise ConfigError(f"{metric} has no preset {preset!r}; known: {', '.join(sorted(presets))}")
     base = dict(presets[preset or "tiny"])
     if init is not None and preset is None:
         base.pop("model")  # the checkpoint says what the network is
-    seeds = seed or []
     settings = make_config(base, read_config_file(config) if config else {}, {"seed": seeds[0]} if seeds else {})
     shares = parse_data(data or ["scenes"])
     sources: Any = next(iter(shares)) if list(shares.values()) == [None] else shares
-    if dry_run:
-        for plan in plan_training(metric, sources, settings, init=init):
-            terminal.console(stderr=False).print("\n".join(plan.lines()))
-            plan.check()
-        return
+    main, notes = _is_main_process(), terminal.console(stderr=not dry_run)
+    if push_to is not None and main:
+        check_push(push_to, private=private, create=False)
 
     def show(plan: TrainingPlan) -> None:
-        terminal.console(stderr=True).print("\n".join(plan.lines()))
+        if main:
+            notes.print("\n".join(plan.lines()))
+        plan.check()
+        if push_to is not None and main and not dry_run:
+            check_push(push_to, private=private)
 
+    if dry_run:
+        for plan in plan_training(metric, sources, settings, init=init):
+            show(plan)
+        return
+    begun = read_record(output) is not None
+    resume = begun if resume is None else resume
+    if begun and resume and main:
+        what = "is complete already" if is_complete(output) else "holds an unfinished run, which goes on"
+        notes.print(f"{output} {what}")
     options: dict[str, Any] = {"init": init, "resume": resume, "command": terminal.command_line(), "on_plan": show}
+    options["preset"] = preset or (None if init else "tiny")
     try:
         if len(seeds) > 1:
             results = train_seeds(metric, sources, output, settings, seeds, **options)
@@ -109,22 +155,43 @@ def train(
         if error.errno in (errno.ENOSPC, errno.EDQUOT) and error.filename is None:
             error.filename = output  # the error of a full disk itself names no file
         raise
-    _report(results)
+    PartialState().destroy_process_group()
+    if main:
+        _report(results, getattr(training, "PAPER", None), [*shares], preset)
+        if push_to is not None:
+            _push(metric, output, push_to, private)
 
 
-def _report(results: list[Any]) -> None:
-    """Prints the figures of a training, with one seed or several, in the main process only."""
+def _output(output: Path | None, push_to: str | None, private: bool, *, several: bool) -> Path:
+    """The folder of the checkpoint, after a check of the options that go together."""
+    if private and push_to is None:
+        raise typer.BadParameter("goes with --push-to ORG/NAME", param_hint="--private")
+    if push_to is not None and several:
+        way = (
+            "train the seeds without it, then run this with one --seed N and --output OUTPUT/seed-N, which only pushes"
+        )
+        raise typer.BadParameter(f"publishes one checkpoint: {way}", param_hint="--push-to")
+    if output is None and push_to is None:
+        raise typer.BadParameter("is missing: name a folder, or publish with --push-to ORG/NAME", param_hint="--output")
+    return output or Path(str(push_to).rpartition("/")[2] or "checkpoint")
+
+
+def _is_main_process() -> bool:
     from accelerate import PartialState
+
+    from reward.training.run import use_cpu
+
+    return bool(PartialState(cpu=use_cpu()).is_main_process)
+
+
+def _report(results: list[Any], paper: Any, sources: list[str], preset: str | None) -> None:
+    """Prints the figures of a training, with one seed or several."""
     from rich.table import Table
 
     from reward.training.card import figure_table
     from reward.training.evaluation import compare_figures
+    from reward.training.paper import paper_table
 
-    process = PartialState()
-    main = process.is_main_process
-    process.destroy_process_group()
-    if not main:
-        return
     out = terminal.console(stderr=False)
     stages = results[0].stages if len(results) == 1 else {}
     for name, runs in ({name: [stage] for name, stage in stages.items()} or {"": results}).items():
@@ -134,9 +201,25 @@ def _report(results: list[Any]) -> None:
         for row in rows:
             table.add_row(*row)
         out.print(table)
+    if beside := paper_table(paper, sources, preset, *(result.figures for result in results)):
+        title, (heads, *rows) = beside
+        terminal.print_table(heads, rows, title=title, best=len(rows) - 1)
     for result in results:
         if result.before is not None:
             first, *_ = (result.stages or {"": result}).values()
             part = next(iter(first.figures))  # the part that stopped it comes first
             out.print(f"{part}: {compare_figures(result.before, first.figures[part])[0]}")
         out.print(f"kept step {result.best_step} of {result.steps}; checkpoint: {result.folder}")
+
+
+def _push(metric: str, folder: Path, push_to: str, private: bool) -> None:
+    """Publishes a checkpoint; if that fails, says how to do it again."""
+    from reward.errors import CheckpointError
+    from reward.publishing import push_checkpoint
+
+    try:
+        address = push_checkpoint(folder, push_to, private=private, commit_message="Upload the trained checkpoint")
+    except CheckpointError as error:
+        again = f"The checkpoint is complete in {folder}. This pushes it and trains nothing: {terminal.command_line()}"
+        raise CheckpointError(f"{error}\n{again}") from error
+    terminal.console(stderr=False).print(f'published: {address}\nload it with load_scorer("{metric}", "{push_to}")')

@@ -7,8 +7,9 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from reward.checkpoints import push_checkpoint, read_config, resolve_checkpoint, save_checkpoint
+from reward.checkpoints import read_config, resolve_checkpoint, save_checkpoint
 from reward.metrics.scorer import CaptionScorer, NetworkScorer
+from reward.publishing import HUB_ID, push_checkpoint
 
 if TYPE_CHECKING:
     import torch
@@ -78,7 +79,7 @@ tags: [image-captioning, metric, reward-model]
 ```python
 from reward import load_scorer
 
-load_scorer("{self.spec.name}", "<this repository>")
+load_scorer("{self.spec.name}", "{HUB_ID}")
 ```
 """
 

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from reward.backbones.fit import leaves
+from reward.metaeval.benchmarks.registry import benchmark_spec, list_benchmarks
 from reward.metrics.base import MetricSpec
 from reward.optional import installed_versions
+from reward.publishing import HUB_ID
+from reward.training.config import make_config
+from reward.training.data import ALIASES
 from reward.training.evaluation import compare_figures
+from reward.training.paper import paper_table
+from reward.training.record import differences
+from reward.training.shares import parse_data
 
 __all__ = ["figure_table", "make_card", "make_staged_card", "package_versions"]
 
@@ -26,23 +34,25 @@ def package_versions() -> dict[str, str]:
     return installed_versions(_PACKAGES)
 
 
-def make_card(spec: MetricSpec, facts: Mapping[str, Any]) -> str:
+def make_card(spec: MetricSpec, facts: Mapping[str, Any], training: Any = None) -> str:
     """The text of README.md for a checkpoint.
 
     Args:
         spec: facts of the metric.
         facts: of the run: data, config, command, rows, steps, best_step, processes, device, seconds, resumed, figures,
-            epoch, for pairs their counts by part and category, and what it started from: start or init with before.
+            epoch, for pairs their counts by part and category, what it started from (start or init with before), and
+            the preset.
+        training: the metric's training module, with the values of the presets and the figures of the paper.
 
     Returns:
         Markdown with the Hub's YAML head.
     """
-    return f"""{_head(spec)}
+    return f"""{_head(spec, facts)}
 {_figures(facts, "##")}
-
+{_beside_paper(facts, training)}
 ## Training
 
-{_course(facts)}
+{_course(facts)}{_preset(facts, training)}
 - Versions: {_versions()}.
 
 {_command(facts)}
@@ -53,22 +63,25 @@ def make_card(spec: MetricSpec, facts: Mapping[str, Any]) -> str:
 """
 
 
-def make_staged_card(spec: MetricSpec, facts: Mapping[str, Any]) -> str:
+def make_staged_card(spec: MetricSpec, facts: Mapping[str, Any], training: Any = None) -> str:
     """The text of README.md for a checkpoint that was trained in stages.
 
     Args:
         spec: facts of the metric.
         facts: config, command, and stages: {name: what `make_card` gets}, in their order.
+        training: as for `make_card`.
 
     Returns:
         Markdown with the Hub's YAML head.
     """
-    parts = [_head(spec), "Trained in stages, each from the weights that the one before it kept:"]
+    parts = [_head(spec, facts), "Trained in stages, each from the weights that the one before it kept:"]
     parts[1] += f" {', '.join(facts['stages'])}. The figures of each stage were measured at its end."
     for name, stage in facts["stages"].items():
         parts += [f"## Stage {name}", _figures(stage, "###"), "### Training", _course(stage)]
+    if beside := _beside_paper({**facts, "figures": stage["figures"]}, training):
+        parts.append(beside)
     settings = f"```json\n{json.dumps(facts['config'], indent=2)}\n```"
-    parts += ["## All stages", f"Versions: {_versions()}.", _command(facts), settings]
+    parts += ["## All stages", f"Versions: {_versions()}.{_preset(facts, training)}", _command(facts), settings]
     return "\n\n".join(part.strip() for part in parts) + "\n"
 
 
@@ -110,10 +123,21 @@ def figure_table(*runs: Mapping[str, Mapping[str, float]]) -> tuple[str, list[li
     return title, rows
 
 
-def _head(spec: MetricSpec) -> str:
+def _head(spec: MetricSpec, facts: Mapping[str, Any]) -> str:
+    bases = sorted(
+        {str(value) for path, value in leaves(facts["config"]["model"]) if path.endswith("backbone") and value}
+    )
+    hub = [base for base in bases if base.count("/") == 1 and not base.startswith(".")]
+    data = [ALIASES[name] for name in dict.fromkeys(map(_name, _sources(facts))) if name in ALIASES]
+    listed = "".join(
+        f"{key}:\n" + "".join(f"- {value}\n" for value in values)
+        for key, values in (("base_model", hub), ("datasets", data))
+        if values
+    )
+    built = f"Built on {' and '.join(f'`{base}`' for base in bases)}, whose licences apply.\n" if bases else ""
     return f"""---
 library_name: capreward
-tags:
+{listed}tags:
 - image-captioning
 - reward-model
 - {spec.name}
@@ -123,19 +147,49 @@ tags:
 
 Scores captions of images in [{spec.range[0]:g}, {spec.range[1]:g}]; aspects: {", ".join(spec.aspects)}.
 Method: {spec.paper}.
-
+{built}
 ```python
 from reward import load_scorer
-scorer = load_scorer("{spec.name}", "<this folder or its Hub id>")
+scorer = load_scorer("{spec.name}", "{HUB_ID}")
 ```
 """
 
 
+def _sources(facts: Mapping[str, Any]) -> list[str]:
+    """The data sets that a run was given, without their shares."""
+    config, given = facts["config"], facts["data"]
+    sources = list(parse_data(given)) if isinstance(given, list) else [given]
+    return [*sources, *filter(None, (config["data"], config["pairs"]))]
+
+
+def _name(source: str) -> str:
+    return source.partition("=")[0]
+
+
+def _beside_paper(facts: Mapping[str, Any], training: Any) -> str:
+    paper = getattr(training, "PAPER", None)
+    found = paper_table(paper, _sources(facts), facts.get("preset"), facts["figures"])
+    return f"\n## Beside the paper\n\n{found[0]}.\n\n{_markdown(found[1])}\n" if found else ""
+
+
+def _preset(facts: Mapping[str, Any], training: Any) -> str:
+    """What the settings of a run are beside those of its preset."""
+    if not facts.get("preset"):
+        return ""
+    values = make_config(training.PRESETS[facts["preset"]]).to_dict()
+    changed = differences("", {**values, "seed": None}, {**facts["config"], "seed": None})
+    return f"\n- Preset: `{facts['preset']}`, {'; '.join(changed) or 'unchanged'}."
+
+
+def _markdown(rows: Sequence[Sequence[str]]) -> str:
+    heads, *body = rows
+    lines = [heads, ["---", *["---:"] * (len(heads) - 1)], *body]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
 def _figures(facts: Mapping[str, Any], level: str) -> str:
     part = facts["config"]["validation_part"]
-    _, (heads, *rows) = figure_table(facts["figures"])
-    lines = [heads, ["---", *["---:"] * (len(heads) - 1)], *rows]
-    table = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+    table = _markdown(figure_table(facts["figures"])[1])
     if facts["config"]["loss"] == "bce":
         title = "Pairs of a correct and an incorrect caption"
         what = "Share of pairs whose correct caption has the higher score x 100, by kind of error, and their mean."
@@ -168,6 +222,8 @@ def _course(facts: Mapping[str, Any]) -> str:
         lines.append(f"- Pairs, {part}: {', '.join(f'{name} {n}' for name, n in counts.items())}.")
     kept = f"step {facts['best_step']} of {facts['steps']}"
     lines.append(f"- Kept: {kept}, the best on `{config['validation_part']}`. Seed {config['seed']}. {time}, {device}.")
+    licences = [benchmark_spec(name).licence for name in map(_name, _sources(facts)) if name in list_benchmarks()]
+    lines += [f"- Licence of the data: {licence}." for licence in dict.fromkeys(licences) if licence]
     if "init" in facts:
         lines.append(
             f"- Went on from the checkpoint `{facts['init']['source']}`. On `{config['validation_part']}` "

@@ -18,14 +18,21 @@ from reward.metrics.base import MetricSpec
 from reward.registry import check_loading, metric_spec
 from reward.training.config import TrainingConfig
 from reward.training.plan import TrainingPlan, make_plan
-from reward.training.record import RECORD_FILE, check_output, is_complete, read_record, write_record
+from reward.training.record import RECORD_FILE, STAGES, check_output, read_record, write_record
 from reward.training.rows import load_rows
-from reward.training.run import MetricTraining, TrainingResult, first_record, make_network, train_once, use_cpu
+from reward.training.run import (
+    MetricTraining,
+    TrainingResult,
+    finished,
+    first_record,
+    make_network,
+    train_once,
+    use_cpu,
+)
 from reward.training.shares import make_shares
 
 __all__ = ["MetricTraining", "TrainingPlan", "TrainingResult", "metric_training", "plan_training", "train"]
 
-STAGES = "stages"
 _CARD = "README.md"
 
 
@@ -56,8 +63,9 @@ def train(
     *,
     resume: bool = False,
     command: str | None = None,
+    preset: str | None = None,
     init: str | os.PathLike[str] | None = None,
-    on_plan: Callable[[TrainingPlan], None] = lambda plan: None,
+    on_plan: Callable[[TrainingPlan], None] = TrainingPlan.check,
 ) -> TrainingResult:
     """Trains a metric on human judgments, or on correct and incorrect captions, and writes a checkpoint folder.
 
@@ -76,11 +84,13 @@ def train(
             figures that stop the training are means over the data sets with a validation part, weighted by the shares.
         output: the checkpoint folder, made if absent.
         config: settings; see `TrainingConfig`.
-        resume: continue from the last state in `output`; the result is that of an unbroken run.
-        command: the command that started the run, for the model card.
+        resume: continue from the last state in `output`; the result is that of an unbroken run. A complete run with
+            these settings is not trained again.
+        command, preset: for the model card, the command that started the run, and what its settings started from.
         init: folder or Hub id of a checkpoint of this metric to go on from, with its architecture, tokenizer and
             weights; `config.model` may be empty. The result compares the figures before and after.
-        on_plan: called in the main process before the first step of the run, or of each stage, with what it will take.
+        on_plan: called in each process before the first step of the run, or of each stage, with what it will take;
+            without it, what cannot fit is refused.
 
     Returns:
         Figures on the validation and test parts, and the folder of the checkpoint.
@@ -96,7 +106,7 @@ def train(
     """
     training, spec, shares, options = _checked(metric, data, config, init)
     run = _train_stages if config.stages else train_once
-    options |= {"resume": resume, "command": command, "on_plan": on_plan}
+    options |= {"resume": resume, "command": command, "preset": preset, "on_plan": on_plan}
     return run(training, spec, shares, Path(output), config, **options)
 
 
@@ -178,6 +188,7 @@ def _train_stages(
     *,
     resume: bool,
     command: str | None,
+    preset: str | None,
     on_plan: Callable[[TrainingPlan], None],
     start: Path | None = None,
     init: Mapping[str, str] | None = None,
@@ -192,6 +203,8 @@ def _train_stages(
     if process.is_main_process:
         check_output(output, record, resume=resume)
     process.wait_for_everyone()
+    if (complete := finished(output)) is not None:
+        return complete
     results: dict[str, TrainingResult] = {}
     for name in config.stages:
         if (done := finished(output / STAGES / name)) is not None:
@@ -230,9 +243,10 @@ def _train_stages(
             if path.name not in (RECORD_FILE, _CARD):
                 shutil.copy2(path, output / path.name)
         stages = {name: read_record(output / STAGES / name) or {} for name in config.stages}
-        (output / _CARD).write_text(make_staged_card(spec, {**record, "command": command, "stages": stages}))
+        told = {**record, "command": command, "preset": preset}
+        (output / _CARD).write_text(make_staged_card(spec, {**told, "stages": stages}, training), encoding="utf-8")
         figures = {"figures": last.figures, "steps": last.steps, "best_step": last.best_step}
-        write_record(output, {**record, "command": command, **figures, "stages": list(stages)})
+        write_record(output, {**told, **figures, "stages": list(stages)})
     process.wait_for_everyone()
     return TrainingResult(
         output, last.figures, last.steps, last.best_step, results, next(iter(results.values())).before
@@ -241,14 +255,6 @@ def _train_stages(
 
 def _of_stage(on_plan: Callable[[TrainingPlan], None], name: str, plan: TrainingPlan) -> None:
     on_plan(replace(plan, stage=name))
-
-
-def finished(folder: Path) -> TrainingResult | None:
-    """What a folder's record says of its run; None if there is none, or an unfinished one."""
-    record = read_record(folder)
-    if record is None or not is_complete(folder):
-        return None
-    return TrainingResult(folder, record["figures"], record["steps"], record["best_step"], before=record.get("before"))
 
 
 def remove_empty(*folders: Path) -> None:

@@ -10,24 +10,31 @@ from typing import Any
 from reward.errors import OutputError
 from reward.scoring.writers import refuse_address
 
-__all__ = ["RECORD_FILE", "STATES", "check_output", "is_complete", "read_record", "write_record"]
+__all__ = [
+    "RECORD_FILE",
+    "STAGES",
+    "STATES",
+    "check_output",
+    "differences",
+    "is_complete",
+    "read_record",
+    "write_record",
+]
 
 RECORD_FILE = "training.json"
-STATES = "checkpoints"
+STAGES, STATES = "stages", "checkpoints"  # folders in that of the run
 
 
 def check_output(output: Path, record: Mapping[str, Any], *, resume: bool) -> None:
-    """Checks that the folder is empty, or with `resume`, that it holds an unfinished run with the same settings."""
+    """Checks that the folder is empty, or with `resume`, that it holds a run with the same settings."""
     refuse_address(output)
     path = output / RECORD_FILE
     if resume:
         if not path.is_file():
             raise OutputError(f"there is no run to resume in {output}")
         previous = json.loads(path.read_text(encoding="utf-8"))
-        if is_complete(output):
-            raise OutputError(f"the run in {output} is complete; there is nothing to resume")
         names = dict.fromkeys([*record, "init"])  # a record without it is of a run from new weights
-        differing = [what for name in names for what in _differences(name, previous.get(name), record.get(name))]
+        differing = [what for name in names for what in differences(name, previous.get(name), record.get(name))]
         if differing:
             raise OutputError(f"cannot resume in {output} with other settings: {', '.join(differing)}")
         return
@@ -53,10 +60,13 @@ def is_complete(output: Path) -> bool:
     return record is not None and "figures" in record and not (output / STATES).exists()
 
 
-def _differences(name: str, was: Any, now: Any) -> list[str]:
+def differences(name: str, was: Any, now: Any) -> list[str]:
+    """In which plain values two settings of that name differ, in words."""
     if isinstance(was, Mapping) and isinstance(now, Mapping):
         keys = dict.fromkeys([*was, *now])
-        return [what for key in keys for what in _differences(f"{name}.{key}", was.get(key), now.get(key))]
+        return [
+            what for key in keys for what in differences(f"{name}.{key}".removeprefix("."), was.get(key), now.get(key))
+        ]
     return [] if was == now else [f"{name} was {was!r} and is {now!r}"]
 
 

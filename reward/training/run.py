@@ -17,7 +17,7 @@ from reward.metrics.base import MetricSpec
 from reward.training.config import TrainingConfig
 from reward.training.evaluation import compare_figures, evaluate_parts, figures_of, joined_figures
 from reward.training.plan import TrainingPlan, make_plan
-from reward.training.record import STATES, check_output, read_record, write_record
+from reward.training.record import STAGES, STATES, check_output, is_complete, read_record, write_record
 from reward.training.rows import Joined, TrainingRows, load_rows, make_order
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from reward.training.trainer import MetricTrainer
 
-__all__ = ["MetricTraining", "TrainingResult", "make_network", "train_once", "use_cpu"]
+__all__ = ["MetricTraining", "TrainingResult", "finished", "make_network", "train_once", "use_cpu"]
 
 
 class MetricTraining(Protocol):
@@ -38,6 +38,8 @@ class MetricTraining(Protocol):
     - `load_model(folder, settings, *, precision)`, which returns the network of a checkpoint folder for further
       training; what `settings` say about the architecture has no effect;
     - `checkpoint_settings(config)`, which returns a checkpoint's config.json in the form of the table `model`.
+
+    The module may have `PAPER`, figures to show beside those of a run, see `reward.training.paper`.
     """
 
     LOSSES: tuple[str, ...]
@@ -90,21 +92,23 @@ def train_once(
     *,
     resume: bool,
     command: str | None,
+    preset: str | None = None,
     start: Path | None = None,
     init: Mapping[str, str] | None = None,
     other_stages: Collection[str] = (),
     on_start: Callable[[], None] = lambda: None,
-    on_plan: Callable[[TrainingPlan], None] = lambda plan: None,
+    on_plan: Callable[[TrainingPlan], None] = TrainingPlan.check,
 ) -> TrainingResult:
     """One run without stages, or one stage; see `reward.training.loop.train`.
 
     Args:
         data: {data set: share}.
+        preset: name of the preset that the settings started from, for the card.
         start: checkpoint folder to go on from, instead of a new network.
         init: where `start` came from, for the record, if not from the stage before.
         other_stages: kinds of errors that other stages train.
         on_start: called in the main process before the first step, when data and settings have been checked.
-        on_plan: called in the main process with what the run will take.
+        on_plan: called with what the run will take.
     """
     from accelerate import PartialState
     from transformers import set_seed
@@ -119,6 +123,8 @@ def train_once(
     if process.is_main_process:
         check_output(output, record, resume=resume)
     process.wait_for_everyone()
+    if (complete := finished(output)) is not None:
+        return complete
     began = time.monotonic()
 
     rows = load_rows(spec, data, config)
@@ -127,9 +133,7 @@ def train_once(
     model = make_network(training, config, rows, start)
     collate = training.make_collator(model)
     plan = make_plan(model, collate, rows, config, device=process.device, processes=process.num_processes)
-    if process.is_main_process:
-        on_plan(plan)
-    plan.check()
+    on_plan(plan)
     trainer = _make_trainer(model, collate, spec, rows, output / STATES, config)
     if process.is_main_process:
         on_start()
@@ -161,6 +165,7 @@ def train_once(
         facts = {
             **record,
             "command": command,
+            "preset": preset,
             "rows": {part: len(part_rows) for part, part_rows in rows.parts().items()},
             "epoch": rows.per_epoch(),
             "pairs": rows.counts(),
@@ -174,7 +179,7 @@ def train_once(
             "figures": figures,
             "history": trainer.state.log_history,
         }
-        training.save_model(model, output, card=make_card(spec, facts))
+        training.save_model(model, output, card=make_card(spec, facts, training))
         write_record(output, facts)
         shutil.rmtree(output / STATES, ignore_errors=True)
     process.wait_for_everyone()
@@ -205,6 +210,17 @@ def first_record(
     names: Any = [f"{source}:{share:g}" for source, share in data.items()] if len(data) > 1 else next(iter(data))
     record = {"metric": spec.name, "data": names, "config": config.to_dict()}
     return record if init is None else {**record, "init": init}
+
+
+def finished(folder: Path) -> TrainingResult | None:
+    """What a folder's record says of its run; None if there is none, or an unfinished one."""
+    record = read_record(folder)
+    if record is None or not is_complete(folder):
+        return None
+    stages = {name: finished(folder / STAGES / name) for name in record.get("stages", ())}
+    before = next((stage.before for stage in stages.values() if stage is not None), record.get("before"))
+    done = {name: stage for name, stage in stages.items() if stage is not None}
+    return TrainingResult(folder, record["figures"], record["steps"], record["best_step"], done, before)
 
 
 def use_cpu() -> bool:

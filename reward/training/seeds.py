@@ -13,9 +13,9 @@ from reward.errors import ConfigError
 from reward.fingerprints import fingerprint_source
 from reward.registry import check_loading, metric_spec
 from reward.training.config import TrainingConfig
-from reward.training.loop import finished, remove_empty, train
+from reward.training.loop import remove_empty, train
 from reward.training.record import RECORD_FILE, check_output, read_record, write_record
-from reward.training.run import TrainingResult, first_record, use_cpu
+from reward.training.run import TrainingResult, finished, first_record, use_cpu
 from reward.training.shares import make_shares
 
 __all__ = ["train_seeds"]

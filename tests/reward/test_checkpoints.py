@@ -22,7 +22,6 @@ from torch import nn
 
 from reward import checkpoints
 from reward.checkpoints import (
-    push_checkpoint,
     read_config,
     resolve_checkpoint,
     save_checkpoint,
@@ -30,6 +29,7 @@ from reward.checkpoints import (
 )
 from reward.errors import CheckpointError
 from reward.fingerprints import fingerprint_source
+from reward.publishing import HUB_ID, push_checkpoint
 from reward.tensors import load_strict, load_tensors
 from tests.loopback_hub import LoopbackHub
 
@@ -243,9 +243,12 @@ class TestHub:
             push_checkpoint(tmp_path / "local", "someone/toy")
         save_toy(tmp_path / "local", 3.0)
         (tmp_path / "local" / "setup.py").write_text("raise SystemExit")
+        save_toy(tmp_path / "local" / "stages" / "1a")
+        (tmp_path / "local" / "README.md").write_text(f'load_scorer("toy", "{HUB_ID}")')
         address = push_checkpoint(tmp_path / "local", "someone/toy", private=True, commit_message="First")
         assert address.startswith(hub.endpoint)
         assert sorted(hub.files("someone/toy")) == [".gitattributes", "README.md", "config.json", "model.safetensors"]
+        assert hub.files("someone/toy")["README.md"] == b'load_scorer("toy", "someone/toy")'
         folder = resolve_checkpoint("someone/toy", metric="toy")
         assert held_value(folder) == 3.0
         save_toy(tmp_path / "local", 4.0)

@@ -9,11 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from huggingface_hub import constants
 
 from reward import CaptionSample, load_scorer
 from reward.registry import metric_spec
 from reward.scenes import render, sample_scene
 from reward.training.loop import metric_training
+from tests.loopback_hub import LoopbackHub
 from tests.reward.cli.conftest import Run
 from tests.reward.training.small_runs import small_beitscore, small_config
 
@@ -41,9 +43,12 @@ def test_train_then_resume_a_killed_run(tmp_path: Path, run: Run, monkeypatch: p
         patch.setattr("reward.training.run.evaluate_parts", killed)
         _, said = run(*arguments, code=130)
     assert all(text in said for text in plan)
-    assert "is not empty: resume the run in it" in run(*arguments, code=1)[1]
-    out, _ = run(*arguments, "--resume")
+    assert "is not empty: resume the run in it" in run(*arguments, "--no-resume", code=1)[1]
+    out, said = run(*arguments)
+    assert "out holds an unfinished run, which goes on" in said
     assert "kept step 2 of 2" in out
+    again, said = run(*arguments)
+    assert (again, "out is complete already" in said) == (out, True)
     assert "descriptiveness" in out
     record = json.loads((tmp_path / "out" / "training.json").read_text())
     assert (record["config"]["seed"], record["config"]["max_steps"], record["data"]) == (5, 2, "scenes")
@@ -59,7 +64,7 @@ def test_several_seeds_and_one_more(tmp_path: Path, run: Run) -> None:
     run(*arguments)
     files = [tmp_path / "out" / f"seed-{seed}" / "training.json" for seed in (3, 4, 5)]
     trained = [path.stat().st_mtime_ns for path in files[:2]]
-    out, _ = run(*arguments, "--seed", 5, "--resume")
+    out, _ = run(*arguments, "--seed", 5)
     assert [path.stat().st_mtime_ns for path in files[:2]] == trained
     records = {path.parent.name[-1]: json.loads(path.read_text()) for path in files}
     errors = [record["figures"]["val"]["mse"] for record in records.values()]
@@ -69,7 +74,7 @@ def test_several_seeds_and_one_more(tmp_path: Path, run: Run) -> None:
     assert whole["seeds"] == {seed: record["figures"] for seed, record in records.items()}
     assert len(set(errors)) == 3
     (tmp_path / "small.json").write_text(json.dumps({**settings, "max_steps": 3}))
-    assert "config.max_steps was 2 and is 3" in run(*arguments, "--resume", code=1)[1]
+    assert "config.max_steps was 2 and is 3" in run(*arguments, code=1)[1]
 
 
 def test_train_on_from_a_checkpoint_with_two_sets(tmp_path: Path, run: Run) -> None:
@@ -93,6 +98,50 @@ def test_train_on_from_a_checkpoint_with_two_sets(tmp_path: Path, run: Run) -> N
     assert list(record["epoch"].items()) == [(str(tmp_path / "old"), 5), (f"{tmp_path}/new:0.5", 5)]
     refused = run(*arguments, "--preset", "tiny", *data, "-o", tmp_path / "other", code=1)[1]
     assert "model.config.hidden_size is 96, and of the checkpoint 16" in " ".join(refused.split())
+
+
+SMALL = {
+    "vela": {**small_config().to_dict(), "max_steps": 2},
+    "beitscore": {**small_beitscore(scenes_train=4, scenes_val=4).to_dict(), "batch_size": 8},
+}
+
+
+@pytest.mark.parametrize("metric", SMALL)
+def test_a_push_is_checked_first_and_can_be_made_up_for(
+    metric: str, tmp_path: Path, run: Run, hub: LoopbackHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("small.json").write_text(json.dumps(SMALL[metric]))
+    train = ("train", metric, "--config", "small.json")
+    assert "is missing: name a folder, or publish with --push-to" in run(*train, code=2)[1]
+    arguments = (*train, "--push-to", "tester/mine", "--private")
+    monkeypatch.setattr(constants, "HF_TOKEN_PATH", "no-token")
+    assert "there is no token of the Hub; log in with `hf auth login`" in run(*arguments, code=1)[1]
+    monkeypatch.setenv("HF_TOKEN", "any")
+    hub.closed = {"closed"}
+    assert "the rights to create a model under" in run(*train, "--push-to", "closed/mine", code=1)[1]
+    assert not any(path.is_dir() and any(path.iterdir()) for path in tmp_path.iterdir())  # nothing was trained
+
+    def unreachable(*_: Any, **__: Any) -> None:
+        raise ConnectionError("the line is dead")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("huggingface_hub.HfApi.upload_folder", unreachable)
+        out, said = run(*arguments, code=1)
+    assert "checkpoint: mine" in out
+    command = " ".join(map(str, arguments))
+    assert "uploaded to tester/mine: the line is dead The checkpoint is complete in mine. This pushes it" in said
+    assert said.endswith(f"capreward {command}")
+    written = Path("mine/model.safetensors").stat().st_mtime_ns
+    out, said = run(*arguments)
+    assert "mine is complete already" in said
+    assert f'load it with load_scorer("{metric}", "tester/mine")' in out
+    assert Path("mine/model.safetensors").stat().st_mtime_ns == written
+    assert set(hub.files("tester/mine")) >= {"config.json", "model.safetensors", "README.md", "training.json"}
+    assert not any("/" in name for name in hub.files("tester/mine"))
+    sample = CaptionSample("A red star.", render(sample_scene(random.Random(0))))
+    mine, pushed = (load_scorer(metric, name, device="cpu") for name in (Path("mine"), "tester/mine"))
+    assert np.array_equal(mine.score([sample]).scores, pushed.score([sample]).scores)
 
 
 def test_train_in_stages(tmp_path: Path, run: Run) -> None:

@@ -89,8 +89,13 @@ def test_a_step_that_cannot_fit_is_refused_with_what_to_change(
 ) -> None:
     device_of(monkeypatch, total, total)
     said: list[str] = []
+
+    def show(plan: Any) -> None:
+        said.extend(plan.lines())
+        plan.check()
+
     with pytest.raises(ConfigError, match=f"a step takes [46]2 MiB, and the card has {total} MiB, .*{fix}"):
-        train("vela", "scenes", tmp_path, small_config(**settings), on_plan=lambda plan: said.extend(plan.lines()))
+        train("vela", "scenes", tmp_path, small_config(**settings), on_plan=show)
     assert said[-1] == f"the card has {total} MiB, {total + 2} MiB of them free"
     assert not any(tmp_path.iterdir())
 
