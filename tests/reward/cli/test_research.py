@@ -80,7 +80,11 @@ def runs_of(row: Row) -> list[list[str]]:
     base = re.match(r"as table (\d+)", row.command)
     rows = [each for each in ROWS if (each.paper, each.name) == (row.paper, base[1])] if base else [row]
     first, *then = rows[0].commands()
-    changed = [[f"{first} {text}", *then] for text in re.findall("`(--[^`]+)`", row.command)]
+    changed = []
+    for text in re.findall("`(--[^`]+)`", row.command):
+        named = text.split()[0]
+        kept = re.sub(rf" {named} \S+", "", first) if named == "--preset" else first  # one preset takes another's place
+        changed.append([f"{kept} {text}", *then])
     return changed if base else [[first, *then], *changed]
 
 
