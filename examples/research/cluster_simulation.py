@@ -10,7 +10,6 @@ On paper, the slowest of these decides. The simulation queues shards at each of 
 from __future__ import annotations
 
 import argparse
-import csv
 import heapq
 import random
 from collections import deque
@@ -20,6 +19,8 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
+
+from examples.research.stored import read_csv
 
 SIZES = Path(__file__).resolve().parents[2] / "docs" / "results" / "sizes_scoring.csv"
 STAGES = ("driver", "store", "network", "decode", "PCIe", "card")
@@ -178,8 +179,7 @@ def simulate(cluster: Cluster, cards: int, shards: int, trouble: Trouble | None 
 
 def flops_of(metric: str, group: int) -> float:
     """FLOPs of a caption, in groups of so many captions of an image; groups between two sizes count as the smaller."""
-    with SIZES.open(newline="", encoding="utf-8") as file:
-        rows = {int(row["G"]): row for row in csv.DictReader(file) if row["metric"] == metric}
+    rows = {int(row["G"]): row for row in read_csv(SIZES) if row["metric"] == metric}
     size = max(known for known in rows if known <= group)
     return 1e12 * float(rows[size]["TFLOP shared"]) / size
 

@@ -2,22 +2,19 @@
 
     python -m examples.research.draw_pictures
     python -m examples.research.draw_pictures --run runs/grpo  # store the results of this run first
-    python -m examples.research.draw_pictures --first-edition runs/grpo_first  # store the demo's dashed lines first
-    python -m examples.research.draw_pictures --decoding runs/decoding  # store what decoding_curve wrote first
-    python -m examples.research.draw_pictures --parting runs/parting  # store what the monitor of this run saw first
 
-Nothing is measured here: a run is what `examples/grpo_captioner.py` wrote. docs/RESULTS.md gives the command.
+Nothing is measured here: a run is what `grpo_captioner` wrote. `measure grpo` gives the command.
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 import textwrap
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +22,7 @@ import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 
-from integrations import demo
+from examples.research.stored import read_csv, write_csv
 from integrations.demo.quality import judge_captions
 from reward.scenes import make_dataset
 
@@ -53,29 +50,20 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--results", type=Path, default=DOCS / "results", help="default: docs/results")
     parser.add_argument("--output", type=Path, default=DOCS / "images", help="default: docs/images")
-    parser.add_argument("--run", type=Path, help="output folder of examples/grpo_captioner.py with VELA")
-    parser.add_argument("--first-edition", type=Path, help="the same, with the first edition of VELA and 45 steps")
-    parser.add_argument("--decoding", type=Path, help="output folder of examples/research/decoding_curve.py")
-    parser.add_argument("--parting", type=Path, help="output folder of examples/grpo_captioner.py with --monitor")
+    parser.add_argument("--run", type=Path, help="output folder of grpo_captioner with VELA")
     options = parser.parse_args(argv)
     if options.run is not None:
         store_run(options.run, options.results)
-    if options.first_edition is not None:
-        store_first_edition(options.first_edition)
-    if options.decoding is not None:
-        store_decoding(options.decoding, options.results)
-    if options.parting is not None:
-        store_parting(options.parting, options.results)
     curves = read_curves(options.results / "grpo_curve.csv")
     example = json.loads((options.results / "grpo_captions.json").read_text(encoding="utf-8"))
     options.output.mkdir(parents=True, exist_ok=True)
     matplotlib.rcParams["svg.hashsalt"] = "capreward"  # the same file for the same results
     for name, theme in THEMES.items():
-        pictures = {"grpo": training_picture(curves, example, theme)}
-        if (points := options.results / "decoding_curve.csv").is_file():
-            pictures["decoding"] = decoding_picture(points, theme)
-        if (checks := options.results / "parting.csv").is_file():
-            pictures["parting"] = parting_picture(checks, theme)
+        pictures = {
+            "grpo": training_picture(curves, example, theme),
+            "decoding": decoding_picture(options.results / "decoding_curve.csv", theme),
+            "parting": parting_picture(options.results / "parting.csv", theme),
+        }
         for picture, figure in pictures.items():
             file = options.output / f"{picture}_{name}.svg"
             figure.savefig(file, metadata={"Date": None}, facecolor=theme.paper)
@@ -86,16 +74,13 @@ def store_run(run: Path, results: Path) -> None:
     """Stores the curves of all seeds, and the drawing with the median gain of F1, its caption before and after."""
     folders = sorted(run.glob("seed_*/GRPO_with_VELA"))
     if not folders:
-        raise SystemExit(f"{run} holds no seed_*/GRPO_with_VELA: give the output folder of examples/grpo_captioner.py")
-    results.mkdir(parents=True, exist_ok=True)
-    with (results / "grpo_curve.csv").open("w", encoding="utf-8", newline="") as stream:
-        writer = csv.DictWriter(stream, ["seed", "step", "reward", "oracle_f1"], extrasaction="ignore")
-        writer.writeheader()
-        for folder in folders:
-            for line in (folder / "curve.jsonl").read_text(encoding="utf-8").splitlines():
-                entry = json.loads(line)
-                numbers = {name: round(entry[name], 4) for name in ("reward", "oracle_f1")}
-                writer.writerow({"seed": folder.parent.name[5:], "step": int(entry["step"]), **numbers})
+        raise SystemExit(f"{run} holds no seed_*/GRPO_with_VELA: give the output folder of grpo_captioner")
+    rows = []
+    for folder in folders:
+        for entry in map(json.loads, (folder / "curve.jsonl").read_text(encoding="utf-8").splitlines()):
+            numbers = {name: f"{entry[name]:.4f}" for name in ("reward", "oracle_f1")}
+            rows.append({"seed": folder.parent.name[5:], "step": f"{entry['step']:.0f}", **numbers})
+    write_csv(results / "grpo_curve.csv", rows, f"{date.today():%-d %B %Y} · python -m examples.research.measure grpo")
     seed = int(json.loads((run / "options.json").read_text(encoding="utf-8"))["scene_seed"])
     written = {
         name: [own[0] for own in json.loads((folder / "captions_greedy.json").read_text(encoding="utf-8"))]
@@ -111,60 +96,12 @@ def store_run(run: Path, results: Path) -> None:
     (results / "grpo_captions.json").write_text(json.dumps(example, indent=1), encoding="utf-8")
 
 
-def store_first_edition(run: Path) -> None:
-    """Stores the mean curve of all seeds beside the demo, which draws it behind its own."""
-    names = ("reward", "oracle_f1", "flaws")
-    by_step: dict[int, list[list[float]]] = defaultdict(list)
-    for file in sorted(run.glob("seed_*/GRPO_with_VELA/curve.jsonl")):
-        for line in file.read_text(encoding="utf-8").splitlines():
-            entry = json.loads(line)
-            by_step[int(entry["step"])].append([entry[name] for name in names])
-    if not by_step:
-        raise SystemExit(f"{run} holds no seed_*/GRPO_with_VELA: give the output folder of examples/grpo_captioner.py")
-    with (Path(demo.__file__).parent / "first_edition.csv").open("w", encoding="utf-8", newline="") as stream:
-        writer = csv.writer(stream)
-        writer.writerow(["step", *names])
-        writer.writerows([step, *np.mean(rows, axis=0).round(4)] for step, rows in sorted(by_step.items()))
-
-
-def store_decoding(run: Path, results: Path) -> None:
-    """Stores what every strategy costs and gives on average."""
-    file = run / "decoding_curve.json"
-    if not file.is_file():
-        raise SystemExit(
-            f"{run} holds no decoding_curve.json: give the output folder of examples/research/decoding_curve.py"
-        )
-    means = json.loads(file.read_text(encoding="utf-8"))["means"]
-    with (results / "decoding_curve.csv").open("w", encoding="utf-8", newline="") as stream:
-        writer = csv.writer(stream)
-        writer.writerow(["line", "setting", *next(iter(means.values()))])
-        for name, row in means.items():
-            writer.writerow([*name.partition(": ")[::2], *(round(cell["value"], 4) for cell in row.values())])
-
-
-def store_parting(run: Path, results: Path) -> None:
-    """Stores the means of all checks of the monitor, and what it warned of."""
-    file = next(iter(sorted(run.glob("seed_*/*/trainer/monitor.jsonl"))), None)
-    if file is None:
-        raise SystemExit(f"{run} holds no seed_*/*/trainer/monitor.jsonl: give a run of grpo_captioner.py --monitor")
-    header, *checks = map(json.loads, file.read_text(encoding="utf-8").splitlines())
-    names = {"reward": "reward", "second": f"measures/{header['second']}"}
-    names |= {name: f"measures/{name}" for name in ("oracle_f1", "flaws")} | {"repetition": "repetition"}
-    with (results / "parting.csv").open("w", encoding="utf-8", newline="") as stream:
-        writer = csv.writer(stream, lineterminator="\n")
-        writer.writerow(["step", *names, "warned"])
-        for check in checks:
-            figures = (round(check["figures"][column], 4) for column in names.values())
-            writer.writerow([check["step"], *figures, " ".join(check["warned"])])
-
-
 def read_curves(file: Path) -> dict[str, np.ndarray]:
     """{measure: array (seeds, steps)} for the reward and the oracle's F1."""
     values: dict[str, dict[str, list[float]]] = {"reward": defaultdict(list), "oracle_f1": defaultdict(list)}
-    with file.open(encoding="utf-8", newline="") as stream:
-        for row in csv.DictReader(stream):
-            for measure, seeds in values.items():
-                seeds[row["seed"]].append(float(row[measure]))
+    for row in read_csv(file):
+        for measure, seeds in values.items():
+            seeds[row["seed"]].append(float(row[measure]))
     return {measure: np.array(list(seeds.values())) for measure, seeds in values.items()}
 
 
@@ -201,9 +138,8 @@ def training_picture(curves: dict[str, np.ndarray], example: dict[str, Any], the
 def decoding_picture(file: Path, theme: Theme) -> Figure:
     """Oracle F1 and flaws against generated tokens, one line a strategy."""
     lines: dict[str, list[list[float]]] = defaultdict(list)
-    with file.open(encoding="utf-8", newline="") as stream:
-        for row in csv.DictReader(stream):
-            lines[row["line"]].append([float(row[column]) for column in ("tokens", "f1", "faults")])
+    for row in read_csv(file):
+        lines[row["line"]].append([float(row[column]) for column in ("tokens", "f1", "faults")])
     figure = Figure(figsize=(10, 3.8))
     panels = {"Truth of the captions": "oracle F1", "Language of the captions": "flaws a caption"}
     for place, (title, measure) in enumerate(panels.items()):
@@ -223,8 +159,7 @@ def decoding_picture(file: Path, theme: Theme) -> Figure:
 
 def parting_picture(file: Path, theme: Theme) -> Figure:
     """What the monitor of a training saw: the optimised reward, a second metric and the truth, and when it warned."""
-    with file.open(encoding="utf-8", newline="") as stream:
-        rows = list(csv.DictReader(stream))
+    rows = read_csv(file)
     steps = [int(row["step"]) for row in rows]
     figure = Figure(figsize=(10, 3.6))
     names = {"reward": ("optimised reward", theme.reward), "second": ("second metric", theme.soft)}

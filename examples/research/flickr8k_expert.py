@@ -24,6 +24,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from examples.research.stored import write_csv
 from reward.metaeval.bench import run_bench
 from reward.metaeval.benchmarks import load_benchmark
 from reward.metaeval.benchmarks.items import OVERALL, RatedCaption
@@ -51,6 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--data", type=Path, required=True, help="the .jsonl or .jsonl.gz file")
     parser.add_argument("--resamples", type=int, default=1000, help="of the bootstrap; default: %(default)s")
     parser.add_argument("--cache", type=Path, help="folder that keeps the scores; default: that of `capreward bench`")
+    parser.add_argument("--csv", type=Path, help="file for the figures")
     options = parser.parse_args(argv)
 
     benchmark = load_benchmark("flickr8k-expert", options.data)
@@ -69,14 +71,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         caption=PAPER,
         title=f"Flickr8k-Expert, {len(benchmark.items)} captions",
     )
-    different = []
+    different, rows = [], []
     for row in measured.rows:
         published, place = PUBLISHED[row.metric]
         estimate = None if row.evaluation is None else row.evaluation.estimates[measured.headline]
         if estimate is None or f"{100 * estimate.value:.1f}" != f"{published:.1f}":
             different.append(row.metric.label)
+        origin = "published scores" if row.metric.is_column else "computed here"
+        here = "" if estimate is None else f"{100 * estimate.value:.1f}"
+        names = {"metric": row.metric.name, "tau_c_here": here, "tau_c_published": f"{published:.1f}"}
+        rows.append(names | {"source_of_scores": origin})
         table.add_row(row.metric.label, percent(estimate), f"{published:.1f}", place)
     Console().print(table)
+    if options.csv:
+        write_csv(options.csv, rows, PAPER)
     print(f"differs from its paper: {', '.join(different)}" if different else "all as published, to the first decimal")
     print_second_decimal(benchmark.items)
     return 1 if different else 0

@@ -62,7 +62,7 @@ class RewardMonitor(TrainerCallback):
     has not fallen since t* by more than one; one check with more than 4.5 standard errors is enough. Of runs of 20
     checks in which nothing falls, fewer than 5 % are warned of.
     Power depends on the number of images: with 50 of them and the noise of F1, a fall of .1 is found nearly always, one
-    of .05 in three of five runs, one of .02 in one of ten; with 200, a fall of .05 is found (docs/RESULTS.md).
+    of .05 in three of five runs, one of .02 in one of ten; with 200, a fall of .05 is found (docs/RESEARCH_LOG.md).
 
     The warning comes once, with the captions of the images that part most, at t* and now. Warnings without further
     consequences come when the second measure falls and takes the reward with it, and when the share of cut captions

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import gzip
 import itertools
 import json
@@ -12,13 +11,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from transformers import TrainerState
 
 from examples import (
     best_of_n,
     dpo_captioner,
-    grpo_captioner,
     judge_captions,
     photos_grpo,
     rerank_candidates,
@@ -32,31 +31,25 @@ from examples.research import (
     evaluate_vela,
     flickr8k_expert,
     further_attacks,
-    grpo_table,
+    grpo_captioner,
     judged_rewards,
-    pair_sampling,
+    measure,
     prefix_scores,
+    stored,
 )
 from examples.research.embedded import make
-from examples.research.judge_scenes import evaluate, train
+from examples.research.judge_scenes import train
 from integrations.demo.captioner import load_captioner
 from reward import CaptionSample, load_scorer
 from reward.judges import ScriptedJudge
-from reward.scenes import CATEGORIES, make_dataset
+from reward.scenes import CATEGORIES, Oracle, make_dataset, make_pair_dataset
 from tests.json_lines import read_lines
 from tests.loopback_judge import loopback_judge
 from tests.rating_judges import save_rating_judge, strict_llava
 
 FOLDER = Path(score_captions.__file__).parent
-# test_arena.py, test_cluster_simulation.py, test_parting.py and tests/test_docs.py
-ELSEWHERE = {
-    "arena_coverage",
-    "arena_length",
-    "arena_selection",
-    "calibrate_monitor",
-    "cluster_simulation",
-    "placement",
-}
+# test_cluster_simulation.py, test_measure.py and test_parting.py
+ELSEWHERE = {"calibrate_monitor", "cluster_simulation", "tables"}
 
 
 def test_the_embedded_checkpoints_can_be_made(tmp_path):
@@ -121,7 +114,7 @@ def test_judged_rewards(capsys):
 
 
 def test_further_attacks(scene_vela_folder, tmp_path, capsys):
-    figures, vela = tmp_path / "new" / "further.json", f"vela={scene_vela_folder}"
+    figures, vela = tmp_path / "new" / "audit.json", f"vela={scene_vela_folder}"
     result = further_attacks.main(["length", vela, "--scenes", "2", "--output", str(figures)])
     printed = capsys.readouterr().out
     for name in further_attacks.ATTACKS:
@@ -130,6 +123,11 @@ def test_further_attacks(scene_vela_folder, tmp_path, capsys):
     shares = {name: finding.wins.value for name, finding in result.metrics["length"].findings.items()}
     assert (shares["colours exchanged"], shares["mirrored"], shares["said again"], shares["absences"]) == (0, 0, 1, 1)
     assert set(json.loads(figures.read_text())["metrics"]) == {"length", vela}
+    rows = {row["attack"]: row for row in stored.attacks(tmp_path)}
+    assert (rows["said again"]["length, wins %"], rows["mirrored"]["length, wins %"]) == ("100.0", "0.0")
+    assert float(rows["mirrored"]["VELA, change"]) == pytest.approx(
+        result.metrics[vela].findings["mirrored"].change.value, abs=1e-3
+    )
 
 
 def test_rerank_candidates(scene_vela_folder, capsys):
@@ -154,35 +152,41 @@ def test_evaluate_vela(scene_vela_folder, tmp_path, capsys):
         *(f"{name}, {mode} references" for name in ("both", "again") for mode in ("with", "without")),
         *("length", "unigram F1", "CLIP score", "ceiling (truth)"),
     }
+    assert text.splitlines()[4].startswith(
+        f"| both, with references | {stored.agreement(tmp_path)[0]['descriptiveness']} ["
+    )
 
 
 def test_evaluate_beitscore(models, scene_beitscore_folder, tmp_path, capsys):
-    ours = [*models["vela"], "--checkpoint", str(scene_beitscore_folder)]
-    sizes = ["--n", "2", "--samples", "6", "--resamples", "20", "--json", str(tmp_path / "new" / "figures.json")]
-    evaluate_beitscore.main([*ours, *sizes, "--without-stage-1", str(scene_beitscore_folder)])
+    ours = [*models["vela"], "--checkpoint", str(scene_beitscore_folder), "--resamples", "20"]
+    evaluate_beitscore.main([*ours, "--n", "2", "--output", str(tmp_path)])
     text = capsys.readouterr().out
-    figures = json.loads((tmp_path / "new" / "figures.json").read_text())
-    pairs = figures["pairs"]
-    assert set(pairs["errors"]["long"]["BEiTScore"]["accuracy"]) == {*CATEGORIES, "mean"}
-    accuracy = pairs["errors"]["long"]["CLIP score"]["accuracy"]["count"]
-    line = next(line for line in text.split("| long |")[1].splitlines() if line.startswith("| count |"))
-    assert line.split(" | ")[3].startswith(f"{accuracy['value']:.3f} [{accuracy['low']:.3f}, ")
-    for head in ("BEiTScore, short", "short minus long", "ROC AUC over all pairs", "single rater"):
-        assert f"| {head} |" in text
-    # the same model twice does not differ from itself
-    assert "| - BEiTScore without stage 1 | 0.000 [0.000, 0.000] |" in text
-    assert "No row for BEiTScore without stage 1" not in text
-    assert set(figures["agreement"]["agreement"]) >= {"BEiTScore", "VELA, without references", "ceiling (truth)"}
-    change = figures["spoiling"]["BEiTScore"]["repeat_noun"]
-    assert f"{change['value']:.3f} [{change['low']:.3f}" in text
-
-    evaluate_beitscore.main([*ours, "--n", "2", "--samples", "4", "--resamples", "10"])
-    text = capsys.readouterr().out
-    assert "No row for BEiTScore without stage 1: --without-stage-1 names no checkpoint." in text
-    assert "| BEiTScore, short | - CLIP score | - VELA |" in text
+    rows = {(row["scorer"], row["length"], row["kind"]): row for row in stored.read_csv(tmp_path / "pairs.csv")}
+    assert len(rows) == 4 * 2 * (len(CATEGORIES) + 1)
+    row = rows["CLIP score", "long", "count"]
+    head, line = (
+        next(own for own in text.split("| long |")[1].splitlines() if name in own) for name in ("count", "CLIP")
+    )
+    assert line.split(" | ")[head.split(" | ").index("count") + 1].startswith(f"{row['accuracy']} [{row['low']}, ")
     with pytest.raises(SystemExit):
-        evaluate_beitscore.main([*ours, "--n", "1"])
+        evaluate_beitscore.main([*ours, "--n", "1", "--output", str(tmp_path)])
     assert "--n must be at least 2" in capsys.readouterr().err
+
+
+def test_pairs_the_truth_tells_every_error_unless_it_sees_another_image():
+    rows = [row for long in (False, True) for row in make_pair_dataset(5, 21, long=long, categories=CATEGORIES)]
+    scenes, oracle = {row["image"].tobytes(): row["scene"] for row in rows}, Oracle()
+    metrics = {
+        "truth": lambda samples: np.array(
+            [oracle.score(each.candidate, scenes[each.image.tobytes()]).precision for each in samples]
+        ),
+        "nothing": lambda samples: np.zeros(len(samples)),
+    }
+    found = evaluate_beitscore.measure_pairs(metrics, pairs=5, seed=21, control="truth", resamples=100)
+    for results in found.values():
+        assert {cell.value for cell in results["truth"].accuracy.values()} == {1.0}
+        assert {(cell.low, cell.high) for cell in results["nothing"].accuracy.values()} == {(0.5, 0.5)}
+        assert results["truth, another scene's image"].accuracy["mean"].value < 0.8
 
 
 @pytest.mark.parametrize(
@@ -221,6 +225,8 @@ def test_grpo_with_other_rewards_and_a_monitor(reward, models, tmp_path):
     if watched:
         _, *checks = read_lines(next(tmp_path.rglob("monitor.jsonl")))
         assert set(checks[0]["rows"][0]["measures"]) == {"second_vela", "oracle_f1", "flaws"}
+        row = stored.parting(tmp_path)[0]
+        assert (float(row["second"]), row["step"]) == (round(checks[0]["figures"]["measures/second_vela"], 4), "0")
 
 
 def test_grpo_with_its_controls_and_again_from_what_is_kept(models, tmp_path, monkeypatch):
@@ -260,18 +266,16 @@ def test_grpo_with_its_controls_and_again_from_what_is_kept(models, tmp_path, mo
         mean, *each = (figures["means"][name]["words"]["value"] for name in (run, f"{run}, seed 0", f"{run}, seed 1"))
         assert mean == pytest.approx(sum(each) / 2)
 
-    draw_pictures.main(["--run", str(tmp_path), "--results", str(tmp_path), "--output", str(tmp_path / "images")])
+    results = shutil.copytree(draw_pictures.DOCS / "results", tmp_path / "results")
+    draw_pictures.main(["--run", str(tmp_path), "--results", str(results), "--output", str(tmp_path / "images")])
     before = json.loads((tmp_path / "base" / "captions_greedy.json").read_text())[0][0]
     assert f"<!-- {before[:20]}" in (tmp_path / "images" / "grpo_light.svg").read_text()
-    grpo_table.main([f"two seeds={tmp_path}", "--output", str(tmp_path / "table.csv")])
-    untrained, trained_row = csv.DictReader((tmp_path / "table.csv").read_text().splitlines())
+    untrained, trained_row = stored.grpo(tmp_path.parent, {tmp_path.name: ("VELA", 4)})
     of_seeds = [figures["means"][f"GRPO with VELA, greedy, seed {seed}"]["f1"]["value"] for seed in (0, 1)]
-    assert trained_row["captions"] == "two seeds, 2 steps"
-    assert trained_row["F1"].startswith(f"{sum(of_seeds) / 2:.3f} [")
-    assert trained_row["F1"].endswith(f"({min(of_seeds):.3f})")
-    assert "(" not in untrained["F1"]
-    with pytest.raises(SystemExit, match="give NAME=FOLDER"):
-        grpo_table.main([str(tmp_path)])
+    assert [trained_row[name] for name in ("reward", "captions", "steps")] == ["VELA", "4", "2"]
+    assert trained_row["f1"] == f"{sum(of_seeds) / 2:.3f}"
+    assert trained_row["f1_worst"] == f"{min(of_seeds):.3f}"
+    assert untrained["f1_worst"] == ""
 
 
 def test_grpo_refuses_pieces_of_other_options(tmp_path, capsys):
@@ -307,14 +311,15 @@ def test_dpo_with_its_control(models, tmp_path):
         mean, *each = (figures["means"][name]["words"]["value"] for name in (run, f"{run}, seed 0", f"{run}, seed 1"))
         assert mean == pytest.approx(sum(each) / 2)
     assert "| sampled, DPO with VELA - sampled, base |" in (tmp_path / "dpo.md").read_text()
+    assert {row["captions"] for row in stored.dpo(tmp_path)} == set(figures["means"])
 
 
 @pytest.mark.parametrize(
     "example",
     [
         *(best_of_n, dpo_captioner, grpo_captioner, rerank_candidates, score_captions),
-        *(decoding_curve, evaluate_beitscore, evaluate_vela, further_attacks, grpo_table, pair_sampling),
-        *(prefix_scores, train, evaluate),
+        *(decoding_curve, evaluate_beitscore, evaluate_vela, further_attacks),
+        *(prefix_scores, measure, train),
     ],
 )
 def test_help_says_what_it_does(example, capsys):

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from examples.research.embedded.vision import pixels
-from examples.research.judge_scenes import evaluate, ratings, train
+from examples.research.judge_scenes import ratings, train
 from examples.research.judge_scenes.questions import FLEUR_PROMPT, HARMONIC_PROMPT, RowMaker, pad_rows
 from integrations.demo.captioner import load_captioner
 from reward import CaptionSample, load_scorer
@@ -154,46 +154,16 @@ def test_style_is_read_off_the_text():
     assert styles == [(5, 5), (5, 1), (3.5, 5)]  # clarity and conciseness
 
 
-def test_train_and_evaluate(captioner_folder, scene_vela_folder, tmp_path, capsys):
-    """From a captioner without knowledge to a judge that answers in form, and the report on it."""
+def test_train(captioner_folder, tmp_path):
+    """From a captioner without knowledge to a judge that answers in form."""
     sizes = ["--steps", "50", "--batch", "8", "--lr", "0.01"]
     train.main(["--captioner", str(captioner_folder), "--output", str(tmp_path / "judge"), *sizes])
     sample = CaptionSample("There is a red star.", render(sample_scene(random.Random(0))))
     fleur = load_scorer("fleur", tmp_path / "judge" / "fleur", device="cpu")
     assert fleur.prompt.version == "scenes-fleur-1"
     assert not fleur.score([sample]).errors
-    capsys.readouterr()
-
-    file = tmp_path / "new" / "figures.json"
-    models = ["--judge", str(tmp_path / "judge"), "--vela", str(scene_vela_folder), "--beitscore", str(tmp_path)]
-    with pytest.raises(SystemExit):
-        evaluate.main([*models, "--seeds", "7", "7"])
-    assert "--seeds must differ" in capsys.readouterr().err
-    few = ["--samples", "8", "--seeds", "7", "2026", "--resamples", "20"]
-    evaluate.main([*models, *few, "--json", str(file)])
-    text = capsys.readouterr().out
-    figures = json.loads(file.read_text())
-    assert figures["samples"] + figures["left_out"] == 16
-    others = {"VELA, without references", "CLIP score", "length", "ceiling (truth)"}
-    harmonic = {f"HarmonicEval, gamma {gamma}" for gamma in ("0.5", "0.75", "1")}
-    assert set(figures["agreement"]) == {"FLEUR", "FLEUR, raw score"} | harmonic | others
-    assert "No row for BEiTScore" in text
-    gain = figures["differences"]["FLEUR - FLEUR, raw score"]["all three"]
-    agreement = {name: figures["agreement"][name]["all three"]["value"] for name in ("FLEUR", "FLEUR, raw score")}
-    assert gain["value"] == pytest.approx(agreement["FLEUR"] - agreement["FLEUR, raw score"])
-    assert gain["low"] <= gain["value"] <= gain["high"]
-    assert figures["agreement"]["ceiling (truth)"]["all three"]["value"] > 0.5
-    assert set(figures["criteria"]["HarmonicEval"]) == {*CRITERIA, "mean"}
-    assert "| weight, gamma 1 | 0.200 [0.200, 0.200] |" in text
-
-
-def test_a_judge_without_answers_is_not_evaluated(captioner_folder, scene_vela_folder, tmp_path):
-    for scorer, prompt in ((FleurScorer, FLEUR_PROMPT), (HarmonicScorer, HARMONIC_PROMPT)):
-        made = scorer.from_pretrained(captioner_folder, device="cpu", prompt=prompt)
-        made.save_pretrained(tmp_path / made.spec.name)
-    models = ["--judge", str(tmp_path), "--vela", str(scene_vela_folder), "--beitscore", str(tmp_path)]
-    with pytest.raises(SystemExit, match="train it longer"):
-        evaluate.main([*models, "--samples", "2"])
+    harmonic = load_scorer("harmoniceval", tmp_path / "judge" / "harmoniceval", device="cpu")
+    assert harmonic.prompt.version != fleur.prompt.version
 
 
 def test_the_benchmark_runs_and_counts_tokens(captioner_folder, scene_vela_folder, tmp_path):

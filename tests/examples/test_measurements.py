@@ -2,33 +2,11 @@
 
 from __future__ import annotations
 
-import csv
 import json
-import re
-import shutil
 
 import pytest
 
-from examples.research import decoding_curve, draw_pictures, pair_sampling, prefix_scores
-
-
-def test_pair_sampling(models, tmp_path, capsys):
-    sizes = ["--pairs", "10", "--steps", "1", "--seeds", "4", "--held-out", "1", "--scenes", "4"]
-    pair_sampling.main([*models["beitscore"], *sizes, "--output", str(tmp_path)])
-    printed = capsys.readouterr().out
-    for name in pair_sampling.VARIANTS:
-        assert len(re.findall(rf"^\| {name} \| [01]\.\d{{3}} \[", printed, re.MULTILINE)) == 2, name
-    trainings = list(tmp_path.glob("*-4"))
-    settings = [json.loads((folder / "training.json").read_text())["config"] for folder in trainings]
-    chosen = {(each["sampling"], "foil" in each["categories"]) for each in settings}
-    assert chosen == {("pool", True), ("pool", False), ("balanced", True), ("balanced", False)}
-    with (tmp_path / "pair_sampling.csv").open(encoding="utf-8") as stream:
-        cells = {(row["runs"], row["measure"]): float(row["value"]) for row in csv.DictReader(stream)}
-    for one, two in pair_sampling.DIFFERENCES:
-        for measure in ("noun", "retrieved", "these seven", "fluency"):
-            assert cells[f"{one} - {two}", measure] == pytest.approx(
-                cells[one, measure] - cells[two, measure], abs=2e-3
-            )
+from examples.research import decoding_curve, prefix_scores, stored
 
 
 def test_prefix_scores(models, tmp_path):
@@ -37,6 +15,8 @@ def test_prefix_scores(models, tmp_path):
     figures = json.loads((tmp_path / "prefixes.json").read_text())
     guide = figures["after a sentence"]["VELA, descriptiveness"]["F1 so far"]
     assert -1 <= guide["low"] <= guide["value"] <= guide["high"] <= 1
+    row = next(row for row in stored.prefixes(tmp_path) if row["guide"] == "VELA, descriptiveness")
+    assert (row["cut"], row["so_far"]) == ("after a sentence", f"{guide['value']:.3f}")
     assert "| cut within a sentence | F1 so far | F1 in the end |" in (tmp_path / "prefixes.md").read_text()
 
 
@@ -61,20 +41,7 @@ def test_decoding_curve_goes_on_from_what_is_kept_and_is_drawn(models, tmp_path)
     assert (tmp_path / "decoding_curve.md").read_text() == text
     assert (tmp_path / "pool.json").stat().st_mtime_ns == kept
 
-    shutil.copytree(draw_pictures.DOCS / "results", tmp_path / "results")
-    drawn = ["--results", str(tmp_path / "results"), "--output", str(tmp_path / "images")]
-    draw_pictures.main([*drawn, "--decoding", str(tmp_path)])
-    assert "<!-- speculative rejection -->" in (tmp_path / "images" / "decoding_dark.svg").read_text()
-    with pytest.raises(SystemExit, match="holds no decoding_curve"):
-        draw_pictures.main([*drawn, "--decoding", str(tmp_path / "images")])
-    with pytest.raises(SystemExit, match=r"holds no seed_\*/\*/trainer/monitor.jsonl"):
-        draw_pictures.main([*drawn, "--parting", str(tmp_path)])
-    seen = {"measures/second_vela": 0.3, "measures/oracle_f1": 0.4, "measures/flaws": 1, "repetition": 0.1}
-    checks = [{"step": step, "figures": {"reward": step / 9, **seen}, "warned": ["parted"][:step]} for step in (0, 5)]
-    run = tmp_path / "seed_3" / "GRPO_with_VELA" / "trainer"
-    run.mkdir(parents=True)
-    lines = [json.dumps(line) for line in ({"second": "second_vela"}, *checks)]
-    (run / "monitor.jsonl").write_text("\n".join(lines))
-    draw_pictures.main([*drawn, "--parting", str(tmp_path)])
-    assert (tmp_path / "results" / "parting.csv").read_text().splitlines()[2] == "5,0.5556,0.3,0.4,1,0.1,parted"
-    assert "<!--  parted -->" in (tmp_path / "images" / "parting_light.svg").read_text()
+    rows = {(row["line"], row["setting"]): row for row in stored.decoding(tmp_path)}
+    assert rows["best of n", "16"]["f1_difference"] == ""
+    assert float(rows["greedy", ""]["f1"]) == pytest.approx(means["greedy"]["f1"], abs=1e-4)
+    assert float(rows["soft, temperature .05", "16"]["f1_difference"]) == pytest.approx(difference, abs=1e-3)

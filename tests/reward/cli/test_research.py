@@ -66,7 +66,7 @@ def read_rows() -> list[Row]:
     for line in TEXT.splitlines():
         if line.startswith("## "):
             paper = line.split()[1]
-        elif paper and line.startswith("| ") and not line.startswith("| table |"):
+        elif paper in PAPERS and line.startswith("| ") and not line.startswith("| table |"):
             name, _, command, needs = (cell.strip() for cell in line.split("|")[1:5])
             rows.append(Row(paper, name, command, needs))
     return rows
@@ -133,14 +133,13 @@ PROMISES: dict[str, tuple[str, ...]] = {
     "pairs-benchmark": ("action",),
     "score captions.jsonl": ("1 captions", "length"),
     "report lengths.jsonl": ("report on 1 rows -> lengths.html",),
-    "arena_length": ("| agreement with people | made arena | CapArena |",),
+    "--metric length --ranking": ("length", "level 4", "Spearman"),
     "flickr8k_expert": ("column:fleur_raw", "meteor", "differs from its paper"),
-    "evaluate_beitscore": ("BEiTScore, short",),
+    "evaluate_beitscore": ("| short |", "| BEiTScore |"),
 }
 SMALLER = {"bench": "--resamples 20", "arena": "--resamples 20", "vela": "--config few.json"}
 SMALLER |= {
-    "examples.research.arena_length": "--resamples 5 --lengthen 50",
-    "examples.research.evaluate_beitscore": "--n 2 --samples 6 --resamples 20",
+    "examples.research.evaluate_beitscore": "--n 2 --resamples 20",
     "examples.research.flickr8k_expert": "--resamples 20",
 }
 

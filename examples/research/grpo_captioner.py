@@ -1,8 +1,8 @@
 """GRPO of the embedded captioner with a caption metric, and the controls that say what is more than sharpening.
 
-    python examples/grpo_captioner.py --output runs/grpo
-    python examples/grpo_captioner.py --seeds 0 1 2 --output runs/grpo
-    python examples/grpo_captioner.py --reward both --steps 300 --scenes 400 --output runs/grpo_both
+    python -m examples.research.grpo_captioner --output runs/grpo
+    python -m examples.research.grpo_captioner --seeds 0 1 2 --output runs/grpo
+    python -m examples.research.grpo_captioner --reward both --steps 300 --scenes 400 --output runs/grpo_both
 
 Held-out scenes are captioned by: the base, greedy, sampled at temperature 1 and at 0.5; the same after GRPO with the
 metric; and after GRPO with the same rewards dealt out at random within each scene. Of several seeds, the tables give

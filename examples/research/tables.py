@@ -1,0 +1,237 @@
+"""The tables of the results pages: which commands measure each, which CSV file keeps it, and what its cells show.
+
+In a command, {500} is a size that `--limit` makes smaller, {out} the table's own folder, {docs} that of the pages, and
+another name in braces is a path to be given with `--given`. A cell is a format over the columns of the CSV file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from examples.research import stored
+from examples.research.stored import Row
+
+__all__ = ["TABLES", "Table"]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of a page, which stands there between `<!-- table: NAME -->` and `<!-- end -->`.
+
+    Args:
+        csv: file in docs/results.
+        cells: {heading: format}; the first names the row. A bracket without figures is left out.
+        commands: in order; none where what measured it is gone, and the CSV file stays as it is.
+        cost: time of the commands on two cores.
+        store: makes the rows of the CSV file of what the commands left in a folder; by default they left that file.
+        keep: which rows the page shows.
+        group: rows with the same texts in these columns become one, whose cells hold the figures of all.
+    """
+
+    csv: str
+    cells: Mapping[str, str]
+    commands: tuple[str, ...] = ()
+    cost: str = ""
+    store: Callable[[Path], list[Row]] | None = None
+    keep: Callable[[Row], bool] = lambda row: True
+    group: tuple[str, ...] = ()
+
+
+def _loses(row: Row) -> bool:
+    return float(row["VELA, wins %"]) + float(row["BEiTScore, wins %"]) > 0
+
+
+_QUALITY = ("f1", "precision", "flaws", "f1_sampled", "flaws_sampled")
+_WINS = {name: f"{{{name}, wins %:.3g}}" for name in ("VELA", "BEiTScore", "FLEUR", "CLIPScore", "CIDEr")}
+_MEAN = "{mean:.3f} [{mean_low:.3f}, {mean_high:.3f}]"
+_WORST = {name: f"{{{name}:.3f}} ({{{name}_worst:.3f}})" for name in _QUALITY}
+
+_GRPO = "python -m examples.research.grpo_captioner --samples 2 --scenes {200} --without-control "
+_LARGE = "--scene-seed 9191 --steps {80} --prompts 32 --lr 5e-4 --seeds 91 92 93 --reward "
+_SMALL = "--scene-seed 9191 --steps {80} --lr 3e-4 --seeds 91 92 93 --reward "
+_LONG = "--scene-seed 9191 --steps {300} --lr 3e-4 --seeds 94 95 96 --monitor beitscore --monitor-every 30 "
+_RUNS = {  # folder: (reward, captions a step, options)
+    "vela_256": ("VELA", 256, _LARGE + "vela"),
+    "both_256": (".7 VELA + .3 BEiTScore", 256, _LARGE + "both"),
+    "beitscore_256": ("BEiTScore", 256, _LARGE + "beitscore"),
+    "gated_256": ("VELA behind a gate of its fluency", 256, _LARGE + "gated"),
+    "beta_256": ("VELA, beta .04", 256, _LARGE + "vela --beta 0.04"),
+    "vela_300": ("VELA", 64, _LONG + "--monitor-scenes {100} --reward vela"),
+    "vela_64": ("VELA", 64, _SMALL + "vela"),
+    "both_64": (".7 VELA + .3 BEiTScore", 64, _SMALL + "both"),
+    "beitscore_64": ("BEiTScore", 64, _SMALL + "beitscore"),
+}
+_SIZES = "python -m tests.benchmarks.bench_sizes --csv {out}"
+
+TABLES = {
+    "agreement": Table(
+        csv="vela_agreement.csv",
+        cells={"": "{scorer}"} | {name: f"{{{name}:.3f}}" for name in stored.ASPECTS[:3]} | {"mean": _MEAN},
+        commands=("python -m examples.research.evaluate_vela --samples {500} --seed 8210 --output {out}",),
+        cost="5 min",
+        store=stored.agreement,
+    ),
+    "metrics": Table(
+        csv="bench_scenes.csv",
+        cells={
+            "": "`{metric}`",
+            **{name: f"{{{name}:.1f}}" for name in stored.ASPECTS[:3]},
+            "mean": "{mean:.1f} [{mean_low:.1f}, {mean_high:.1f}]",
+        },
+        commands=(
+            "python -m examples.research.judge_scenes.train --steps {4000} --output {out}/judge",
+            'capreward bench --benchmark scenes --part "seed 2026" --limit {500} --resamples 2000 --metric ALL '
+            "--metric clipscore_avg --metric fleur={out}/judge/fleur --metric harmoniceval={out}/judge/harmoniceval "
+            "--cache {out}/scores --output {out}",
+        ),
+        cost="1 h",
+        store=stored.bench,
+        keep=lambda row: row["metric"] not in ("bleu1", "bleu2", "bleu3", "clipscore_avg"),
+    ),
+    "pairs": Table(
+        csv="pairs.csv",
+        cells={"": "{scorer}", "short, long": "{accuracy:.3f} [{low:.3f}, {high:.3f}]"},
+        commands=("python -m examples.research.evaluate_beitscore --n {100} --seed 8211 --output {out}",),
+        cost="10 min",
+        keep=lambda row: row["kind"] == "mean",
+        group=("scorer",),
+    ),
+    "attacks": Table(
+        csv="audit.csv",
+        cells={"attack": "{attack}"} | _WINS,
+        commands=(
+            "capreward audit vela beitscore clipscore cider --images {100} --seed 8303 --output {out}/audit",
+            "python -m examples.research.judge_scenes.train --steps {2000} --output {out}/judge",
+            "capreward audit fleur={out}/judge/fleur --images {100} --seed 8302 --output {out}/audit_fleur",
+        ),
+        cost="1 h",
+        store=stored.attacks,
+        keep=_loses,
+    ),
+    "further_attacks": Table(
+        csv="further_attacks.csv",
+        cells={
+            "attack": "{attack}",
+            **{
+                name: f"{{{name}, wins %:.3g}} [{{{name}, low:.3g}}, {{{name}, high:.3g}}]"
+                for name in ("VELA", "BEiTScore")
+            },
+        },
+        commands=(
+            "python -m examples.research.further_attacks vela beitscore --scenes {100} --seed 8303 "
+            "--output {out}/audit.json",
+        ),
+        cost="10 min",
+        store=stored.attacks,
+        keep=_loses,
+    ),
+    "best_of_n": Table(
+        csv="best_of_n.csv",
+        cells={"": "{captions}", "F1 of facts": "{f1:.3f} [{f1_low:.3f}, {f1_high:.3f}]"}
+        | {"flaws of language": "{flaws:.2f}", "words": "{words:.0f}"},
+        commands=("python examples/best_of_n.py --reward both --scenes {200} --seed 2028 --output {out}",),
+        cost="10 min",
+        store=stored.best_of_n,
+    ),
+    "decoding": Table(
+        csv="decoding_curve.csv",
+        cells={
+            "strategy": "{line}",
+            "setting": "{setting}",
+            "tokens": "{tokens:.0f}",
+            "F1": "{f1:.3f}",
+            "F1 - best of n": "{f1_mark}{f1_difference:+.3f}{f1_mark}",
+            "flaws - best of n": "{faults_mark}{faults_difference:+.2f}{faults_mark}",
+        },
+        commands=("python -m examples.research.decoding_curve --scenes {200} --output {out}",),
+        cost="3 h",
+        store=stored.decoding,
+        group=("line",),
+    ),
+    "prefixes": Table(
+        csv="prefixes.csv",
+        cells={"": "{guide}"}
+        | {f"F1 {name}": f"{{{key}:.2f}}" for name, key in (("so far", "so_far"), ("in the end", "in_the_end"))},
+        commands=("python -m examples.research.prefix_scores --scenes {60} --output {out}",),
+        cost="10 min",
+        store=stored.prefixes,
+        group=("guide",),
+    ),
+    "grpo": Table(
+        csv="grpo_table.csv",
+        cells={"reward": "{reward}", "captions x steps": "{captions} x {steps}"}
+        | {"F1": _WORST["f1"], "precision": _WORST["precision"], "flaws": _WORST["flaws"]}
+        | {"F1, sampled": _WORST["f1_sampled"], "flaws, sampled": _WORST["flaws_sampled"]},
+        commands=(
+            *(f"{_GRPO}{options} --output {{out}}/{folder}" for folder, (*_, options) in _RUNS.items()),
+            "python -m examples.research.draw_pictures --run {out}/vela_300 --results {docs}/results "
+            "--output {docs}/images",
+        ),
+        cost="8 h",
+        store=partial(stored.grpo, names={folder: (name, size) for folder, (name, size, _) in _RUNS.items()}),
+    ),
+    "parting": Table(
+        csv="parting.csv",
+        cells={"step": "{step}", "reward": "{reward:.3f}", "second metric": "{second:.3f}"}
+        | {"oracle F1": "{oracle_f1:.3f}", "flaws": "{flaws:.2f}", "warned": "{warned}"},
+        commands=(
+            _GRPO + "--reward beitscore --beitscore {first}/beitscore --steps {36} --lr 2e-4 --seeds 38 "
+            "--monitor vela --monitor-every 2 --monitor-scenes {800} --scene-seed 6161 --output {out}",
+        ),
+        cost="20 min",
+        store=stored.parting,
+        keep=lambda row: int(row["step"]) in (0, 8, 10, 36),
+    ),
+    "parting_runs": Table(
+        csv="parting_runs.csv",
+        cells={"run": "{run}", "highest F1": "{peak:.3f}, step {peak_step}", "first warning": "{warning}"}
+        | {"F1 then": "{f1:.3f}", "fallen by": "{fallen:.3f}"},
+    ),
+    "monitor_rule": Table(
+        csv="monitor_rule.csv",
+        cells={"images": "{images}", "noise": "{noise}", "warned if it falls by .02, .05, .1": "{warned:.0%}"},
+        commands=("python -m examples.research.calibrate_monitor --runs {2000} --csv {out}/monitor_rule.csv",),
+        cost="15 min",
+        keep=lambda row: row["run"] == "they part",
+        group=("images", "noise"),
+    ),
+    "dpo": Table(
+        csv="dpo.csv",
+        cells={"captions": "{captions}", "F1": "{f1:.3f} [{f1_low:.3f}, {f1_high:.3f}]"}
+        | {"flaws": "{flaws:.2f}", "words": "{words:.0f}"},
+        commands=("python examples/dpo_captioner.py --scenes {200} --seeds 0 1 2 --output {out}",),
+        cost="1 h",
+        store=stored.dpo,
+        keep=lambda row: "seed" not in row["captions"],
+    ),
+    "sampling": Table(
+        csv="pair_sampling.csv",
+        cells={"": "{runs}", "seven kinds of facts, changed words; tau-c with relevance": "{value:.3f}"},
+        keep=lambda row: " - " not in row["runs"] and row["measure"] in ("these seven", "changed words", "relevance"),
+        group=("runs",),
+    ),
+    "flickr8k": Table(
+        csv="flickr8k_expert.csv",
+        cells={"": "`{metric}`, {source_of_scores}", "here": "{tau_c_here}", "published": "{tau_c_published}"},
+        commands=("python -m examples.research.flickr8k_expert --data {flickr8k} --csv {out}/flickr8k_expert.csv",),
+        cost="5 min",
+    ),
+    "sizes_scoring": Table(
+        csv="sizes_scoring.csv",
+        cells={"metric": "{metric}"}
+        | {name: f"{{{name}}}" for name in ("G", "TFLOP shared", "TFLOP one by one")}
+        | {"GiB peak": "{GiB peak}"},
+        commands=(_SIZES,),
+        cost="5 min",
+        group=("metric",),
+    ),
+    "sizes_training": Table(
+        csv="sizes_training.csv",
+        cells={name: f"{{{name}}}" for name in ("metric", "tokens", "gradient checkpointing", "TFLOP", "GiB peak")},
+        commands=(_SIZES,),
+        cost="5 min",
+    ),
+}
