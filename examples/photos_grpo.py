@@ -20,7 +20,7 @@ from peft import LoraConfig
 from trl import GRPOConfig, GRPOTrainer
 
 from examples import untrained
-from integrations.trl import RewardMonitor, load_policy, make_prompt_dataset, readable_log
+from integrations.trl import RewardMonitor, last_checkpoint, load_policy, make_prompt_dataset, readable_log
 from reward import MetricReward
 from reward.errors import ImageError
 from reward.images import load_image
@@ -75,8 +75,7 @@ def main(argv: Sequence[str] | None = None) -> GRPOTrainer:
         second = MetricReward(options.second, options.second_source, name="second")
         trainer.add_callback(RewardMonitor(trainer, parts["test"], second, every=options.every))
     readable_log(trainer)
-    started = any(options.output.glob("checkpoint-*"))
-    trainer.train(resume_from_checkpoint=started)
+    trainer.train(resume_from_checkpoint=last_checkpoint(options.output))
     trainer.save_model(str(options.output / "model"))
     return trainer
 

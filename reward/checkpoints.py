@@ -29,6 +29,7 @@ __all__ = [
     "check_source",
     "local_folder",
     "named_metric",
+    "names_path",
     "read_config",
     "resolve_checkpoint",
     "save_checkpoint",
@@ -97,9 +98,22 @@ def local_folder(source: str | os.PathLike[str], *, metric: str, revision: str |
         return folder
     if folder.exists():
         raise CheckpointError(f"{metric} checkpoint {text!r} is a file; give the folder that holds {CONFIG_FILE}")
-    if not isinstance(source, str) or folder.is_absolute() or text.startswith((".", "~")) or text.count("/") > 1:
+    if not isinstance(source, str) or names_path(text):
         raise CheckpointError(f"{metric} checkpoint folder {text!r} does not exist")
     return None
+
+
+def names_path(text: str) -> bool:
+    """Whether a source that is not there must be meant as a path, since a Hub id is not written so.
+
+    What begins with a folder that is here, such as `weights/`, counts as a path: the Hub is not asked for it.
+
+    Example:
+        >>> names_path("name/repo"), names_path("runs/vela/model"), names_path("model/")
+        (False, True, True)
+    """
+    written = os.path.isabs(text) or text.startswith((".", "~")) or text.endswith("/") or text.count("/") > 1
+    return written or ("/" in text and os.path.isdir(text.partition("/")[0]))
 
 
 def check_source(source: str | os.PathLike[str], *, metric: str, kind: SourceKind) -> None:
@@ -156,7 +170,8 @@ def _check_hub_id(text: str, metric: str, kind: SourceKind) -> None:
         validate_repo_id(text)
     except HFValidationError as error:
         tag = ", or ARCHITECTURE:TAG of open_clip such as 'ViT-B-32:openai'" if kind == "clip" else ""
-        raise CheckpointError(f"{metric}: there is no folder {text!r} here, and {first_line(error)}{tag}") from None
+        reason = first_line(error).rstrip(".")
+        raise CheckpointError(f"{metric}: there is no folder {text!r} here, and {reason}{tag}") from None
 
 
 @cache
@@ -197,7 +212,8 @@ def _download(repo_id: str, metric: str, revision: str | None) -> Path:
         raise CheckpointError(f"{metric} checkpoint: {reason} ({first_line(error)})") from error
     except (LocalEntryNotFoundError, HTTPError, OSError) as error:
         raise CheckpointError(
-            f"{metric} checkpoint: {at} is not in the local cache and the Hub cannot be reached "
+            f"{metric} checkpoint: there is no folder {repo_id!r} here, and as a Hub id {at} is not in the local cache "
+            f"and the Hub cannot be reached "
             f"({first_line(error)}). Check the network, HF_ENDPOINT and HF_HUB_OFFLINE; or download it elsewhere with "
             f'`hf download {repo_id} --local-dir FOLDER` and give the folder; or use source="embedded" if there is one.'
         ) from error

@@ -12,10 +12,12 @@ if TYPE_CHECKING:
     from integrations.trl.log import readable_log
     from integrations.trl.monitor import RewardMonitor
     from integrations.trl.policy import ResumeWeights, load_policy
+    from reward.training.trainer import last_checkpoint
 
 __all__ = [
     "ResumeWeights",
     "RewardMonitor",
+    "last_checkpoint",
     "load_policy",
     "make_preference_dataset",
     "make_prompt_dataset",
@@ -23,10 +25,16 @@ __all__ = [
 ]
 
 # they need torch
-_ON_USE = {"ResumeWeights": "policy", "load_policy": "policy", "RewardMonitor": "monitor", "readable_log": "log"}
+_ON_USE = {
+    "ResumeWeights": "integrations.trl.policy",
+    "RewardMonitor": "integrations.trl.monitor",
+    "last_checkpoint": "reward.training.trainer",
+    "load_policy": "integrations.trl.policy",
+    "readable_log": "integrations.trl.log",
+}
 
 
 def __getattr__(name: str) -> Any:
     if name in _ON_USE:
-        return getattr(importlib.import_module(f"integrations.trl.{_ON_USE[name]}"), name)
+        return getattr(importlib.import_module(_ON_USE[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 import warnings
 from collections.abc import Iterable, Mapping
@@ -56,7 +57,10 @@ def readable_log(trainer: Trainer) -> None:
 class _Lines(ProgressCallback):
     """transformers' progress bar, where it is wanted, and our lines."""
 
+    _start = 0
+
     def on_train_begin(self, args: Any, state: Any, control: Any, **more: Any) -> None:
+        self._start = state.global_step  # of a training that goes on, the step of its checkpoint
         if not args.disable_tqdm:
             super().on_train_begin(args, state, control, **more)
 
@@ -75,16 +79,17 @@ class _Lines(ProgressCallback):
     def on_log(self, args: Any, state: Any, control: Any, logs: Mapping[str, Any] | None = None, **more: Any) -> None:
         if state.is_world_process_zero:
             write = print if self.training_bar is None else self.training_bar.write
-            write("\n".join(log_lines(logs or {}, state.global_step, state.max_steps)))
+            write("\n".join(log_lines(logs or {}, state.global_step, state.max_steps, self._start)))
 
 
-def log_lines(logs: Mapping[str, Any], step: int, steps: int) -> list[str]:
+def log_lines(logs: Mapping[str, Any], step: int, steps: int, start: int = 0) -> list[str]:
     """The lines of one log.
 
     Args:
         logs: what a trainer logs: figures of a step, of an evaluation (`eval_`), of a `RewardMonitor` (`monitor/`), or
             of the whole training (`train_`). None stands for a figure that no row has.
         step, steps: the step, and how many there will be.
+        start: the step after which the training went on; 0 for one from its beginning.
 
     Example:
         >>> log_lines({"loss": 0.25, "learning_rate": 1e-6, "epoch": 0.5}, 3, 10)
@@ -103,7 +108,9 @@ def log_lines(logs: Mapping[str, Any], step: int, steps: int) -> list[str]:
         lines += _lines_of(own, f"step {step} of {steps}")
     if "train_runtime" in logs:
         loss = f", mean loss {_number(logs['train_loss'])}" if "train_loss" in logs else ""
-        lines.append(f"done: {step} step{'s' * (step != 1)} in {logs['train_runtime']:.1f} s{loss}")
+        count = step - start
+        which = f" ({start + 1} to {step})" if start and count else ""
+        lines.append(f"done: {count} step{'s' * (count != 1)}{which} in {logs['train_runtime']:.1f} s{loss}")
     return lines
 
 
@@ -114,8 +121,9 @@ def _lines_of(figures: dict[str, Any], head: str) -> list[str]:
     for name in [key.split("/")[1] for key in figures if key.startswith("rewards/") and key.endswith("/mean")]:
         mean, _ = left.pop(f"rewards/{name}/mean"), left.pop(f"rewards/{name}/std", None)
         parts = {key.removeprefix(f"{name}/"): left.pop(key) for key in figures if key.startswith(f"{name}/")}
-        if list(parts.values())[:1] == [mean]:  # the only aspect
-            parts.pop(next(iter(parts)))
+        aspects = [key for key in parts if key not in _SHARES]
+        if len(aspects) == 1 and _nearly(parts[aspects[0]], mean):  # the only aspect
+            parts.pop(aspects[0])
         lines.append(": ".join(filter(None, [f"{name} {_number(mean)}", _listed(parts)])))
     last = []
     if "completions/mean_length" in left:
@@ -130,6 +138,11 @@ def _lines_of(figures: dict[str, Any], head: str) -> list[str]:
     if first:
         lines = [_listed(first), *lines]
     return _wrapped([f"{head}: {lines[0]}", *filter(None, lines[1:])])
+
+
+def _nearly(first: Any, second: Any) -> bool:
+    """Whether two means of the same values are equal but for the type that they were computed in."""
+    return first == second or (first is not None and second is not None and math.isclose(first, second, rel_tol=1e-5))
 
 
 def _listed(figures: Mapping[str, Any], shares: Mapping[str, str] = _SHARES) -> str:

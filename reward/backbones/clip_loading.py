@@ -18,6 +18,7 @@ from reward.backbones.pretrained import read_tokenizer
 from reward.checkpoints import (
     WEIGHT_SUFFIXES,
     WEIGHTS_FILE,
+    names_path,
     read_config,
     resolve_checkpoint,
     unsharded_loading,
@@ -93,7 +94,7 @@ def load_clip(
         towers = _load_folder(path)
     elif name.startswith("local-dir:"):
         raise CheckpointError(f"no folder {str(path)!r}")
-    elif path.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1:
+    elif names_path(name):
         raise CheckpointError(f"CLIP checkpoint {name!r} does not exist")
     elif ":" in name and not name.startswith("hf-hub:"):
         towers = _load_open_clip(*name.split(":", 1))
@@ -167,8 +168,8 @@ def _download(repo_id: str, filename: str) -> Path:
         return Path(hf_hub_download(repo_id, filename))
     except (OSError, ValueError) as error:  # every error of the client is one of these
         raise CheckpointError(
-            f"cannot fetch {filename} of {repo_id} from the Hub: {error}. Download it once where there is a network, "
-            "and pass the path of the file."
+            f"there is no folder {repo_id!r} here, and as a Hub id its {filename} cannot be fetched: {error}. Download "
+            "it once where there is a network, and pass the path of the file."
         ) from error
 
 

@@ -289,6 +289,8 @@ def _cells(data: Mapping[str, Sequence[Any]], role: str, given: str | None) -> _
         name = find_column(role, data, given, option=f"{role}_column=")
     except DataError as error:
         if given is not None:
+            if "Did you mean" in str(error):  # misspelt, not removed by the trainer
+                raise InvalidSampleError(str(error)) from None
             raise InvalidSampleError(f"{error} Leave remove_unused_columns=False in the trainer's arguments") from None
         return _Cells([], str(error))  # several are possible, which matters only to metrics that need one
     if name is None:

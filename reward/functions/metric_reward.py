@@ -300,7 +300,8 @@ class MetricReward(OwnInEachProcess):
             self.failures[kind] += count
             if before == 0 or len(str(before)) < len(str(self.failures[kind])):  # at 1, 10, 100, ...
                 example = next((p.message for p in problems.values() if p.kind == kind), "given the lowest score")
-                logger.warning("%s: %d rows so far with %s (%s)", self.__name__, self.failures[kind], kind, example)
+                count = self.failures[kind]
+                logger.warning("%s: %d row%s so far: %s (%s)", self.__name__, count, "s" * (count != 1), kind, example)
 
     def _log_means(self, table: ScoreTable, log_metric: Callable[[str, float], None]) -> None:
         scored = table.scores[np.isfinite(table.scores).all(axis=1)]

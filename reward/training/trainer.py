@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import logging
 import os
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError, safe_open
 from torch import nn
 from torch.nn import functional as F
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
@@ -16,6 +20,8 @@ from reward.errors import TrainingError
 from reward.training.sampling import EpochOrder, MixedOrder, PairOrder
 
 __all__ = ["MetricTrainer", "has_stopped", "last_checkpoint", "mean_loss"]
+
+logger = logging.getLogger(__name__)
 
 _STATE_FILE = "trainer_state.json"  # the Trainer writes it last
 _TRAINED_FILE = "trained.safetensors"
@@ -173,9 +179,49 @@ class _TellEpoch(TrainerCallback):
 
 
 def last_checkpoint(folder: str | os.PathLike[str]) -> Path | None:
-    """The newest complete checkpoint in a folder, or None. One whose writing was interrupted is skipped."""
-    complete = [path.parent for path in Path(folder).glob(f"checkpoint-*/{_STATE_FILE}")]
-    return max(complete, key=lambda path: int(path.name.rpartition("-")[2]), default=None)
+    """The newest complete checkpoint of a trainer's output folder, to be given as `resume_from_checkpoint`.
+
+    A kill while a checkpoint is written leaves it cut. `resume_from_checkpoint=True` takes the newest folder and fails
+    on it each time; here it is passed over, with a warning that names it.
+
+    Args:
+        folder: the `output_dir` of any trainer of transformers or TRL.
+
+    Returns:
+        The checkpoint's folder; None if there is none, or no such folder.
+
+    Example:
+        >>> print(last_checkpoint("no/such/folder"))  # trainer.train(resume_from_checkpoint=last_checkpoint("out"))
+        None
+    """
+    numbered = [path for path in Path(folder).glob("checkpoint-*") if path.name.rpartition("-")[2].isdecimal()]
+    for path in sorted(numbered, key=lambda path: int(path.name.rpartition("-")[2]), reverse=True):
+        fault = _what_is_cut(path)
+        if fault is None:
+            return path
+        logger.warning("%s is not complete, as after a kill, and is passed over: %s", path, fault)
+    return None
+
+
+def _what_is_cut(checkpoint: Path) -> str | None:
+    """What a checkpoint lacks; None if it is whole. Of the files of tensors, only the ends are looked at."""
+    try:
+        json.loads((checkpoint / _STATE_FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return f"no whole {_STATE_FILE}"
+    for file in sorted(checkpoint.iterdir()):
+        whole = True
+        if file.suffix == ".safetensors":
+            try:
+                with safe_open(file, "pt"):
+                    pass
+            except (SafetensorError, OSError):
+                whole = False
+        elif file.suffix in (".pt", ".pth", ".bin"):  # of torch.save
+            whole = zipfile.is_zipfile(file)
+        if not whole:
+            return f"{file.name} is cut"
+    return None
 
 
 def has_stopped(checkpoint: Path, patience: int) -> bool:

@@ -62,19 +62,32 @@ class TestResolve:
         [
             *[
                 (folder, None, r"toy checkpoint folder .* does not exist")  # and is not looked for on the Hub
-                for folder in ("./absent", "../absent", "/absent/folder", "a/b/c", Path("absent"))
+                for folder in (
+                    "./absent",
+                    "../absent",
+                    "/absent/it",
+                    "a/b/c",
+                    "there/absent",
+                    "absent/",
+                    Path("absent"),
+                )
             ],
             ("./model.safetensors", None, "is a file; give the folder"),
             (".", "v1", "revision='v1' needs a Hub id"),
             ("no such id!", None, "neither a folder here nor a valid Hub id"),
             # conftest points the client at a closed port
-            ("someone/toy", "v2", r"(?s)someone/toy at revision v2.*Hub cannot be reached.*hf download someone/toy"),
+            (
+                "a/toy",
+                "v2",
+                r"(?s)no folder 'a/toy' here.*a/toy at revision v2.*Hub cannot be reached.*hf download a/toy",
+            ),
         ],
     )
     def test_what_is_not_there_is_told(
         self, source: str | Path, revision: str | None, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         save_toy(tmp_path)
+        (tmp_path / "there").mkdir()
         monkeypatch.chdir(tmp_path)
         with pytest.raises(CheckpointError, match=message):
             resolve_checkpoint(source, metric="toy", revision=revision)

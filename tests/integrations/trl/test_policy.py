@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from PIL import Image as PILImage
 from safetensors.torch import load_file, save_file
 from transformers import TrainerCallback
 
-from integrations.trl import ResumeWeights, load_policy
+from integrations.trl import ResumeWeights, last_checkpoint, load_policy
 from reward import MetricReward
 from reward.errors import CheckpointError
 from tests.integrations.short_training import make_trainer, with_images
@@ -86,12 +87,26 @@ def test_a_resumed_training_equals_an_unbroken_one(make, lora, unbroken, tmp_pat
         trainer_for(make(), tmp_path, Watch(stop_after=3), lora=lora).train()
     seen = Watch()
     resumed = trainer_for(make(), tmp_path, ResumeWeights(), seen, lora=lora)
-    resumed.train(resume_from_checkpoint=True)
+    (tmp_path / "checkpoint-99").mkdir()  # cut by a kill
+    resumed.train(resume_from_checkpoint=last_checkpoint(tmp_path))
     assert min(seen.weights) == 2
     assert_same(seen.weights[2], at_two)
     assert curve(resumed) == curve(whole)
     assert len(curve(whole)) == 4
     assert_same(resumed.model.state_dict(), whole.model.state_dict())
+
+
+@pytest.mark.parametrize(
+    ("name", "kept"), [("trainer_state.json", 0.5), ("*model.safetensors", 0.5), ("optimizer.pt", 0.9), ("rng*", 0)]
+)
+def test_a_checkpoint_that_was_cut_is_passed_over(name, kept, unbroken, tmp_path, caplog):
+    shutil.copytree(unbroken[0], tmp_path, dirs_exist_ok=True)
+    assert last_checkpoint(tmp_path) == tmp_path / "checkpoint-4"
+    (file,) = (tmp_path / "checkpoint-4").glob(name)
+    file.write_bytes(file.read_bytes()[: int(kept * file.stat().st_size)])
+    assert last_checkpoint(tmp_path) == tmp_path / "checkpoint-2"
+    assert "checkpoint-4 is not complete, as after a kill, and is passed over" in caplog.text
+    assert file.name in caplog.text
 
 
 def test_a_policy_is_loaded_with_the_weights_of_its_checkpoint(make, lora, unbroken):

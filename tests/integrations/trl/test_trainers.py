@@ -77,7 +77,7 @@ def test_rows_without_an_image_are_left_out_with_a_counted_warning(rows, tmp_pat
         logs = train([reward], data, tmp_path)
     assert sum(float(entry["caption/unscored"]) for entry in logs) == pytest.approx(1.0)  # half of two steps' rows
     assert reward.failures["no image"] == 4
-    assert "rows so far with no image" in caplog.text
+    assert "so far: no image" in caplog.text
 
 
 @pytest.mark.skipif(Version(trl.__version__) < Version("1.10"), reason="TRL before 1.10 takes no streams")

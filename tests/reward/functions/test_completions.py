@@ -127,6 +127,7 @@ def test_references_of_a_row():
     [
         (2, {"image": [None] * 2}, {"image_column": "picture"}, "image_column= names 'picture', which is no column"),
         (2, {}, {"references_column": "refs"}, "references_column= names 'refs', which is no column"),
+        (2, {"picture": ["a"] * 2}, {"image_column": "pictur"}, r"'picture'\? The columns are: picture\.$"),
         (1, {}, {}, "1 prompts and 2 completions"),
         (2, {"image": ["a.png"]}, {}, "2 completions"),
         (2, {"references": [[]]}, {}, "2 completions"),

@@ -111,7 +111,7 @@ def test_missing_data_give_none_and_what_the_policy_wrote_never_does(caplog):
     failures = {"no image": 2, "empty caption": 3, "no caption": 1, "not scored by the metric": 2}
     assert reward.failures == failures
     assert len(caplog.records) == 4
-    assert "caption: 1 rows so far with no caption" in caplog.text
+    assert "caption: 1 row so far: no caption" in caplog.text
     assert "the caption says fail" in caplog.text
 
 
