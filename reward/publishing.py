@@ -104,7 +104,7 @@ def push_checkpoint(
         CheckpointError: the folder is incomplete, or the Hub refuses or cannot be reached.
     """
     from huggingface_hub import HfApi
-    from huggingface_hub.errors import HFValidationError, HTTPError
+    from huggingface_hub.errors import HTTPError
 
     absent = [name for name in (CONFIG_FILE, WEIGHTS_FILE, CARD_FILE) if not (Path(folder) / name).is_file()]
     if absent:
@@ -125,6 +125,6 @@ def push_checkpoint(
             allow_patterns=list(HUB_FILES),
             ignore_patterns=["*/*"],
         )
-    except (HTTPError, OSError, HFValidationError) as error:
+    except (HTTPError, OSError, ValueError, RuntimeError) as error:  # the last two for a card or a transfer
         raise CheckpointError(f"{str(folder)!r} cannot be uploaded to {repo_id}: {first_line(error)}") from error
     return str(commit.commit_url)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from reward.backbones.fit import leaves
@@ -127,7 +128,7 @@ def _head(spec: MetricSpec, facts: Mapping[str, Any]) -> str:
     bases = sorted(
         {str(value) for path, value in leaves(facts["config"]["model"]) if path.endswith("backbone") and value}
     )
-    hub = [base for base in bases if base.count("/") == 1 and not base.startswith(".")]
+    hub = [base for base in bases if base.count("/") == 1 and not base.startswith(".") and not Path(base).exists()]
     data = [ALIASES[name] for name in dict.fromkeys(map(_name, _sources(facts))) if name in ALIASES]
     listed = "".join(
         f"{key}:\n" + "".join(f"- {value}\n" for value in values)

@@ -106,9 +106,11 @@ SMALL = {
 }
 
 
-@pytest.mark.parametrize("metric", SMALL)
+@pytest.mark.parametrize(
+    ("metric", "failure"), [("vela", ConnectionError("the line is dead")), ("beitscore", ValueError("bad card"))]
+)
 def test_a_push_is_checked_first_and_can_be_made_up_for(
-    metric: str, tmp_path: Path, run: Run, hub: LoopbackHub, monkeypatch: pytest.MonkeyPatch
+    metric: str, failure: Exception, tmp_path: Path, run: Run, hub: LoopbackHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("small.json").write_text(json.dumps(SMALL[metric]))
@@ -123,14 +125,14 @@ def test_a_push_is_checked_first_and_can_be_made_up_for(
     assert not any(path.is_dir() and any(path.iterdir()) for path in tmp_path.iterdir())  # nothing was trained
 
     def unreachable(*_: Any, **__: Any) -> None:
-        raise ConnectionError("the line is dead")
+        raise failure
 
     with monkeypatch.context() as patch:
         patch.setattr("huggingface_hub.HfApi.upload_folder", unreachable)
         out, said = run(*arguments, code=1)
     assert "checkpoint: mine" in out
     command = " ".join(map(str, arguments))
-    assert "uploaded to tester/mine: the line is dead The checkpoint is complete in mine. This pushes it" in said
+    assert f"uploaded to tester/mine: {failure} The checkpoint is complete in mine. This pushes it" in said
     assert said.endswith(f"capreward {command}")
     written = Path("mine/model.safetensors").stat().st_mtime_ns
     out, said = run(*arguments)
