@@ -30,7 +30,7 @@ IN_FLIGHT = 4  # shards that a card has asked for and not finished, so that no s
 
 @dataclass(frozen=True)
 class Cluster:
-    """Constants; docs/SCALE.md says where each comes from, and which are assumed."""
+    """Measured or counted: flops, decode_seconds and bytes. 989e12 is of a data sheet, the rest is assumed."""
 
     flops: float  # of a caption, from docs/results/sizes_scoring.csv
     captions_per_image: float = 8  # in one shard; each image is fetched and decoded once a shard
