@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import difflib
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "UnknownMetricError",
     "WeightsError",
     "WorkerError",
+    "did_you_mean",
     "first_line",
 ]
 
@@ -99,6 +101,17 @@ class WorkerError(CapRewardError, RuntimeError):
 
 class MissingExtraError(CapRewardError, ImportError):
     """An optional package is needed; the message says how to install it."""
+
+
+def did_you_mean(given: object, known: Iterable[str]) -> str:
+    """A question for a message about an unknown name, with a blank before it; empty if no known name is close.
+
+    Example:
+        >>> did_you_mean("velo", ["length", "vela"])
+        " Did you mean 'vela'?"
+    """
+    close = difflib.get_close_matches(str(given), list(known), n=1)
+    return f" Did you mean {close[0]!r}?" if close else ""
 
 
 def first_line(error: BaseException) -> str:

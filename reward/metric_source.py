@@ -15,7 +15,7 @@ from reward.registry import load_scorer, metric_spec
 __all__ = ["COLUMN", "MetricSource"]
 
 COLUMN = "column:"  # prefix of a score column where a metric may be named
-_WEIGHT_LAST = re.compile(r"(.+):([0-9.]+)")
+_WEIGHT_LAST = re.compile(r"(.+):(-?[0-9.]+)")
 
 
 @dataclass(frozen=True)
@@ -57,16 +57,16 @@ class MetricSource:
         if not name or (equals and not source):
             raise ConfigError(f"{text!r} is not a metric: write NAME, or NAME=SOURCE with a folder or a Hub id")
         name = metric_spec(name).name
+        plain = f"{name}{equals}{source}"
+        number = _number(text, weight, write=f"{name}:0.7{equals}{source}" if weighted else plain) if colon else None
         if colon and not weighted:
-            raise ConfigError(
-                f"{text!r} has a weight, but each metric stands for itself here: write {name}{equals}{source}"
-            )
+            raise ConfigError(f"{text!r} has a weight, but one metric by itself takes no weight: write {plain}")
         if (last := _WEIGHT_LAST.fullmatch(source)) and weighted and "://" not in source and not Path(source).exists():
             raise ConfigError(f"{text!r} has its weight at the end: write {name}:{last[2]}={last[1]}")
         revision = None
         if "@" in source and "://" not in source and not Path(source).exists():
             source, _, revision = source.partition("@")
-        return cls(name, source or "embedded", revision, weight=_number(text, weight) if colon else None)
+        return cls(name, source or "embedded", revision, weight=number)
 
     @property
     def label(self) -> str:
@@ -90,8 +90,8 @@ class MetricSource:
         return load_scorer(self.name, self.source, **options, **({"revision": self.revision} if self.revision else {}))
 
 
-def _number(text: str, weight: str) -> float:
+def _number(text: str, weight: str, *, write: str) -> float:
     try:
         return float(weight)
     except ValueError:
-        raise ConfigError(f"{text!r} gives {weight!r} as a weight, which is no number: write NAME:0.7") from None
+        raise ConfigError(f"{text!r} gives {weight!r} as a weight, which is no number: write {write}") from None

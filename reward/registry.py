@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from reward.checkpoints import check_source
-from reward.errors import ConfigError, UnknownMetricError
+from reward.errors import ConfigError, UnknownMetricError, did_you_mean
 from reward.metrics.base import MetricSpec, Scorer, installed_specs
 from reward.metrics.sentences import SUFFIX, SentenceMean, sentence_mean_spec
 
@@ -65,7 +65,9 @@ def _find(name: str) -> tuple[MetricSpec, bool]:
     stem = plain.removesuffix(_plain(SUFFIX))
     if stem == plain or stem not in known:
         hint = " (its source is an argument of its own: source=, or --source)" if "=" in name else ""
-        raise UnknownMetricError(f"no metric is named {name!r}{hint}; installed: {', '.join(specs)}")
+        raise UnknownMetricError(
+            f"no metric is named {name!r}{hint}.{did_you_mean(stem, specs)} Installed: {', '.join(specs)}"
+        )
     return known[stem], True
 
 

@@ -5,7 +5,6 @@ The table of column names is the only one: commands, data sets and rewards read 
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 import unicodedata
@@ -16,7 +15,7 @@ from typing import IO, TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from reward.errors import ConfigError, DataError, InvalidSampleError
+from reward.errors import ConfigError, DataError, InvalidSampleError, did_you_mean
 from reward.weights import list_names, normalise_weights
 
 if TYPE_CHECKING:
@@ -298,8 +297,7 @@ refs.
     if given is not None:
         if given in columns:
             return given
-        close = difflib.get_close_matches(str(given), columns, n=1)
-        hint = f" Did you mean {close[0]!r}?" if close else ""
+        hint = did_you_mean(given, columns)
         raise DataError(f"{option} names {given!r}, which is no column.{hint} The columns are: {named(columns)}.")
     names, synonyms = COLUMN_NAMES[role]
     for name in names:

@@ -122,7 +122,7 @@ Metrics = Annotated[
         "--metric",
         "-m",
         help="Name of a metric, see `capreward metrics`, or NAME=CHECKPOINT. Repeat it for several, with their weights "
-        "as in NAME:0.7 or NAME:0.7=CHECKPOINT.",
+        "as in NAME:0.7 or NAME:0.7=CHECKPOINT. Weights are divided by their sum; a negative one is a penalty.",
     ),
 ]
 ScoresFile = Annotated[Path, typer.Option("--output", "-o", help="A .parquet or .jsonl file.")]

@@ -35,8 +35,8 @@ CandidatesColumn = Annotated[
     str | None,
     typer.Option(
         "--candidate-column",
-        help="Column of lists of captions; default: candidates, else cands or captions. Of one caption a row: "
-        "candidate, else cand or caption.",
+        help="Column of lists of captions, or of one caption a row; default: candidates, else cands, captions, "
+        "candidate, cand or caption.",
     ),
 ]
 GroupColumn = Annotated[

@@ -44,6 +44,7 @@ class ScoredSet:
         places: number of each of these captions in the set, from 0, (M,) int64.
         groups: the value of the column asked for of each of these captions, as text; empty without one.
         errors: {kind: (rows, number of the first from 1, its message)}.
+        unread: why pictures of captions to be shown could not be read.
         best, worst: different captions with the highest and lowest main score, best and worst first: caption, image,
             score, row, and count of rows that are the same.
     """
@@ -60,6 +61,7 @@ class ScoredSet:
     places: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
     groups: list[str] = field(default_factory=list)
     errors: dict[str, tuple[int, int, str]] = field(default_factory=dict)
+    unread: list[str] = field(default_factory=list)
     best: list[dict[str, Any]] = field(default_factory=list)
     worst: list[dict[str, Any]] = field(default_factory=list)
 

@@ -190,6 +190,11 @@ def warnings_of(now: ScoredSet) -> list[str]:
             f"No column of images was found: there are no pictures, and intervals are over {over}. Name it with "
             "--image-column."
         )
+    if now.unread:
+        found.append(
+            f"{len(now.unread):,} pictures are left out, as they could not be read; the first: {now.unread[0]}. If the "
+            "data were moved, name the folder that image paths start from with --image-root."
+        )
     return found
 
 
@@ -362,5 +367,6 @@ def _card(row: Mapping[str, Any], now: ScoredSet, figures: str) -> dict[str, Any
             picture = "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode()
         except (ImageError, InvalidSampleError) as error:
             notes.append(f"no picture: {error}")
+            now.unread.append(str(error))
     caption = "(no column of captions)" if now.data.caption is None else row["caption"]
     return {"picture": picture, "caption": caption, "figures": " · ".join(notes)}

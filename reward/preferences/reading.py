@@ -77,7 +77,9 @@ def read_candidates(
     image = find_column("image", source.columns, image_column, option="--image-column", needed_by="preference data")
     # without a metric, any that needs no further column
     spec = scoring_of(metric or "length", scoring.get("source", "embedded")).spec
-    plan = find_columns(source.columns, spec, candidate=candidate_column, image=image, group=group_column, many=True)
+    plan = find_columns(
+        source.columns, spec, candidate=candidate_column, image=image, group=group_column, ranked=source
+    )
     root = Path(source.folder if image_root is None else image_root)
     known = "rewards" if plan.many else "reward"
     if metric is None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from reward.metrics.base import Scorer
 from reward.scoring.columns import RowTask
 from reward.scoring.prefetch import ImageReader, prefetch
 from reward.scoring.results import RowResult, score_chunk
-from reward.scoring.several import Several
+from reward.scoring.several import Several, reads_images
 
 __all__ = ["Outcome", "cache_counts", "scored_chunks"]
 
@@ -55,6 +56,8 @@ def scored_chunks(
         row_limit: gives the number of rows of the next chunk.
         batch_size: passed to the scorer.
     """
+    if not reads_images(scorer):  # none is opened
+        tasks = (replace(task, image=None) for task in tasks)
     decoded, counts = 0, cache_counts(scorer)
     for chunk in prefetch(tasks, reader, row_limit):
         start = time.perf_counter()

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import hashlib
 import json
+import reprlib
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 from reward.boxes import BoxedImage
 from reward.errors import DataError, InvalidSampleError
 from reward.metrics.base import MetricSpec
-from reward.samples import find_column, is_blank, named, one_image, read_references
-from reward.scoring.sources import BadRow
+from reward.samples import column_names, find_column, is_blank, named, one_image, read_references
+from reward.scoring.sources import BadRow, Source
 
 __all__ = ["ColumnPlan", "RowTask", "find_columns", "image_identity", "listed", "row_key", "row_references", "row_task"]
+
+_ROWS_LOOKED_AT = 1000  # for the form of the data
 
 
 @dataclass(frozen=True)
@@ -85,7 +89,7 @@ def find_columns(
     image: str | None = None,
     references: str | None = None,
     group: str | None = None,
-    many: bool = False,
+    ranked: Source | None = None,
     context: Mapping[str, str] | None = None,
 ) -> ColumnPlan:
     """Chooses the columns: those named, else those of `reward.samples.COLUMN_NAMES`.
@@ -94,13 +98,14 @@ def find_columns(
         columns: the columns there are.
         spec: the metric; an image column is used only if it needs one, or if `image` names one.
         candidate, image, references, group: column names given by the user.
-        many: the candidates of an image are to be ranked: look for `candidates` with a list in each row. Where there
-            is only `candidate`, or a group is given, each row has one candidate, and rows of one group (else of one
-            image) belong together.
+        ranked: the data, if the candidates of an image are to be ranked: look for `candidates`, else for `candidate`
+            (first, if a group is given). If the column holds no lists, each row has one candidate, and rows of one
+            group (else of one image) belong together.
         context: see `ColumnPlan`; a metric that reads questions finds the column `question` by itself.
 
     Raises:
-        DataError: a column is missing or could be one of several; the message names those there are.
+        DataError: a column is missing or could be one of several; the message names those there are. Or the column of
+            candidates to rank holds neither lists nor texts, or lists although a group is given.
 
     Example:
         >>> from reward.registry import metric_spec
@@ -125,11 +130,16 @@ def find_columns(
     references_column = find_column(
         "references", columns, references, option="--references-column", needed_by=needed_by
     )
-    if many:
-        many, group = _rank_form(columns, candidate, image_column, group)
-    role = "candidates" if many else "candidate"
-    caption = find_column(role, columns, candidate, option="--candidate-column", needed_by="scoring")
+    roles = ["candidate"] if ranked is None or group is not None else ["candidates", "candidate"]
+    found_captions = (find_column(role, columns, candidate, option="--candidate-column") for role in roles)
+    caption = next((name for name in found_captions if name is not None), None)
+    if caption is None:  # raises
+        find_column(roles[0], columns, option="--candidate-column", needed_by="scoring")
     assert caption is not None
+    many = False
+    if ranked is not None:
+        many = _holds_lists(ranked, caption)
+        group = _group_column(columns, caption, many, image_column, group)
     return ColumnPlan(caption, image_column, references_column, many, group, tuple(found.items()))  # type: ignore[arg-type]
 
 
@@ -139,24 +149,43 @@ def _needing(specs: Iterable[MetricSpec]) -> str | None:
     return f"metric {' and '.join(names)}" if names else None
 
 
-def _rank_form(
-    columns: Sequence[str], candidate: str | None, image: str | None, group: str | None
-) -> tuple[bool, str | None]:
-    """Whether each row to be ranked has a list of candidates, and else the column that tells which rows compete."""
-    if group is not None:
-        return False, find_column("group", columns, group, option="--group-column")
-    lists, single = (
-        find_column(role, columns, candidate, option="--candidate-column") for role in ("candidates", "candidate")
-    )
-    if lists is not None or single is None:
-        return True, None
-    group = image or find_column("image", columns, option="--group-column")
+def _holds_lists(source: Source, column: str) -> bool:
+    """Whether captions to be ranked come as lists, one a row; the first rows tell.
+
+    Raises:
+        DataError: they are neither lists nor texts, so that every row would fail.
+    """
+    kinds = set()
+    for row in islice(source.rows([column]), _ROWS_LOOKED_AT):
+        value = None if isinstance(row, BadRow) else listed(row.get(column), source.is_csv)
+        if isinstance(value, list):
+            return True
+        kinds |= {type(value)} - {type(None)}
+    if kinds and str not in kinds:
+        raise DataError(
+            f"column {column!r} holds {min(kind.__name__ for kind in kinds)}, neither lists of captions nor one a row: "
+            "name another with --candidate-column"
+        )
+    return not kinds and column in column_names("candidates")  # all empty: each row says so
+
+
+def _group_column(columns: Sequence[str], caption: str, many: bool, image: str | None, group: str | None) -> str | None:
+    """The column that tells which rows compete; None if each row has its candidates in a list."""
+    if many and group is not None:
+        raise DataError(
+            f"column {caption!r} holds lists of captions, and those of a row compete: leave out --group-column, which is "
+            "for one caption a row"
+        )
+    if many:
+        return None
+    group = find_column("group", columns, group, option="--group-column") if group is not None else image
+    group = group or find_column("image", columns, option="--group-column")
     if group is None:
         raise DataError(
             "each row has one candidate, and no column names the image: name the column that the candidates of one "
             f"image share with --group-column. The columns are: {named(columns)}."
         )
-    return False, group
+    return group
 
 
 def row_key(row: Mapping[str, Any] | BadRow, plan: ColumnPlan) -> str:
@@ -181,7 +210,7 @@ def row_task(
     task.row, task.key = number, key
     if plan.group is not None:
         group = row.get(plan.group)
-        if group is None and task.problem is None and task.image_problem is None:
+        if group is None and task.problem is None and (task.image_problem is None or not spec.needs_image):
             task.problem = (
                 "group",
                 f"the row has nothing in column {plan.group!r}, by which rows are ranked",
@@ -208,9 +237,7 @@ def _row_task(row: Mapping[str, Any], plan: ColumnPlan, spec: MetricSpec, is_csv
     else:
         candidates = listed(candidates, is_csv)
         if not isinstance(candidates, list) or not candidates:
-            message = f"column {plan.caption!r} must hold a list of captions, got {candidates!r:.80}"
-            if isinstance(candidates, str):
-                message += "; for one caption a row, name the column that those of an image share (--group-column)"
+            message = f"column {plan.caption!r} must hold a list of captions, got {reprlib.repr(candidates)}"
             return RowTask(problem=("candidate", message))
     try:
         references = _references(row, plan, is_csv)

@@ -90,7 +90,8 @@ def score_dataset(
             `DatasetDict`.
         scorer: name of a metric, or a scorer. Of a scorer a resumed run checks the metric and, if it has one, its
             `fingerprint`. Or a list of several: names, with the checkpoint and the weight of each if need be, as in
-            `["vela:0.7", "clipscore:0.3=folder"]`, and scorers.
+            `["vela:0.7", "clipscore:0.3=folder"]`, and scorers. Weights are divided by their sum, which must be above
+            0; a negative one is a penalty.
         output: `.parquet` or `.jsonl` file.
         source: checkpoint of a metric given by name: `"embedded"`, a folder, or a Hub id.
         weights: {aspect: weight} of the reward; None takes the metric's own weights, which are mostly equal. Aspects
@@ -98,7 +99,7 @@ def score_dataset(
         candidate_column, image_column, references_column: None finds `candidate` (else cand or caption), `images` or
             `image` (else file_name, image_path or img) and `references` (else refs), see `reward.samples.COLUMN_NAMES`.
             References are a list, or one string; in CSV a list is JSON text. A list of one image is that image.
-            Images are read only for a metric that needs them, or when `image_column` is given.
+            Images are read only for a metric that looks at them.
         context_columns: {"question", "task" or "box": column}, see `ColumnPlan.context`.
         image_root: where relative image paths start; None is the folder of the data file.
         split: of a data set with several.
@@ -224,7 +225,9 @@ class _Run:
         if knows_aspects(self.scorer):  # of another checkpoint they are known only when it is loaded
             self.spec.rewards(settings["weights"])
         self.source: Source = open_source(data, split=split)
-        self.plan: ColumnPlan = find_columns(self.source.columns, self.spec, **names, many=task == "rerank")
+        self.plan: ColumnPlan = find_columns(
+            self.source.columns, self.spec, **names, ranked=self.source if task == "rerank" else None
+        )
         if knows_aspects(self.scorer):
             self._columns()
         self.output = Path(output)

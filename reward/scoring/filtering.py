@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import islice
@@ -18,6 +18,7 @@ from reward.errors import ConfigError, DataError, OutputError
 from reward.samples import find_column
 from reward.scoring.columns import image_identity
 from reward.scoring.conditions import Condition, parse_condition
+from reward.scoring.origin import read_origin, write_origin
 from reward.scoring.readers import Source, open_source
 from reward.scoring.writers import check_output, json_line, write_atomically, write_tables
 
@@ -96,6 +97,8 @@ def filter_dataset(
 ) -> FilterSummary:
     """Writes the rows of a scored data set that are wanted, in their order, with all their columns.
 
+    `<output>.summary.json` keeps what the summary of the data says of columns, checkpoints and the images' folder.
+
     Rows without a score are dropped first, then those that `keep` refuses; `top` chooses among the rest. Of equal
     scores the first in the data are kept. The data are read twice, in parts; only 17 bytes a row stay in memory, and
     some 50 while `top` sorts.
@@ -107,7 +110,7 @@ def filter_dataset(
         top: `"20%"` or a number: how many of the rows with the highest scores.
         by: column of the score.
         per: column that names groups: `top` counts within each, and at least one row of each is kept. "image" is the
-            image's column, whatever its name.
+            image's column, whatever its name: the one that was scored, if the data have a summary.
         split: of a data set with several.
         overwrite: replace an output that is there.
 
@@ -135,12 +138,16 @@ def filter_dataset(
         raise ConfigError(f"--per {per} (per=) needs --top (top=): it says of what --top counts the best")
     wanted = None if top is None else Top.parse(top)
     source, target = open_source(data, split=split), Path(output)
-    find_column("score", source.columns, by, option="--by")
     condition = None if keep is None else parse_condition(keep, source.columns)
-    group = None
+    if by not in source.columns:
+        _refuse_lists(source, [*(condition.columns if condition else ()), by + "s"])
+    find_column("score", source.columns, by, option="--by")
+    origin, group = read_origin(data), None
     if per is not None:
         role = "image" if per == "image" else "group"
-        group = find_column(role, source.columns, None if role == "image" else per, option="--per", needed_by="--per")
+        scored = origin.columns.get("image")
+        name = per if role == "group" else scored if scored in source.columns else None
+        group = find_column(role, source.columns, name, option="--per", needed_by="--per")
     check_output(target, source, Path(data))
     if target.exists() and not overwrite:
         raise OutputError(f"{target} is there already; give another --output, or replace it with --overwrite")
@@ -157,6 +164,7 @@ def filter_dataset(
         told = "; ".join(f"{count:,} {why}" for why, count in dropped.items() if count)
         raise DataError(f"no row of {source.name} is left, so nothing was written: {told}")
     write_atomically(target, lambda path: _write(path, target.suffix.lower(), source, rows.fate))
+    write_origin(target, origin, source.folder)
     return FilterSummary(target, source.num_rows, counts[_KEPT], dropped)
 
 
@@ -183,6 +191,16 @@ def _kept_tables(source: Source, fate: np.ndarray) -> Iterator[pa.Table]:
         start += table.num_rows
 
 
+def _refuse_lists(source: Source, names: Iterable[str]) -> None:
+    """Refuses what ranked several captions a row: one of the columns holds lists."""
+    import pyarrow as pa
+
+    table = next(source.tables())
+    for name in names:
+        if name in table.column_names and pa.types.is_list(table.schema.field(name).type):
+            numbers_of(table, name)  # raises, and says what to do
+
+
 def numbers_of(table: pa.Table, name: str) -> np.ndarray:
     """A column as float64 (N,), NaN where it is null or not finite.
 
@@ -194,7 +212,12 @@ def numbers_of(table: pa.Table, name: str) -> np.ndarray:
     column = table.column(name)
     kind = column.type
     if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_null(kind)):
-        more = "; of lists, as `capreward rerank` writes them, take `capreward pairs`" if pa.types.is_list(kind) else ""
+        more = (
+            "; lists, as `capreward rerank` writes them, cannot be filtered: take `capreward pairs`, or rank data with "
+            "one caption a row"
+            if pa.types.is_list(kind)
+            else ""
+        )
         raise DataError(f"column {name!r} holds {kind}, not one score a row{more}")
     values = column.cast(pa.float64()).to_numpy()
     return np.where(np.isfinite(values), values, np.nan)

@@ -12,7 +12,8 @@ from reward.errors import DataError, InvalidSampleError
 from reward.metrics.base import MetricSpec, Scorer
 from reward.samples import CaptionSample, weighted_mean
 from reward.scoring.columns import ColumnPlan, RowTask, listed
-from reward.scoring.several import Several, SeveralSpec
+from reward.scoring.several import Several, SeveralSpec, reads_images
+from reward.scoring.sources import BadRow
 from reward.scoring.summary import SummaryBuilder
 
 __all__ = [
@@ -36,16 +37,15 @@ RowResult: TypeAlias = "list[CaptionResult] | dict[str, str]"
 def score_chunk(chunk: Sequence[RowTask], scorer: Scorer | Several, batch_size: int | None) -> list[RowResult]:
     """Results of some rows, in their order. A caption that is refused does not keep the others from being scored."""
     if not isinstance(scorer, Several):
-        return _score_chunk(chunk, scorer, batch_size, needs_image=True)
+        return _score_chunk(chunk, scorer, batch_size)
     parts: list[Any] = scorer.parts  # type: ignore[assignment]  # loaded
-    each = [_score_chunk(chunk, part, batch_size, needs_image=part.spec.needs_image) for part in parts]
+    each = [_score_chunk(chunk, part, batch_size) for part in parts]
     return [_side_by_side(scorer.spec, row) for row in zip(*each, strict=True)]
 
 
-def _score_chunk(
-    chunk: Sequence[RowTask], scorer: Scorer, batch_size: int | None, *, needs_image: bool
-) -> list[RowResult]:
-    """Results of one metric; if not `needs_image`, it scores rows without an image, too."""
+def _score_chunk(chunk: Sequence[RowTask], scorer: Scorer, batch_size: int | None) -> list[RowResult]:
+    """Results of one metric; if it reads no images, it scores rows without one, too."""
+    needs_image = reads_images(scorer)
     samples: list[CaptionSample] = []
     places: list[CaptionResult] = []  # for each sample, the place of its result
     results: list[RowResult] = []
@@ -266,19 +266,23 @@ class RankColumns:
         """The added and replaced columns of some rows; `rows` must hold the column of candidates."""
         built: dict[str, list[Any]] = {name: [] for name in (self.plan.caption, *self.names)}
         for number, (row, result) in enumerate(zip(rows, results, strict=True), start=summary.rows):
+            given = None if isinstance(row, BadRow) else listed(row[self.plan.caption], self.is_csv)
+            reason = result["message"] if isinstance(result, dict) else None
             if isinstance(result, dict):
-                summary.add_error(result["kind"], result["message"], number)
-                blank: list[Any] = [None] * (len(self.names) - 1)
-                for name, value in zip(built, [None, *blank, result["message"]], strict=True):
-                    built[name].append(value)
-                continue
+                if not isinstance(given, list) or not given:  # no candidates to keep
+                    summary.add_error(result["kind"], result["message"], number)
+                    blank: list[Any] = [None] * (len(self.names) - 1)
+                    for name, value in zip(built, [None, *blank, reason], strict=True):
+                        built[name].append(value)
+                    continue
+                result = [[None, False, result["kind"], result["message"]] for _ in given]
             for caption in result:
                 _add_errors(summary, caption, number)
             scores, every = _numbers(result, self.spec, self.weights)
             rewards = every["reward"]
             _count(summary, self.spec, 0, result, scores, every, np.isfinite(rewards))
             order = np.argsort(np.where(np.isnan(rewards), np.inf, -rewards), kind="stable").tolist()
-            given = listed(row[self.plan.caption], self.is_csv)
+            assert given is not None
             candidates = [_text(given[position]) for position in order]
             messages = [_message(item, self.spec) for item in result]
             problems = [f"candidate {place + 1}: {why}" for place, why in enumerate(messages) if why is not None]
@@ -290,7 +294,7 @@ class RankColumns:
                 *(_nullable(column[order]) for column in scores.T),
                 *(_nullable(every[name][order]) for name in self.others),
                 [bool(result[position][1]) for position in order],
-                "; ".join(problems) or None,
+                reason or "; ".join(problems) or None,
             ]
             for name, value in zip(built, values, strict=True):
                 built[name].append(value)

@@ -28,6 +28,7 @@ __all__ = [
     "is_named",
     "knows_aspects",
     "load",
+    "reads_images",
     "scoring_of",
     "shares_of",
     "sources_of",
@@ -144,7 +145,7 @@ class Several:
     @property
     def caches(self) -> dict[str, Sections]:
         """What the metrics keep on disk; see `CaptionScorer.caches`."""
-        readers = sum(bool(getattr(part, "reads_images", part.spec.needs_image)) for part in self.parts)
+        readers = sum(reads_images(part) for part in self.parts)
         found: dict[str, list[CacheSection]] = {}
         for part in self.parts:
             for kind, section in getattr(part, "caches", {}).items():
@@ -212,7 +213,7 @@ def scoring_of(
         raise ConfigError("an empty list of metrics scores nothing: name at least one")
     if len(parts) == 1:
         if not bare:
-            raise ConfigError(f"one metric needs no weight: write {parts[0].spec.name}")
+            raise ConfigError(f"one metric takes no weight: write {parts[0].spec.name}")
         return known[0]
     if bare and len(bare) < len(weights):
         raise ConfigError(f"give all metrics a weight, as in {bare[0]}:0.5, or none of them; {bare[0]} has none")
@@ -239,6 +240,11 @@ def load(scoring: Scoring, **options: Any) -> Scorer | Several:
             parts.append(load(part, **taken))
         return Several(parts, scoring.shares)
     return scoring.load(**options) if isinstance(scoring, MetricSource) else scoring
+
+
+def reads_images(scoring: Scoring) -> bool:
+    """Whether a metric, or one of several, looks at images; others score a row whose image is not there."""
+    return any(bool(getattr(part, "reads_images", part.spec.needs_image)) for part in _parts(scoring))
 
 
 def is_named(scoring: Scoring) -> bool:

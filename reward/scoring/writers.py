@@ -6,6 +6,7 @@ import json
 import math
 import os
 import shutil
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
@@ -39,13 +40,21 @@ def check_output(path: Path, source: Source, input_path: Path | None) -> None:
     """Checks, before a model is loaded, that the output can be written.
 
     Raises:
-        OutputError: an address, wrong suffix, a folder, the input itself, or a disk with too little room.
+        OutputError: an address, wrong suffix, a folder, the input itself, no place for files, or too little room.
     """
     try:
         check_output_name(path, ".parquet", ".jsonl")
         if input_path is not None and path.exists() and path.samefile(input_path):
             raise OutputError(f"output {path} is the input; choose another name")
+        if (place := next(each for each in path.absolute().parents if each.exists())).is_file():
+            raise OutputError(f"cannot write {path}: {place.name} is a file, not a folder")
         path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            tempfile.TemporaryFile(dir=path.parent).close()
+        except OSError as error:
+            raise OutputError(
+                f"cannot write {path}: no file can be made in {path.parent} ({error.strerror or error})"
+            ) from error
         free = shutil.disk_usage(path.parent).free
     except OutputError:
         raise

@@ -42,7 +42,7 @@ def test_every_metric_folder_is_listed() -> None:
         (None, {}, UnknownMetricError, "a metric is named by a string, got None; installed: beitscore"),
         (5, {}, UnknownMetricError, "a metric is named by a string, got 5; installed: beitscore"),
         (["vela"], {}, UnknownMetricError, "a metric is named by a string, got ['vela']; installed: beitscore"),
-        ("velo", {}, UnknownMetricError, f"no metric is named 'velo'; installed: {', '.join(list_metrics())}"),
+        ("velo", {}, UnknownMetricError, f"'velo'. Did you mean 'vela'? Installed: {', '.join(list_metrics())}"),
         ("length", {"source": None}, ConfigError, 'source must be "embedded", a folder or a Hub id, got None'),
         ("length", {"device": "gpu9"}, ConfigError, "device must be such as 'cpu', 'cuda' or 'cuda:1', got 'gpu9'"),
     ],

@@ -301,3 +301,23 @@ def test_without_images_sets_are_not_paired(tmp_path: Path) -> None:
     )
     found = drift(now, before)["reward"].difference
     assert (found.value, found.high - found.low > 5) == (pytest.approx(1), True)
+
+
+def test_a_filtered_file_is_read_as_the_scored_one(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+    monkeypatch.chdir(tmp_path)
+    save_greys(tmp_path / "greys")
+    rows = [{"pic": f"greys/{row % 3}.png", "image": "none.png", "said": "a " * (row + 1)} for row in range(6)]
+    write_lines(tmp_path / "data.jsonl", rows)
+    own = ("--candidate-column", "said", "--image-column", "pic")
+    run("score", "data.jsonl", "-m", "length", "-o", "scores.jsonl", *own)
+    run("filter", "scores.jsonl", "--top", "1", "--per", "image", "-o", "new/good.jsonl")
+    _, told = run("report", "new/good.jsonl", "-o", "good.html")
+    page = Page((tmp_path / "good.html").read_text(encoding="utf-8"))
+    assert "report on 3 rows" in told
+    assert "--image-root" not in told
+    assert len(page.pictures) == 3
+    assert "Scored by length." in page.texts
+    (tmp_path / "greys").rename(tmp_path / "moved")
+    _, told = run("report", "new/good.jsonl", "-o", "moved.html")
+    assert "3 pictures are left out, as they could not be read; the first: image file" in told
+    assert told.count("name the folder that image paths start from with --image-root") == 1

@@ -178,7 +178,7 @@ def test_rerank_orders_candidates(folder: Path) -> None:
         {"image": "grey/0.png", "candidates": ["b", "a b c", "fail", "x y z", ""], "tag": 1},
         {"image": "grey/1.png", "candidates": ["only one"], "tag": 2},
         {"image": "grey/1.png", "candidates": [], "tag": 3},
-        {"image": "grey/9.png", "candidates": ["a"], "tag": 4},
+        {"image": "grey/9.png", "candidates": ["b", "a c"], "tag": 4},
         {"image": "grey/1.png", "candidates": ["fail 1", "fail 2"], "tag": 5},
     ]
     data = write_lines(folder / "data.jsonl", rows)
@@ -191,10 +191,12 @@ def test_rerank_orders_candidates(folder: Path) -> None:
         assert first["error"].startswith("candidate 3: the caption says fail; candidate 5: candidate is empty")
         assert (second["best"], second["order"], second["error"], second["tag"]) == ("only one", [0], None, 2)
         assert "must hold a list of captions, got []" in third["error"]
-        assert "does not exist" in fourth["error"]
+        assert re.match("image file .* does not exist", fourth["error"])
+        assert (fourth["candidates"], fourth["order"]) == (["b", "a c"], [0, 1])  # nothing of the row is lost
+        assert fourth["rewards"] == fourth["words"] == [None, None]
         assert (fourth["best"], fifth["best"], fifth["rewards"]) == (None, None, [None, None])
-        assert (summary.rows, summary.captions, summary.scored) == (5, 8, 4)
-        assert summary.errors == {"metric": 3, "candidate": 2, "image": 1}
+        assert (summary.rows, summary.captions, summary.scored) == (5, 10, 4)
+        assert summary.errors == {"metric": 3, "candidate": 2, "image": 2}
 
 
 def test_rerank_reads_lists_from_csv_and_parquet(folder: Path) -> None:

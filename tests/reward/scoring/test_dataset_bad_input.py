@@ -220,6 +220,8 @@ def test_bad_objects_are_refused_before_a_model_is_loaded(folder: Path) -> None:
         *[(f"{kind}://a.org/out.jsonl", "is an address; nothing is sent there") for kind in ("s3", "https", "file")],
         ("data.jsonl", "is the input"),
         ("taken.jsonl", "is a folder"),
+        ("good.png/new/out.jsonl", "good.png is a file, not a folder"),
+        ("/proc/out.jsonl", "cannot write /proc/out.jsonl: no file can be made in /proc ("),
         *[(name, "cannot write") for name in ("good.png/out.jsonl", "x" * 300 + ".jsonl", "blocked.jsonl")],
     ],
 )

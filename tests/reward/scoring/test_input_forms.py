@@ -6,6 +6,7 @@ import csv
 import gzip
 import io
 import json
+import re
 import os
 import subprocess
 import sys
@@ -226,8 +227,33 @@ def test_a_list_of_candidates_wins_and_a_group_must_be_a_column(tmp_path: Path) 
     with pytest.raises(DataError, match=r"--group-column names 'ids', which is no column\. Did you mean 'id'\?"):
         rerank_dataset(tmp_path / "c.jsonl", "length", tmp_path / "o.jsonl", group_column="ids")
     write_lines(tmp_path / "c.jsonl", CANDIDATES)
-    with pytest.raises(DataError, match="each row has one candidate, and no column names the image: name the column"):
-        rerank_dataset(tmp_path / "c.jsonl", "length", tmp_path / "o.jsonl")
-    rerank_dataset(tmp_path / "c.jsonl", "length", tmp_path / "o.jsonl", candidates_column="cand")
-    error = read_lines(tmp_path / "o.jsonl")[0]["error"]
-    assert "must hold a list of captions, got 'one two'; for one caption a row, name the column" in error
+    for name in (None, "cand"):
+        with pytest.raises(DataError, match="each row has one candidate, and no column names the image: name the"):
+            rerank_dataset(tmp_path / "c.jsonl", "length", tmp_path / "o.jsonl", candidates_column=name)
+
+
+@pytest.mark.parametrize(
+    ("values", "options", "expected"),
+    [
+        (["a", "a b"], {"candidates_column": "own"}, [2, 1]),
+        ([None, "a b"], {"candidates_column": "own", "group_column": "pic"}, [None, 1]),
+        ([["a"], ["b c", "d"], "e" * 90], {"candidates_column": "own"}, ["a", "b c", None]),
+        ([1, 2.5], {"candidates_column": "own"}, "column 'own' holds float, neither lists of captions nor one a row"),
+        ([["a"]], {"candidates_column": "own", "group_column": "pic"}, "compete: leave out --group-column"),
+    ],
+)
+def test_the_type_of_the_column_tells_the_form(
+    values: list[Any], options: dict[str, str], expected: Any, tmp_path: Path
+) -> None:
+    data, output = tmp_path / "c.jsonl", tmp_path / "o.jsonl"
+    write_lines(data, [{"pic": "i.png", "own": value} for value in values])
+    if isinstance(expected, str):
+        with pytest.raises(DataError, match=expected):
+            rerank_dataset(data, "length", output, image_column="pic", **options)
+        assert not list(tmp_path.glob("o.jsonl*"))
+        return
+    rerank_dataset(data, "length", output, image_column="pic", **options)
+    rows = read_lines(output)
+    assert [row.get("rank", row.get("best")) for row in rows] == expected
+    if len(rows) == 3:
+        assert re.search(r"got 'e+\.\.\.e+'$", rows[2]["error"])

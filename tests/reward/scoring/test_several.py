@@ -106,6 +106,19 @@ def test_every_image_is_decoded_once_for_all(tmp_path: Path, monkeypatch: pytest
     assert [a.image is b.image for a, b in zip(first.samples, second.samples, strict=True)] == [True] * 4
 
 
+@pytest.mark.parametrize("metrics", ["unigram", "length_avg", ["unigram", "length"]])
+def test_no_image_is_opened_for_metrics_of_texts(tmp_path: Path, metrics: Any) -> None:
+    rows = [{"image": image, "candidate": "a b", "references": ["a"]} for image in ("no.png", "bad.png", None)]
+    (tmp_path / "bad.png").write_text("no image")
+    data = write_lines(tmp_path / "data.jsonl", rows)
+    summary = score_dataset(data, metrics, tmp_path / "out.jsonl", image_column="image")
+    assert (summary.scored, summary.errors, summary.images_decoded) == (3, {}, 0)
+    assert summary.columns["image"] == "image"
+    batch = {name: [row[name] for row in rows] for name in rows[0]}
+    scorer = BatchScorer(metrics, image_column="image", image_root=tmp_path, added_only=True)
+    assert (scorer(batch)["error"], scorer.images_decoded) == ([None] * 3, 0)
+
+
 def test_an_aspect_without_a_score_leaves_the_others(tmp_path: Path) -> None:
     save_greys(tmp_path)
     data = write_lines(tmp_path / "data.jsonl", [{"image": "1.png", "candidate": "a b"}])
@@ -183,9 +196,10 @@ def test_a_batch_has_the_same_columns(tmp_path: Path) -> None:
         (["vela:0.7", "length"], {}, "give all metrics a weight, as in length:0.5, or none of them; length has none"),
         (["vela:x", "length:1"], {}, "'vela:x' gives 'x' as a weight, which is no number"),
         (["vela:nan", "length:1"], {}, "weight of metric 'vela' must be a finite number, got nan"),
+        (["vela=runs/a:-1", "length:3"], {}, "'vela=runs/a:-1' has its weight at the end: write vela:-1=runs/a"),
         (["vela:1", "length:-1"], {}, "weights must sum to a positive number"),
         (["vela=runs/a:0.7", "length:1"], {}, "'vela=runs/a:0.7' has its weight at the end: write vela:0.7=runs/a"),
-        (["length:1"], {}, "one metric needs no weight: write length"),
+        (["length:1"], {}, "one metric takes no weight: write length"),
         (["vela=", "length"], {}, "'vela=' is not a metric: write NAME, or NAME=SOURCE"),
         (["length", 3], {}, "scorer must be the name of a metric, a scorer, or a list of them, got int"),
         (["vela", "length"], {"source": "runs/a"}, "write NAME=FOLDER or NAME=HUB_ID@REVISION for each of several"),
