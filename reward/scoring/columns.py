@@ -173,8 +173,8 @@ def _group_column(columns: Sequence[str], caption: str, many: bool, image: str |
     """The column that tells which rows compete; None if each row has its candidates in a list."""
     if many and group is not None:
         raise DataError(
-            f"column {caption!r} holds lists of captions, and those of a row compete: leave out --group-column, which is "
-            "for one caption a row"
+            f"column {caption!r} holds lists of captions, and those of a row compete: leave out --group-column, "
+            "which is for one caption a row"
         )
     if many:
         return None

@@ -6,8 +6,8 @@ import csv
 import gzip
 import io
 import json
-import re
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
