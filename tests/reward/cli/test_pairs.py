@@ -166,7 +166,7 @@ def test_groups_of_rows_and_rows_that_are_no_good(run: Run, data: Path) -> None:
         assert f"| images dropped: {problem} | 1 |" in card
     for row, message in (
         ({"candidates": [SHORT], "rewards": [1, 2]}, "row 1 has 1 captions and 2 scores"),
-        ({"candidates": SHORT, "rewards": [1]}, "must both hold lists"),
+        ({"candidates": [SHORT], "rewards": 1}, "must both hold lists"),
         ({"candidates": [SHORT], "rewards": ["good"]}, "column 'rewards' must hold numbers, got 'good'"),
     ):
         write_lines(data, [{"image": "0.png", **row}])
