@@ -11,18 +11,17 @@ the last checkpoint.
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from datasets import Dataset, Features, Image, load_dataset
+from datasets import Dataset, Image, load_dataset
 from peft import LoraConfig
+from transformers.utils import is_torch_bf16_gpu_available
 from trl import GRPOConfig, GRPOTrainer
 
 from examples import untrained
 from integrations.trl import RewardMonitor, last_checkpoint, load_policy, make_prompt_dataset, readable_log
 from reward import MetricReward
-from reward.errors import ImageError
 from reward.images import load_image
 
 LORA = {"r": 16, "lora_alpha": 32, "target_modules": ["q_proj", "k_proj", "v_proj", "o_proj"]}  # not the vision tower
@@ -32,8 +31,7 @@ PIXELS_PER_TOKEN = 28 * 28  # of Qwen2.5-VL
 
 def main(argv: Sequence[str] | None = None) -> GRPOTrainer:
     options = parse(argv)
-    rows = read_photos(options.images, options.image_tokens * PIXELS_PER_TOKEN)
-    dataset = make_prompt_dataset(rows, options.prompt, image_column="photo")
+    dataset = read_photos(options.images, options.prompt, options.image_tokens * PIXELS_PER_TOKEN)
     parts = dataset.train_test_split(test_size=min(200, max(2, len(dataset) // 10)), seed=0)
     reward = MetricReward(options.metric, options.source).load()  # what is wrong shows before the policy is loaded
     policy, processor = load_policy(options.model)
@@ -117,30 +115,30 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         parser.error(f"--images: there is no {str(options.images)!r}")
     elif options.images.is_file() and options.images.suffix not in FILES:
         parser.error(f"--images {str(options.images)!r} is neither a folder nor one of {', '.join(FILES)}")
+    elif not is_torch_bf16_gpu_available():
+        parser.error("this needs a GPU that computes in bfloat16, and there is none; else --smoke")
     return options
 
 
-def read_photos(source: Path, most_pixels: int) -> Dataset:
-    """The rows of a folder or a file, each photo upright and no larger than it may be; a broken one becomes None."""
+def read_photos(source: Path, prompt: str, most_pixels: int) -> Dataset:
+    """The rows of a folder or a file with a prompt; each photo is upright and no larger than it may be."""
     if source.is_dir():
         rows = load_dataset("imagefolder", data_dir=str(source), split="train", drop_labels=True)
-        rows = rows.cast_column("image", Image(decode=False))
     else:
         rows = load_dataset(FILES[source.suffix], data_files=str(source), split="train")
     if "image" not in rows.column_names:
         raise SystemExit(f"{source} needs a column 'image'; it has {', '.join(rows.column_names)}")
+    if getattr(rows.features["image"], "dtype", "").endswith("string"):  # paths, from the file's folder
+        rows = rows.map(lambda row: {"image": row["image"] and str(source.parent / row["image"])})
+    # it looks at each file, and leaves broken ones out
+    rows = make_prompt_dataset(rows.cast_column("image", Image()), prompt)
 
     def shrink(row):
-        try:
-            photo = load_image(row["image"], root=source.parent)
-        except ImageError as error:
-            print(f"left out: {error}", file=sys.stderr)
-            return {"photo": None}
+        photo = load_image(row["image"])
         scale = min(1, (most_pixels / (photo.width * photo.height)) ** 0.5)
-        return {"photo": photo.resize((max(28, int(photo.width * scale)), max(28, int(photo.height * scale))))}
+        return {"image": photo.resize((max(28, int(photo.width * scale)), max(28, int(photo.height * scale))))}
 
-    features = Features({**{name: kind for name, kind in rows.features.items() if name != "image"}, "photo": Image()})
-    return rows.map(shrink, remove_columns="image", features=features)
+    return rows.map(shrink, features=rows.features)
 
 
 if __name__ == "__main__":

@@ -62,7 +62,10 @@ def check_rows(rows: Any, trainer: Any) -> None:
 
 
 def check_measures(second: Measure, also: Sequence[Measure], rewards: Mapping[str, tuple[Any, float]]) -> None:
-    """Refuses measures of one name, and a second measure that is optimised, by itself or as a part of a reward."""
+    """Refuses measures of one name, and a second measure that is optimised, by itself or as a part of a reward.
+
+    Another metric on the same checkpoint is warned of.
+    """
     names = [measure_name(measure) for measure in (second, *also)]
     if len(set(names)) < len(names):
         raise ConfigError(f"two measures have the same name: {', '.join(names)}. Set __name__ (or name=) of one")
@@ -71,6 +74,13 @@ def check_measures(second: Measure, also: Sequence[Measure], rewards: Mapping[st
             raise ConfigError(
                 f"the second measure {names[0]!r} is the optimised reward {name!r}, or a part of it: give "
                 "another metric, an oracle or a judge"
+            )
+        source = str(getattr(second, "source", "embedded"))  # of which each metric has its own
+        if source != "embedded" and any(str(getattr(part, "source", None)) == source for part in parts_of(reward)):
+            logger.warning(
+                "the second measure %r reads the same checkpoint as the reward %r, %r: what deceives one may "
+                "deceive both. A metric of another model shows more",
+                *(names[0], name, source),
             )
 
 

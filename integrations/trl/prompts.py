@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from reward.errors import DataError, InvalidSampleError
+from reward.errors import DataError, ImageError, InvalidSampleError
 from reward.images import load_image
 from reward.samples import find_column
 
@@ -31,11 +32,14 @@ def make_prompt_dataset(
     image_column: str | None = None,
     references_column: str | None = None,
     prompt_column: str | None = None,
+    check_images: bool = True,
 ) -> DatasetT:
     """Gives each row a prompt for a vision-language policy, its image or images, and its references.
 
     The prompt is conversational, as TRL wants it beside images: TRL puts the images before the text of the first user
-    message. Rows that lack an image are left out, with a warning that counts them: TRL cannot mix them with others.
+    message. Rows that lack an image are left out, with a warning that counts them: TRL cannot mix them with others. So
+    are rows with a broken image, on which the policy's processor would stop the training. Each image is decoded once to
+    find them; web addresses are not fetched for it.
 
     Columns may have any names. Those that are not named by an option are found under the names that the rewards and
     `capreward score` know: the image under `images`, `image`, `file_name`, `image_path` or `img`, the references under
@@ -50,6 +54,7 @@ def make_prompt_dataset(
         image_column: holds the image or the images; becomes `image` or `images`.
         references_column: holds a list of reference captions, or one; becomes `references`.
         prompt_column: holds the text that the policy is asked, or whole messages; becomes `prompt`.
+        check_images: whether to look for broken images. False saves the time, where all are known to be good.
 
     Returns:
         The data set with the columns `prompt`, `image` or `images` and, if there are any, `references`; its other
@@ -57,8 +62,8 @@ def make_prompt_dataset(
 
     Raises:
         DataError: a column is not there, or several could be meant.
-        InvalidSampleError: a column is of another type, or in the way of a new one, or a prompt is not text. A
-            streaming data set raises it when the row is read.
+        InvalidSampleError: a column is of another type, or in the way of a new one, a prompt is not text, or no row
+            has an image that can be read. A streaming data set raises it when the row is read.
 
     Example:
         >>> from datasets import Dataset
@@ -74,7 +79,7 @@ def make_prompt_dataset(
     if isinstance(dataset, dict):
         options = {"system": system, "image_column": image_column, "references_column": references_column}
         parts = {
-            split: make_prompt_dataset(part, prompt, prompt_column=prompt_column, **options)
+            split: make_prompt_dataset(part, prompt, prompt_column=prompt_column, check_images=check_images, **options)
             for split, part in dataset.items()
         }
         return type(dataset)(parts)
@@ -99,8 +104,8 @@ def make_prompt_dataset(
         return _messages(asked({name: value for name, value in row.items() if name != image}), system)
 
     if isinstance(dataset, IterableDataset):
-        return _streamed(dataset, new_names, messages)
-    dataset = _with_images(dataset, image, columns[image])
+        return _streamed(dataset, new_names, messages, check_images)
+    dataset = _with_images(dataset, image, columns[image], check_images)
     if prompt_column is None and isinstance(asked, str):
         prompts = [messages({})] * len(dataset)
     else:
@@ -164,17 +169,31 @@ def _streamed(
     dataset: IterableDataset,
     new_names: Mapping[str, str],
     messages: Callable[[Mapping[str, Any]], list[dict[str, Any]]],
+    check_images: bool,
 ) -> IterableDataset:
     """The same row by row; nothing is known of a row before it is read."""
+    from datasets import Image, List
+
     (image, target), *others = new_names.items()
-    warned: list[bool] = []
+    warned: set[str] = set()
+    feature = (dataset.features or {}).get(image)
+    if isinstance(getattr(feature, "feature", feature), Image):  # read below: a broken one must not end the stream
+        undecoded = Image(decode=False)
+        dataset = dataset.cast_column(image, List(undecoded) if hasattr(feature, "feature") else undecoded)
+
+    def warn_once(what: str, more: str = "") -> None:
+        if what not in warned:
+            warned.add(what)
+            logger.warning("a row has %s in column %r: such rows are left out%s", what, image, more)
 
     def has_image(row: Mapping[str, Any]) -> bool:
-        lacking = _lacks_image(row[image])
-        if lacking and not warned:
-            warned.append(True)
-            logger.warning("a row has no image in column %r: such rows are left out", image)
-        return not lacking
+        if _lacks_image(row[image]):
+            warn_once("no image")
+            return False
+        fault = _fault(row[image]) if check_images else None
+        if fault is not None:
+            warn_once("a broken image", f". The first: {fault}")
+        return fault is None
 
     def shaped(row: Mapping[str, Any]) -> dict[str, Any]:
         cell = row[image]
@@ -196,14 +215,47 @@ def _streamed(
 
 def _opened(image: Any) -> Any:
     """An image as it came, or what its path, bytes or dict hold."""
+    from datasets import Image
+    from PIL import Image as PILImage
+
+    if _is_address(image):
+        return Image().decode_example({"path": _path_of(image), "bytes": None})  # downloads, which load_image refuses
+    return image if isinstance(image, PILImage.Image) else load_image(image)
+
+
+def _path_of(image: Any) -> str | None:
+    """The path of an image that is not at hand as bytes or pixels."""
+    if isinstance(image, Mapping):
+        return None if image.get("bytes") is not None else image.get("path")
+    return image if isinstance(image, str) else None
+
+
+def _is_address(image: Any) -> bool:
+    return "://" in (_path_of(image) or "")
+
+
+def _fault(cell: Any) -> str | None:
+    """Why an image, or the first of several that is broken, cannot be read; None if all can, or it is no image."""
     from PIL import Image
 
-    return image if isinstance(image, Image.Image) else load_image(image)
+    for image in cell if isinstance(cell, (list, tuple)) else [cell]:
+        try:
+            if isinstance(image, (str, bytes, dict, Image.Image)) and not _is_address(image):
+                load_image(image)
+        except ImageError as error:
+            path = image.get("path") if isinstance(image, Mapping) else None
+            return str(error) if path is None or path in str(error) else f"{path}: {error}"
+    return None
 
 
-def _with_images(dataset: Dataset, name: str, several: bool) -> Dataset:
-    """The rows that have an image; a processor that is given None beside images stops the training."""
-    from datasets import Image, List
+def _faults(cells: Sequence[Any]) -> dict[str, list[str | None]]:
+    with ThreadPoolExecutor() as threads:  # Pillow decodes without Python's lock
+        return {"fault": list(threads.map(_fault, cells))}
+
+
+def _with_images(dataset: Dataset, name: str, several: bool, check: bool) -> Dataset:
+    """The rows whose images can be read; a processor that is given None beside images stops the training."""
+    from datasets import Features, Image, List, Value
 
     feature = dataset.features[name]
     inner = feature.feature if several else feature
@@ -214,10 +266,12 @@ def _with_images(dataset: Dataset, name: str, several: bool) -> Dataset:
     def cast(rows: Dataset, image: Image) -> Dataset:
         return rows.cast_column(name, List(image) if several else image)
 
-    if several or paths or dataset.data.column(name).null_count:
+    def undecoded() -> Dataset:
         cells = dataset.select_columns(name).with_format(None)
-        cells = cells if paths else cast(cells, Image(decode=False))  # to look, no image needs to be decoded
-        kept = [index for index, row in enumerate(cells) if not _lacks_image(row[name])]
+        return cells if paths else cast(cells, Image(decode=False))
+
+    if several or paths or dataset.data.column(name).null_count:
+        kept = [index for index, row in enumerate(undecoded()) if not _lacks_image(row[name])]
         if not kept and len(dataset):
             raise InvalidSampleError(f"column {name!r} holds no image in any row")
         if len(kept) < len(dataset):
@@ -225,6 +279,27 @@ def _with_images(dataset: Dataset, name: str, several: bool) -> Dataset:
                 "%d of %d rows have no image in column %r: left out", len(dataset) - len(kept), len(dataset), name
             )
             dataset = dataset.select(kept)
+    if check and len(dataset):
+        faults = undecoded().map(
+            _faults,
+            batched=True,
+            batch_size=64,
+            input_columns=name,
+            remove_columns=name,
+            features=Features({"fault": Value("string")}),
+            load_from_cache_file=False,  # a file may have changed
+            keep_in_memory=True,
+            desc="Checking images",
+        )["fault"][:]
+        broken = [index for index, fault in enumerate(faults) if fault is not None]
+        if len(broken) == len(dataset):
+            raise InvalidSampleError(f"column {name!r} holds no image that can be read. The first: {faults[0]}")
+        if broken:
+            logger.warning(
+                "%d of %d rows have a broken image in column %r: left out. The first: %s",
+                *(len(broken), len(dataset), name, faults[broken[0]]),
+            )
+            dataset = dataset.select([index for index, fault in enumerate(faults) if fault is None])
     return cast(dataset, Image()) if paths else dataset
 
 

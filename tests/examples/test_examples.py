@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import itertools
 import json
+import logging
 import re
 import shutil
 import subprocess
@@ -379,7 +380,7 @@ def test_photos_grpo_on_real_photos_and_again_from_its_checkpoint(tmp_path, caps
     assert [check["step"] for check in read_lines(out / "monitor.jsonl")[1:]] == [0, 2, 4]
 
 
-def test_photos_of_a_folder_and_of_a_file(tmp_path, capsys):
+def test_photos_of_a_folder_and_of_a_file(tmp_path, caplog):
     folder = untrained.save_photos(tmp_path / "my photos")
     (folder / "broken.jpg").write_text("no image")
     rows = [
@@ -387,13 +388,13 @@ def test_photos_of_a_folder_and_of_a_file(tmp_path, capsys):
         for number, name in enumerate(["chelsea-0.jpg", "broken.jpg", "missing.jpg", "china-1.jpg"])
     ]
     (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    of_folder, of_file = (photos_grpo.read_photos(source, 9000) for source in (folder, tmp_path / "rows.jsonl"))
-    assert len(of_folder) == 29
-    assert [photo is None for photo in of_file["photo"]] == [False, True, True, False]
-    assert (of_file[3]["references"], of_file[3]["id"]) == (["a cat"], 3)
-    sizes = [photo.size for photo in of_folder["photo"] if photo is not None]
-    assert all(8000 < width * height <= 9000 for width, height in sizes)
-    assert capsys.readouterr().err.count("left out: ") == 3
+    with caplog.at_level(logging.WARNING):
+        of_folder, of_file = (photos_grpo.read_photos(at, "Look.", 9000) for at in (folder, tmp_path / "rows.jsonl"))
+    assert len(of_folder) == 28
+    assert of_file["id"][:] == [0, 3]
+    assert (of_file[1]["references"], of_file[1]["prompt"][0]["content"]) == (["a cat"], "Look.")
+    assert all(8000 < photo.width * photo.height <= 9000 for photo in of_folder["image"])
+    assert [line for line in ("1 of 29 rows", "2 of 4 rows", "broken.jpg") if line not in caplog.text] == []
 
 
 @pytest.mark.parametrize(
@@ -401,12 +402,14 @@ def test_photos_of_a_folder_and_of_a_file(tmp_path, capsys):
     [
         (["--images", "absent"], "there is no 'absent'"),
         (["--images", "rows.txt"], "'rows.txt' is neither a folder nor one of .jsonl"),
+        (["--images", "."], "needs a GPU that computes in bfloat16, and there is none; else --smoke"),
         ([], "name your photos: --images FOLDER"),
         (["--smoke", "--captions", "12"], "--captions 12 must be a multiple of 8 and of --batch 8"),
     ],
 )
 def test_photos_grpo_says_what_it_cannot_do(options, message, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(photos_grpo, "is_torch_bf16_gpu_available", lambda: False)
     (tmp_path / "rows.txt").write_text("a")
     with pytest.raises(SystemExit):
         photos_grpo.main([*options, "--output", "out"])

@@ -250,6 +250,13 @@ def test_what_cannot_be_watched_says_so_at_once(change, message, tmp_path):
         watched(tmp_path, **change)
 
 
+def test_another_metric_on_the_checkpoint_of_the_reward_is_warned_of(tmp_path, caplog):
+    trainer = make_trainer(llava(), [MetricReward("refclipscore", "org/clip")], with_images(COLOURS), tmp_path)
+    for source, warned in (("org/other", False), ("org/clip", True)):
+        RewardMonitor(trainer, held_out(), MetricReward("clipscore", source, name="other"))
+        assert ("'other' reads the same checkpoint as the reward 'refclipscore_clip'" in caplog.text) == warned
+
+
 def test_the_same_metric_under_another_name_is_the_optimised_one(tmp_path):
     trainer = make_trainer(llava(), [MetricReward("length", name="one")], with_images(COLOURS), tmp_path)
     with pytest.raises(ConfigError, match="is the optimised reward"):

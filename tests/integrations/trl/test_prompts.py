@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 
 import pytest
 from datasets import Dataset, DatasetDict, Features, Image, IterableDataset, IterableDatasetDict, List, Value
@@ -56,6 +57,38 @@ def test_paths_are_read_as_images_and_rows_without_one_left_out(tmp_path, caplog
     assert data["references"][:] == [["A red square."], None]
     with pytest.raises(InvalidSampleError, match="no image in any row"):
         make_prompt_dataset(Dataset.from_dict({"image": [None]}).cast_column("image", Image()))
+
+
+def broken_rows(kind, tmp_path):
+    """A cut file, an empty one, a good one, and one that is not there."""
+    names = ["cut.jpg", "empty.jpg", "red.jpg", "gone.jpg"]
+    paths = [str(tmp_path / name) for name in names]
+    RED.resize((99, 99)).save(paths[2])
+    data = (tmp_path / "red.jpg").read_bytes()
+    (tmp_path / "cut.jpg").write_bytes(data[:-99])
+    (tmp_path / "empty.jpg").touch()
+    if kind == "bytes":  # as in a Parquet file of the Hub
+        cells = [{"bytes": each, "path": name} for each, name in zip([data[:-99], b"no", data], names, strict=False)]
+        return Dataset.from_dict({"image": cells}).cast_column("image", Image())
+    data = Dataset.from_dict({"image": [[paths[2], path] for path in paths] if kind == "lists" else paths})
+    return data.cast_column("image", Image()) if kind == "images" else data
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("kind", ["paths", "images", "bytes", "lists"])
+def test_rows_with_a_broken_image_are_left_out_and_named(kind, streamed, tmp_path, caplog):
+    """On which the policy's processor would stop the training."""
+    given = broken_rows(kind, tmp_path)
+    count = "a row has" if streamed else f"{len(given) - 1} of {len(given)} rows have"
+    read = [given.to_iterable_dataset() if streamed else given, given.select([0, 1])]
+    with caplog.at_level(logging.WARNING):
+        (row,) = make_prompt_dataset(read[0])
+    assert re.search(rf"{count} a broken image in column 'image': .*cut\.jpg.* cannot be decoded", caplog.text)
+    shown = row["images"] if kind == "lists" else [row["image"]]
+    assert {image.size for image in shown} == {(99, 99)}
+    with pytest.raises(InvalidSampleError, match=r"no image that can be read. The first: .*cut\.jpg"):
+        make_prompt_dataset(read[1])
+    assert len(make_prompt_dataset(given, check_images=False)) == len(given)
 
 
 def test_a_prompt_column_of_the_users_own_is_used_or_refused_but_never_replaced():
