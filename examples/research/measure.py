@@ -107,7 +107,7 @@ def measure(name: str, folder: Path, docs: Path, limit: int | None, given: dict[
     folder.mkdir(parents=True, exist_ok=True)
     done = finished.read_text(encoding="utf-8").splitlines() if finished.is_file() else []
     for command in table.commands:
-        command = re.sub(r"\{(\d+)\}", lambda size: str(min(int(size[1]), limit or int(size[1]))), command)
+        command = re.sub(r"\{(?:(\d+)-)?(\d+)\}", lambda size: _size(int(size[2]), int(size[1] or 1), limit), command)
         words = [word.format(out=folder, docs=docs, **given) for word in shlex.split(command)]
         if shlex.join(words) in done:
             continue
@@ -132,6 +132,10 @@ def measure(name: str, folder: Path, docs: Path, limit: int | None, given: dict[
     write_csv(docs / "results" / table.csv, rows, origin)
     if name in ("decoding", "grpo", "parting"):
         draw_pictures.main(["--results", str(docs / "results"), "--output", str(docs / "images")])
+
+
+def _size(full: int, least: int, limit: int | None) -> str:
+    return str(full if limit is None else min(full, max(least, limit)))
 
 
 def _paths(table: Table) -> list[str]:

@@ -31,7 +31,8 @@ def write_csv(file: Path, rows: list[Row], origin: str) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("w", encoding="utf-8", newline="") as stream:
         stream.write(f"# {origin}\n")
-        writer = csv.DictWriter(stream, list(rows[0]), lineterminator="\n")
+        columns = dict.fromkeys(column for row in rows for column in row)  # not every attack is possible on every image
+        writer = csv.DictWriter(stream, list(columns), restval="", lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
 
@@ -60,7 +61,8 @@ def bench(folder: Path) -> list[Row]:
     estimates = {name: row["estimates"] for name, row in found.items()}
     rows = list(_intervals(estimates, "metric", {name: name for name in ASPECTS}, scale=100))
     for row in rows:
-        row["ms_per_caption"] = f"{1000 * found[row['metric']]['seconds_per_caption']:.2g}"
+        milliseconds = 1000 * found[row["metric"]]["seconds_per_caption"]
+        row["ms_per_caption"] = f"{float(f'{milliseconds:.2g}'):g}"
     return sorted(rows, key=lambda row: -float(row["mean"]))
 
 

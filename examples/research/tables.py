@@ -1,7 +1,8 @@
 """The tables of the results pages: which commands measure each, which CSV file keeps it, and what its cells show.
 
-In a command, {500} is a size that `--limit` makes smaller, {out} the table's own folder, {docs} that of the pages, and
-another name in braces is a path to be given with `--given`. A cell is a format over the columns of the CSV file.
+In a command, {500} is a size that `--limit` makes smaller, {100-500} one that it leaves at 100 or more. {out} is the
+table's own folder, {docs} that of the pages; another name in braces is a path to be given with `--given`. A cell is a
+format over the columns of the CSV file.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class Table:
 
 
 def _loses(row: Row) -> bool:
-    return float(row["VELA, wins %"]) + float(row["BEiTScore, wins %"]) > 0
+    return any(float(row[f"{name}, wins %"] or 0) > 0 for name in ("VELA", "BEiTScore"))
 
 
 _QUALITY = ("f1", "precision", "flaws", "f1_sampled", "flaws_sampled")
@@ -82,7 +83,7 @@ TABLES = {
             "mean": "{mean:.1f} [{mean_low:.1f}, {mean_high:.1f}]",
         },
         commands=(
-            "python -m examples.research.judge_scenes.train --steps {4000} --output {out}/judge",
+            "python -m examples.research.judge_scenes.train --steps {100-4000} --output {out}/judge",
             'capreward bench --benchmark scenes --part "seed 2026" --limit {500} --resamples 2000 --metric ALL '
             "--metric clipscore_avg --metric fleur={out}/judge/fleur --metric harmoniceval={out}/judge/harmoniceval "
             "--cache {out}/scores --output {out}",
@@ -104,7 +105,7 @@ TABLES = {
         cells={"attack": "{attack}"} | _WINS,
         commands=(
             "capreward audit vela beitscore clipscore cider --images {100} --seed 8303 --output {out}/audit",
-            "python -m examples.research.judge_scenes.train --steps {2000} --output {out}/judge",
+            "python -m examples.research.judge_scenes.train --steps {100-2000} --output {out}/judge",
             "capreward audit fleur={out}/judge/fleur --images {100} --seed 8302 --output {out}/audit_fleur",
         ),
         cost="1 h",
@@ -202,7 +203,7 @@ TABLES = {
         csv="dpo.csv",
         cells={"captions": "{captions}", "F1": "{f1:.3f} [{f1_low:.3f}, {f1_high:.3f}]"}
         | {"flaws": "{flaws:.2f}", "words": "{words:.0f}"},
-        commands=("python examples/dpo_captioner.py --scenes {200} --seeds 0 1 2 --output {out}",),
+        commands=("python examples/dpo_captioner.py --train-scenes {200} --scenes {200} --seeds 0 1 2 --output {out}",),
         cost="1 h",
         store=stored.dpo,
         keep=lambda row: "seed" not in row["captions"],
