@@ -99,7 +99,12 @@ def local_folder(source: str | os.PathLike[str], *, metric: str, revision: str |
     if folder.exists():
         raise CheckpointError(f"{metric} checkpoint {text!r} is a file; give the folder that holds {CONFIG_FILE}")
     if not isinstance(source, str) or names_path(text):
-        raise CheckpointError(f"{metric} checkpoint folder {text!r} does not exist")
+        owner, _, name = text.partition("/")
+        hint = ""
+        if isinstance(source, str) and name and "/" not in name and os.path.isdir(owner) and owner not in (".", ".."):
+            hint = f"; a folder {owner!r} is here, so it counts as a path. If the Hub's is meant: "
+            hint += f"hf download {text} --local-dir {text}"
+        raise CheckpointError(f"{metric} checkpoint folder {text!r} does not exist{hint}")
     return None
 
 

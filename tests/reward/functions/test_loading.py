@@ -52,7 +52,7 @@ REFUSED = [
     ("vela", "a name/of a folder", "no folder 'a name/of a folder' here, and Repo id must"),
     ("clipscore", "a name/x", "no folder 'a name/x' here, and Repo id must .*'a name/x', or ARCHITECTURE:TAG"),
     ("bertscore", "photos/", "folder 'photos/' does not exist"),
-    ("vela", "model/nothere", "folder 'model/nothere' does not exist"),
+    ("vela", "model/nothere", "does not exist; a folder 'model' is here, .* hf download model/nothere --local-dir"),
     ("clipscore", "clip/nothere", "folder 'clip/nothere' does not exist"),
     ("vela", "lengths", "a checkpoint of metric 'length', but a checkpoint of 'vela' is needed"),
     ("fleur", "lengths", "a checkpoint of metric 'length', but a checkpoint of 'fleur' is needed"),
