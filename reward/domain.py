@@ -102,7 +102,8 @@ class Domain:
         pixels = np.asarray(image.resize((_SIDE, _SIDE), resample=0))  # 0: nearest
         red, green, blue = (near[pixels[..., channel]] for channel, near in enumerate(self._near))
         near = red & green & blue
-        return max(np.count_nonzero(near & (1 << place)) for place in range(len(self.grounds))) / near.size
+        most = max(np.count_nonzero(near & (1 << place)) for place in range(len(self.grounds)))
+        return float(most / near.size)
 
     def unknown_share(self, caption: str) -> float:
         """Share of a caption's words that are not in `words`; 0 for a caption without a word."""

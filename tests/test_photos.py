@@ -10,7 +10,7 @@ from reward import load_scorer
 from reward.errors import CapRewardError
 from reward.metrics.published import CheckpointFacts
 from reward.registry import list_metrics, metric_spec
-from tests.benchmarks import bench_photos
+from tests.benchmarks import photo_tables
 from tests.loopback_hub import LoopbackHub
 
 FACTS: dict[str, tuple[str, CheckpointFacts]] = {
@@ -25,28 +25,28 @@ REPOSITORIES = {  # where open_clip finds what it calls ARCHITECTURE:TAG
 
 
 def test_the_page_shows_what_the_commands_print() -> None:
-    page = bench_photos.PAGE.read_text(encoding="utf-8")
-    assert bench_photos.fill(page) == page, "write the page anew: python -m tests.benchmarks.bench_photos --write"
+    page = photo_tables.PAGE.read_text(encoding="utf-8")
+    assert photo_tables.fill(page) == page, "write the page anew: python -m tests.benchmarks.photo_tables --write"
 
 
-@pytest.mark.parametrize("source", bench_photos.SCORERS)
+@pytest.mark.parametrize("source", photo_tables.SCORERS)
 def test_weights_and_work_of_a_metric_are_as_counted(source: str) -> None:
     facts = FACTS[source][1]
-    weights, gflops = bench_photos.count_scorer(source)
+    weights, gflops = photo_tables.count_scorer(source)
     assert facts.weights == weights
     assert facts.gflops == pytest.approx(gflops, rel=0.005)
 
 
-@pytest.mark.parametrize("source", ["llava-hf/llava-1.5-13b-hf", *bench_photos.JUDGES])
+@pytest.mark.parametrize("source", ["llava-hf/llava-1.5-13b-hf", *photo_tables.JUDGES])
 def test_weights_of_a_judge_are_as_counted(source: str) -> None:
-    assert FACTS[source][1].weights == bench_photos.count_judge(source)
+    assert FACTS[source][1].weights == photo_tables.count_judge(source)
 
 
 @pytest.mark.timeout(900)  # a minute where nothing else runs
 def test_the_memory_of_the_recipe_is_as_counted() -> None:
-    found = bench_photos.count("3B", (64,))[64]
-    row = ",".join(bench_photos.memory_row("3B", 64, found))
-    assert row in bench_photos.MEMORY.read_text(encoding="utf-8").splitlines()
+    found = photo_tables.count("3B", (64,))[64]
+    row = ",".join(photo_tables.memory_row("3B", 64, found))
+    assert row in photo_tables.MEMORY.read_text(encoding="utf-8").splitlines()
 
 
 @pytest.mark.parametrize("source", sorted(set(FACTS) - NOT_ON_THE_HUB))
@@ -68,7 +68,7 @@ def test_a_source_is_looked_for_where_it_is_published(source: str, hub: Loopback
 
 
 def test_every_fact_is_counted_or_said_to_be_unknown() -> None:
-    counted = {*bench_photos.SCORERS, *bench_photos.JUDGES, "llava-hf/llava-1.5-13b-hf"}
+    counted = {*photo_tables.SCORERS, *photo_tables.JUDGES, "llava-hf/llava-1.5-13b-hf"}
     assert {source for source, (_, facts) in FACTS.items() if facts.weights is not None} == counted
 
 
@@ -81,6 +81,6 @@ def test_every_fact_is_counted_or_said_to_be_unknown() -> None:
     ],
 )
 def test_one_metric_is_shown(arguments: list[str], said: list[str], capsys: Any) -> None:
-    bench_photos.metrics(*arguments)
+    photo_tables.metrics(*arguments)
     printed = capsys.readouterr().out
     assert [each for each in said if each not in printed] == []

@@ -67,7 +67,9 @@ def make_prompt_dataset(
 
     Example:
         >>> from datasets import Dataset
-        >>> rows = Dataset.from_dict({"picture": ["a.png"], "refs": [["A red star."]], "object": ["star"]})
+        >>> from PIL import Image
+        >>> picture = Image.new("RGB", (96, 96), "red")
+        >>> rows = Dataset.from_dict({"picture": [picture], "refs": [["A red star."]], "object": ["star"]})
         >>> rows = make_prompt_dataset(rows, lambda row: f"Describe the {row['object']}.", image_column="picture")
         >>> rows.remove_columns(["image", "object"])[0]["prompt"][0]["content"]
         'Describe the star.'

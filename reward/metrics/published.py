@@ -26,7 +26,7 @@ class CheckpointFacts:
 
     Example:
         >>> CheckpointFacts("ViT-B-32:openai", weights=151_277_313).memory
-        0.5635639...
+        0.5635...
     """
 
     source: str

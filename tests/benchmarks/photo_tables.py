@@ -1,8 +1,8 @@
 """What docs/PHOTOS.md shows, counted without a GPU: the metrics for photos, and the memory of its recipe.
 
-python -m tests.benchmarks.bench_photos            # count the metrics, and print the tables of the page
-python -m tests.benchmarks.bench_photos --memory   # count the recipe's memory anew, into docs/results (minutes)
-python -m tests.benchmarks.bench_photos --write    # write the tables into the page
+python -m tests.benchmarks.photo_tables            # count the metrics, and print the tables of the page
+python -m tests.benchmarks.photo_tables --memory   # count the recipe's memory anew, into docs/results (minutes)
+python -m tests.benchmarks.photo_tables --write    # write the tables into the page
 """
 
 from __future__ import annotations
