@@ -56,8 +56,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     if unknown := [name for name in options.tables if name not in TABLES]:
         parser.error(f"no table is called {unknown[0]!r}; there are: {', '.join(TABLES)}")
-    if options.limit is not None and options.limit < 1:
-        parser.error(f"--limit must be at least 1, got {options.limit}")
+    if options.limit is not None and options.limit < 2:
+        parser.error(f"--limit must be at least 2, for intervals to be there, got {options.limit}")
     if wrong := [part for part in options.given if not all(part.partition("="))]:
         parser.error(f"--given takes NAME=PATH, got {wrong[0]!r}")
     given = {name: str(Path(path).resolve()) for name, _, path in (part.partition("=") for part in options.given)}

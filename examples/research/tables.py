@@ -60,7 +60,7 @@ _RUNS = {  # folder: (reward, captions a step, options)
     "beitscore_256": ("BEiTScore", 256, _LARGE + "beitscore"),
     "gated_256": ("VELA behind a gate of its fluency", 256, _LARGE + "gated"),
     "beta_256": ("VELA, beta .04", 256, _LARGE + "vela --beta 0.04"),
-    "vela_300": ("VELA", 64, _LONG + "--monitor-scenes {100} --reward vela"),
+    "vela_300": ("VELA", 64, _LONG + "--monitor-scenes {10-100} --reward vela"),
     "vela_64": ("VELA", 64, _SMALL + "vela"),
     "both_64": (".7 VELA + .3 BEiTScore", 64, _SMALL + "both"),
     "beitscore_64": ("BEiTScore", 64, _SMALL + "beitscore"),
@@ -180,7 +180,7 @@ TABLES = {
         | {"oracle F1": "{oracle_f1:.3f}", "flaws": "{flaws:.2f}", "warned": "{warned}"},
         commands=(
             _GRPO + "--reward beitscore --beitscore {first}/beitscore --steps {36} --lr 2e-4 --seeds 38 "
-            "--monitor vela --monitor-every 2 --monitor-scenes {800} --scene-seed 6161 --output {out}",
+            "--monitor vela --monitor-every 2 --monitor-scenes {10-800} --scene-seed 6161 --output {out}",
         ),
         cost="20 min",
         store=stored.parting,

@@ -63,7 +63,7 @@ def test_a_small_run_writes_a_table_elsewhere_and_goes_on(tmp_path: Path, capsys
 
 
 def test_what_cannot_be_measured_is_said_at_the_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    sizes = ["--limit", "1", "--output", str(tmp_path)]
+    sizes = ["--limit", "2", "--output", str(tmp_path)]
     given = ["--given", f"flickr8k={tmp_path / 'missing.jsonl'}"]
     assert measure.main(["sampling", "parting", "flickr8k", *sizes, *given]) == 1
     said = capsys.readouterr().err
@@ -73,7 +73,7 @@ def test_what_cannot_be_measured_is_said_at_the_end(tmp_path: Path, capsys: pyte
     assert "missing.jsonl" in (tmp_path / "flickr8k" / "log.txt").read_text(encoding="utf-8")
     for wrong, message in (
         (["nothing"], "no table is called 'nothing'"),
-        (["pairs", "--limit", "0"], "--limit must be at least 1, got 0"),
+        (["pairs", "--limit", "1"], "--limit must be at least 2"),
         (["parting", "--given", "first"], "--given takes NAME=PATH, got 'first'"),
     ):
         with pytest.raises(SystemExit, match="2"):
