@@ -45,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Exit code: 1 if a table could not be measured, 130 after Ctrl-C, else 0."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tables", nargs="*", metavar="TABLE", help="default: all that have commands")
-    parser.add_argument("--list", action="store_true", help="the tables, and what they cost on two cores")
+    parser.add_argument("--list", action="store_true", help="the tables, and about how long each takes on two cores")
     parser.add_argument("--tables-only", action="store_true", help="run nothing")
     parser.add_argument("--resume", action="store_true", help="leave out commands that have finished in --output")
     parser.add_argument("--limit", type=int, metavar="N", help="at most N scenes, pairs, steps and so on, for a trial")

@@ -26,7 +26,7 @@ class Table:
         csv: file in docs/results.
         cells: {heading: format}; the first names the row. A bracket without figures is left out.
         commands: in order; none where what measured it is gone, and the CSV file stays as it is.
-        cost: time of the commands on two cores.
+        cost: about how long the commands take on two cores.
         store: makes the rows of the CSV file of what the commands left in a folder; by default they left that file.
         keep: which rows the page shows.
         group: rows with the same texts in these columns become one, whose cells hold the figures of all.
@@ -148,7 +148,7 @@ TABLES = {
             "flaws - best of n": "{faults_mark}{faults_difference:+.2f}{faults_mark}",
         },
         commands=("python -m examples.research.decoding_curve --scenes {200} --output {out}",),
-        cost="3 h",
+        cost="40 min",
         store=stored.decoding,
         group=("line",),
     ),
@@ -157,7 +157,7 @@ TABLES = {
         cells={"": "{guide}"}
         | {f"F1 {name}": f"{{{key}:.2f}}" for name, key in (("so far", "so_far"), ("in the end", "in_the_end"))},
         commands=("python -m examples.research.prefix_scores --scenes {60} --output {out}",),
-        cost="10 min",
+        cost="5 min",
         store=stored.prefixes,
         group=("guide",),
     ),
@@ -195,7 +195,7 @@ TABLES = {
         csv="monitor_rule.csv",
         cells={"images": "{images}", "noise": "{noise}", "warned if it falls by .02, .05, .1": "{warned:.0%}"},
         commands=("python -m examples.research.calibrate_monitor --runs {2000} --csv {out}/monitor_rule.csv",),
-        cost="15 min",
+        cost="10 min",
         keep=lambda row: row["run"] == "they part",
         group=("images", "noise"),
     ),
@@ -204,7 +204,7 @@ TABLES = {
         cells={"captions": "{captions}", "F1": "{f1:.3f} [{f1_low:.3f}, {f1_high:.3f}]"}
         | {"flaws": "{flaws:.2f}", "words": "{words:.0f}"},
         commands=("python examples/dpo_captioner.py --train-scenes {200} --scenes {200} --seeds 0 1 2 --output {out}",),
-        cost="1 h",
+        cost="15 min",
         store=stored.dpo,
         keep=lambda row: "seed" not in row["captions"],
     ),
