@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import csv
 import io
 import os
 from collections.abc import Mapping, Sequence
@@ -160,25 +159,19 @@ def _curve_plots(results: Results) -> list[tuple[str, list[str], str]]:
     """(title, labels in the order of the lines, plot) of the GRPO run."""
     if results.grpo is None or not results.grpo.curve:
         return []
-    plots = []
     truth = {"reward": "VELA reward", "oracle_f1": "oracle F1", "flaws": "flaws of language"}
-    for title, names, before in (
-        ("Reward, and the truth about the same captions", truth, _first_edition()),
-        ("Aspects of the reward", {name: name for name in ("descriptiveness", "relevance", "fluency")}, []),
+    plots = []
+    for title, names in (
+        ("Reward, and the truth about the same captions", truth),
+        ("Aspects of the reward", {name: name for name in ("descriptiveness", "relevance", "fluency")}),
     ):
-        series, earlier = (
-            {label: [(entry["step"], entry[name]) for entry in curve if name in entry] for name, label in names.items()}
-            for curve in (results.grpo.curve, before)
-        )
-        series = {label: line for label, line in series.items() if line}
-        plots.append((title, list(series), curves(series, title, earlier={label: earlier[label] for label in series})))
+        lines = {
+            label: [(entry["step"], entry[name]) for entry in results.grpo.curve if name in entry]
+            for name, label in names.items()
+        }
+        series = {label: line for label, line in lines.items() if line}
+        plots.append((title, list(series), curves(series, title)))
     return plots
-
-
-def _first_edition() -> list[dict[str, float]]:
-    """The same run with the first edition's VELA, as it was attacked: mean of three seeds, see docs/RESULTS.md."""
-    text = files("integrations.demo").joinpath("first_edition.csv").read_text("utf-8")
-    return [{name: float(value) for name, value in row.items()} for row in csv.DictReader(text.splitlines())]
 
 
 def _value(interval: Interval, sign: str = "") -> str:
@@ -256,19 +249,12 @@ def interval_plot(
     return "".join([*parts, "</svg>"])
 
 
-def curves(
-    series: Mapping[str, Sequence[tuple[float, float]]],
-    title: str = "",
-    *,
-    earlier: Mapping[str, Sequence[tuple[float, float]]] | None = None,
-    smooth: int = 9,
-) -> str:
+def curves(series: Mapping[str, Sequence[tuple[float, float]]], title: str = "", *, smooth: int = 9) -> str:
     """Lines over steps: each as its points, faint, and their running mean.
 
     Args:
         series: {label: (step, value) in order}; the n-th line has the CSS class "line<n>".
         title: what the lines show.
-        earlier: lines of the same labels that are dashed, up to the last step of the others; without their points.
         smooth: steps of the running mean.
 
     Example:
@@ -277,8 +263,7 @@ def curves(
     """
     width, height, left, bottom, top = 540, 262, 36, 46, 10
     last = max(step for line in series.values() for step, _ in line)
-    before = {label: [point for point in line if point[0] <= last] for label, line in (earlier or {}).items()}
-    values = [value for lines in (series, before) for line in lines.values() for _, value in line]
+    values = [value for line in series.values() for _, value in line]
     low, high = np.floor(min(values) * 10) / 10, np.ceil(max(values) * 10) / 10
     high = high if high > low else low + 0.1
 
@@ -296,14 +281,12 @@ def curves(
         parts.append(f'<text class="tick" x="{x(tick):.1f}" y="{height - 28}" text-anchor="middle">{tick:g}</text>')
     parts.append(_axis(x(last / 2), height - 8, "step; faint: each step, bold: mean of nine"))
     for index, (label, line) in enumerate(series.items()):
-        drawn = [("raw", line, 1), ("smooth", line, smooth), ("dashed", before.get(label, []), smooth)]
-        for kind, points, window in drawn:
-            heights = _running_mean(np.array([value for _, value in points]), window)
-            path = " ".join(f"{x(step):.1f},{y(height):.1f}" for (step, _), height in zip(points, heights, strict=True))
-            if path:
-                parts.append(
-                    f'<polyline class="line{index} {kind}" points="{path}"><title>{escape(label)}</title></polyline>'
-                )
+        for kind, window in (("raw", 1), ("smooth", smooth)):
+            heights = _running_mean(np.array([value for _, value in line]), window)
+            path = " ".join(f"{x(step):.1f},{y(height):.1f}" for (step, _), height in zip(line, heights, strict=True))
+            parts.append(
+                f'<polyline class="line{index} {kind}" points="{path}"><title>{escape(label)}</title></polyline>'
+            )
     return "".join([*parts, "</svg>"])
 
 
