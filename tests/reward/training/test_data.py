@@ -178,6 +178,7 @@ def test_scenes_are_held_apart_and_cost_only_what_is_asked() -> None:
 
 def test_sources_that_cannot_be_loaded_say_what_to_give(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.utils._http.time.sleep", lambda seconds: None)  # between its retries
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")  # not what other tests loaded
     (tmp_path / "empty").mkdir()
     rows().save_to_disk(tmp_path / "single")
     for source, message in (
