@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from reward.cli import options, terminal
+from reward.cli.reports import report_figures
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -231,34 +233,23 @@ def _auto(battles: Sequence[Battle], voters: Sequence[Voter]) -> dict[str, list[
 def _report_boards(ranking: Ranking, boards: Correlations, figures: options.FigureOptions) -> None:
     from reward.arena import report
 
-    if figures.json:
-        terminal.print_json(report.ranking_json(ranking, boards))
-    else:
-        grid = report.correlation_grid(boards)
-        terminal.print_table(grid.heads, grid.rows, title=grid.title)
-        if not figures.quiet:
-            terminal.console(stderr=True).print(f"Fixed ranking: {ranking.source}")
+    notes = () if figures.quiet or figures.json else [f"Fixed ranking: {ranking.source}"]
+    values, grids = report.ranking_json(ranking, boards), [report.correlation_grid(boards)]
+    report_figures(values, grids, notes, None, json=figures.json, quiet=figures.quiet)
 
 
 def _report(result: ArenaResult, output: Path | None, figures: options.FigureOptions) -> None:
     from reward.arena import report
 
-    console, command = terminal.console(stderr=True), terminal.command_line()
-    if figures.json:
-        terminal.print_json(report.to_json(result, command=command))
-    else:
-        for grid in report.grids(result):
-            terminal.print_table(grid.heads, grid.rows, title=grid.title, best=grid.best)
-    if not figures.quiet:
-        for note in report.notes(result):
-            console.print(note)
-    if output is not None:
-        page = report.write_arena(output, result, command=command)
-        if not figures.quiet:
-            console.print(f"report: {page}", style="green")
+    command = terminal.command_line()
+    values, grids = report.to_json(result, command=command), report.grids(result)
+    notes = () if figures.quiet else report.notes(result)
+    write = None if output is None else partial(report.write_arena, output, result, command=command)
+    report_figures(values, grids, notes, write, json=figures.json, quiet=figures.quiet)
     for voter in result.voters:
         if not voter.decided:
-            console.print(f"error: {voter.name} decided no battle; the first: {voter.problem}", style="red")
+            message = f"error: {voter.name} decided no battle; the first: {voter.problem}"
+            terminal.console(stderr=True).print(message, style="red")
             raise typer.Exit(1)
 
 

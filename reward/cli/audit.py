@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from reward.cli import options, terminal
+from reward.cli.reports import report_figures
 
 __all__ = ["audit"]
 
@@ -41,8 +43,8 @@ def audit(
     ] = 8,
     seed: Annotated[int, typer.Option(min=0, help="Seed of scenes, attacks and bootstrap.")] = 0,
     candidate_column: options.CandidateColumn = None,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object, and nothing else, on stdout.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no remarks.")] = False,
+    json: options.AsJson = False,
+    quiet: options.QuietFigures = False,
 ) -> None:
     """Attack captions as a policy would, and count how often a metric prefers the attacked ones.
 
@@ -97,26 +99,20 @@ def audit(
             else ({}, [])
         )
     figures = report.to_json(result, command=terminal.command_line(), resemblances=resemblances)
-    if json:
-        terminal.print_json({**figures, "shifts": shifts})
-    else:
-        grids = [report.attack_grid(result), report.level_grid(result)]
-        for grid in [*grids, *([report.resemblance_grid(resemblances)] if resemblances else [])]:
-            terminal.print_table(**vars(grid))
-        if written:
-            changed = ", ".join(f"{name} {by:+.1f}" for name, by in shifts.items())
-            terminal.console(stderr=False).print(
-                f"The written captions differ, in standard deviations of the others: {changed}."
-                if changed
-                else "The written captions are written like the others."
-            )
-    if not quiet:
-        for note in report.notes(result):
-            console.print(note)
+    grids = [report.attack_grid(result), report.level_grid(result)]
+    grids += [report.resemblance_grid(resemblances)] if resemblances else []
+    notes = () if quiet else report.notes(result)
+    write = None
     if output is not None:
-        page = report.write_report(output, result, figures, resemblances=resemblances)
-        if not quiet:
-            console.print(f"report: {page}", style="green")
+        write = partial(report.write_report, output, result, figures, resemblances=resemblances)
+    report_figures({**figures, "shifts": shifts}, grids, notes, write, json=json, quiet=quiet)
+    if written and not json:
+        changed = ", ".join(f"{name} {by:+.1f}" for name, by in shifts.items())
+        terminal.console(stderr=False).print(
+            f"The written captions differ, in standard deviations of the others: {changed}."
+            if changed
+            else "The written captions are written like the others."
+        )
     if fail_above is not None:
         above = {
             label: metric.worst for label, metric in result.metrics.items() if metric.worst[1].wins.value > fail_above

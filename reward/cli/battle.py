@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,9 +13,9 @@ from reward.cli.reports import report_battles
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from reward.arena.caparena_auto import AutoScore
     from reward.arena.judging import BattleSummary
     from reward.battles import Battle
+    from reward.metaeval.report import Grid
 
 __all__ = ["battle", "caparena_auto"]
 
@@ -102,13 +102,14 @@ def caparena_auto(
     to continue.
     """
     from reward.arena.caparena_auto import make_auto_battles, read_auto, score_auto
+    from reward.arena.report import auto_grid
     from reward.json_files import read_captions
     from reward.scoring.runs import write_json
 
     models = options.named_files(captions, "CAPTIONS")
+    if len(models) > 1:
+        options.refuse({"name": name}, "is for the captions of one model; write NAME=FILE")
     if name is not None:
-        if len(models) > 1:
-            raise typer.BadParameter("is for the captions of one model; write NAME=FILE", param_hint="--name")
         models = dict.fromkeys([name], *models.values())
     items = read_auto(benchmark)
     baselines = list(dict.fromkeys(item.baseline for item in items))
@@ -128,7 +129,8 @@ def caparena_auto(
     figures = [score.to_json() for score in scores]
     path = summary.output.with_name(summary.output.name + ".score.json")
     write_json(path, figures[0] if len(figures) == 1 else {"models": figures})
-    report_battles(summary, _board(scores), quiet=run.quiet)
+    board = auto_grid(scores, f"CapArena-Auto: {', '.join(score.model for score in scores)}")
+    report_battles(summary, board, quiet=run.quiet)
 
 
 def _judge(
@@ -156,37 +158,24 @@ def _read(files: list[str], references: Path | None, seed: int) -> list[Battle]:
     from reward.json_files import read_captions
 
     if len(files) == 1:
-        if references is not None:
-            message = "is for captions; a file of battles has its references in `ref`"
-            raise typer.BadParameter(message, param_hint="--references")
+        options.refuse({"references": references}, "is for captions; a file of battles has its references in `ref`")
         return read_battles(files[0])
     captions = {name: read_captions(path) for name, path in options.named_files(files, "FILES").items()}
     return make_battles(captions, None if references is None else read_captions(references), seed=seed)
 
 
-def _results(summary: BattleSummary) -> Any:
+def _results(summary: BattleSummary) -> Grid:
     """Wins, ties and losses of each source, best first."""
-    from rich.table import Table
+    from reward.metaeval.report import Grid
 
-    table = Table("", "battles", "wins", "ties", "losses", "points", title=f"{summary.judged} battles")
     rows = []
     for source, row in summary.sources.items():
         judged = row["wins"] + row["ties"] + row["losses"]
         points = (row["wins"] + row["ties"] / 2) / judged if judged else float("nan")
         rows.append((points, source, judged, row))
-    for points, source, judged, row in sorted(rows, key=lambda row: (-row[0] if row[0] == row[0] else 1, row[1])):
-        numbers = (str(judged), str(row["wins"]), str(row["ties"]), str(row["losses"]), f"{100 * points:.1f}%")
-        table.add_row(source, *numbers)
-    return table
-
-
-def _board(scores: list[AutoScore]) -> Any:
-    from rich.table import Table
-
-    from reward.arena.report import auto_grid
-
-    grid = auto_grid(scores, f"CapArena-Auto: {', '.join(score.model for score in scores)}")
-    table = Table(*grid.heads, title=grid.title)
-    for row in grid.rows:
-        table.add_row(*row)
-    return table
+    rows.sort(key=lambda row: (-row[0] if row[0] == row[0] else 1, row[1]))
+    table = tuple(
+        (source, str(judged), str(row["wins"]), str(row["ties"]), str(row["losses"]), f"{100 * points:.1f}%")
+        for points, source, judged, row in rows
+    )
+    return Grid(f"{summary.judged} battles", ("", "battles", "wins", "ties", "losses", "points"), table)

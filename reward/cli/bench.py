@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from reward.cli import options, terminal
+from reward.cli.reports import report_figures
 
 if TYPE_CHECKING:
     from reward.metaeval.bench_table import BenchTable
@@ -206,19 +208,10 @@ def _print(
         resamples=selection.resamples,
         references=not figures.no_references,
     )
-    if figures.json:
-        terminal.print_json(values)
-    else:
-        for grid in bench_report.grids(tables):
-            terminal.print_table(**vars(grid))
     failed = [row for table in tables for row in table.rows if row.errors]
-    if not figures.quiet or failed:
-        for note in bench_report.notes(tables, resamples=selection.resamples):
-            terminal.console(stderr=True).print(note)
-    if output is not None:
-        page = bench_report.write_report(output, tables, values)
-        if not figures.quiet:
-            terminal.console(stderr=True).print(f"report: {page}", style="green")
+    notes = bench_report.notes(tables, resamples=selection.resamples) if failed or not figures.quiet else ()
+    write = None if output is None else partial(bench_report.write_report, output, tables, values)
+    report_figures(values, bench_report.grids(tables), notes, write, json=figures.json, quiet=figures.quiet)
 
 
 def _print_list(json: bool) -> None:

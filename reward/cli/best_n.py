@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from reward.cli import options, terminal
+from reward.cli.reports import report_figures
 from reward.cli.score import GroupColumn
 
 __all__ = ["best_n"]
@@ -30,7 +32,7 @@ def best_n(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Folder for best-n.json, best-n.md and best-n.html (plots).")
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object, and nothing else, on stdout.")] = False,
+    json: options.AsJson = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No remarks.")] = False,
 ) -> None:
     """Estimate what the best of n captions is worth, for every n, and where more captions do harm.
@@ -53,15 +55,5 @@ def best_n(
         check_report(output)
     found = best_of_n_report(data, by=by, held_out=held_out or (), group_column=group_column, up_to=up_to)
     figures = found.to_json(command=terminal.command_line())
-    if json:
-        terminal.print_json(figures)
-    else:
-        terminal.print_table(**vars(found.grid()))
-    console = terminal.console(stderr=True)
-    if not quiet:
-        for note in found.notes():
-            console.print(note)
-    if output is not None:
-        page = found.write(output, figures)
-        if not quiet:
-            console.print(f"report: {page}", style="green")
+    write = None if output is None else partial(found.write, output, figures)
+    report_figures(figures, [found.grid()], () if quiet else found.notes(), write, json=json, quiet=quiet)

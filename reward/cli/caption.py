@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from reward.cli import judge_options, options, terminal
-from reward.cli.reports import usage_line
+from reward.cli.reports import print_done, usage_line
 from reward.cli.score import Weights
 
 if TYPE_CHECKING:
@@ -47,10 +47,7 @@ class ModelOptions:
 
         given = {"served_model": self.served_model, "concurrency": self.concurrency, "prices": self.prices}
         if not is_address(self.model):
-            for name, value in given.items():
-                if value is not None:
-                    message = "is for a server: give --model its address"
-                    raise typer.BadParameter(message, param_hint=f"--{name.replace('_', '-')}")
+            options.refuse(given, "is for a server: give --model its address")
             return LocalCaptioner(self.model, device=device, steering=steering)
         if not self.model.startswith(("http://", "https://")):
             raise typer.BadParameter("an address begins with http:// or https://", param_hint="--model")
@@ -183,8 +180,7 @@ def caption(
 def _report(summary: CaptioningSummary, *, quiet: bool) -> None:
     console = terminal.console(stderr=True)
     if summary.already_done:
-        told = "is complete already, from the same images and settings; nothing was asked again (--overwrite does)."
-        console.print(f"{summary.output} {told}", style="yellow")
+        print_done(summary.output, "images and settings", "asked")
     for reason, count in list(summary.problems.items())[:5]:
         console.print(f"no caption for {count} of {summary.images} images: {reason}", style="yellow")
     if summary.to_try_again:

@@ -10,7 +10,7 @@ import typer
 
 from reward.cli import options, terminal
 from reward.cli.judge_options import JudgeOptions
-from reward.cli.reports import usage_line
+from reward.cli.reports import print_done, usage_line
 
 if TYPE_CHECKING:
     from reward.judges import Judge
@@ -106,14 +106,11 @@ def corrupt(
     from reward.corruptions.sampler import WORD_LEVEL
 
     if rewriter.judge is None:
-        for name in ("server", "concurrency", "cache", "prices", "batch_size", "revision", "dtype"):
-            if getattr(rewriter, name) is not None:
-                raise typer.BadParameter("goes with --judge", param_hint=f"--{name.replace('_', '-')}")
-        for name, value in (("--rewrite", rewrite), ("--prompt", prompt)):
-            if value is not None:
-                raise typer.BadParameter("goes with --judge", param_hint=name)
-    if retrieval.spm is not None and retrieval.retrieve is None:
-        raise typer.BadParameter("goes with --retrieve", param_hint="--spm")
+        names = ("server", "concurrency", "cache", "prices", "batch_size", "revision", "dtype")
+        given = {name: getattr(rewriter, name) for name in names}
+        options.refuse({**given, "rewrite": rewrite, "prompt": prompt}, "goes with --judge")
+    if retrieval.retrieve is None:
+        options.refuse({"spm": retrieval.spm}, "goes with --retrieve")
     prompts = load_prompts(prompt)
     source = _open(data, columns.split)
     judge = None if rewriter.judge is None else rewriter.make(_load_rewriter)
@@ -141,7 +138,7 @@ def corrupt(
         _print_usage(judge, run.quiet)
     console = terminal.console(stderr=True)
     if made.already_done:
-        console.print(f"{made.output} is complete already, from the same data and settings (--overwrite does it again)")
+        print_done(made.output, "data and settings", "made")
     _report(made.counts, made.dropped, quiet=run.quiet)
     if not run.quiet:
         console.print(f"{made.rows:,} captions -> {made.output}", style="green")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from importlib.metadata import entry_points
 from typing import Annotated, Any
 
 import typer
 
+from reward.cli import options
 from reward.scoring.summary import ScoringSummary
 
 __all__ = ["EngineOptions"]
@@ -59,9 +60,7 @@ class EngineOptions:
             typer.BadParameter: no such engine, or an option of engines without one.
         """
         if self.engine is None:
-            for field in fields(self):
-                if getattr(self, field.name) is not None:
-                    raise typer.BadParameter("goes with --engine ray", param_hint=f"--{field.name.replace('_', '-')}")
+            options.refuse(vars(self), "goes with --engine ray")
             return None
         engines = {point.name: point for point in entry_points(group="capreward.engines")}
         if self.engine not in engines:
@@ -90,13 +89,7 @@ class EngineOptions:
         Raises:
             typer.BadParameter: such an option is given.
         """
-        if split is not None:
-            raise typer.BadParameter("is for data sets of `datasets`; give an engine the files", param_hint="--split")
-        for name in speed:
-            option = f"--{name.replace('_', '-')}"
-            raise typer.BadParameter("is for one machine; leave it out with an engine", param_hint=option)
-        if device not in (None, "cpu"):
-            raise typer.BadParameter(
-                "an engine gives each worker its GPU; leave it out, and ask with --gpus-per-worker",
-                param_hint="--device",
-            )
+        options.refuse({"split": split}, "is for data sets of `datasets`; give an engine the files")
+        options.refuse(speed, "is for one machine; leave it out with an engine")
+        wanted = {"device": None if device == "cpu" else device}
+        options.refuse(wanted, "an engine gives each worker its GPU; leave it out, and ask with --gpus-per-worker")

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -16,41 +15,6 @@ if TYPE_CHECKING:
     from reward.metrics.judged import JudgedScorer
 
 __all__ = ["judge"]
-
-
-class JudgeMetric(str, Enum):
-    """The metrics that ask a judge about one caption."""
-
-    fleur = "fleur"
-    harmoniceval = "harmoniceval"
-    caprl = "caprl"
-    claims = "claims"
-    claimdiff = "claimdiff"
-    clair = "clair"
-    vqascore = "vqascore"
-
-
-class SecondDecimal(str, Enum):
-    """How FLEUR smooths an answer with one decimal."""
-
-    always = "always"
-    written = "written"
-
-
-class Task(str, Enum):
-    """The tasks of HarmonicEval."""
-
-    captioning = "captioning"
-    question_answering = "question_answering"
-    referring = "referring"
-    documents = "documents"
-
-
-class Explain(str, Enum):
-    """When FLEUR's judge explains its score."""
-
-    before = "before"
-    after = "after"
 
 
 _FLEUR, _HARMONIC = ("fleur",), ("harmoniceval",)
@@ -66,7 +30,7 @@ class MetricOptions:
     """The metric and its settings, some of which only one of the metrics has."""
 
     metric: Annotated[
-        JudgeMetric,
+        Literal["fleur", "harmoniceval", "caprl", "claims", "claimdiff", "clair", "vqascore"],
         typer.Option(
             "--metric",
             "-m",
@@ -85,7 +49,7 @@ class MetricOptions:
         ),
     ] = False
     second_decimal: Annotated[
-        SecondDecimal | None,
+        Literal["always", "written"] | None,
         typer.Option(
             help="fleur: for an answer such as 0.8, add the second decimal that the judge had in mind (always, the "
             "default), or only smooth second decimals that it wrote, as the authors do (written)."
@@ -100,7 +64,7 @@ class MetricOptions:
         ),
     ] = None
     task: Annotated[
-        Task | None,
+        Literal["captioning", "question_answering", "referring", "documents"] | None,
         typer.Option(
             help="harmoniceval: what the texts are: captions (default), answers to questions about the image or the "
             "document in it (--question-column), or texts that say which object the red box marks (--box-column)."
@@ -127,7 +91,8 @@ class MetricOptions:
     ] = None
     temperature: Annotated[float | None, typer.Option(help="fleur: temperature of sampled grades; default: 1.")] = None
     explain: Annotated[
-        Explain | None, typer.Option(help="fleur: have the judge explain its grade, before or after giving it.")
+        Literal["before", "after"] | None,
+        typer.Option(help="fleur: have the judge explain its grade, before or after giving it."),
     ] = None
     pad_images: Annotated[
         bool,
@@ -144,26 +109,24 @@ class MetricOptions:
             typer.BadParameter: an option of another metric.
         """
         for name, metrics in _OWN.items():
-            if getattr(self, name) not in (None, False) and self.metric not in metrics:
-                option = f"--{name.replace('_', '-')}"
-                raise typer.BadParameter(f"is for --metric {' and '.join(metrics)}", param_hint=option)
-        if self.temperature is not None and self.draws is None:
-            raise typer.BadParameter("is for sampled grades: give --draws, too", param_hint="--temperature")
-        if self.draws is not None and self.second_decimal is not None:
-            raise typer.BadParameter("is for smoothed scores: leave it out or --draws", param_hint="--second-decimal")
+            if self.metric not in metrics:
+                options.refuse({name: getattr(self, name) or None}, f"is for --metric {' and '.join(metrics)}")
+        if self.draws is None:
+            options.refuse({"temperature": self.temperature}, "is for sampled grades: give --draws, too")
+        else:
+            options.refuse({"second_decimal": self.second_decimal}, "is for smoothed scores: leave it out or --draws")
         names = ("gamma", "task", "second_decimal", "draws", "temperature")
         given: dict[str, Any] = {name: getattr(self, name) for name in names}
         given |= {"criteria": self.criterion, "explanation": self.explain}
         if self.metric in _OWN["no_references"]:
             given["use_references"] = not self.no_references
-        values = {name: value.value if isinstance(value, Enum) else value for name, value in given.items()}
-        return {name: value for name, value in values.items() if value is not None}
+        return {name: value for name, value in given.items() if value is not None}
 
     def make(self, judge: Judge, settings: dict[str, Any]) -> JudgedScorer:
         """Makes the scorer; `settings` are those of the metric."""
         from reward.registry import metric_spec
 
-        scorer_class: Any = metric_spec(self.metric.value).scorer_class()
+        scorer_class: Any = metric_spec(self.metric).scorer_class()
         scorer: JudgedScorer = scorer_class(judge, prompt=self.prompt, pad_images=self.pad_images, **settings)
         return scorer
 

@@ -70,10 +70,8 @@ class JudgeOptions:
             ConfigError: a setting of the server is invalid.
         """
         names = ("cache", "concurrency", "prices") if self.server is None else _LOCAL
-        for name in names:
-            if getattr(self, name) is not None:
-                where = "is for a model on this machine" if self.server else "is for a server: give --server, too"
-                raise typer.BadParameter(where, param_hint=f"--{name.replace('_', '-')}")
+        where = "is for a model on this machine" if self.server else "is for a server: give --server, too"
+        options.refuse({name: getattr(self, name) for name in names}, where)
         if self.server is None:
             from reward.judges.lazy import LazyJudge
 

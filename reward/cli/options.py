@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import wraps
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from reward.metaeval.benchmarks import Benchmark
 
 __all__ = [
+    "AsJson",
     "BenchmarkOptions",
     "CandidateColumn",
     "CheckpointOptions",
@@ -25,12 +27,14 @@ __all__ = [
     "InputOptions",
     "Metrics",
     "PromptFile",
+    "QuietFigures",
     "RunOptions",
     "ScoresFile",
     "SpeedOptions",
     "StrategyOption",
     "parse_weights",
     "read_benchmarks",
+    "refuse",
     "with_groups",
 ]
 
@@ -90,22 +94,51 @@ def named_files(texts: list[str], hint: str) -> dict[str, Path]:
     return files
 
 
-def _usable_device(device: str | None) -> str | None:
-    """Refuses a device that this machine does not have, before anything is loaded."""
-    if device is not None:
-        from reward.backbones.pretrained import usable_device
-        from reward.errors import ConfigError
+def refuse(given: Mapping[str, Any], message: str) -> None:
+    """Refuses options that do not go with the others.
 
-        try:
-            usable_device(device)
-        except ConfigError as error:
-            raise typer.BadParameter(str(error)) from error
-    return device
+    Args:
+        given: {parameter: value}; None stands for an option that was not given.
+        message: what is wrong with it.
+
+    Raises:
+        typer.BadParameter: one was given; the first is named.
+    """
+    for name, value in given.items():
+        if value is not None:
+            raise typer.BadParameter(message, param_hint=f"--{name.replace('_', '-')}")
 
 
+def _read_by(place: str, value: str, hint: str | None = None) -> Any:
+    """What the function `module:name` makes of a value, before anything is loaded; what it refuses is a wrong line."""
+    from reward.errors import CapRewardError
+
+    module, _, name = place.partition(":")
+    try:
+        return getattr(import_module(module), name)(value)
+    except CapRewardError as error:
+        raise typer.BadParameter(str(error), param_hint=hint) from error
+
+
+def _checked_by(place: str) -> Callable[[str | None], str | None]:
+    """A callback of an option whose value stays as it is, if the function `module:name` takes it."""
+
+    def check(value: str | None) -> str | None:
+        if value is not None:
+            _read_by(place, value)
+        return value
+
+    return check
+
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object, and nothing else, on stdout.")]
+QuietFigures = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no remarks.")]
 Device = Annotated[
     str | None,
-    typer.Option(callback=_usable_device, help="Device, such as cpu or cuda:0; default: a GPU if there is one."),
+    typer.Option(
+        callback=_checked_by("reward.backbones.pretrained:usable_device"),
+        help="Device, such as cpu or cuda:0; default: a GPU if there is one.",
+    ),
 ]
 Dtype = Annotated[str | None, typer.Option(help="Number type, such as bfloat16; default: the model's own.")]
 Revision = Annotated[str | None, typer.Option(help="Revision of a Hub id: branch, tag or commit.")]
@@ -155,19 +188,14 @@ class CheckpointOptions:
         """
         from reward.metric_source import MetricSource
 
-        given = [
-            name for name, default in (("source", "embedded"), ("revision", None)) if getattr(self, name) != default
-        ]
+        given = {"source": None if self.source == "embedded" else self.source, "revision": self.revision}
         if len(metrics) > 1:
-            if given:
-                message = "is for one metric: write -m NAME=FOLDER or -m NAME=HUB_ID@REVISION for each of several"
-                raise typer.BadParameter(message, param_hint=f"--{given[0]}")
+            refuse(given, "is for one metric: write -m NAME=FOLDER or -m NAME=HUB_ID@REVISION for each of several")
             return metrics, {}
         one = MetricSource.parse(metrics[0])
         if one.source == "embedded":
             return metrics[0], vars(self)
-        if given:
-            raise typer.BadParameter(f"{metrics[0]!r} names the checkpoint already", param_hint=f"--{given[0]}")
+        refuse(given, f"{metrics[0]!r} names the checkpoint already")
         return one.name, {"source": one.source, "revision": one.revision}
 
 
@@ -214,30 +242,11 @@ class DeviceOptions:
 
 def _notice_devices(devices: str | None) -> str | None:
     """Refuses devices that this machine does not have, and says what `auto` means where there is no GPU."""
-    if devices is not None:
+    if devices is not None and _read_by("reward.scoring.devices:parse_devices", devices) == ["cpu"] != [devices]:
         from reward.cli import terminal
-        from reward.errors import ConfigError
-        from reward.scoring.devices import parse_devices
 
-        try:
-            names = parse_devices(devices)
-        except ConfigError as error:
-            raise typer.BadParameter(str(error)) from error
-        if devices == "auto" and names == ["cpu"]:
-            terminal.console(stderr=True).print("--devices auto: no GPU here, one process scores on the CPU")
+        terminal.console(stderr=True).print("--devices auto: no GPU here, one process scores on the CPU")
     return devices
-
-
-def _usable_size(size: str | None) -> str | None:
-    if size is not None:
-        from reward.caches import parse_size
-        from reward.errors import ConfigError
-
-        try:
-            parse_size(size)
-        except ConfigError as error:
-            raise typer.BadParameter(str(error)) from error
-    return size
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -261,7 +270,7 @@ class SpeedOptions:
     cache_size: Annotated[
         str | None,
         typer.Option(
-            callback=_usable_size,
+            callback=_checked_by("reward.caches:parse_size"),
             help="Largest size of the cache on disk, such as 500MB; default: 20GB. The least recently used entries are "
             "removed.",
         ),
@@ -279,11 +288,10 @@ class SpeedOptions:
         Raises:
             typer.BadParameter: one of a cache, without the cache.
         """
-        values = {name: value for name, value in vars(self).items() if value is not None}
-        for name in ("cache_size", "cache_prefixes"):
-            if name in values and self.cache is None:
-                raise typer.BadParameter("is for a cache: give --cache, too", param_hint=f"--{name.replace('_', '-')}")
-        return values
+        if self.cache is None:
+            needs_cache = {"cache_size": self.cache_size, "cache_prefixes": self.cache_prefixes}
+            refuse(needs_cache, "is for a cache: give --cache, too")
+        return {name: value for name, value in vars(self).items() if value is not None}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -306,15 +314,7 @@ def parse_weights(text: str | None) -> dict[str, float] | None:
         >>> parse_weights("desc=1, rel=0.5")
         {'desc': 1.0, 'rel': 0.5}
     """
-    if text is None:
-        return None
-    from reward import weights
-    from reward.errors import WeightsError
-
-    try:
-        return weights.parse_weights(text)
-    except WeightsError as error:
-        raise typer.BadParameter(str(error), param_hint="--weights") from None
+    return None if text is None else _read_by("reward.weights:parse_weights", text, "--weights")
 
 
 # Benchmarks
@@ -349,8 +349,8 @@ class FigureOptions:
             help="Folder that keeps the scores; default: capreward/scores in $XDG_CACHE_HOME, else in ~/.cache.",
         ),
     ] = None
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object, and nothing else, on stdout.")] = False
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no remarks.")] = False
+    json: AsJson = False
+    quiet: QuietFigures = False
 
     def scoring(self, device: DeviceOptions) -> dict[str, Any]:
         """Arguments that every function of `reward.metaeval` that scores benchmarks takes."""
@@ -378,9 +378,8 @@ def read_benchmarks(
     if not names:
         raise typer.BadParameter("is missing; `capreward bench --list` shows which there are", param_hint="--benchmark")
     if len(names) > 1:
-        for option, value in (("--data", data), ("--part", parts), ("--images", options.images)):
-            if value:
-                raise typer.BadParameter("goes with one --benchmark; write NAME=PATH for several", param_hint=option)
+        single = {"data": data, "part": parts or None, "images": options.images}
+        refuse(single, "goes with one --benchmark; write NAME=PATH for several")
     loaded: list[tuple[Benchmark, str | None]] = []
     for text in names:
         name, equals, path = text.partition("=")

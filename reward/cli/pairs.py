@@ -97,9 +97,9 @@ def pairs(
     located = vars(columns).copy()
     scoring["references_column"] = located.pop("references_column")
     scoring = {name: value for name, value in scoring.items() if value not in (None, "embedded")}
-    if metric is None and scoring:
-        raise typer.BadParameter("goes with --metric", param_hint=f"--{next(iter(scoring)).replace('_', '-')}")
-    if metric is not None:
+    if metric is None:
+        options.refuse(scoring, "goes with --metric")
+    else:
         scoring["progress"] = not run.quiet
     check_free(output, holdout, data, overwrite=run.overwrite)
     groups, scored_by = read_candidates(

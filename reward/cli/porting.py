@@ -16,13 +16,12 @@ if TYPE_CHECKING:
 
 __all__ = ["info", "inspect", "match"]
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object, and nothing else, on stdout.")]
 Side = "A metric (NAME, or NAME=SOURCE with a folder, Hub id or address), or numbers of the data (column:NAME)."
 
 
 def inspect(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A .safetensors file of any origin.")],
-    json: AsJson = False,
+    json: options.AsJson = False,
 ) -> None:
     """List the tensors of a foreign checkpoint by role: the first step to loading it.
 
@@ -74,7 +73,7 @@ def info(
         ),
     ],
     tokens: Annotated[int, typer.Option(min=3, help="Length of the caption, in tokens of most tokenizers.")] = 80,
-    json: AsJson = False,
+    json: options.AsJson = False,
 ) -> None:
     """Print how large the network of a metric is, and how much work it does for one caption.
 
@@ -110,7 +109,7 @@ def match(
         float | None, typer.Option(min=0, help="Largest difference that is allowed; above it the exit code is 3.")
     ] = None,
     worst: Annotated[int, typer.Option(min=0, help="Rows with the largest differences to show.")] = 5,
-    json: AsJson = False,
+    json: options.AsJson = False,
 ) -> None:
     """Score the same rows with two scorers and compare the scores.
 

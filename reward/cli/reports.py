@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -12,9 +13,10 @@ from reward.cli import terminal
 if TYPE_CHECKING:
     from reward.arena.judging import BattleSummary
     from reward.judges import Usage
+    from reward.metaeval.report import Grid
     from reward.scoring.summary import ScoringSummary
 
-__all__ = ["domain_line", "report_battles", "report_scores", "usage_line"]
+__all__ = ["domain_line", "print_done", "report_battles", "report_figures", "report_scores", "usage_line"]
 
 _CACHED = {"images": "image embeddings", "prefixes": "states of prompts"}
 
@@ -29,11 +31,7 @@ def report_scores(summary: ScoringSummary, *, quiet: bool, what: str) -> None:
     """
     console = terminal.console(stderr=True)
     if summary.already_done:
-        console.print(
-            f"{summary.output} is complete already, from the same input and settings; nothing was scored again "
-            "(--overwrite does).",
-            style="yellow",
-        )
+        print_done(summary.output, "input and settings", "scored")
     if not quiet:
         _print_summary(console, summary, what)
     elif summary.errors:
@@ -41,6 +39,47 @@ def report_scores(summary: ScoringSummary, *, quiet: bool, what: str) -> None:
     if not summary.scored:
         console.print("error: no caption could be scored", style="red")
         raise typer.Exit(1)
+
+
+def print_done(output: Path, same: str, work: str) -> None:
+    """Says that there was nothing to do."""
+    terminal.console(stderr=True).print(
+        f"{output} is complete already, from the same {same}; nothing was {work} again (--overwrite does).",
+        style="yellow",
+    )
+
+
+def report_figures(
+    figures: Any,
+    grids: Iterable[Grid],
+    notes: Iterable[str],
+    write: Callable[[], Path] | None,
+    *,
+    json: bool,
+    quiet: bool,
+) -> None:
+    """Prints what a command has found, as tables or as JSON, and leaves its pages.
+
+    Args:
+        figures: for JSON.
+        grids: the tables.
+        notes: said on stderr.
+        write: writes the pages, and gives the path of the first; None for no pages.
+        json: print `figures` instead of tables.
+        quiet: do not say where the pages are.
+    """
+    if json:
+        terminal.print_json(figures)
+    else:
+        for grid in grids:
+            terminal.print_table(**vars(grid))
+    console = terminal.console(stderr=True)
+    for note in notes:
+        console.print(note)
+    if write is not None:
+        page = write()
+        if not quiet:
+            console.print(f"report: {page}", style="green")
 
 
 def _error_lines(summary: ScoringSummary) -> str:
@@ -96,19 +135,21 @@ def domain_line(count: int, captions: int) -> str:
     )
 
 
-def report_battles(summary: BattleSummary, table: Any, *, quiet: bool) -> None:
+def report_battles(summary: BattleSummary, table: Grid, *, quiet: bool) -> None:
     """Prints what became of battles, and exits with 1 if none was judged or some were not answered.
 
     Args:
         summary: of the run.
-        table: the results, for rich.
+        table: the results.
         quiet: print only what went wrong.
     """
     console = terminal.console(stderr=True)
+    if summary.already_done:
+        print_done(summary.output, "battles and settings", "asked")
     for line in _battle_notes(summary):
         console.print(line, style="yellow")
     if not quiet:
-        console.print(table)
+        terminal.print_table(**vars(table), stderr=True)
         if summary.bias.first + summary.bias.second:
             console.print(f"the caption shown first {summary.bias.sentence}")
         if summary.usage.answered:
@@ -122,11 +163,6 @@ def report_battles(summary: BattleSummary, table: Any, *, quiet: bool) -> None:
 
 
 def _battle_notes(summary: BattleSummary) -> Iterator[str]:
-    if summary.already_done:
-        yield (
-            f"{summary.output} is complete already, from the same battles and settings; nothing was asked again "
-            "(--overwrite does)."
-        )
     if summary.human:
         yield f"{summary.human} battles of the source 'human' are left without a verdict"
     if summary.unreadable:
