@@ -88,12 +88,6 @@ def dpo(folder: Path) -> list[Row]:
     return list(_intervals(_read(folder / "dpo.json")["means"], "captions", _QUALITY))
 
 
-def prefixes(folder: Path) -> list[Row]:
-    names = {"F1 so far": "so_far", "F1 in the end": "in_the_end"}
-    found = _read(folder / "prefixes.json")
-    return [{"cut": cut} | row for cut, guides in found.items() for row in _intervals(guides, "guide", names)]
-
-
 def decoding(folder: Path) -> list[Row]:
     """Means, and differences to best-of-n with as many tokens, with a mark where the interval excludes 0."""
     found = _read(folder / "decoding_curve.json")

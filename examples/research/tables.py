@@ -152,15 +152,6 @@ TABLES = {
         store=stored.decoding,
         group=("line",),
     ),
-    "prefixes": Table(
-        csv="prefixes.csv",
-        cells={"": "{guide}"}
-        | {f"F1 {name}": f"{{{key}:.2f}}" for name, key in (("so far", "so_far"), ("in the end", "in_the_end"))},
-        commands=("python -m examples.research.prefix_scores --scenes {60} --output {out}",),
-        cost="5 min",
-        store=stored.prefixes,
-        group=("guide",),
-    ),
     "grpo": Table(
         csv="grpo_table.csv",
         cells={"reward": "{reward}", "captions x steps": "{captions} x {steps}"}
@@ -191,14 +182,6 @@ TABLES = {
         cells={"run": "{run}", "highest F1": "{peak:.3f}, step {peak_step}", "first warning": "{warning}"}
         | {"F1 then": "{f1:.3f}", "fallen by": "{fallen:.3f}"},
     ),
-    "monitor_rule": Table(
-        csv="monitor_rule.csv",
-        cells={"images": "{images}", "noise": "{noise}", "warned if it falls by .02, .05, .1": "{warned:.0%}"},
-        commands=("python -m examples.research.calibrate_monitor --runs {2000} --csv {out}/monitor_rule.csv",),
-        cost="10 min",
-        keep=lambda row: row["run"] == "they part",
-        group=("images", "noise"),
-    ),
     "dpo": Table(
         csv="dpo.csv",
         cells={"captions": "{captions}", "F1": "{f1:.3f} [{f1_low:.3f}, {f1_high:.3f}]"}
@@ -217,8 +200,6 @@ TABLES = {
     "flickr8k": Table(
         csv="flickr8k_expert.csv",
         cells={"": "`{metric}`, {source_of_scores}", "here": "{tau_c_here}", "published": "{tau_c_published}"},
-        commands=("python -m examples.research.flickr8k_expert --data {flickr8k} --csv {out}/flickr8k_expert.csv",),
-        cost="5 min",
     ),
     "sizes_scoring": Table(
         csv="sizes_scoring.csv",

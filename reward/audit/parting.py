@@ -11,7 +11,7 @@ from reward.errors import DataError
 
 __all__ = ["FEWEST", "Parting", "Z", "check_parting", "check_rise"]
 
-Z = 3.0  # standard errors; examples/research/calibrate_monitor.py
+Z = 3.0  # standard errors; see check_parting
 FEWEST = 10  # images; the standard error of fewer is too uncertain for the rule
 _ROW = 2  # checks in a row
 _ALONE = 1.5  # times z: one check alone is enough
@@ -53,7 +53,7 @@ def check_parting(optimised: ArrayLike, second: ArrayLike, *, z: float = Z) -> P
     The best of many noisy checks looks better than it was, so an ordinary test at `z` = 2 would call many quiet runs
     parted. `z` = 3 was chosen by simulation: runs of 20 checks in which nothing falls are called parted or fallen in
     less than 5 % of cases, whether the noise of an image is independent from check to check or drifts
-    (`examples/research/calibrate_monitor.py`, docs/RESEARCH_LOG.md).
+    (docs/RESEARCH_LOG.md).
 
     The intervals are over images: they say that other images would show the same fall, not that another seed of the
     training would.

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from examples.research import measure, stored
-from examples.research.tables import TABLES
+from examples.research.tables import TABLES, Table
 from reward.cli.app import app
 
 PAGES = {page.name: page.read_text(encoding="utf-8") for page in measure.DOCS.glob("*.md")}
@@ -62,15 +62,19 @@ def test_a_small_run_writes_a_table_elsewhere_and_goes_on(tmp_path: Path, capsys
     assert page.read_text(encoding="utf-8") == text
 
 
-def test_what_cannot_be_measured_is_said_at_the_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_measured_is_said_at_the_end(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(TABLES, "failing", Table(csv="none.csv", cells={}, commands=("python {first}",)))
     sizes = ["--limit", "2", "--output", str(tmp_path)]
-    given = ["--given", f"flickr8k={tmp_path / 'missing.jsonl'}"]
-    assert measure.main(["sampling", "parting", "flickr8k", *sizes, *given]) == 1
+    given = ["--given", f"first={tmp_path / 'missing.py'}"]
+    assert measure.main(["sampling", "parting", *sizes]) == 1
     said = capsys.readouterr().err
     assert "sampling: no command measures it any more" in said
     assert "parting: give --given first=PATH" in said
-    assert re.search(r"flickr8k: `.*` ended with exit code [12], see .*flickr8k/log.txt", said)
-    assert "missing.jsonl" in (tmp_path / "flickr8k" / "log.txt").read_text(encoding="utf-8")
+    assert measure.main(["failing", *sizes, *given]) == 1
+    assert re.search(r"failing: `.*` ended with exit code 2, see .*failing/log.txt", capsys.readouterr().err)
+    assert "missing.py" in (tmp_path / "failing" / "log.txt").read_text(encoding="utf-8")
     for wrong, message in (
         (["nothing"], "no table is called 'nothing'"),
         (["pairs", "--limit", "1"], "--limit must be at least 2"),
@@ -80,7 +84,7 @@ def test_what_cannot_be_measured_is_said_at_the_end(tmp_path: Path, capsys: pyte
             measure.main(wrong)
         assert message in capsys.readouterr().err
     assert measure.main(["--list"]) == 0
-    assert re.search(r"flickr8k +5 min, needs --given flickr8k=PATH", capsys.readouterr().out)
+    assert re.search(r"parting +20 min, needs --given first=PATH", capsys.readouterr().out)
 
 
 def test_rows_of_a_benchmark(tmp_path: Path) -> None:

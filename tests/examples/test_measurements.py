@@ -6,18 +6,7 @@ import json
 
 import pytest
 
-from examples.research import decoding_curve, prefix_scores, stored
-
-
-def test_prefix_scores(models, tmp_path):
-    arguments = [*models["vela"], *models["beitscore"], "--scenes", "4", "--samples", "4", "--output", str(tmp_path)]
-    prefix_scores.main(arguments)  # by the captioner that ships, as others end no sentence
-    figures = json.loads((tmp_path / "prefixes.json").read_text())
-    guide = figures["after a sentence"]["VELA, descriptiveness"]["F1 so far"]
-    assert -1 <= guide["low"] <= guide["value"] <= guide["high"] <= 1
-    row = next(row for row in stored.prefixes(tmp_path) if row["guide"] == "VELA, descriptiveness")
-    assert (row["cut"], row["so_far"]) == ("after a sentence", f"{guide['value']:.3f}")
-    assert "| cut within a sentence | F1 so far | F1 in the end |" in (tmp_path / "prefixes.md").read_text()
+from examples.research import decoding_curve, stored
 
 
 def test_decoding_curve_goes_on_from_what_is_kept_and_is_drawn(models, tmp_path):

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from examples.research import calibrate_monitor
 from reward.audit.diversity import distinct, repetition, share_a_sentence
-from reward.audit.parting import Z, check_parting, check_rise
+from reward.audit.parting import check_parting, check_rise
 from reward.errors import DataError
 
 
@@ -72,19 +71,28 @@ def test_the_scales_do_not_matter():
     assert first.fall_z == pytest.approx(second.fall_z)
 
 
-@pytest.mark.parametrize("noise", ["independent", "correlation .8"])
-def test_simulated_runs_give_few_false_alarms_and_find_large_falls(noise):
-    options = {"runs": 100, "deviation": 0.15, "z": Z}
-    flat = calibrate_monitor.simulate("reward rises, second flat", 50, noise, 0.0, **options)
-    assert flat.alarms <= 0.09  # 5 %, and what 100 runs leave uncertain
-    assert calibrate_monitor.simulate("they part", 50, noise, 0.1, **options).alarms >= 0.9
-    assert calibrate_monitor.simulate("they part", 200, noise, 0.05, **options).alarms >= 0.85
+def share_called_parted(truth, images, correlation):
+    """Of 100 runs of 20 checks whose reward rises; the noise of an image goes on from check to check."""
+    random, parted = np.random.default_rng(0), 0
+    for _ in range(100):
+        noise = random.standard_normal((2, len(truth), images))
+        for check in range(1, len(truth)):
+            noise[:, check] = correlation * noise[:, check - 1] + np.sqrt(1 - correlation**2) * noise[:, check]
+        rewards, truths = np.array([LEARNING, truth])[:, :, None] + 0.15 / np.sqrt(2) * noise
+        parted += any(check_parting(rewards[:end], truths[:end]).parted for end in range(2, len(truth) + 1))
+    return parted / 100
 
 
-def test_the_calibration_writes_its_table(tmp_path, capsys):
-    results = calibrate_monitor.main(["--runs", "1", "--csv", str(tmp_path / "figures.csv")])
-    assert (tmp_path / "figures.csv").read_text().count("\n") == len(results) + 1
-    assert "| they part | 200 | independent | 0.05 |" in capsys.readouterr().out
+STEPS = np.arange(21)
+LEARNING = 0.2 * (1 - np.exp(-STEPS / 3)) + 0.01 * STEPS
+
+
+@pytest.mark.parametrize("correlation", [0.0, 0.8])
+def test_simulated_runs_give_few_false_alarms_and_find_large_falls(correlation):
+    rise, fall = LEARNING[STEPS.clip(max=8)], np.clip((STEPS - 8) / 6, 0, 1)
+    assert share_called_parted(0 * STEPS, 50, correlation) <= 0.09  # 5 %, and what 100 runs leave uncertain
+    assert share_called_parted(rise - 0.1 * fall, 50, correlation) >= 0.9
+    assert share_called_parted(rise - 0.05 * fall, 200, correlation) >= 0.85
 
 
 def test_a_share_that_rises_far_beyond_the_start():
