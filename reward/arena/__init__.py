@@ -3,9 +3,8 @@
 from reward.arena.agreement import ArenaAgreement, measure_agreement, score_points
 from reward.arena.ratings import Ratings, bradley_terry_ratings, elo_ratings
 from reward.arena.result import ArenaResult, rate_arena
-from reward.arena.selection import next_battles, next_pairs
-from reward.arena.simulation import draw_arena
-from reward.arena.table import Arena, human_points, label_points
+from reward.arena.selection import next_battles
+from reward.arena.table import Arena, human_points
 from reward.arena.voters import Voter, all_voters, by_column, by_judge, by_metric, by_people
 
 __all__ = [
@@ -20,13 +19,10 @@ __all__ = [
     "by_judge",
     "by_metric",
     "by_people",
-    "draw_arena",
     "elo_ratings",
     "human_points",
-    "label_points",
     "measure_agreement",
     "next_battles",
-    "next_pairs",
     "rate_arena",
     "score_points",
 ]

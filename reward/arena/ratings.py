@@ -83,22 +83,19 @@ class Ratings:
         }
 
 
-def bradley_terry_ratings(arena: Arena, points: np.ndarray, *, prior: float = 0.0, level: float = LEVEL) -> Ratings:
+def bradley_terry_ratings(arena: Arena, points: np.ndarray) -> Ratings:
     """Ratings by the maximum likelihood of the Bradley-Terry model, with Wald intervals that allow for shared images.
 
     A lead of 400 points is a chance of 10 to 1, the mean of the finite ratings 1000. The intervals come from the
     sandwich covariance with the images as clusters (`strength_covariance`), and from Student's t with one degree of
     freedom less than there are images: a tie that counts half varies less than the model supposes, and battles on one
-    image share captions; the curvature of the likelihood alone ignores both. With a prior, the wider of the two
-    intervals counts: a model that won everything leaves no spread for the sandwich to see. If all battles
-    are on one image, there are no intervals (NaN). Weights of the arena count in the ratings and the intervals, but
-    neither in the numbers of battles nor in the win rates.
+    image share captions; the curvature of the likelihood alone ignores both. If all battles are on one image, there are
+    no intervals (NaN). Weights of the arena count in the ratings and the intervals, but neither in the numbers of
+    battles nor in the win rates.
 
     Args:
         arena: N battles of M models.
         points: (N,), see `Arena`; NaN is left out.
-        prior: see `fit_strengths`; with 0 a model that won everything is rated infinite.
-        level: of confidence.
 
     Raises:
         DataError: nothing is decided, or groups of models never met; the message names them.
@@ -112,29 +109,25 @@ def bradley_terry_ratings(arena: Arena, points: np.ndarray, *, prior: float = 0.
     from scipy.stats import t
 
     check_linked(arena, points)
-    strengths = fit_strengths(win_tables(arena, points), prior=prior)[0]
-    variances = np.diag(strength_covariance(arena, points, strengths, prior=prior))
-    if prior > 0:
-        bent = strength_covariance(arena, points, strengths, prior=prior, sandwich=False)
-        variances = np.maximum(variances, np.diag(bent))
+    strengths = fit_strengths(win_tables(arena, points))[0]
+    variances = np.diag(strength_covariance(arena, points, strengths))
     images = len({image for image, won in zip(arena.images, points, strict=True) if not math.isnan(won)})
     errors = np.sqrt(variances) if images > 1 else np.full(len(variances), np.nan)
-    reach = t.ppf((1 + level) / 2, max(images - 1, 1)) * errors
+    reach = t.ppf((1 + LEVEL) / 2, max(images - 1, 1)) * errors
     scaled = [START + POINTS_PER_UNIT * values for values in (strengths, strengths - reach, strengths + reach)]
     intervals = [Interval(*map(float, row)) for row in zip(*scaled, strict=True)]
     return _ratings(BRADLEY_TERRY, arena, points, intervals)
 
 
-def strength_covariance(
-    arena: Arena, points: np.ndarray, strengths: np.ndarray, *, prior: float = 0.0, sandwich: bool = True
-) -> np.ndarray:
-    """Covariance (M, M) of fitted strengths, of which the finite ones have mean 0.
+def strength_covariance(arena: Arena, points: np.ndarray, strengths: np.ndarray) -> np.ndarray:
+    """Sandwich covariance (M, M) of fitted strengths, of which the finite ones have mean 0.
+
+    The inverse of the observed information is put around the spread of the score, summed within each image and
+    multiplied by G / (G - 1) for G images.
 
     Args:
-        arena, points, prior: as for `bradley_terry_ratings`.
+        arena, points: as for `bradley_terry_ratings`.
         strengths: (M,) of `fit_strengths`.
-        sandwich: False takes the inverse of the observed information alone, True the sandwich of it with the spread
-            of the score, summed within each image and multiplied by G / (G - 1) for G images.
 
     Returns:
         NaN in the rows and columns of models without a finite strength.
@@ -152,18 +145,16 @@ def strength_covariance(
     games = np.zeros((len(fitted), len(fitted)))
     weights = np.ones(len(pairs)) if arena.weights is None else arena.weights[finite]
     np.add.at(games, (first, second), weights)
-    information = information_matrix(games + games.T, strengths[fitted], prior=prior)
+    information = information_matrix(games + games.T, strengths[fitted])
     centre = np.eye(len(fitted)) - 1 / len(fitted)
     inverse = centre @ np.linalg.pinv(information, hermitian=True) @ centre
-    if sandwich:
-        _, image = np.unique(images, return_inverse=True)
-        count = int(image.max()) + 1
-        score = np.zeros((count, len(fitted)))
-        surplus = weights * (points[finite] - expected)
-        np.add.at(score, (image, first), surplus)
-        np.add.at(score, (image, second), -surplus)
-        inverse = inverse @ (score.T @ score) @ inverse * (count / max(count - 1, 1))
-    covariance[np.ix_(fitted, fitted)] = inverse
+    _, image = np.unique(images, return_inverse=True)
+    count = int(image.max()) + 1
+    score = np.zeros((count, len(fitted)))
+    surplus = weights * (points[finite] - expected)
+    np.add.at(score, (image, first), surplus)
+    np.add.at(score, (image, second), -surplus)
+    covariance[np.ix_(fitted, fitted)] = inverse @ (score.T @ score) @ inverse * (count / max(count - 1, 1))
     return covariance
 
 

@@ -84,8 +84,6 @@ def notes(result: ArenaResult) -> Iterator[str]:
             "CapArena-Auto: mean over the baselines of 100 (wins - losses) / battles with a verdict; of a baseline, 0 "
             "against itself."
         )
-    if result.prior:
-        yield f"Prior: {result.prior:g} more games of each model with an average one, half of them won."
     if result.ranking is not None:
         shared = result.ranking.common(name for name in result.arena.systems if name != HUMAN)
         yield f"Fixed ranking: {result.ranking.source}; {len(shared)} models are in it and in the battles."
@@ -119,7 +117,6 @@ def to_json(result: ArenaResult, *, command: str) -> dict[str, Any]:
         "versions": versions(),
         "seed": result.seed,
         "resamples": result.resamples,
-        "prior": result.prior,
         "battles": len(result.arena),
         "systems": result.order,
         "decided_by": result.voters[0].name,

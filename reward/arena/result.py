@@ -30,7 +30,6 @@ class ArenaResult:
         ratings: {voter: {"bradley-terry" or "elo": ratings}}; without voters whose battles do not link all models.
         agreement: {voter: agreement with people}, for all but the people; empty without people.
         notes: what could not be computed, and why.
-        prior: see `fit_strengths`.
         resamples, seed: of the bootstrap and of Elo.
         ranking: fixed from outside; None if there is none.
         correlations: {voter: {"elo", "bradley-terry" or "score": {"spearman" or "kendall": correlation with
@@ -43,7 +42,6 @@ class ArenaResult:
     ratings: Mapping[str, Mapping[str, Ratings]]
     agreement: Mapping[str, ArenaAgreement]
     notes: Sequence[str]
-    prior: float
     resamples: int
     seed: int
     ranking: Ranking | None = None
@@ -60,7 +58,6 @@ def rate_arena(
     arena: Arena,
     voters: Sequence[Voter],
     *,
-    prior: float = 0.0,
     resamples: int = RESAMPLES,
     seed: int = 0,
     ranking: Ranking | None = None,
@@ -71,7 +68,6 @@ def rate_arena(
     Args:
         arena: N battles.
         voters: at least one; people first, if they voted.
-        prior: see `fit_strengths`.
         resamples, seed: of the bootstrap and of Elo.
         ranking: fixed from outside.
         auto: {voter: its scores in CapArena-Auto}, which are compared with the fixed ranking, too.
@@ -97,7 +93,7 @@ def rate_arena(
         try:
             part, points = arena.rows(kept), voter.points[kept]
             ratings[voter.name] = {
-                BRADLEY_TERRY: bradley_terry_ratings(part, points, prior=prior),
+                BRADLEY_TERRY: bradley_terry_ratings(part, points),
                 ELO: elo_ratings(part, points, resamples=resamples, seed=seed),
             }
         except DataError as error:
@@ -111,9 +107,7 @@ def rate_arena(
         notes += [f"rating by {voter.name} of {note}" for note in ratings[voter.name][BRADLEY_TERRY].notes]
     agreement = _agreement(arena, voters, notes, resamples, seed)
     correlations = {} if ranking is None else _correlations(arena, voters, ranking, auto or {}, notes, resamples, seed)
-    return ArenaResult(
-        arena, voters, ratings, agreement, notes, prior, resamples, seed, ranking, correlations, auto or {}
-    )
+    return ArenaResult(arena, voters, ratings, agreement, notes, resamples, seed, ranking, correlations, auto or {})
 
 
 def _correlations(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from itertools import combinations, islice
+from collections.abc import Sequence
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from reward.arena.table import Arena
 from reward.battles import Battle
 from reward.errors import DataError
 
-__all__ = ["interval_gains", "next_battles", "next_pairs"]
+__all__ = ["interval_gains", "next_battles"]
 
 _PRIOR = 1.0  # see `fit_strengths`: without it, a model that has won everything so far has no finite strength
 
@@ -39,10 +39,8 @@ def interval_gains(games: np.ndarray, strengths: np.ndarray) -> np.ndarray:
     return gains
 
 
-def next_pairs(
-    arena: Arena, points: np.ndarray, count: int, *, systems: Sequence[str] | None = None, seed: int = 0
-) -> list[tuple[str, str]]:
-    """Draws the pairs of models that should meet next: models of similar strength, and models with few battles.
+def next_battles(battles: Sequence[Battle], points: np.ndarray, count: int, *, seed: int = 0) -> list[dict[str, Any]]:
+    """Draws the battles that should be next: of models of similar strength, and of models with few battles.
 
     A pair is drawn with a probability proportional to the reduction of a confidence interval by one more battle, as in
     CapArena and Chatbot Arena: sqrt(S / n) - sqrt(S / (n + 1)) for a pair that met n times, where S is the variance of
@@ -50,49 +48,28 @@ def next_pairs(
     two models this is the same; with more, battles against other models count too. Each draw assumes that the battles
     drawn before have taken place.
 
-    Args:
-        arena, points: the battles so far; see `Arena`.
-        count: how many pairs.
-        systems: models to choose from; may name some without battles. None is those of the arena.
-        seed: of the draws.
-
-    Returns:
-        Pairs, the two names in random order; a pair may be drawn several times.
-
-    Raises:
-        DataError: fewer than two models, or a count below 1.
-
-    Source: Cheng et al., "CapArena", 2025, section 3.2; Chiang et al., "Chatbot Arena", 2024, section 5.
-
-    Example:
-        >>> arena = Arena.of([(str(n), "x", "y", "") for n in range(40)])
-        >>> "z" in next_pairs(arena, np.full(40, 0.5), 1, systems=["x", "y", "z"])[0]
-        True
-    """
-    names = list(dict.fromkeys(arena.systems if systems is None else systems))
-    _check(names, count)
-    return list(islice(_draws(names, _wins_among(arena, points, names), seed, lambda one, two: True), count))
-
-
-def next_battles(battles: Sequence[Battle], points: np.ndarray, count: int, *, seed: int = 0) -> list[dict[str, Any]]:
-    """Draws pairs as `next_pairs` does, on images with captions of both models on which they have not met.
-
-    Of these images, the one with the fewest battles is taken, and only pairs with such an image are drawn. When no pair
-    has one any more, all pairs are drawn from and come without an image: more images have to be captioned.
+    Only pairs are drawn that have not met on an image with captions of both; of these images, the one with the fewest
+    battles is taken. When no pair has one any more, all pairs are drawn from and come without an image: more images
+    have to be captioned.
 
     Args:
         battles: those so far.
         points: (N,), see `Arena`.
-        count, seed: see `next_pairs`.
+        count: how many.
+        seed: of the draws.
 
     Returns:
-        Entries of a battles file, in CapArena's fields; without image and captions where there are none.
+        Entries of a battles file, in CapArena's fields, the two models in random order; without image and captions
+        where there are none.
 
     Raises:
-        DataError: see `next_pairs`.
+        DataError: no battle, or a count below 1.
+
+    Source: Cheng et al., "CapArena", 2025, section 3.2; Chiang et al., "Chatbot Arena", 2024, section 5.
     """
     arena = Arena.of_battles(battles)
-    _check(arena.systems, count)
+    if count < 1:
+        raise DataError(f"the number of battles to propose must be at least 1, got {count}")
     captions: dict[str, dict[str, str]] = {}
     references: dict[str, str] = {}
     met: dict[str, set[frozenset[str]]] = {}
@@ -107,12 +84,21 @@ def next_battles(battles: Sequence[Battle], points: np.ndarray, count: int, *, s
         pair = frozenset((one, two))
         return [image for image in captions[one] if image in captions[two] and pair not in met[image]]
 
+    wins = win_tables(arena, points)
+    strengths, games = fit_strengths(wins, prior=_PRIOR)[0], wins[0] + wins[0].T
+    rng = np.random.default_rng(seed)
+    pairs = list(combinations(range(len(arena.systems)), 2))
     proposed: list[dict[str, Any]] = []
-    wins = _wins_among(arena, points, arena.systems)
-    for one, two in islice(_draws(arena.systems, wins, seed, lambda one, two: bool(free(one, two))), count):
+    while len(proposed) < count:
+        gains = interval_gains(games, strengths)[tuple(np.array(pairs).T)]
+        open_ = np.array([bool(free(arena.systems[one], arena.systems[two])) for one, two in pairs])
+        gains = np.where(open_ | ~open_.any(), gains, 0.0)
+        pair = pairs[rng.choice(len(pairs), p=gains / gains.sum())]
+        games[pair] += 1
+        games[pair[::-1]] += 1
+        one, two = (arena.systems[place] for place in (pair if rng.random() < 0.5 else pair[::-1]))
         entry: dict[str, Any] = {"source1": one, "source2": two}
-        images = free(one, two)
-        if images:
+        if images := free(one, two):
             image = min(images, key=lambda name: len(met[name]))
             met[image].add(frozenset((one, two)))
             entry = {"img": image, **entry, "caption1": captions[one][image], "caption2": captions[two][image]}
@@ -120,40 +106,3 @@ def next_battles(battles: Sequence[Battle], points: np.ndarray, count: int, *, s
                 entry["ref"] = references[image]
         proposed.append(entry)
     return proposed
-
-
-def _check(names: Sequence[str], count: int) -> None:
-    if len(names) < 2:
-        raise DataError(f"two models or more are needed for a battle, got {len(names)}: {', '.join(names) or 'none'}")
-    if count < 1:
-        raise DataError(f"the number of battles to propose must be at least 1, got {count}")
-
-
-def _draws(
-    names: Sequence[str], wins: np.ndarray, seed: int, possible: Callable[[str, str], object]
-) -> Iterator[tuple[str, str]]:
-    """Endless pairs: of those that are possible at the time, or of all pairs if none is."""
-    strengths = fit_strengths(wins[None], prior=_PRIOR)[0]
-    games = wins + wins.T
-    rng = np.random.default_rng(seed)
-    pairs = list(combinations(range(len(names)), 2))
-    upper = tuple(np.array(pairs).T)
-    while True:
-        gains = interval_gains(games, strengths)[upper]
-        open_ = np.array([bool(possible(names[one], names[two])) for one, two in pairs])
-        gains = np.where(open_ | ~open_.any(), gains, 0.0)
-        one, two = pairs[rng.choice(len(pairs), p=gains / gains.sum())]
-        games[one, two] += 1
-        games[two, one] += 1
-        yield (names[one], names[two]) if rng.random() < 0.5 else (names[two], names[one])
-
-
-def _wins_among(arena: Arena, points: np.ndarray, names: Sequence[str]) -> np.ndarray:
-    """`win_tables` of the models named, (M, M)."""
-    wins = np.zeros((len(names), len(names)))
-    place = {name: number for number, name in enumerate(arena.systems)}
-    there = [number for number, name in enumerate(names) if name in place]
-    if there:
-        chosen = [place[names[number]] for number in there]
-        wins[np.ix_(there, there)] = win_tables(arena, points)[0][np.ix_(chosen, chosen)]
-    return wins

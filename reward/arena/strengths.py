@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from reward.arena.table import Arena
-from reward.errors import ConfigError
 
 __all__ = ["chances_against_average", "fit_strengths", "information_matrix", "win_probabilities", "win_tables"]
 
@@ -60,9 +59,6 @@ def fit_strengths(wins: np.ndarray, *, prior: float = 0.0) -> np.ndarray:
     Returns:
         (R, M), the finite ones with mean 0 in each row.
 
-    Raises:
-        ConfigError: the prior is negative or not finite.
-
     Source: Bradley and Terry, "Rank analysis of incomplete block designs", 1952; Ford, "Solution of a ranking problem
     from binary comparisons", 1957, for when there is a maximum.
 
@@ -71,8 +67,6 @@ def fit_strengths(wins: np.ndarray, *, prior: float = 0.0) -> np.ndarray:
         [[0.5493, -0.5493]]
     """
     wins = np.asarray(wins, dtype=np.float64)
-    if not 0 <= prior < np.inf:
-        raise ConfigError(f"the prior must be a finite number of games, at least 0, got {prior}")
     if prior > 0:
         every = np.ones(wins.shape[:2], dtype=bool)
         return _centred(_newton(wins, every, prior), every)

@@ -11,9 +11,8 @@ import numpy as np
 
 from reward.battles import Battle, human_outcome
 from reward.errors import DataError
-from reward.metaeval.benchmarks.items import PreferencePair
 
-__all__ = ["Arena", "check_linked", "human_points", "label_points", "linked_groups"]
+__all__ = ["Arena", "check_linked", "human_points", "linked_groups"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,20 +66,6 @@ class Arena:
         return cls.of(
             (battle.img, battle.source1, battle.source2, str(battle.record.get("cluster") or "")) for battle in battles
         )
-
-    @classmethod
-    def of_pairs(cls, pairs: Sequence[PreferencePair]) -> Arena:
-        """From caption pairs of a benchmark; the level is their category.
-
-        Raises:
-            DataError: a pair does not say which models wrote its captions.
-        """
-        rows = []
-        for number, pair in enumerate(pairs, start=1):
-            if pair.systems is None:
-                raise DataError(f"pair {number} on {pair.image_id!r} names no systems: there is nobody to rate")
-            rows.append((pair.image_id, *pair.systems, pair.category))
-        return cls.of(rows)
 
     def __len__(self) -> int:
         return len(self.pairs)
@@ -136,15 +121,7 @@ def human_points(battles: Sequence[Battle]) -> np.ndarray:
     Raises:
         DataError: a winner is neither of the two models.
     """
-    return _points([human_outcome(battle.record, 1) for battle in battles])
-
-
-def label_points(pairs: Sequence[PreferencePair]) -> np.ndarray:
-    """Points (N,) of the labels of caption pairs; None is a tie."""
-    return _points([0 if pair.label is None else 1 - 2 * pair.label for pair in pairs])
-
-
-def _points(results: Sequence[int | None]) -> np.ndarray:
+    results = [human_outcome(battle.record, 1) for battle in battles]
     return np.array([np.nan if result is None else (result + 1) / 2 for result in results], dtype=np.float64)
 
 

@@ -83,14 +83,6 @@ PairWeights = Annotated[
         help="Weigh battles in Bradley-Terry by 1 / P as in CapArena, P being the share of the pair in all battles.",
     ),
 ]
-Prior = Annotated[
-    float,
-    typer.Option(
-        min=0,
-        help="Games of each model with an average one, half of them won, added to Bradley-Terry. With 1, a model "
-        "that won everything, for example, has a finite rating.",
-    ),
-]
 Resamples = Annotated[
     int, typer.Option(min=1, help="Number of resamples of the bootstrap, and of orders of battles for Elo.")
 ]
@@ -115,7 +107,6 @@ def arena(
     pair_weights: PairWeights = False,
     output: Output = None,
     next_: Next = None,
-    prior: Prior = 0.0,
     resamples: Resamples = 1000,
     seed: Seed = 0,
 ) -> None:
@@ -190,7 +181,6 @@ def arena(
         result = rate_arena(
             field,
             voters,
-            prior=prior,
             resamples=resamples,
             seed=seed,
             ranking=fixed,

@@ -11,13 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import kendalltau, spearmanr
 
-from reward.arena import Arena, by_column, draw_arena, elo_ratings, measure_agreement, rate_arena, score_points
+from reward.arena import Arena, by_column, elo_ratings, measure_agreement, rate_arena, score_points
 from reward.arena.agreement import ArenaAgreement, rank_correlations
 from reward.arena.voters import Voter
 from reward.battles import read_battles
 from reward.errors import DataError
 from reward.metaeval import evaluate
 from reward.metaeval.benchmarks import load_benchmark
+from tests.reward.arena.made_arenas import draw_arena
 
 ROWS = [
     ("1", "x", "y", "level 1"),

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from reward.arena.ratings import bradley_terry_ratings
-from reward.arena.simulation import draw_arena
 from reward.arena.strengths import fit_strengths, information_matrix, win_tables
 from reward.arena.table import Arena
 from reward.arena.tournament import bradley_terry, draw_pairs
+from tests.reward.arena.made_arenas import draw_arena
 
 TABLES = st.integers(2, 6).flatmap(
     lambda count: st.lists(

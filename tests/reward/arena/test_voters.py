@@ -1,4 +1,4 @@
-"""Verdicts of people, a judge, a metric, and scores in the file; battles as arrays, and made arenas."""
+"""Verdicts of people, a judge, a metric, and scores in the file; battles as arrays."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from reward.arena import Arena, by_column, by_judge, by_metric, by_people, draw_arena, human_points, label_points
+from reward.arena import Arena, by_column, by_judge, by_metric, by_people, human_points
 from reward.battles import Battle, human_outcome
 from reward.errors import DataError
-from reward.metaeval.benchmarks import PreferencePair
 from reward.metric_source import MetricSource
 
 ENTRY = {"img": "1.png", "source1": "x", "source2": "y", "caption1": "A dog runs.", "caption2": "A cat."}
@@ -111,39 +110,10 @@ def test_points_of_people_in_the_words_of_the_file() -> None:
         human_points(battles({"winner": "z"}))
 
 
-def test_levels_come_in_the_order_of_their_numbers() -> None:
+def test_levels_come_in_the_order_of_their_numbers_and_battles_are_of_two() -> None:
     arena = Arena.of_battles(battles(*({"cluster": f"level {number}"} for number in (10, 2, 1)), {}))
     assert arena.level_names() == ["level 1", "level 2", "level 10"]
     assert len(arena.rows(np.array([True, False, False, False]))) == 1
-
-
-def test_caption_pairs_of_a_benchmark() -> None:
-    pairs = [
-        PreferencePair(("a", "b"), label, image_id=str(number), category="level 1", systems=("x", "y"))
-        for number, label in enumerate((0, 1, None))
-    ]
-    assert Arena.of_pairs(pairs).images == ("0", "1", "2")
-    assert label_points(pairs).tolist() == [1, 0, 0.5]
-    for make, rows, message in (
-        (Arena.of_pairs, [PreferencePair(("a", "b"), 0)], "pair 1 on '' names no systems"),
-        (Arena.of, [], "there are no battles"),
-        (Arena.of, [("1", "x", "x", "")], "'x' against itself"),
-    ):
+    for rows, message in (([], "there are no battles"), ([("1", "x", "x", "")], "'x' against itself")):
         with pytest.raises(DataError, match=message):
-            make(rows)
-
-
-def test_made_battles_follow_the_model() -> None:
-    truth = np.array([0.7, -0.3])
-    arena, points = draw_arena(truth, 20000, images=20000, ties=0.5, seed=0)
-    first = np.where(arena.pairs[:, 0] == arena.systems.index("model 1"), points, 1 - points)
-    assert first.mean() == pytest.approx(1 / (1 + np.exp(-1)), abs=0.01)  # ties take from both as much
-    assert (points == 0.5).mean() == pytest.approx(0.5 * 2 * (1 - 1 / (1 + np.exp(-1))), abs=0.01)
-
-
-def test_frequencies_and_too_many_battles() -> None:
-    often = np.array([[0, 1, 0], [1, 0, 1], [0, 1, 0]])
-    arena, _ = draw_arena([0, 0, 0], 100, images=100, frequencies=often, names=["x", "y", "z"])
-    assert arena.has("y").all()
-    with pytest.raises(ValueError, match="allow 1 to 300 battles, got 301"):
-        draw_arena([0, 0, 0], 301, images=100)
+            Arena.of(rows)

@@ -158,7 +158,6 @@ def run_line(run: Run, line: str, code: int) -> str:
         ("arena battles.json --ranking caparena", 1, "only 0 of the models are in the ranking of CapArena's"),
         ("arena battles.json --leaderboard a=one.json", 2, "--leaderboard: goes with --ranking"),
         ("arena battles.json --metric vela --images ..", 1, "looks at the images"),
-        ("arena battles.json --prior inf", 1, "the prior must be a finite number of games"),
         ("battle absent.json", 1, "error: there is no file"),
         ("battle battles.json --references one.json", 2, "is for captions; a file of battles has its references"),
         ("battle one.json", 1, "must hold a JSON list of battles, got dict"),
