@@ -20,7 +20,8 @@ from examples.research.stored import write_csv
 from integrations.demo.agreement import rate_by_clip
 from integrations.demo.results import SEED
 from reward import CaptionSample, load_scorer
-from reward.metaeval import PairwiseResult, markdown_table, pairwise_accuracy
+from reward.metaeval import Benchmark, Interval, benchmark_spec, evaluate, markdown_table
+from reward.metaeval.benchmarks import PreferencePair
 from reward.metaeval.bootstrap import MEAN
 from reward.metrics.base import Scorer
 from reward.metrics.vela.scorer import VelaScorer
@@ -56,10 +57,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     found = measure_pairs(metrics, pairs=options.n, seed=options.seed, control="BEiTScore", resamples=options.resamples)
     tables, rows = [], []
     for length, results in found.items():
-        accuracy = {name: result.accuracy for name, result in results.items()}
-        tables.append(markdown_table(accuracy, [*CATEGORIES, MEAN], title=length))
-        for name, kinds in accuracy.items():
-            for kind, cell in kinds.items():
+        tables.append(markdown_table(results, [*CATEGORIES, MEAN], title=length))
+        for name, kinds in results.items():
+            for kind in (*CATEGORIES, MEAN):
+                cell = kinds[kind]
                 figures = {"accuracy": f"{cell.value:.3f}", "low": f"{cell.low:.3f}", "high": f"{cell.high:.3f}"}
                 rows.append({"scorer": name, "length": length, "kind": kind} | figures)
     text = "\n\n".join(tables)
@@ -70,7 +71,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def measure_pairs(
     metrics: Mapping[str, Rate], *, pairs: int, seed: int, control: str, resamples: int = 1000
-) -> dict[str, dict[str, PairwiseResult]]:
+) -> dict[str, dict[str, dict[str, Interval]]]:
     """Share of pairs whose true caption scores higher; ties count half.
 
     Args:
@@ -89,9 +90,11 @@ def measure_pairs(
         rows = make_pair_dataset(pairs, seed, long=length == "long", categories=CATEGORIES)
         scores = {name: _rate_pairs(rate, rows, shift=0) for name, rate in metrics.items()}
         scores[control + OTHER_IMAGE] = _rate_pairs(metrics[control], rows, shift=1)
+        texts = zip(*(rows[name] for name in ("correct", "incorrect", "scene", "category")), strict=True)
+        items = [PreferencePair((right, wrong), 0, image_id=of, category=kind) for right, wrong, of, kind in texts]
+        benchmark = Benchmark(benchmark_spec("scenes-pairs"), items, length)
         found[length] = {
-            name: pairwise_accuracy(*both, rows["category"], clusters=rows["scene"], resamples=resamples, seed=place)
-            for name, both in scores.items()
+            name: evaluate(benchmark, both, resamples=resamples, seed=place).estimates for name, both in scores.items()
         }
     return found
 
@@ -100,8 +103,8 @@ def _single_score(scorer: Scorer) -> Rate:
     return lambda samples: scorer.score(samples).scores.mean(axis=1)
 
 
-def _rate_pairs(rate: Rate, rows: Dataset, *, shift: int) -> tuple[np.ndarray, np.ndarray]:
-    """Scores (N,) of the true and of the wrong captions, with the image `shift` rows on in the kind."""
+def _rate_pairs(rate: Rate, rows: Dataset, *, shift: int) -> np.ndarray:
+    """Scores (N, 2) of the true and of the wrong captions, with the image `shift` rows on in the kind."""
     places: dict[str, list[int]] = {}
     for row, category in enumerate(rows["category"]):
         places.setdefault(category, []).append(row)
@@ -111,7 +114,7 @@ def _rate_pairs(rate: Rate, rows: Dataset, *, shift: int) -> tuple[np.ndarray, n
     # both captions of an image in one call, so that it is encoded once
     captions = zip([*rows["correct"], *rows["incorrect"]], [*images, *images], strict=True)
     scores = rate([CaptionSample(text, image=image) for text, image in captions])
-    return scores[: len(rows)], scores[len(rows) :]
+    return scores.reshape(2, -1).T
 
 
 if __name__ == "__main__":

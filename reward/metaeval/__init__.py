@@ -16,19 +16,13 @@ Example:
 """
 
 from reward.backbones.clip_tokens import first_different_token
-from reward.metaeval.agreement import (
-    Comparison,
-    PairwiseResult,
-    compare_metrics,
-    compare_with_raters,
-    pairwise_accuracy,
-)
+from reward.metaeval.agreement import Comparison, compare_metrics, compare_with_raters
 from reward.metaeval.bench import run_bench
 from reward.metaeval.bench_table import BenchTable
 from reward.metaeval.benchmarks import Benchmark, benchmark_spec, list_benchmarks, load_benchmark
 from reward.metaeval.benchmarks.longcapvlcp import PairBuild, build_pairs, read_pairs, write_pairs
 from reward.metaeval.bootstrap import Interval, bootstrap_weights, mean_difference, mean_interval, percentile_interval
-from reward.metaeval.classification import average_precision, roc_auc, tie_threshold, verdicts, winoground_scores
+from reward.metaeval.classification import roc_auc, tie_threshold, verdicts, winoground_scores
 from reward.metaeval.correlation import kendall_tau, pearson, spearman
 from reward.metaeval.evaluation import Difference, Evaluation, compare, evaluate, holm
 from reward.metaeval.report import markdown_table
@@ -45,8 +39,6 @@ __all__ = [
     "Interval",
     "MetricSource",
     "PairBuild",
-    "PairwiseResult",
-    "average_precision",
     "benchmark_spec",
     "bootstrap_weights",
     "build_pairs",
@@ -62,7 +54,6 @@ __all__ = [
     "markdown_table",
     "mean_difference",
     "mean_interval",
-    "pairwise_accuracy",
     "pearson",
     "percentile_interval",
     "read_pairs",

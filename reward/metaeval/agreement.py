@@ -1,28 +1,16 @@
-"""Several metrics on the same arrays: agreement with ratings and raters, pairwise accuracy, paired differences."""
+"""Several metrics on the same arrays: agreement with ratings and with raters, and paired differences."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from reward.metaeval.bootstrap import (
-    MEAN,
-    RESAMPLES,
-    Interval,
-    checked_pair,
-    draw_clusters,
-    number_clusters,
-    whole_first,
-    with_mean,
-)
-from reward.metaeval.columns import cluster_strata, pair_columns
+from reward.metaeval.bootstrap import Interval, whole_first, with_mean
 from reward.metaeval.correlation import Variant, resampled_tau
 
-__all__ = ["RATER", "Comparison", "PairwiseResult", "compare_metrics", "compare_with_raters", "pairwise_accuracy"]
+__all__ = ["RATER", "Comparison", "compare_metrics", "compare_with_raters"]
 
 RATER = "single rater"  # the name of the row for a person
 
@@ -123,125 +111,11 @@ def compare_with_raters(
 def _comparison(taus: Mapping[str, Mapping[str, np.ndarray]], subjects: Mapping[str, Sequence[str]]) -> Comparison:
     """From {metric: {aspect: estimate and replicates (1 + R,)}} and {subject: those it is compared with}."""
     rows = {name: with_mean(row, tuple(row)) for name, row in taus.items()}
+
+    def differences(name: str, other: str) -> dict[str, Interval]:
+        return {column: Interval.of(values - rows[other][column]) for column, values in rows[name].items()}
+
     return Comparison(
         {name: {column: Interval.of(values) for column, values in row.items()} for name, row in rows.items()},
-        {name: {other: _differences(rows[name], rows[other]) for other in others} for name, others in subjects.items()},
-    )
-
-
-def _differences(first: Mapping[str, np.ndarray], second: Mapping[str, np.ndarray]) -> dict[str, Interval]:
-    """Of the columns that both have, from estimates and replicates (1 + R,) on paired or independent resamples."""
-    return {name: Interval.of(first[name] - second[name]) for name in first if name in second}
-
-
-@dataclass(frozen=True)
-class PairwiseResult:
-    """Pairwise accuracy and AUC by category; tables also have "mean", the mean over the categories.
-
-    Args:
-        accuracy: share of pairs whose correct caption scores higher; equal scores count half, or as `ties` says.
-        auc: probability that the correct caption of a pair scores higher than the incorrect caption of any pair of the
-            category; equal scores count half.
-        pooled_auc: the same over all pairs of all categories.
-        pairs: number of pairs.
-        ties: number of pairs with equal scores.
-        rows: category and cluster of each pair.
-        seed: of the bootstrap.
-        replicates: {category or "mean": accuracy on each resample (R,)}.
-    """
-
-    accuracy: dict[str, Interval]
-    auc: dict[str, Interval]
-    pooled_auc: Interval
-    pairs: dict[str, int]
-    ties: dict[str, int]
-    rows: tuple[tuple[str, Hashable], ...] = field(repr=False)
-    seed: int = field(repr=False)
-    replicates: dict[str, np.ndarray] = field(repr=False)
-
-    def minus(self, other: PairwiseResult) -> dict[str, Interval]:
-        """Accuracy of this result minus that of the other, for the categories that both have, and "mean".
-
-        Two metrics on the same pairs are compared pair by pair and need equal seeds, so that both use the same
-        resamples. Results on different pairs are compared as independent samples and need different seeds.
-
-        Raises:
-            ValueError: the seeds or the numbers of resamples do not allow that.
-        """
-        paired = self.rows == other.rows
-        if paired != (self.seed == other.seed):
-            raise ValueError(
-                "results on the same pairs must come from the same seed to be compared pair by pair"
-                if paired
-                else "results on different pairs must come from different seeds, for their resamples to be independent"
-            )
-        if len(self.replicates[MEAN]) != len(other.replicates[MEAN]):
-            raise ValueError("the two results come from different numbers of resamples")
-        first, second = (
-            {name: np.r_[each.accuracy[name].value, values] for name, values in each.replicates.items()}
-            for each in (self, other)
-        )
-        return _differences(first, second)
-
-
-def pairwise_accuracy(
-    correct_scores: np.ndarray,
-    incorrect_scores: np.ndarray,
-    categories: Sequence[str],
-    *,
-    clusters: Sequence[Hashable] | None = None,
-    ties: Literal["half", "wrong"] = "half",
-    resamples: int = RESAMPLES,
-    seed: int = 0,
-) -> PairwiseResult:
-    """How often a metric scores the correct caption of a pair higher than the incorrect one, with 95 % intervals.
-
-    The bootstrap draws clusters, stratified by the categories in which they occur; see `draw_clusters`.
-
-    Args:
-        correct_scores, incorrect_scores: finite numbers (N,), N at least 2: one pair per row.
-        categories: what is wrong with each incorrect caption, N names.
-        clusters: what each pair belongs to, such as its image; None takes the pairs as independent.
-        ties: whether a pair with equal scores counts `"half"` or as `"wrong"` in the accuracy.
-        resamples: number of bootstrap resamples.
-        seed: of the bootstrap; see `PairwiseResult.minus`.
-
-    Raises:
-        ValueError: other shapes or lengths, a score that is not finite, a category named "mean", or another `ties`.
-
-    Example:
-        >>> good, bad = np.array([0.9, 0.8, 0.5, 0.2]), np.array([0.1, 0.7, 0.5, 0.6])
-        >>> result = pairwise_accuracy(good, bad, ["count", "count", "action", "action"])
-        >>> {name: interval.value for name, interval in result.accuracy.items()}, result.ties["action"]
-        ({'action': 0.25, 'count': 1.0, 'mean': 0.625}, 1)
-    """
-    scores = np.stack(checked_pair(correct_scores, incorrect_scores), axis=1)
-    categories = list(categories)
-    clusters = list(range(len(scores))) if clusters is None else list(clusters)
-    if not len(scores) == len(categories) == len(clusters):
-        raise ValueError(f"got {len(categories)} categories and {len(clusters)} clusters for {len(scores)} pairs")
-    if ties not in ("half", "wrong"):
-        raise ValueError(f'ties must be "half" or "wrong", got {ties!r}')
-    if MEAN in categories:
-        raise ValueError(f"no category may be named {MEAN!r}: the mean over the categories has that name")
-    names, members = sorted(set(categories)), number_clusters(clusters)
-    groups = {name: np.flatnonzero([category == name for category in categories]) for name in names}
-    columns = pair_columns(scores, np.ones(len(scores)), groups, members, ties=ties)
-    strata = cluster_strata({name: columns[name]["accuracy"] for name in names}, int(members.max()) + 1)
-    weights = whole_first(draw_clusters(strata, resamples=resamples, seed=seed))
-    accuracy, auc = (
-        with_mean({name: columns[name][kind].resampled(weights) for name in names}, names)
-        for kind in ("accuracy", "auc")
-    )
-    everything = pair_columns(scores, np.ones(len(scores)), {"": np.arange(len(scores))}, members, ties=ties)[""]
-    equal = Counter(category for category, (one, other) in zip(categories, scores, strict=True) if one == other)
-    return PairwiseResult(
-        accuracy={name: Interval.of(values) for name, values in accuracy.items()},
-        auc={name: Interval.of(values) for name, values in auc.items()},
-        pooled_auc=Interval.of(everything["auc"].resampled(weights)),
-        pairs={name: len(groups[name]) for name in names},
-        ties={name: equal[name] for name in names},
-        rows=tuple(zip(categories, clusters, strict=True)),
-        seed=seed,
-        replicates={name: values[1:] for name, values in accuracy.items()},
+        {name: {other: differences(name, other) for other in others} for name, others in subjects.items()},
     )

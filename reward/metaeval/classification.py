@@ -8,7 +8,6 @@ from reward.metaeval.bootstrap import checked_pair
 from reward.metaeval.correlation import Classes, Concordance, Rows
 
 __all__ = [
-    "average_precision",
     "resampled_auc",
     "resampled_precision",
     "roc_auc",
@@ -33,24 +32,6 @@ def roc_auc(scores: np.ndarray, labels: np.ndarray) -> float:
         0.875
     """
     return float(resampled_auc(scores, labels, np.ones((1, len(scores))))[0])
-
-
-def average_precision(scores: np.ndarray, labels: np.ndarray) -> float:
-    """Average precision of correct captions: precision at each threshold, weighted by the recall that it adds.
-
-    Captions with equal scores pass a threshold together, and nothing is interpolated. Correct captions are the positive
-    class; with as many incorrect ones, chance is 1/2.
-
-    Args, Raises: as for `roc_auc`.
-
-    Source: the published code of Nam et al., "Extract Free Dense Misalignment from CLIP", 2025, which ranks the correct
-        captions of FOIL and nocaps-FOIL first.
-
-    Example:
-        >>> round(average_precision(np.array([0.9, 0.4, 0.4, 0.1]), np.array([1, 1, 0, 0])), 3)
-        0.833
-    """
-    return float(resampled_precision(scores, labels, np.ones((1, len(scores))))[0])
 
 
 def resampled_auc(
@@ -78,9 +59,18 @@ def resampled_auc(
 def resampled_precision(
     scores: np.ndarray, labels: np.ndarray, weights: np.ndarray, *, clusters: np.ndarray | None = None
 ) -> np.ndarray:
-    """`average_precision` of R resamples, (R,); NaN for a resample without correct captions.
+    """Average precision of correct captions: precision at each threshold, weighted by the recall that it adds.
+
+    Captions with equal scores pass a threshold together, and nothing is interpolated. Correct captions are the positive
+    class; with as many incorrect ones, chance is 1/2.
 
     Args: as for `resampled_auc`.
+
+    Returns:
+        Of R resamples, (R,); NaN for a resample without correct captions.
+
+    Source: the published code of Nam et al., "Extract Free Dense Misalignment from CLIP", 2025, which ranks the correct
+        captions of FOIL and nocaps-FOIL first.
 
     Example:
         >>> resampled_precision(np.array([3, 2, 1]), np.array([1, 0, 1]), np.array([[1, 1, 1], [1, 2, 0]])).round(3)

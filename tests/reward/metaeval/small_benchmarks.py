@@ -8,12 +8,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from PIL import Image
 from scipy.stats import kendalltau, pearsonr, spearmanr
 
 from reward import registry
 from reward.metaeval.benchmarks import Benchmark, BenchmarkSpec, Item, PreferencePair, Quadruple, RatedCaption
+from reward.metaeval.classification import resampled_precision
 from reward.metrics.base import MetricSpec
 from tests.picture_scorer import SPEC as PICTURE
 
@@ -147,6 +149,11 @@ def correlation(statistic: str, scores: Any, ratings: Any) -> float:
         return 0.0 if len(scores) else float("nan")
     value: float = CORRELATIONS[statistic](scores, ratings).statistic
     return value
+
+
+def average_precision(scores: Any, labels: Any) -> float:
+    """Of captions with labels 1 and 0."""
+    return float(resampled_precision(scores, labels, np.ones((1, len(scores))))[0])
 
 
 def quadruples(count: int) -> Benchmark:

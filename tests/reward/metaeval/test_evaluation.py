@@ -10,9 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reward.metaeval import average_precision, evaluate, pairwise_accuracy, roc_auc
+from reward.metaeval import evaluate
 from reward.metaeval.benchmarks import Benchmark, benchmark_spec, list_benchmarks, load_benchmark
-from tests.reward.metaeval.small_benchmarks import CORRELATIONS, correlation, pairs, quadruples, rated
+from tests.reward.metaeval.small_benchmarks import (
+    CORRELATIONS,
+    average_precision,
+    correlation,
+    pairs,
+    quadruples,
+    rated,
+)
 
 FLICKR8K = Path(__file__).parents[4] / "shared" / "data" / "flickr8k_expert_fleur.jsonl.gz"
 
@@ -147,33 +154,44 @@ def test_degenerate_scores_have_values():
     assert tied.details["overall"] == {"accuracy": 0.5, "auc": 0.5, "ap": 0.5}
 
 
-def test_pairs_have_categories_their_mean_and_all_together():
-    rng = np.random.default_rng(0)
-    labels = rng.integers(0, 2, 60).tolist()
-    categories = ["count"] * 40 + ["action"] * 20
-    scores = np.round(rng.normal(size=(60, 2)) + np.eye(2)[labels], 1)
-    benchmark = pairs(labels, categories, [f"{k % 25}" for k in range(60)])
-    found = evaluate(benchmark, scores, resamples=30)
-    correct, incorrect = (scores[np.arange(60), side] for side in (np.array(labels), 1 - np.array(labels)))
-    alone = pairwise_accuracy(
-        correct, incorrect, categories, clusters=[item.image_id for item in benchmark.items], resamples=30
+numbers = st.integers(-3, 3)  # few values, so that there are ties
+
+
+@settings(max_examples=60, deadline=None)
+@given(rows=st.lists(st.tuples(numbers, numbers, st.sampled_from("ab"), st.booleans()), min_size=2, max_size=25))
+def test_pairs_have_categories_their_mean_and_all_together_by_their_definitions(rows):
+    labels, categories = [int(second) for *_, second in rows], [category for *_, category, _ in rows]
+    scores = np.array([pair[:2] if label == 0 else pair[1::-1] for pair, label in zip(rows, labels, strict=True)])
+    found = evaluate(pairs(labels, categories), scores, resamples=3)
+    names = sorted(set(categories))
+    columns = [*names, "mean", "overall"] if len(names) > 1 else names
+    assert (list(found.estimates), found.headline) == (columns, "mean" if len(names) > 1 else names[0])
+    for name in columns:
+        own = [(c, i) for c, i, category, _ in rows if name in (category, "overall")]
+        if name == "mean":
+            assert found.estimates[name].value == pytest.approx(
+                np.mean([found.estimates[each].value for each in names])
+            )
+            continue
+        right = [1.0 if c > i else 0.5 if c == i else 0.0 for c, i in own]
+        cross = [1.0 if c > i else 0.5 if c == i else 0.0 for c, _ in own for _, i in own]
+        precision = average_precision(np.array(own).ravel(), np.array([1, 0] * len(own)))
+        expected = {"accuracy": np.mean(right), "auc": np.mean(cross), "ap": precision}
+        assert found.details[name] == pytest.approx(expected)
+        assert found.estimates[name].value == pytest.approx(expected["accuracy"])
+        assert (found.counts[name], found.ties[name] * len(own)) == (len(own), pytest.approx(right.count(0.5)))
+    by_auc = evaluate(pairs(labels, categories), scores, statistic="auc", resamples=3)
+    assert {name: by_auc.estimates[name].value for name in found.details} == pytest.approx(
+        {name: kinds["auc"] for name, kinds in found.details.items()}
     )
-    assert list(found.estimates) == ["action", "count", "mean", "overall"]
-    assert found.headline == "mean"
-    for name in ("action", "count", "mean"):
-        assert vars(found.estimates[name]) == pytest.approx(vars(alone.accuracy[name]))
-    assert found.estimates["overall"].value == pytest.approx(
-        ((correct > incorrect) + (correct == incorrect) / 2).mean()
-    )
-    assert found.details["count"]["auc"] == pytest.approx(alone.auc["count"].value)
-    assert found.details["overall"]["auc"] == pytest.approx(alone.pooled_auc.value)
-    both, right = np.concatenate([correct, incorrect]), np.repeat([1, 0], 60)
-    assert found.details["overall"]["ap"] == pytest.approx(average_precision(both, right))
-    assert found.ties["action"] == alone.ties["action"] / 20
-    assert found.counts == {"action": 20, "count": 40, "overall": 60}
-    by_auc = evaluate(benchmark, scores, statistic="auc", resamples=30)
-    assert vars(by_auc.estimates["mean"]) == pytest.approx(vars(alone.auc["mean"]))
-    assert by_auc.estimates["overall"].value == pytest.approx(roc_auc(both, right))
+
+
+def test_categories_of_one_pair_each_have_a_mean_with_an_interval():
+    scores = np.stack([np.arange(12.0), np.full(12, 5.5)], axis=1)
+    found = evaluate(pairs([0] * 12, [f"kind {k}" for k in range(12)]), scores, resamples=500)
+    assert found.estimates["kind 11"].value == 1.0
+    assert np.isnan(found.replicates["kind 11"]).mean() == pytest.approx((11 / 12) ** 12, abs=0.06)
+    assert found.estimates["mean"].low < 0.3 < 0.7 < found.estimates["mean"].high
 
 
 @pytest.mark.parametrize(

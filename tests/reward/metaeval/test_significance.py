@@ -12,8 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import rankdata, zscore
 
-from reward.metaeval import average_precision, compare, evaluate, holm, roc_auc
-from tests.reward.metaeval.small_benchmarks import CORRELATIONS, correlation, pairs, quadruples, rated
+from reward.metaeval import compare, evaluate, holm, roc_auc
+from tests.reward.metaeval.small_benchmarks import (
+    CORRELATIONS,
+    average_precision,
+    correlation,
+    pairs,
+    quadruples,
+    rated,
+)
 
 PERMUTATIONS = 4000
 IMAGES = np.array([0, 0, 1, 2, 2, 3, 4, 5, 5, 5, 6, 7])  # of twelve items

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from reward.metaeval import (
     Interval,
-    average_precision,
     bootstrap_weights,
     kendall_tau,
     mean_difference,
@@ -28,7 +27,7 @@ from reward.metaeval import (
 from reward.metaeval.bootstrap import draw_clusters, resampled_mean, resampled_sums
 from reward.metaeval.classification import resampled_auc, resampled_precision
 from reward.metaeval.correlation import resampled_pearson, resampled_spearman, resampled_tau
-from tests.reward.metaeval.small_benchmarks import correlation
+from tests.reward.metaeval.small_benchmarks import average_precision, correlation
 
 
 def test_the_interval_of_a_mean_is_that_of_theory():
