@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from reward.errors import CheckpointError
+from reward.tensors import read_header
 
 __all__ = ["ROLES", "TensorFacts", "group_tensors", "inspect_safetensors", "lora_summary", "role_of"]
 
@@ -67,8 +68,6 @@ def inspect_safetensors(path: str | os.PathLike[str]) -> tuple[list[TensorFacts]
     Raises:
         CheckpointError: there is no such file, it is of another kind, or it is damaged or cut off.
     """
-    from safetensors import SafetensorError, safe_open
-
     path = Path(path)
     if path.is_dir():
         files = ", ".join(sorted(file.name for file in path.glob("*.safetensors"))) or "none"
@@ -77,15 +76,9 @@ def inspect_safetensors(path: str | os.PathLike[str]) -> tuple[list[TensorFacts]
         raise CheckpointError(f"there is no file {str(path)!r}")
     if path.suffix != ".safetensors":
         raise CheckpointError(f"{str(path)!r} is no .safetensors file; others can run code when they are read")
-    try:
-        with safe_open(path, framework="np") as file:
-            parts = [(name, file.get_slice(name)) for name in file.keys()]  # noqa: SIM118  # it is no dict
-            facts = [
-                TensorFacts(name, tuple(part.get_shape()), part.get_dtype(), role_of(name)) for name, part in parts
-            ]
-            return facts, dict(file.metadata() or {})
-    except (SafetensorError, OSError) as error:
-        raise CheckpointError(f"{str(path)!r} is damaged or no safetensors file: {error}") from error
+    header = read_header(path)
+    facts = [TensorFacts(name, shape, header.types[name], role_of(name)) for name, shape in header.shapes.items()]
+    return facts, header.metadata
 
 
 def group_tensors(tensors: Sequence[TensorFacts]) -> list[tuple[str, list[TensorFacts]]]:

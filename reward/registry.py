@@ -21,6 +21,7 @@ __all__ = [
     "load_scorer",
     "loaded_if_remote",
     "metric_spec",
+    "split_options",
     "takes_option",
 ]
 
@@ -150,6 +151,19 @@ def check_caching(spec: MetricSpec, options: Mapping[str, Any]) -> None:
 def takes_option(spec: MetricSpec, name: str) -> bool:
     """Whether the metric's `from_pretrained` takes an option, which only those of a cache may lack."""
     return name not in _CACHE_OPTIONS or name in inspect.signature(spec.scorer_class().from_pretrained).parameters
+
+
+def split_options(function: Any, options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The options that a function or class takes by keyword, and all others.
+
+    Example:
+        >>> split_options(metric_spec("harmoniceval").scorer_class(), {"gamma": 1, "name": "judge"})
+        ({'gamma': 1}, {'name': 'judge'})
+    """
+    own = inspect.signature(function).parameters
+    return {name: options[name] for name in options if name in own}, {
+        name: options[name] for name in options if name not in own
+    }
 
 
 def check_loading(source: Any, device: Any = None, *, metric: str | None = None) -> None:

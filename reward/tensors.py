@@ -5,14 +5,49 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from reward.errors import CheckpointError, first_line
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-__all__ = ["load_strict", "load_tensors", "refuse_integers", "refuse_stored_integers", "shape_faults"]
+__all__ = [
+    "Header",
+    "load_strict",
+    "load_tensors",
+    "read_header",
+    "refuse_integers",
+    "refuse_stored_integers",
+    "shape_faults",
+]
+
+
+class Header(NamedTuple):
+    """What a safetensors file says before its weights: {name: shape}, {name: type, such as `BF16`}, and metadata."""
+
+    shapes: dict[str, tuple[int, ...]]
+    types: dict[str, str]
+    metadata: dict[str, str]
+
+
+def read_header(path: str | os.PathLike[str]) -> Header:
+    """The header of a safetensors file, in the file's order. No weights are read.
+
+    Raises:
+        CheckpointError: the file is missing or damaged.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    if not Path(path).is_file():
+        raise CheckpointError(f"weights file {str(path)!r} does not exist")
+    try:
+        with safe_open(path, "np") as file:
+            parts = {key: file.get_slice(key) for key in file.keys()}  # noqa: SIM118  # it is no dict
+            shapes = {key: tuple(part.get_shape()) for key, part in parts.items()}
+            return Header(shapes, {key: part.get_dtype() for key, part in parts.items()}, file.metadata() or {})
+    except (SafetensorError, OSError) as error:
+        raise CheckpointError(f"{str(path)!r} is not a readable safetensors file: {error}") from error
 
 
 def load_tensors(path: str | os.PathLike[str]) -> dict[str, Tensor]:
@@ -125,11 +160,7 @@ def refuse_stored_integers(files: Iterable[Path], module: nn.Module, *, where: s
 def _stored_integers(file: Path) -> list[tuple[str, str]]:
     if file.suffix != ".safetensors":
         return [(key, str(value.dtype)) for key, value in load_tensors(file).items() if not value.is_floating_point()]
-    from safetensors import safe_open
-
-    with safe_open(file, "pt") as opened:
-        kinds = [(key, opened.get_slice(key).get_dtype()) for key in opened.keys()]  # noqa: SIM118  # it is no dict
-    return [(key, kind) for key, kind in kinds if not kind.startswith(("F", "BF"))]
+    return [(key, kind) for key, kind in read_header(file).types.items() if not kind.startswith(("F", "BF"))]
 
 
 def _refuse_types(wrong: Mapping[str, str], where: str) -> None:

@@ -24,7 +24,7 @@ from reward.checkpoints import (
     unsharded_loading,
 )
 from reward.errors import CheckpointError
-from reward.tensors import load_strict, load_tensors, refuse_integers, refuse_stored_integers
+from reward.tensors import load_strict, load_tensors, read_header, refuse_integers, refuse_stored_integers
 
 __all__ = ["load_clip", "load_shipped_clip", "towers_of_architecture"]
 
@@ -121,19 +121,14 @@ def _load_original(file: Path) -> ClipTowers:
         stored = load_tensors(file)
         refuse_integers({key: value for key, value in stored.items() if key not in _NOT_WEIGHTS}, where=repr(str(file)))
         tensors = _without_lora(stored)
-    if not is_original_layout(tensors):
+    if not all(key in tensors for key in _NEEDED):
         raise CheckpointError(
             f"{str(file)!r} is not a CLIP or Long-CLIP checkpoint in the original key layout; for an open_clip model "
             "name the folder that holds its open_clip_config.json"
         )
-    metadata = None
-    if file.suffix == ".safetensors":
-        from safetensors import safe_open
-
-        with safe_open(file, "pt") as opened:
-            metadata = opened.metadata()
+    metadata = read_header(file).metadata if file.suffix == ".safetensors" else {}
     with foreign_errors(repr(str(file))):  # shapes of which no CLIP can be made
-        model_cfg, state = clip_from_original_layout(tensors, metadata=metadata)
+        model_cfg, state = _of_original_layout(tensors, metadata)
         of_laion = file.name.startswith("openClip_")
         model_cfg["quick_gelu"] = not of_laion
         shapes = {key: tuple(value.shape) for key, value in state.items()}
@@ -225,19 +220,14 @@ def load_shipped_clip(*, device: torch.device | str | None = None, dtype: torch.
     return towers.to(device=device, dtype=dtype or torch.float32).eval()
 
 
-def is_original_layout(tensors: Mapping[str, torch.Tensor]) -> bool:
-    """Whether the keys are those of a vision-transformer CLIP in OpenAI's layout, which Long-CLIP shares."""
-    return all(key in tensors for key in _NEEDED)
-
-
 def _layers(tensors: Mapping[str, torch.Tensor], prefix: str) -> int:
     return sum(key.startswith(prefix) and key.endswith(".attn.in_proj_weight") for key in tensors)
 
 
-def clip_from_original_layout(
-    tensors: Mapping[str, torch.Tensor], *, metadata: Mapping[str, str] | None = None
+def _of_original_layout(
+    tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str]
 ) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
-    """Turns an original-layout state dict into an open_clip configuration and state dict.
+    """Turns a state dict in OpenAI's layout, which Long-CLIP shares, into open_clip's `model_cfg` and state dict.
 
     Text position i of Long-CLIP is `positional_embedding[i]` for i < 20 and `positional_embedding_res[i]` after that.
     Both are merged into one table, which gives a plain CLIP of open_clip with QuickGELU. Weights become fp32; the
@@ -246,17 +236,7 @@ def clip_from_original_layout(
     Args:
         tensors: the state dict, with or without `positional_embedding_res`.
         metadata: may hold `vision_heads` and `text_heads`; otherwise a head is 64 wide, as in every published CLIP.
-
-    Returns:
-        The `model_cfg` for open_clip, and the state dict that fits it.
-
-    Raises:
-        CheckpointError: the keys are not of this layout, or the two position tables differ in shape.
     """
-    missing = [key for key in _NEEDED if key not in tensors]
-    if missing:
-        raise CheckpointError(f"not a CLIP vision transformer in the original key layout: {', '.join(missing)} missing")
-    metadata = metadata or {}
     state = {key: value.float() for key, value in tensors.items() if key not in _NOT_WEIGHTS}
     second = state.pop("positional_embedding_res", None)
     if second is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,7 +15,7 @@ from torch import nn
 from reward.errors import CapRewardError, CheckpointError
 from reward.tensors import shape_faults
 
-__all__ = ["check_fit", "check_layers", "check_memory", "foreign_errors", "leaves", "on_meta", "tensor_shapes"]
+__all__ = ["check_fit", "check_layers", "check_memory", "foreign_errors", "leaves", "on_meta"]
 
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
 _MOST_LAYERS = 1000  # the deepest published networks have some hundreds
@@ -65,23 +64,6 @@ def foreign_errors(where: str) -> Iterator[None]:
         raise CheckpointError(f"{where} cannot be read: {type(error).__name__}: {reason:.300}") from error
 
 
-def tensor_shapes(path: str | os.PathLike[str]) -> dict[str, tuple[int, ...]]:
-    """{name: shape} of a safetensors file, from its header alone.
-
-    Raises:
-        CheckpointError: the file is missing or damaged.
-    """
-    from safetensors import SafetensorError, safe_open
-
-    if not Path(path).is_file():
-        raise CheckpointError(f"weights file {str(path)!r} does not exist")
-    try:
-        with safe_open(path, "pt") as file:
-            return {key: tuple(file.get_slice(key).get_shape()) for key in file.keys()}  # noqa: SIM118  # no mapping
-    except (SafetensorError, OSError) as error:
-        raise CheckpointError(f"{str(path)!r} is not a readable safetensors file: {error}") from error
-
-
 def leaves(settings: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     """(dotted path, value) of all plain values in nested tables and lists."""
     if isinstance(settings, Mapping):
@@ -122,7 +104,7 @@ def check_fit(
 
     Args:
         make: builds the network; it is called on the device "meta".
-        shapes: {name: shape} of the weights, see `tensor_shapes`.
+        shapes: {name: shape} of the weights, see `reward.tensors.read_header`.
         settings: what `make` reads; the message names those that explain a difference.
         where: what is being read, for messages.
         prefix: start of the names of the network's weights.

@@ -15,13 +15,13 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
 from reward.errors import ConfigError
 from reward.functions.metric_reward import MetricReward
 from reward.judges.base import Judge
 from reward.judges.scripted import ScriptedJudge
-from reward.registry import metric_spec
+from reward.registry import metric_spec, split_options
 from reward.weights import parse_weights
 
 __all__ = ["BeitScoreReward", "FleurReward", "HarmonicReward", "VelaReward", "beitscore_reward", "vela_reward"]
@@ -55,8 +55,7 @@ class VelaReward(MetricReward):
             a checkpoint folder, or a Hub id.
         weights: {aspect: weight} over descriptiveness, relevance and fluency (desc, rel, flu for short), normalised to
             sum 1; None weighs them alike.
-        options: further arguments of `MetricReward`: name, image_column, references_column, strip_thinking, on_error,
-            batch_size, offload, revision, device, dtype.
+        options: further arguments of `MetricReward`.
 
     Raises:
         WeightsError: at construction, for unknown aspects, weights that are not finite, or a sum that is not positive.
@@ -84,8 +83,7 @@ class BeitScoreReward(MetricReward):
     Args:
         source: `"embedded"` (ships with the package; trained on synthetic scenes, so for trials and tests, not photos),
             a checkpoint folder, or a Hub id.
-        options: further arguments of `MetricReward`: name, image_column, strip_thinking, on_error, batch_size, offload,
-            revision, device, dtype.
+        options: further arguments of `MetricReward`.
 
     Example:
         >>> BeitScoreReward("name/beitscore-photos", name="faithful")
@@ -97,18 +95,18 @@ class BeitScoreReward(MetricReward):
 
 
 class _JudgeReward(MetricReward):
-    """A reward whose metric is asked of a judge; the derived class names the metric's settings."""
+    """A reward whose metric is asked of a judge; `options` are those of its scorer and of `MetricReward`."""
+
+    _metric: ClassVar[str]
 
     def __init__(
         self,
-        metric: str,
         judge: str | os.PathLike[str] | Judge,
-        weights: Mapping[str, float] | None,
-        settings: dict[str, Any],
-        options: dict[str, Any],
+        weights: Mapping[str, float] | None = None,
+        **options: Any,
     ) -> None:
-        scorer_class = metric_spec(metric).scorer_class()
-        settings = {name: value for name, value in settings.items() if value is not None}
+        scorer_class = metric_spec(self._metric).scorer_class()
+        settings, options = split_options(scorer_class, options)
         by_name = isinstance(judge, (str, os.PathLike))
         # by name, settings that cannot be are to be refused here, before anything is loaded
         scorer = scorer_class(ScriptedJudge() if by_name else judge, **settings)
@@ -116,7 +114,7 @@ class _JudgeReward(MetricReward):
         if "prompt" in settings:
             settings["prompt"] = scorer.prompt  # its file need not be there in another process
         if by_name:
-            super().__init__(metric, judge, weights, **options)  # type: ignore[arg-type]
+            super().__init__(self._metric, judge, weights, **options)  # type: ignore[arg-type]
             self._loading.update(settings)
         else:
             super().__init__(scorer, scorer.judge.name, weights, **options)
@@ -135,12 +133,8 @@ class FleurReward(_JudgeReward):
         judge: folder or Hub id of a vision-language model, which is loaded at the first call and left out when pickled;
             a folder of `FleurScorer.save_pretrained`; or a judge of `reward.judges`, such as `ServerJudge`.
         weights: over `smoothed` (FLEUR) and `raw` (the number as written); None takes `smoothed` alone.
-        use_references: False never shows references to the judge; by default they are shown where there are any
-            (RefFLEUR).
-        prompt: the wording, see `FleurScorer`.
-        second_decimal, pad_images: see `FleurScorer`.
-        options: further arguments of `MetricReward`: name, image_column, references_column, strip_thinking, on_error,
-            batch_size, revision, device, dtype.
+        options: settings of `FleurScorer`, such as use_references, prompt, second_decimal and pad_images, and further
+            arguments of `MetricReward`.
 
     Raises:
         WeightsError, ConfigError, JudgeError: at construction.
@@ -150,20 +144,7 @@ class FleurReward(_JudgeReward):
         FleurReward(name='judge', source='name/of-a-vision-language-model', weights={'smoothed': 1.0, 'raw': 0.0})
     """
 
-    def __init__(
-        self,
-        judge: str | os.PathLike[str] | Judge,
-        weights: Mapping[str, float] | None = None,
-        *,
-        use_references: bool | None = None,
-        prompt: Any = None,
-        second_decimal: str | None = None,
-        pad_images: bool | None = None,
-        **options: Any,
-    ) -> None:
-        settings = {"use_references": use_references, "prompt": prompt}
-        settings |= {"second_decimal": second_decimal, "pad_images": pad_images}
-        super().__init__("fleur", judge, weights, settings, options)
+    _metric = "fleur"
 
 
 class HarmonicReward(_JudgeReward):
@@ -176,11 +157,8 @@ class HarmonicReward(_JudgeReward):
             a folder of `HarmonicScorer.save_pretrained`; or a judge of `reward.judges`, such as `ServerJudge`.
         weights: over overall, correctness, completeness, clarity, fluency and conciseness; None takes `overall` alone,
             which has weights of its own for the criteria.
-        gamma: from 0 to 1, 0.75 by default; 1 weighs the criteria alike in `overall`, 0.5 by inverse variance.
-        task: "captioning" (the default) or "referring".
-        prompt, pad_images: see `HarmonicScorer`.
-        options: further arguments of `MetricReward`: name, image_column, strip_thinking, on_error, batch_size,
-            revision, device, dtype.
+        options: settings of `HarmonicScorer`, such as gamma, task ("captioning" or "referring"), prompt and pad_images,
+            and further arguments of `MetricReward`.
 
     Raises:
         WeightsError, ConfigError, ValueError: at construction.
@@ -191,19 +169,7 @@ class HarmonicReward(_JudgeReward):
         [0.0, 0.67, 0.0, 0.0, 0.33, 0.0]
     """
 
-    def __init__(
-        self,
-        judge: str | os.PathLike[str] | Judge,
-        weights: Mapping[str, float] | None = None,
-        *,
-        gamma: float | None = None,
-        task: str | None = None,
-        prompt: Any = None,
-        pad_images: bool | None = None,
-        **options: Any,
-    ) -> None:
-        settings = {"gamma": gamma, "task": task, "prompt": prompt, "pad_images": pad_images}
-        super().__init__("harmoniceval", judge, weights, settings, options)
+    _metric = "harmoniceval"
 
     def _check_scorer(self, scorer: Any) -> None:
         if scorer.prompt.asks_question(scorer.task):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,6 +10,7 @@ from reward.functions.completions import Problem
 from reward.functions.metric_reward import MetricReward
 from reward.metrics.base import Scorer
 from reward.metrics.remote.scorer import RemoteScorer
+from reward.registry import split_options
 
 __all__ = ["RemoteReward"]
 
@@ -43,8 +43,8 @@ class RemoteReward(MetricReward):
         url: address, such as `"http://127.0.0.1:8123"`; several replicas as a list, or separated by commas.
         metric: which of the service's metrics; None takes its only one, and asks for it at once.
         weights: {aspect: weight}, see `MetricReward`.
-        token_env, identity, timeout, patience, concurrency, image_root: see `RemoteScorer`.
-        options: further arguments of `MetricReward`: name, image_column, references_column, strip_thinking, on_error.
+        options: settings of `RemoteScorer`, such as identity, timeout, patience and image_root, and further arguments
+            of `MetricReward`, such as name and image_column.
 
     Raises:
         ConfigError, WeightsError: at construction.
@@ -59,25 +59,10 @@ class RemoteReward(MetricReward):
         url: str | Sequence[str],
         metric: str | None = None,
         weights: Mapping[str, float] | None = None,
-        *,
-        token_env: str = "CAPREWARD_TOKEN",
-        identity: str | None = None,
-        timeout: float = 60.0,
-        patience: float = 300.0,
-        concurrency: int = 16,
-        image_root: str | os.PathLike[str] | None = None,
         **options: Any,
     ) -> None:
-        self.scorer = RemoteScorer(
-            url,
-            metric,
-            token_env=token_env,
-            identity=identity,
-            timeout=timeout,
-            patience=patience,
-            concurrency=concurrency,
-            image_root=image_root,
-        )
+        settings, options = split_options(RemoteScorer, options)
+        self.scorer = RemoteScorer(url, metric, **settings)
         super().__init__(self.scorer, weights=weights, **options)  # type: ignore[arg-type]  # its spec cannot be set
         self.source = ",".join(self.scorer.urls)
 

@@ -62,9 +62,8 @@ class TournamentReward(MetricReward):
             many as there are captions in a group are enough to compare every caption once.
         ranking: see above.
         seed: of the draw.
-        name, image_column, references_column, strip_thinking, on_error: as in `MetricReward`. References are shown to
-            the judge.
         revision, device, dtype: for loading a model by name.
+        options: further arguments of `MetricReward`. References are shown to the judge.
 
     Raises:
         ValueError, TypeError, ConfigError: at construction.
@@ -85,14 +84,10 @@ class TournamentReward(MetricReward):
         max_comparisons: int = 16,
         ranking: Ranking = "win_rate",
         seed: int = 0,
-        name: str | None = None,
-        image_column: str | None = None,
-        references_column: str | None = None,
-        strip_thinking: bool = True,
-        on_error: Literal["none", "raise"] = "none",
         revision: str | None = None,
         device: Any = None,
         dtype: Any = None,
+        **options: Any,
     ) -> None:
         if max_comparisons < 1:
             raise ValueError(f"max_comparisons must be at least 1, got {max_comparisons}")
@@ -104,15 +99,8 @@ class TournamentReward(MetricReward):
             judge = LazyJudge(partial(_load_local, source, revision, device, dtype), source)
         pairwise = judge if isinstance(judge, PairwiseJudge) else PairwiseJudge(judge, reasons=False)
         self.tournament = _Tournament(pairwise, max_comparisons, ranking, seed)
-        super().__init__(
-            self.tournament,  # type: ignore[arg-type]  # it is made from a judge, and is neither loaded nor saved
-            pairwise.judge.name,
-            name=name,
-            image_column=image_column,
-            references_column=references_column,
-            strip_thinking=strip_thinking,
-            on_error=on_error,
-        )
+        # the scorer is made from a judge, and is neither loaded nor saved
+        super().__init__(self.tournament, pairwise.judge.name, **options)  # type: ignore[arg-type]
 
     def load(self) -> Self:
         """Loads the judge now, see `MetricReward.load`."""

@@ -11,14 +11,9 @@ from pathlib import Path
 import torch
 from torch.nn import functional as F
 
-from reward.backbones.fit import check_fit, check_layers, tensor_shapes
+from reward.backbones.fit import check_fit, check_layers
 from reward.backbones.pretrained import parse_dtype, usable_device
-from reward.checkpoints import (
-    CONFIG_FILE,
-    WEIGHTS_FILE,
-    read_config,
-    resolve_checkpoint,
-)
+from reward.checkpoints import CONFIG_FILE, WEIGHTS_FILE, read_config, resolve_checkpoint
 from reward.domain import Domain
 from reward.errors import CheckpointError
 from reward.metrics.beitscore import SPEC
@@ -26,7 +21,7 @@ from reward.metrics.beitscore.config import PRESETS, BeitScoreConfig
 from reward.metrics.beitscore.encoder import FIRST_POSITION
 from reward.metrics.beitscore.model import BeitScoreModel
 from reward.metrics.beitscore.tokenizer import BeitScoreTokenizer
-from reward.tensors import load_strict, load_tensors, refuse_integers
+from reward.tensors import load_strict, load_tensors, read_header, refuse_integers
 
 __all__ = ["LoadReport", "load_beit3", "load_model"]
 
@@ -146,12 +141,7 @@ def _config_of(tensors: Mapping[str, torch.Tensor], path: Path) -> BeitScoreConf
 
 
 def _heads_of(width: int, path: Path) -> int:
-    stated = None
-    if path.suffix == ".safetensors":
-        from safetensors import safe_open
-
-        with safe_open(path, "pt") as file:
-            stated = (file.metadata() or {}).get("heads")
+    stated = read_header(path).metadata.get("heads") if path.suffix == ".safetensors" else None
     if stated is not None:
         if not stated.isdecimal():
             raise CheckpointError(f"{str(path)!r}: the metadata state heads={stated!r}, which is not a number")
@@ -209,7 +199,7 @@ def load_model(
         raise CheckpointError(
             f"{where}: its tokenizer has {tokenizer.size} tokens and its table only {config.vocab_size} rows"
         )
-    shapes = tensor_shapes(folder / WEIGHTS_FILE)
+    shapes = read_header(folder / WEIGHTS_FILE).shapes
     model = check_fit(
         lambda: BeitScoreModel(config), shapes, settings=config.to_dict(), where=f"{where}: its {CONFIG_FILE}"
     ).to_empty(device="cpu")

@@ -262,9 +262,7 @@ def load_model(folder: Path, settings: Mapping[str, Any], *, precision: str = "f
     return BeitScoreNetwork(model, tokenizer)
 
 
-def make_collator(model: BeitScoreNetwork) -> BeitScoreCollator:
-    """The collator of a network; see `reward.training.loop.MetricTraining`."""
-    return BeitScoreCollator(model)
+make_collator = BeitScoreCollator  # see `reward.training.run.MetricTraining`
 
 
 def save_model(model: BeitScoreNetwork, folder: Path, *, card: str) -> None:

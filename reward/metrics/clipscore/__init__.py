@@ -40,7 +40,6 @@ REF_CLIP = replace(
     CLIP,
     name="refclipscore",
     scorer="reward.metrics.clipscore.scorer:RefClipScorer",
-    sources="clip",
     aspects=("refclipscore",),
     needs_references=True,
     range=(0.0, 2 * 2.5 / 3.5),  # harmonic mean of 2.5 and 1
@@ -98,7 +97,6 @@ REF_PAC = replace(
     PAC,
     name="refpacscore",
     scorer="reward.metrics.clipscore.scorer:RefPacScorer",
-    sources="clip",
     aspects=("refpacscore",),
     needs_references=True,
     range=(0.0, 2 * 2.0 / 3.0),  # harmonic mean of 2 and 1

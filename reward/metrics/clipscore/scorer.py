@@ -53,6 +53,7 @@ class ClipScorer(NetworkScorer):
 
     spec: MetricSpec = CLIP
     weight: ClassVar[float] = 2.5
+    _needs: ClassVar[str] = "give a CLIP"  # what source to give, for messages
 
     def __init__(self, towers: ClipTowers, *, source: str | None = None) -> None:
         self.model, self.source = towers, source
@@ -95,7 +96,7 @@ class ClipScorer(NetworkScorer):
             if not isinstance(name, str) or not name:
                 raise CheckpointError(f"{str(folder)!r} names no CLIP under 'clip' in its {CONFIG_FILE}")
         if name == "embedded" and not cls.spec.has_embedded:
-            raise CheckpointError(f"no {cls.spec.name} checkpoint is shipped with this package; {cls._needs()}")
+            raise CheckpointError(f"no {cls.spec.name} checkpoint is shipped with this package; {cls._needs}")
         load = load_shipped_clip if name == "embedded" else partial(load_clip, name)
         scorer = cls(load(device=device, dtype=dtype), source=name)
         if name == "embedded":
@@ -120,11 +121,6 @@ class ClipScorer(NetworkScorer):
         facts = (reward.__version__, "unit length", fingerprint_source(self.source), self.model.preprocess_cfg)
         fingerprint = fingerprint_network(self.model, *facts, self.model.device.type)
         self.caches = {"images": TensorCache(folder, size=size).section("images", fingerprint)}
-
-    @classmethod
-    def _needs(cls) -> str:
-        """What source to give, for messages."""
-        return "give a CLIP"
 
     def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
         """Writes a folder that names the CLIP, without its weights.
@@ -196,10 +192,7 @@ class LongClipScorer(ClipScorer):
     """CLIPScore's formula on a Long-CLIP, which reads 248 tokens, such as `"BeichenZhang/LongCLIP-L"`."""
 
     spec = LONG_CLIP
-
-    @classmethod
-    def _needs(cls) -> str:
-        return 'give a Long-CLIP, such as "BeichenZhang/LongCLIP-L" or its file longclip-L.pt'
+    _needs = 'give a Long-CLIP, such as "BeichenZhang/LongCLIP-L" or its file longclip-L.pt'
 
 
 class PacScorer(ClipScorer):
@@ -212,10 +205,7 @@ class PacScorer(ClipScorer):
 
     spec = PAC
     weight = 2.0
-
-    @classmethod
-    def _needs(cls) -> str:
-        return "give the path of a checkpoint that the authors of PAC-S publish (CLIP's own layout, .pth)"
+    _needs = "give the path of a checkpoint that the authors of PAC-S publish (CLIP's own layout, .pth)"
 
 
 class RefPacScorer(RefClipScorer, PacScorer):

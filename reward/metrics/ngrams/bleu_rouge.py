@@ -10,52 +10,34 @@ from reward.metrics.ngrams import BLEU, ROUGE_L
 from reward.metrics.ngrams.scorer import NgramScorer, Words
 from reward.optional import require
 
-__all__ = ["Bleu1Scorer", "Bleu2Scorer", "Bleu3Scorer", "Bleu4Scorer", "RougeLScorer"]
+__all__ = ["Bleu1Scorer", "Bleu2Scorer", "Bleu3Scorer", "Bleu4Scorer", "BleuScorer", "RougeLScorer"]
 
 
-class _BleuScorer(NgramScorer):
-    """BLEU with the reference closest in length, smoothed as in the package."""
+class BleuScorer(NgramScorer):
+    """BLEU of single captions with n-grams of up to `n` words and the reference closest in length.
 
-    order: ClassVar[int]
+    It is smoothed as in the package. The score of a corpus is not the mean of its captions'.
+    """
+
+    spec: MetricSpec = BLEU[-1]
+    n: ClassVar[int] = len(BLEU)
 
     def rate(self, items: Sequence[Words]) -> Sequence[float]:
-        """BLEU of each single caption; a corpus score is not their mean."""
+        """BLEU of each caption."""
         package = require("pycocoevalcap.bleu.bleu_scorer", extra="ngrams", purpose=self._purpose)
         scores = []
         for candidate, references in items:  # a new one for each caption, because it keeps n-grams
-            bleu = package.BleuScorer(n=self.order)
+            bleu = package.BleuScorer(n=self.n)
             bleu += (candidate, list(references))
             _, by_order = bleu.compute_score(option="closest")
             scores.append(float(by_order[-1][0]))
         return scores
 
 
-class Bleu1Scorer(_BleuScorer):
-    """BLEU-1 of single captions."""
-
-    spec: MetricSpec = BLEU[0]
-    order = 1
-
-
-class Bleu2Scorer(_BleuScorer):
-    """BLEU-2 of single captions."""
-
-    spec: MetricSpec = BLEU[1]
-    order = 2
-
-
-class Bleu3Scorer(_BleuScorer):
-    """BLEU-3 of single captions."""
-
-    spec: MetricSpec = BLEU[2]
-    order = 3
-
-
-class Bleu4Scorer(_BleuScorer):
-    """BLEU-4 of single captions."""
-
-    spec: MetricSpec = BLEU[3]
-    order = 4
+Bleu1Scorer, Bleu2Scorer, Bleu3Scorer, Bleu4Scorer = (
+    type(f"Bleu{n}Scorer", (BleuScorer,), {"spec": spec, "n": n, "__doc__": f"BLEU-{n}, see `BleuScorer`."})
+    for n, spec in enumerate(BLEU, 1)
+)
 
 
 class RougeLScorer(NgramScorer):

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from reward.checkpoints import read_config, resolve_checkpoint, save_checkpoint
 from reward.errors import CheckpointError, ConfigError
 from reward.metrics.ngrams import CIDER
+from reward.metrics.ngrams.java import tokenize
 from reward.metrics.ngrams.scorer import NgramScorer, Words
-from reward.metrics.ngrams.tokenizer import tokenize
 from reward.optional import require
 from reward.samples import CaptionSample, ScoreTable, checked_references
 

@@ -10,8 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from reward.metrics.groups import Group
-from reward.metrics.ngrams.java import java_command
-from reward.metrics.ngrams.tokenizer import tokenize
+from reward.metrics.ngrams.java import java_command, tokenize
 from reward.metrics.saving import WeightlessScorer
 from reward.metrics.scorer import CandidateScores
 from reward.optional import require

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from reward.backbones.clip_config import build_clip
-from reward.backbones.fit import check_fit, foreign_errors, tensor_shapes
+from reward.backbones.fit import check_fit, foreign_errors
 from reward.backbones.language import decoder_of
 from reward.backbones.pretrained import build_decoder, parse_dtype, read_tokenizer, usable_device
 from reward.checkpoints import CONFIG_FILE, WEIGHTS_FILE, read_config, resolve_checkpoint
@@ -19,7 +19,7 @@ from reward.metrics.vela import SPEC
 from reward.metrics.vela.backbones import add_lora
 from reward.metrics.vela.config import VelaConfig
 from reward.metrics.vela.model import VelaModel
-from reward.tensors import load_tensors
+from reward.tensors import load_tensors, read_header
 
 __all__ = ["load_model"]
 
@@ -38,7 +38,7 @@ def load_model(
     where = f"VELA checkpoint {os.fspath(source)!r}"
     plain = read_config(folder, metric=SPEC.name)
     config, domain = VelaConfig.from_dict(plain), Domain.of_config(plain)
-    shapes = tensor_shapes(folder / WEIGHTS_FILE)
+    shapes = read_header(folder / WEIGHTS_FILE).shapes
     if any(key.startswith("fusion.") for key in shapes) != (config.fusion is not None):
         other = "a linear head" if config.fusion else "a fusion by a transformer"
         raise CheckpointError(f"{where}: fusion={config.fusion} in its {CONFIG_FILE}, but its weights are of {other}")

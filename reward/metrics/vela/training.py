@@ -187,9 +187,7 @@ class VelaCollator:
         return {"pixels": torch.stack(pixels), "clip_ids": clip_ids, "sample": torch.tensor(rows)}
 
 
-def make_collator(model: VelaModel) -> VelaCollator:
-    """The collator of a model; see `reward.training.loop.MetricTraining`."""
-    return VelaCollator(model)
+make_collator = VelaCollator  # see `reward.training.run.MetricTraining`
 
 
 def save_model(model: VelaModel, folder: Path, *, card: str) -> None:

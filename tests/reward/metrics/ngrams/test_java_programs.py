@@ -15,7 +15,8 @@ import pytest
 
 from reward import CaptionSample, load_scorer
 from reward.errors import CapRewardError, MissingExtraError
-from reward.metrics.ngrams import meteor, tokenizer
+from reward.metrics.ngrams import java as programs
+from reward.metrics.ngrams import meteor
 from reward.metrics.ngrams.meteor import MeteorScorer
 
 pytest.importorskip("pycocoevalcap")
@@ -60,7 +61,7 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {shlex.quote(str(script))} "$@"\n')
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(program.parent))
-    monkeypatch.setattr(tokenizer, "_kept", {})
+    monkeypatch.setattr(programs, "_kept", {})
     monkeypatch.setattr(meteor, "_programs", [])
     yield
     for running in meteor._programs:

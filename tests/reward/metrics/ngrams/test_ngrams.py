@@ -16,8 +16,9 @@ import pytest
 from reward import CaptionSample, load_scorer, metric_spec
 from reward.errors import MissingExtraError
 from reward.metrics.base import fitted
-from reward.metrics.ngrams import SPECS, tokenizer
-from reward.metrics.ngrams.tokenizer import tokenize
+from reward.metrics.ngrams import SPECS
+from reward.metrics.ngrams import java as programs
+from reward.metrics.ngrams.java import tokenize
 
 has_package = importlib.util.find_spec("pycocoevalcap") is not None
 package = pytest.mark.skipif(not has_package, reason="needs the package pycocoevalcap")
@@ -118,12 +119,12 @@ WORDS = {
 
 @java
 def test_words_do_not_depend_on_company_or_locale(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tokenizer, "_kept", {})
+    monkeypatch.setattr(programs, "_kept", {})
     together = tokenize(list(WORDS), purpose="this test")
     assert [text for text, words in WORDS.items() if not re.fullmatch(words, together[text])] == []
     shuffled = random.Random(1).sample(list(WORDS), len(WORDS))
     for locale, order in (("C", shuffled), ("tr_TR.UTF-8", ["(650) 723"])):
-        monkeypatch.setattr(tokenizer, "_kept", {})
+        monkeypatch.setattr(programs, "_kept", {})
         monkeypatch.setenv("LC_ALL", locale)
         assert tokenize(order, purpose="this test") == {text: together[text] for text in order}
 
@@ -131,9 +132,9 @@ def test_words_do_not_depend_on_company_or_locale(monkeypatch: pytest.MonkeyPatc
 @java
 def test_one_java_process_splits_the_texts_of_a_call_and_none_those_known(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
-    monkeypatch.setattr(tokenizer, "_kept", {})
-    run = tokenizer.run_java
-    monkeypatch.setattr(tokenizer, "run_java", lambda *args, **named: calls.append(args) or run(*args, **named))
+    monkeypatch.setattr(programs, "_kept", {})
+    run = programs.run_java
+    monkeypatch.setattr(programs, "run_java", lambda *args, **named: calls.append(args) or run(*args, **named))
     samples = [CaptionSample(f"dog {row}", references=["a dog", f"cat {row}"]) for row in range(20)]
     first = load_scorer("bleu1").score(samples).scores
     load_scorer("rouge_l").score(samples)
