@@ -201,6 +201,14 @@ TABLES = {
         csv="flickr8k_expert.csv",
         cells={"": "`{metric}`, {source_of_scores}", "here": "{tau_c_here}", "published": "{tau_c_published}"},
     ),
+    "domain": Table(
+        csv="domain.csv",
+        cells={"": "{what} of {of}, {form}", "number": "{n}", "out of domain": "{flagged}"},
+        commands=(
+            "python -m examples.research.embedded.domain --scenes {100-4000} --photos {photos} --csv {out}/domain.csv",
+        ),
+        cost="15 min",
+    ),
     "sizes_scoring": Table(
         csv="sizes_scoring.csv",
         cells={"metric": "{metric}"}

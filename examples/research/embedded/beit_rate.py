@@ -32,12 +32,10 @@ def order_loss(logits: torch.Tensor) -> torch.Tensor:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Trains and writes `<output>/beit_rate/last.pt`, or with `--without-stage-1` `<output>/beit_plain/last.pt`."""
-    alone = {"action": "store_true", "help": "start from step 2, and use no pairs"}
+    """Trains from `<output>/beit_match/last.pt` and writes `<output>/beit_rate/last.pt`."""
     written = {"type": Path, "help": "JSON lines with scene and caption, that policies wrote"}
-    options = step_options(__doc__, argv, steps=900, lr=6e-4, without_stage_1=alone, written=written, start=START)
-    plain = options.without_stage_1
-    aided, reader = start_from("beit_words" if plain else "beit_match", options.output, options.start)
+    options = step_options(__doc__, argv, steps=900, lr=6e-4, written=written, start=START)
+    aided, reader = start_from("beit_match", options.output, options.start)
     maker = PairMaker(reader)
 
     pool: list[tuple[list[Scene], Batch, torch.Tensor]] = []
@@ -72,9 +70,6 @@ def main(argv: Sequence[str] | None = None) -> None:
 
         kinds = {"grounded": 0.8, "relations": 0.2, "attacked": 0.45}
         others, pairs = maker.draw(rng, 12, (*CATEGORIES, *LATE), most=None, **kinds)
-        if plain:
-            _, losses = maker.look(aided, others, (), range(len(others)), rng, most=None, shift=0.0)
-            return {**human, **losses}
         spoiled = rng.sample(range(len(others)), 4)
         out, losses = maker.look(aided, others, pairs, spoiled, rng, most=None, shift=0.0)
         ordered = {"order": order_loss(out.logits[: 2 * len(pairs)])}
@@ -85,7 +80,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         return {**human, **ordered, **losses}
 
     weights = {"human": 4.0, "steep": 2.0} | {name: 0.5 * weight for name, weight in AIDS.items()}
-    fit(losses, options, "beit_plain" if plain else "beit_rate", {"aided": aided}, weights=weights)
+    fit(losses, options, "beit_rate", {"aided": aided}, weights=weights)
 
 
 if __name__ == "__main__":

@@ -1,13 +1,13 @@
 """What the embedded checkpoints say of their domain, and how often that is wrong, on scenes and on photos.
 
-    python -m examples.research.embedded.domain --csv docs/results/domain.csv --photos FOLDER
+    python -m examples.research.measure domain --given photos=FOLDER
     python -m examples.research.embedded.domain --write
 
 An image is of the domain if a share of its pixels has the colour of one of the scenes' grounds, a caption if nearly all
 of its words occur in captions that the checkpoints were trained on. The limits were chosen by looking at scenes of
 other seeds than those of the table, and at the photos in the wheels of scikit-image and scikit-learn. The photos held
-out are in the wheels of gradio, imgaug, mahotas, matplotlib and ultralytics: `pip download --no-deps` them, unzip
-them into a folder, and give it with `--photos`.
+out are in the wheels of gradio, imgaug, mahotas, matplotlib and ultralytics, the other pictures in that of
+scikit-image: `pip download --no-deps` them, unzip them into a folder, and give it with `--photos`.
 
 There are few photos, so each is also measured in `VARIANTS` others: crops, sizes, JPEG qualities and grey ones.
 """
@@ -15,8 +15,6 @@ There are few photos, so each is also measured in `VARIANTS` others: crops, size
 from __future__ import annotations
 
 import argparse
-import csv
-import importlib.util
 import io
 import json
 import random
@@ -29,33 +27,19 @@ from PIL import Image, ImageFilter
 
 import reward
 from examples.research.embedded.attacked import draw_sample
+from examples.research.stored import Row, write_csv
 from integrations.demo.captioner import decoded_batches, load_captioner
 from reward.domain import Domain, words_of
 from reward.scenes import make_rated_sample, render, sample_scene
 
-__all__ = ["HELD_OUT", "SEEN", "make_domain"]
+__all__ = ["make_domain"]
 
 # Scenes as drawn have a share of .72 and more, resized ones at JPEG quality 70 and more .40, photos .28 at most. Of
 # captions that a policy samples, next to none has a tenth of unknown words.
 LIMITS = {"tolerance": 8, "least_ground": 0.35, "most_unknown": 0.15}
 VARIANTS = 20
 
-# Photos of the packages with captions of ours.
-SEEN = {
-    "astronaut.png": "A woman in an orange space suit smiles in front of a flag and a model of the shuttle.",
-    "camera.png": "A man in a long coat looks through a camera on a tripod in a park.",
-    "chelsea.png": "A close picture of a tabby cat with green eyes.",
-    "clock_motion.png": "A wall clock, blurred by the motion of the camera.",
-    "coffee.png": "A cup of coffee on a saucer with a spoon stands on a wooden table.",
-    "coins.png": "Old coins lie in four rows on a dark ground.",
-    "motorcycle_left.png": "A red motorcycle stands in a garage full of tools.",
-    "rocket.jpg": "A rocket stands on its launch pad under a blue sky, with a small building on the left.",
-    "brick.png": "A wall of red bricks.",
-    "grass.png": "Green grass seen from above.",
-    "gravel.png": "Grey gravel on the ground.",
-    "china.jpg": "Two Chinese pavilions with curved roofs stand between trees and houses.",
-    "flower.jpg": "A pink dahlia in bloom in front of dark leaves.",
-}
+# Photos with captions of ours.
 HELD_OUT = {
     "cheetah.jpg": "A cheetah stands in the dry grass and looks to the right.",
     "cheetah1.jpg": "The head of a cheetah, with black lines from the eyes to the mouth.",
@@ -122,39 +106,26 @@ CHANGES: dict[str, Callable[[Image.Image, random.Random], Image.Image]] = {
 }
 
 
-def _photos(folders: Sequence[Path], names: Sequence[str]) -> dict[str, Image.Image]:
-    files = {path.name: path for folder in folders for path in sorted(folder.rglob("*")) if path.name in names}
-    return {name: Image.open(files[name]).convert("RGB") for name in names if name in files}
-
-
-def _bundled() -> list[Path]:
-    """Folders of installed packages in which there are pictures."""
-    places = {"skimage": "data", "sklearn": "datasets/images", "matplotlib": "mpl-data/sample_data"}
-    found = {package: importlib.util.find_spec(package) for package in places}
-    return [Path(spec.origin).parent / places[package] for package, spec in found.items() if spec and spec.origin]
-
-
-def image_rows(domain: Domain, count: int, folders: Sequence[Path]) -> Iterator[dict[str, object]]:
+def image_rows(domain: Domain, count: int, folder: Path) -> Iterator[Row]:
     """How many images are called out of domain: scenes of other seeds, photos in several forms, and other pictures."""
+    files = {path.name: path for path in sorted(folder.rglob("*")) if path.name in (*HELD_OUT, *OTHER)}
+    photos, others = ([Image.open(files[name]).convert("RGB") for name in names] for names in (HELD_OUT, OTHER))
     scenes = [render(sample_scene(random.Random(f"domain held out {index}"))) for index in range(count)]
-    sets = {"scenes": scenes}
-    for name, names in (("photos seen", SEEN), ("photos held out", HELD_OUT)):
-        if photos := _photos(folders, list(names)):
-            sets[f"{name} ({len(photos)})"] = list(photos.values())
-    for name, images in sets.items():
-        for change, apply in CHANGES.items():
-            if name == "scenes" and change.startswith(("cropped", "grey")):
-                continue  # no scene of this library is cropped or grey
+    every = list(CHANGES)
+    sets = {
+        "scenes": (scenes, every[:5]),  # no scene of this library is grey or cropped
+        f"photos held out ({len(photos)})": (photos, every),
+        "other pictures": (others, every[:1]),
+    }
+    for name, (images, changes) in sets.items():
+        for change in changes:
             rng = random.Random(f"{name} {change}")
-            times = VARIANTS if name != "scenes" and change not in ("as it is", "blurred", "grey") else 1
-            shares = [domain.ground_share(apply(image, rng)) for image in images for _ in range(times)]
-            yield _row(name, change, shares, sum(share < domain.least_ground for share in shares))
-    for name, image in _photos(folders, OTHER).items():
-        share = domain.ground_share(image)
-        yield _row("other pictures", name, [share], int(share < domain.least_ground))
+            times = 1 if name == "scenes" or change in ("as it is", "blurred", "grey") else VARIANTS
+            shares = [domain.ground_share(CHANGES[change](image, rng)) for image in images for _ in range(times)]
+            yield _row("images", name, change, shares, sum(share < domain.least_ground for share in shares))
 
 
-def caption_rows(domain: Domain, count: int) -> Iterator[dict[str, object]]:
+def caption_rows(domain: Domain, count: int) -> Iterator[Row]:
     """How many captions are called out of domain: of scenes, as in training, by the captioner, and of photos."""
     draws = [random.Random(f"domain held out {index}") for index in range(count)]
     texts = {
@@ -170,34 +141,30 @@ def caption_rows(domain: Domain, count: int) -> Iterator[dict[str, object]]:
         options = {"do_sample": True, "temperature": temperature, "num_return_sequences": 4, "max_new_tokens": 120}
         batches = decoded_batches(model, processor, images, 4, lambda rows, options=options: options)
         texts["scenes", f"captioner, temperature {temperature}"] = [text for batch in batches for text in batch]
-    texts["photos seen", "captions of ours"] = list(SEEN.values())
     texts["photos held out", "captions of ours"] = list(HELD_OUT.values())
     for (name, kind), captions in texts.items():
         shares = [domain.unknown_share(caption) for caption in captions]
-        yield _row(name, kind, shares, sum(share > domain.most_unknown for share in shares))
+        flagged = sum(share > domain.most_unknown for share in shares)
+        yield _row("captions", name, kind, shares, flagged)
 
 
-def _row(name: str, form: str, shares: Sequence[float], flagged: int) -> dict[str, object]:
+def _row(what: str, of: str, form: str, shares: Sequence[float], flagged: int) -> Row:
     ordered = sorted(shares)
     ends = {"lowest": ordered[0], "median": ordered[len(ordered) // 2], "highest": ordered[-1]}
-    numbers = {end: f"{share:.3f}" for end, share in ends.items()}
-    return {
-        "of": name,
-        "form": form,
-        "n": len(shares),
-        "flagged": flagged,
-        "%": f"{100 * flagged / len(shares):.1f}",
-    } | numbers
+    names = {"what": what, "of": of, "form": form, "n": str(len(shares)), "flagged": str(flagged)}
+    return names | {end: f"{share:.3f}" for end, share in ends.items()}
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Measures the entry, or writes it into the config.json of the embedded checkpoints; no weights are changed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--scenes", type=int, default=4000, help="default: %(default)s")
-    parser.add_argument("--photos", type=Path, nargs="*", default=[], help="folders with photos held out")
-    parser.add_argument("--csv", type=Path, help="writes the table")
+    parser.add_argument("--photos", type=Path, metavar="FOLDER", help="with the photos and other pictures")
+    parser.add_argument("--csv", type=Path, metavar="FILE", help="for the table")
     parser.add_argument("--write", action="store_true", help="writes the entry instead of measuring it")
     options = parser.parse_args(argv)
+    if not options.write and not (options.photos and options.csv):
+        parser.error("give --photos and --csv, or --write")
     domain = make_domain()
     if options.write:
         for metric in ("vela", "beitscore"):
@@ -205,21 +172,8 @@ def main(argv: Sequence[str] | None = None) -> None:
             config = json.loads(path.read_text(encoding="utf-8")) | {"domain": domain.to_config()}
             path.write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
         return
-    rows = [
-        {"share": share, **row}
-        for share, found in (
-            ("of one ground", image_rows(domain, options.scenes, [*_bundled(), *options.photos])),
-            ("of unknown words", caption_rows(domain, options.scenes)),
-        )
-        for row in found
-    ]
-    for row in rows:
-        print("  ".join(map(str, row.values())))
-    if options.csv:
-        with options.csv.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(rows)
+    rows = [*image_rows(domain, options.scenes, options.photos), *caption_rows(domain, options.scenes)]
+    write_csv(options.csv, rows, f"--scenes {options.scenes}")
 
 
 if __name__ == "__main__":

@@ -10,14 +10,13 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file, save_file
 
-from examples.research.embedded.beit_model import Aided
-from examples.research.embedded.configs import beit_config
+from examples.research.embedded.beit_words import start_from
 from examples.research.embedded.domain import make_domain
 from examples.research.embedded.tokenizer import load_tokenizer
 from reward.metrics.beitscore.scorer import BeitScoreScorer
 from reward.metrics.beitscore.tokenizer import BeitScoreTokenizer
 
-__all__ = ["EXPORTS", "beitscore", "export"]
+__all__ = ["EXPORTS", "export"]
 
 CARD = """---
 library_name: {library}
@@ -114,19 +113,11 @@ def _export_beitscore(output: Path, folder: Path, history: str | None) -> None:
         title="BEiTScore, embedded",
         summary="A small BEiTScore: a BEiT-3 of six layers, 128 wide, that reads 36 patches and up to 384 tokens.",
     )
-    scorer = beitscore(output, "beit_rate")
+    aided, _ = start_from("beit_rate", output)
+    tokenizer = BeitScoreTokenizer.from_fast(load_tokenizer(output), max_tokens=aided.model.config.max_text_tokens)
+    scorer = BeitScoreScorer(aided.model.eval(), tokenizer)
     scorer.domain = make_domain()
     scorer.save_pretrained(folder, dtype=torch.float16, card=card)
-
-
-def beitscore(output: Path, step: str) -> BeitScoreScorer:
-    """The BEiTScore that a step left under `output`, without the heads that helped in training."""
-    fast = load_tokenizer(output)
-    config = beit_config(len(fast))
-    aided = Aided(config)
-    aided.load_state_dict(torch.load(output / step / "last.pt", weights_only=True)["aided"])
-    tokenizer = BeitScoreTokenizer.from_fast(fast, max_tokens=config.max_text_tokens)
-    return BeitScoreScorer(aided.model.eval(), tokenizer)
 
 
 EXPORTS: Mapping[str, Callable[[Path, Path, str | None], None]] = {

@@ -18,21 +18,10 @@ from pathlib import Path
 from examples.research.embedded.export import EXPORTS, export
 
 ASSETS = Path(__file__).parents[3] / "reward" / "assets"
-STEPS = {
-    "tokenizer": ["tokenizer"],
-    "vision": ["vision"],
-    "text": ["text"],
-    "align": ["align"],
-    "language": ["language"],
-    "vela": ["vela"],
-    "vela-text": ["vela", "--branches", "text"],
-    "captioner": ["captioner"],
-    "beit-vision": ["beit_vision"],
-    "beit-words": ["beit_words"],
-    "beit-match": ["beit_match"],
-    "beit-rate": ["beit_rate"],
-    "beit-plain": ["beit_rate", "--without-stage-1"],
-}
+STEPS = (
+    *("tokenizer", "vision", "text", "align", "language", "vela", "captioner"),
+    *("beit_vision", "beit_words", "beit_match", "beit_rate"),
+)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -54,12 +43,9 @@ def main(argv: Sequence[str] | None = None) -> None:
             history = json.loads(options.history.read_text()) if options.history else {}
             export(options.output, options.assets, options.export, history)
             continue
-        module, *arguments = STEPS[name]
-        if options.steps and name != "tokenizer":
-            arguments += ["--steps", options.steps]
-        importlib.import_module(f"examples.research.embedded.{module}").main(
-            ["--output", str(options.output), *arguments]
-        )
+        steps = ["--steps", options.steps] if options.steps and name != "tokenizer" else []
+        module = importlib.import_module(f"examples.research.embedded.{name}")
+        module.main(["--output", str(options.output), *steps])
 
 
 if __name__ == "__main__":

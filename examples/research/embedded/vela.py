@@ -24,28 +24,25 @@ __all__: list[str] = []
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Trains and writes `<output>/both` (or `text_only`): `last.pt` and the checkpoint folder `model`."""
-    branches = {"choices": ("both", "text"), "default": "both", "help": "text: without image branch"}
+    """Trains and writes `<output>/both`: `last.pt` and the checkpoint folder `model`."""
     written = {"type": Path, "help": "JSON lines with scene and caption, that policies wrote"}
     frozen = {"action": "store_true", "help": "train the language model and the head alone"}
-    own = {"branches": branches, "written": written, "start": START, "frozen_towers": frozen}
+    own = {"written": written, "start": START, "frozen_towers": frozen}
     options = step_options(__doc__, argv, steps=350, batch=32, lr=5e-4, seed=2, **own)
     tokenizer = load_tokenizer(options.output)
-    both = options.branches == "both"
-    model = VelaModel.from_config(vela_config(tokenizer, image=both), tokenizer=tokenizer)
+    model = VelaModel.from_config(vela_config(tokenizer), tokenizer=tokenizer)
     tags = nn.Linear(128, 2)
     if options.start.endswith(".pt"):
         before = torch.load(options.start, weights_only=True)
         model.load_state_dict(before["model"])
         tags.load_state_dict(before["tags"])
     else:
-        _start(model, tags, options.output, options.start, both=both)
-
-    if model.image is not None and options.frozen_towers:
+        _start(model, tags, options.output, options.start)
+    if options.frozen_towers:
         model.image.requires_grad_(False)
 
     def image_parts(samples: list[RatedSample]) -> Batch:
-        return image_batch(samples, model.image) if both else {}
+        return image_batch(samples, model.image)
 
     batch_of = drawn_together(
         lambda step: draw_prompts(
@@ -56,24 +53,20 @@ def main(argv: Sequence[str] | None = None) -> None:
     def losses(step: int) -> dict[str, torch.Tensor]:
         batch = batch_of(step)
         pooled, hidden = read_prompts(model, batch)
-        relation = None
-        if both:
-            image, text = features(model.image, batch)
-            relation = model.image.relate(image, text)
-        rating = F.mse_loss(model.head(pooled, relation), batch["labels"])
+        image, text = features(model.image, batch)
+        rating = F.mse_loss(model.head(pooled, model.image.relate(image, text)), batch["labels"])
         numbers = number_loss(model, tags, random.Random(f"numbers {options.seed} {step}"))
         losses = {"rating": rating, **mark_losses(tags(hidden), batch), "numbers": numbers}
-        return losses | stated(image, text, batch) if both else losses
+        return losses | stated(image, text, batch)
 
-    folder = options.output / ("both" if both else "text_only")
     modules, head = {"model": model, "tags": tags}, [model.weight, model.bias]
     weights = {"rating": 20.0, "numbers": 2.0, "facts": 0.3, "claims": 0.3}
     flash = SDPBackend.FLASH_ATTENTION
-    fit(losses, options, folder.name, modules, weights=weights, head=head, head_lr=3e-3, warmup=50, attention=flash)
-    VelaScorer(model.eval()).save_pretrained(folder / "model")
+    fit(losses, options, "both", modules, weights=weights, head=head, head_lr=3e-3, warmup=50, attention=flash)
+    VelaScorer(model.eval()).save_pretrained(options.output / "both" / "model")
 
 
-def _start(model: VelaModel, tags: nn.Module, output: Path, checkpoint: str, *, both: bool) -> None:
+def _start(model: VelaModel, tags: nn.Module, output: Path, checkpoint: str) -> None:
     """Loads the language model of step 4 and the towers of step 3, and joins their heads.
 
     With a checkpoint, the towers are those of steps 1 and 2, and their head is the checkpoint's.
@@ -81,9 +74,6 @@ def _start(model: VelaModel, tags: nn.Module, output: Path, checkpoint: str, *, 
     language = torch.load(output / "language" / "last.pt", weights_only=True)
     tags.load_state_dict(language["tags"])
     trained = language["model"]
-    if not both:
-        model.load_state_dict(trained)
-        return
     if checkpoint:
         before = VelaScorer.from_pretrained(checkpoint, device="cpu").model
         load_towers(before.image.towers.clip, output)
