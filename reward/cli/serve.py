@@ -56,7 +56,7 @@ def serve(
     ```
 
     In a training script: `RemoteReward("http://127.0.0.1:8123", "vela")`. The paths are /score, /get_reward (OpenRLHF),
-    /slime, /v1/score and /v1/rerank (vLLM), /info, /health, /metrics (Prometheus) and /docs.
+    /slime, /info, /health, /metrics (Prometheus) and /docs.
 
     The environment variable CAPREWARD_TOKEN holds a token that clients must know; without it, only 127.0.0.1 is served.
 

@@ -1,4 +1,4 @@
-"""Reads what OpenRLHF sends a reward: the whole text of prompt and response, and a label that names the image."""
+"""Reads what OpenRLHF and slime send: text with end marks, perhaps behind its prompt, and a label with the image."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from reward.errors import InvalidSampleError
 
-__all__ = ["read_label", "response_of"]
+__all__ = ["read_label", "response_of", "without_end"]
 
 _SHORTEST = 8  # characters of the prompt's end that must be found again
 _END = re.compile(r"(\s*(<\|[^|<>]*\|>|</s>|<eos>|<end_of_turn>|<pad>))+\s*$")
@@ -40,35 +40,51 @@ def response_of(query: str, prompt: str) -> str:
             f"the query does not hold the end of its prompt, {prompt[-40:]!r}: send prompts with the chat template "
             "applied (--data.apply_chat_template), and queries decoded with special tokens"
         )
-    return _END.sub("", query[query.index(prompt[-low:]) + low :])
+    return without_end(query[query.index(prompt[-low:]) + low :])
 
 
-def read_label(label: Any) -> tuple[Any, Any]:
+def without_end(text: str) -> str:
+    """A response without the special tokens at its end.
+
+    Example:
+        >>> without_end("A red star.<|im_end|>\\n<|endoftext|>")
+        'A red star.'
+    """
+    return _END.sub("", text)
+
+
+def read_label(label: Any) -> tuple[str | bytes | None, list[str] | None]:
     """Image and references in a label, the JSON text `{"image": PATH OR DATA URL, "references": [...]}`.
 
     Returns:
-        (path, encoded bytes or None; references, not checked, or None).
+        (path, encoded bytes or None; references or None).
 
     Raises:
-        InvalidSampleError: no such JSON, or a broken data URL.
+        InvalidSampleError: no such JSON, fields of other types, or a broken data URL.
 
     Example:
-        >>> read_label('{"image": "photos/1.jpg", "references": ["A dog runs."]}')
+        >>> read_label('{"image": "photos/1.jpg", "references": "A dog runs."}')
         ('photos/1.jpg', ['A dog runs.'])
     """
     try:
         value = json.loads(label) if isinstance(label, str) else label
-    except ValueError:
+    except (ValueError, RecursionError):
         value = None
     if not isinstance(value, dict) or not {"image", "references"} & set(value):
         raise InvalidSampleError(
             f'a label must be JSON such as {{"image": "photos/1.jpg", "references": ["A dog."]}}, got {label!r:.80}; '
             "name its column with --data.label_key"
         )
-    image = value.get("image")
-    if isinstance(image, str) and image.startswith("data:"):
+    image, references = value.get("image"), value.get("references")
+    references = [references] if isinstance(references, str) else references
+    is_list = isinstance(references, list) and all(isinstance(text, str) for text in references)
+    if not (image is None or isinstance(image, str)) or not (references is None or is_list):
+        raise InvalidSampleError(
+            f"a label's image must be a text, and its references a text or a list of texts, got {value!r:.80}"
+        )
+    if image is not None and image.startswith("data:"):
         try:
-            image = base64.b64decode(image.partition(",")[2], validate=True)
+            return base64.b64decode(image.partition(",")[2], validate=True), references
         except (binascii.Error, ValueError) as error:
             raise InvalidSampleError(f"the image of a label is a data URL that cannot be read: {error}") from None
-    return image, value.get("references")
+    return image, references

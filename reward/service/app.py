@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
-import uuid
 from typing import Annotated, Any
 
 from fastapi import FastAPI, Query, Request, Response
@@ -14,22 +12,16 @@ from starlette.exceptions import HTTPException
 
 import reward
 from reward.errors import ServiceError, WeightsError
-from reward.service.frameworks import asked_by_openrlhf, asked_by_slime, asked_by_vllm
+from reward.service.frameworks import asked_by_openrlhf, asked_by_slime
 from reward.service.guard import Guard
 from reward.service.schemas import (
-    AnyScoreRequest,
     ErrorReply,
     InfoReply,
     OpenRlhfReply,
     OpenRlhfRequest,
-    RerankReply,
-    RerankRequest,
-    RerankResult,
     ScoreReply,
     ScoreRequest,
     SlimeRequest,
-    VllmScore,
-    VllmScoreReply,
 )
 from reward.service.scoring import Asked, AsksWorkers, BadRequest, Scored, Scoring
 from reward.service.settings import ServiceSettings
@@ -100,36 +92,14 @@ def make_app(settings: ServiceSettings, workers: AsksWorkers, lifespan: Any = No
         return Response(telemetry.text(), media_type="text/plain; version=0.0.4")
 
     @app.post("/score")
-    @app.post("/v1/score")
-    async def score(request: AnyScoreRequest) -> ScoreReply | VllmScoreReply:
-        """Scores captions; takes the service's own requests and those for vLLM's score API."""
-        if isinstance(request, ScoreRequest):
-            asked = [Asked(each.candidates, each.image, each.references) for each in request.samples]
-            scored = await scoring.score(scoring.metric(request.metric), asked, request.weights)
-            facts = scored.facts
-            return ScoreReply(
-                metric=scored.metric, identity=facts["identity"], aspects=facts["aspects"], samples=scored.samples
-            )
-        scored = await scoring.score(
-            _vllm_model(scoring, request.model), asked_by_vllm(request.queries, request.documents)
+    async def score(request: ScoreRequest) -> ScoreReply:
+        """Scores captions."""
+        asked = [Asked(each.candidates, each.image, each.references) for each in request.samples]
+        scored = await scoring.score(scoring.metric(request.metric), asked, request.weights)
+        facts = scored.facts
+        return ScoreReply(
+            metric=scored.metric, identity=facts["identity"], aspects=facts["aspects"], samples=scored.samples
         )
-        data = [VllmScore(index=index, score=value) for index, value in enumerate(scored.rewards())]
-        return VllmScoreReply(id=_id("score"), created=int(time.time()), model=scored.metric, data=data)
-
-    @app.post("/rerank")
-    @app.post("/v1/rerank")
-    @app.post("/v2/rerank")
-    async def rerank(request: RerankRequest) -> RerankReply:
-        """Orders captions of an image, for clients of vLLM's rerank API."""
-        asked = asked_by_vllm(request.query, request.documents)
-        scored = await scoring.score(_vllm_model(scoring, request.model), asked)
-        rewards = scored.rewards()
-        order = sorted(range(len(rewards)), key=lambda row: (rewards[row] is None, -(rewards[row] or 0.0)))
-        results = [
-            RerankResult(index=row, document={"text": asked[row].candidates[0]}, relevance_score=rewards[row])
-            for row in order[: request.top_n or None]
-        ]
-        return RerankReply(id=_id("rerank"), model=scored.metric, results=results)
 
     @app.post("/get_reward")
     async def get_reward(
@@ -171,7 +141,7 @@ def _handle_errors(app: FastAPI) -> None:
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, problem: RequestValidationError) -> JSONResponse:
         first = problem.errors()[0]
-        place = ".".join(str(part) for part in first["loc"][1:] if part not in ("own", "vllm"))
+        place = ".".join(str(part) for part in first["loc"][1:])
         return error(422, ascii(f"{place or 'the body'}: {first['msg']}")[1:-1])  # the place may hold what was sent
 
     @app.exception_handler(HTTPException)
@@ -193,16 +163,6 @@ def _handle_errors(app: FastAPI) -> None:
 
 def _ready(workers: Any) -> int:
     return int(getattr(workers, "ready", 1))
-
-
-def _id(kind: str) -> str:
-    return f"{kind}-{uuid.uuid4().hex}"
-
-
-def _vllm_model(scoring: Scoring, model: str | None) -> str:
-    """The metric that `model` names; clients that must name one may give any other text where there is one metric."""
-    known = model in scoring.names or len(scoring.names) > 1
-    return scoring.metric(model if known else None, by_default=model is None)
 
 
 def _weights(text: str | None) -> dict[str, float] | None:

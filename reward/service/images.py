@@ -13,7 +13,7 @@ from urllib.parse import unquote_to_bytes
 from reward.errors import ImageError
 from reward.images import image_size
 from reward.service.fetching import fetch
-from reward.service.schemas import Base64Image, PathImage, UrlImage
+from reward.service.schemas import Base64Image, Image, PathImage, UrlImage
 from reward.service.settings import ServiceSettings
 
 __all__ = ["ImageReader", "ImageRefused"]
@@ -34,11 +34,11 @@ class ImageReader:
         self._settings = settings
         self._root = None if settings.image_root is None else Path(os.path.realpath(settings.image_root))
 
-    async def read(self, image: str | Base64Image | PathImage | UrlImage) -> bytes:
+    async def read(self, image: Image | bytes) -> bytes:
         """The encoded bytes of an image, whose header was checked.
 
         Args:
-            image: a string is a data URL, an address, or else a path.
+            image: a string is a data URL, an address, or else a path; bytes are encoded already.
 
         Raises:
             ImageRefused: a path outside the root, a host that is not allowed, or too many pixels.
@@ -46,8 +46,10 @@ class ImageReader:
         """
         return await asyncio.to_thread(self._read, image)
 
-    def _read(self, image: str | Base64Image | PathImage | UrlImage) -> bytes:
-        if isinstance(image, Base64Image):
+    def _read(self, image: Image | bytes) -> bytes:
+        if isinstance(image, bytes):
+            data = image
+        elif isinstance(image, Base64Image):
             data = _decoded(image.base64)
         elif isinstance(image, PathImage):
             data = self._file(image.path)

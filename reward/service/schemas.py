@@ -1,13 +1,12 @@
-"""What the service takes and gives, as OpenAPI shows it: its own shape, and those of OpenRLHF, slime and vLLM."""
+"""What the service takes and gives, as OpenAPI shows it: its own shape, and those of OpenRLHF and slime."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Discriminator, Field, Tag
+from pydantic import BaseModel, ConfigDict, Field
 
 __all__ = [
-    "AnyScoreRequest",
     "Base64Image",
     "ErrorReply",
     "Image",
@@ -15,25 +14,17 @@ __all__ = [
     "OpenRlhfReply",
     "OpenRlhfRequest",
     "PathImage",
-    "RerankReply",
-    "RerankRequest",
-    "RerankResult",
     "SampleScores",
     "ScoreReply",
     "ScoreRequest",
     "ScoreSample",
     "SlimeRequest",
     "UrlImage",
-    "VllmContent",
-    "VllmInput",
-    "VllmScore",
-    "VllmScoreReply",
-    "VllmScoreRequest",
 ]
 
 
 class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid")  # a misspelt field must not be taken for a missing one
+    model_config = ConfigDict(extra="forbid", frozen=True)  # a misspelt field must not be taken for a missing one
 
 
 class ErrorReply(BaseModel):
@@ -122,8 +113,8 @@ class OpenRlhfRequest(BaseModel):
     """`query` is prompt and caption; a label is `{"image": ..., "references": [...]}`, also as JSON text."""
 
     query: list[str]
-    prompts: list[Any] = []
-    labels: list[Any] = []
+    prompts: list[str]
+    labels: list[Any]
 
 
 class OpenRlhfReply(BaseModel):
@@ -140,93 +131,3 @@ class SlimeRequest(BaseModel):
     response: str
     prompt: Any = None
     label: Any = None
-
-
-# vLLM
-
-
-class _ImageUrl(BaseModel):
-    url: str
-
-
-class VllmPart(BaseModel):
-    """Text or an image, as in OpenAI's messages."""
-
-    type: Literal["text", "image_url"]
-    text: str | None = None
-    image_url: _ImageUrl | None = None
-
-
-class VllmContent(BaseModel):
-    """Parts that belong together."""
-
-    content: str | list[VllmPart]
-
-
-VllmInput = str | VllmContent
-
-
-class VllmScoreRequest(BaseModel):
-    """Pairs of a query (the image, or a reference) and a document (a caption); also as `text_1` and `text_2`."""
-
-    model: str | None = None
-    queries: Annotated[VllmInput | list[VllmInput], Field(validation_alias=AliasChoices("queries", "text_1", "data_1"))]
-    documents: Annotated[
-        VllmInput | list[VllmInput], Field(validation_alias=AliasChoices("documents", "text_2", "data_2"))
-    ]
-
-
-class VllmScore(BaseModel):
-    """Score of a pair; null where there is none."""
-
-    index: int
-    object: Literal["score"] = "score"
-    score: float | None
-
-
-class VllmScoreReply(BaseModel):
-    """Scores of the pairs."""
-
-    id: str
-    object: Literal["list"] = "list"
-    created: int
-    model: str
-    data: list[VllmScore]
-    usage: dict[str, int] = {"prompt_tokens": 0, "total_tokens": 0}
-
-
-class RerankRequest(BaseModel):
-    """An image (with references as its text) and captions to order."""
-
-    model: str | None = None
-    query: VllmInput
-    documents: VllmInput | list[VllmInput]
-    top_n: Annotated[int, Field(ge=0, description="How many to give back; 0 is all.")] = 0
-
-
-class RerankResult(BaseModel):
-    """A caption and its score; null where there is none, which comes last."""
-
-    index: int
-    document: dict[str, Any]
-    relevance_score: float | None
-
-
-class RerankReply(BaseModel):
-    """Captions, best first."""
-
-    id: str
-    model: str
-    usage: dict[str, int] = {"total_tokens": 0}
-    results: list[RerankResult]
-
-
-def _shape(value: Any) -> str:
-    names = {"queries", "text_1", "data_1", "documents", "text_2", "data_2"}
-    is_vllm = isinstance(value, VllmScoreRequest) or (isinstance(value, dict) and not names.isdisjoint(value))
-    return "vllm" if is_vllm else "own"
-
-
-AnyScoreRequest = Annotated[
-    Annotated[ScoreRequest, Tag("own")] | Annotated[VllmScoreRequest, Tag("vllm")], Discriminator(_shape)
-]

@@ -42,7 +42,7 @@ class Asked:
     """Captions of one image; `problem` is why none of them can be scored."""
 
     candidates: Sequence[str]
-    image: Image | None = None
+    image: Image | bytes | None = None
     references: Sequence[str] = ()
     problem: str | None = None
 
@@ -58,10 +58,6 @@ class Scored:
     def rewards(self) -> list[float | None]:
         """Of all captions, in order."""
         return [reward for sample in self.samples for reward in sample.rewards]
-
-    def errors(self) -> list[str | None]:
-        """Why captions have no score, in order."""
-        return [error for sample in self.samples for error in sample.errors]
 
 
 class Scoring:
@@ -101,17 +97,16 @@ class Scoring:
         most = self.settings.max_candidates
         if sum(len(each.candidates) for each in asked) > most:
             raise BadRequest(f"a request may hold {most} captions; send several requests")
-        read: dict[str, asyncio.Task[bytes]] = {}
+        read: dict[Image | bytes, asyncio.Task[bytes]] = {}
         samples: list[CaptionSample] = []
         places: list[list[int | str]] = []  # of each caption: its row in the job, or why it has none
         for each in asked:
             problem, image = each.problem, None
             try:
                 if each.image is not None and problem is None:
-                    key = repr(each.image)
-                    if key not in read:
-                        read[key] = asyncio.ensure_future(self._images.read(each.image))
-                    image = await read[key]
+                    if each.image not in read:
+                        read[each.image] = asyncio.ensure_future(self._images.read(each.image))
+                    image = await read[each.image]
             except ImageRefused as error:
                 raise BadRequest(str(error)) from None
             except ImageError as error:

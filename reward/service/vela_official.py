@@ -1,5 +1,4 @@
-"""The published VELA behind HTTP, in its authors' own environment; speaks the `/score`, `/info` and `/health` of
-`capreward serve`.
+"""The published VELA behind HTTP, in its authors' own environment; answers `RemoteScorer` as `capreward serve` does.
 
 Their code (github.com/Ka2ukiMatsuda/VELA) wants Python 3.10, torch 2.2.2 and transformers below 5, where this package
 cannot run. So this file needs nothing but the standard library, and that environment's torch and Pillow.
@@ -7,7 +6,6 @@ cannot run. So this file needs nothing but the standard library, and that enviro
 
 from __future__ import annotations
 
-import argparse
 import base64
 import binascii
 import hashlib
@@ -56,7 +54,6 @@ class OfficialVela:
 
     Args:
         repository: clone of their repository, with the weights where its configuration says.
-        config: configuration file inside the clone.
         device: such as `cuda` or `cpu`.
         batch_size: rows of a forward pass; a caption is three rows, one an aspect.
 
@@ -64,17 +61,17 @@ class OfficialVela:
         SystemExit: the folder does not hold their code.
     """
 
-    def __init__(self, repository: str | Path, config: str = CONFIG, device: str = "cuda", batch_size: int = 8) -> None:
+    def __init__(self, repository: str | Path, device: str = "cuda", batch_size: int = 8) -> None:
         folder = Path(repository).resolve()
-        if not (folder / config).is_file():
-            raise SystemExit(f"error: {folder} has no {config}: give --repository the clone of Ka2ukiMatsuda/VELA")
+        if not (folder / CONFIG).is_file():
+            raise SystemExit(f"error: {folder} has no {CONFIG}: give --repository the clone of Ka2ukiMatsuda/VELA")
         sys.path.insert(0, str(folder))
         os.chdir(folder)  # their configurations name files from there
         from dataloader.vela_collate_fn import VELACollateFn
         from vela import load_pretrained_model
 
         self.device, self.batch_size = device, batch_size
-        self.model: Any = load_pretrained_model(cfg_path=config, device=device)
+        self.model: Any = load_pretrained_model(cfg_path=CONFIG, device=device)
         self.model.eval()
         self.collate: Any = VELACollateFn(self.model.cfg, device=device)
         self.identity = self._identity()
@@ -122,7 +119,6 @@ def make_server(
     port: int = 8123,
     image_root: str | Path | None = None,
     token: str | None = None,
-    limits: dict[str, float] | None = None,
 ) -> ThreadingHTTPServer:
     """A server that is ready for `serve_forever()`.
 
@@ -133,22 +129,19 @@ def make_server(
         image_root: folder of the images that requests may name by path; None refuses paths. Addresses are always
             refused.
         token: what clients must send as `Authorization: Bearer TOKEN`; None lets everyone in.
-        limits: in place of those of `LIMITS`.
 
     Raises:
         SystemExit: the server would be open to other machines.
     """
     if token is None and not ipaddress.ip_address(host).is_loopback:
         raise SystemExit(f"error: {host} lets other machines in: set a token in CAPREWARD_TOKEN, or keep to 127.0.0.1")
-    settings = {**LIMITS, **(limits or {})}
-    root = None if image_root is None else Path(image_root).resolve()
-    places = threading.BoundedSemaphore(int(settings["max_waiting"]))
 
     class Handler(_Handler):
-        timeout = settings["timeout"]
+        timeout = LIMITS["timeout"]
 
-    Handler.model, Handler.root, Handler.token = model, root, token
-    Handler.limits, Handler.places, Handler.turn = settings, places, threading.Lock()
+    Handler.model, Handler.token = model, token
+    Handler.root = None if image_root is None else Path(image_root).resolve()
+    Handler.places, Handler.turn = threading.BoundedSemaphore(int(LIMITS["max_waiting"])), threading.Lock()
     server = ThreadingHTTPServer((host, port), Handler)
     server.daemon_threads = False  # `server_close` waits for requests under way
     return server
@@ -158,7 +151,6 @@ class _Handler(BaseHTTPRequestHandler):
     model: Any
     root: Path | None
     token: str | None
-    limits: dict[str, float]
     places: threading.BoundedSemaphore
     turn: threading.Lock
 
@@ -213,7 +205,7 @@ class _Handler(BaseHTTPRequestHandler):
             "default_weights": None,
             "paper": "VELA: An LLM-Hybrid-as-a-Judge Approach for Evaluating Long Image Captions",
         }
-        return {"metrics": {METRIC: facts}, "limits": self.limits}
+        return {"metrics": {METRIC: facts}, "limits": LIMITS}
 
     def _post(self) -> dict[str, Any]:
         if self.path != "/score":
@@ -229,9 +221,9 @@ class _Handler(BaseHTTPRequestHandler):
         length = self.headers.get("Content-Length", "")
         if not length.isdecimal():
             raise Refusal(411, "a request needs Content-Length")
-        if int(length) > self.limits["max_body"]:
-            raise Refusal(413, f"the request has {length} bytes, and at most {self.limits['max_body']} are taken")
-        end, left, parts = time.monotonic() + self.limits["timeout"], int(length), []
+        if int(length) > LIMITS["max_body"]:
+            raise Refusal(413, f"the request has {length} bytes, and at most {LIMITS['max_body']} are taken")
+        end, left, parts = time.monotonic() + LIMITS["timeout"], int(length), []
         while left:
             part = self.rfile.read1(min(left, 2**16))
             if not part or time.monotonic() > end:
@@ -249,22 +241,16 @@ class _Handler(BaseHTTPRequestHandler):
         return body
 
     def _score(self, body: dict[str, Any]) -> dict[str, Any]:
-        weights = _weights(body.get("weights"))
         samples = [self._checked(each) for each in body["samples"]]
-        if sum(len(captions) for captions, _, _ in samples) > self.limits["max_candidates"]:
-            raise Refusal(413, f"at most {self.limits['max_candidates']} captions a request")
+        if sum(len(captions) for captions, _, _ in samples) > LIMITS["max_candidates"]:
+            raise Refusal(413, f"at most {LIMITS['max_candidates']} captions a request")
         replies = []
         for captions, references, image in samples:
             with self.turn:  # one decoded image at a time, whatever is asked for
                 found = self._rate(captions, references, image)
-            rewards = [
-                None if values is None else sum(w * v for w, v in zip(weights, values, strict=True))
-                for values, _ in found
-            ]
             replies.append(
                 {
                     "scores": [[None] * len(MODES) if values is None else values for values, _ in found],
-                    "rewards": rewards,
                     "errors": [reason for _, reason in found],
                     "truncated": [False] * len(captions),
                 }
@@ -279,8 +265,8 @@ class _Handler(BaseHTTPRequestHandler):
         for name, texts in (("candidates", captions), ("references", references)):
             if not isinstance(texts, list) or not all(isinstance(text, str) and text.strip() for text in texts):
                 raise Refusal(422, f"{name} must be a list of texts that are not blank")
-            if any(len(text) > self.limits["max_characters"] for text in texts):
-                raise Refusal(413, f"a text of {name} has over {self.limits['max_characters']} characters")
+            if any(len(text) > LIMITS["max_characters"] for text in texts):
+                raise Refusal(413, f"a text of {name} has over {LIMITS['max_characters']} characters")
         if not captions:
             raise Refusal(422, "a sample needs candidates")
         given = sample.get("image")
@@ -316,8 +302,8 @@ class _Handler(BaseHTTPRequestHandler):
             else:
                 data = base64.b64decode(text.partition(",")[2] if kind == "url" else text, validate=True)
             with Image.open(BytesIO(data), formats=_FORMATS) as opened:
-                if opened.width * opened.height > self.limits["max_pixels"]:
-                    raise ValueError(f"{opened.width} x {opened.height} pixels are over {self.limits['max_pixels']}")
+                if opened.width * opened.height > LIMITS["max_pixels"]:
+                    raise ValueError(f"{opened.width} x {opened.height} pixels are over {LIMITS['max_pixels']}")
                 return opened.convert("RGB")
         except (OSError, ValueError, binascii.Error, SyntaxError, Image.DecompressionBombError) as error:
             raise ValueError(f"the image cannot be read: {error}"[:300]) from None
@@ -328,30 +314,14 @@ class _Handler(BaseHTTPRequestHandler):
         path = (self.root / name).resolve()
         if not path.is_relative_to(self.root) or not path.is_file():
             raise ValueError("there is no such file under the image root")
-        if path.stat().st_size > self.limits["max_body"]:
-            raise ValueError(f"the file has over {self.limits['max_body']} bytes")
+        if path.stat().st_size > LIMITS["max_body"]:
+            raise ValueError(f"the file has over {LIMITS['max_body']} bytes")
         return path
-
-
-def _weights(given: Any) -> list[float]:
-    """Weights of the aspects, which sum to 1."""
-    if given is None:
-        return [1 / len(MODES)] * len(MODES)
-    known = {**{aspect: aspect for aspect in MODES}, **{short: aspect for aspect, short in MODES.items()}}
-    try:
-        chosen = {known[name]: float(weight) for name, weight in given.items()}
-        total = sum(chosen.values())
-        if not 0 < total < float("inf"):
-            raise ValueError
-    except (AttributeError, KeyError, TypeError, ValueError):
-        raise Refusal(422, f"weights must be numbers for {', '.join(known)}, with a positive sum") from None
-    return [chosen.get(aspect, 0.0) / total for aspect in MODES]
 
 
 def run(
     repository: str | Path,
     *,
-    config: str = CONFIG,
     device: str | None = None,
     batch_size: int = 8,
     host: str = "127.0.0.1",
@@ -368,7 +338,7 @@ def run(
     chosen = device or ("cuda" if torch.cuda.is_available() else "cpu")
     token = os.environ.get("CAPREWARD_TOKEN") or None
     server = make_server(None, host=host, port=port, image_root=root, token=token)  # says first if it cannot
-    server.RequestHandlerClass.model = OfficialVela(repository, config, chosen, batch_size)  # type: ignore[attr-defined]
+    server.RequestHandlerClass.model = OfficialVela(repository, chosen, batch_size)  # type: ignore[attr-defined]
 
     def stop(number: int, frame: Any) -> None:
         threading.Thread(target=server.shutdown).start()  # which waits for the loop that a signal interrupts
@@ -378,22 +348,3 @@ def run(
     print(f"serving the authors' VELA on http://{host}:{server.server_address[1]} ({chosen})", flush=True)
     server.serve_forever()
     server.server_close()
-
-
-def main(arguments: list[str] | None = None) -> None:
-    """The command line of this file."""
-    parser = argparse.ArgumentParser(description="Serves the published VELA, in its authors' environment.")
-    parser.add_argument("--repository", required=True, help="clone of Ka2ukiMatsuda/VELA")
-    parser.add_argument("--config", default=CONFIG, help="configuration inside the clone; default: %(default)s")
-    parser.add_argument("--device", help="such as cuda or cpu; default: a GPU if there is one")
-    parser.add_argument("--batch-size", type=int, default=8, help="rows of a forward pass; default: %(default)s")
-    parser.add_argument("--host", default="127.0.0.1")
-    parser.add_argument("--port", type=int, default=8123)
-    parser.add_argument("--image-root", help="folder of the images that requests may name by path")
-    run(**vars(parser.parse_args(arguments)))
-
-
-if __name__ == "__main__":
-    # Run by its path, Python looks for modules beside this file first, whose names could be those of theirs.
-    sys.path[:] = [place for place in sys.path if Path(place).resolve() != Path(__file__).resolve().parent]
-    main()

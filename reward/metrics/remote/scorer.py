@@ -36,12 +36,12 @@ class RemoteScorer:
     Captions of one image go in one request, which holds the image once. Requests that fail are sent again, to another
     replica if there is one. A caption that has no score when `patience` is over gets NaN and the reason. The service
     names its metric, checkpoint, precision and version by an `identity`; a scorer keeps to the one that it found first,
-    also after it was pickled, and refuses all others.
+    also after it was pickled, and refuses all others. The service's token is read from the environment variable
+    CAPREWARD_TOKEN when it is needed, and never stored.
 
     Args:
         url: address, such as `"http://127.0.0.1:8123"`; several replicas as a list, or separated by commas.
         metric: which of the service's metrics; None takes its only one.
-        token_env: environment variable with the service's token, which is read when it is needed and never stored.
         identity: what the service must say that it is; None takes what it says first.
         timeout: seconds for one try.
         patience: seconds until a request is given up.
@@ -67,7 +67,6 @@ class RemoteScorer:
         url: str | Sequence[str],
         metric: str | None = None,
         *,
-        token_env: str = "CAPREWARD_TOKEN",
         identity: str | None = None,
         timeout: float = 60.0,
         patience: float = 300.0,
@@ -83,7 +82,6 @@ class RemoteScorer:
         self.metric = metric or named
         self.identity = identity
         self._settings = {"timeout": timeout, "patience": patience, "concurrency": concurrency}
-        self._token_env = token_env
         self._image_root = None if image_root is None else os.path.realpath(image_root)
         self._facts: dict[str, Any] | None = None
         self._start_empty()
@@ -281,7 +279,7 @@ class RemoteScorer:
             return self._loop
 
     async def _make_replicas(self) -> Replicas:
-        return Replicas(self.urls, os.environ.get(self._token_env) or None, **self._settings)  # type: ignore[arg-type]
+        return Replicas(self.urls, os.environ.get("CAPREWARD_TOKEN") or None, **self._settings)  # type: ignore[arg-type]
 
     def _start_empty(self) -> None:
         self._lock = threading.Lock()

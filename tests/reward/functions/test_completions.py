@@ -183,5 +183,8 @@ def test_labels() -> None:
     for wrong in ("", "a.png", "3", "[]", "{}", None, "{"):
         with pytest.raises(InvalidSampleError, match="a label must be JSON"):
             read_label(wrong)
+    for label in ({"image": 5}, {"references": [3]}, {"references": 3}):
+        with pytest.raises(InvalidSampleError, match="must be a text"):
+            read_label(label)
     with pytest.raises(InvalidSampleError, match="data URL"):
         read_label({"image": "data:image/png;base64,???"})

@@ -1,4 +1,4 @@
-"""The service's own requests, and those of OpenRLHF, slime and vLLM's clients."""
+"""The service's own requests, and those of OpenRLHF and slime."""
 
 from __future__ import annotations
 
@@ -117,7 +117,8 @@ def test_one_request_that_cannot_be_scored_spoils_no_other(monkeypatch: pytest.M
 
 # Other frameworks
 
-CHAT = "<|im_start|>user\n<|image_pad|><|image_pad|>Describe.<|im_end|>\n<|im_start|>assistant\n"
+CHAT = "<|im_start|>user\n<image>Describe.<|im_end|>\n<|im_start|>assistant\n"
+SENT = CHAT.replace("<image>", "<|image_pad|>" * 2)
 LABEL = json.dumps({"references": REFERENCES})
 
 
@@ -125,8 +126,8 @@ LABEL = json.dumps({"references": REFERENCES})
     ("query", "prompt"),
     [
         ("Describe. A red star.", "Describe."),
-        (CHAT + "A red star.<|im_end|>\n", "<|im_start|>user\n<image>Describe.<|im_end|>\n<|im_start|>assistant\n"),
-        (CHAT + "<think>It is red.</think>A red star.<|endoftext|>", ""),
+        (SENT + "A red star.<|im_end|>\n", CHAT),
+        (SENT + "<think>It is red.</think>A red star.<|endoftext|>", CHAT),
         ("USER: <image> ASSISTANT: A red star.</s>", "USER: <image>\nASSISTANT:"),
     ],
 )
@@ -143,16 +144,15 @@ def test_openrlhf_without_a_score(app: App) -> None:
     asked = {"query": ["A star."], "prompts": [""], "labels": [LABEL]}  # the prompt cannot be told from the caption
     assert app.post("/get_reward", asked)["rewards"] is None
     assert app.post("/get_reward?unscored=-1", asked)["rewards"] == [-1.0]
-    empty = {"query": [CHAT], "prompts": [""], "labels": [LABEL]}
+    empty = {"query": [SENT], "prompts": [CHAT], "labels": [LABEL]}
     assert app.post("/get_reward", empty)["rewards"] == [0.0]  # writing nothing is no way out
-    for label in ("[1]", json.dumps({"references": [3]}), json.dumps({"image": 5})):
+    for label in ("[1]", "", json.dumps({"references": [3]}), json.dumps({"image": 5})):
         assert app.post("/get_reward", {**empty, "labels": [label]})["rewards"] is None
-    assert app.post("/get_reward", {**asked, "labels": []})["rewards"] is None
     assert "2 labels" in app.post("/get_reward", {**asked, "labels": [LABEL, LABEL]}, 422)["error"]
 
 
 def test_openrlhf_scores_lie_between_0_and_1() -> None:
-    reply = App("length").post("/get_reward", {"query": ["D: A star."], "prompts": ["D:"], "labels": [""]})
+    reply = App("length").post("/get_reward", {"query": ["D: A star."], "prompts": ["D:"], "labels": [LABEL]})
     assert reply["rewards"] == reply["scores"] == [2.0]  # there is no highest length
 
 
@@ -165,42 +165,12 @@ def test_slime(app: App) -> None:
     assert "aspect=number" in app.post("/slime?weights=f1", asked, 422)["error"]
 
 
-@pytest.mark.parametrize("path", ["/score", "/v1/score"])
-@pytest.mark.parametrize("names", [("queries", "documents"), ("text_1", "text_2"), ("data_1", "data_2")])
-def test_vllm_score(app: App, path: str, names: tuple[str, str]) -> None:
-    reply = app.post(path, {"model": "any", names[0]: REFERENCES[0], names[1]: ["A red star.", "Dogs."]})
-    assert [(item["index"], item["object"]) for item in reply["data"]] == [(0, "score"), (1, "score")]
-    assert [item["score"] for item in reply["data"]] == pytest.approx([6 / 7, 0.0])
-    assert (reply["object"], reply["model"]) == ("list", "unigram")
-
-
-def image_part(data: str) -> dict[str, Any]:
-    return {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{data}"}}
-
-
-def test_vllm_images_and_rerank() -> None:
+def test_images_of_labels() -> None:
     app = App("vela")
-    captions = ["A red star.", "Two dogs run on grass."]
-    own = {"samples": [{"candidates": captions, "image": {"base64": PNG}, "references": ["A star."]}]}
-    expected = app.post("/score", own)["samples"][0]["rewards"]
-    query = {"content": [image_part(PNG), {"type": "text", "text": "A star."}]}
-    scores = app.post("/score", {"queries": query, "documents": captions})["data"]
-    assert [item["score"] for item in scores] == pytest.approx(expected, abs=1e-5)
-    for path in ("/rerank", "/v1/rerank", "/v2/rerank"):
-        results = app.post(path, {"query": query, "documents": captions})["results"]
-        best = max(range(2), key=expected.__getitem__)
-        assert [result["index"] for result in results] == [best, 1 - best]
-        assert results[0]["document"] == {"text": captions[best]}
-    assert len(app.post("/rerank", {"query": query, "documents": captions, "top_n": 1})["results"]) == 1
-    # one text and several images, as older clients ask for them
-    images = {"content": [image_part(PNG), image_part(PNG)]}
-    without = {"samples": [{"candidates": captions[:1], "image": {"base64": PNG}}]}
-    reward = app.post("/score", without)["samples"][0]["rewards"][0]
-    swapped = app.post("/score", {"text_1": captions[0], "text_2": images})["data"]
-    assert [item["score"] for item in swapped] == pytest.approx([reward, reward], abs=1e-5)
-    assert "an image each" in app.post("/score", {"text_1": query, "text_2": images}, 422)["error"]
-    uneven = {"text_1": ["a", "b"], "text_2": ["a", "b", "c"]}
-    assert "2 queries and 3 documents" in app.post("/score", uneven, 422)["error"]
+    (expected,) = app.score_image({"base64": PNG})["samples"][0]["rewards"]
+    label = json.dumps({"image": f"data:image/png;base64,{PNG}"})
+    assert app.post("/slime", {"response": "A red star.", "label": label}) == expected
+    assert app.post("/slime", {"response": "A red star.", "label": {"image": "data:image/png;base64,%"}}) is None
 
 
 # Settings

@@ -78,8 +78,8 @@ class Older:  # what that environment does not have
             raise ImportError(f"{name} is not there")
 
 sys.meta_path.insert(0, Older())
-sys.argv = sys.argv[1:]
-runpy.run_path(sys.argv[0], run_name="__main__")
+file, clone, photos = sys.argv[1:]
+runpy.run_path(file)["run"](clone, device="cpu", batch_size=4, port=0, image_root=photos)
 """
 
 
@@ -99,8 +99,7 @@ def address(tmp_path_factory: pytest.TempPathFactory, photos: Path) -> Iterator[
     for name, text in STAND_IN.items():
         (clone / name).parent.mkdir(exist_ok=True)
         (clone / name).write_text(text)
-    command = [sys.executable, "-c", START, str(FILE), "--repository", str(clone), "--device", "cpu"]
-    command += ["--port", "0", "--batch-size", "4", "--image-root", str(photos)]
+    command = [sys.executable, "-c", START, str(FILE), str(clone), str(photos)]
     environment = {**os.environ, "CAPREWARD_TOKEN": "a-secret-token"}
     server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
     assert server.stdout is not None
@@ -147,13 +146,12 @@ def test_scores_in_the_form_of_the_service(address: tuple[int, Any]) -> None:
     image = {"base64": encoded(Image.new("L", (4, 4), 51))}
     url = f"data:image/png;base64,{image['base64']}"
     samples = [sample("a star", "one two three"), sample("a b c d", image=image), sample("a b c", image=url)]
-    status, reply = ask(address[0], {"metric": "vela", "samples": samples, "weights": {"rel": 3, "flu": 1}})
+    status, reply = ask(address[0], {"metric": "vela", "samples": samples})
     assert status == 200
     assert reply["aspects"] == ["descriptiveness", "relevance", "fluency"]
     rows = [row for each in reply["samples"] for row in each["scores"]]
     assert rows == [expected(2), expected(3), expected(4), expected(3)]  # the first is clamped at 0
     assert reply["samples"][0]["truncated"] == [False, False]
-    assert reply["samples"][1]["rewards"][0] == pytest.approx(0.75 * rows[2][1] + 0.25 * rows[2][2])
     assert all(error is None for each in reply["samples"] for error in each["errors"])
 
 
@@ -197,7 +195,7 @@ def test_one_caption_does_not_spoil_the_others(address: tuple[int, Any]) -> None
         "pixels",
     ]
     assert all(part in each["errors"][0] for part, each in zip(parts, rest, strict=True))
-    assert [each["rewards"] for each in rest] == [[None]] * 9
+    assert [each["scores"] for each in rest] == [[[None] * 3]] * 9
 
 
 @pytest.mark.parametrize(
@@ -214,8 +212,6 @@ def test_one_caption_does_not_spoil_the_others(address: tuple[int, Any]) -> None
         ({"samples": [sample("a", image={"base64": "", "path": ""})]}, 422),
         ({"samples": [sample("a" * 30_000)]}, 413),
         ({"samples": [sample(*["a"] * 2000)]}, 413),
-        ({"samples": [], "weights": {"colour": 1}}, 422),
-        ({"samples": [], "weights": {"rel": -1}}, 422),
         ({"samples": [], "metric": "beitscore"}, 404),
         ({"samples": []}, 200),
     ],
@@ -243,7 +239,10 @@ def test_many_clients_at_a_time(address: tuple[int, Any]) -> None:
     assert [reply["samples"][0]["scores"][0] for _, reply in replies] == [expected(count) for count in range(3, 12)]
 
 
-def test_too_many_and_slow_clients() -> None:
+def test_too_many_and_slow_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(vela_official.LIMITS, "max_waiting", 1)
+    monkeypatch.setitem(vela_official.LIMITS, "timeout", 0.5)
+
     class Slow:
         identity = "slow"
 
@@ -255,7 +254,7 @@ def test_too_many_and_slow_clients() -> None:
             assert self.go_on.wait(60)
             return [([0.5] * 3, None)] * len(captions)
 
-    server = vela_official.make_server(model := Slow(), port=0, limits={"max_waiting": 1, "timeout": 0.5})
+    server = vela_official.make_server(model := Slow(), port=0)
     port = server.server_address[1]
     threading.Thread(target=server.serve_forever).start()
     with ThreadPoolExecutor(1) as pool:

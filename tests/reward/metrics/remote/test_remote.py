@@ -179,10 +179,10 @@ def test_a_refusal_is_not_tried_again(service: FakeService) -> None:
 
 
 def test_a_wrong_token_stops_the_run(service: FakeService, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MY_TOKEN", "secret-token")
+    monkeypatch.setenv("CAPREWARD_TOKEN", "secret-token")
     service.faults.append((401, "no secret-token here"))
     with pytest.raises(ServiceError, match=r"CAPREWARD_TOKEN") as caught:
-        scorer_of(service, token_env="MY_TOKEN").score(samples_of("a"))
+        scorer_of(service).score(samples_of("a"))
     assert "secret-token" not in str(caught.value)
     assert service.tokens == ["Bearer secret-token"]
 
