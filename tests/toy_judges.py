@@ -154,7 +154,7 @@ def plain_inputs(processor: Any, question: Question, written: str = "", *, add_s
         next(turn for turn in turns if turn["role"] == "user")["content"].insert(0, {"type": "image"})
     prompt = processor.apply_chat_template(turns, add_generation_prompt=True, tokenize=False)
     images = None if question.image is None else [load_image(question.image)]
-    text = [prompt + question.prefill + written]
+    text = [prompt + written]
     return processor(images=images, text=text, return_tensors="pt", add_special_tokens=add_special_tokens)
 
 

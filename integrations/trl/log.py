@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from transformers import PrinterCallback, ProgressCallback, Trainer
+from transformers import PrinterCallback, ProgressCallback, Trainer, TrainerCallback
 
 __all__ = ["readable_log"]
 
@@ -51,35 +51,25 @@ def readable_log(trainer: Trainer) -> None:
     warnings.filterwarnings("ignore", message=r"`\w*gradient_checkpointing\w*` is deprecated", category=FutureWarning)
     for printing in (PrinterCallback, ProgressCallback):
         trainer.remove_callback(printing)
-    trainer.add_callback(_Lines())
+    trainer.add_callback(_Lines() if trainer.args.disable_tqdm else _LinesAndBar())
 
 
-class _Lines(ProgressCallback):
-    """transformers' progress bar, where it is wanted, and our lines."""
-
+class _Lines(TrainerCallback):
     _start = 0
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **more: Any) -> None:
         self._start = state.global_step  # of a training that goes on, the step of its checkpoint
-        if not args.disable_tqdm:
-            super().on_train_begin(args, state, control, **more)
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:
-        if not args.disable_tqdm:
-            super().on_step_end(args, state, control, **more)
-
-    def on_prediction_step(self, args: Any, state: Any, control: Any, **more: Any) -> None:
-        if not args.disable_tqdm:
-            super().on_prediction_step(args, state, control, **more)
-
-    def on_train_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:
-        if not args.disable_tqdm:
-            super().on_train_end(args, state, control, **more)
+        super().on_train_begin(args, state, control, **more)
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Mapping[str, Any] | None = None, **more: Any) -> None:
         if state.is_world_process_zero:
-            write = print if self.training_bar is None else self.training_bar.write
+            bar = getattr(self, "training_bar", None)
+            write = print if bar is None else bar.write
             write("\n".join(log_lines(logs or {}, state.global_step, state.max_steps, self._start)))
+
+
+class _LinesAndBar(_Lines, ProgressCallback):
+    """Our lines, and transformers' progress bar."""
 
 
 def log_lines(logs: Mapping[str, Any], step: int, steps: int, start: int = 0) -> list[str]:

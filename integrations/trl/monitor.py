@@ -29,7 +29,7 @@ from integrations.trl.monitor_checks import (
 )
 from integrations.trl.monitor_files import MonitorFiles, fingerprint_rows
 from integrations.trl.monitor_report import figures_of, matrix, show_table, warning_of
-from reward.audit.parting import Parting, Z, check_parting, check_rise
+from reward.audit.parting import Parting, check_parting, check_rise
 from reward.errors import ConfigError, TrainingError
 from reward.functions.learning_rewards import LearningReward
 
@@ -86,12 +86,10 @@ class RewardMonitor(TrainerCallback):
             every check.
         seed: of the sampling.
         batch_size: images that a process captions side by side.
-        z: standard errors of the rule.
         on_parting: `"warn"`, or `"stop"` to end the training as well.
         keep_best: whether the policy with the highest mean of the second measure is kept in
             `<output_dir>/best-by-monitor`, with `monitor.json` (step and figures) beside it. The best of noisy checks
             looks better than it is: measure it again on other images.
-        examples: captions that a warning shows.
 
     Attributes:
         history: {"step", "rows", "figures", "warned"} of each check; a row has "caption", "reward", "rewards",
@@ -118,18 +116,14 @@ class RewardMonitor(TrainerCallback):
         temperature: float | None = None,
         seed: int = 0,
         batch_size: int = 16,
-        z: float = Z,
         on_parting: Literal["warn", "stop"] = "warn",
         keep_best: bool = True,
-        examples: int = 3,
     ) -> None:
-        for name, value, least in (("every", every, 1), ("batch_size", batch_size, 1), ("examples", examples, 0)):
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise ConfigError(f"{name} must be a whole number of at least {least}, got {value!r}")
+        for name, value in (("every", every), ("batch_size", batch_size)):
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ConfigError(f"{name} must be a whole number of at least 1, got {value!r}")
         if temperature is not None and not temperature > 0:
             raise ConfigError(f"temperature must be above 0, or None for greedy captions, got {temperature!r}")
-        if not z > 0:
-            raise ConfigError(f"z must be above 0, got {z!r}")
         if on_parting not in ("warn", "stop"):
             raise ConfigError(f'on_parting must be "warn" or "stop", got {on_parting!r}')
         check_trainer(trainer)
@@ -143,8 +137,8 @@ class RewardMonitor(TrainerCallback):
         self.second = measure_name(second)
         self.measures = {measure_name(measure): measure for measure in (second, *also)}
         check_measures(second, also, self.rewards)
-        self.every, self.z, self.on_parting, self.keep_best = every, z, on_parting, keep_best
-        self.temperature, self.seed, self.batch_size, self.examples = temperature, seed, batch_size, examples
+        self.every, self.on_parting, self.keep_best = every, on_parting, keep_best
+        self.temperature, self.seed, self.batch_size = temperature, seed, batch_size
         self.history: list[dict[str, Any]] = []
         self._start: Start | None = None
         self._warned: set[str] = set()
@@ -209,7 +203,7 @@ class RewardMonitor(TrainerCallback):
         for name, values in ((", ".join(self.rewards), rewards), (self.second, seconds)):
             if np.isnan(values[-1]).all():
                 raise ConfigError(f"{name} gave no value for any of the {len(rows)} held-out captions")
-        verdict = check_parting(rewards, seconds, z=self.z)
+        verdict = check_parting(rewards, seconds)
         check["figures"] = figures_of(rows, self.rewards, self._start) | {
             "best_step": self.history[verdict.best]["step"],
             "fall": verdict.fall,
@@ -223,7 +217,7 @@ class RewardMonitor(TrainerCallback):
         for kind in sorted(kinds - self._warned):
             check["warned"].append(kind)
             if self.trainer.is_world_process_zero():
-                logger.warning(warning_of(kind, self.history, verdict, list(self.rewards), self.second, self.examples))
+                logger.warning(warning_of(kind, self.history, verdict, list(self.rewards), self.second))
         self._warned |= kinds
         self._keep(check)
         self._log(check, control, time.perf_counter() - began)

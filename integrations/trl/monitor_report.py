@@ -14,6 +14,7 @@ from reward.audit.parting import Parting
 __all__ = ["figures_of", "matrix", "show_table", "warning_of"]
 
 _TABLE_ROWS = 16
+_EXAMPLES = 3  # captions of a warning
 
 
 def matrix(history: Sequence[Mapping[str, Any]], column: str, name: str | None = None) -> np.ndarray:
@@ -63,7 +64,6 @@ def warning_of(
     verdict: Parting,
     rewards: Sequence[str],
     second: str,
-    examples: int,
 ) -> str:
     """The text of a warning, with captions before and now."""
     now, step = history[-1], history[-1]["step"]
@@ -92,7 +92,7 @@ def warning_of(
         old, new = values[0].mean(axis=1)
         head = f"step {step}: the {what} is {new:.2f}, and was {old:.2f} at step {before['step']}. Captions:"
     changes = sum(_standardised(value[1] - value[0]) for value in values)
-    chosen = np.argsort(-np.nan_to_num(changes, nan=-np.inf), kind="stable")[:examples]
+    chosen = np.argsort(-np.nan_to_num(changes, nan=-np.inf), kind="stable")[:_EXAMPLES]
     lines = [line for index in chosen for line in _example(int(index), before, now, second)]
     return "\n".join([head, *lines])
 

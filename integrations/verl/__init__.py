@@ -10,7 +10,6 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from reward.functions.completions import prompt_images
 from reward.functions.gathering import configured_reward
 from reward.samples import find_column
 
@@ -67,8 +66,3 @@ def find_image(info: Mapping[str, Any]) -> Any:
     """
     name = find_column("image", [name for name, value in info.items() if value is not None], option="extra_info")
     return None if name is None else info[name]
-
-
-def images_in(prompt: Any) -> list[Any]:
-    """Images of a prompt as verl holds it, a list or an array of messages."""
-    return [] if prompt is None else prompt_images(list(prompt))

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from verl.experimental.reward_loop.reward_manager.naive import NaiveRewardManager
 
-from integrations.verl import compute_score, find_image, images_in
+from integrations.verl import compute_score, find_image
+from reward.functions.completions import prompt_images
 
 __all__ = ["CaptionRewardManager"]
 
@@ -32,7 +33,7 @@ class CaptionRewardManager(NaiveRewardManager):
         data = data[-1:]
         columns = data.non_tensor_batch
         info = dict(columns["extra_info"][0] or {}) if "extra_info" in columns else {}
-        images = images_in(columns["raw_prompt"][0] if "raw_prompt" in columns else None)
+        images = prompt_images(list(columns["raw_prompt"][0])) if "raw_prompt" in columns else []  # list: or an array
         if images and find_image(info) is None:
             info["images"] = images
         columns["extra_info"] = np.array([info], dtype=object)

@@ -43,7 +43,6 @@ class Question:
         image: shown before the first text of the user, in the first turn of the conversation; None for text only.
         system: system message, or None.
         history: earlier turns, `((role, text), ...)`, where "user" and "assistant" take turns and "user" begins.
-        prefill: the beginning of the answer, from which the judge continues. Not every server can do this.
         temperature: 0 is the greedy answer; above it `generate` samples.
         seed: of sampling. Equal questions with equal seeds get equal answers, as far as a server keeps to seeds.
 
@@ -60,7 +59,6 @@ class Question:
     image: ImageLike | None = None
     system: str | None = None
     history: tuple[tuple[str, str], ...] = ()
-    prefill: str = ""
     temperature: float = 0.0
     seed: int = 0
 
@@ -75,7 +73,7 @@ class Question:
             raise InvalidSampleError(
                 f"history must alternate from 'user' to 'assistant', got roles {[role for role, _ in self.history]}"
             )
-        texts = {"text": self.text, "system": self.system or "", "prefill": self.prefill}
+        texts = {"text": self.text, "system": self.system or ""}
         texts.update({f"history[{index}]": text for index, (_, text) in enumerate(self.history)})
         for name, text in texts.items():
             if not isinstance(text, str):
@@ -83,7 +81,7 @@ class Question:
             check_encodable(text, f"{name} of a question")
 
     def turns(self) -> list[tuple[str, str]]:
-        """The conversation as (role, text), without the prefill."""
+        """The conversation as (role, text)."""
         system = [("system", self.system)] if self.system is not None else []
         return [*system, *self.history, ("user", self.text)]
 
@@ -93,7 +91,7 @@ class Answer:
     """What a judge wrote.
 
     Args:
-        text: the answer, after the prefill, without end marks.
+        text: the answer, without end marks.
         tokens: its tokens as text, end marks included; joined they give the text up to white space. Empty where
             `top_logprobs` was 0 or the server tells nothing.
         logprobs: per token, {token text: natural logarithm of its probability} of its likeliest alternatives (and of

@@ -69,7 +69,7 @@ class PromptWriter:
                 parts.insert(0, {"type": "image"})
                 waiting = False
             messages.append({"role": role, "content": parts})
-        return self._render(messages) + self._plain(question.prefill)
+        return self._render(messages)
 
     def _render(self, messages: list[dict[str, Any]]) -> str:
         return str(self.processor.apply_chat_template(messages, add_generation_prompt=True, tokenize=False))

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
-from reward.errors import ConfigError, InvalidSampleError, JudgeError
+from reward.errors import ConfigError, JudgeError
 from reward.judges.base import (
     Answer,
     Question,
@@ -156,13 +156,6 @@ class ServerJudge:
         asking = session.ask_all(questions, max_tokens=_ANSWER_LENGTH, top=self.top_logprobs)
         return _table(*session.loop.run(asking), answers)
 
-    async def adistribution(self, questions: Sequence[Question], answers: Sequence[str]) -> np.ndarray:
-        """`answer_distribution` to be awaited, in any event loop, which goes on meanwhile."""
-        session = self._open(questions)
-        check_answers(answers)
-        asking = session.ask_all(questions, max_tokens=_ANSWER_LENGTH, top=self.top_logprobs)
-        return _table(*await session.loop.arun(asking), answers)
-
     def generate(
         self,
         questions: Sequence[Question],
@@ -179,19 +172,6 @@ class ServerJudge:
         session = self._open(questions)
         self._check_lengths(max_new_tokens, top_logprobs)
         return _all(*session.loop.run(session.ask_all(questions, max_tokens=max_new_tokens, top=top_logprobs)))
-
-    async def agenerate(
-        self,
-        questions: Sequence[Question],
-        *,
-        max_new_tokens: int = 256,
-        top_logprobs: int = 0,
-        track: Sequence[str] = (),
-    ) -> list[Answer]:
-        """`generate` to be awaited, in any event loop, which goes on meanwhile."""
-        session = self._open(questions)
-        self._check_lengths(max_new_tokens, top_logprobs)
-        return _all(*await session.loop.arun(session.ask_all(questions, max_tokens=max_new_tokens, top=top_logprobs)))
 
     def sample(
         self,
@@ -236,14 +216,8 @@ class ServerJudge:
             raise ValueError(f"the server lists at most {self.top_logprobs} tokens, but top_logprobs={top_logprobs}")
 
     def _open(self, questions: Sequence[Question]) -> Session:
-        """The session of this process; refuses questions that a server cannot answer."""
+        """The session of this process."""
         check_questions(questions)
-        for index, question in enumerate(questions):
-            if question.prefill:
-                raise InvalidSampleError(
-                    f"questions[{index}] has a prefill, which chat completions do not have: a server would start anew; "
-                    "ask for the whole answer with `generate`"
-                )
         from reward.judges.session import Session
 
         with self._lock:

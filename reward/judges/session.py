@@ -28,7 +28,7 @@ from reward.judges.chat import (
     request_key,
 )
 
-__all__ = ["LARGEST_REPLY", "LimitedClient", "Session"]
+__all__ = ["Session"]
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +36,6 @@ _FIRST_WAIT, _LONGEST_WAIT = 0.5, 60.0  # seconds between tries: doubled each ti
 _MOST_PATIENCE = 900.0  # a server may ask for a longer wait than ours, but not for hours
 _PATIENCE_AT_FIRST = 15.0  # seconds until a server that does not even list its models counts as absent
 _URLS_KEPT = 16
-LARGEST_REPLY = 32_000_000  # bytes; 4,096 tokens with 20 alternatives each are about 6 million
 T = TypeVar("T")
 
 
@@ -48,12 +47,8 @@ class _Abandoned(Exception):
     """The call that asked a question was cancelled, so calls that waited for its answer must ask themselves."""
 
 
-class LimitedClient(LimitedReplies, openai.DefaultAsyncHttpxClient):
-    """The OpenAI client's own connection, which refuses a reply larger than `LARGEST_REPLY` once it is unpacked."""
-
-    @property
-    def largest_reply(self) -> int:
-        return LARGEST_REPLY
+class _LimitedClient(LimitedReplies, openai.DefaultAsyncHttpxClient):
+    """The OpenAI client's own connection, which refuses a reply that is too large once it is unpacked."""
 
 
 class Session:
@@ -74,7 +69,7 @@ class Session:
             base_url=settings.base_url,
             timeout=settings.timeout,
             max_retries=0,  # our retries also cover garbled replies, and end when the server is down
-            http_client=LimitedClient(),
+            http_client=_LimitedClient(),
         )
         self.loop = BackgroundLoop()
         self._free = asyncio.Semaphore(settings.concurrency)

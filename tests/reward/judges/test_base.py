@@ -39,7 +39,6 @@ from tests.toy_judges import llava, pictures
         ({"text": None}, "text"),
         ({"text": "a\ud800"}, "text.*Unicode"),
         ({"text": "a", "system": 3}, "system"),
-        ({"text": "a", "prefill": None}, "prefill"),
         ({"text": "a", "history": (("user", "b"),)}, "history"),
         ({"text": "a", "history": (("assistant", "b"), ("user", "c"))}, "alternate"),
         ({"text": "a", "history": (("user", "b"), ("assistant", None))}, r"history\[1\]"),

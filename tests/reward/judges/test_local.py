@@ -42,7 +42,6 @@ def questions() -> list[Question]:
     asked = [Question(RUBRIC + text, image=image, system="You judge.") for image in images for text in CAPTIONS]
     asked += [Question("Describe it. " + text, image=images[0]) for text in CAPTIONS[:2]]
     asked.append(Question("Why?", images[2], history=(("user", RUBRIC + CAPTIONS[0]), ("assistant", "4"))))
-    asked.append(Question(RUBRIC + CAPTIONS[1], images[0], prefill="Rating: "))
     return asked
 
 

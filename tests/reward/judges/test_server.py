@@ -6,13 +6,15 @@ import asyncio
 import logging
 import math
 import pickle
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from reward.errors import ConfigError, InvalidSampleError, JudgeError, OutputError
+from reward.errors import ConfigError, JudgeError, OutputError
 from reward.judges import Judge, Question, ServerJudge
 from reward.judges.local import LocalJudge
 from tests.loopback_judge import LoopbackJudge, loopback_judge
@@ -93,11 +95,8 @@ def test_equal_questions_are_asked_once(server: LoopbackJudge) -> None:
     judge = judge_at(server)
     server.delay = 0.2
     twins = [questions()[0]] * 5
-
-    async def two_calls() -> list[Any]:
-        return await asyncio.gather(judge.adistribution(twins, ANSWERS), judge.adistribution(twins, ["5", "1"]))
-
-    one, other = asyncio.run(two_calls())
+    with ThreadPoolExecutor(2) as pool:
+        one, other = pool.map(judge.answer_distribution, [twins] * 2, [ANSWERS, ["5", "1"]])
     assert len(server.requests) == 1
     assert judge.usage.cached == 9
     assert (one == one[0]).all()
@@ -105,46 +104,28 @@ def test_equal_questions_are_asked_once(server: LoopbackJudge) -> None:
 
 
 def test_a_cancelled_call_leaves_its_question_to_the_twin(server: LoopbackJudge) -> None:
-    judge = judge_at(server)
+    session = judge_at(server)._open([])
     server.delay = 0.4
-
-    async def first_gives_up() -> Any:
-        first, second = (asyncio.create_task(judge.adistribution(questions()[:1], ANSWERS)) for _ in range(2))
-        await asyncio.sleep(0.1)
-        first.cancel()
-        return await second
-
-    assert np.isfinite(asyncio.run(first_gives_up())).all()
+    first, second = (session.loop.submit(session.ask_all(questions()[:1], max_tokens=1, top=0)) for _ in range(2))
+    time.sleep(0.1)
+    first.cancel()  # as Ctrl-C does
+    answers, failures = second.result()
+    assert (answers[0] is None, failures) == (False, {})
 
 
-def test_sync_calls_work_inside_a_running_loop_and_async_ones_overlap(server: LoopbackJudge) -> None:
-    judge = judge_at(server, concurrency=3)
-    server.delay = 0.05
-    ticks = 0
+def test_calls_work_inside_a_running_loop(server: LoopbackJudge) -> None:
+    async def as_a_trainers_synchronous_reward() -> Any:
+        return judge_at(server).answer_distribution(questions()[:2], ANSWERS)
 
-    async def work() -> None:
-        nonlocal ticks
-        judge.answer_distribution(questions()[:2], ANSWERS)  # as a trainer's synchronous reward does
-        task = asyncio.create_task(judge.agenerate(questions(), max_new_tokens=1))
-        while not task.done():
-            ticks += 1
-            await asyncio.sleep(0.01)
-        assert len(await task) == len(questions())
-
-    asyncio.run(work())
-    assert ticks > 3, "the event loop stood still"
-    assert server.most_at_once <= 3
+    assert np.isfinite(asyncio.run(as_a_trainers_synchronous_reward())).all()
 
 
 def test_no_more_than_the_limit_at_once(server: LoopbackJudge) -> None:
     judge = judge_at(server, concurrency=2)
     server.delay = 0.05
-
-    async def three_calls() -> None:
+    with ThreadPoolExecutor(3) as pool:
         groups = [questions()[start : start + 3] for start in (0, 3, 6)]
-        await asyncio.gather(*(judge.adistribution(group, ANSWERS) for group in groups))
-
-    asyncio.run(three_calls())
+        list(pool.map(judge.answer_distribution, groups, [ANSWERS] * 3))
     assert server.most_at_once == 2
 
 
@@ -222,8 +203,6 @@ def test_settings_out_of_range(settings: dict[str, Any], message: str, monkeypat
 
 def test_what_a_server_cannot_do_is_refused(server: LoopbackJudge) -> None:
     judge = judge_at(server, top_logprobs=5)
-    with pytest.raises(InvalidSampleError, match=r"questions\[1\] has a prefill"):
-        judge.generate([Question("Rate."), Question("Rate.", prefill="0.")])
     with pytest.raises(ValueError, match="at most 5"):
         judge.generate([Question("Rate.")], top_logprobs=6)
     assert judge.pieces("0.85") is None

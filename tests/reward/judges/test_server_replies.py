@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from reward import http_client
 from reward.errors import JudgeError
 from reward.judges import Question, ServerJudge, session
 from tests.loopback_http import send, serving
@@ -177,7 +178,7 @@ def test_a_reply_that_drips_and_one_that_is_nested_too_deeply_are_given_up(serve
 def test_a_reply_without_end_is_given_up(
     server: Server, monkeypatch: pytest.MonkeyPatch, packed: bool, status: int
 ) -> None:
-    monkeypatch.setattr(session, "LARGEST_REPLY", 1_000_000)
+    monkeypatch.setattr(http_client, "LARGEST_REPLY", 1_000_000)
 
     def reply(handler: BaseHTTPRequestHandler, text: str) -> None:
         odd = "odd" in text

@@ -20,7 +20,7 @@ REQUESTS = 24  # for each path
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoopbackService]:
     root = tmp_path_factory.mktemp("images")
-    options = ("--metric", "unigram", "--metric", "length", "--devices", "cpu", "--image-root", str(root))
+    options = ("--metric", "unigram", "--devices", "cpu", "--image-root", str(root))
     with loopback_service(*options) as running:
         yield running
 
@@ -67,4 +67,4 @@ def test_no_request_makes_the_service_fail(service: LoopbackService) -> None:
     assert set(service.processes()) == processes
     sample = CaptionSample("A red star.", None, ["A star."])
     expected = load_scorer("unigram").score([sample]).scores
-    assert (RemoteScorer(service.url, "unigram").score([sample]).scores == expected).all()
+    assert (RemoteScorer(service.url).score([sample]).scores == expected).all()
