@@ -350,7 +350,7 @@ def write_arena(folder: Path, result: ArenaResult, *, command: str) -> Path:
     for name, plot in draw.items():
         save_plot(plot(result, COLOURS), folder / name)
     figures = to_json(result, command=command)
-    section = {"title": "Plots", "bars": {name: page_svg(plot(result)) for name, plot in draw.items()}, "scatters": []}
+    section = ("Plots", {name: page_svg(plot(result)) for name, plot in draw.items()})
     pictures = {name: f"{name}.png" for name in draw}
     return write_pages(
         folder, "arena", "Arena", figures, grids(result), list(notes(result)), [section], pictures=pictures

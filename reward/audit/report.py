@@ -127,8 +127,7 @@ def write_report(
         )
         for label, metric in audit.metrics.items()
     }
-    title = "Attacked captions that win"
-    sections: list[dict[str, Any]] = [{"title": title, "best": None, "bars": bars, "scatters": []}]
+    sections = [("Attacked captions that win", bars)]
     grids = [attack_grid(audit), level_grid(audit), *([resemblance_grid(resemblances)] if resemblances else [])]
     return write_pages(folder, "audit", "Can the metric be cheated?", figures, grids, list(notes(audit)), sections)
 

@@ -35,8 +35,7 @@ class RuleOptions:
         float,
         typer.Option(help="Of captions that share at least this much of their word pairs, only the best is used."),
     ] = 0.9
-    choose: Annotated[str, typer.Option(help="Which of the allowed pairs: widest (in score) or random.")] = "widest"
-    seed: Annotated[int, typer.Option(help="Seed of random pairs, and of the images that are held out.")] = 0
+    seed: Annotated[int, typer.Option(help="Seed of the images that are held out.")] = 0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -101,7 +101,7 @@ class BestOfNReport:
             OutputError: a file cannot be written.
         """
         plots = {name: _plot(curve) for name, curve in self.curves.items()}
-        section = {"title": "Expected value of the best of n", "bars": plots, "scatters": []}
+        section = ("Expected value of the best of n", plots)
         heading = "How large may N be?"
         return pages.write_pages(folder, "best-n", heading, figures, [self.grid()], list(self.notes()), [section])
 

@@ -7,8 +7,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from reward.metaeval.bench import title_of
 from reward.metaeval.bench_table import BenchRow, BenchTable
 from reward.metaeval.benchmarks import BenchmarkSpec, PreferencePair, RatedCaption
@@ -17,14 +15,11 @@ from reward.metaeval.people import failure_grids, failures, rater_grid
 from reward.metaeval.report import (
     FEW_IMAGES,
     SIGNIFICANT,
-    SOFT,
     Grid,
     bar_plot,
-    blank_figure,
     check_report,
     few_images,
     milliseconds,
-    page_svg,
     percent,
     plain,
     star,
@@ -33,10 +28,7 @@ from reward.metaeval.report import (
 )
 from reward.registry import metric_spec
 
-__all__ = ["detail_grid", "grids", "notes", "overview", "score_plots", "table_grid", "to_json", "write_report"]
-
-_POINT_COLOUR = "#4f78f0"  # points are a raster picture inside the SVG, which cannot use the page's colours
-_MOST_POINTS = 4000  # of a scatter plot; more only make it black
+__all__ = ["detail_grid", "grids", "notes", "overview", "table_grid", "to_json", "write_report"]
 
 # What the JSON of a row has without an evaluation.
 _NO_FIGURES: dict[str, Any] = {"estimates": {}, "details": {}, "ties": None, "tie_rule": None, "counts": {}}
@@ -271,76 +263,16 @@ def write_report(folder: Path, tables: Sequence[BenchTable], figures: dict[str, 
     """
     check_report(folder)
     shown, remarks = grids(tables, details=True), list(notes(tables, resamples=figures["resamples"]))
-    sections = [_plots(table) for table in tables]
+    sections = [(title_of(table.benchmark), _bars(table)) for table in tables]
     judged_by = dict.fromkeys(table.benchmark.spec.judged_by for table in tables)
     return write_pages(folder, "bench", f"Agreement with {' and '.join(judged_by)}", figures, shown, remarks, sections)
 
 
-def _plots(table: BenchTable) -> dict[str, Any]:
-    """{title, best, bars {column: plot}, scatters [(row, aspect, plot)]} of one benchmark."""
-    ranked = [row for row in table.rows if row.evaluation is not None]
-    bars = {}
-    for column in table.columns:
-        rows = {
-            row.metric.label: row.evaluation.estimates[column]
-            for row in ranked
-            if row.evaluation is not None and column in row.evaluation.estimates
-        }
-        bars[column] = bar_plot(rows, best=None if table.best is None else table.best.metric.label)
-    scatters = [(row.metric.label, aspect, plot) for row in ranked for aspect, plot in score_plots(table, row).items()]
-    return {"title": title_of(table.benchmark), "bars": bars, "scatters": scatters}
-
-
-def score_plots(table: BenchTable, row: BenchRow) -> dict[str, str]:
-    """Scores of one row against what was judged: {aspect: scatter}; of pairs, both captions' scores.
-
-    Winoground's quadruples have no such plot.
-
-    Raises:
-        MissingExtraError: matplotlib is not installed.
-    """
-    items = table.benchmark.items
-    if row.scores is None:
-        return {}
-    random = np.random.default_rng(0)
-    places = np.sort(random.permutation(len(items))[:_MOST_POINTS])
-    chosen = [items[place] for place in places]
-    plots: dict[str, str] = {}
-    rated = [item for item in chosen if isinstance(item, RatedCaption)]
-    pairs = [item for item in chosen if isinstance(item, PreferencePair)]
-    if rated:
-        for aspect in table.benchmark.aspects:
-            scores = np.asarray(row.scores[aspect] if isinstance(row.scores, dict) else row.scores)[places, 0]
-            means = np.array([np.mean(item.ratings.get(aspect, [np.nan])) for item in rated])
-            plots[aspect] = _scatter(means, scores, random, x="mean rating", y="score")
-    elif pairs:
-        scores = np.asarray(row.scores)[places]
-        labels = np.array([np.nan if item.label is None else item.label for item in pairs])
-        decided = np.isfinite(labels)
-        better = labels[decided].astype(int)
-        lines = np.arange(len(better))
-        both = scores[decided]
-        plots["pairs"] = _scatter(
-            both[lines, 1 - better], both[lines, better], None, x="worse caption", y="better caption"
-        )
-    return plots
-
-
-def _scatter(x_values: np.ndarray, y_values: np.ndarray, random: np.random.Generator | None, *, x: str, y: str) -> str:
-    """Points; with `random`, x values are shaken a little, since ratings are few whole numbers."""
-    figure, axes = blank_figure(2.6, width=3.6)
-    there = np.isfinite(x_values) & np.isfinite(y_values)
-    x_values, y_values = x_values[there], y_values[there]
-    shown = x_values
-    if random is not None and len(x_values):
-        steps = np.diff(np.unique(x_values))
-        shown = x_values + random.uniform(-0.3, 0.3, len(x_values)) * (steps.min() if len(steps) else 1.0)
-    size = float(np.clip(3000 / max(1, len(shown)), 4, 20))
-    axes.scatter(shown, y_values, s=size, color=_POINT_COLOUR, alpha=0.45, lw=0, rasterized=True)
-    if random is None and len(shown):
-        ends = [min(shown.min(), y_values.min()), max(shown.max(), y_values.max())]
-        axes.plot(ends, ends, color=SOFT, lw=0.8)  # above the line, the better caption has the higher score
-    axes.grid(color=SOFT, alpha=0.25, lw=0.6)
-    axes.set_xlabel(x)
-    axes.set_ylabel(y)
-    return page_svg(figure)
+def _bars(table: BenchTable) -> dict[str, str]:
+    """{column: plot} of one benchmark."""
+    ranked = {row.metric.label: row.evaluation.estimates for row in table.rows if row.evaluation is not None}
+    best = None if table.best is None else table.best.metric.label
+    return {
+        column: bar_plot({label: row[column] for label, row in ranked.items() if column in row}, best=best)
+        for column in table.columns
+    }

@@ -205,13 +205,13 @@ def resampled_mean(values: np.ndarray, weights: np.ndarray, clusters: np.ndarray
     return np.divide(sums, counts, out=np.full(len(counts), np.nan), where=counts > 0)
 
 
-def percentile_interval(value: float, replicates: np.ndarray, *, level: float = LEVEL) -> Interval:
-    """Interval between the percentiles of bootstrap replicates (R,) of a statistic whose value is `value`.
+def percentile_interval(value: float, replicates: np.ndarray) -> Interval:
+    """95 % interval between the percentiles of bootstrap replicates (R,) of a statistic whose value is `value`.
 
     Replicates that are NaN are left out: the statistic cannot be computed on those resamples. If all are NaN, so are
     the ends of the interval.
     """
-    tail = (1 - level) / 2
+    tail = (1 - LEVEL) / 2
     replicates = replicates[~np.isnan(replicates)]
     if not len(replicates):
         return Interval(float(value), np.nan, np.nan)
@@ -219,19 +219,18 @@ def percentile_interval(value: float, replicates: np.ndarray, *, level: float = 
     return Interval(float(value), float(low), float(high))
 
 
-def mean_interval(values: np.ndarray, weights: np.ndarray, *, level: float = LEVEL) -> Interval:
+def mean_interval(values: np.ndarray, weights: np.ndarray) -> Interval:
     """Mean of values (N,), with its interval; `weights` from `bootstrap_weights`."""
     values = np.asarray(values, dtype=np.float64)
-    return percentile_interval(float(values.mean()), weights @ values / weights.sum(axis=1), level=level)
+    return percentile_interval(float(values.mean()), weights @ values / weights.sum(axis=1))
 
 
-def mean_difference(first: np.ndarray, second: np.ndarray, weights: np.ndarray, *, level: float = LEVEL) -> Interval:
+def mean_difference(first: np.ndarray, second: np.ndarray, weights: np.ndarray) -> Interval:
     """Mean of the first minus mean of the second, with the interval of the paired difference.
 
     Args:
         first, second: values (N,) of two systems for the same samples.
         weights: (R, N), see `bootstrap_weights`.
-        level: of confidence.
 
     Raises:
         ValueError: other shapes, or a number that is not finite.
@@ -241,7 +240,7 @@ def mean_difference(first: np.ndarray, second: np.ndarray, weights: np.ndarray, 
         0.2
     """
     first, second = checked_pair(first, second)
-    return mean_interval(first - second, weights, level=level)
+    return mean_interval(first - second, weights)
 
 
 def checked_pair(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -279,7 +279,7 @@ def write_pages(
     figures: Mapping[str, Any],
     tables: Sequence[Grid],
     remarks: Sequence[str],
-    sections: Sequence[Mapping[str, Any]],
+    sections: Sequence[tuple[str, Mapping[str, str]]],
     *,
     pictures: Mapping[str, str] | None = None,
 ) -> Path:
@@ -292,8 +292,7 @@ def write_pages(
         figures: for NAME.json; the pages show their command, versions and seed.
         tables: from top to bottom.
         remarks: below the tables.
-        sections: plots of the HTML page, which needs no other file; each section is {title, bars {heading: SVG},
-            scatters [(row, aspect, SVG)]}.
+        sections: plots of the HTML page, which needs no other file: titles, each with {heading: SVG}.
         pictures: {title: file} of pictures beside the Markdown page.
 
     Raises:
@@ -315,7 +314,7 @@ def page_html(
     figures: Mapping[str, Any],
     tables: Sequence[Grid],
     remarks: Sequence[str],
-    sections: Sequence[Mapping[str, Any]],
+    sections: Sequence[tuple[str, Mapping[str, str]]],
     galleries: Sequence[Mapping[str, Any]] = (),
     *,
     lead: Sequence[str] = (),

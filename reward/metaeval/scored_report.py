@@ -97,7 +97,7 @@ def write_scored_report(
         grids.append(_agreement_grid(pairs, now))
     if before is not None:
         grids.append(_drift_grid(now, before))
-    sections = [{"title": "Distributions", "bars": plots, "scatters": []}]
+    sections = [("Distributions", plots)]
     splits = {"Caption length": _by_length(now), f"By {per}": _by_group(now) if per else {}}
     for title, places in splits.items():
         if places:
@@ -108,7 +108,7 @@ def write_scored_report(
                     means, scale=1, unit=f"mean {now.by}", width=4.4
                 )
             }
-            sections.append({"title": title, "bars": bars, "scatters": []})
+            sections.append((title, bars))
     if now.errors:
         grids.append(_error_grid(now))
     shown = {"Best": now.best, "Worst": now.worst} if now.worst else {"All alike": now.best}

@@ -11,17 +11,17 @@ from pathlib import Path
 from typing import Any
 
 from reward.errors import ConfigError, DataError, ImageError, InvalidSampleError, OutputError
-from reward.fingerprints import fingerprint_file
 from reward.images import load_image
 from reward.metrics.base import Scorer
 from reward.preferences.selection import ImageCandidates
 from reward.samples import find_column, named, one_image
 from reward.scoring import rerank_dataset
 from reward.scoring.columns import ColumnPlan, find_columns, image_identity, listed
+from reward.scoring.origin import read_origin
 from reward.scoring.readers import BadRow, Source, open_source
 from reward.scoring.several import scoring_of
 
-__all__ = ["PROMPT", "metric_of", "read_candidates"]
+__all__ = ["PROMPT", "read_candidates"]
 
 PROMPT = "Describe the image in detail."
 Ask = Callable[[Mapping[str, Any]], list[dict[str, Any]]]
@@ -63,7 +63,8 @@ def read_candidates(
         scoring: further arguments of `rerank_dataset`, such as `source` and `device`; with a metric only.
 
     Returns:
-        The candidates, and what is known of the metric: see `metric_of`.
+        The candidates, and what is known of the scores: `column`; and `metric`, `checkpoint`, `weights` and the
+        version, from the summary that `capreward score` and `rerank` leave beside their output.
 
     Raises:
         DataError: the data cannot be read, or lack a column.
@@ -91,7 +92,7 @@ def read_candidates(
             )
         needed = [*plan.names, name, *([prompt_column] if prompt_column else [])]
         same = ((row, row) for row in source.rows(needed))
-        return _grouped(same, plan, name, ask, root, source.is_csv), metric_of(data, name)
+        return _grouped(same, plan, name, ask, root, source.is_csv), _metric_of(data, name)
     if score_column is not None:
         raise DataError("give a score column or a metric, not both")
     with tempfile.TemporaryDirectory() as folder:
@@ -107,28 +108,15 @@ def read_candidates(
         scored = open_source(file)
         # the scored file has the same rows in the same order, but not the encoded images
         rows = zip(source.rows(source.columns), scored.rows([plan.caption, prefix + known]), strict=True)
-        return _grouped(rows, plan, prefix + known, ask, root, is_csv=False), metric_of(file, prefix + known)
+        return _grouped(rows, plan, prefix + known, ask, root, is_csv=False), _metric_of(file, prefix + known)
 
 
-def metric_of(data: Any, score_column: str) -> dict[str, Any]:
-    """What is known of the scores: the column, and the metric with its checkpoint if this package wrote the file.
-
-    Returns:
-        {"column": ...}, and `metric`, `checkpoint`, `weights` and the version from the summary that `capreward score`
-        and `rerank` leave beside their output, if the file is still the one they wrote.
-    """
+def _metric_of(data: Any, score_column: str) -> dict[str, Any]:
+    """{"column": ...}; and metric, checkpoint, weights and version, if the summary beside the file says them."""
     facts: dict[str, Any] = {"column": score_column}
-    if not isinstance(data, (str, os.PathLike)) or not Path(data).is_file():
-        return facts
-    path = Path(data)
-    try:
-        record = json.loads(path.with_name(path.name + ".summary.json").read_text(encoding="utf-8"))
-        if record["output"]["sha256"] == fingerprint_file(path, whole=True):
-            run = record["run"]
-            facts |= {"metric": run["metric"], "checkpoint": run["source"], "weights": run["weights"]}
-            facts["version of capreward"] = run["capreward"]
-    except (OSError, ValueError, KeyError, TypeError):  # absent, or not ours
-        pass
+    if isinstance(data, (str, os.PathLike)) and (run := read_origin(data).run):
+        facts |= {"metric": run.get("metric"), "checkpoint": run.get("source"), "weights": run.get("weights")}
+        facts["version of capreward"] = run.get("capreward")
     return facts
 
 
@@ -163,7 +151,7 @@ def _grouped(
     for number, (row, scored) in enumerate(rows):
         if isinstance(row, BadRow) or isinstance(scored, BadRow):
             key = f"row {number}"
-            groups[key] = ImageCandidates(key, key, None, [], problem="a row that cannot be read")
+            groups[key] = ImageCandidates(key, None, [], problem="a row that cannot be read")
             continue
         captions, scores = scored.get(plan.caption), scored.get(score)
         if plan.many:
@@ -182,7 +170,7 @@ def _grouped(
         key = json.dumps([image_key, *own, prompt], ensure_ascii=False, default=str)
         if key not in groups:
             image, problem = _found(cell, root)
-            groups[key] = ImageCandidates(key, image_key, image, prompt, problem=problem)
+            groups[key] = ImageCandidates(image_key, image, prompt, problem=problem)
         groups[key].captions += captions
         groups[key].scores += [_number(value, number, score) for value in scores]
     return list(groups.values())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import random
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -17,7 +16,6 @@ from reward.samples import is_wordless
 __all__ = ["KINDS", "ImageCandidates", "Pair", "PreferenceRules", "Preferences", "Scored", "choose_pairs", "similarity"]
 
 KINDS = ("pairs", "labels", "best")
-_CHOICES = ("widest", "random")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,8 +33,7 @@ class PreferenceRules:
         minimum: least score of a chosen or best caption; None for any.
         near: of captions with at least this `similarity`, only the best is used; 1 drops only those that are the same
             up to case and punctuation. DPO on nearly equal captions lowers the probability of both.
-        choose: of the pairs that the rules allow, the `"widest"` differences, or `"random"` ones.
-        seed: of `"random"`, and of the images that are held out.
+        seed: of the images that are held out.
 
     Raises:
         ConfigError: a value is out of range, or goes with another kind.
@@ -48,13 +45,11 @@ class PreferenceRules:
     length_ratio: float | None = None
     minimum: float | None = None
     near: float = 0.9
-    choose: str = "widest"
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name, known in (("kind", KINDS), ("choose", _CHOICES)):
-            if getattr(self, name) not in known:
-                raise ConfigError(f"{name} must be one of {', '.join(known)}, got {getattr(self, name)!r}")
+        if self.kind not in KINDS:
+            raise ConfigError(f"kind must be one of {', '.join(KINDS)}, got {self.kind!r}")
         ranges = (("margin", 0.0, float("inf")), ("length_ratio", 1.0, float("inf")), ("near", 0.0, 1.0))
         for name, low, high in ranges:
             value = getattr(self, name)
@@ -66,7 +61,7 @@ class PreferenceRules:
         if self.minimum is not None and not abs(self.minimum) < float("inf"):
             raise ConfigError(f"minimum must be a finite number, got {self.minimum!r}")
         if self.kind == "best":
-            for name, default in (("margin", 0.0), ("length_ratio", None), ("choose", "widest")):
+            for name, default in (("margin", 0.0), ("length_ratio", None)):
                 if getattr(self, name) != default:
                     raise ConfigError(f"{name} compares two captions, and kind 'best' has no pairs: leave {name} out")
 
@@ -90,7 +85,6 @@ class ImageCandidates:
     """The captions of an image that compete.
 
     Args:
-        key: names the group: the same in every run over the same data.
         image_key: names the image, by which images are held out.
         image: path, or `{"bytes": ..., "path": ...}`.
         prompt: the messages that the captions answer.
@@ -99,7 +93,6 @@ class ImageCandidates:
         problem: why nothing can be made of them, or None.
     """
 
-    key: str
     image_key: str
     image: Any
     prompt: list[dict[str, Any]]
@@ -122,7 +115,7 @@ def similarity(first: str, second: str) -> float:
 
 
 def choose_pairs(
-    captions: Sequence[Any], scores: Sequence[float | None], rules: PreferenceRules, key: str = ""
+    captions: Sequence[Any], scores: Sequence[float | None], rules: PreferenceRules
 ) -> tuple[list[Pair], Counter[str], str | None]:
     """Pairs of the captions of one image.
 
@@ -130,7 +123,6 @@ def choose_pairs(
         captions: candidates; those that are no text, without a word, without a score or nearly repeated are left out.
         scores: N numbers, larger is better; None and NaN where there is none.
         rules: what is wanted.
-        key: names the image; with the seed, it decides the random choice.
 
     Returns:
         The pairs; {why: number of captions left out}; why there is no pair, or None.
@@ -158,10 +150,7 @@ def choose_pairs(
     allowed = [(a, b) for a, b in apart if _like_long(a.text, b.text, rules.length_ratio)]
     if not allowed:
         return [], left_out, "no two such captions of like length"
-    if rules.choose == "random":
-        random.Random(f"{rules.seed} {key}").shuffle(allowed)
-    else:
-        allowed.sort(key=lambda pair: pair[1].score - pair[0].score)  # stable: the better chosen first
+    allowed.sort(key=lambda pair: pair[1].score - pair[0].score)  # stable: the better chosen first
     return [Pair(*pair) for pair in _without_sharing(allowed, rules)], left_out, None
 
 
@@ -272,7 +261,7 @@ class Preferences:
             if group.problem is not None:
                 dropped[group.problem] += 1
                 continue
-            pairs, unused, reason = choose_pairs(group.captions, group.scores, rules, group.key)
+            pairs, unused, reason = choose_pairs(group.captions, group.scores, rules)
             left_out += unused
             if reason is not None:
                 dropped[reason] += 1

@@ -26,13 +26,12 @@ RULES = st.builds(
     length_ratio=st.one_of(st.none(), st.floats(1, 3)),
     minimum=st.one_of(st.none(), st.floats(-1, 1)),
     near=st.floats(0.1, 1),
-    choose=st.sampled_from(["widest", "random"]),
     seed=st.integers(0, 3),
 )
 
 
-def chosen(candidates, rules, key="x"):
-    return choose_pairs([text for text, _ in candidates], [score for _, score in candidates], rules, key)
+def chosen(candidates, rules):
+    return choose_pairs([text for text, _ in candidates], [score for _, score in candidates], rules)
 
 
 @given(CANDIDATES, RULES)
@@ -107,7 +106,6 @@ def test_the_best_are_the_best(candidates, k, minimum):
 def test_no_image_is_in_both_splits_and_everything_is_counted(images, rules, holdout):
     groups = [
         ImageCandidates(
-            f"{image} {number}",
             str(image),
             f"{image}.png",
             [],
@@ -123,7 +121,7 @@ def test_no_image_is_in_both_splits_and_everything_is_counted(images, rules, hol
         with_rows = {
             group.image_key
             for group in groups
-            if not group.problem and choose_pairs(group.captions, group.scores, rules, group.key)[0]
+            if not group.problem and choose_pairs(group.captions, group.scores, rules)[0]
         }
         assert len(with_rows) <= (1 if holdout else 0)
         return
@@ -140,9 +138,7 @@ def test_no_image_is_in_both_splits_and_everything_is_counted(images, rules, hol
 
 def test_neighbouring_labels_are_of_different_images_and_alternate():
     scores = [0.1, 0.2, 0.8, 0.9]
-    groups = [
-        ImageCandidates(str(n), str(n), f"{n}.png", [], ["red", "blue", "star", "moon"], list(scores)) for n in range(4)
-    ]
+    groups = [ImageCandidates(str(n), f"{n}.png", [], ["red", "blue", "star", "moon"], list(scores)) for n in range(4)]
     rows = Preferences.choose(groups, PreferenceRules(kind="labels", per_image=2)).rows["train"]
     assert [row["label"] for row in rows] == [True, False] * 2 + [False, True] * 2 + [True, False] * 2 + [
         False,
