@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from reward.backbones.clip_tokens import CLIP_TOKENS, clip_length
 from reward.corruptions.prompts import BENCHMARK_PROMPTS, RewritePrompts, load_prompts
@@ -83,16 +83,12 @@ def make_pairs_benchmark(
         )
         pairs = [(place, negatives[0].text) for place, negatives in zip(asked, found, strict=True) if negatives]
         written |= {(place, category): text for place, text in pairs}
-    answer: str | None = None
-
-    def rows() -> Iterator[dict[str, Any]]:
-        nonlocal answer  # for the row that `build_pairs` has just taken
-        for category in categories:
-            for place, (caption, image) in enumerate(zip(captions, images, strict=True)):
-                answer = written.get((place, category))
-                yield {"image": image, "caption": caption, "category": category}
-
-    built = build_pairs(rows(), lambda *_: answer, beyond=beyond, exempt=[_ANYWHERE], attempts=1)
+    rows = (
+        {"image": image, "correct": caption, "incorrect": written.get((place, category)), "category": category}
+        for category in categories
+        for place, (caption, image) in enumerate(zip(captions, images, strict=True))
+    )
+    built = build_pairs(rows, beyond=beyond, exempt=[_ANYWHERE])
     if len(built.pairs):
         write_pairs(built.pairs, folder)
     return built

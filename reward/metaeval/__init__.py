@@ -20,7 +20,7 @@ from reward.metaeval.agreement import Comparison, compare_metrics, compare_with_
 from reward.metaeval.bench import run_bench
 from reward.metaeval.bench_table import BenchTable
 from reward.metaeval.benchmarks import Benchmark, benchmark_spec, list_benchmarks, load_benchmark
-from reward.metaeval.benchmarks.longcapvlcp import PairBuild, build_pairs, read_pairs, write_pairs
+from reward.metaeval.benchmarks.longcapvlcp import PairBuild, build_pairs, write_pairs
 from reward.metaeval.bootstrap import Interval, bootstrap_weights, mean_difference, mean_interval, percentile_interval
 from reward.metaeval.classification import roc_auc, tie_threshold, verdicts, winoground_scores
 from reward.metaeval.correlation import kendall_tau, pearson, spearman
@@ -56,7 +56,6 @@ __all__ = [
     "mean_interval",
     "pearson",
     "percentile_interval",
-    "read_pairs",
     "roc_auc",
     "run_bench",
     "score_benchmark",

@@ -27,7 +27,6 @@ __all__ = [
     "Scores",
     "Table",
     "check_scores",
-    "check_statistic",
     "cluster_strata",
     "judged_rows",
     "make_table",
@@ -38,11 +37,6 @@ __all__ = [
 Scores: TypeAlias = "np.ndarray | Mapping[str, np.ndarray]"
 
 _CORRELATIONS = ("tau-c", "tau-b", "spearman", "pearson")
-_STATISTICS = {
-    RatedCaption: _CORRELATIONS,
-    PreferencePair: ("accuracy", "auc", "ap", "agreement"),
-    Quadruple: ("group", "text", "image"),
-}
 _TIE_RULES = {
     "tau-b": "tied pairs are neither concordant nor discordant, and tau-b leaves them out of the denominator",
     "tau-c": "tied pairs are neither concordant nor discordant, and stay in the denominator of tau-c",
@@ -130,26 +124,13 @@ class Table:
         }
 
 
-def tie_rule(benchmark: Benchmark, statistic: str) -> str:
-    """How ties count in a statistic of a benchmark, in words."""
+def tie_rule(benchmark: Benchmark) -> str:
+    """How ties count in the statistic of a benchmark, in words."""
     if benchmark.spec.form is Quadruple:
         return "comparisons are strict: equal scores are wrong"
-    if statistic == "accuracy":
+    if benchmark.spec.statistic == "accuracy":
         return "equal scores count half" if benchmark.spec.ties == "half" else "equal scores are wrong"
-    return _TIE_RULES[statistic]
-
-
-def check_statistic(benchmark: Benchmark, statistic: str | None) -> str:
-    """The statistic asked for, or the benchmark's own.
-
-    Raises:
-        ValueError: the form of the benchmark has no such statistic.
-    """
-    statistic = statistic or benchmark.spec.statistic
-    known = _STATISTICS[benchmark.spec.form]
-    if statistic not in known:
-        raise ValueError(f"{benchmark.spec.title} has no statistic {statistic!r}; it has: {', '.join(known)}")
-    return statistic
+    return _TIE_RULES[benchmark.spec.statistic]
 
 
 def check_scores(benchmark: Benchmark, scores: Scores, what: str = "scores") -> dict[str, np.ndarray]:
@@ -186,21 +167,20 @@ def judged_rows(benchmark: Benchmark, scores: Mapping[str, np.ndarray]) -> dict[
     }
 
 
-def make_table(benchmark: Benchmark, scores: Mapping[str, np.ndarray], statistic: str) -> Table:
+def make_table(benchmark: Benchmark, scores: Mapping[str, np.ndarray]) -> Table:
     """The columns of a benchmark, of the items that have all their scores.
 
     Args:
         scores: see `check_scores`.
-        statistic: see `check_statistic`.
 
     Raises:
         ValueError: too few items have scores.
     """
     make = {RatedCaption: _of_ratings, PreferencePair: _of_pairs, Quadruple: _of_quadruples}[benchmark.spec.form]
-    return make(benchmark, scores, statistic)
+    return make(benchmark, scores)
 
 
-def _of_ratings(benchmark: Benchmark, scores: Mapping[str, np.ndarray], statistic: str) -> Table:
+def _of_ratings(benchmark: Benchmark, scores: Mapping[str, np.ndarray]) -> Table:
     captions = [item for item in benchmark.items if isinstance(item, RatedCaption)]
     judged = judged_rows(benchmark, scores)
     for aspect, rows in judged.items():
@@ -223,7 +203,7 @@ def _of_ratings(benchmark: Benchmark, scores: Mapping[str, np.ndarray], statisti
         else:  # each rating is a judgment of its own, and the score is repeated
             places = np.repeat(places, [len(given) for given in ratings])
             targets = np.concatenate(ratings)
-        columns[aspect] = Column(statistic, scores[aspect][places, 0], targets, clusters[places])
+        columns[aspect] = Column(benchmark.spec.statistic, scores[aspect][places, 0], targets, clusters[places])
         details[aspect] = {name: replace(columns[aspect], statistic=name) for name in _CORRELATIONS}
         counts[aspect] = len(places)
         ties[aspect] = _share_of_equal(scores[aspect][rows, 0])
@@ -240,8 +220,8 @@ def _of_ratings(benchmark: Benchmark, scores: Mapping[str, np.ndarray], statisti
     )
 
 
-def _of_pairs(benchmark: Benchmark, scores: Mapping[str, np.ndarray], statistic: str) -> Table:
-    arena = statistic == "agreement"
+def _of_pairs(benchmark: Benchmark, scores: Mapping[str, np.ndarray]) -> Table:
+    arena = benchmark.spec.statistic == "agreement"
     pairs = [item for item in benchmark.items if isinstance(item, PreferencePair)]
     counted = [HUMAN not in (item.systems or ()) if arena else item.label is not None for item in pairs]
     kept = np.isfinite(scores[OVERALL]).all(axis=1) & np.array(counted)
@@ -270,7 +250,7 @@ def _of_pairs(benchmark: Benchmark, scores: Mapping[str, np.ndarray], statistic:
     else:
         tied = both[:, 0] == both[:, 1]
         details = pair_columns(both, better, parts, clusters, ties=benchmark.spec.ties)
-    columns = {name: kinds[statistic] for name, kinds in details.items()}
+    columns = {name: kinds[benchmark.spec.statistic] for name, kinds in details.items()}
     averaged = tuple(groups) if len(groups) > 1 and not arena else ()
     return Table(
         columns=columns,
@@ -284,7 +264,7 @@ def _of_pairs(benchmark: Benchmark, scores: Mapping[str, np.ndarray], statistic:
     )
 
 
-def _of_quadruples(benchmark: Benchmark, scores: Mapping[str, np.ndarray], statistic: str) -> Table:
+def _of_quadruples(benchmark: Benchmark, scores: Mapping[str, np.ndarray]) -> Table:
     kept = np.isfinite(scores[OVERALL]).all(axis=1)
     if not kept.any():
         raise ValueError(f"no quadruple of {benchmark.spec.title} has all four scores")
@@ -299,7 +279,7 @@ def _of_quadruples(benchmark: Benchmark, scores: Mapping[str, np.ndarray], stati
     return Table(
         columns=columns,
         averaged=(),
-        headline=statistic,
+        headline=benchmark.spec.statistic,
         strata=cluster_strata(columns, int(clusters.max()) + 1),
         scored=len(four),
         counts=dict.fromkeys(columns, len(four)),

@@ -10,7 +10,7 @@ import numpy as np
 
 from reward.metaeval.benchmarks.items import Benchmark, RatedCaption
 from reward.metaeval.bootstrap import RESAMPLES, Interval, draw_clusters, whole_first, with_mean
-from reward.metaeval.columns import Scores, Table, check_scores, check_statistic, judged_rows, make_table, tie_rule
+from reward.metaeval.columns import Scores, Table, check_scores, judged_rows, make_table, tie_rule
 
 __all__ = ["Difference", "Evaluation", "compare", "evaluate", "holm"]
 
@@ -62,7 +62,6 @@ def evaluate(
     benchmark: Benchmark,
     scores: Scores,
     *,
-    statistic: str | None = None,
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Evaluation:
@@ -76,13 +75,11 @@ def evaluate(
     Args:
         benchmark: the items; see `load_benchmark`.
         scores: (N, K), one row per item and one column a caption, NaN where there is no score; or {aspect: (N, K)}.
-        statistic: "tau-b", "tau-c", "spearman" or "pearson" for rated captions; "accuracy", "auc", "ap" or "agreement"
-            for pairs; the headline column for quadruples. None is the benchmark's own statistic.
         resamples: number of bootstrap resamples of whole images, see `draw_clusters`.
         seed: of the bootstrap.
 
     Raises:
-        ValueError: scores of another shape, infinite, or too few; no such statistic; or resamples below 1.
+        ValueError: scores of another shape, infinite, or too few; or resamples below 1.
 
     Example:
         >>> from reward.metaeval.benchmarks import load_benchmark
@@ -92,14 +89,13 @@ def evaluate(
         >>> list(by_length.estimates), by_length.headline
         (['descriptiveness', 'relevance', 'fluency', 'mean'], 'mean')
     """
-    statistic = check_statistic(benchmark, statistic)
     checked = check_scores(benchmark, scores)
-    table = make_table(benchmark, checked, statistic)
+    table = make_table(benchmark, checked)
     draws = draw_clusters(table.strata, resamples=resamples, seed=seed)
     weights = whole_first(draws)
     values = table.resampled(weights)
     return Evaluation(
-        statistic=statistic,
+        statistic=benchmark.spec.statistic,
         estimates=table.intervals(values),
         headline=table.headline,
         scored=table.scored,
@@ -107,14 +103,14 @@ def evaluate(
         images=len(table.strata),
         counts=table.counts,
         ties=table.ties,
-        tie_rule=tie_rule(benchmark, statistic),
+        tie_rule=tie_rule(benchmark),
         details={
             name: {kind.replace("-", "_"): float(rows.resampled(weights[:1])[0]) for kind, rows in kinds.items()}
             for name, kinds in table.details.items()
         },
         replicates={name: column[1:] for name, column in values.items()},
         by_category={
-            name: evaluate(part, own, statistic=statistic, resamples=resamples, seed=seed)
+            name: evaluate(part, own, resamples=resamples, seed=seed)
             for name, part, own in _categories(benchmark, checked)
         },
     )
@@ -166,7 +162,6 @@ def compare(
     first_scores: Scores,
     second_scores: Scores,
     *,
-    statistic: str | None = None,
     resamples: int = RESAMPLES,
     permutations: int = RESAMPLES,
     seed: int = 0,
@@ -179,7 +174,7 @@ def compare(
     right or wrong (accuracy, agreement, Winoground), right and wrong are swapped instead.
 
     Args:
-        benchmark, statistic: as for `evaluate`.
+        benchmark: as for `evaluate`.
         first_scores, second_scores: of two metrics, as for `evaluate`.
         resamples: number of bootstrap resamples.
         permutations: number R of permutations; p is (1 + number at least as large) / (1 + R).
@@ -201,7 +196,6 @@ def compare(
     """
     if permutations < 1:
         raise ValueError(f"permutations must be at least 1, got {permutations}")
-    statistic = check_statistic(benchmark, statistic)
     given = [
         check_scores(benchmark, first_scores, "the first metric's scores"),
         check_scores(benchmark, second_scores, "the second metric's scores"),
@@ -209,14 +203,14 @@ def compare(
     for name in given[0]:
         lost = np.logical_or(*(np.isnan(scores[name]).any(axis=1, keepdims=True) for scores in given))
         for scores in given:
-            scores[name] = _on_one_scale(np.where(lost, np.nan, scores[name]), statistic)
-    first, second = (make_table(benchmark, scores, statistic) for scores in given)
+            scores[name] = _on_one_scale(np.where(lost, np.nan, scores[name]), benchmark.spec.statistic)
+    first, second = (make_table(benchmark, scores) for scores in given)
     weights = whole_first(draw_clusters(first.strata, resamples=resamples, seed=seed))
     values = [table.resampled(weights) for table in (first, second)]
     differences = {name: values[0][name] - values[1][name] for name in values[0]}
     permuted = _permuted_differences(first, second, permutations, seed)
     return Difference(
-        statistic=statistic,
+        statistic=benchmark.spec.statistic,
         first={name: float(column[0]) for name, column in values[0].items()},
         second={name: float(column[0]) for name, column in values[1].items()},
         differences=first.intervals(differences),

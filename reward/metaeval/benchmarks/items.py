@@ -99,7 +99,8 @@ class BenchmarkSpec:
         name: registry name, lower case with dashes.
         title: as its paper writes it.
         form: class of its items.
-        statistic: what papers on it report first: `"tau-b"`, `"tau-c"`, `"accuracy"`, `"group"` or `"agreement"`.
+        statistic: what papers on it report first: of rated captions `"tau-b"`, `"tau-c"`, `"spearman"` or `"pearson"`,
+            of pairs `"accuracy"`, `"auc"`, `"ap"` or `"agreement"`, of quadruples `"group"`, `"text"` or `"image"`.
         load: reads the published files, called with (path, part, images) of `load_benchmark`. None if the benchmark is
             read from the common JSONL form only, which `load_benchmark` reads for every benchmark.
         refine: called with (items, path, part) on what was read in either form; checks or changes the items.

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from reward.backbones.clip_tokens import CLIP_TOKENS, clip_length, first_different_token
 from reward.errors import DataError, ImageError, OutputError
@@ -21,15 +20,13 @@ from reward.samples import is_blank
 from reward.scoring.readers import open_source
 
 if TYPE_CHECKING:
-    from datasets import Dataset, Features
+    from datasets import Dataset
 
 __all__ = [
     "LONGCAPVLCP_CATEGORIES",
     "SPECS",
-    "MakeIncorrect",
     "PairBuild",
     "build_pairs",
-    "read_pairs",
     "write_pairs",
 ]
 
@@ -37,9 +34,6 @@ __all__ = [
 LONGCAPVLCP_CATEGORIES = ("actant swap", "action", "counting", "noun/adjective", "spatial relation", "scene text")
 PAIRS_FILE = "pairs.jsonl"
 _COLUMNS = ("image", "correct", "incorrect", "category")
-
-# Called with a correct caption, the category of the wanted error and a generator; None if it finds no such error.
-MakeIncorrect: TypeAlias = Callable[[str, str, random.Random], str | None]
 
 
 @dataclass(frozen=True)
@@ -49,7 +43,7 @@ class PairBuild:
     Args:
         pairs: a data set with the columns image, correct, incorrect, category and error_token.
         kept: {category: number of pairs}.
-        dropped: {reason: number of rows}, by the result of the last attempt.
+        dropped: {reason: number of rows}.
     """
 
     pairs: Dataset
@@ -59,53 +53,44 @@ class PairBuild:
 
 def build_pairs(
     rows: Iterable[Mapping[str, Any]],
-    make_incorrect: MakeIncorrect,
     *,
     beyond: int = CLIP_TOKENS,
     exempt: Iterable[str] = ("scene text", "scene_text"),
-    attempts: int = 3,
-    seed: int = 0,
 ) -> PairBuild:
     """Builds pairs in LongCapVLCP's form, with one error each, past the text that a CLIP reads.
 
     A pair is kept only if its captions are equal up to token `beyond` of open_clip's tokenizer, counted from 0 at the
-    start token. If an attempt gives no such pair, `make_incorrect` is called again with another generator.
+    start token.
 
     Source: the BEiTScore paper, whose pairs all differ after CLIP token 77, except those of scene text.
 
     Args:
-        rows: mappings with image (as for `load_image`), caption (a correct one) and category (of the wanted error).
-            The same image and caption may come in several rows, one for each category.
-        make_incorrect: makes the incorrect caption. It may look up rewrites that a language model made beforehand, see
-            `reward.corruptions.rewrites.rewrite_captions`.
+        rows: mappings with image (as for `load_image`), correct (a caption), incorrect (the caption with an error, or
+            None if there is none, see `reward.corruptions.rewrites.rewrite_captions`) and category (of the error).
         beyond: first token at which captions may differ; 0 keeps every pair.
         exempt: categories whose errors may be anywhere.
-        attempts: calls of `make_incorrect` for a row, at least 1.
-        seed: of the generators; that of a row depends only on the seed and the row's place.
 
     Raises:
-        DataError: a row lacks a column, or caption or category is not text.
+        DataError: a row lacks a column, or the correct caption or the category is not text.
 
     Example:
         >>> from PIL import Image
-        >>> row = {"image": Image.new("RGB", (8, 8)), "caption": "A red star lies on a beach.", "category": "action"}
-        >>> built = build_pairs([row, row], lambda caption, *_: caption.replace("lies", "rolls"), beyond=4)
+        >>> row = {"image": Image.new("RGB", (8, 8)), "correct": "A red star lies on a beach.", "category": "action"}
+        >>> built = build_pairs([{**row, "incorrect": "A red star rolls on a beach."}] * 2, beyond=4)
         >>> built.kept, built.pairs[0]["incorrect"], built.pairs[0]["error_token"]
         ({'action': 2}, 'A red star rolls on a beach.', 4)
     """
-    from datasets import Dataset, Value
+    from datasets import Dataset, Features, Image, Value
 
-    if attempts < 1:
-        raise ValueError(f"attempts must be at least 1, got {attempts}")
-    features = _features()
-    features["error_token"] = Value("int64")
+    texts = {name: Value("string") for name in _COLUMNS[1:]}
+    features = Features({"image": Image(), **texts, "error_token": Value("int64")})
     columns: dict[str, list[Any]] = {name: [] for name in features}
     dropped: Counter[str] = Counter()
     free = frozenset(exempt)
     for place, row in enumerate(rows):
         record = Record(row, f"row {place}", Path())
-        caption, category = _shown_text(record, "caption"), _shown_text(record, "category")
-        _, image = record.take("image")
+        caption, category = _shown_text(record, "correct"), _shown_text(record, "category")
+        (_, image), (_, incorrect) = record.take("image"), record.take("incorrect")
         least = 0 if category in free else beyond
         try:
             load_image(image)
@@ -115,17 +100,12 @@ def build_pairs(
         if clip_length(caption) <= least:
             dropped[f"caption ends before token {least}"] += 1
             continue
-        for attempt in range(attempts):
-            rng = random.Random(f"capreward pair {seed} {place} {attempt}")
-            incorrect = make_incorrect(caption, category, rng)
-            token, problem = _first_error(caption, incorrect, least)
-            if problem is None:
-                values = (_stored(image), caption, incorrect, category, token)
-                for name, value in zip(features, values, strict=True):
-                    columns[name].append(value)
-                break
-        else:
-            dropped[str(problem)] += 1
+        token, problem = _first_error(caption, incorrect, least)
+        if problem is not None:
+            dropped[problem] += 1
+            continue
+        for name, value in zip(features, (_stored(image), caption, incorrect, category, token), strict=True):
+            columns[name].append(value)
     pairs = Dataset.from_dict(columns, features=features)
     return PairBuild(pairs, dict(Counter(columns["category"])), dict(dropped))
 
@@ -140,7 +120,7 @@ def write_pairs(pairs: Dataset, folder: str | os.PathLike[str]) -> Path:
         folder: made if absent.
 
     Returns:
-        Path of `pairs.jsonl`, which `read_pairs` reads.
+        Path of `pairs.jsonl`, which `load_benchmark("longcapvlcp", folder)` reads.
 
     Raises:
         OutputError: the folder cannot be written, or holds a `pairs.jsonl` already.
@@ -170,46 +150,16 @@ def write_pairs(pairs: Dataset, folder: str | os.PathLike[str]) -> Path:
     return path
 
 
-def read_pairs(data: Any, *, images: str | os.PathLike[str] | None = None) -> Dataset:
-    """Reads pairs of captions.
-
-    Args:
-        data: path of a `.jsonl`, `.csv` or `.parquet` file, of a folder that holds `pairs.jsonl`, or of one written by
-            `Dataset.save_to_disk`; or a `datasets.Dataset`. Its columns are image (path from the file's folder, or
-            encoded), correct, incorrect and category; further ones are left out.
-        images: folder in which image paths start; None is the folder of the file.
-
-    Returns:
-        A data set with these columns, whose images are decoded when a row is asked for.
-
-    Raises:
-        DataError: a missing or empty file, a missing column, or a row with equal captions, without a value, or whose
-            image file does not exist.
-    """
-    from datasets import Dataset
-
-    rows = list(_pair_rows(data, images))
-    return Dataset.from_dict({name: [row[name] for row in rows] for name in _COLUMNS}, features=_features())
-
-
-def _features() -> Features:
-    from datasets import Features, Image, Value
-
-    return Features({"image": Image()} | {name: Value("string") for name in _COLUMNS[1:]})
-
-
-def _pair_rows(data: Any, images: str | os.PathLike[str] | None) -> Iterator[dict[str, Any]]:
-    """The rows of `read_pairs`, with encoded images and absolute paths as they are."""
-    if isinstance(data, (str, os.PathLike)) and (Path(data) / PAIRS_FILE).is_file():
-        data = Path(data) / PAIRS_FILE
-    source = open_source(data)
+def _pair_rows(path: Path, images: Path | None) -> Iterator[dict[str, Any]]:
+    """Rows with encoded images and absolute paths as they are."""
+    source = open_source(path)
     missing = [name for name in _COLUMNS if name not in source.columns]
     if missing:
         raise DataError(
             f"{source.name} lacks the column {missing[0]!r}; pairs need {', '.join(_COLUMNS)}, and it has "
             f"{', '.join(source.columns)}"
         )
-    folder = source.folder if images is None else Path(images)
+    folder = source.folder if images is None else images
     for row in Split([source]).records(_COLUMNS):
         texts = {name: _shown_text(row, name) for name in _COLUMNS[1:]}
         if texts["correct"] == texts["incorrect"]:

@@ -11,7 +11,7 @@ from PIL import Image
 from reward.backbones.clip_tokens import CLIP_TOKENS, clip_length
 from reward.errors import DataError, OutputError
 from reward.images import load_image
-from reward.metaeval import build_pairs, first_different_token, load_benchmark, read_pairs, write_pairs
+from reward.metaeval import build_pairs, first_different_token, load_benchmark, write_pairs
 from reward.metaeval.benchmarks.longcapvlcp import LONGCAPVLCP_CATEGORIES
 from reward.scenes import CATEGORIES, make_pair_dataset
 from reward.scenes.benchmark import LONGCAPVLCP_NAMES
@@ -21,23 +21,18 @@ RED, BLUE = Image.new("RGB", (6, 5), "red"), Image.new("RGB", (6, 5), "blue")
 LONG = "There is a dog on the sand beside one boat. " * 10 + "Two men carry a net, and a sign says OPEN."
 
 
-def row(category="counting", caption=LONG, image=RED):
-    return {"image": image, "caption": caption, "category": category}
+LATE, EARLY = LONG.replace("Two men", "Six men"), LONG.replace("There is a dog", "There is a cat", 1)
 
 
-def late(caption, category, rng):
-    return caption.replace("Two men", "Six men")
-
-
-def early(caption, category, rng):
-    return caption.replace("There is a dog", "There is a cat", 1)
+def row(category="counting", correct=LONG, incorrect=LATE, image=RED):
+    return {"image": image, "correct": correct, "incorrect": incorrect, "category": category}
 
 
 def test_tokens_are_counted_as_open_clip_writes_them():
     from open_clip import SimpleTokenizer
 
     tokenizer = SimpleTokenizer()
-    for correct, incorrect in (("A red star.", "A red stars."), ("One.", "One. Two."), (LONG, late(LONG, "", None))):
+    for correct, incorrect in (("A red star.", "A red stars."), ("One.", "One. Two."), (LONG, LATE)):
         place = first_different_token(correct, incorrect)
         first, second = (tokenizer([text], context_length=200)[0].tolist() for text in (correct, incorrect))
         assert first[:place] == second[:place]
@@ -45,7 +40,7 @@ def test_tokens_are_counted_as_open_clip_writes_them():
     assert clip_length(LONG) == tokenizer([LONG], context_length=200)[0].tolist().index(tokenizer.eot_token_id)
     # where one of them ends is where they differ
     assert first_different_token("A red star.", "A red star") == first_different_token("A red star", "A red star.") == 4
-    built = build_pairs([row()], late)  # a CLIP cannot tell the two captions apart
+    built = build_pairs([row()])  # a CLIP cannot tell the two captions apart
     pair = built.pairs[0]
     assert pair["error_token"] >= CLIP_TOKENS
     assert tokenizer([pair["correct"]]).tolist() == tokenizer([pair["incorrect"]]).tolist()
@@ -54,12 +49,9 @@ def test_tokens_are_counted_as_open_clip_writes_them():
 
 
 def test_what_is_dropped_is_counted_by_reason():
-    def make(caption, category, rng):
-        made = {"action": early(caption, category, rng), "counting": None, "spatial relation": caption.upper()}
-        return made[category]
-
-    rows = [row("action"), row("counting"), row("counting"), row("spatial relation"), row(caption="A dog.")]
-    built = build_pairs([*rows, row(image="nowhere.png"), row(image=None)], make)
+    rows = [row(incorrect=EARLY), row(incorrect=None), row(incorrect=" "), row(incorrect=LONG.upper())]
+    rows += [row(correct="A dog."), row(image="nowhere.png"), row(image=None)]
+    built = build_pairs(rows)
     assert len(built.pairs) == 0
     assert built.dropped == {
         "error before token 77": 1,
@@ -71,51 +63,25 @@ def test_what_is_dropped_is_counted_by_reason():
 
 
 def test_errors_of_scene_text_may_lie_anywhere_and_the_threshold_is_a_parameter():
-    rows = [row("scene text"), row("action"), row("scene text", caption="A dog there.")]
-
-    def make(caption, category, rng):
-        return caption.replace("dog", "cat", 1)
-
-    assert build_pairs(rows, make).kept == {"scene text": 2}
-    assert build_pairs(rows, make, exempt=()).kept == {}
-    assert build_pairs(rows, make, beyond=4).kept == {"scene text": 2, "action": 1}
-    assert build_pairs(rows, make, beyond=5).kept == {"scene text": 2}
-
-
-def test_the_maker_is_asked_again_with_other_chance_and_seeds_repeat():
-    drawn = []
-
-    def make(caption, category, rng):
-        drawn.append(rng.random())
-        return late(caption, category, rng) if drawn[-1] < 0.4 else early(caption, category, rng)
-
-    built = build_pairs([row()] * 20, make, attempts=4)
-    first, count = list(drawn), len(drawn)
-    assert 20 < count < 80
-    assert len(set(first)) == count
-    assert 10 < built.kept["counting"] <= 20
-    drawn.clear()
-    assert build_pairs([row()] * 20, make, attempts=4).pairs["incorrect"][:] == built.pairs["incorrect"][:]
-    assert drawn == first
-    drawn.clear()
-    build_pairs([row()] * 20, make, attempts=4, seed=1)
-    assert drawn != first
-    assert len(build_pairs([row()] * 20, make, attempts=1).pairs) < built.kept["counting"]
+    rows = [row("scene text", incorrect=EARLY), row("action", incorrect=EARLY)]
+    rows.append(row("scene text", "A dog there.", "A cat there."))
+    assert build_pairs(rows).kept == {"scene text": 2}
+    assert build_pairs(rows, exempt=()).kept == {}
+    assert build_pairs(rows, beyond=4).kept == {"scene text": 2, "action": 1}
+    assert build_pairs(rows, beyond=5).kept == {"scene text": 2}
 
 
 @pytest.mark.parametrize(
     ("bad", "message"),
     [
-        ({"image": RED, "caption": LONG}, "row 1 has no field 'category'; it has: image, caption"),
-        (row(caption=" "), "row 1: caption must be a text that is not blank, got ' '"),
+        ({"image": RED, "correct": LONG}, "row 1 has no field 'category'; it has: image, correct"),
+        (row(correct=" "), "row 1: correct must be a text that is not blank, got ' '"),
         (row(category=3), "row 1: category must be text, got 3"),
     ],
 )
 def test_rows_that_are_no_captions_are_refused(bad, message):
     with pytest.raises(DataError, match=message):
-        build_pairs([row(), bad], late)
-    with pytest.raises(ValueError, match="attempts must be at least 1, got 0"):
-        build_pairs([row()], late, attempts=0)
+        build_pairs([row(), bad])
 
 
 def test_written_pairs_are_read_back(tmp_path):
@@ -123,31 +89,32 @@ def test_written_pairs_are_read_back(tmp_path):
     BLUE.save(jpeg, "JPEG")
     BLUE.save(tmp_path / "blue.png")
     images = [RED, RED.copy(), jpeg.getvalue(), tmp_path / "blue.png", {"bytes": jpeg.getvalue(), "path": None}]
-    built = build_pairs([row(image=image) for image in images], late)
+    built = build_pairs([row(image=image) for image in images])
     path = write_pairs(built.pairs, tmp_path / "pairs")
     files = sorted((tmp_path / "pairs" / "images").iterdir())
     assert sorted(file.suffix for file in files) == [".jpeg", ".png", ".png"]  # each image once
     assert jpeg.getvalue() in [file.read_bytes() for file in files]  # as it came
     (tmp_path / "pairs").rename(tmp_path / "moved")
-    for source in (tmp_path / "moved", tmp_path / "moved" / path.name):
-        pairs = read_pairs(source)
-        assert pairs.column_names == ["image", "correct", "incorrect", "category"]
-        assert pairs["incorrect"][:] == [late(LONG, "", None)] * 5
-        assert [pairs[k]["image"].getpixel((0, 0))[0] > 128 for k in range(5)] == [True, True, False, False, False]
+    built.pairs.save_to_disk(str(tmp_path / "saved"))
+    for source in (tmp_path / "moved", tmp_path / "moved" / path.name, tmp_path / "saved"):
+        items = load_benchmark("longcapvlcp", source).items
+        assert [item.captions for item in items] == [(LONG, LATE)] * 5
+        assert [load_image(item.image).getpixel((0, 0))[0] > 128 for item in items] == [True, True, False, False, False]
+        assert len({item.image_id for item in items}) == 3
     line = json.loads((tmp_path / "moved" / path.name).read_text().splitlines()[0])
-    assert line["error_token"] == first_different_token(LONG, late(LONG, "", None))
+    assert line["error_token"] == first_different_token(LONG, LATE)
     with pytest.raises(OutputError, match="exists already"):
         write_pairs(built.pairs, tmp_path / "moved")
 
 
-GOOD = {"image": "red.png", "correct": LONG, "incorrect": late(LONG, "", None), "category": "action"}
+GOOD = row("action", image="red.png")
 
 
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        (None, "there is no file"),
-        ([{"image": "red.png", "caption": "A dog."}], "mine.jsonl lacks the column 'correct'; pairs need image, "),
+        (None, "does not exist"),
+        ([{"image": "red.png", "correct": "A dog."}], "mine.jsonl lacks the column 'incorrect'; pairs need image, "),
         ([GOOD, "{broken"], "row 2: line 2 is not valid JSON"),
         ([GOOD, GOOD | {"incorrect": None}], "mine.jsonl, row 2: incorrect must be text, got None"),
         ([GOOD, GOOD | {"category": ""}], "mine.jsonl, row 2: category must be a text that is not blank, got ''"),
@@ -161,7 +128,7 @@ def test_files_that_hold_no_pairs_are_refused(tmp_path, lines, message):
     if lines is not None:
         write_lines(tmp_path / "mine.jsonl", *lines)
     with pytest.raises(DataError, match=message):
-        read_pairs(tmp_path / "mine.jsonl")
+        load_benchmark("longcapvlcp", tmp_path / "mine.jsonl")
 
 
 def test_our_categories_of_scenes_have_names_in_longcapvlcp():
@@ -190,14 +157,6 @@ def test_pairs_as_a_benchmark(tmp_path):
         assert [load_image(item.image).getpixel((0, 0)) for item in items] == [(255, 0, 0), (0, 0, 255)]
     with pytest.raises(DataError, match=r"row 1: there is no image file .*red.png"):
         load_benchmark("longcapvlcp", path)
-    made = build_pairs([row(), row(image=BLUE)], late).pairs
-    write_pairs(made, tmp_path / "written")
-    made.save_to_disk(str(tmp_path / "saved"))
-    for folder in ("written", "saved"):
-        items = load_benchmark("longcapvlcp", tmp_path / folder).items
-        assert {item.captions for item in items} == {(LONG, late(LONG, "", None))}
-        assert len({item.image_id for item in items}) == 2
-        assert [load_image(item.image).tobytes() for item in items] == [RED.tobytes(), BLUE.tobytes()]
 
 
 @pytest.mark.parametrize("part", ["short", "long"])
