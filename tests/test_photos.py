@@ -1,16 +1,29 @@
-"""docs/PHOTOS.md: its tables are what the commands print, and the facts in them can be counted or resolved."""
+"""docs/PHOTOS.md: the facts in its tables, which are those of the specs, can be counted or resolved."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
+import torch
+from transformers import Qwen2_5_VLForConditionalGeneration
 
+from examples.research.measure import DOCS
+from examples.research.stored import read_csv
 from reward import load_scorer
+from reward.backbones.fit import on_meta
+from reward.cli.metrics import metrics
 from reward.errors import CapRewardError
+from reward.metrics.beitscore.scorer import BeitScoreScorer
+from reward.metrics.clipscore.scorer import ClipScorer
 from reward.metrics.published import CheckpointFacts
+from reward.metrics.vela.scorer import VelaScorer
 from reward.registry import list_metrics, metric_spec
-from tests.benchmarks import photo_tables
+from tests import paper_sizes
+from tests.benchmarks import photo_memory
+from tests.fake_cuda import FakeDevice
 from tests.loopback_hub import LoopbackHub
 
 FACTS: dict[str, tuple[str, CheckpointFacts]] = {
@@ -24,29 +37,56 @@ REPOSITORIES = {  # where open_clip finds what it calls ARCHITECTURE:TAG
 }
 
 
-def test_the_page_shows_what_the_commands_print() -> None:
-    page = photo_tables.PAGE.read_text(encoding="utf-8")
-    assert photo_tables.fill(page) == page, "write the page anew: python -m tests.benchmarks.photo_tables --write"
+FP32, CAPTIONS = torch.float32, 8  # of one image
 
 
-@pytest.mark.parametrize("source", photo_tables.SCORERS)
+def _clip(gpu: FakeDevice, name: str, context_length: int = 77) -> ClipScorer:
+    return ClipScorer(paper_sizes.clip_towers(gpu, FP32, name, context_length=context_length))
+
+
+# {source: how its scorer is built at its size}; PAC-S has the networks of the CLIPs that it was trained from
+SCORERS: dict[str, Callable[[FakeDevice], Any]] = {
+    **dict.fromkeys(
+        ("ViT-B-32:openai", "clip_ViT-B-32.pth", "PAC++_clip_ViT-B-32.pth"), partial(_clip, name="ViT-B-32")
+    ),
+    **dict.fromkeys(
+        ("ViT-L-14:openai", "openClip_ViT-L-14.pth", "PAC++_clip_ViT-L-14.pth"), partial(_clip, name="ViT-L-14")
+    ),
+    "ViT-H-14:laion2b_s32b_b79k": partial(_clip, name="ViT-H-14"),
+    "BeichenZhang/LongCLIP-B": partial(_clip, name="ViT-B-16", context_length=248),
+    "BeichenZhang/LongCLIP-L": partial(_clip, name="ViT-L-14", context_length=248),
+    "FacebookAI/roberta-large": lambda gpu: paper_sizes.bert(gpu, FP32),
+    "my-vela": lambda gpu: VelaScorer(paper_sizes.vela(gpu, FP32)),
+    "my-beitscore": lambda gpu: BeitScoreScorer(*paper_sizes.beitscore(gpu, FP32)),
+}
+JUDGES = {f"Qwen/Qwen2.5-VL-{size}-Instruct": size for size in ("3B", "7B")} | {"llava-hf/llava-1.5-13b-hf": "13b"}
+
+
+@pytest.mark.parametrize("source", SCORERS)
 def test_weights_and_work_of_a_metric_are_as_counted(source: str) -> None:
-    facts = FACTS[source][1]
-    weights, gflops = photo_tables.count_scorer(source)
-    assert facts.weights == weights
-    assert facts.gflops == pytest.approx(gflops, rel=0.005)
+    facts, gpu = FACTS[source][1], FakeDevice()
+    scorer = SCORERS[source](gpu)
+    with gpu.run() as flops:
+        table = scorer.score(paper_sizes.captions_of_one_image(CAPTIONS))
+    assert not table.errors
+    assert facts.weights == sum(value.numel() for value in scorer.model.parameters())
+    assert facts.gflops == pytest.approx(flops() / CAPTIONS / 1e9, rel=0.005)
 
 
-@pytest.mark.parametrize("source", ["llava-hf/llava-1.5-13b-hf", *photo_tables.JUDGES])
+@pytest.mark.parametrize("source", JUDGES)
 def test_weights_of_a_judge_are_as_counted(source: str) -> None:
-    assert FACTS[source][1].weights == photo_tables.count_judge(source)
+    if "Qwen" in source:
+        with on_meta():
+            judge = Qwen2_5_VLForConditionalGeneration(paper_sizes.qwen_vl(JUDGES[source]))
+    else:
+        judge, _ = paper_sizes.judge_parts(FakeDevice(), torch.float16)
+    assert FACTS[source][1].weights == sum(value.numel() for value in judge.parameters())
 
 
 @pytest.mark.timeout(900)  # a minute where nothing else runs
 def test_the_memory_of_the_recipe_is_as_counted() -> None:
-    found = photo_tables.count("3B", (64,))[64]
-    row = ",".join(photo_tables.memory_row("3B", 64, found))
-    assert row in photo_tables.MEMORY.read_text(encoding="utf-8").splitlines()
+    [row] = photo_memory.rows("3B", (64,))
+    assert row in read_csv(DOCS / "results" / "photos_memory.csv")
 
 
 @pytest.mark.parametrize("source", sorted(set(FACTS) - NOT_ON_THE_HUB))
@@ -68,8 +108,7 @@ def test_a_source_is_looked_for_where_it_is_published(source: str, hub: Loopback
 
 
 def test_every_fact_is_counted_or_said_to_be_unknown() -> None:
-    counted = {*photo_tables.SCORERS, *photo_tables.JUDGES, "llava-hf/llava-1.5-13b-hf"}
-    assert {source for source, (_, facts) in FACTS.items() if facts.weights is not None} == counted
+    assert {source for source, (_, facts) in FACTS.items() if facts.weights is not None} == {*SCORERS, *JUDGES}
 
 
 @pytest.mark.parametrize(
@@ -81,6 +120,6 @@ def test_every_fact_is_counted_or_said_to_be_unknown() -> None:
     ],
 )
 def test_one_metric_is_shown(arguments: list[str], said: list[str], capsys: Any) -> None:
-    photo_tables.metrics(*arguments)
+    metrics(*arguments)
     printed = capsys.readouterr().out
     assert [each for each in said if each not in printed] == []

@@ -209,6 +209,13 @@ TABLES = {
         ),
         cost="15 min",
     ),
+    "photos_memory": Table(
+        csv="photos_memory.csv",
+        cells={"": "{policy}", "tokens a caption": "{tokens a caption}"}
+        | {name: f"{{{name}}}" for name in ("weights", "LoRA, AdamW", "reward", "training", "writing", "at most")},
+        commands=("python -m tests.benchmarks.photo_memory --csv {out}/photos_memory.csv",),
+        cost="5 min",
+    ),
     "sizes_scoring": Table(
         csv="sizes_scoring.csv",
         cells={"metric": "{metric}"}

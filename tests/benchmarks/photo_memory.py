@@ -1,9 +1,14 @@
-"""Memory of the recipe of docs/PHOTOS.md at its real sizes, counted on fake tensors: training, generation, rewards."""
+"""Memory of the recipe of docs/PHOTOS.md at its real sizes, counted on fake tensors: training, generation, rewards.
+
+python -m examples.research.measure photos_memory
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import argparse
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -12,6 +17,7 @@ from transformers import DynamicCache, Qwen2_5_VLForConditionalGeneration
 from trl.trainer.utils import add_fused_lm_head
 
 from examples.photos_grpo import LORA
+from examples.research.stored import Row, write_csv
 from reward.metrics.clipscore.scorer import ClipScorer
 from tests import paper_sizes
 from tests.fake_cuda import GIB, FakeDevice
@@ -59,6 +65,22 @@ def count(size: str, lengths: Sequence[int]) -> dict[int, Memory]:
         parts = (weights, adapter, _step(gpu, policy, optimizer, length), max(reading, writing), reward)
         found[length] = Memory(*(part / GIB for part in parts))
     return found
+
+
+def rows(size: str, lengths: Sequence[int]) -> Iterator[Row]:
+    """Rows of the table."""
+    for length, found in count(size, lengths).items():
+        parts = {"weights": found.weights, "LoRA, AdamW": found.adapter, "reward": found.reward}
+        parts |= {"training": found.training, "writing": found.generation, "at most": found.peak}
+        row = {"policy": f"Qwen2.5-VL-{size}", "tokens a caption": str(length)}
+        yield row | {name: f"{part:.1f}" for name, part in parts.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--csv", type=Path, required=True, metavar="FILE", help="for the table")
+    options = parser.parse_args()
+    write_csv(options.csv, [row for size in ("3B", "7B") for row in rows(size, (64, 256))], "photo_memory")
 
 
 def _policy(size: str) -> Any:
@@ -126,3 +148,7 @@ def _reward() -> int:
     with gpu.run():
         scorer.score(paper_sizes.captions_of_one_image(CAPTIONS, words=180))
     return gpu.peak
+
+
+if __name__ == "__main__":
+    main()

@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -34,7 +35,8 @@ from examples.research import (
     measure,
     stored,
 )
-from examples.research.embedded import make
+from examples.research.embedded import export, make
+from examples.research.embedded.domain import make_domain
 from examples.research.judge_scenes import train
 from integrations.demo.captioner import load_captioner
 from reward import CaptionSample, load_scorer
@@ -48,8 +50,9 @@ FOLDER = Path(score_captions.__file__).parent
 ELSEWHERE = {"tables"}  # test_measure.py
 
 
-def test_the_embedded_checkpoints_can_be_made(tmp_path):
+def test_the_embedded_checkpoints_can_be_made(tmp_path, monkeypatch):
     """Every step of the scripts behind reward/assets, two updates each, up to checkpoints that load and score."""
+    monkeypatch.setattr(export, "make_domain", partial(make_domain, samples=200))
     states, assets = tmp_path / "states", tmp_path / "assets"
     make.main(["--output", str(states), "--assets", str(assets), "--steps", "2"])
     scorer = load_scorer("vela", assets / "vela", device="cpu")
