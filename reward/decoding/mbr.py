@@ -16,8 +16,6 @@ from reward.samples import CaptionSample, ImageLike, is_wordless
 
 __all__ = ["expected_utilities", "minimum_bayes_risk"]
 
-_BOOTSTRAPS = 500
-
 
 def minimum_bayes_risk(
     candidates: Iterable[str],
@@ -27,16 +25,13 @@ def minimum_bayes_risk(
     reward: Any = None,
     keep: int | None = None,
     aggregate: bool = False,
-    confidence: float | None = None,
-    seed: int | None = None,
 ) -> list[int]:
     """Indices of samples of one image, those that agree best with all samples first.
 
     Args:
         candidates: captions sampled for the image; one that comes up twice counts twice as a reference.
-        image, utility, aggregate, confidence: see `expected_utilities`.
+        image, utility, aggregate: see `expected_utilities`.
         reward, keep: both for the hybrid: only the `keep` captions that the reward likes best may win.
-        seed: for `confidence`.
 
     Raises:
         ConfigError, InvalidSampleError: as `expected_utilities` and `rate_candidates`.
@@ -51,11 +46,7 @@ def minimum_bayes_risk(
     kept = range(len(captions))
     if keep is not None:
         kept = rank(rate_candidates([captions], [image], [()], reward)[0])[:keep]  # type: ignore[assignment]
-    rng = np.random.default_rng(seed)
-    scores, _ = expected_utilities(
-        captions, kept, image=image, utility=utility, aggregate=aggregate, confidence=confidence, rng=rng
-    )
-    return rank(scores)
+    return rank(expected_utilities(captions, kept, image=image, utility=utility, aggregate=aggregate)[0])
 
 
 def expected_utilities(
@@ -65,8 +56,6 @@ def expected_utilities(
     image: ImageLike | None = None,
     utility: Any = "unigram",
     aggregate: bool = False,
-    confidence: float | None = None,
-    rng: np.random.Generator | None = None,
 ) -> tuple[list[float | None], int]:
     """Mean utility of each caption against all captions as its reference, one after the other, itself included.
 
@@ -79,50 +68,31 @@ def expected_utilities(
         aggregate: one utility a caption instead of N. For `"unigram"`, against the mean word counts of all captions
             (nearly the same). For others, with all different captions as its references at once: what a metric makes
             of several references, such as the closest, takes the place of the mean.
-        confidence: such as 0.99: compares with 8, 16, 32, ... references, and drops captions that are less likely than
-            1 - confidence to be as good as the best, by 500 bootstraps (arXiv 2311.14919). Dropped ones get None.
-        rng: draws references and bootstraps, for `confidence`.
 
     Returns:
         N numbers or None, and how many captions a metric scored (0 for `"unigram"`, which is counted here).
 
     Raises:
-        ConfigError: the utility cannot rate captions, `confidence` is not between 0 and 1, or it is given together with
-            `aggregate`.
+        ConfigError: the utility cannot rate captions.
         InvalidSampleError: a utility could not be computed; the message says why.
 
     Example:
         >>> expected_utilities(["a star", "a red star", "a star"])
         ([0.9333333333333332, 0.8666666666666667, 0.9333333333333332], 0)
     """
-    if confidence is not None and not 0 < confidence < 1:
-        raise ConfigError(f"confidence must lie between 0 and 1, such as 0.99, got {confidence}")
-    if confidence is not None and aggregate:
-        raise ConfigError("aggregate uses all references at once, confidence adds them in steps: choose one of the two")
     if any(not isinstance(caption, str) for caption in captions):
         raise InvalidSampleError("captions must be strings")
-    may_win = range(len(captions)) if hypotheses is None else hypotheses
-    alive = list(dict.fromkeys(captions[i] for i in may_win if not is_wordless(captions[i])))
+    may_win = set(range(len(captions)) if hypotheses is None else hypotheses)
+    rivals = list(dict.fromkeys(captions[i] for i in sorted(may_win) if not is_wordless(captions[i])))
     references = [caption for caption in captions if not is_wordless(caption)]
     compare = _Utility(utility, image)
-    if not alive:
-        return [None] * len(captions), 0
     if aggregate:
-        means = dict(zip(alive, compare.with_all(alive, references), strict=True))
-        return [means.get(caption) for caption in captions], compare.scored
-    rng = np.random.default_rng() if rng is None else rng
-    order = rng.permutation(len(references)) if confidence is not None else np.arange(len(references))
-    table: dict[tuple[str, str], float] = {}
-    sizes = [8 << step for step in range(len(references)) if confidence is not None and 8 << step < len(references)]
-    for size in [*sizes, len(references)]:
-        drawn = [references[index] for index in order[:size]]
-        missing = [pair for pair in ((c, r) for c in alive for r in dict.fromkeys(drawn)) if pair not in table]
-        table.update(zip(missing, compare(missing), strict=True))
-        matrix = np.array([[table[caption, reference] for reference in drawn] for caption in alive])
-        if confidence is not None and size in sizes:
-            alive = [alive[index] for index in _as_good(matrix, confidence, rng)]
-    means = {c: float(np.mean([table[c, reference] for reference in references])) for c in alive}
-    return [means.get(captions[i]) if i in set(may_win) else None for i in range(len(captions))], compare.scored
+        means = dict(zip(rivals, compare.with_all(rivals, references), strict=True)) if rivals else {}
+    else:
+        pairs = [(caption, reference) for caption in rivals for reference in dict.fromkeys(references)]
+        table = dict(zip(pairs, compare(pairs), strict=True))
+        means = {c: float(np.mean([table[c, reference] for reference in references])) for c in rivals}
+    return [means.get(caption) if i in may_win else None for i, caption in enumerate(captions)], compare.scored
 
 
 class _Utility:
@@ -159,11 +129,3 @@ class _Utility:
                     f"computed: {reason or 'it gave None and no reason'}"
                 )
         return [float(value) for value in utilities if value is not None]
-
-
-def _as_good(matrix: np.ndarray, confidence: float, rng: np.random.Generator) -> list[int]:
-    """Rows that are as good as the row with the largest mean in more than 1 - confidence of the bootstraps."""
-    draws = rng.integers(matrix.shape[1], size=(_BOOTSTRAPS, matrix.shape[1]))
-    means = matrix[:, draws].mean(-1)  # (captions, bootstraps)
-    best = means[matrix.mean(1).argmax()]
-    return [index for index, row in enumerate(means) if (row >= best).mean() > 1 - confidence]

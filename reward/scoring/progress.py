@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 __all__ = ["progress_bar"]
+
+_LOG_SECONDS = 60  # between two lines where no terminal shows a bar
 
 
 @contextmanager
@@ -20,42 +23,16 @@ def progress_bar(
         total: number of rows, None if unknown.
         doing: what is done with the rows, shown before the bar.
     """
-    if not show:
-        yield lambda rows, errors: None
-        return
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        ProgressColumn,
-        Task,
-        TextColumn,
-        TimeRemainingColumn,
-    )
-    from rich.text import Text
+    from tqdm.auto import tqdm
 
-    class Rate(ProgressColumn):
-        def render(self, task: Task) -> Text:
-            new = task.completed - done
-            rate = f"{new / task.elapsed:,.1f}" if new and task.elapsed else "-"
-            return Text(f"{rate} rows/s", style="progress.data.speed")
-
-    columns = (
-        TextColumn(doing),
-        BarColumn(),
-        MofNCompleteColumn(),
-        Rate(),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[errors]} errors"),
-    )
-    with Progress(*columns, console=Console(stderr=True), speed_estimate_period=120) as progress:
-        task = progress.add_task("", total=total, completed=done, errors=0)
-        errors_so_far = 0
+    seconds = 0.1 if sys.stderr.isatty() else _LOG_SECONDS
+    with tqdm(desc=doing, total=total, initial=done, unit=" rows", mininterval=seconds, disable=not show) as bar:
+        failed = 0
 
         def advance(rows: int, errors: int) -> None:
-            nonlocal errors_so_far
-            errors_so_far += errors
-            progress.update(task, advance=rows, errors=errors_so_far)
+            nonlocal failed
+            failed += errors
+            bar.set_postfix(errors=failed, refresh=False)
+            bar.update(rows)
 
         yield advance
