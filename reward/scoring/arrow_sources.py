@@ -13,8 +13,9 @@ from reward.scoring.sources import BadRow, Source, check_names
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    import pyarrow.parquet as pq
 
-__all__ = ["DatasetSource", "ParquetParts", "ParquetSource"]
+__all__ = ["DatasetSource", "ParquetSource"]
 
 TABLE_ROWS, TABLE_BYTES = 4096, 32 * 2**20  # what is read at a time, at most; rows may hold whole images
 
@@ -41,87 +42,76 @@ class ArrowSource(Source):
 
 
 class ParquetSource(ArrowSource):
-    """One Parquet file; one without rows is refused if not `empty`."""
+    """A Parquet file; or a folder of files with the same columns, as engines write them: one table, by their names."""
 
-    def __init__(self, path: Path, *, empty: bool = False) -> None:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        self.path, self.name, self.folder = path, path.name, path.parent
-        try:
-            self.file = pq.ParquetFile(path)
-        except (pa.ArrowException, OSError) as error:
-            raise DataError(f"{path} cannot be read as Parquet: {error}") from error
-        self.columns = self.file.schema_arrow.names
-        check_names(self.columns, path)
-        self.num_rows = self.file.metadata.num_rows
-        if not self.num_rows and not empty:
-            raise DataError(f"{path} holds no rows")
-        groups = range(self.file.num_row_groups)
-        size = sum(self.file.metadata.row_group(group).total_byte_size for group in groups)
-        self.at_a_time = _rows_at_a_time(size, self.file.metadata.num_rows)
-
-    def fingerprint(self) -> str:
-        return fingerprint_file(self.path)
-
-    def _read(self, columns: Sequence[str], start: int) -> Iterator[pa.Table]:
+    def __init__(self, path: Path) -> None:
         import pyarrow as pa
 
-        groups, first = [], 0  # skip whole row groups before `start`
-        for group in range(self.file.num_row_groups):
-            rows = self.file.metadata.row_group(group).num_rows
-            if first + rows <= start:
-                first += rows
-            else:
-                groups.append(group)
-        skip = start - first
-        try:
-            for batch in self.file.iter_batches(self.at_a_time, row_groups=groups, columns=list(columns)):
-                if skip < batch.num_rows:
-                    yield pa.Table.from_batches([batch.slice(skip)])
-                skip = max(0, skip - batch.num_rows)
-        except (pa.ArrowException, OSError) as error:
-            raise DataError(f"{self.path} is damaged: {error}") from error
-
-
-class ParquetParts(ArrowSource):
-    """A folder of Parquet files with the same columns, as engines write them: one table, in the order of the names."""
-
-    def __init__(self, folder: Path) -> None:
-        import pyarrow as pa
-
-        self.name, self.folder = folder.name, folder
+        is_folder = path.is_dir()
+        self.name, self.folder = path.name, path if is_folder else path.parent
         self.parts: list[tuple[Path, int]] = []  # with the rows of each; a file is open only while it is read
         schemas: list[pa.Schema] = []
-        for path in sorted(folder.glob("*.parquet")):
-            part = ParquetSource(path, empty=True)  # an engine writes empty parts, too
-            schemas.append(part.file.schema_arrow.remove_metadata())
-            if set(part.columns) != set(schemas[0].names):
-                odd = sorted(set(part.columns) ^ set(schemas[0].names))[0]
-                raise DataError(f"{folder} is not one table: {path.name} or the first part has no column {odd!r}")
-            self.parts.append((path, part.num_rows))
+        for part in sorted(path.glob("*.parquet")) if is_folder else [path]:
+            file = _opened(part)
+            check_names(file.schema_arrow.names, part)
+            schemas.append(file.schema_arrow.remove_metadata())
+            if odd := sorted(set(schemas[-1].names) ^ set(schemas[0].names)):
+                raise DataError(f"{path} is not one table: {part.name} or the first part has no column {odd[0]!r}")
+            self.parts.append((part, file.metadata.num_rows))
         try:
             self.schema = pa.unify_schemas(schemas, promote_options="permissive")  # all null here, texts there
         except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-            raise DataError(f"{folder} is not one table: {error}") from error
+            raise DataError(f"{path} is not one table: {error}") from error
         self.columns, self.num_rows = self.schema.names, sum(rows for _, rows in self.parts)
         if not self.num_rows:
-            raise DataError(f"{folder} holds no rows")
+            raise DataError(f"{path} holds no rows")
 
     def fingerprint(self) -> str:
         import hashlib
 
-        return hashlib.sha256("".join(fingerprint_file(path) for path, _ in self.parts).encode()).hexdigest()
+        each = [fingerprint_file(part) for part, _ in self.parts]
+        return each[0] if len(each) == 1 else hashlib.sha256("".join(each).encode()).hexdigest()
 
     def _read(self, columns: Sequence[str], start: int) -> Iterator[pa.Table]:
         import pyarrow as pa
 
         wanted = pa.schema([self.schema.field(name) for name in columns])
-        for path, rows in self.parts:
+        for part, rows in self.parts:
             if start < rows:
-                for table in ParquetSource(path)._read(columns, start):
+                for table in _tables(part, columns, start):
                     yield table.select(columns).cast(wanted) if columns else table
             start = max(0, start - rows)
+
+
+def _opened(path: Path) -> pq.ParquetFile:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        return pq.ParquetFile(path)
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"{path} cannot be read as Parquet: {error}") from error
+
+
+def _tables(path: Path, columns: Sequence[str], start: int) -> Iterator[pa.Table]:
+    """The rows of a file from one on."""
+    import pyarrow as pa
+
+    file = _opened(path)
+    sizes = [file.metadata.row_group(group) for group in range(file.num_row_groups)]
+    at_a_time = _rows_at_a_time(sum(group.total_byte_size for group in sizes), file.metadata.num_rows)
+    first = 0  # whole row groups before `start` are skipped
+    while start >= sizes[first].num_rows:
+        start -= sizes[first].num_rows
+        first += 1
+    groups = list(range(first, len(sizes)))
+    try:
+        for batch in file.iter_batches(at_a_time, row_groups=groups, columns=list(columns)):
+            if start < batch.num_rows:
+                yield pa.Table.from_batches([batch.slice(start)])
+            start = max(0, start - batch.num_rows)
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"{path} is damaged: {error}") from error
 
 
 class DatasetSource(ArrowSource):

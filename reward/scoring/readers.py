@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from reward.errors import DataError
-from reward.scoring.arrow_sources import DatasetSource, ParquetParts, ParquetSource
+from reward.scoring.arrow_sources import DatasetSource, ParquetSource
 from reward.scoring.sources import BadRow, Source
 from reward.scoring.text_sources import CsvSource, JsonLinesSource, open_json
 
@@ -107,7 +107,7 @@ def _open_folder(path: Path, split: str | None) -> Source:
             return open_source(path / name, split=split)
     parts = [part.name for part in path.glob("*.parquet")]
     if parts and split is None and not any(map(_OF_SPLIT.search, parts)):
-        return ParquetParts(path)
+        return ParquetSource(path)
     return _load(str(path.absolute()), split, path)  # `datasets` makes nothing of "."
 
 
