@@ -14,10 +14,10 @@ from reward.backbones.evaluating import evaluating
 from reward.backbones.fit import foreign_errors
 from reward.backbones.pretrained import load_pretrained
 from reward.checkpoints import resolve_checkpoint
-from reward.decoding.captioners import EMBEDDED_PROMPT
+from reward.decoding.captioners import EMBEDDED_PROMPT, prompt_inputs
 from reward.errors import CheckpointError
 
-__all__ = ["MAX_NEW_TOKENS", "PROMPT", "decoded_batches", "load_captioner", "prompt_inputs", "write_captions"]
+__all__ = ["MAX_NEW_TOKENS", "PROMPT", "decoded_batches", "load_captioner", "write_captions"]
 
 PROMPT = EMBEDDED_PROMPT
 MAX_NEW_TOKENS = 90  # a caption that states every fact of a scene has at most 85 tokens
@@ -39,7 +39,7 @@ def load_captioner(source: str | os.PathLike[str] = "embedded") -> tuple[PreTrai
     model, processor = load_pretrained(folder, AutoModelForImageTextToText, AutoProcessor, "captioner", strict=True)
     where = f"captioner {os.fspath(source)!r}"
     with foreign_errors(f"{where}: its processor (chat_template.jinja, processor_config.json)"):
-        inputs = prompt_inputs(processor, [Image.new("RGB", (32, 32))])
+        inputs = prompt_inputs(processor, [Image.new("RGB", (32, 32))], PROMPT)
     token = getattr(model.config, "image_token_id", None)
     if token is not None and token not in inputs["input_ids"].unique().tolist():
         raise CheckpointError(
@@ -49,16 +49,6 @@ def load_captioner(source: str | os.PathLike[str] = "embedded") -> tuple[PreTrai
     with foreign_errors(f"{where}: the network of its config.json"), torch.inference_mode():
         model.eval()(**inputs)
     return model, processor
-
-
-def prompt_inputs(processor: Any, images: Sequence[Image.Image], prompt: str = PROMPT) -> dict[str, torch.Tensor]:
-    """The model's inputs for a prompt with each of B images."""
-    question = {"type": "text", "text": prompt}
-    chats = [[{"role": "user", "content": [{"type": "image", "image": image}, question]}] for image in images]
-    inputs = processor.apply_chat_template(
-        chats, add_generation_prompt=True, tokenize=True, return_dict=True, return_tensors="pt"
-    )
-    return dict(inputs)
 
 
 def decoded_batches(
@@ -81,9 +71,7 @@ def decoded_batches(
     step = max(1, _BATCH // each)
     for start in range(0, len(images), step):
         part = slice(start, start + step)
-        inputs = {
-            name: value.to(model.device) for name, value in prompt_inputs(processor, images[part], prompt).items()
-        }
+        inputs = prompt_inputs(processor, images[part], prompt).to(model.device)
         with evaluating(model), torch.inference_mode():
             sequences = model.generate(**inputs, **options(part))
         texts = processor.batch_decode(sequences[:, inputs["input_ids"].shape[1] :], skip_special_tokens=True)

@@ -23,7 +23,7 @@ class AdaptiveBestOfN(Strategy):
     For `generate`, images and what is refused see `BlockwiseBestOfN`, except that processors that remember are fine.
 
     Args:
-        reward, processor, shared: as for `BestOfN`: images, references, chunk and progress.
+        reward, processor, shared: as for `BestOfN`: images, references and chunk.
         n: candidates per image, at most.
         threshold: smallest gain that a candidate is drawn for, in units of the reward; 0 draws all n.
         minimum: candidates of the first round; at least 2, and at least k with `num_return_sequences=k`.
@@ -70,7 +70,6 @@ class AdaptiveBestOfN(Strategy):
         wanted, count = starts, min(max(self.minimum, call.k), self.n)
         while wanted:
             rows += call.write([start for start in wanted for _ in range(count)])
-            call.advance(count * len(wanted))
             pool = call.grouped(rows)
             count = min(self.batch, self.n - max(map(len, pool)))
             gains = [expected_gain(rewards) for rewards in call.ratings(self._captions(call, pool))]

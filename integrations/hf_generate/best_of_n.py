@@ -92,7 +92,6 @@ class BestOfN(Strategy):
             `"n"` a source gives so many, with `"num_beams"` as many as it has beams; the others share the rest evenly.
             Diverse beams have `"num_beam_groups"` and `"diversity_penalty"`. All compete in one pool. With sources or
             `poisson`, an output object holds `sequences` and `reward_scores` only.
-        progress: shows a bar of finished candidates on stderr.
 
     Raises:
         ConfigError: a value is of the wrong type or range; in the call, an option that is not supported.
@@ -119,9 +118,8 @@ class BestOfN(Strategy):
         temperature: float = 0.0,
         poisson: bool = False,
         sources: Sequence[Mapping[str, Any]] | None = None,
-        progress: bool = False,
     ) -> None:
-        super().__init__(reward, n, processor, images, references, chunk=chunk, progress=progress)
+        super().__init__(reward, n, processor, images, references, chunk=chunk)
         if not temperature >= 0:
             raise ConfigError(f"temperature, of the choice, must be at least 0, got {temperature!r}")
         if (poisson and sources) or (include_greedy and (poisson or sources)):
@@ -163,7 +161,6 @@ class BestOfN(Strategy):
             kwargs |= {"logits_processor": processors, "stopping_criteria": call.criteria, "generation_config": config}
             start = start and _rows_of_prompts(start, torch.tensor(places, device=rows.device))
             outputs.append(sample(model, rows, start, **kwargs, synced_gpus=processes_step_together(model)))
-            call.advance(len(rows))
         output = outputs[0] if len(outputs) == 1 else _joined(outputs, call.prompts, pad_token(config))
         sequences = output if isinstance(output, torch.Tensor) else output.sequences
         per_prompt = len(sequences) // call.prompts
@@ -181,7 +178,6 @@ class BestOfN(Strategy):
             counts = drawn or [count] * len(starts)
             wanted = [start for start, n in zip(starts, counts, strict=True) for _ in range(n)]
             rows = call.beams(starts, options) if "num_beams" in options else call.write(wanted, options=options)
-            call.advance(len(rows))
             pool += rows
         return self._finished(call, call.grouped(pool))
 

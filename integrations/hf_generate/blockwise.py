@@ -59,7 +59,7 @@ class BlockwiseBestOfN(Strategy):
     `last.tokens` counts dropped continuations too.
 
     Args:
-        reward, processor, shared: as for `BestOfN`: images, references, chunk and progress.
+        reward, processor, shared: as for `BestOfN`: images, references and chunk.
         n: continuations of each kept caption.
         keep: captions that are kept after each block.
         block: `"sentence"`, or a number of tokens.
@@ -126,7 +126,6 @@ class BlockwiseBestOfN(Strategy):
                         continue
                     pool[prompt].append(rows[place])
                     scores[prompt].append(rewards[prompt][place])
-                    call.advance(len(pool[prompt]) <= self.n)
                 live[prompt] = list(going.values())[: self.keep]
         return self._finished(call, pool, scores)
 

@@ -25,7 +25,7 @@ class SpeculativeRejection(Strategy):
     `num_return_sequences=k`. `last.captions` holds the finished captions only, `last.tokens` counts the dropped ones.
 
     Args:
-        reward, processor, shared: as for `BestOfN`: images, references, chunk and progress.
+        reward, processor, shared: as for `BestOfN`: images, references and chunk.
         n: captions that are begun for each image.
         alpha: share that is dropped after a segment, from 0 (best of n) to below 1.
         segment: tokens between rejections.
@@ -75,7 +75,6 @@ class SpeculativeRejection(Strategy):
             for prompt, rewards in enumerate(call.ratings(self._captions(call, groups))):
                 if any(row.cache is not None for row in groups[prompt]):
                     kept = survivors(rewards, self.alpha, least=call.k)
-                    call.advance(len(groups[prompt]) - len(kept))
                     groups[prompt] = [groups[prompt][place] for place in kept]
         return self._finished(call, call.grouped(pool))
 

@@ -74,7 +74,6 @@ class Call:
             rows of each prompt.
         ratings: rates lists of captions, one list a prompt.
         chunk: at most so many rows are written at once.
-        advance: moves the progress bar by a number of finished captions.
     """
 
     name: str
@@ -86,7 +85,6 @@ class Call:
     config: GenerationConfig
     ratings: CaptionRatings
     chunk: int | None
-    advance: Callable[[int], Any]
 
     def __post_init__(self) -> None:
         self.k = self.config.num_return_sequences

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from tqdm.auto import tqdm
 from transformers import GenerationConfig, LogitsProcessorList
 from transformers.cache_utils import Cache, EncoderDecoderCache, StaticCache
 from transformers.generation.utils import GenerateDecoderOnlyOutput, GenerateEncoderDecoderOutput
@@ -100,15 +99,7 @@ class Strategy(ABC):
     A strategy says in `_draw` how candidates are written. By default the reward ranks them.
 
     Args:
-        reward: such as `VelaReward()`; anything with `rewards(samples)`; a metric's name or a scorer; or a reward
-            function with a trainer's call. See `reward.functions.wrappers.rates_captions`.
-        n: candidates per image.
-        processor: processor or tokenizer that decodes the captions.
-        images: one image a prompt of the batch, or an iterator over those of all batches. None for rewards that need
-            none, and where the images come with the call.
-        references: the same of lists of reference captions; None for a prompt without.
-        chunk: at most so many rows are decoded at once.
-        progress: shows a bar of finished candidates on stderr.
+        reward, n, processor, images, references, chunk: see `BestOfN`.
 
     Raises:
         ConfigError: a value is of the wrong type or range.
@@ -123,7 +114,6 @@ class Strategy(ABC):
         references: Iterable[Sequence[str] | None] | None = None,
         *,
         chunk: int | None = None,
-        progress: bool = False,
     ) -> None:
         self.n = whole_number(n, "n")
         self.chunk = None if chunk is None else whole_number(chunk, "chunk")
@@ -135,7 +125,6 @@ class Strategy(ABC):
         self.processor = processor
         self.images = _several(images, "images")
         self.references = _several(references, "references")
-        self.progress = progress
         self.last: RatedCandidates | None = None
 
     def __repr__(self) -> str:
@@ -177,15 +166,12 @@ class Strategy(ABC):
         as_object = generation_config.return_dict_in_generate
         ratings = CaptionRatings(own_images, own_references, self.reward)
         self.last = None
-        name, total = type(self).__name__, prompts * self._total()
-        # tqdm's own bar: that of transformers shows nothing, and counts nothing, where its bars are switched off.
-        with evaluating(model) as was_training, tqdm(total=total, desc=name, disable=not self.progress) as bar:
+        with evaluating(model) as was_training:
             if was_training:
                 model_kwargs = encoded_again(model, input_ids, generation_config, model_kwargs)
             given = (model, input_ids, model_kwargs, logits_processor, stopping_criteria, generation_config)
-            call = Call(name, *given, ratings, self.chunk, bar.update)
+            call = Call(type(self).__name__, *given, ratings, self.chunk)
             drawn = self._draw(call)
-            bar.update(total - bar.n)
         texts = self._texts(drawn.sequences[:, input_ids.shape[1] :])
         captions = [[texts[row] for row in group] for group in drawn.groups]
         nothing: list[list[float | None]] = [[None] * len(group) for group in captions]
@@ -201,10 +187,6 @@ class Strategy(ABC):
             return drawn.sequences.index_select(0, index)
         kind = GenerateEncoderDecoderOutput if model.config.is_encoder_decoder else GenerateDecoderOnlyOutput
         return _chosen_output(drawn.output or kind(sequences=drawn.sequences), index, best)
-
-    def _total(self) -> int:
-        """How many captions of a prompt the progress bar waits for."""
-        return self.n
 
     @abstractmethod
     def _draw(self, call: Call) -> Drawn:

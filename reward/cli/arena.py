@@ -22,72 +22,6 @@ if TYPE_CHECKING:
 
 __all__ = ["arena"]
 
-Metrics = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--metric",
-        "-m",
-        help="Let a metric vote, too: NAME, or NAME=SOURCE with a folder or Hub id; repeat for several.",
-    ),
-]
-ScoreColumns = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--score-column",
-        "-s",
-        help="Let scores in the file vote, too: the field that holds those of both captions; repeat for several.",
-    ),
-]
-Images = Annotated[
-    Path | None, typer.Option("--images", "-i", help="Folder of the images; default: that of the battles.")
-]
-Output = Annotated[
-    Path | None,
-    typer.Option("--output", "-o", help="Folder for arena.json, arena.md, arena.html, and plots as .png and .svg."),
-]
-Next = Annotated[
-    int | None, typer.Option("--next", min=1, help="Propose this many battles to judge next, and do nothing else.")
-]
-Judged = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--judged",
-        help="Let another judge vote, too: NAME=FILE, where FILE holds the same battles with its verdicts in `judge`; "
-        "repeat for several.",
-    ),
-]
-Annotator = Annotated[
-    Path | None,
-    typer.Option(
-        help="File of the same battles, or some, in which `winner` is by a second annotator; where battles are marked "
-        "`in-400`, only those count."
-    ),
-]
-In400 = Annotated[bool, typer.Option("--in-400", help="Use only the battles that are marked `in-400`.")]
-FixedRanking = Annotated[
-    str | None,
-    typer.Option(
-        "--ranking",
-        help="Compare all rankings with this one: the word caparena (that of its annotators), or a JSON file with "
-        "models from best to worst, or {model: score}.",
-    ),
-]
-Leaderboard = Annotated[
-    list[str] | None,
-    typer.Option(help="Compare a leaderboard with --ranking, too: NAME=FILE, as for --ranking; repeat for several."),
-]
-PairWeights = Annotated[
-    bool,
-    typer.Option(
-        "--pair-weights",
-        help="Weigh battles in Bradley-Terry by 1 / P as in CapArena, P being the share of the pair in all battles.",
-    ),
-]
-Resamples = Annotated[
-    int, typer.Option(min=1, help="Number of resamples of the bootstrap, and of orders of battles for Elo.")
-]
-Seed = Annotated[int, typer.Option(min=0, help="Random seed of the bootstrap, of Elo and of --next.")]
-
 
 def arena(
     figures: options.FigureOptions,
@@ -96,19 +30,74 @@ def arena(
         list[Path] | None,
         typer.Argument(help="Files of battles, in the fields of CapArena or CapArena-Auto; or folders of them."),
     ] = None,
-    metric: Metrics = None,
-    score_column: ScoreColumns = None,
-    images: Images = None,
-    judged: Judged = None,
-    annotator: Annotator = None,
-    in_400: In400 = False,
-    ranking: FixedRanking = None,
-    leaderboard: Leaderboard = None,
-    pair_weights: PairWeights = False,
-    output: Output = None,
-    next_: Next = None,
-    resamples: Resamples = 1000,
-    seed: Seed = 0,
+    metric: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--metric",
+            "-m",
+            help="Let a metric vote, too: NAME, or NAME=SOURCE with a folder or Hub id; repeat for several.",
+        ),
+    ] = None,
+    score_column: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--score-column",
+            "-s",
+            help="Let scores in the file vote, too: the field that holds those of both captions; repeat for several.",
+        ),
+    ] = None,
+    images: Annotated[
+        Path | None, typer.Option("--images", "-i", help="Folder of the images; default: that of the battles.")
+    ] = None,
+    judged: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--judged",
+            help="Let another judge vote, too: NAME=FILE, where FILE holds the same battles with its verdicts in "
+            "`judge`; repeat for several.",
+        ),
+    ] = None,
+    annotator: Annotated[
+        Path | None,
+        typer.Option(
+            help="File of the same battles, or some, in which `winner` is by a second annotator; where battles are "
+            "marked `in-400`, only those count."
+        ),
+    ] = None,
+    in_400: Annotated[bool, typer.Option("--in-400", help="Use only the battles that are marked `in-400`.")] = False,
+    ranking: Annotated[
+        str | None,
+        typer.Option(
+            "--ranking",
+            help="Compare all rankings with this one: the word caparena (that of its annotators), or a JSON file with "
+            "models from best to worst, or {model: score}.",
+        ),
+    ] = None,
+    leaderboard: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Compare a leaderboard with --ranking, too: NAME=FILE, as for --ranking; repeat for several."
+        ),
+    ] = None,
+    pair_weights: Annotated[
+        bool,
+        typer.Option(
+            "--pair-weights",
+            help="Weigh battles in Bradley-Terry by 1 / P as in CapArena, P being the share of the pair in all "
+            "battles.",
+        ),
+    ] = False,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="Folder for arena.json, arena.md, arena.html, and plots as .png and .svg."),
+    ] = None,
+    next_: Annotated[
+        int | None, typer.Option("--next", min=1, help="Propose this many battles to judge next, and do nothing else.")
+    ] = None,
+    resamples: Annotated[
+        int, typer.Option(min=1, help="Number of resamples of the bootstrap, and of orders of battles for Elo.")
+    ] = 1000,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed of the bootstrap, of Elo and of --next.")] = 0,
 ) -> None:
     """Rate models by the battles of their captions, and compare metrics with the people who judged them.
 

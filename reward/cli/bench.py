@@ -22,29 +22,6 @@ __all__ = ["bench", "compare"]
 EVERY = "ALL"  # what --metric calls all metrics that can do without a checkpoint of the user's
 CompareMetric = "A metric (NAME, or NAME=SOURCE with a folder or Hub id), or a score column of the data (column:NAME)."
 
-Benchmarks = Annotated[
-    list[str] | None, typer.Option("--benchmark", "-b", help="NAME or NAME=PATH; repeat for several. See --list.")
-]
-Data = Annotated[
-    Path | None, typer.Option("--data", "-d", help="File or folder of the benchmark, if there is one --benchmark.")
-]
-Metrics = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--metric",
-        "-m",
-        help="NAME, or NAME=SOURCE with a folder or Hub id (HUB_ID@REVISION); repeat for several. ALL stands for "
-        "those that need no checkpoint and no data that is missing, and is the default without --score-column.",
-    ),
-]
-ScoreColumns = Annotated[
-    list[str] | None,
-    typer.Option("--score-column", "-s", help="Scores that came with the data, by name; repeat for several."),
-]
-Parts = Annotated[list[str] | None, typer.Option(help="Part of the benchmark; repeat for several. Default: its first.")]
-Output = Annotated[
-    Path | None, typer.Option("--output", "-o", help="Folder for bench.json, bench.md and bench.html, with plots.")
-]
 
 _CHECKED = {
     "published": "ran on files that its authors published",
@@ -57,16 +34,35 @@ def bench(
     selection: options.BenchmarkOptions,
     figures: options.FigureOptions,
     device: options.DeviceOptions,
-    benchmark: Benchmarks = None,
-    data: Data = None,
-    metric: Metrics = None,
-    score_column: ScoreColumns = None,
-    part: Parts = None,
+    benchmark: Annotated[
+        list[str] | None, typer.Option("--benchmark", "-b", help="NAME or NAME=PATH; repeat for several. See --list.")
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option("--data", "-d", help="File or folder of the benchmark, if there is one --benchmark.")
+    ] = None,
+    metric: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--metric",
+            "-m",
+            help="NAME, or NAME=SOURCE with a folder or Hub id (HUB_ID@REVISION); repeat for several. ALL stands for "
+            "those that need no checkpoint and no data that is missing, and is the default without --score-column.",
+        ),
+    ] = None,
+    score_column: Annotated[
+        list[str] | None,
+        typer.Option("--score-column", "-s", help="Scores that came with the data, by name; repeat for several."),
+    ] = None,
+    part: Annotated[
+        list[str] | None, typer.Option(help="Part of the benchmark; repeat for several. Default: its first.")
+    ] = None,
     raters: Annotated[bool, typer.Option("--raters", help="Compare one rater with the mean of the others.")] = False,
     threshold: Annotated[
         float | None, typer.Option(min=0, max=1, help="Count and list scores that are so far from the mean rating.")
     ] = None,
-    output: Output = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Folder for bench.json, bench.md and bench.html, with plots.")
+    ] = None,
     list_: Annotated[
         bool, typer.Option("--list", help="Show the benchmarks and their files, and the baselines of the papers.")
     ] = False,

@@ -131,16 +131,6 @@ class MetricOptions:
         return scorer
 
 
-Weights = Annotated[
-    str | None,
-    typer.Option(
-        "--weights",
-        "-w",
-        help="Weights of the scores in the column reward, as in correctness=2,fluency=1; default: the one number.",
-    ),
-]
-
-
 def judge(
     data: options.Data,
     output: options.ScoresFile,
@@ -148,7 +138,14 @@ def judge(
     judge: judge_options.JudgeOptions,
     columns: options.ColumnOptions,
     run: options.RunOptions,
-    weights: Weights = None,
+    weights: Annotated[
+        str | None,
+        typer.Option(
+            "--weights",
+            "-w",
+            help="Weights of the scores in the column reward, as in correctness=2,fluency=1; default: the one number.",
+        ),
+    ] = None,
     candidate_column: options.CandidateColumn = None,
 ) -> None:
     """Have a vision-language model rate every caption of a file, looking at the image.

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 
     from reward.samples import ImageLike
 
-__all__ = ["EMBEDDED_PROMPT", "LocalCaptioner", "Sampling", "ServerCaptioner", "Wanted"]
-
+__all__ = ["EMBEDDED_PROMPT", "LocalCaptioner", "Sampling", "ServerCaptioner", "Wanted", "prompt_inputs"]
 
 EMBEDDED_PROMPT = "Describe the picture."  # what the embedded captioner was trained on; another cost .14 of F1
 
@@ -268,7 +267,7 @@ class LocalCaptioner:
 
         assert self._loaded is not None
         model, processor = self._loaded
-        inputs = self._inputs(processor, image, sampling).to(model.device, model.dtype)
+        inputs = prompt_inputs(processor, [image], sampling.prompt, sampling.system).to(model.device, model.dtype)
         count = min(want.count, sampling.chunk or want.count)
         settings: dict[str, Any] = {"max_new_tokens": sampling.max_tokens}
         if sampling.temperature > 0:
@@ -306,15 +305,15 @@ class LocalCaptioner:
             for text, (_, ended), logprob in zip(texts, written, logprobs, strict=True)
         ]
 
-    @staticmethod
-    def _inputs(processor: Any, image: Any, sampling: Sampling) -> Any:
-        asked = [{"type": "image", "image": image}, {"type": "text", "text": sampling.prompt}]
-        chat = [{"role": "user", "content": asked}]
-        if sampling.system is not None:
-            chat.insert(0, {"role": "system", "content": [{"type": "text", "text": sampling.system}]})
-        return processor.apply_chat_template(
-            chat, add_generation_prompt=True, tokenize=True, return_dict=True, return_tensors="pt"
-        )
+
+def prompt_inputs(processor: Any, images: Sequence[Any], prompt: str, system: str | None = None) -> Any:
+    """A model's inputs for a prompt with each of B images, by the chat template of its processor."""
+    before = [] if system is None else [{"role": "system", "content": [{"type": "text", "text": system}]}]
+    question = {"type": "text", "text": prompt}
+    chats = [[*before, {"role": "user", "content": [{"type": "image", "image": each}, question]}] for each in images]
+    return processor.apply_chat_template(
+        chats, add_generation_prompt=True, tokenize=True, return_dict=True, return_tensors="pt"
+    )
 
 
 def _up_to(rows: list[list[int]], ends: set[int]) -> list[tuple[list[int], bool]]:

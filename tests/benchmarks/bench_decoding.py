@@ -18,9 +18,10 @@ from typing import Any
 import torch
 from transformers import GenerationMixin, StoppingCriteriaList
 
-from integrations.demo.captioner import MAX_NEW_TOKENS, load_captioner, prompt_inputs
+from integrations.demo.captioner import MAX_NEW_TOKENS, PROMPT, load_captioner
 from integrations.hf_generate import STRATEGIES
 from reward import VelaReward
+from reward.decoding.captioners import prompt_inputs
 from reward.scenes import make_dataset
 from tests.benchmarks.measuring import record
 
@@ -59,7 +60,9 @@ def main() -> None:
     parser.add_argument("--n", type=int, default=8)
     options = parser.parse_args()
     (model, processor), reward, clock = load_captioner(), VelaReward(device="cpu"), Clock()
-    inputs = [([image], prompt_inputs(processor, [image])) for image in make_dataset(options.scenes, 977)["image"]]
+    inputs = [
+        ([image], prompt_inputs(processor, [image], PROMPT)) for image in make_dataset(options.scenes, 977)["image"]
+    ]
     clock.watch(reward, "rewards", "scoring")
     clock.watch(GenerationMixin, "_sample", "loop")
     clock.watch(StoppingCriteriaList, "__call__", "criteria")

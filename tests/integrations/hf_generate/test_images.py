@@ -11,7 +11,6 @@ from transformers import pipeline
 
 from integrations.hf_generate import BestOfN
 from reward.errors import ConfigError
-from tests import toy_captioners
 from tests.integrations.hf_generate.test_best_of_n import IMAGES, KINDS, Letters, captioner
 
 
@@ -31,15 +30,6 @@ def test_one_strategy_serves_a_data_set(kind):
         assert strategy.last.rewards[0] == first
     with pytest.raises(ConfigError, match=r"has 1 images for a batch of 2 prompts.*generate\(..., images=...\)"):
         model.generate(**inputs, custom_generate=strategy, images=IMAGES[:1], max_new_tokens=4)
-
-
-def test_blip_takes_images_with_its_call():
-    model, pixels = toy_captioners.blip()
-    strategy = BestOfN(reward := Letters(), 4, captioner("vit_bert")[1])
-    output = model.generate(pixels, custom_generate=strategy, images=IMAGES, max_new_tokens=6)
-    assert len(output) == 2
-    assert {id(sample.image) for sample in reward.samples} == set(map(id, IMAGES))
-    assert [len(captions) for captions in strategy.last.captions] == [4, 4]
 
 
 def test_an_input_of_the_model_is_not_taken_from_it(monkeypatch):

@@ -290,12 +290,6 @@ def test_best_of_poisson_draws_its_numbers():
     assert len(set(used)) > 3
 
 
-def test_progress_is_shown_on_request(capsys):
-    for name, cls in STRATEGIES.items():
-        generate("llava", cls(Letters(), n=4, processor=decoder("llava"), progress=True), max_new_tokens=3)
-        assert f"{cls.__name__}: 100%" in capsys.readouterr().err, name
-
-
 @pytest.mark.parametrize(
     ("strategy", "arguments", "options", "message"),
     [
