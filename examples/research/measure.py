@@ -48,7 +48,7 @@ class _Text(str):
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit code: 1 if a table could not be measured, 130 after Ctrl-C, else 0."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("tables", nargs="*", metavar="TABLE", help="default: all that have commands")
+    parser.add_argument("tables", nargs="*", metavar="TABLE", help="default: all")
     parser.add_argument("--list", action="store_true", help="the tables, and about how long each takes on two cores")
     parser.add_argument("--tables-only", action="store_true", help="run nothing")
     parser.add_argument("--resume", action="store_true", help="leave out commands that have finished in --output")
@@ -68,7 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.list:
         for name, table in TABLES.items():
             paths = "".join(f", needs --given {path}=PATH" for path in _paths(table))
-            print(f"{name:16}{f'{table.cost}{paths}' if table.commands else 'kept as it is'}")
+            print(f"{name:16}{table.cost}{paths}")
         return 0
 
     output, docs = options.output.resolve(), DOCS
@@ -77,7 +77,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not docs.exists():
             shutil.copytree(DOCS, docs, ignore=shutil.ignore_patterns("_build"))
     failed = []
-    chosen = options.tables or [name for name, table in TABLES.items() if table.commands]
+    chosen = options.tables or list(TABLES)
     try:
         for name in [] if options.tables_only else chosen:
             try:
@@ -102,8 +102,6 @@ class Failed(Exception):
 def measure(name: str, folder: Path, docs: Path, limit: int | None, given: dict[str, str], resume: bool) -> None:
     """Runs the commands of a table and writes its CSV file, and the pictures that are drawn from it."""
     table, log, finished = TABLES[name], folder / "log.txt", folder / "finished.txt"
-    if not table.commands:
-        raise Failed("no command measures it any more, and its CSV file stays as it is")
     if lacking := [path for path in _paths(table) if path not in given]:
         raise Failed(f"give --given {lacking[0]}=PATH")
     if folder.exists() and not resume:

@@ -51,11 +51,6 @@ def _intervals(figures: Mapping[str, Any], head: str, names: Mapping[str, str], 
         yield row
 
 
-def agreement(folder: Path) -> list[Row]:
-    names = dict(zip(("desc", "rel", "flu", "mean"), ASPECTS, strict=True))
-    return list(_intervals(_read(folder / "agreement.json")["agreement"], "scorer", names))
-
-
 def bench(folder: Path) -> list[Row]:
     found = {row["name"]: row for row in _read(folder / "bench.json")["benchmarks"][0]["rows"]}
     estimates = {name: row["estimates"] for name, row in found.items()}
@@ -82,10 +77,6 @@ def attacks(folder: Path) -> list[Row]:
 
 def best_of_n(folder: Path) -> list[Row]:
     return list(_intervals(_read(folder / "best_of_n.json")["means"], "captions", _QUALITY))
-
-
-def dpo(folder: Path) -> list[Row]:
-    return list(_intervals(_read(folder / "dpo.json")["means"], "captions", _QUALITY))
 
 
 def decoding(folder: Path) -> list[Row]:

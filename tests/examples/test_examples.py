@@ -142,9 +142,6 @@ def test_evaluate_vela(scene_vela_folder, tmp_path, capsys):
         *(f"{name}, {mode} references" for name in ("both", "again") for mode in ("with", "without")),
         *("length", "unigram F1", "CLIP score", "ceiling (truth)"),
     }
-    assert text.splitlines()[4].startswith(
-        f"| both, with references | {stored.agreement(tmp_path)[0]['descriptiveness']} ["
-    )
 
 
 def test_evaluate_beitscore(models, scene_beitscore_folder, tmp_path, capsys):
@@ -301,7 +298,6 @@ def test_dpo_with_its_control(models, tmp_path):
         mean, *each = (figures["means"][name]["words"]["value"] for name in (run, f"{run}, seed 0", f"{run}, seed 1"))
         assert mean == pytest.approx(sum(each) / 2)
     assert "| sampled, DPO with VELA - sampled, base |" in (tmp_path / "dpo.md").read_text()
-    assert {row["captions"] for row in stored.dpo(tmp_path)} == set(figures["means"])
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ def docs(tmp_path: Path) -> Path:
 def test_the_pages_show_what_the_csv_files_hold(docs: Path) -> None:
     assert measure.write_pages(docs) == []
     placed = re.findall(r"<!-- table: (\w+) -->", "".join(PAGES.values()))
-    assert sorted(placed) == sorted(TABLES)
+    assert sorted(placed) == sorted(name for name, table in TABLES.items() if table.cells)
     read = {table.csv for table in TABLES.values()} | {"grpo_curve.csv", "grpo_captions.json"}  # of a picture
     others = {file.name for file in (docs / "results").iterdir()} - read
     assert [name for name in others if f"results/{name}" not in "".join(PAGES.values())] == []
@@ -39,8 +39,8 @@ def test_a_figure_that_was_changed_by_hand_is_put_right(docs: Path, page: str, f
 
 
 def test_results_are_short() -> None:
-    assert len(PAGES["RESULTS.md"].split()) <= 2500
-    assert len(PAGES["RESEARCH_LOG.md"].split()) <= 3000
+    assert len(PAGES["RESULTS.md"].split()) <= 1950
+    assert len(PAGES["RESEARCH_LOG.md"].split()) <= 1000
 
 
 def test_a_small_run_writes_a_table_elsewhere_and_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -65,12 +65,11 @@ def test_a_small_run_writes_a_table_elsewhere_and_goes_on(tmp_path: Path, capsys
 def test_what_cannot_be_measured_is_said_at_the_end(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(TABLES, "failing", Table(csv="none.csv", cells={}, commands=("python {first}",)))
+    monkeypatch.setitem(TABLES, "failing", Table(csv="none.csv", cells={}, commands=("python {first}",), cost=""))
     sizes = ["--limit", "2", "--output", str(tmp_path)]
     given = ["--given", f"first={tmp_path / 'missing.py'}"]
-    assert measure.main(["sampling", "parting", *sizes]) == 1
+    assert measure.main(["parting", *sizes]) == 1
     said = capsys.readouterr().err
-    assert "sampling: no command measures it any more" in said
     assert "parting: give --given first=PATH" in said
     assert measure.main(["failing", *sizes, *given]) == 1
     assert re.search(r"failing: `.*` ended with exit code 2, see .*failing/log.txt", capsys.readouterr().err)
