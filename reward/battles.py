@@ -141,14 +141,14 @@ def outcome(entry: Record, place: int) -> int | None:
     return value if place == 1 else -value
 
 
-def human_outcome(entry: Record, place: int) -> int | None:
-    """Result of a battle by people, as `outcome`, from the field `winner`: a source or `equal`.
+def human_outcome(entry: Record) -> int | None:
+    """Result of a battle by people for caption 1, as `outcome`, from the field `winner`: a source or `equal`.
 
     Raises:
         DataError: `winner` is neither of the two sources, nor `equal`.
 
     Example:
-        >>> human_outcome({"img": "a", "source1": "x", "source2": "y", "winner": "y"}, 1)
+        >>> human_outcome({"img": "a", "source1": "x", "source2": "y", "winner": "y"})
         -1
     """
     winner = entry.get("winner")
@@ -159,7 +159,7 @@ def human_outcome(entry: Record, place: int) -> int | None:
     sources = (entry["source1"], entry["source2"])
     if winner not in sources:
         raise DataError(f"{_name(entry)}: 'winner' must be one of the two, or {EQUAL!r}, got {winner!r:.80}")
-    return 1 if winner == sources[place - 1] else -1
+    return 1 if winner == sources[0] else -1
 
 
 def _name(entry: Record) -> str:

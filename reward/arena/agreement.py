@@ -185,23 +185,15 @@ def rank_correlations(first: np.ndarray, second: np.ndarray) -> dict[str, np.nda
         >>> correlations["spearman"].round(3).tolist(), correlations["kendall"].round(3).tolist()
         ([0.5], [0.333])
     """
-    from scipy.stats import rankdata
+    from scipy.stats import kendalltau, spearmanr
 
-    there = ~np.isnan(first) & ~np.isnan(second)
-    signs, ranks = [], []
-    for values in (first, second):
-        rank = rankdata(np.where(there, values, np.nan), axis=1, nan_policy="propagate" if there.all() else "omit")
-        rank = np.where(there, rank, 0.0)
-        mean = rank.sum(axis=1, keepdims=True) / np.maximum(there.sum(axis=1, keepdims=True), 1)
-        ranks.append(np.where(there, rank - mean, 0.0))
-        signs.append(np.sign(rank[:, :, None] - rank[:, None, :]) * (there[:, :, None] & there[:, None, :]))
-    return {name: _cosine(*sides) for name, sides in ((SPEARMAN, ranks), (KENDALL, signs))}
-
-
-def _cosine(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    first, second = first.reshape(len(first), -1), second.reshape(len(second), -1)
-    size = np.sqrt((first**2).sum(axis=1) * (second**2).sum(axis=1))
-    return np.divide((first * second).sum(axis=1), size, out=np.full(len(first), np.nan), where=size > 0)
+    found: dict[str, list[float]] = {SPEARMAN: [], KENDALL: []}
+    for rows in zip(first, second, strict=True):
+        one, other = np.stack(rows)[:, ~np.isnan(rows).any(axis=0)]
+        ordered = min(len(np.unique(one)), len(np.unique(other))) > 1
+        for name, correlation in ((SPEARMAN, spearmanr), (KENDALL, kendalltau)):
+            found[name].append(correlation(one, other).statistic if ordered else np.nan)
+    return {name: np.array(values) for name, values in found.items()}
 
 
 def _rankings(part: Arena, points: np.ndarray, weights: np.ndarray, resamples: int, seed: int) -> dict[str, np.ndarray]:

@@ -121,7 +121,7 @@ def human_points(battles: Sequence[Battle]) -> np.ndarray:
     Raises:
         DataError: a winner is neither of the two models.
     """
-    results = [human_outcome(battle.record, 1) for battle in battles]
+    results = [human_outcome(battle.record) for battle in battles]
     return np.array([np.nan if result is None else (result + 1) / 2 for result in results], dtype=np.float64)
 
 

@@ -27,10 +27,8 @@ __all__ = [
     "Scores",
     "Table",
     "check_scores",
-    "cluster_strata",
     "judged_rows",
     "make_table",
-    "pair_columns",
     "tie_rule",
 ]
 
@@ -212,7 +210,7 @@ def _of_ratings(benchmark: Benchmark, scores: Mapping[str, np.ndarray]) -> Table
         columns=columns,
         averaged=averaged,
         headline=MEAN if averaged else next(iter(columns)),
-        strata=cluster_strata(columns, int(clusters.max()) + 1),
+        strata=_cluster_strata(columns, int(clusters.max()) + 1),
         scored=int(kept.sum()),
         counts=counts,
         ties=ties,
@@ -249,14 +247,14 @@ def _of_pairs(benchmark: Benchmark, scores: Mapping[str, np.ndarray]) -> Table:
         }
     else:
         tied = both[:, 0] == both[:, 1]
-        details = pair_columns(both, better, parts, clusters, ties=benchmark.spec.ties)
+        details = _pair_columns(both, better, parts, clusters, ties=benchmark.spec.ties)
     columns = {name: kinds[benchmark.spec.statistic] for name, kinds in details.items()}
     averaged = tuple(groups) if len(groups) > 1 and not arena else ()
     return Table(
         columns=columns,
         averaged=averaged,
         headline=benchmark.spec.headline if averaged else list(columns)[-1],
-        strata=cluster_strata({name: columns[name] for name in groups}, int(clusters.max()) + 1),
+        strata=_cluster_strata({name: columns[name] for name in groups}, int(clusters.max()) + 1),
         scored=len(items),
         counts={name: len(rows) for name, rows in parts.items()},
         ties={name: float(tied[rows].mean()) for name, rows in parts.items()},
@@ -280,7 +278,7 @@ def _of_quadruples(benchmark: Benchmark, scores: Mapping[str, np.ndarray]) -> Ta
         columns=columns,
         averaged=(),
         headline=benchmark.spec.statistic,
-        strata=cluster_strata(columns, int(clusters.max()) + 1),
+        strata=_cluster_strata(columns, int(clusters.max()) + 1),
         scored=len(four),
         counts=dict.fromkeys(columns, len(four)),
         ties={name: float(tied.mean()) for name, tied in ties.items()},
@@ -288,20 +286,13 @@ def _of_quadruples(benchmark: Benchmark, scores: Mapping[str, np.ndarray]) -> Ta
     )
 
 
-def pair_columns(
+def _pair_columns(
     scores: np.ndarray, better: np.ndarray, groups: Mapping[str, np.ndarray], clusters: np.ndarray, *, ties: str
 ) -> dict[str, dict[str, Column]]:
-    """Columns of pairs of captions.
+    """{name: {"accuracy", "auc" or "ap": its rows}} of pairs, whose scores are (N, 2).
 
-    Args:
-        scores: of the two captions, (N, 2).
-        better: 1 where the first caption is the correct one, -1 where the second is, (N,).
-        groups: {name of a column: its pairs, as places in 0..N-1}.
-        clusters: number of each pair's cluster, (N,).
-        ties: what equal scores count in the accuracy, `"half"` or `"wrong"`.
-
-    Returns:
-        {name of a column: {"accuracy", "auc" or "ap": its rows}}.
+    `better` is 1 where the first caption is the correct one, -1 where the second is, else 0; `groups` has the places of
+    each column's pairs.
     """
     signs = np.sign(scores[:, 0] - scores[:, 1])
     right = np.where(signs == 0, 0.5 if ties == "half" else 0.0, signs == better)
@@ -319,7 +310,7 @@ def _clusters(items: Sequence[Item]) -> np.ndarray:
     return number_clusters([item.image_id or (place,) for place, item in enumerate(items)])
 
 
-def cluster_strata(columns: Mapping[str, Column], clusters: int) -> tuple[tuple[str, ...], ...]:
+def _cluster_strata(columns: Mapping[str, Column], clusters: int) -> tuple[tuple[str, ...], ...]:
     """Of each of so many clusters, the names of the columns that it occurs in."""
     names: list[list[str]] = [[] for _ in range(clusters)]
     for name, column in columns.items():

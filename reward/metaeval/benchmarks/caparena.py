@@ -33,7 +33,7 @@ def _load_battles(path: Path, part: str, images: Path | None) -> Iterator[Prefer
         if battle.has_human:
             continue  # left out below anyway; it need not have a winner
         where = f"{path}: battle {number}"
-        result = human_outcome(battle.record, 1)
+        result = human_outcome(battle.record)
         if result is None:
             raise DataError(f"{where} has no 'winner': only battles that people have judged can be compared with")
         level = battle.record.get("cluster", "")
