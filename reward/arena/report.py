@@ -229,24 +229,20 @@ def _points(interval: Interval) -> str:
 
 # Plots
 
-# The colours in files; on the HTML page the placeholders stand for the colours of its style.
-COLOURS = {INK: "#1b2330", SOFT: "#5c6878", BEST: "#2f5bea", PLAIN: "#aab2bf"}
 _OVER, _UNDER = "#d1495b", "#2f7ed8"
 
 
-def rating_plot(result: ArenaResult, colours: dict[str, str] | None = None) -> Any:
+def rating_plot(result: ArenaResult) -> Any:
     """Ratings of the first voter by Bradley-Terry and by Elo, best model on top.
 
     A model whose rating is infinite has an arrow at the edge.
 
     Args:
         result: of `rate_arena`.
-        colours: {placeholder: colour}; None keeps the placeholders for `page_svg`.
 
     Raises:
         MissingExtraError: matplotlib is not installed.
     """
-    colour = {name: (colours or {}).get(name, name) for name in COLOURS}
     order = result.order
     figure, axes = blank_figure(0.8 + 0.34 * len(order))
     methods = result.ratings[result.voters[0].name]
@@ -262,7 +258,7 @@ def rating_plot(result: ArenaResult, colours: dict[str, str] | None = None) -> A
             fmt="o",
             ms=4,
             lw=1.2,
-            color=colour[tone],
+            color=tone,
             label=label,
         )
     for row, name in enumerate(order):
@@ -270,19 +266,18 @@ def rating_plot(result: ArenaResult, colours: dict[str, str] | None = None) -> A
         if math.isinf(value):
             side = 0.99 if value > 0 else 0.01
             mark = ">" if value > 0 else "<"
-            axes.plot(side, row - 0.13, mark, ms=6, color=colour[BEST], transform=axes.get_yaxis_transform())
-    _names(axes, order, colour)
+            axes.plot(side, row - 0.13, mark, ms=6, color=BEST, transform=axes.get_yaxis_transform())
+    _names(axes, order)
     axes.set_xlabel("rating, with 95 % intervals")
-    axes.legend(fontsize=8, frameon=False, labelcolor=colour[INK], loc="lower right")
+    axes.legend(fontsize=8, frameon=False, labelcolor=INK, loc="lower right")
     return figure
 
 
-def bias_plot(result: ArenaResult, colours: dict[str, str] | None = None) -> Any:
+def bias_plot(result: ArenaResult) -> Any:
     """Win rate by each voter minus win rate by people, for each model; with 95 % intervals.
 
     Args, Raises: as for `rating_plot`. There must be agreement with people.
     """
-    colour = {name: (colours or {}).get(name, name) for name in COLOURS}
     order = [name for name in result.order if any(name in agreement.bias for agreement in result.agreement.values())]
     count = len(result.agreement)
     figure, axes = blank_figure(0.8 + 0.3 * len(order), width=1.8 + 2.3 * count)
@@ -294,23 +289,23 @@ def bias_plot(result: ArenaResult, colours: dict[str, str] | None = None) -> Any
         value, low, high = 100 * np.array([[bias.value, bias.low, bias.high] for bias in biases]).T
         tones = [_OVER if each > 0 else _UNDER for each in value]
         errors = np.stack([np.maximum(value - low, 0), np.maximum(high - value, 0)])
-        panel.barh(rows, value, xerr=errors, color=tones, ecolor=colour[INK], height=0.6, error_kw={"lw": 1})
-        panel.set_title(name, fontsize=8, color=colour[INK], parse_math=False)
-        _names(panel, order, colour)
+        panel.barh(rows, value, xerr=errors, color=tones, ecolor=INK, height=0.6, error_kw={"lw": 1})
+        panel.set_title(name, fontsize=8, color=INK, parse_math=False)
+        _names(panel, order)
         panel.set_xlabel("bias, %")
-        panel.axvline(0, color=colour[SOFT], lw=0.8)
+        panel.axvline(0, color=SOFT, lw=0.8)
     return figure
 
 
 def save_plot(figure: Any, stem: Path) -> list[Path]:
-    """Writes STEM.png and STEM.svg of a figure that was drawn with `COLOURS`.
+    """Writes STEM.png and STEM.svg of a figure.
 
     Raises:
         OutputError: a file cannot be written.
     """
     import matplotlib
 
-    bare(figure, ink=COLOURS[INK], soft=COLOURS[SOFT])
+    bare(figure)
     written = [stem.with_suffix(".png"), stem.with_suffix(".svg")]
     for path in written:
         try:
@@ -321,11 +316,11 @@ def save_plot(figure: Any, stem: Path) -> list[Path]:
     return written
 
 
-def _names(axes: Any, order: list[str], colour: dict[str, str]) -> None:
+def _names(axes: Any, order: list[str]) -> None:
     axes.set_yticks(range(len(order)), order, parse_math=False)  # a dollar is a dollar
     axes.set_ylim(len(order) - 0.5, -0.5)
     axes.set_axisbelow(True)
-    axes.grid(axis="x", color=colour[SOFT], alpha=0.25, lw=0.6)
+    axes.grid(axis="x", color=SOFT, alpha=0.25, lw=0.6)
 
 
 def write_arena(folder: Path, result: ArenaResult, *, command: str) -> Path:
@@ -344,14 +339,12 @@ def write_arena(folder: Path, result: ArenaResult, *, command: str) -> Path:
         OutputError: a file cannot be written.
     """
     check_report(folder)
-    draw: dict[str, Any] = {"ratings": rating_plot}
-    if result.agreement:
-        draw["bias"] = bias_plot
-    for name, plot in draw.items():
-        save_plot(plot(result, COLOURS), folder / name)
+    plots = {"ratings": rating_plot(result), **({"bias": bias_plot(result)} if result.agreement else {})}
+    for name, plot in plots.items():
+        save_plot(plot, folder / name)
     figures = to_json(result, command=command)
-    section = ("Plots", {name: page_svg(plot(result)) for name, plot in draw.items()})
-    pictures = {name: f"{name}.png" for name in draw}
+    section = ("Plots", {name: page_svg(plot) for name, plot in plots.items()})
+    pictures = {name: f"{name}.png" for name in plots}
     return write_pages(
         folder, "arena", "Arena", figures, grids(result), list(notes(result)), [section], pictures=pictures
     )

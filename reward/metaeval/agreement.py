@@ -34,16 +34,14 @@ def compare_metrics(
     weights: np.ndarray,
     *,
     subjects: Sequence[str] = (),
-    variant: Variant = "c",
 ) -> Comparison:
-    """Kendall's tau of each metric with the ratings of each aspect.
+    """Kendall's tau-c of each metric with the ratings of each aspect.
 
     Args:
         scores: {metric: {aspect: (N,)}}; a metric with a single score has it for every aspect.
         ratings: {aspect: (N,)}.
         weights: (R, N), see `bootstrap_weights`.
         subjects: metrics to compare with all others, by paired differences.
-        variant: "b" or "c".
 
     Raises:
         ValueError: a score is not finite, or shapes differ.
@@ -59,7 +57,7 @@ def compare_metrics(
     """
     weights = whole_first(weights)
     taus = {
-        name: {aspect: resampled_tau(row[aspect], ratings[aspect], weights, variant=variant) for aspect in ratings}
+        name: {aspect: resampled_tau(row[aspect], ratings[aspect], weights) for aspect in ratings}
         for name, row in scores.items()
     }
     return _comparison(taus, {name: [other for other in scores if other != name] for name in subjects})

@@ -49,8 +49,8 @@ __all__ = [
 SIGNIFICANT = 0.05
 FEW_IMAGES = 10  # with fewer images, resamples are too similar for intervals to be reliable
 _PACKAGES = ("capreward", "numpy", "scipy", "torch", "transformers", "open_clip_torch", "pycocoevalcap")
-# Placeholders for the colours of the page, which may be light or dark; `page_svg` replaces them by the page's names.
-INK, SOFT, BEST, PLAIN = "#010101", "#020202", "#030303", "#040404"
+# The colours of a light page and of files; `page_svg` replaces them by the page's names, which are others in the dark.
+INK, SOFT, BEST, PLAIN = "#1b2330", "#5c6878", "#2f5bea", "#aab2bf"
 _NAMES = {INK: "var(--ink)", SOFT: "var(--soft)", BEST: "var(--ours)", PLAIN: "var(--plain)"}
 
 
@@ -227,12 +227,12 @@ def blank_figure(height: float, width: float = 6.4) -> tuple[Any, Any]:
     return figure, figure.subplots()
 
 
-def bare(figure: Any, *, ink: str = INK, soft: str = SOFT) -> None:
-    """Removes the frames, and draws small labels in these colours."""
+def bare(figure: Any) -> None:
+    """Removes the frames, and makes the labels small."""
     for axes in figure.axes:
-        axes.tick_params(colors=ink, labelsize=8, length=0)
-        axes.xaxis.label.set(color=soft, fontsize=8)
-        axes.yaxis.label.set(color=soft, fontsize=8)
+        axes.tick_params(colors=INK, labelsize=8, length=0)
+        axes.xaxis.label.set(color=SOFT, fontsize=8)
+        axes.yaxis.label.set(color=SOFT, fontsize=8)
         for spine in axes.spines.values():
             spine.set_visible(False)
 
