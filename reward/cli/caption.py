@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from reward.cli import judge_options, options, terminal
-from reward.cli.reports import print_done, usage_line
+from reward.cli.reports import print_done, print_usage
 from reward.cli.score import Weights
 
 if TYPE_CHECKING:
@@ -172,8 +172,7 @@ def caption(
             **scoring,
         )
     finally:
-        if not run.quiet and captioner.usage.answered:
-            typer.echo(usage_line(captioner.usage).replace("answered by the judge", "answered by the model"), err=True)
+        print_usage(captioner.usage, by="model", quiet=run.quiet)
     _report(summary, quiet=run.quiet)
 
 

@@ -10,7 +10,7 @@ import typer
 
 from reward.cli import options, terminal
 from reward.cli.judge_options import JudgeOptions
-from reward.cli.reports import print_done, usage_line
+from reward.cli.reports import print_done, print_usage
 
 if TYPE_CHECKING:
     from reward.judges import Judge
@@ -135,7 +135,8 @@ def corrupt(
             progress=not run.quiet,
         )
     finally:
-        _print_usage(judge, run.quiet)
+        if judge is not None:
+            print_usage(judge.usage, quiet=run.quiet)
     console = terminal.console(stderr=True)
     if made.already_done:
         print_done(made.output, "data and settings", "made")
@@ -194,7 +195,7 @@ def pairs_benchmark(
             progress=not quiet,
         )
     finally:
-        _print_usage(asked, quiet)
+        print_usage(asked.usage, quiet=quiet)
     _report(built.kept, built.dropped, quiet=quiet)
     console = terminal.console(stderr=True)
     if not len(built.pairs):
@@ -259,8 +260,3 @@ def _report(counts: dict[str, int], dropped: dict[str, int], *, quiet: bool) -> 
     for reason, count in dropped.items():
         if not quiet:
             console.print(f"{count:,} left out: {reason}", style="yellow")
-
-
-def _print_usage(judge: Judge | None, quiet: bool) -> None:
-    if judge is not None and not quiet and judge.usage.answered + judge.usage.cached:
-        typer.echo(usage_line(judge.usage), err=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from reward.cli import judge_options, options
-from reward.cli.reports import report_scores, usage_line
+from reward.cli.reports import print_usage, report_scores
 
 if TYPE_CHECKING:
     from reward.judges import Judge
@@ -194,5 +194,4 @@ def judge(
         )
         report_scores(summary, quiet=run.quiet, what="judged")
     finally:
-        if not run.quiet and model.usage.answered + model.usage.cached:
-            typer.echo(usage_line(model.usage), err=True)
+        print_usage(model.usage, quiet=run.quiet)

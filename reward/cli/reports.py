@@ -16,7 +16,15 @@ if TYPE_CHECKING:
     from reward.metaeval.report import Grid
     from reward.scoring.summary import ScoringSummary
 
-__all__ = ["domain_line", "print_done", "report_battles", "report_figures", "report_scores", "usage_line"]
+__all__ = [
+    "domain_line",
+    "print_done",
+    "print_usage",
+    "report_battles",
+    "report_figures",
+    "report_scores",
+    "usage_line",
+]
 
 _CACHED = {"images": "image embeddings", "prefixes": "states of prompts"}
 
@@ -174,7 +182,13 @@ def _battle_notes(summary: BattleSummary) -> Iterator[str]:
         )
 
 
-def usage_line(usage: Usage) -> str:
+def print_usage(usage: Usage, *, by: str = "judge", quiet: bool) -> None:
+    """Says what a judge, or whoever else was asked, has done; nothing if it was not asked."""
+    if not quiet and usage.answered + usage.cached:
+        terminal.console(stderr=True).print(usage_line(usage, by))
+
+
+def usage_line(usage: Usage, by: str = "judge") -> str:
     """What a judge has done, in a line.
 
     Example:
@@ -185,4 +199,4 @@ def usage_line(usage: Usage) -> str:
     known = f", {usage.cached:,} known already" if usage.cached else ""
     cost = f"; cost {usage.cost:.4f}" if usage.cost else ""
     tokens = f"{usage.input_tokens:,} tokens read, {usage.output_tokens:,} written"
-    return f"{usage.answered:,} questions answered by the judge{known}; {tokens}{cost}"
+    return f"{usage.answered:,} questions answered by the {by}{known}; {tokens}{cost}"

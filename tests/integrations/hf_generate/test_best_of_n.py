@@ -45,6 +45,9 @@ def captioner(kind):
         model, tokens = toy_captioners.qwen2_vl()
         inputs = toy_captioners.qwen2_vl_inputs(tokens, [[1], [1, 2]])
         return model, tokens, inputs, inputs["input_ids"].shape[1]
+    if kind == "blip":
+        model, pixels = toy_captioners.blip()
+        return model, toy_captioners.tokenizer(), {"pixel_values": pixels}, 1
     model, tokens = toy_captioners.vit_bert()
     pixels = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
     return model, tokens, {"pixel_values": pixels}, 1

@@ -18,7 +18,6 @@ from transformers import AutoModelForImageTextToText
 import reward
 from integrations.hf_generate import STRATEGIES
 from reward.errors import ConfigError
-from tests import toy_captioners
 from tests.integrations.hf_generate.test_best_of_n import IMAGES, captioner
 from tests.reward.cli.conftest import run  # noqa: F401  # a fixture
 
@@ -58,10 +57,7 @@ def by_name(folder, model, decoder, inputs, **options):
     ("kind", "name"), [*(("llava", name) for name in STRATEGIES), ("vit_bert", "best-of-n"), ("blip", "best-of-n")]
 )
 def test_by_name_is_the_strategy_itself(kind, name, tmp_path, export):
-    model, processor, inputs, _ = captioner("vit_bert" if kind == "blip" else kind)
-    if kind == "blip":
-        model, pixels = toy_captioners.blip()
-        inputs = {"pixel_values": pixels}
+    model, processor, inputs, _ = captioner(kind)
     options = OPTIONS.get(name, {})
     export(folder := tmp_path / "a path with spaces", name, "-m", "length", "--n", 4, **options)
     strategy = STRATEGIES[name]("length", n=4, processor=processor, **options)

@@ -26,11 +26,8 @@ ALL_KINDS = ("llava", "qwen2_vl", "vit_bert", "blip")
 
 def model_of(kind, rows=slice(None)):
     """A model, what decodes its output, inputs for the prompts in `rows`, and the length of the prompt."""
-    if kind == "blip":
-        model, pixels = toy_captioners.blip()
-        return model, toy_captioners.tokenizer(), {"pixel_values": pixels[rows]}, 1
     model, processor, inputs, start = captioner(kind)
-    if kind == "vit_bert" or rows == slice(None):
+    if kind in ("vit_bert", "blip") or rows == slice(None):
         return model, processor, {name: value[rows] for name, value in inputs.items()}, start
     single = toy_captioners.llava_inputs(processor, IMAGES[rows], ["Describe"])
     return model, processor, single, single["input_ids"].shape[1]

@@ -22,6 +22,7 @@ from reward.decoding.captioners import EMBEDDED_PROMPT
 from tests.json_lines import read_lines, write_lines
 from tests.loopback_judge import Fault, LoopbackJudge, loopback_judge
 from tests.reward.cli.conftest import Run
+from tests.reward.scoring.command import wait_for_rows
 from tests.toy_judges import llava
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -147,11 +148,7 @@ class Process:
 
     def stop_after(self, replies: int, how: int) -> tuple[int, str]:
         """Exit code and stderr, once so many replies are saved."""
-        limit = time.monotonic() + 60
-        while not self.journal.exists() or self.journal.read_bytes().count(b"\n") < 1 + replies:
-            assert self.process.poll() is None, self.process.communicate()[1]
-            assert time.monotonic() < limit, "no reply was saved in a minute"
-            time.sleep(0.01)
+        wait_for_rows(self.process, self.journal, replies)
         self.process.send_signal(how)
         _, err = self.process.communicate(timeout=60)
         return self.process.returncode, err

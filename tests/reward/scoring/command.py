@@ -36,9 +36,14 @@ class Command:
 
     def start_and_wait_for_rows(self, rows: int, *options: str) -> subprocess.Popen[str]:
         process = self.start(*options)
-        limit = time.monotonic() + 60
-        while not self.journal.exists() or self.journal.read_bytes().count(b"\n") < 1 + rows:
-            assert process.poll() is None, process.communicate()[1]
-            assert time.monotonic() < limit, "no rows were saved in a minute"
-            time.sleep(0.01)
+        wait_for_rows(process, self.journal, rows)
         return process
+
+
+def wait_for_rows(process: subprocess.Popen[str], journal: Path, rows: int) -> None:
+    """Waits until the process has saved so many."""
+    limit = time.monotonic() + 60
+    while not journal.exists() or journal.read_bytes().count(b"\n") < 1 + rows:
+        assert process.poll() is None, process.communicate()[1]
+        assert time.monotonic() < limit, "no rows were saved in a minute"
+        time.sleep(0.01)
