@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 from reward.backbones.clip import ClipTokenizer, ClipTowers, HubClipTokenizer, make_bpe_tokenizer
 from reward.backbones.clip_config import OPEN_CLIP_CONFIG, build_clip, check_open_clip
@@ -42,19 +41,18 @@ _NEEDED = (
 _SHIPPED = "image.towers.clip."  # prefix of the weights of the CLIP in the embedded VELA
 
 
-def towers_of_architecture(architecture: dict[str, Any], tokenizer: Any, clip: nn.Module | None = None) -> ClipTowers:
+def towers_of_architecture(architecture: dict[str, Any], tokenizer: Any) -> ClipTowers:
     """Builds towers with random weights from a checkpoint's configuration; the caller must load or train them.
 
     Args:
         architecture: `{"model_cfg", "preprocess_cfg"}` as in an open_clip_config.json, and `"tokenizer"` with the ids
             `{"start", "end", "pad"}`.
         tokenizer: a `transformers` tokenizer.
-        clip: the network, if it exists already.
     """
     model_cfg = architecture["model_cfg"]
     context_length = model_cfg["text_cfg"]["context_length"]
     texts = ClipTokenizer(PlainTextEncoder(tokenizer), **architecture["tokenizer"], context_length=context_length)
-    return ClipTowers(clip or build_clip(model_cfg), texts, architecture.get("preprocess_cfg"))
+    return ClipTowers(build_clip(model_cfg), texts, architecture.get("preprocess_cfg"))
 
 
 def load_clip(

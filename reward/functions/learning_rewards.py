@@ -117,7 +117,6 @@ class StandardisedReward(LearningReward):
         over: `"run"` or `"group"`.
         least_std: deviations below it count as this much. Otherwise the noise of nearly equal rewards becomes as large
             as any difference. In the units of `reward`, above 0.
-        decay: factor on the weight of earlier captions at each call, in (0, 1]; 1 forgets nothing.
         name: default: `standardised` and the name of the part.
 
     Raises:
@@ -136,15 +135,14 @@ class StandardisedReward(LearningReward):
         *,
         over: Literal["run", "group"] = "run",
         least_std: float = 1e-4,
-        decay: float = 1.0,
         name: str | None = None,
     ) -> None:
         if over not in ("run", "group"):
             raise ConfigError(f'over must be "run" or "group", got {over!r}')
-        if not 0 < least_std < math.inf or not 0 < decay <= 1:
-            raise ConfigError(f"needs least_std > 0 and 0 < decay <= 1, got least_std={least_std}, decay={decay}")
+        if not 0 < least_std < math.inf:
+            raise ConfigError(f"least_std must be a number above 0, got {least_std!r}")
         super().__init__([reward], "standardised", name, {"count": 0.0, "mean": 0.0, "squares": 0.0})
-        self.over, self.least_std, self.decay = over, least_std, decay
+        self.over, self.least_std = over, least_std
 
     def combine(self, table: np.ndarray, rows: np.ndarray, call: Call) -> np.ndarray:
         """See `Combination`."""
@@ -169,7 +167,6 @@ class StandardisedReward(LearningReward):
         values = table[:, 0]
         own = (len(values), float(values.mean()), float(values.var() * len(values))) if len(values) else (0, 0.0, 0.0)
         count, mean, squares = (self._state[key] for key in ("count", "mean", "squares"))
-        count, squares = count * self.decay, squares * self.decay
         for more, their_mean, their_squares in from_all_processes(own, call.trainer_state):
             if more:
                 total, apart = count + more, their_mean - mean

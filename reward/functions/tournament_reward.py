@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -12,16 +13,15 @@ import numpy as np
 from reward.arena.pairwise import JudgePair, PairwiseJudge
 from reward.arena.tournament import Result, bradley_terry, draw_pairs, win_rates
 from reward.arena.verdicts import PositionBias, Verdict, measure_position_bias
-from reward.errors import ImageError
 from reward.functions.metric_reward import MetricReward
 from reward.functions.processes import load_beside_a_trainer
-from reward.images import load_image
 from reward.judges.base import Judge
 from reward.judges.lazy import LazyJudge
 from reward.metrics.base import MetricSpec
-from reward.metrics.groups import Group, group_samples
+from reward.metrics.groups import Group
+from reward.metrics.scorer import CandidateScores, CaptionScorer
 from reward.registry import check_loading
-from reward.samples import CaptionSample, ScoreTable
+from reward.samples import ScoreTable
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -122,66 +122,50 @@ class TournamentReward(MetricReward):
                 log_metric(f"{self.__name__}/{name}", value)
 
 
-class _Tournament:
+class _Tournament(CaptionScorer):
     """The scorer behind the reward. Scores depend on the other captions of the call, so it is no metric by itself."""
+
+    window_size = sys.maxsize  # a group must not be split
+    reads_references = True  # they tell groups apart, and are shown
 
     def __init__(self, judge: PairwiseJudge, max_comparisons: int, ranking: Ranking, seed: int) -> None:
         self.judge, self.max_comparisons, self.seed = judge, max_comparisons, seed
         self.spec = MetricSpec("tournament", f"{__name__}:_Tournament", (ranking,))
-        self.rate = win_rates if ranking == "win_rate" else bradley_terry
+        self.rank = win_rates if ranking == "win_rate" else bradley_terry
         self.bias = PositionBias()
 
-    def score(
-        self, samples: Sequence[CaptionSample], *, batch_size: int | None = None, progress: bool = False
-    ) -> ScoreTable:
+    def score_groups(self, groups: list[Group], batch_size: int | None) -> CandidateScores:
         """One tournament a group; the pairs of all groups go to the judge in one call."""
-        scores, errors = np.full((len(samples), 1), np.nan), {}
-        games: list[tuple[int, int, int]] = []  # group, two captions
-        pairs: list[JudgePair] = []
-        groups = group_samples(samples)
+        games: list[tuple[int, str, str]] = []  # group, two captions
         for number, group in enumerate(groups):
-            try:
-                if group.error is not None or group.image is None:
-                    raise ImageError(group.error or "a comparison needs an image")
-                image = load_image(group.image)
-            except ImageError as error:
-                errors.update(dict.fromkeys(_rows(group), str(error)))
-                continue
             captions = sorted(group.rows)
             seed = f"{self.seed}/{group.image_key}/{captions!r}"
-            for first, second in draw_pairs(len(captions), self.max_comparisons, seed):
-                games.append((number, first, second))
-                pairs.append(JudgePair(captions[first], captions[second], image, group.references))
-
-        verdicts = self.judge.compare(pairs)
+            pairs = draw_pairs(len(captions), self.max_comparisons, seed)
+            games += [(number, captions[first], captions[second]) for first, second in pairs]
+        verdicts = self.judge.compare(
+            [JudgePair(a, b, groups[number].features, groups[number].references) for number, a, b in games]
+        )
         self.bias += measure_position_bias(verdict.choices for verdict in verdicts)
-        results: dict[int, list[tuple[int, int, Verdict]]] = {number: [] for number in range(len(groups))}
+        played: list[list[tuple[str, str, Verdict]]] = [[] for _ in groups]
         for (number, first, second), verdict in zip(games, verdicts, strict=True):
-            results[number].append((first, second, verdict))
-        for number, group in enumerate(groups):
-            if not errors.keys() & set(_rows(group)):
-                self._rate_group(group, results[number], scores, errors)
-        return ScoreTable(scores, self.spec.aspects, errors)
-
-    def _rate_group(
-        self, group: Group, games: list[tuple[int, int, Verdict]], scores: np.ndarray, errors: dict[int, str]
-    ) -> None:
-        captions = sorted(group.rows)
-        answered: list[Result] = [(i, j, verdict.points) for i, j, verdict in games if verdict.winner is not None]
-        ratings = self.rate(len(captions), answered) if len(captions) > 1 else np.array([0.5])
-        for player, caption in enumerate(captions):
-            scores[group.rows[caption]] = ratings[player]
-            if np.isnan(ratings[player]):
-                reasons = [str(verdict.error) for i, j, verdict in games if player in (i, j)]
-                reason = f"max_comparisons={self.max_comparisons} left the caption out of {len(captions)}"
-                errors.update(dict.fromkeys(group.rows[caption], reasons[0] if reasons else reason))
+            played[number].append((first, second, verdict))
+        scores: list[list[float]] = []
+        errors: dict[int, str] = {}
+        for group, own in zip(groups, played, strict=True):
+            places = {caption: place for place, caption in enumerate(sorted(group.rows))}
+            answered: list[Result] = [(places[a], places[b], v.points) for a, b, v in own if v.winner is not None]
+            ratings = self.rank(len(places), answered) if len(places) > 1 else np.array([0.5])
+            for caption in group.rows:
+                rating = float(ratings[places[caption]])
+                if np.isnan(rating):
+                    reasons = [str(verdict.error) for a, b, verdict in own if caption in (a, b)]
+                    left_out = f"max_comparisons={self.max_comparisons} left the caption out of {len(places)}"
+                    errors[len(scores)] = reasons[0] if reasons else left_out
+                scores.append([rating])
+        return CandidateScores(scores, errors=errors)
 
 
 def _load_local(source: str, revision: str | None, device: Any, dtype: Any) -> Judge:
     from reward.judges import LocalJudge
 
     return load_beside_a_trainer(partial(LocalJudge.from_pretrained, source, revision=revision, dtype=dtype), device)
-
-
-def _rows(group: Group) -> list[int]:
-    return [row for rows in group.rows.values() for row in rows]

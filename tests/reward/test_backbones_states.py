@@ -12,12 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoConfig, AutoModel, AutoModelForCausalLM
 
-from reward.backbones.language import (
-    PlainTextEncoder,
-    decoder_of,
-    pad_rows,
-    token_budget_batches,
-)
+from reward.backbones.language import PlainTextEncoder, decoder_of, pad_rows, token_budget_batches
 from reward.backbones.states import CausalStates, pool_states
 from tests.reward.metrics.tiny_vela import make_tokenizer
 
@@ -59,36 +54,18 @@ def counted_tokens(decoder: Any) -> Iterator[list[int]]:
 
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("budget", [1, 60, 10_000])
-def test_equals_one_prompt_at_a_time(name: str, budget: int) -> None:
+@pytest.mark.parametrize("branches", [[], [[1], [2, 3, 4], [5, 6]]])
+def test_equals_one_prompt_at_a_time(name: str, budget: int, branches: list[list[int]]) -> None:
     decoder = make_decoder(name)
     pairs = [(prefix, suffix) for suffix in SUFFIXES for prefix in PREFIXES]
     states = CausalStates(decoder)
     with torch.inference_mode():
-        expected = torch.stack([alone(decoder, *pair) for pair in pairs])
-        assert (states.encode(pairs, token_budget=budget) - expected).abs().max() < 1e-5
+        ends = [alone(decoder, prefix, suffix + end) for prefix, suffix in pairs for end in branches or [[]]]
+        expected = torch.stack(ends).unflatten(0, (len(pairs), len(branches)) if branches else (len(pairs),))
+        found = states.encode(pairs, branches=branches, token_budget=budget)
+    assert found.shape == expected.shape
+    assert (found - expected).abs().max() < 1e-5
     assert states.shares_prefixes == (name in ("qwen2", "llama", "gpt2"))
-
-
-@pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("budget", [1, 60, 10_000])
-def test_branches_equal_one_prompt_at_a_time(name: str, budget: int) -> None:
-    decoder = make_decoder(name)
-    pairs = [(prefix, suffix) for suffix in SUFFIXES for prefix in PREFIXES]
-    branches = [[1], [2, 3, 4], [5, 6]]
-    with torch.inference_mode():
-        expected = torch.stack(
-            [torch.stack([alone(decoder, prefix, [*suffix, *end]) for end in branches]) for prefix, suffix in pairs]
-        )
-        states = CausalStates(decoder).encode(pairs, branches=branches, token_budget=budget)
-    assert states.shape == expected.shape
-    assert (states - expected).abs().max() < 1e-5
-
-
-def test_a_suffix_is_computed_once_for_all_branches() -> None:
-    pairs = [(list(range(50)), [index, 1, 2]) for index in range(8)]
-    with torch.inference_mode(), counted_tokens(_qwen2) as sizes:
-        CausalStates(_qwen2).encode(pairs, branches=[[7], [8, 9]], token_budget=10_000)
-    assert sizes == [50, 8 * (3 + 1 + 2)]
 
 
 _qwen2 = make_decoder("qwen2")
@@ -112,12 +89,13 @@ def test_any_grouping_budget_and_duplicates(
     assert (states - expected).abs().max() < 1e-5
 
 
-def test_a_prefix_is_computed_once() -> None:
+def test_a_prefix_is_computed_once_and_so_is_a_suffix_for_all_branches() -> None:
     pairs = [(list(range(50)), [index, 1, 2]) for index in range(8)]
     for options, expected in (
         ({"token_budget": 10_000}, [50, 24]),
         ({"token_budget": 110}, [50, 6, 6, 6, 6]),  # two prompts of 53 tokens at a time
         ({"token_budget": 10_000, "max_rows": 4}, [50, 12, 12]),
+        ({"token_budget": 10_000, "branches": [[7], [8, 9]]}, [50, 8 * (3 + 1 + 2)]),
     ):
         with torch.inference_mode(), counted_tokens(_qwen2) as sizes:
             CausalStates(_qwen2).encode(pairs, **options)

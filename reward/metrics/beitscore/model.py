@@ -20,11 +20,10 @@ __all__ = ["BeitScoreModel", "BeitScoreOutput"]
 
 @dataclass
 class BeitScoreOutput:
-    """Output of `BeitScoreModel.forward`: scores and logits (B,), and the loss if labels were given."""
+    """Output of `BeitScoreModel.forward`: scores and logits (B,)."""
 
     scores: torch.Tensor
     logits: torch.Tensor
-    loss: torch.Tensor | None = None
 
 
 class Pooler(nn.Module):

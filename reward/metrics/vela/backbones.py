@@ -9,7 +9,6 @@ from torch import nn
 
 from reward.backbones.clip import ClipTowers
 from reward.backbones.clip_loading import load_clip, towers_of_architecture
-from reward.backbones.fit import foreign_errors
 from reward.backbones.pretrained import build_decoder, load_pretrained
 from reward.errors import ConfigError
 from reward.metrics.vela.config import ImageConfig, LoraSettings, TextConfig
@@ -18,46 +17,32 @@ __all__ = ["add_lora", "make_decoder", "make_towers"]
 
 
 def make_decoder(
-    config: TextConfig,
-    model: nn.Module | None,
-    tokenizer: Any | None,
-    dtype: torch.dtype | None,
-    trust_remote_code: bool = False,
+    config: TextConfig, tokenizer: Any | None, dtype: torch.dtype | None, trust_remote_code: bool = False
 ) -> tuple[nn.Module, Any]:
-    """The language model of a text configuration, or the given one, and its tokenizer."""
+    """The language model of a text configuration and its tokenizer: its own, or `tokenizer` without a backbone."""
     from transformers import AutoModel, AutoTokenizer
 
     if config.backbone is None:
         if tokenizer is None:
             raise ValueError("a text branch with its own architecture needs tokenizer=")
-        return model or build_decoder(config.architecture or {}), tokenizer
-    if model is None:
-        return load_pretrained(
-            config.backbone,
-            AutoModel,
-            AutoTokenizer,
-            "language model",
-            dtype=dtype,
-            trust_remote_code=trust_remote_code,
-        )
-    with foreign_errors(f"tokenizer of {config.backbone!r}"):
-        # a backbone has its own tokenizer; `tokenizer` is for the other branch
-        return model, AutoTokenizer.from_pretrained(config.backbone, trust_remote_code=bool(trust_remote_code))
+        return build_decoder(config.architecture or {}), tokenizer
+    return load_pretrained(
+        config.backbone,
+        AutoModel,
+        AutoTokenizer,
+        "language model",
+        dtype=dtype,
+        trust_remote_code=trust_remote_code,
+    )
 
 
-def make_towers(
-    config: ImageConfig, clip: nn.Module | None, tokenizer: Any | None, dtype: torch.dtype | None
-) -> ClipTowers:
-    """The CLIP of an image configuration, or the given one."""
-    if isinstance(clip, ClipTowers):
-        return clip
+def make_towers(config: ImageConfig, tokenizer: Any | None, dtype: torch.dtype | None) -> ClipTowers:
+    """The CLIP of an image configuration."""
     if config.architecture is None:
-        if clip is not None:
-            raise ValueError("for an image branch with a backbone, pass ClipTowers (from load_clip) as clip")
         return load_clip(config.backbone or "", dtype=dtype)
     if tokenizer is None:
         raise ValueError("an image branch with its own architecture needs tokenizer=")
-    return towers_of_architecture(config.architecture, tokenizer, clip)
+    return towers_of_architecture(config.architecture, tokenizer)
 
 
 def add_lora(decoder: nn.Module, settings: LoraSettings) -> nn.Module:

@@ -50,17 +50,10 @@ class TextBranch(nn.Module):
         self.size = 2 * self.decoder.config.get_text_config().hidden_size
         self._states = CausalStates(self.decoder)
 
-    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """One padded batch, differentiable.
-
-        Args:
-            input_ids, attention_mask: (B, L), padded on the right.
-
-        Returns:
-            g_r2c (B, 2 * d), float32, and the last hidden states (B, L, d).
-        """
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+        """g_r2c (B, 2 * d), float32, of one batch (B, L), padded on the right; differentiable."""
         hidden = self.decoder(input_ids=input_ids, attention_mask=attention_mask, use_cache=False).last_hidden_state
-        return pool_states(hidden, attention_mask), hidden
+        return pool_states(hidden, attention_mask)
 
     def keep_prefixes(self, cache: CacheSection | None) -> None:
         """Sets where `encode` keeps the states of what stands before the candidates; None keeps none."""
@@ -154,17 +147,9 @@ class TransformerFusion(nn.Module):
 
 @dataclass
 class VelaOutput(ModelOutput):
-    """Output of `VelaModel.forward`.
+    """Output of `VelaModel.forward`: scores (B,), in [0, 1]."""
 
-    Args:
-        loss: mean squared error, if labels were given.
-        scores: (B,), in [0, 1].
-        hidden_states: (B, L, d), if `output_hidden_states`.
-    """
-
-    loss: torch.Tensor | None = None
     scores: torch.Tensor | None = None
-    hidden_states: torch.Tensor | None = None
 
 
 class VelaModel(nn.Module):
@@ -201,9 +186,7 @@ class VelaModel(nn.Module):
         cls,
         config: VelaConfig,
         *,
-        text_model: nn.Module | None = None,
         tokenizer: Any | None = None,
-        clip: nn.Module | None = None,
         dtype: torch.dtype | None = None,
         trust_remote_code: bool = False,
     ) -> VelaModel:
@@ -211,9 +194,7 @@ class VelaModel(nn.Module):
 
         Args:
             config: its backbones are loaded; its architectures get random weights.
-            text_model: a causal language model to use instead.
             tokenizer: the checkpoint's own, which all branches with their own architecture share.
-            clip: an open_clip model or ClipTowers to use instead.
             dtype: of backbones that are loaded here; float32 by default.
             trust_remote_code: whether Python files of the language model may run.
 
@@ -223,10 +204,10 @@ class VelaModel(nn.Module):
         """
         text = image = None
         if config.text is not None:
-            decoder, text_tokenizer = make_decoder(config.text, text_model, tokenizer, dtype, trust_remote_code)
+            decoder, text_tokenizer = make_decoder(config.text, tokenizer, dtype, trust_remote_code)
             text = TextBranch(decoder, text_tokenizer, config.text)
         if config.image is not None:
-            image = ImageBranch(make_towers(config.image, clip, tokenizer, dtype), config.image)
+            image = ImageBranch(make_towers(config.image, tokenizer, dtype), config.image)
         return cls(config, text, image, tokenizer if config.has_own_tokenizer else None)
 
     @property
@@ -251,8 +232,6 @@ class VelaModel(nn.Module):
         pixels: torch.Tensor | None = None,
         clip_ids: torch.Tensor | None = None,
         sample: torch.Tensor | None = None,
-        labels: torch.Tensor | None = None,
-        output_hidden_states: bool = False,
     ) -> VelaOutput:
         """Scores one padded batch of (sample, aspect) rows, differentiable.
 
@@ -262,15 +241,12 @@ class VelaModel(nn.Module):
             pixels: (S, 3, H, W); None without image branch.
             clip_ids: (S, context_length); None without image branch.
             sample: (B,), int64, which of the S images and captions a row is about; None means S = B, one to one.
-            labels: (B,), targets in [0, 1].
-            output_hidden_states: whether the language model's last states are returned.
         """
-        parts, hidden = [], None
+        parts = []
         if self.text is not None:
             if input_ids is None or attention_mask is None:
                 raise ValueError("this VELA has a text branch: forward needs input_ids and attention_mask")
-            pooled, hidden = self.text(input_ids, attention_mask)
-            parts.append(pooled)
+            parts.append(self.text(input_ids, attention_mask))
         if self.image is not None:
             if pixels is None or clip_ids is None:
                 raise ValueError("this VELA has an image branch: forward needs pixels and clip_ids")
@@ -278,9 +254,7 @@ class VelaModel(nn.Module):
             parts.append(related if sample is None else related[sample])
         row = aspect if self.config.head == "per_aspect" else torch.zeros_like(aspect)
         logits = (self.fusion(torch.cat(parts, dim=-1)) * self.weight[row]).sum(-1) + self.bias[row]
-        scores = torch.sigmoid(logits)
-        loss = None if labels is None else nn.functional.mse_loss(scores, labels.to(scores))
-        return VelaOutput(loss=loss, scores=scores, hidden_states=hidden if output_hidden_states else None)
+        return VelaOutput(scores=torch.sigmoid(logits))
 
     def trained_tensors(self) -> dict[str, torch.Tensor]:
         """The weights of a checkpoint: head, adapters, and all of a branch with its own architecture."""

@@ -289,7 +289,7 @@ VELA = MetricReward("vela")
         (lambda: SigmoidReward(A, k=0), "k must be"),
         (lambda: SigmoidReward(lambda completions, solution: [1.0]), "needs solution"),
         (lambda: StandardisedReward(A, over="week"), "over must be"),  # type: ignore[arg-type]
-        (lambda: StandardisedReward(A, decay=0), "decay"),
+        (lambda: StandardisedReward(A, least_std=0), "least_std must be"),
         (lambda: Ramp(0, 1, begin=0.5, end=0.2), "begin <= end"),
         (lambda: WeightedReward([(A, lambda progress: math.nan)]), "must be a finite number"),
         (lambda: WeightedReward([(A, Ramp(1, 0))]), "sum to a positive number"),

@@ -13,7 +13,7 @@ import pytest
 import torch
 from PIL import Image
 from safetensors.torch import load_file, save_file
-from transformers import AutoConfig, AutoModelForCausalLM, GPT2Config, GPT2Model
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from reward import CaptionSample, load_scorer
 from reward.backbones import load_clip
@@ -102,16 +102,11 @@ def test_scores_are_those_of_the_formula(config: VelaConfig) -> None:
         assert torch.allclose(model.head(g_r2c, g_i2c), expected, atol=1e-5)
 
 
-def test_loss_hidden_states_and_gradients() -> None:
+def test_everything_but_the_scale_of_clip_gets_a_gradient() -> None:
     model = make_model().train()
-    labels = torch.tensor([0.0, 0.25, 0.5, 0.75, 1.0, 1.0])
-    output = model(**make_batch(model), labels=labels, output_hidden_states=True)
-    assert output.loss.item() == pytest.approx((output.scores - labels).pow(2).mean().item())
-    assert output.hidden_states.shape[:1] == (6,)
-    output.loss.backward()
+    model(**make_batch(model)).scores.sum().backward()
     without = {name for name, value in model.named_parameters() if value.grad is None}
     assert without == {"image.towers.clip.logit_scale"}
-    assert model(**make_batch(model)).loss is None
 
 
 def test_an_image_and_caption_per_row_need_no_sample_index() -> None:
@@ -140,18 +135,6 @@ def test_fresh_adapters_change_nothing_and_alone_are_trained() -> None:
     assert {"weight", "bias"} < trained
     assert len(trained) == 2 + 2 * 2 * 2  # two matrices on two projections of two layers
     assert all(".lora_" in name for name in trained - {"weight", "bias"})
-
-
-def test_modules_of_ones_own_are_used_as_they_are() -> None:
-    reference = make_model()
-    causal = AutoModelForCausalLM.from_config(AutoConfig.for_model(**language_architecture())).eval()
-    towers = reference.image.towers  # type: ignore[union-attr]
-    options = {"text_model": causal, "tokenizer": make_tokenizer(), "clip": towers.clip}
-    model = VelaModel.from_config(make_config(), **options)
-    assert model.text.decoder is causal.model  # type: ignore[union-attr]
-    assert model.image.towers.clip is towers.clip  # type: ignore[union-attr]
-    with torch.no_grad():
-        assert model(**make_batch(model)).scores.tolist() == [0.5] * 6  # the head starts at zero
 
 
 @pytest.mark.parametrize("config", CONFIGS)
@@ -204,26 +187,23 @@ def test_a_checkpoint_over_backbones_holds_head_and_adapters(backbone: str, tmp_
         assert torch.equal(loaded(**batch).scores, model(**batch).scores)
 
 
-def test_a_clip_loaded_before_is_used() -> None:
-    towers = load_clip(LONG_CLIP)
-    config = VelaConfig(text=None, image=ImageConfig(backbone=str(LONG_CLIP)))
-    assert VelaModel.from_config(config, clip=towers).image.towers is towers  # type: ignore[union-attr]
-    with pytest.raises(ValueError, match="ClipTowers"):
-        VelaModel.from_config(config, clip=towers.clip)
-
-
 def test_what_cannot_be_built_is_refused() -> None:
     tokenizer, absent = make_tokenizer(), VelaConfig(text=TextConfig(backbone="/absent"), image=None)
-    decoder = GPT2Model(GPT2Config(vocab_size=len(tokenizer), n_positions=64, n_embd=8, n_layer=1, n_head=1))
-    text = TextConfig(backbone=None, architecture={"model_type": "gpt2"}, lora=None, chat_template=False)
+    limited = {"model_type": "gpt2", "n_positions": 64, "n_embd": 8, "n_layer": 1, "n_head": 1}
+    text = TextConfig(backbone=None, architecture=limited, lora=None, chat_template=False)
     fused = make_config(image=False, lora=LoraSettings(target_modules=("q_proj", "qkv_proj")))
-    limited = {"text_model": decoder, "tokenizer": tokenizer}
+    own = {"tokenizer": tokenizer}
     for config, options, error, message in (
         (make_config(image=False), {}, ValueError, "needs tokenizer="),
         (make_config(text=False), {}, ValueError, "needs tokenizer="),
         (absent, {}, CheckpointError, r"language model .* cannot be read"),
-        (fused, {"tokenizer": tokenizer}, ConfigError, "Qwen2Model has no module 'qkv_proj'; it has .*q_proj, k_proj"),
-        (VelaConfig(text=text, image=None), limited, ValueError, "64 positions.*max_prefix_tokens=1536.*lower these"),
+        (fused, own, ConfigError, "Qwen2Model has no module 'qkv_proj'; it has .*q_proj, k_proj"),
+        (
+            VelaConfig(text=text, image=None),
+            {"tokenizer": tokenizer},
+            ValueError,
+            "64 positions.*max_prefix_tokens=1536.*lower these",
+        ),
     ):
         with pytest.raises(error, match=message):
             VelaModel.from_config(config, **options)
