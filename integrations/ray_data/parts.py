@@ -103,6 +103,7 @@ class PartScorer:
             return {"part": fragment.part, "problem": str(error)}
 
     def _write(self, fragment: Fragment) -> dict[str, Any]:
+        import pyarrow as pa
         import pyarrow.parquet as pq
 
         selection = self.job.selection
@@ -111,7 +112,7 @@ class PartScorer:
         summary = SummaryBuilder([*columns.spec.aspects, *columns.spec.reward_names])
         schema = part_schema(selection)
         for name, kind in columns.schema().items():
-            schema = schema.append(_field(name, kind))
+            schema = schema.append(pa.field(name, kind))
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "part.parquet"
             with pq.ParquetWriter(path, schema) as writer:
@@ -127,12 +128,6 @@ class PartScorer:
                 writer.add_key_value_metadata({"capreward": json.dumps(record)})
             OutputFolder(self.job.output).put(path, fragment.part)
             return {**record, "part": fragment.part, "bytes": path.stat().st_size}
-
-
-def _field(name: str, kind: Any) -> Any:
-    import pyarrow as pa
-
-    return pa.field(name, kind)
 
 
 def _ahead(items: Iterator[T]) -> Iterator[T]:

@@ -11,10 +11,10 @@ from datasets import Dataset, Features, Image
 from PIL import Image as PILImage
 from trl import GRPOConfig, GRPOTrainer, RLOOConfig, RLOOTrainer
 
-from integrations.trl import make_prompt_dataset
+from integrations.trl import load_policy, make_prompt_dataset
 from tests.toy_captioners import NO_IMAGE_TOKEN, llava
 
-__all__ = ["BOTH_TRAINERS", "COLOURS", "make_trainer", "noise_images", "train", "with_images"]
+__all__ = ["BOTH_TRAINERS", "COLOURS", "make_trainer", "noise_images", "policy_in", "train", "with_images"]
 
 BOTH_TRAINERS = [(GRPOTrainer, GRPOConfig), (RLOOTrainer, RLOOConfig)]
 COLOURS = [PILImage.new("RGB", (32, 32), colour) for colour in ("red", "green", "blue", "white")]
@@ -28,6 +28,13 @@ def with_images(images: list[PILImage.Image]) -> Any:
     """Prompts for images, without references."""
     rows = Dataset.from_dict({"image": images}, Features({"image": Image()}))
     return make_prompt_dataset(rows, "Describe it")
+
+
+def policy_in(folder: Path) -> tuple[Any, Any]:
+    """A tiny LLaVA from a folder, from which trainers also load the reference of their KL term."""
+    for part in llava():
+        part.save_pretrained(folder)
+    return load_policy(folder)
 
 
 def make_trainer(

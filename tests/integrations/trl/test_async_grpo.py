@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import json
 import random
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from packaging.version import Version
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from reward import MetricReward, RemoteReward
+from tests.loopback_http import send, serving
 from tests.loopback_service import loopback_service
 from tests.toy_judges import byte_tokenizer, pictures
 
@@ -30,21 +30,10 @@ if Version(trl.__version__) < Version("1.16"):
 LETTERS = range(40, 90)
 
 
-class FakeVllm(BaseHTTPRequestHandler):
-    """Answers with random letters."""
-
-    def log_message(self, *arguments: object) -> None:
-        pass
-
-    def do_POST(self) -> None:
-        self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        choice = {"token_ids": random.choices(LETTERS, k=6), "logprobs": {"token_logprobs": [-1.0] * 6}}
-        body = json.dumps({"choices": [choice]}).encode()
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
+def random_letters(handler: BaseHTTPRequestHandler, body: bytes) -> None:
+    """Answers as vLLM does."""
+    choice = {"token_ids": random.choices(LETTERS, k=6), "logprobs": {"token_logprobs": [-1.0] * 6}}
+    send(handler, json.dumps({"choices": [choice]}).encode())
 
 
 class NoTransfer:
@@ -60,10 +49,8 @@ class NoTransfer:
 
 @pytest.fixture
 def vllm() -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), FakeVllm)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_address[1]}"
-    server.shutdown()
+    with serving(random_letters) as address:
+        yield address
 
 
 @pytest.fixture

@@ -22,8 +22,8 @@ from integrations.trl.held_out import write_held_out
 from integrations.trl.monitor_report import show_table
 from reward import MetricReward, StandardisedReward, WeightedReward
 from reward.errors import ConfigError
-from tests.integrations.short_training import BOTH_TRAINERS, COLOURS, make_trainer, with_images
-from tests.integrations.trl.watched import Planted, captioned, held_out, policy_in, watched, words
+from tests.integrations.short_training import BOTH_TRAINERS, COLOURS, make_trainer, policy_in, with_images
+from tests.integrations.trl.watched import Planted, captioned, held_out, watched, words
 from tests.toy_captioners import llava
 
 

@@ -12,11 +12,10 @@ import trl
 from datasets import Dataset, DatasetDict, Image
 from trl.trainer import kto_trainer
 
-from integrations.trl import load_policy, make_preference_dataset
+from integrations.trl import make_preference_dataset
 from reward.errors import ConfigError, DataError
 from reward.preferences import PreferenceRules
-from tests.integrations.short_training import COLOURS
-from tests.toy_captioners import llava
+from tests.integrations.short_training import COLOURS, policy_in
 
 CAPTIONS = ["a red star", "blue star on the left", "a small green circle", "the square ."]
 
@@ -29,10 +28,7 @@ def rows() -> Dataset:
 
 def trained(kind: str, data: Any, folder: Path, evaluated: Any, **options: Any) -> list[dict[str, float]]:
     """Two steps; gives the log, after a check that the policy has changed and every row was used."""
-    model, processor = llava()
-    model.save_pretrained(folder / "policy")  # from where DPO and KTO load their reference
-    processor.save_pretrained(folder / "policy")
-    model, processor = load_policy(folder / "policy")
+    model, processor = policy_in(folder / "policy")
     defaults = {"max_steps": 2, "per_device_train_batch_size": 4, "learning_rate": 1e-2, "max_length": None}
     quiet = {"report_to": "none", "disable_tqdm": True, "logging_steps": 1, "save_strategy": "no"}
     config = getattr(trl, f"{kind}Config")(

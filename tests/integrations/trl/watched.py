@@ -16,7 +16,7 @@ from integrations.trl import RewardMonitor, load_policy
 from tests.integrations.short_training import COLOURS, make_trainer, with_images
 from tests.toy_captioners import llava
 
-__all__ = ["TRUTHS", "Planted", "captioned", "held_out", "policy_in", "watched", "words"]
+__all__ = ["TRUTHS", "Planted", "captioned", "held_out", "watched", "words"]
 
 TRUTHS = {"parts": (0.5, 0.7, 0.7, 0.4, 0.2), "holds": (0.3, 0.4, 0.5, 0.6, 0.7)}  # means at steps 0 to 4
 
@@ -51,14 +51,6 @@ def held_out(count=12):
         for index in range(count)
     ]
     return with_images(fixed)
-
-
-def policy_in(folder):
-    """A tiny LLaVA from a folder, from which trainers also load the reference of their KL term."""
-    model, processor = llava()
-    model.save_pretrained(folder)
-    processor.save_pretrained(folder)
-    return load_policy(folder)
 
 
 RISES = (0.1, 0.2, 0.3, 0.4, 0.5)
