@@ -63,7 +63,7 @@ _RULES = {
         *("seed", "workers", "scenes_test", "scenes_seed"),
     ),
     **_rule("a number above 0", lambda value: _is_number(value) and value > 0, "learning_rate", "max_grad_norm"),
-    **_rule("a number of at least 0", lambda value: _is_number(value) and value >= 0, "weight_decay", "pair_weight"),
+    **_rule("a number of at least 0", lambda value: _is_number(value) and value >= 0, "weight_decay"),
     **_rule("a number in [0, 1)", lambda value: _is_number(value) and 0 <= value < 1, "warmup_ratio"),
     **_rule("a number in [0, 1]", lambda value: _is_number(value) and 0 <= value <= 1, "reference_free_rate"),
     **_rule("true or false", lambda value: isinstance(value, bool), "group_by_length"),
@@ -89,8 +89,6 @@ class TrainingConfig:
         categories: kinds of errors of the pairs; empty takes all kinds in the data.
         sampling: how often each kind of error comes in an epoch: `"balanced"`, all equally often, or `"pool"`, each
             pair once and so each kind as often as the data have it.
-        pair_weight: with a loss on ratings, weight of the cross-entropy on pairs beside it; above 0, half of each
-            batch is pairs.
         learning_rate: peak step size of AdamW with betas (0.9, 0.999).
         weight_decay: AdamW's weight decay; not applied to biases and norms.
         schedule: `"constant"`, `"linear"` or `"cosine"` decay to 0, after the warm-up.
@@ -137,7 +135,6 @@ class TrainingConfig:
     pairs: str | None = None
     categories: tuple[str, ...] = ()
     sampling: str = "balanced"
-    pair_weight: float = 0.0
     learning_rate: float = 1e-4
     weight_decay: float = 0.01
     schedule: str = "constant"
@@ -179,13 +176,9 @@ class TrainingConfig:
                 f"training config: train_part and validation_part are both {self.train_part!r}; early stopping needs a "
                 "part that is not trained on"
             )
-        if self.loss == "bce" and self.pair_weight:
-            raise ConfigError("training config: pair_weight needs a loss on ratings; with bce every row is a pair")
-        rows = 2 if self.loss == "bce" else 4 if self.pair_weight else 1
-        if self.batch_size % rows:
-            reason = "two captions per pair" if rows == 2 else "half of a batch is pairs, with two captions each"
+        if self.loss == "bce" and self.batch_size % 2:
             raise ConfigError(
-                f"training config: batch_size must be divisible by {rows} ({reason}), got {self.batch_size}"
+                f"training config: batch_size must be divisible by 2 (two captions per pair), got {self.batch_size}"
             )
         for name, settings in self.stages.items():
             if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", str(name)):

@@ -71,6 +71,8 @@ class Judgements(TorchDataset[Judgement]):
         choose: whether `max_references` are chosen at random (training), or the first ones are taken (evaluation).
     """
 
+    step = 1  # rows of a judgement
+
     def __init__(
         self,
         tables: Sequence[_Table],
@@ -89,6 +91,7 @@ class Judgements(TorchDataset[Judgement]):
         self._max_references = max_references
         self._choose = choose
         self._index = [(place, row) for place, table in enumerate(tables) for row in range(len(table.rows))]
+        self.kinds = [0] * len(self._index)  # of errors, as pairs have them; judgements are all of one kind
 
     def __len__(self) -> int:
         return len(self._index)

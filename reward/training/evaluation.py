@@ -63,17 +63,16 @@ def agreement(
 
 
 def pair_accuracy(
-    scores: np.ndarray, targets: np.ndarray, kinds: np.ndarray, pairs: np.ndarray, categories: Sequence[str]
+    scores: np.ndarray, targets: np.ndarray, kinds: np.ndarray, categories: Sequence[str]
 ) -> dict[str, float]:
     """Share of pairs of each kind whose correct caption has the higher score, and their mean.
 
     Equal scores count as wrong.
 
     Args:
-        scores: floats (N,), of both captions of N / 2 pairs, in any order.
+        scores: floats (N,), of both captions of N / 2 pairs, pair by pair, the correct one first.
         targets: 1 for correct and 0 for incorrect captions (N,).
         kinds: place in `categories` of each caption's kind of error (N,).
-        pairs: number of each caption's pair (N,).
         categories: names of the kinds.
 
     Returns:
@@ -83,13 +82,11 @@ def pair_accuracy(
         TrainingError: a score is not finite, so the training has diverged.
 
     Example:
-        >>> pair_accuracy(np.array([0.9, 0.1]), np.array([1, 0]), np.array([0, 0]), np.array([7, 7]), ["noun"])
+        >>> pair_accuracy(np.array([0.9, 0.1]), np.array([1, 0]), np.array([0, 0]), ["noun"])
         {'accuracy': 1.0, 'accuracy_noun': 1.0, 'auc': 1.0}
     """
     scores, correct = _checked(scores), np.asarray(targets) > 0.5
-    order = np.lexsort((~correct, np.asarray(pairs)))  # pair by pair, the correct caption first
-    first, second = scores[order][::2], scores[order][1::2]
-    right, kinds = first > second, np.asarray(kinds)[order][::2]
+    right, kinds = scores[::2] > scores[1::2], np.asarray(kinds)[::2]
     accuracies = {
         f"accuracy_{name}": float(right[kinds == place].mean())
         for place, name in enumerate(categories)
@@ -110,11 +107,10 @@ def _checked(scores: np.ndarray) -> np.ndarray:
 
 def figures_of(prediction: Any, rows: Rows, spec: MetricSpec) -> dict[str, float]:
     """`agreement` or `pair_accuracy` of the predictions that a Trainer made for rows."""
+    targets, aspects = prediction.label_ids
     if isinstance(rows, CaptionPairs):
-        targets, kinds, pairs = prediction.label_ids
-        return pair_accuracy(prediction.predictions, targets, kinds, pairs, rows.categories)
-    targets, aspect_ids = prediction.label_ids
-    return agreement(prediction.predictions, targets, aspect_ids, spec.aspects)
+        return pair_accuracy(prediction.predictions, targets, aspects, rows.categories)
+    return agreement(prediction.predictions, targets, aspects, spec.aspects)
 
 
 def joined_figures(
@@ -187,7 +183,7 @@ def evaluate_parts(
                     _check_learned(output.predictions, name)
                 figures[name] = {
                     **figures_of(output, view, spec),
-                    "n": len(view) // (2 if isinstance(view, CaptionPairs) else 1),
+                    "n": len(view) // view.step,
                 }
     trainer.compute_metrics = compute
     if len(rows.sets) > 1:

@@ -284,7 +284,6 @@ def _check_trainable(
 ) -> None:
     """Refuses losses and stages that the metric cannot be trained with."""
     losses = [config.stage(name).loss for name in config.stages] if config.stages else [config.loss]
-    losses += ["bce"] * bool(config.pair_weight)
     unfit = sorted(set(losses) - set(training.LOSSES))
     if unfit:
         raise ConfigError(

@@ -69,7 +69,7 @@ def count_step(model: nn.Module, batch: Mapping[str, Any], *, precision: str = "
     empty = {f"network.{name}": _without_values(mode, value) for name, value in named}
     counter.ignore([*empty.values(), *(value for _, value in named)])
     # The batch keeps its values, because networks read lengths from it. What meets a weight has none.
-    inputs = {name: value for name, value in batch.items() if name not in ("labels", "pair")}
+    inputs = {name: value for name, value in batch.items() if name != "labels"}
     was_training = model.training
     try:
         with counter, torch.autocast("cpu", torch.bfloat16, enabled=precision != "fp32"):

@@ -5,38 +5,32 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Container, Sequence
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING
 
 from torch.utils.data import Dataset as TorchDataset
 
 from reward.errors import DataError
 from reward.samples import CaptionSample
-from reward.training.data import load_parts, scene_parts
+from reward.training.data import Judgement, load_parts, scene_parts
 from reward.training.pair_sources import ContrastPair, PairSource, ScenePairs, make_table_pairs
 
 if TYPE_CHECKING:
     from reward.training.config import TrainingConfig
 
-__all__ = ["CaptionPairs", "PairRow", "load_pairs"]
+__all__ = ["CaptionPairs", "load_pairs"]
 
 
-class PairRow(TypedDict):
-    """One training row: a caption, the kind of error of its pair, 1 or 0 for correct or not, and the pair's number."""
-
-    sample: CaptionSample
-    aspect: int
-    target: float
-    pair: int
-
-
-class CaptionPairs(TorchDataset[PairRow]):
+class CaptionPairs(TorchDataset[Judgement]):
     """Captions of pairs, one per row: row 2k is pair k's correct caption, row 2k + 1 its incorrect one.
 
-    What a row holds depends on `epoch` and its number alone.
+    A row's `aspect` is the kind of error of its pair, its `target` 1 or 0 for correct or not. What a row holds depends
+    on `epoch` and its number alone.
 
     Args:
         source: gives the pairs.
     """
+
+    step = 2  # rows of a pair
 
     def __init__(self, source: PairSource) -> None:
         self.epoch = 0
@@ -50,21 +44,21 @@ class CaptionPairs(TorchDataset[PairRow]):
     def __len__(self) -> int:
         return len(self._rows)
 
-    def __getitem__(self, item: int) -> PairRow:
+    def __getitem__(self, item: int) -> Judgement:
         number, wrong = divmod(self._rows[item], 2)
         key = (number, self.epoch)
         if self._last is None or self._last[0] != key:  # the two rows of a pair are mostly asked for in turn
             self._last = key, self._source.draw(*key)
         pair = self._last[1]
         sample = CaptionSample(pair.incorrect if wrong else pair.correct, pair.image)
-        return {"sample": sample, "aspect": self.kinds[number], "target": 1.0 - wrong, "pair": number}
+        return {"sample": sample, "aspect": self.kinds[number], "target": 1.0 - wrong}
 
     def counts(self) -> dict[str, int]:
         """{category: number of pairs}."""
         counts = Counter(self.kinds)
         return {name: counts[kind] for kind, name in enumerate(self.categories)}
 
-    def pair_lengths(self) -> list[int] | None:
+    def lengths(self) -> list[int] | None:
         """About how many characters the correct caption of each pair has (P,), or None where that is not known."""
         return self._source.lengths()
 
@@ -75,7 +69,7 @@ class CaptionPairs(TorchDataset[PairRow]):
     def sorted_by_length(self) -> CaptionPairs:
         """The same rows from short to long, so that batches taken in order need little padding."""
         ordered = CaptionPairs(self._source)
-        lengths = self.pair_lengths()
+        lengths = self.lengths()
         if lengths is not None:
             ordered._rows = sorted(self._rows, key=lambda row: (lengths[row // 2], row))
         return ordered

@@ -110,7 +110,7 @@ def make_plan(
         more = counted.optimizer // 3 if processes > 1 else 0  # gradients on their way between processes
         return StepMemory(counted.weights, counted.optimizer + more, counted.batch)
 
-    captions = sum(rows.per_epoch().values()) * (2 if config.loss == "bce" or config.pair_weight else 1)
+    captions = sum(rows.per_epoch().values()) * (2 if config.loss == "bce" else 1)
     a_step = config.batch_size * config.accumulation * processes
     counts = {part: len(own) for part, own in rows.parts().items()}
     steps = config.max_steps or config.epochs * math.ceil(captions / a_step)
@@ -124,7 +124,7 @@ def make_plan(
     if memory is not None and device.type == "cpu":
         memory = replace(memory, free=memory.free + step.weights)  # they are there already
     plan = TrainingPlan(config, counts, steps, step, memory)
-    least = 2 if config.loss == "bce" else 4 if config.pair_weight else 1
+    least = 2 if config.loss == "bce" else 1
     size = config.batch_size
     while not plan._fits(step) and size % (2 * least) == 0:
         size //= 2

@@ -6,8 +6,8 @@ import bisect
 import itertools
 import warnings
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -18,7 +18,7 @@ from reward.metrics.base import MetricSpec
 from reward.training.config import TrainingConfig
 from reward.training.data import Judgements, load_parts, make_judgements, replaced_aspects
 from reward.training.pairs import CaptionPairs, load_pairs
-from reward.training.sampling import EpochOrder, MixedOrder, PairOrder, draw_shares
+from reward.training.sampling import EpochOrder, balanced_draw, draw_shares
 from reward.training.shares import make_shares, rows_per_epoch
 
 if TYPE_CHECKING:
@@ -61,19 +61,17 @@ class TrainingRows:
         sets: {data set: {part: rows}}, all of one kind: the part that is trained on, the one to stop by, and those to
             report. At least one data set has the part to stop by.
         shares: {data set: share of the rows of an epoch}.
-        beside: {data set: pairs}, trained on beside ratings.
         train_part: name of the part that is trained on.
     """
 
     sets: Mapping[str, Mapping[str, Rows]]
     shares: Mapping[str, float]
     train_part: str
-    beside: Mapping[str, CaptionPairs] = field(default_factory=dict)
 
     @property
     def train(self) -> Joined:
-        """All rows that are trained on: those of the data sets in turn, then the pairs beside them."""
-        return Joined([*self.of_part(self.train_part).values(), *self.beside.values()])
+        """All rows that are trained on: those of the data sets in turn."""
+        return Joined([*self.of_part(self.train_part).values()])
 
     def of_part(self, part: str) -> dict[str, Rows]:
         """{data set: its rows of a part}, of the data sets that have it."""
@@ -89,31 +87,30 @@ class TrainingRows:
 
     def texts(self) -> list[str]:
         """Captions to train on, each once, for training a tokenizer."""
-        texts = [text for rows in self.of_part(self.train_part).values() for text in rows.texts()]
-        return texts if len(self.sets) == 1 else list(dict.fromkeys(texts))
+        return list(dict.fromkeys(text for rows in self.of_part(self.train_part).values() for text in rows.texts()))
 
     def longest(self, size: int) -> list[Any]:
-        """The batch of so many rows to train on that has the longest texts; beside ratings, half of it is pairs."""
-        train = self.of_part(self.train_part)
-        if not self.beside:
-            return _longest(train.values(), size)
-        return _longest(train.values(), size // 2) + _longest(self.beside.values(), size // 2)
+        """The batch of so many rows to train on that has the longest texts."""
+        places: list[tuple[int, Rows, int]] = []
+        for rows in self.of_part(self.train_part).values():
+            lengths = rows.lengths() or [0] * len(rows.kinds)
+            places += [(length, rows, place) for place, length in enumerate(lengths)]
+        places.sort(key=lambda place: -place[0])
+        return [rows[rows.step * place + row] for _, rows, place in places[:size] for row in range(rows.step)][:size]
 
     def per_epoch(self) -> dict[str, int]:
         """{data set: rows (ratings, or pairs) that an epoch takes of it}."""
-        return rows_per_epoch(_sizes(self.of_part(self.train_part)), self.shares)
+        sizes = {source: len(rows.kinds) for source, rows in self.of_part(self.train_part).items()}
+        return rows_per_epoch(sizes, self.shares)
 
     def counts(self) -> dict[str, dict[str, int]]:
         """{part: {kind of error: number of pairs}} of the parts that are pairs."""
-        counts = {part: rows.counts() for part, rows in self.parts().items() if isinstance(rows, CaptionPairs)}
-        for source, pairs in self.beside.items():
-            counts[f"beside the ratings ({source})" if len(self.beside) > 1 else "beside the ratings"] = pairs.counts()
-        return counts
+        return {part: rows.counts() for part, rows in self.parts().items() if isinstance(rows, CaptionPairs)}
 
     def warn_of_left_out(self, other_stages: Collection[str] = ()) -> None:
         """Warns of kinds of errors in the data to train on that neither this run nor another stage trains."""
         left: Counter[str] = Counter()
-        for rows in (*self.of_part(self.train_part).values(), *self.beside.values()):
+        for rows in self.of_part(self.train_part).values():
             left.update(rows.left_out if isinstance(rows, CaptionPairs) else {})
         if lost := {kind: count for kind, count in left.items() if kind not in other_stages}:
             warnings.warn(
@@ -121,18 +118,6 @@ class TrainingRows:
                 "which no stage trains: name them in `categories`, or leave out their columns or rows",
                 stacklevel=2,
             )
-
-
-def _longest(sets: Iterable[Rows], size: int) -> list[Any]:
-    places: list[tuple[int, Rows, range]] = []
-    for rows in sets:
-        step = 2 if isinstance(rows, CaptionPairs) else 1
-        count = len(rows) // step
-        given = rows.pair_lengths() if isinstance(rows, CaptionPairs) else rows.lengths()
-        lengths = given or [0] * count
-        places += [(lengths[place], rows, range(step * place, step * place + step)) for place in range(count)]
-    places.sort(key=lambda place: -place[0])
-    return [rows[item] for _, rows, items in places[:size] for item in items][:size]
 
 
 def load_rows(spec: MetricSpec, shares: Mapping[str, float], config: TrainingConfig) -> TrainingRows:
@@ -158,9 +143,7 @@ def load_rows(spec: MetricSpec, shares: Mapping[str, float], config: TrainingCon
     ratings = {source: _load_ratings(source, spec, config, alone=len(shares) == 1) for source in shares}
     _check_validation(ratings, config)
     _check_ratings(spec, config, ratings)
-    pairs = _load_pairs(of_pairs, config) if config.pair_weight else {}
-    beside = {source: parts[config.train_part] for source, parts in pairs.items()}
-    return TrainingRows(ratings, shares, config.train_part, beside)
+    return TrainingRows(ratings, shares, config.train_part)
 
 
 def _load_pairs(sources: Collection[str], config: TrainingConfig) -> dict[str, dict[str, CaptionPairs]]:
@@ -221,39 +204,25 @@ def _splits_of(part: str, spec: MetricSpec) -> list[str]:
     return [part, *(f"{part}.{name}" for name in (*spec.aspects, *own.aspects, *own.aliases))]
 
 
-def make_order(
-    rows: TrainingRows, config: TrainingConfig, args: TrainingArguments
-) -> EpochOrder | PairOrder | MixedOrder:
-    """The order of the rows in training; the two halves of mixed batches are each in an order of their own."""
-    a_step = args.train_batch_size * args.gradient_accumulation_steps * args.world_size
-    train = rows.of_part(rows.train_part)
-    if not rows.beside:
-        return _order(train, rows.shares, config, a_step)
-    ratings, pairs = (_order(sets, rows.shares, config, a_step // 2) for sets in (train, rows.beside))
-    assert isinstance(pairs, PairOrder)
-    return MixedOrder(ratings, pairs, args.train_batch_size, after=sum(map(len, train.values())))
-
-
-def _order(
-    sets: Mapping[str, Rows], shares: Mapping[str, float], config: TrainingConfig, batch_size: int
-) -> EpochOrder | PairOrder:
-    kinds = [_kinds(rows) for rows in sets.values()]
+def make_order(rows: TrainingRows, config: TrainingConfig, args: TrainingArguments) -> EpochOrder:
+    """The order of the rows in training."""
+    sets = rows.of_part(rows.train_part)
+    step = next(iter(sets.values())).step
+    kinds: list[Sequence[int]] = [own.kinds for own in sets.values()]
     if config.sampling == "pool":
         kinds = [[0] * len(own) for own in kinds]  # each pair once, whatever its kind
-    counts = list(rows_per_epoch(_sizes(sets), shares).values())
-    draw = partial(draw_shares, kinds, counts) if len(sets) > 1 else None
-    given = [rows.pair_lengths() if isinstance(rows, CaptionPairs) else rows.lengths() for rows in sets.values()]
-    known = [own for own in given if own is not None]  # the scenes' are not known before they are drawn
-    lengths = [length for own in known for length in own] if config.group_by_length and known == given else None
-    if any(isinstance(rows, CaptionPairs) for rows in sets.values()):
-        return PairOrder([kind for own in kinds for kind in own], lengths, batch_size, config.seed, sum(counts), draw)
-    return EpochOrder(lengths, sum(counts), batch_size, config.seed, draw)
+    counts = list(rows.per_epoch().values())
+    draw = None
+    if len(sets) > 1:
+        draw = partial(draw_shares, kinds, counts)
+    elif step == 2:
+        draw = partial(_balanced_pairs, kinds[0])
+    known = [own.lengths() for own in sets.values()]  # the scenes' are None: not known before they are drawn
+    by_length = config.group_by_length and None not in known
+    lengths = [length for own in known for length in own or ()] if by_length else None
+    batch_size = args.train_batch_size * args.gradient_accumulation_steps * args.world_size // step
+    return EpochOrder(lengths, sum(counts), batch_size, config.seed, draw, step)
 
 
-def _kinds(rows: Rows) -> Sequence[int]:
-    """The kind of error of each pair; ratings are all of one kind."""
-    return rows.kinds if isinstance(rows, CaptionPairs) else [0] * len(rows)
-
-
-def _sizes(sets: Mapping[str, Rows]) -> dict[str, int]:
-    return {source: len(_kinds(rows)) for source, rows in sets.items()}
+def _balanced_pairs(kinds: Sequence[int], seed: str) -> list[int]:
+    return balanced_draw(kinds, f"pairs {seed}")

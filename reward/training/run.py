@@ -8,7 +8,6 @@ import time
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -278,7 +277,7 @@ def _make_trainer(
         dataloader_num_workers=config.workers,
         dataloader_pin_memory=torch.cuda.is_available(),
         remove_unused_columns=False,
-        label_names=["labels", "aspect", "pair"] if config.loss == "bce" else ["labels", "aspect"],
+        label_names=["labels", "aspect"],
         logging_steps=20,
         report_to="none",
         use_cpu=use_cpu(),
@@ -298,9 +297,8 @@ def _make_trainer(
         model,
         order=make_order(rows, config, args),
         loss=config.loss,
-        pair_weight=config.pair_weight,
         args=args,
-        data_collator=partial(with_pair_numbers, collate),
+        data_collator=collate,
         train_dataset=rows.train,
         eval_dataset=Joined([part.sorted_by_length() for part in held_out.values()]),
         compute_metrics=compute_metrics,
@@ -309,15 +307,3 @@ def _make_trainer(
     if trainer.is_deepspeed_enabled or trainer.is_fsdp_enabled:
         raise ConfigError("DeepSpeed and FSDP are not supported: start the processes with plain data parallelism")
     return trainer
-
-
-def with_pair_numbers(
-    collate: Callable[[Sequence[Mapping[str, Any]]], dict[str, Any]], rows: Sequence[Mapping[str, Any]]
-) -> dict[str, Any]:
-    """The batch and, if it holds pairs, the number of each row's pair; -1 for a rated row."""
-    import torch
-
-    batch = collate(rows)
-    if any("pair" in row for row in rows):
-        batch["pair"] = torch.tensor([row.get("pair", -1) for row in rows])
-    return batch

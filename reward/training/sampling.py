@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 import random
 from collections.abc import Callable, Iterator, Sequence
 
 from torch.utils.data import Sampler
 
-__all__ = ["EpochOrder", "MixedOrder", "PairOrder", "balanced_draw", "draw_shares", "length_grouped_order"]
+__all__ = ["EpochOrder", "balanced_draw", "draw_shares", "length_grouped_order"]
 
 # Rows are sorted by length within blocks of this many batches: long enough to save padding, short enough to mix.
 _BLOCK = 50
@@ -53,11 +52,13 @@ class EpochOrder(Sampler[int]):
     """Sampler whose order depends only on seed and `epoch`, so that a resumed run sees what an unbroken one sees.
 
     Args:
-        lengths: lengths of all rows, or None to shuffle without regard to them.
-        count: number of rows of an epoch.
-        batch_size: rows of one optimizer step over all processes, which get similar lengths.
+        lengths: lengths of all judgements or pairs, or None to shuffle without regard to them.
+        count: number of them in an epoch.
+        batch_size: how many make one optimizer step over all processes; they get similar lengths.
         seed: the run's seed.
-        draw: gives the rows of an epoch, from a text that names seed and epoch; None takes the first `count`.
+        draw: gives those of an epoch, from a text that names seed and epoch; None takes the first `count`.
+        step: rows of each, which come one after the other: 1 of a judgement, 2 of a pair, whose two captions are then
+            in one batch of an even number of rows.
     """
 
     def __init__(
@@ -67,22 +68,24 @@ class EpochOrder(Sampler[int]):
         batch_size: int,
         seed: int,
         draw: Callable[[str], Sequence[int]] | None = None,
+        step: int = 1,
     ) -> None:
         self._lengths = lengths
         self._count = count
         self._batch_size = batch_size
         self._seed = seed
         self._draw = draw
+        self._step = step
         self.epoch = 0
 
     def __len__(self) -> int:
-        return self._count
+        return self._step * self._count
 
     def __iter__(self) -> Iterator[int]:
         drawn = range(self._count) if self._draw is None else self._draw(f"{self._seed} {self.epoch}")
         lengths = [0 if self._lengths is None else self._lengths[row] for row in drawn]
         order = length_grouped_order(lengths, self._batch_size, f"order {self._seed} {self.epoch}")
-        return iter([drawn[place] for place in order])
+        return iter([self._step * drawn[place] + row for place in order for row in range(self._step)])
 
 
 def draw_shares(kinds: Sequence[Sequence[int]], counts: Sequence[int], seed: str) -> list[int]:
@@ -136,66 +139,3 @@ def balanced_draw(kinds: Sequence[int], seed: str, count: int | None = None) -> 
             wanted -= len(places[kind])
     rng.shuffle(drawn)
     return drawn
-
-
-class PairOrder(EpochOrder):
-    """Order of the rows of pairs, in which row 2k is pair k's correct caption and row 2k + 1 its incorrect one.
-
-    The two come one after the other, so that both are in one batch of an even number of rows; each kind of error comes
-    equally often; all else is as in `EpochOrder`.
-
-    Args:
-        kinds: kind of error of each pair (P,).
-        lengths: lengths (P,), or None to shuffle without regard to them.
-        batch_size: rows of one optimizer step over all processes, an even number.
-        seed: the run's seed.
-        count: number of pairs of an epoch; None is P.
-        draw: see `EpochOrder`; None draws each kind equally often.
-    """
-
-    def __init__(
-        self,
-        kinds: Sequence[int],
-        lengths: Sequence[int] | None,
-        batch_size: int,
-        seed: int,
-        count: int | None = None,
-        draw: Callable[[str], Sequence[int]] | None = None,
-    ) -> None:
-        balanced = draw or (lambda text: balanced_draw(kinds, f"pairs {text}"))
-        super().__init__(lengths, len(kinds) if count is None else count, batch_size // 2, seed, balanced)
-
-    def __len__(self) -> int:
-        return 2 * self._count
-
-    def __iter__(self) -> Iterator[int]:
-        for pair in super().__iter__():
-            yield from (2 * pair, 2 * pair + 1)
-
-
-class MixedOrder(Sampler[int]):
-    """Batches whose first half are rated rows and whose second half are rows of pairs, as long as there are ratings.
-
-    Args:
-        ratings: order of the rated rows, which come first in the data set.
-        pairs: order of the rows of pairs, which follow them; repeated if there are fewer of them.
-        batch_size: rows of one batch of one process, divisible by 4.
-        after: number of rated rows, after which the pairs come; None if an epoch takes each once.
-    """
-
-    def __init__(self, ratings: EpochOrder, pairs: PairOrder, batch_size: int, after: int | None = None) -> None:
-        self._ratings, self._pairs, self._half = ratings, pairs, batch_size // 2
-        self._after = len(ratings) if after is None else after
-        self.epoch = 0
-
-    def __len__(self) -> int:
-        count = len(self._ratings)
-        return count + -(-count // self._half) * self._half
-
-    def __iter__(self) -> Iterator[int]:
-        self._ratings.epoch, self._pairs.epoch = self.epoch, self.epoch
-        rated = list(self._ratings)
-        pairs = itertools.cycle(self._pairs)  # repeats in the same order; pairs change with the epoch
-        for start in range(0, len(rated), self._half):
-            yield from rated[start : start + self._half]
-            yield from (self._after + row for row in itertools.islice(pairs, self._half))

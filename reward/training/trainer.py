@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from reward.errors import TrainingError
-from reward.training.sampling import EpochOrder, MixedOrder, PairOrder
+from reward.training.sampling import EpochOrder
 
 __all__ = ["MetricTrainer", "has_stopped", "last_checkpoint", "mean_loss"]
 
@@ -65,7 +65,6 @@ class MetricTrainer(Trainer):
         network: what is trained.
         order: order of the training rows.
         loss: `"mse"`, `"l1"` or `"bce"`; see `reward.training.config.TrainingConfig`.
-        pair_weight: weight of the cross-entropy on rows of pairs, those whose `pair` is not negative, beside `loss`.
         kwargs: as for `transformers.Trainer`, except `model`.
     """
 
@@ -73,23 +72,22 @@ class MetricTrainer(Trainer):
         self,
         network: nn.Module,
         *,
-        order: EpochOrder | PairOrder | MixedOrder,
+        order: EpochOrder,
         loss: str = "mse",
-        pair_weight: float = 0.0,
         **kwargs: Any,
     ) -> None:
         super().__init__(model=_Scores(network), **kwargs)
         # The loss is a mean over the batch, so the base class must divide it by the number of accumulated batches.
         self.model_accepts_loss_kwargs = False
         self.loss_is_scaled_for_ga = False
-        self._order, self._loss, self._pair_weight = order, loss, pair_weight
+        self._order, self._loss = order, loss
         self.add_callback(_TellEpoch([self._order, self.train_dataset]))
 
     def compute_loss(
         self, model: nn.Module, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
-        output = model(**{name: value for name, value in inputs.items() if name not in ("labels", "pair")})
-        loss = self._loss_of(output, inputs["labels"], inputs.get("pair"))
+        output = model(**{name: value for name, value in inputs.items() if name != "labels"})
+        loss = mean_loss(self._loss, output["logits" if self._loss == "bce" else "scores"], inputs["labels"])
         return (loss, {"loss": loss, "scores": output["scores"]}) if return_outputs else loss
 
     def training_step(self, *args: Any, **kwargs: Any) -> torch.Tensor:
@@ -102,18 +100,7 @@ class MetricTrainer(Trainer):
             )
         return loss
 
-    def _loss_of(
-        self, output: dict[str, torch.Tensor], labels: torch.Tensor, pair: torch.Tensor | None
-    ) -> torch.Tensor:
-        if self._loss == "bce":
-            return mean_loss("bce", output["logits"], labels)
-        if pair is None:
-            return mean_loss(self._loss, output["scores"], labels)
-        rated = pair < 0
-        loss_on_pairs = mean_loss("bce", output["logits"][~rated], labels[~rated])
-        return mean_loss(self._loss, output["scores"][rated], labels[rated]) + self._pair_weight * loss_on_pairs
-
-    def _get_train_sampler(self, train_dataset: Any = None) -> EpochOrder | PairOrder | MixedOrder:
+    def _get_train_sampler(self, train_dataset: Any = None) -> EpochOrder:
         return self._order
 
     def _save(self, output_dir: str | None = None, state_dict: dict[str, Any] | None = None) -> None:

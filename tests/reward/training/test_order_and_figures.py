@@ -43,14 +43,8 @@ def test_pair_accuracy_and_auc_match_their_definitions() -> None:
     rng = np.random.default_rng(0)
     count = 40
     right, wrong, kinds = rng.integers(0, 9, count) / 8, rng.integers(0, 8, count) / 8, rng.integers(0, 2, count)
-    order = rng.permutation(2 * count)
-    found = pair_accuracy(
-        np.concatenate([right, wrong])[order],
-        np.repeat([1, 0], count)[order],
-        np.tile(kinds, 2)[order],
-        np.tile(np.arange(count), 2)[order],
-        ["count", "noun", "absent"],
-    )
+    scores = np.stack([right, wrong], axis=1).ravel()
+    found = pair_accuracy(scores, np.tile([1, 0], count), np.repeat(kinds, 2), ["count", "noun", "absent"])
     shares = [np.mean(right[kinds == kind] > wrong[kinds == kind]) for kind in (0, 1)]  # ties count as wrong
     assert (right == wrong).any()
     assert [found["accuracy_count"], found["accuracy_noun"], found["accuracy"]] == [*shares, np.mean(shares)]
@@ -58,7 +52,7 @@ def test_pair_accuracy_and_auc_match_their_definitions() -> None:
     assert found["auc"] == pytest.approx(np.mean((against > 0) + 0.5 * (against == 0)))
     assert set(found) == {"accuracy", "accuracy_count", "accuracy_noun", "auc"}
     with pytest.raises(ValueError, match="1 of 2 scores are not finite"):
-        pair_accuracy(np.array([np.nan, 1]), np.array([1, 0]), np.zeros(2), np.zeros(2), ["a"])
+        pair_accuracy(np.array([np.nan, 1]), np.array([1, 0]), np.zeros(2), ["a"])
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])

@@ -19,7 +19,7 @@ from reward.training.config import TrainingConfig, make_config
 from reward.training.pair_sources import FAMILIES, TablePairs, make_table_pairs
 from reward.training.pairs import CaptionPairs, load_pairs
 from reward.training.rows import TrainingRows, make_order
-from reward.training.sampling import EpochOrder, MixedOrder, PairOrder, balanced_draw
+from reward.training.sampling import EpochOrder, balanced_draw
 from tests.reward.training.small_runs import pair_rows
 
 
@@ -39,7 +39,7 @@ def test_a_row_of_columns_becomes_a_correct_and_an_incorrect_caption(name: str) 
     right, wrong = pairs[4], pairs[5]
     assert right["sample"].candidate == "There are 2 red stars. A cat looks at them."
     assert wrong["sample"].candidate == "There are 3 red stars. A cat looks at them."
-    assert (right["target"], wrong["target"], right["pair"], wrong["pair"]) == (1.0, 0.0, 2, 2)
+    assert (right["target"], wrong["target"]) == (1.0, 0.0)
     assert right["sample"].image is not None
     assert load_image(right["sample"].image).getpixel((0, 0)) == (80, 0, 90)
 
@@ -143,8 +143,14 @@ def test_scenes_give_every_kind_equally_often_and_other_scenes_each_epoch() -> N
 def test_sorting_by_length_moves_rows_whole() -> None:
     rows = pair_rows(3, caption=["A long caption of a star.", "Star.", "A star."], incorrect=["x", "y", "z"])
     ordered = CaptionPairs(table(rows, "count")).sorted_by_length()
-    assert [row["pair"] for row in ordered] == [1, 1, 2, 2, 0, 0]
-    assert [row["sample"].candidate for row in ordered][:4] == ["Star.", "y", "A star.", "z"]
+    assert [row["sample"].candidate for row in ordered] == [
+        "Star.",
+        "y",
+        "A star.",
+        "z",
+        "A long caption of a star.",
+        "x",
+    ]
 
 
 @settings(max_examples=40, deadline=None)
@@ -186,7 +192,9 @@ def sampling_order(kinds: list[int], sampling: str) -> list[int]:
 
 
 def test_epochs_differ_and_repeat_and_both_captions_of_a_pair_are_in_one_batch() -> None:
-    orders = [EpochOrder(None, 50, 4, seed=1), PairOrder([0] * 9 + [1], list(range(10)), 4, seed=0)]
+    kinds = [0] * 9 + [1]
+    orders = [EpochOrder(None, 50, 4, seed=1)]
+    orders += [EpochOrder(list(range(10)), 10, 2, seed=0, draw=lambda seed: balanced_draw(kinds, seed), step=2)]
     for order, count in zip(orders, (50, 20), strict=True):
         first = list(order)
         assert len(first) == len(order) == count
@@ -197,16 +205,3 @@ def test_epochs_differ_and_repeat_and_both_captions_of_a_pair_are_in_one_batch()
     assert all(right + 1 == wrong and right % 2 == 0 for right, wrong in zip(first[::2], first[1::2], strict=True))
     assert first.count(18) == 5
     assert list(EpochOrder(None, 50, 4, seed=2)) != list(orders[0])
-
-
-@pytest.mark.parametrize("count", [8, 7, 5])
-def test_mixed_batches_are_half_ratings_and_half_whole_pairs(count: int) -> None:
-    order = MixedOrder(EpochOrder(None, count, 4, seed=0), PairOrder([0] * 3, None, 4, seed=0), 8)
-    rows = list(order)
-    assert len(rows) == len(order)
-    assert sorted(row for row in rows if row < count) == list(range(count))
-    for start in range(0, len(rows), 8):
-        batch = rows[start : start + 8]
-        pairs = [row - count for row in batch if row >= count]
-        assert len(pairs) == 4
-        assert all(right + 1 == wrong for right, wrong in zip(pairs[::2], pairs[1::2], strict=True))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +13,6 @@ from reward import CaptionSample, load_scorer
 from reward.errors import DataError
 from reward.metaeval import kendall_tau
 from reward.scenes import make_dataset
-from reward.training import run
 from reward.training.loop import train
 from tests.reward.training.small_runs import (
     TWO,
@@ -89,24 +87,3 @@ def test_stages_may_have_data_of_their_own(tmp_path: Path) -> None:
     assert record(result.stages["1a"].folder)["pairs"]["train"] == {"count": 4, "repeat": 4, "shuffle": 4}
     card = (tmp_path / "run" / "README.md").read_text()
     assert f"Data: `{tmp_path / 'pairs'}`; captions of pairs: train 24, val 24." in card
-
-
-def test_the_loss_on_pairs_can_be_kept_on_beside_ratings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[tuple[int, int]] = []
-    real = run.with_pair_numbers
-
-    def watching(*arguments: Any) -> Any:
-        batch = real(*arguments)
-        if "pair" in batch:
-            seen.append((int((batch["pair"] < 0).sum()), int((batch["pair"] >= 0).sum())))
-        return batch
-
-    monkeypatch.setattr(run, "with_pair_numbers", watching)
-    mixed = {"loss": "l1", "batch_size": 8, "categories": ["noun"]}
-    for name, weight in (("off", 0.0), ("low", 1e-9), ("high", 1.0)):
-        config = small_beitscore(stages=dict.fromkeys(("1a", "1b", "1c", "2")), **mixed, pair_weight=weight)
-        result = train("beitscore", "scenes", tmp_path / name, config)
-        assert result.figures["val"]["n"] == 6
-    assert seen == [(4, 4), (4, 4)] * 2
-    assert not same_weights(tmp_path / "low", tmp_path / "high")
-    assert record(tmp_path / "high")["pairs"] == {"beside the ratings": {"noun": 8}}

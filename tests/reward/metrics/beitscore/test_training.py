@@ -159,4 +159,3 @@ def test_the_paper_preset_is_the_papers() -> None:
     assert {"foil", "spatial", "actant_swap", "action", "noun_attribute", "repeat", "shuffle", "retrieved"} < first
     assert {stage.sampling for stage in stages} == {"pool"}
     assert (second - first, third - second) == ({"count"}, {"scene_text"})
-    assert stages[3].pair_weight == 0
