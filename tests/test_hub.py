@@ -67,7 +67,7 @@ def add_clip(hub: LoopbackHub) -> None:
 def add_data(hub: LoopbackHub, scenes: int = 8) -> None:
     """So many scenes a split under LongCap-Arena's splits and columns, as Parquet."""
     splits = {
-        f"{part}.{aspect}": make_dataset(scenes, seed, aspect=aspect)
+        f"{part}.{aspect}": make_dataset(scenes, seed).remove_columns("score").rename_column(aspect, "score")
         for seed, part in enumerate(PARTS)
         for aspect in ("desc", "rel", "flu")
     }

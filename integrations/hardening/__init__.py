@@ -1,1 +1,1 @@
-"""`capreward harden`: captions of a policy, perhaps trained against the metric with TRL, teach the metric."""
+"""`capreward harden`: captions that a policy wrote are chosen, rated, and trained on, round by round."""

@@ -61,11 +61,11 @@ def harden(
     kill.
     """
     from integrations.hardening.policy import Policy
+    from integrations.hardening.rounds import Hardening, training_settings
+    from integrations.hardening.rounds import harden as run
     from reward.checkpoints import resolve_checkpoint
     from reward.cli import terminal
     from reward.errors import ConfigError
-    from reward.hardening.rounds import Hardening, training_settings
-    from reward.hardening.rounds import harden as run
     from reward.metric_source import MetricSource
     from reward.training.config import read_config_file
     from reward.training.shares import parse_data

@@ -21,16 +21,14 @@ __all__ = ["Policy"]
 
 @dataclass(frozen=True, kw_only=True)
 class Policy:
-    """Writes captions for `reward.hardening.rounds.harden`.
+    """Writes captions for `integrations.hardening.rounds.harden`.
 
     Args:
         metric: name of the metric that is hardened.
         source: the captioner: `"embedded"`, a folder or a Hub id; see `integrations.trl.load_policy`.
         samples: captions an image.
-        temperature: of the sampling.
         steps: of GRPO against the metric in each round, from the captioner's own weights; 0 for none.
         learning_rate: of GRPO.
-        prompts, generations: images a step, and captions an image.
         max_new_tokens: longest caption.
         prompt: what the captioner is asked.
     """
@@ -38,11 +36,8 @@ class Policy:
     metric: str
     source: str | os.PathLike[str] = "embedded"
     samples: int = 8
-    temperature: float = 1.0
     steps: int = 0
     learning_rate: float = 1e-4
-    prompts: int = 8
-    generations: int = 8
     max_new_tokens: int = MAX_NEW_TOKENS
     prompt: str = PROMPT
 
@@ -62,8 +57,7 @@ class Policy:
                 Dataset.from_dict(columns).cast_column("image", Image()),
                 folder / "policy",
                 steps=self.steps,
-                prompts=min(self.prompts, len(rows)),
-                generations=self.generations,
+                prompts=min(8, len(rows)),
                 learning_rate=self.learning_rate,
                 max_new_tokens=self.max_new_tokens,
                 seed=seed,
@@ -77,7 +71,7 @@ class Policy:
             processor,
             [load_image(row["image"]) for row in rows],
             samples=self.samples,
-            temperature=self.temperature,
+            temperature=1.0,
             seed=seed,
             max_new_tokens=self.max_new_tokens,
             prompt=self.prompt,

@@ -13,8 +13,8 @@ __all__ = ["distinct", "repetition", "share_a_sentence"]
 _REPETITION_WINDOW, _DISTINCT_WINDOW = 50, 200  # words
 
 
-def repetition(caption: str, *, n: int = 3, window: int = _REPETITION_WINDOW) -> float:
-    """Share of a caption's n-grams of words that occurred before in the same window, in [0, 1].
+def repetition(caption: str, *, window: int = _REPETITION_WINDOW) -> float:
+    """Share of a caption's runs of three words that occurred before in the same window, in [0, 1].
 
     Honest texts repeat more the longer they are, so a share over the whole caption would mostly measure its length.
     Here each window of `window` words counts alone, and the last one by its length.
@@ -25,15 +25,15 @@ def repetition(caption: str, *, n: int = 3, window: int = _REPETITION_WINDOW) ->
     """
     total = unique = 0
     for words in _windows(_words(caption), window):
-        grams = [tuple(words[place : place + n]) for place in range(len(words) - n + 1)]
+        grams = [tuple(words[place : place + 3]) for place in range(len(words) - 2)]
         total, unique = total + len(grams), unique + len(set(grams))
     return 1 - unique / total if total else 0.0
 
 
-def distinct(captions: Sequence[str], *, n: int = 2, window: int = _DISTINCT_WINDOW) -> float:
+def distinct(captions: Sequence[str], *, n: int = 2) -> float:
     """Share of distinct n-grams of words among those of many captions, in [0, 1]; 0 if there is none.
 
-    The captions stand one behind the other in windows of `window` words, so that the share does not depend on how many
+    The captions stand one behind the other in windows of 200 words, so that the share does not depend on how many
     or how long they are. It falls when a policy writes the same about every image.
 
     Example:
@@ -45,7 +45,7 @@ def distinct(captions: Sequence[str], *, n: int = 2, window: int = _DISTINCT_WIN
     for caption in captions:
         words = _words(caption)
         for start in range(len(words) - n + 1):  # none reaches from one caption into the next
-            grams.append(((place + start) // window, tuple(words[start : start + n])))
+            grams.append(((place + start) // _DISTINCT_WINDOW, tuple(words[start : start + n])))
         place += len(words)
     return len(set(grams)) / len(grams) if grams else 0.0
 

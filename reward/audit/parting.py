@@ -108,13 +108,12 @@ def _paired(differences: np.ndarray) -> tuple[float, float]:
     return float(differences.mean()), float(differences.std(ddof=1) / np.sqrt(len(differences)))
 
 
-def check_rise(values: ArrayLike, *, least: float, z: float = Z) -> bool:
+def check_rise(values: ArrayLike, *, least: float) -> bool:
     """Whether a share, such as that of cut captions, has risen far beyond the start at the latest two checks.
 
     Args:
         values: (T, N), in [0, 1]; the first check is the start.
-        least: smallest rise of the mean that counts.
-        z: standard errors, paired over images, by which it must have risen besides.
+        least: smallest rise of the mean that counts; it must also be more than `Z` standard errors, paired over images.
 
     Example:
         >>> cut = np.zeros((4, 20))
@@ -126,4 +125,4 @@ def check_rise(values: ArrayLike, *, least: float, z: float = Z) -> bool:
     if len(shares) < _ROW + 1 or shares.shape[1] < FEWEST:
         return False
     rises = [_paired(row - shares[0]) for row in shares[-_ROW:]]
-    return all(rise >= least and rise > z * error for rise, error in rises)
+    return all(rise >= least and rise > Z * error for rise, error in rises)

@@ -44,11 +44,11 @@ def level_grid(audit: Audit) -> Grid:
     return Grid("Mean reward of captions that say nothing", ("caption", *audit.metrics), tuple(rows))
 
 
-def resemblance_grid(resemblances: Sequence[Resemblance], most: int = 5) -> Grid:
+def resemblance_grid(resemblances: Sequence[Resemblance]) -> Grid:
     """The attacks that a policy's captions look like, with examples side by side."""
     rows = [
         (each.attack, f"{each.similarity:.2f}", _cut(each.written), _cut(each.attacked))
-        for each in resemblances[:most]
+        for each in resemblances[:5]
         if each.similarity > 0
     ]
     return Grid("What the written captions resemble", ("attack", "cosine", "written", "attacked"), tuple(rows))

@@ -5,13 +5,12 @@ from __future__ import annotations
 import random
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from reward.audit.attacks import ATTACKS, Attack, Material, attack
+from reward.audit.attacks import ATTACKS, Material, attack
 from reward.errors import DataError
 from reward.sentences import split_sentences
 
@@ -24,7 +23,6 @@ TRAITS = (
     "sentences of one form",
     "repeated words",
     "repeated three-word runs",
-    "words from the references",
     "commas",
     "other scripts",
     "marks of a template",
@@ -52,7 +50,7 @@ class Resemblance:
     attacked: str
 
 
-def traits(caption: str, references: Sequence[str] = ()) -> np.ndarray:
+def traits(caption: str) -> np.ndarray:
     """Numbers that describe how a caption is written, (len(`TRAITS`),), whatever it is about.
 
     Example:
@@ -64,7 +62,6 @@ def traits(caption: str, references: Sequence[str] = ()) -> np.ndarray:
     runs = [tuple(words[place : place + 3]) for place in range(len(words) - 2)]
     # A form is a sentence without its longer words: "the is above the".
     forms = Counter(" ".join(word for word in sentence.split() if len(word) <= 5) for sentence in sentences)
-    known = {word for reference in references for word in re.findall(r"\w+", reference.lower())}
     letters = [character for character in caption if character.isalpha()]
     doubled = [
         any(count > 1 for word, count in Counter(re.findall(r"\w+", sentence)).items() if len(word) > 3)
@@ -78,7 +75,6 @@ def traits(caption: str, references: Sequence[str] = ()) -> np.ndarray:
             max(forms.values()) / len(sentences) if len(sentences) > 1 else 0.0,
             1 - len(set(words)) / len(words),
             1 - len(set(runs)) / len(runs) if runs else 0.0,
-            float(np.mean([word in known for word in words])) if known else 0.0,
             caption.count(",") / len(words),
             float(np.mean([not character.isascii() for character in letters])) if letters else 0.0,
             len(_MARKS.findall(caption)) / len(sentences),
@@ -92,11 +88,8 @@ def compare_captions(
     written: Sequence[str],
     ordinary: Sequence[str],
     *,
-    references: Sequence[Sequence[str]] | None = None,
-    attacks: Mapping[str, Attack] = ATTACKS,
     most: int = 8,
     seed: int = 0,
-    tagger: Any = None,
 ) -> tuple[dict[str, float], list[Resemblance]]:
     """Compares what a policy wrote with ordinary captions, and with what attacks make of those.
 
@@ -106,8 +99,7 @@ def compare_captions(
     Args:
         written: captions of the policy.
         ordinary: captions of the same images as people, or the policy before its training, write them; at least 2.
-        references: of each written caption; None leaves that trait out.
-        attacks, most, seed, tagger: see `reward.audit.run.audit`.
+        most, seed: see `reward.audit.run.audit`.
 
     Returns:
         ({trait: shift in standard deviations} where it is at least 1, resemblances, the greatest first). Without such
@@ -118,9 +110,8 @@ def compare_captions(
     """
     if len(ordinary) < 2 or not written:
         raise DataError(f"need at least 2 ordinary captions and 1 written, got {len(ordinary)} and {len(written)}")
-    own = references or [()] * len(written)
-    mine = np.stack([traits(text, refs) for text, refs in zip(written, own, strict=True)])
-    plain = np.stack([traits(text, own[place % len(own)]) for place, text in enumerate(ordinary)])
+    mine = np.stack([traits(text) for text in written])
+    plain = np.stack([traits(text) for text in ordinary])
     spread = np.maximum(plain.std(axis=0), 0.05)
     centre = plain.mean(axis=0)
     shift = (mine.mean(axis=0) - centre) / spread
@@ -128,13 +119,13 @@ def compare_captions(
     if not notable:
         return {}, []
     found = []
-    for name in attacks:
+    for name in ATTACKS:
         rng = random.Random(f"{seed} {name}")
         made: list[str] = []
         for text in ordinary:
             others = [other for other in ordinary if other != text]
-            material = Material(rng, rng.sample(others, min(3, len(others))), (), rng.randint(1, most), tagger)
-            pair = attack(name, text, material, attacks=attacks)
+            material = Material(rng, rng.sample(others, min(3, len(others))), (), rng.randint(1, most))
+            pair = attack(name, text, material)
             made += [pair[1]] if pair is not None else []
         if not made:
             continue

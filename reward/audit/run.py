@@ -189,12 +189,10 @@ def audit(
     *,
     attacks: Mapping[str, Attack] = ATTACKS,
     empty: Sequence[str] = EMPTY_CAPTIONS,
-    weights: Mapping[str, Mapping[str, float]] | None = None,
     most: int = 8,
     seed: int = 0,
     resamples: int = RESAMPLES,
     examples: int = 3,
-    tagger: Any = None,
     say: Callable[[str], None] = lambda line: None,
     batch_size: int | None = None,
     progress: bool = False,
@@ -209,12 +207,10 @@ def audit(
         rows: see `scene_rows` and `read_rows`; at least 2 different images are needed for intervals.
         attacks: see `reward.audit.attacks.ATTACKS`.
         empty: captions that say nothing.
-        weights: {label: weights of the aspects in the reward}; None weighs as the metric does.
         most: attacks add 1 to so many sentences, drawn anew for each caption: a policy begins with one.
         seed: of the attacks and the bootstrap.
         resamples: of the bootstrap over images.
         examples: examples kept of each attack that wins.
-        tagger: see `reward.corruptions.tagging.tag_words`.
         say: told what is done.
         batch_size, progress: passed to the scorers.
 
@@ -233,15 +229,14 @@ def audit(
     if not scorers or not rows:
         raise DataError("an audit needs at least one metric and one caption")
     images = _images_of(rows)
-    cases, skipped = _attacked(rows, images, attacks, most, seed, tagger)
+    cases, skipped = _attacked(rows, images, attacks, most, seed)
     if not cases:
         raise DataError("no attack fits any of the captions: they need at least a sentence of several words")
     draw = bootstrap_weights(len(rows), resamples=resamples, seed=seed, clusters=images)
     metrics = {}
     for label, scorer in scorers.items():
         say(f"{label}: {2 * len(cases)} captions")
-        metric_weights = (weights or {}).get(label)
-        rewards = _Rewards(scorer, rows, metric_weights, batch_size, progress)
+        rewards = _Rewards(scorer, rows, batch_size, progress)
         metrics[label] = rewards.audit(cases, attacks, empty, draw, examples)
     return Audit(metrics, len(set(images)), skipped, seed, resamples)
 
@@ -266,7 +261,6 @@ def _attacked(
     attacks: Mapping[str, Attack],
     most: int,
     seed: int,
-    tagger: Any,
 ) -> tuple[list[_Case], dict[str, int]]:
     cases: list[_Case] = []
     skipped: dict[str, int] = {}
@@ -274,9 +268,7 @@ def _attacked(
         others = [other.caption for other, image in zip(rows, images, strict=True) if image != images[number]]
         for name in attacks:
             rng = random.Random(f"{seed} {number} {name}")
-            material = Material(
-                rng, rng.sample(others, min(3, len(others))), row.references, rng.randint(1, most), tagger
-            )
+            material = Material(rng, rng.sample(others, min(3, len(others))), row.references, rng.randint(1, most))
             made = attack(name, row.caption, material, attacks=attacks)
             if made is None or (row.scene is not None and not _is_worse(*made, row.scene)):
                 skipped[name] = skipped.get(name, 0) + 1
@@ -297,12 +289,11 @@ class _Rewards:
         self,
         scorer: Scorer,
         rows: Sequence[AuditRow],
-        weights: Mapping[str, float] | None,
         batch_size: int | None,
         progress: bool,
     ) -> None:
         self.scorer = fitted(scorer, [row.references for row in rows])
-        self.rows, self.weights = rows, scorer.spec.weigh(weights)
+        self.rows, self.weights = rows, scorer.spec.weigh(None)
         self.options: dict[str, Any] = {"batch_size": batch_size, "progress": progress}
         self.unscored, self.reason = 0, ""
 

@@ -80,7 +80,7 @@ def make_pairs_benchmark(
             prompts=prompts,
             images=[images[place] for place in asked],
             progress=progress and bool(asked),
-        )
+        ).negatives
         pairs = [(place, negatives[0].text) for place, negatives in zip(asked, found, strict=True) if negatives]
         written |= {(place, category): text for place, text in pairs}
     rows = (

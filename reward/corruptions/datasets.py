@@ -9,7 +9,7 @@ import random
 import shutil
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from io import BytesIO
 from itertools import islice
@@ -21,7 +21,7 @@ import numpy.typing as npt
 from PIL import Image
 
 from reward.corruptions.prompts import RewritePrompts, load_prompts
-from reward.corruptions.retrieval import BANDS, Bands, clip_embeddings, retrieve_negatives
+from reward.corruptions.retrieval import BANDS, clip_embeddings, retrieve_negatives
 from reward.corruptions.rewrites import rewrite_captions
 from reward.corruptions.sampler import WORD_LEVEL, Negative, comparable
 from reward.corruptions.tagging import tag_words
@@ -49,18 +49,16 @@ _KEPT = ("incorrect", "category")  # wrong captions that came with the data stay
 
 @dataclass(frozen=True)
 class Retriever:
-    """What retrieves negatives: towers of images and texts, and which of the captions that they find are taken.
+    """What retrieves negatives: towers of images and texts, and how many of the captions that they find are taken.
 
     Args:
         towers: `ClipTowers`, or BEiT-3's of `reward.metrics.beitscore.retrieval`.
         name: of the model, by which saved embeddings are told apart.
-        bands: see `Bands`.
         per_band: most negatives of a caption and band.
     """
 
     towers: ClipTowers | Any
     name: str
-    bands: Bands = field(default_factory=Bands)
     per_band: int = 30
 
 
@@ -135,7 +133,7 @@ def make_corrupted(
     run = {
         **{"data": source.fingerprint(), "columns": rows.columns, "words": sorted(words), "seed": seed},
         "rewrites": [judge.name, prompts.digest, sorted(rewrites)] if judge else None,
-        "retrieved": [retriever.name, repr(retriever.bands), retriever.per_band] if retriever else None,
+        "retrieved": [retriever.name, retriever.per_band] if retriever else None,
     }
     if (done := _finished(output, run)) is not None and not overwrite:
         return done
@@ -151,9 +149,7 @@ def make_corrupted(
         if overwrite:
             shutil.rmtree(saved, ignore_errors=True)
         keys, queries = _embeddings(rows, retriever, saved, progress)
-        found = retrieve_negatives(
-            *(rows.captions, rows.image_ids, keys, queries), bands=retriever.bands, cap=retriever.per_band, seed=seed
-        )
+        found = retrieve_negatives(*(rows.captions, rows.image_ids, keys, queries), cap=retriever.per_band, seed=seed)
         made.append(found)
         kinds += [f"retrieved_{band}" for band in BANDS]
     if judge is not None:
@@ -169,7 +165,7 @@ def make_corrupted(
         for category, reasons in written.counts.items():
             for reason in reasons.keys() - {"kept"}:
                 dropped[f"{category}: {reason}"] += reasons[reason]
-        made.append(written)
+        made.append(written.negatives)
         kinds += list(rewrites)
     counts = _write(output, rows, made, kinds, run)
     if retriever is not None:
@@ -325,9 +321,8 @@ def _embeddings(
                     pair = clip_embeddings(retriever.towers, captions, shown)
                 except KeyboardInterrupt:
                     raise ScoringInterrupted(start, folder, "embeddings") from None
-                assert pair[1] is not None
-                write_atomically(file, partial(_save, arrays=(pair[0], pair[1])))
-                found.append((pair[0], pair[1]))
+                write_atomically(file, partial(_save, arrays=pair))
+                found.append(pair)
             advance(len(captions), 0)
     keys, queries = zip(*found, strict=True)
     return np.concatenate(keys), np.concatenate(queries)

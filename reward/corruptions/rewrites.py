@@ -10,7 +10,7 @@ import warnings
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reward.corruptions.prompts import RewritePrompts, load_prompts
 from reward.corruptions.sampler import Negative, comparable
@@ -40,31 +40,17 @@ _SLACK = 20  # characters by which a short caption may grow or shrink
 _LEAST_KEPT = 0.3  # share of the caption's words that must be left
 
 
-class Rewrites(Sequence[list[Negative]]):
-    """The rewrites of N captions; can be a source of a `NegativeSampler`.
+class Rewrites(NamedTuple):
+    """The rewrites of N captions.
 
     Attributes:
+        negatives: those of each caption.
         counts: per category how many captions gave a rewrite (`"kept"`), how many were dropped for which reason (one of
             `DROPS`), and how many have no answer (`"failed"`).
     """
 
-    def __init__(self, lists: list[list[Negative]], counts: dict[str, Counter[str]]) -> None:
-        self._lists = lists
-        self.counts = counts
-
-    def __len__(self) -> int:
-        return len(self._lists)
-
-    def __getitem__(self, index: Any) -> Any:
-        return self._lists[index]
-
-    def table(self) -> str:
-        """The counts as text, one line per category."""
-        columns = ("kept", *DROPS, "failed")
-        lines = ["category".ljust(14) + "".join(name.rjust(11) for name in columns)]
-        for category, counts in self.counts.items():
-            lines.append(category.ljust(14) + "".join(str(counts[name]).rjust(11) for name in columns))
-        return "\n".join(lines)
+    negatives: list[list[Negative]]
+    counts: dict[str, Counter[str]]
 
 
 def rewrite_captions(
@@ -75,7 +61,6 @@ def rewrite_captions(
     categories: Collection[str] | None = None,
     prompts: RewritePrompts | None = None,
     images: Sequence[ImageLike] | None = None,
-    max_new_tokens: int | None = None,
     overwrite: bool = False,
     progress: bool = False,
 ) -> Rewrites:
@@ -83,7 +68,8 @@ def rewrite_captions(
 
     Every answer is written to the journal on disk at once. An interrupted run therefore continues where it stopped, and
     captions or categories can be added later. The journal holds the answers as the model wrote them; `read_answer`
-    checks them in every run. Equal captions are sent once. The judge decides how many requests run at a time.
+    checks them in every run. Equal captions are sent once. The judge decides how many requests run at a time. An answer
+    may be about twice as long as the longest caption of a call needs.
 
     Args:
         captions: N true captions.
@@ -93,8 +79,6 @@ def rewrite_captions(
         categories: names of categories in the prompts; None takes all.
         prompts: None takes the default, see `reward.corruptions.prompts.load_prompts`.
         images: the image of each caption, which the judge then sees; None shows it the captions alone.
-        max_new_tokens: length limit of an answer; None gives about twice what the longest caption of a call needs.
-            Models that think before they answer need more.
         overwrite: start again if the journal belongs to other prompts or another judge.
         progress: whether to show a bar on stderr.
 
@@ -117,7 +101,7 @@ def rewrite_captions(
         >>> judge = ScriptedJudge(lambda question: '"Three stars."')
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     rewrites = rewrite_captions(["Two stars."], judge, folder + "/answers.jsonl", categories=["count"])
-        >>> rewrites[0]
+        >>> rewrites.negatives[0]
         [Negative(text='Three stars.', category='count')]
     """
     prompts = prompts or load_prompts()
@@ -145,7 +129,7 @@ def rewrite_captions(
         }
         total = len(wanted) * len(set(keys))
         with progress_bar(progress, done=total - len(missing), total=total, doing="rewriting") as advance:
-            for lines, reasons in _ask(missing, judge, prompts, max_new_tokens):
+            for lines, reasons in _ask(missing, judge, prompts):
                 saved.append(lines)
                 answers.update({(line["key"], line["category"]): line for line in lines})
                 failures.update(reasons)
@@ -160,7 +144,7 @@ def rewrite_captions(
 
 
 def _ask(
-    missing: dict[tuple[str, str], list[Any]], judge: Judge, prompts: RewritePrompts, max_new_tokens: int | None
+    missing: dict[tuple[str, str], list[Any]], judge: Judge, prompts: RewritePrompts
 ) -> Iterator[tuple[list[dict[str, Any]], dict[str, str]]]:
     """Yields, call by call, lines for the journal and {"key category": reason} of failures."""
     from reward.judges import Question
@@ -171,7 +155,7 @@ def _ask(
         questions = [
             Question(prompts.fill(name, caption), image, system=prompts.system) for (_, name), (caption, image) in part
         ]
-        limit = max_new_tokens or _length_limit([caption for _, (caption, _) in part])
+        limit = _length_limit([caption for _, (caption, _) in part])
         failures: dict[int, str] = {}
         try:
             answers: Sequence[Any] = judge.generate(questions, max_new_tokens=limit)

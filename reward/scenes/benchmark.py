@@ -16,20 +16,10 @@ from reward.scenes.render import render
 if TYPE_CHECKING:
     from datasets import Dataset
 
-__all__ = ["LONGCAPVLCP_NAMES", "SHORT_TOKENS", "WORD_LEVEL", "make_pair_dataset"]
+__all__ = ["SHORT_TOKENS", "WORD_LEVEL", "make_pair_dataset"]
 
 # Errors that show in the words, without the picture; and the caption of another scene.
 WORD_LEVEL = ("shuffle_words", "shuffle_sentences", "repeat_noun", "repeat_verb", "repeat_adjective", "retrieved")
-# What LongCapVLCP calls our categories.
-LONGCAPVLCP_NAMES = {
-    "spatial": "spatial relation",
-    "actant_swap": "actant swap",
-    "action": "action",
-    "noun": "noun/adjective",
-    "attribute": "noun/adjective",
-    "count": "counting",
-    "scene_text": "scene text",
-}
 SHORT_TOKENS = 60  # a short caption is within them, start token included
 
 

@@ -162,9 +162,9 @@ def relations(first: int, second: int) -> set[str]:
     return names
 
 
-def sample_entity(rng: random.Random, noun: str, cell: int, *, single: bool = False) -> Entity:
+def sample_entity(rng: random.Random, noun: str, cell: int) -> Entity:
     """A random entity of the given noun and cell; groups are a quarter of them."""
-    count = 1 if single or rng.random() < 0.7 else rng.randint(2, MAX_COUNT)
+    count = 1 if rng.random() < 0.7 else rng.randint(2, MAX_COUNT)
     return Entity(noun, rng.choice(COLOURS), rng.choice(SIZES), rng.choice(PATTERNS), count, cell)
 
 

@@ -147,29 +147,20 @@ class RatedSample:
     candidate: Candidate
 
 
-def make_references(scene: Scene, rng: random.Random, number: int, *, short: bool = False) -> tuple[str, ...]:
-    """`number` true and fluent captions, as people might write them.
+def make_references(scene: Scene, rng: random.Random, number: int) -> tuple[str, ...]:
+    """`number` true, fluent and nearly complete captions of 40 to 150 words, as people might write them.
 
     Args:
         scene: the scene to describe.
         rng: source of wording.
         number: how many.
-        short: True gives captions of two objects with their colours, in less than 40 words; False gives nearly complete
-            captions of 40 to 150 words.
     """
     texts = []
     for _ in range(number):
         # In a fixed order: the order of a set differs between processes, and each fact draws a random number.
         facts = sorted(scene.facts(), key=str)
-        if short:
-            named = {entity.noun for entity in rng.sample(scene.entities, 2)}
-            stated = {
-                fact for fact in facts if fact[0] in ("object", "count", "colour", "action") and named & set(fact)
-            }
-            style = Style()
-        else:
-            style = Style(split=rng.choice((0.2, 0.5)), filler=rng.randint(0, 2), spatial=rng.randint(0, 2))
-            stated = {fact for fact in facts if fact[0] in ("object", "count") or rng.random() < 0.97}
+        style = Style(split=rng.choice((0.2, 0.5)), filler=rng.randint(0, 2), spatial=rng.randint(0, 2))
+        stated = {fact for fact in facts if fact[0] in ("object", "count") or rng.random() < 0.97}
         texts.append(describe(scene, rng, facts=stated, style=style).text)
     return tuple(texts)
 
@@ -208,23 +199,21 @@ def make_rated_sample(rng: random.Random, *, references: int | None = None) -> R
     return RatedSample(scene, make_references(scene, rng, number), make_candidate(scene, rng))
 
 
-def make_dataset(n: int, seed: int, *, aspect: str | None = None, references: int | None = None) -> Dataset:
+def make_dataset(n: int, seed: int) -> Dataset:
     """Makes `n` rated captions of `n` random scenes; the same arguments always give the same rows.
 
     Args:
         n: number of rows, at least 1.
         seed: any whole number; rows of different seeds are different scenes.
-        aspect: `"desc"`, `"rel"` or `"flu"`: what the column `score` holds; None puts the mean of the three there.
-        references: number of references per row; None gives one to three.
 
     Returns:
         A data set with the columns of LongCap-Arena, file_name (str), image (PIL), refs (list of str), cand (str) and
-        score (float in [0, 1]); and beside them desc, rel, flu (the three scores), ratings (JSON: per aspect the
+        score (float in [0, 1]); and beside them desc, rel, flu (score is their mean), ratings (JSON: per aspect the
         three raters' whole ratings 1..5), truth (JSON: per aspect the rating without noise), errors and damages (lists
         of str), and scene (JSON, for `Oracle.score`).
 
     Raises:
-        ValueError: `n` below 1 or unknown aspect.
+        ValueError: `n` below 1.
 
     Example:
         >>> rows = make_dataset(2, seed=0)
@@ -235,8 +224,6 @@ def make_dataset(n: int, seed: int, *, aspect: str | None = None, references: in
 
     if n < 1:
         raise ValueError(f"n must be at least 1, got {n}")
-    if aspect is not None and aspect not in ASPECTS:
-        raise ValueError(f"aspect must be one of {', '.join(ASPECTS)} or None, got {aspect!r}")
     text, number, texts = Value("string"), Value("float64"), List(Value("string"))
     features = Features(
         {"file_name": text, "image": Image(), "refs": texts, "cand": text, "score": number}
@@ -246,7 +233,7 @@ def make_dataset(n: int, seed: int, *, aspect: str | None = None, references: in
     rows = []
     for index in range(n):
         # One generator a row: row k is the same whatever n is.
-        sample = make_rated_sample(random.Random(f"capreward scenes {seed} {index}"), references=references)
+        sample = make_rated_sample(random.Random(f"capreward scenes {seed} {index}"))
         ratings = sample.candidate.ratings
         scores = {name: ratings.score(name) for name in ASPECTS}
         row = {
@@ -254,7 +241,7 @@ def make_dataset(n: int, seed: int, *, aspect: str | None = None, references: in
             "image": render(sample.scene),
             "refs": list(sample.references),
             "cand": sample.candidate.caption.text,
-            "score": scores[aspect] if aspect else sum(scores.values()) / len(scores),
+            "score": sum(scores.values()) / len(scores),
             **scores,
             "ratings": json.dumps(ratings.raters),
             "truth": json.dumps(ratings.true),

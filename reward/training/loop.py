@@ -18,11 +18,12 @@ from reward.metrics.base import MetricSpec
 from reward.registry import check_loading, metric_spec
 from reward.training.config import TrainingConfig
 from reward.training.plan import TrainingPlan, make_plan
-from reward.training.record import RECORD_FILE, STAGES, check_output, read_record, write_record
+from reward.training.record import RECORD_FILE, STAGES, read_record, write_record
 from reward.training.rows import load_rows
 from reward.training.run import (
     MetricTraining,
     TrainingResult,
+    begin,
     finished,
     first_record,
     make_network,
@@ -194,15 +195,10 @@ def _train_stages(
     init: Mapping[str, str] | None = None,
 ) -> TrainingResult:
     """Trains the stages of a configuration one after the other; see `train`."""
-    from accelerate import PartialState
-
     from reward.training.card import make_staged_card
 
-    process = PartialState(cpu=use_cpu())
     record = first_record(spec, data, config, init)
-    if process.is_main_process:
-        check_output(output, record, resume=resume)
-    process.wait_for_everyone()
+    process = begin(output, record, resume=resume)
     if (complete := finished(output)) is not None:
         return complete
     results: dict[str, TrainingResult] = {}

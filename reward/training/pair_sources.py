@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from reward.corruptions.sampler import WORD_LEVEL, Negative, NegativeSampler, comparable
+from reward.corruptions.sampler import WORD_LEVEL, Negative, comparable, draw_negative
 from reward.errors import DataError, InvalidSampleError
 from reward.samples import CaptionSample
 from reward.training.data import check_columns, image_of, with_encoded_images
@@ -77,12 +77,6 @@ class TablePairs:
         self._seed, self._fresh = seed, fresh
         self._captions: Sequence[str] = rows["caption"]
         self._negatives = _Negatives(rows)
-        self._samplers = [
-            NegativeSampler(
-                self._captions, {"given": self._negatives}, categories=(name, *FAMILIES.get(name, ())), seed=seed
-            )
-            for name in categories
-        ]
 
     def kinds(self) -> list[int]:
         """Place in `categories` of each pair (P,)."""
@@ -101,15 +95,16 @@ class TablePairs:
         """One pair; the same number and epoch always give the same pair."""
         epoch = epoch if self._fresh else 0
         place, kind = self._pairs[number]
+        name = self.categories[kind]
         rng = random.Random(f"captions {self._seed} {epoch} {number}")
         for _ in range(_TRIES):
-            negative = self._samplers[kind].draw(place, epoch)
+            chance = random.Random(f"capreward negative {self._seed} {epoch} {place}")
+            caption = self._captions[place]
+            negative = draw_negative(caption, (name, *FAMILIES.get(name, ())), chance, self._negatives[place])
             if negative is not None:
-                return ContrastPair(image_of(self._rows[place], self._root), self._captions[place], negative.text)
+                return ContrastPair(image_of(self._rows[place], self._root), caption, negative.text)
             place = rng.randrange(len(self._captions))  # another caption that allows it keeps the kinds balanced
-        raise DataError(
-            f"{self.categories[kind]!r} could not be made from any of {_TRIES} captions: leave it out of `categories`"
-        )
+        raise DataError(f"{name!r} could not be made from any of {_TRIES} captions: leave it out of `categories`")
 
 
 def make_table_pairs(rows: Dataset, name: str, config: TrainingConfig, *, root: Path | None, fresh: bool) -> TablePairs:
@@ -268,8 +263,8 @@ class ScenePairs:
         correct = true_caption(scene, rng, long=long)
         if correct is None:
             return None
-        sampler = NegativeSampler([correct.text], categories=corruptions, seed=rng.getrandbits(32))
-        negative = sampler.draw(0)
+        chance = random.Random(f"capreward negative {rng.getrandbits(32)} 0 0")
+        negative = draw_negative(correct.text, corruptions, chance)
         return (correct.text, negative.text) if negative else None
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from reward.errors import OutputError
+from reward.scoring.runs import write_json
 from reward.scoring.writers import refuse_address
 
 __all__ = [
@@ -72,7 +73,4 @@ def differences(name: str, was: Any, now: Any) -> list[str]:
 
 def write_record(output: Path, record: Mapping[str, Any]) -> None:
     """Replaces the record of the run in a folder; an interruption never leaves half of one."""
-    path = output / RECORD_FILE
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
-    temporary.replace(path)
+    write_json(output / RECORD_FILE, record)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import bisect
-import itertools
 import warnings
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -11,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from torch.utils.data import Dataset as TorchDataset
+from torch.utils.data import ConcatDataset
 
 from reward.errors import ConfigError, DataError
 from reward.metrics.base import MetricSpec
@@ -29,28 +27,17 @@ __all__ = ["Joined", "Rows", "TrainingRows", "load_rows", "make_order"]
 Rows: TypeAlias = Judgements | CaptionPairs
 
 
-class Joined(TorchDataset[Any]):
+class Joined(ConcatDataset[Any]):
     """The rows of several data sets, one after the other."""
-
-    def __init__(self, parts: Sequence[Rows]) -> None:
-        self._parts = list(parts)
-        self._ends = list(itertools.accumulate(map(len, self._parts)))
-
-    def __len__(self) -> int:
-        return self._ends[-1]
-
-    def __getitem__(self, item: int) -> Any:
-        number = bisect.bisect_right(self._ends, item)
-        return self._parts[number][item - self._ends[number] + len(self._parts[number])]
 
     @property
     def epoch(self) -> int:
-        return self._parts[0].epoch
+        return self.datasets[0].epoch  # type: ignore[attr-defined]
 
     @epoch.setter
     def epoch(self, value: int) -> None:
-        for part in self._parts:
-            part.epoch = value
+        for part in self.datasets:
+            part.epoch = value  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True)
@@ -71,7 +58,7 @@ class TrainingRows:
     @property
     def train(self) -> Joined:
         """All rows that are trained on: those of the data sets in turn."""
-        return Joined([*self.of_part(self.train_part).values()])
+        return Joined(self.of_part(self.train_part).values())
 
     def of_part(self, part: str) -> dict[str, Rows]:
         """{data set: its rows of a part}, of the data sets that have it."""

@@ -20,11 +20,12 @@ from reward.training.record import STAGES, STATES, check_output, is_complete, re
 from reward.training.rows import Joined, TrainingRows, load_rows, make_order
 
 if TYPE_CHECKING:
+    from accelerate import PartialState
     from torch import nn
 
     from reward.training.trainer import MetricTrainer
 
-__all__ = ["MetricTraining", "TrainingResult", "finished", "make_network", "train_once", "use_cpu"]
+__all__ = ["MetricTraining", "TrainingResult", "begin", "finished", "make_network", "train_once", "use_cpu"]
 
 
 class MetricTraining(Protocol):
@@ -109,19 +110,15 @@ def train_once(
         on_start: called in the main process before the first step, when data and settings have been checked.
         on_plan: called with what the run will take.
     """
-    from accelerate import PartialState
     from transformers import set_seed
 
     from reward.training.card import make_card
     from reward.training.trainer import has_stopped, last_checkpoint
 
-    process = PartialState(cpu=use_cpu())
     record = first_record(spec, data, config, init)
     if init is None and start is not None:
         record["start"] = os.path.relpath(start, output)  # so that both can be moved together
-    if process.is_main_process:
-        check_output(output, record, resume=resume)
-    process.wait_for_everyone()
+    process = begin(output, record, resume=resume)
     if (complete := finished(output)) is not None:
         return complete
     began = time.monotonic()
@@ -220,6 +217,17 @@ def finished(folder: Path) -> TrainingResult | None:
     before = next((stage.before for stage in stages.values() if stage is not None), record.get("before"))
     done = {name: stage for name, stage in stages.items() if stage is not None}
     return TrainingResult(folder, record["figures"], record["steps"], record["best_step"], done, before)
+
+
+def begin(output: Path, record: Mapping[str, Any], *, resume: bool) -> PartialState:
+    """The processes of a run, after the main one has checked its folder; see `check_output`."""
+    from accelerate import PartialState
+
+    process = PartialState(cpu=use_cpu())
+    if process.is_main_process:
+        check_output(output, record, resume=resume)
+    process.wait_for_everyone()
+    return process
 
 
 def use_cpu() -> bool:

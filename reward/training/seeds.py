@@ -14,8 +14,8 @@ from reward.fingerprints import fingerprint_source
 from reward.registry import check_loading, metric_spec
 from reward.training.config import TrainingConfig
 from reward.training.loop import remove_empty, train
-from reward.training.record import RECORD_FILE, check_output, read_record, write_record
-from reward.training.run import TrainingResult, finished, first_record, use_cpu
+from reward.training.record import RECORD_FILE, read_record, write_record
+from reward.training.run import TrainingResult, begin, finished, first_record
 from reward.training.shares import make_shares
 
 __all__ = ["train_seeds"]
@@ -34,11 +34,9 @@ def train_seeds(
     Raises:
         ConfigError: other seeds; and whatever `train` raises.
     """
-    from accelerate import PartialState
-
     if len(set(seeds)) < max(2, len(seeds)):
         raise ConfigError(f"seeds must be different numbers, at least two, got {', '.join(map(str, seeds))}")
-    process, spec, origin = PartialState(cpu=use_cpu()), metric_spec(metric), None
+    spec, origin = metric_spec(metric), None
     resume = bool(options.pop("resume", False))
     if (init := options.get("init")) is not None:
         check_loading(init, metric=spec.name)
@@ -47,11 +45,9 @@ def train_seeds(
     configs = [replace(config, seed=seed) for seed in seeds]
     record: dict[str, Any] = first_record(spec, make_shares(data), config, origin)
     record["config"]["seed"] = "several"
-    if process.is_main_process:
-        check_output(output, record, resume=resume)
-        if not resume:
-            write_record(output, record)
-    process.wait_for_everyone()
+    process = begin(output, record, resume=resume)
+    if process.is_main_process and not resume:
+        write_record(output, record)
     results = []
     for own in configs:
         folder = output / f"seed-{own.seed}"

@@ -26,7 +26,7 @@ def test_a_policy_writes_and_is_first_trained_if_asked(
     plain = Policy(**options)(str(scene_beitscore_folder), tmp_path, files, 0)
     assert [len(own) for own in plain] == [3, 3]
     assert not (tmp_path / "policy").exists()
-    trained = Policy(**options, steps=1, generations=2, learning_rate=1e-2)
+    trained = Policy(**options, steps=1, learning_rate=1e-2)
     texts = trained(str(scene_beitscore_folder), tmp_path, files, 0)
     assert texts != plain
     assert (tmp_path / "policy" / "checkpoint-1").is_dir()

@@ -15,7 +15,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from reward.corruptions.language_model import load_language_model
 from reward.corruptions.prompts import load_prompts
 from reward.corruptions.rewrites import read_answer, rewrite_captions
-from reward.corruptions.sampler import Negative, NegativeSampler
+from reward.corruptions.sampler import Negative
 from reward.errors import CheckpointError, ConfigError, InvalidSampleError, JudgeError, OutputError
 from reward.judges import Answer, Question, ScriptedJudge
 from reward.scenes.pairs import CATEGORIES
@@ -57,11 +57,8 @@ def path(tmp_path):
 
 def test_rewrites_are_negatives_by_category(path):
     found = rewrite_captions(["A red star.", "A ring."], Blue(), path, categories=["attribute", "noun"])
-    assert list(found) == [[Negative("A blue star.", "attribute"), Negative("A blue star.", "noun")], []]
+    assert found.negatives == [[Negative("A blue star.", "attribute"), Negative("A blue star.", "noun")], []]
     assert found.counts == {name: {"kept": 1, "unchanged": 1} for name in ("attribute", "noun")}
-    row = found.table().splitlines()[1].split()
-    assert row == ["attribute", "1", "0", "0", "1", "0", "0", "0", "0"]
-    assert NegativeSampler(["A red star.", "A ring."], {"rewrites": found}, weights={"words": 0}).draw(0) in found[0]
 
 
 def test_every_category_of_the_scenes_is_asked_with_its_own_words(path):
@@ -77,7 +74,7 @@ def test_every_category_of_the_scenes_is_asked_with_its_own_words(path):
 @pytest.mark.parametrize("interrupted_after", [0, 1, 2])
 def test_an_interrupted_run_goes_on_and_a_torn_line_is_asked_again(path, tmp_path, interrupted_after):
     def rewrite(judge, file=path):
-        return list(rewrite_captions(CAPTIONS, judge, file, categories=["attribute", "noun"]))
+        return rewrite_captions(CAPTIONS, judge, file, categories=["attribute", "noun"]).negatives
 
     with pytest.raises(KeyboardInterrupt):
         rewrite(Blue(limit=interrupted_after))
@@ -95,7 +92,8 @@ def test_captions_and_categories_can_be_added(path):
     judge = Blue()
     found = rewrite_captions([*reversed(CAPTIONS[:5]), CAPTIONS[0]], judge, path, categories=["noun", "count"])
     assert judge.usage.answered == 2 + 5
-    assert found[4] == found[5] == [Negative(CAPTIONS[0].replace("red", "blue"), name) for name in ("noun", "count")]
+    both = [Negative(CAPTIONS[0].replace("red", "blue"), name) for name in ("noun", "count")]
+    assert found.negatives[4] == found.negatives[5] == both
 
 
 def test_journal_of_other_prompts_or_judge_is_refused(path, tmp_path):
@@ -124,7 +122,7 @@ def test_failed_questions_are_warned_of_and_asked_again(path):
     with pytest.warns(UserWarning, match=r"4 rewrites have no answer.*timed out"):
         found = rewrite_captions(CAPTIONS, judge, path, categories=["count"])
     assert found.counts["count"] == {"kept": 35, "unchanged": 1, "failed": 4}
-    assert found[7] == []
+    assert found.negatives[7] == []
     healed, before = True, judge.usage.answered
     assert rewrite_captions(CAPTIONS, judge, path, categories=["count"]).counts["count"]["kept"] == 39
     assert judge.usage.answered == before + 4
@@ -143,9 +141,9 @@ def test_a_judge_that_fails_on_everything_stops_the_run(path):
 
 def test_length_limit_grows_with_the_caption(path):
     judge = Blue()
-    for caption, options in (("A star.", {}), ("star " * 500, {}), ("A dog.", {"max_new_tokens": 9})):
-        rewrite_captions([caption], judge, path, categories=["noun"], **options)
-    assert judge.lengths == [67, 1314, 9]
+    for caption in ("A star.", "star " * 500):
+        rewrite_captions([caption], judge, path, categories=["noun"])
+    assert judge.lengths == [67, 1314]
     cut = RecordingJudge(Answer("", truncated=True), name="cut")
     found = rewrite_captions(["A star."], cut, path, categories=["noun"], overwrite=True)
     assert found.counts["noun"]["cut"] == 1
@@ -301,8 +299,8 @@ def test_writes_what_the_model_writes(folder):
 def test_rewrites_with_it(folder, tmp_path):
     """A random model writes no captions: all its answers are dropped, counted, and kept."""
     judge = load_language_model(folder, device="cpu")
-    found = rewrite_captions(["A red star."], judge, tmp_path / "a.jsonl", categories=["noun"], max_new_tokens=8)
-    assert list(found) == [[]]
+    found = rewrite_captions(["A red star."], judge, tmp_path / "a.jsonl", categories=["noun"])
+    assert found.negatives == [[]]
     assert found.counts["noun"] == {"cut": 1}
     header, line = (tmp_path / "a.jsonl").read_text().splitlines()
     assert json.loads(header)[1]["run"]["judge"] == str(folder)

@@ -111,7 +111,6 @@ def test_the_oracle_sees_a_damage_as_exactly_one_fault(seed: int, kind: str) -> 
         (lambda rng: damage(describe(sample_scene(rng), rng), "mood", rng), "'mood'"),
         (lambda rng: make_pair(sample_scene(rng), "mood", rng), "unknown category 'mood'; known: spatial, "),
         (lambda rng: make_dataset(0, seed=0), "at least 1"),
-        (lambda rng: make_dataset(2, seed=0, aspect="mood"), "'mood'"),
         (lambda rng: make_pair_dataset(0, 0, long=True), "n must be at least 1, got 0"),
         (
             lambda rng: make_pair_dataset(1, 0, long=True, categories=["mood"]),
@@ -184,8 +183,6 @@ def test_dataset_columns_ranges_and_determinism() -> None:
         for aspect, ratings in json.loads(row["ratings"]).items():
             assert [1 <= rating <= 5 for rating in ratings] == [True] * 3
             assert row[aspect] == pytest.approx((sum(ratings) / 3 - 1) / 4)
-    by_aspect = make_dataset(5, seed=3, aspect="rel")
-    assert by_aspect["score"] == by_aspect["rel"] == again["rel"]
 
 
 def test_ratings_follow_the_edits() -> None:
@@ -215,16 +212,6 @@ def test_length_is_no_guide_to_quality_and_references_are_long() -> None:
     words = [len(text.split()) for scene, _ in samples[:50] for text in make_references(scene, rng, 2)]
     assert min(words) >= 40
     assert max(words) <= 150
-
-
-def test_short_references_are_true_and_short() -> None:
-    rng = random.Random(4)
-    for _ in range(30):
-        scene = sample_scene(rng)
-        for text in make_references(scene, rng, 2, short=True):
-            verdict = Oracle().score(text, scene)
-            assert (verdict.precision, verdict.faults) == (1.0, 0)
-            assert len(text.split()) < 40
 
 
 PAIRS = """

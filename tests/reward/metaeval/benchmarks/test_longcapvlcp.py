@@ -12,9 +12,7 @@ from reward.backbones.clip_tokens import CLIP_TOKENS, clip_length
 from reward.errors import DataError, OutputError
 from reward.images import load_image
 from reward.metaeval import build_pairs, first_different_token, load_benchmark, write_pairs
-from reward.metaeval.benchmarks.longcapvlcp import LONGCAPVLCP_CATEGORIES
 from reward.scenes import CATEGORIES, make_pair_dataset
-from reward.scenes.benchmark import LONGCAPVLCP_NAMES
 from tests.reward.metaeval.small_benchmarks import write_lines
 
 RED, BLUE = Image.new("RGB", (6, 5), "red"), Image.new("RGB", (6, 5), "blue")
@@ -129,11 +127,6 @@ def test_files_that_hold_no_pairs_are_refused(tmp_path, lines, message):
         write_lines(tmp_path / "mine.jsonl", *lines)
     with pytest.raises(DataError, match=message):
         load_benchmark("longcapvlcp", tmp_path / "mine.jsonl")
-
-
-def test_our_categories_of_scenes_have_names_in_longcapvlcp():
-    assert set(LONGCAPVLCP_NAMES) == set(CATEGORIES)
-    assert set(LONGCAPVLCP_NAMES.values()) == set(LONGCAPVLCP_CATEGORIES)
 
 
 def test_pairs_as_a_benchmark(tmp_path):

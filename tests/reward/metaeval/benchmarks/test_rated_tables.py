@@ -228,7 +228,9 @@ ARENA_REPO, NEBULA_REPO = "Ka2ukiMatsuda/LongCap-Arena", "Ka2ukiMatsuda/Nebula"
 def filled(hub: LoopbackHub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> LoopbackHub:
     """Both data sets under their real names, splits and columns, and a cache of the test's own."""
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
-    rows = make_dataset(3, 5, aspect="flu").select_columns(["file_name", "image", "refs", "cand", "score"])
+    rows = (
+        make_dataset(3, 5).select_columns(["file_name", "image", "refs", "cand", "flu"]).rename_column("flu", "score")
+    )
     names = [f"{part}.{aspect}" for part in ("dci_val", "dci_test", "test") for aspect in ("desc", "rel", "flu")]
     nebula = rows.rename_columns({"cand": "mt", "score": "human_score"})
     for repository, splits, table in ((ARENA_REPO, names, rows), (NEBULA_REPO, ["valid", "test"], nebula)):
@@ -240,13 +242,13 @@ def filled(hub: LoopbackHub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
 
 
 def test_only_the_files_of_a_part_are_asked_for(filled: LoopbackHub) -> None:
-    row = make_dataset(3, 5, aspect="flu")[0]
+    row = make_dataset(3, 5)[0]
     arena, nebula = load_benchmark("longcap-arena"), load_benchmark("nebula", part="valid")
     assert (len(arena.items), arena.part, len(nebula.items)) == (3, "TestA", 3)
     assert (arena.aspects, nebula.aspects) == (("descriptiveness", "relevance", "fluency"), ("overall",))
     item = arena.items[0]
     assert (item.candidate, list(item.references)) == (row["cand"], row["refs"])
-    assert item.ratings["fluency"] == pytest.approx([row["score"]])
+    assert item.ratings["fluency"] == pytest.approx([row["flu"]])
     assert item.image["bytes"][:4] == b"\x89PNG"  # encoded still
     names = {path.rpartition("/")[2] for _, path in filled.requests if "/resolve/" in path}
     assert {name.partition("-")[0] for name in names if name.endswith(".parquet")} == {

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from integrations.hardening import rounds
+from integrations.hardening.rating import read_rows, write_rows
+from integrations.hardening.rounds import Hardening, harden, training_settings
 from reward.errors import ConfigError, DataError, OutputError
-from reward.hardening import rounds
-from reward.hardening.rating import read_rows, write_rows
-from reward.hardening.rounds import Hardening, harden, training_settings
 from reward.scenes import Scene, describe
 from reward.training.loop import train
 from tests.reward.training.small_runs import Killed, record, same_weights, small_beitscore, small_config

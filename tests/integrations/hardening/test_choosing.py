@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from integrations.hardening.choosing import Written, choose_captions, novelty
+from integrations.hardening.rating import rate_by_metric, rated_rows, read_rows, write_ratings, write_rows
 from reward.errors import ConfigError, DataError
-from reward.hardening.choosing import Written, choose_captions, novelty
-from reward.hardening.rating import rate_by_metric, rated_rows, read_rows, write_ratings, write_rows
 from reward.registry import metric_spec
 
 VELA = metric_spec("vela")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from reward.metaeval.report import Grid, versions, write_text
+from reward.scoring.runs import write_json
 from reward.scoring.writers import write_atomically
 
 __all__ = ["write_report"]
@@ -69,6 +69,5 @@ def write_report(
         notes += " No attacks: the images have no references to attack."
     text = "\n\n".join([f"# Hardening of {settings['metric']}", f"`{command}`", grid.markdown(), notes, *parts])
     facts = {"command": command, "versions": versions(), "settings": settings, "rounds": reports}
-    plain = json.dumps(facts, indent=2, ensure_ascii=False) + "\n"
-    write_atomically(folder / "harden.json", partial(write_text, text=plain))
+    write_json(folder / "harden.json", facts)
     write_atomically(folder / "harden.md", partial(write_text, text=text + "\n"))

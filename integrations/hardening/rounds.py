@@ -11,11 +11,19 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from integrations.hardening.choosing import Written, choose_captions
+from integrations.hardening.rating import (
+    rate_by_metric,
+    rate_on_scenes,
+    rated_rows,
+    read_rows,
+    write_ratings,
+    write_rows,
+)
+from integrations.hardening.report import write_report
 from reward.audit.run import AuditRow, audit, scene_rows
 from reward.checkpoints import read_config, resolve_checkpoint
 from reward.errors import ConfigError, DataError
-from reward.hardening.choosing import Written, choose_captions
-from reward.hardening.rating import rate_by_metric, rate_on_scenes, rated_rows, read_rows, write_ratings, write_rows
 from reward.images import image_key, load_image
 from reward.metaeval.correlation import kendall_tau
 from reward.metric_source import MetricSource
@@ -62,7 +70,7 @@ class Hardening:
         images: what is captioned: `"scenes"`, or a data set as for `reward.training.data.load_parts`.
         count: images a round; each round takes others, as long as there are.
         rate: captions a round that are rated.
-        rule, per_image, near: see `choose_captions`.
+        rule, per_image: see `choose_captions`.
         second: NAME or NAME=SOURCE of the second metric of the rule `"disagreement"`.
         rater: `"people"`, `"scenes"` (the oracle), or NAME or NAME=SOURCE of a metric, such as a judge.
         data: {data set: share or None} of the ratings that the metric is also trained on.
@@ -83,7 +91,6 @@ class Hardening:
     rate: int = 64
     rule: str = "disagreement"
     per_image: int = 2
-    near: float = 0.9
     second: str | None = None
     rater: str = PEOPLE
     data: Mapping[str, float | None] = field(default_factory=lambda: {SCENES: None})
@@ -145,8 +152,6 @@ def harden(
         OutputError: the folder holds a run with other settings.
         DataError: no caption can be chosen, or none is rated.
     """
-    from reward.hardening.report import write_report
-
     plain = json.loads(json.dumps({**asdict(settings), "data": list(make_shares(settings.data).items())}))
     folder = resolve_checkpoint(settings.source, metric=settings.metric)
     aspects = read_config(folder, metric=settings.metric).get("aspects")
@@ -305,7 +310,6 @@ class _Round:
             known=self._known() + [row["caption"] for row in before] if self.settings.rule == "novelty" else (),
             rated=rated,
             per_image=self.settings.per_image,
-            near=self.settings.near,
             seed=self.settings.seed + self.number,
         )
         kept = ("image", "caption", "references", "scene", "reward", "second_reward")

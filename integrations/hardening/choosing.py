@@ -18,6 +18,7 @@ from reward.samples import is_wordless
 __all__ = ["RULES", "Chosen", "Written", "choose_captions", "novelty"]
 
 RULES = ("disagreement", "novelty", "random")
+_NEAR = 0.9  # captions of an image that are at least this similar count as one
 
 
 class Written(NamedTuple):
@@ -64,7 +65,6 @@ def choose_captions(
     known: Sequence[str] = (),
     rated: Mapping[str, Sequence[str]] | None = None,
     per_image: int = 2,
-    near: float = 0.9,
     seed: int = 0,
 ) -> tuple[list[Chosen], Counter[str]]:
     """Chooses captions to rate.
@@ -78,10 +78,8 @@ def choose_captions(
         number: how many to choose; fewer if the limits leave fewer.
         rule: one of `RULES`.
         known: captions already rated, for `"novelty"`.
-        rated: {image: its captions that are rated already}, which are not chosen again.
+        rated: {image: its captions that are rated already}, which are not chosen again, nor what is nearly the same.
         per_image: most captions an image.
-        near: captions of an image that are at least this similar (`reward.preferences.selection.similarity`) count as
-            one.
         seed: of `"random"`.
 
     Returns:
@@ -98,10 +96,8 @@ def choose_captions(
     """
     if rule not in RULES:
         raise ConfigError(f"the rule must be one of {', '.join(RULES)}, got {rule!r}")
-    if number < 1 or per_image < 1 or not 0 < near <= 1:
-        raise ConfigError(
-            f"number and per_image must be at least 1 and near in (0, 1], got {number}, {per_image} and {near}"
-        )
+    if number < 1 or per_image < 1:
+        raise ConfigError(f"number and per_image must be at least 1, got {number} and {per_image}")
     left_out: Counter[str] = Counter()
     usable: list[int] = []
     for place, each in enumerate(written):
@@ -121,7 +117,7 @@ def choose_captions(
     for index in order:
         each = written[usable[index]]
         others = taken.setdefault(each.image, [])
-        if any(similarity(each.caption, other) >= near for other in others):
+        if any(similarity(each.caption, other) >= _NEAR for other in others):
             left_out["nearly the same as another"] += 1
         elif counts[each.image] == per_image:
             left_out["beyond the most of an image"] += 1
