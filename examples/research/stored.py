@@ -69,9 +69,9 @@ def attacks(folder: Path) -> list[Row]:
             label = _LABELS.get(name, name)
             for attack, finding in found["attacks"].items():
                 row = rows.setdefault(attack, {"attack": attack, "captions": str(finding["captions"])})
-                for end, value in zip((", wins %", ", low", ", high"), finding["wins"], strict=True):
-                    row[label + end] = f"{100 * value:.1f}"
-                row[f"{label}, change"] = f"{finding['change'][0]:+.3f}"
+                for end, bound in ((", wins %", "value"), (", low", "low"), (", high", "high")):
+                    row[label + end] = f"{100 * finding['wins'][bound]:.1f}"
+                row[f"{label}, change"] = f"{finding['change']['value']:+.3f}"
     return list(rows.values())
 
 

@@ -9,8 +9,7 @@ from typing import Any
 from reward.audit.attacks import ATTACKS
 from reward.audit.resemblance import Resemblance
 from reward.audit.run import Audit, MetricAudit
-from reward.metaeval.bootstrap import Interval
-from reward.metaeval.report import Grid, bar_plot, check_report, few_images, percent, versions, write_pages
+from reward.metaeval.report import Grid, bar_plot, check_report, few_images, percent, plain, versions, write_pages
 
 __all__ = ["attack_grid", "level_grid", "notes", "resemblance_grid", "to_json", "write_report"]
 
@@ -78,37 +77,20 @@ def notes(audit: Audit) -> Iterator[str]:
 def to_json(audit: Audit, *, command: str, resemblances: Sequence[Resemblance] = ()) -> dict[str, Any]:
     """Everything of an audit as plain data."""
 
-    def plain(interval: Interval | None) -> list[float] | None:
-        return None if interval is None else [interval.value, interval.low, interval.high]
-
     metrics = {
         label: {
-            "attacks": {
-                name: {
-                    "captions": finding.captions,
-                    "wins": plain(finding.wins),
-                    "change": plain(finding.change),
-                    "examples": finding.examples,
-                }
-                for name, finding in metric.findings.items()
-            },
+            "attacks": {name: vars(finding) for name, finding in metric.findings.items()},
             "nothing": metric.nothing,
-            "longer_wins": plain(metric.longer),
+            "longer_wins": metric.longer,
             "mean": metric.mean,
             "unscored": metric.unscored[0],
         }
         for label, metric in audit.metrics.items()
     }
-    return {
-        "command": command,
-        "versions": versions(),
-        "seed": audit.seed,
-        "resamples": audit.resamples,
-        "images": audit.images,
-        "metrics": metrics,
-        "skipped": audit.skipped,
-        "written": [vars(each) for each in resemblances],
-    }
+    facts = {"command": command, "versions": versions(), "seed": audit.seed, "resamples": audit.resamples}
+    facts |= {"images": audit.images, "metrics": metrics, "skipped": audit.skipped}
+    figures: dict[str, Any] = plain({**facts, "written": [vars(each) for each in resemblances]})
+    return figures
 
 
 def write_report(

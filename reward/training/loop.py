@@ -32,7 +32,7 @@ from reward.training.run import (
 )
 from reward.training.shares import make_shares
 
-__all__ = ["MetricTraining", "TrainingPlan", "TrainingResult", "metric_training", "plan_training", "train"]
+__all__ = ["MetricTraining", "TrainingPlan", "TrainingResult", "check_run", "metric_training", "plan_training", "train"]
 
 _CARD = "README.md"
 
@@ -105,7 +105,7 @@ def train(
         OutputError: the folder is not empty, or holds the state of another run.
         TrainingError: the loss is not finite, or the trained network gives every caption the same score.
     """
-    training, spec, shares, options = _checked(metric, data, config, init)
+    training, spec, shares, options = check_run(metric, data, config, init)
     run = _train_stages if config.stages else train_once
     options |= {"resume": resume, "command": command, "preset": preset, "on_plan": on_plan}
     return run(training, spec, shares, Path(output), config, **options)
@@ -133,7 +133,7 @@ def plan_training(
     """
     from accelerate import PartialState
 
-    training, spec, shares, options = _checked(metric, data, config, init)
+    training, spec, shares, options = check_run(metric, data, config, init)
     rows = {name: load_rows(spec, shares, config.stage(name)) for name in config.stages}
     rows = rows or {"": load_rows(spec, shares, config)}
     model = make_network(training, config, next(iter(rows.values())), options.get("start"))
@@ -145,7 +145,7 @@ def plan_training(
     return plans
 
 
-def _checked(
+def check_run(
     metric: str,
     data: str | os.PathLike[str] | Mapping[str, float | None],
     config: TrainingConfig,

@@ -117,7 +117,7 @@ def load_published(name: str, folder: Path) -> DatasetDict:
 
     Returns:
         {part: rows}: `train`, `val` and perhaps `test`, with the columns of `reward.training.data.make_judgements`
-        (ratings) or `reward.training.pair_sources.make_table_pairs` (captions and pairs).
+        (ratings) or `reward.training.pairs.make_table_pairs` (captions and pairs).
 
     Raises:
         DataError: unknown name, a file is missing or not as published, or not one image is there.

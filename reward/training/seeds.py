@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from reward.checkpoints import resolve_checkpoint
 from reward.errors import ConfigError
-from reward.fingerprints import fingerprint_source
-from reward.registry import check_loading, metric_spec
 from reward.training.config import TrainingConfig
-from reward.training.loop import remove_empty, train
+from reward.training.loop import check_run, remove_empty, train
 from reward.training.record import RECORD_FILE, read_record, write_record
 from reward.training.run import TrainingResult, begin, finished, first_record
-from reward.training.shares import make_shares
 
 __all__ = ["train_seeds"]
 
@@ -36,14 +31,10 @@ def train_seeds(
     """
     if len(set(seeds)) < max(2, len(seeds)):
         raise ConfigError(f"seeds must be different numbers, at least two, got {', '.join(map(str, seeds))}")
-    spec, origin = metric_spec(metric), None
     resume = bool(options.pop("resume", False))
-    if (init := options.get("init")) is not None:
-        check_loading(init, metric=spec.name)
-        start = resolve_checkpoint(init, metric=spec.name)
-        origin = {"source": os.fspath(init), "fingerprint": fingerprint_source(start)}
+    _, spec, shares, start = check_run(metric, data, config, options.get("init"))
     configs = [replace(config, seed=seed) for seed in seeds]
-    record: dict[str, Any] = first_record(spec, make_shares(data), config, origin)
+    record = first_record(spec, shares, config, start.get("init"))
     record["config"]["seed"] = "several"
     process = begin(output, record, resume=resume)
     if process.is_main_process and not resume:

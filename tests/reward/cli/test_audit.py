@@ -33,5 +33,5 @@ def test_captions_of_a_policy_are_compared_and_the_report_is_written(run: Run, t
     assert "<svg" in page
     assert "repeated nouns" in page
     figures = json.loads((tmp_path / "a report" / "audit.json").read_text())
-    assert figures["metrics"]["length"]["attacks"]["repeated caption"]["wins"][0] == 1
+    assert figures["metrics"]["length"]["attacks"]["repeated caption"]["wins"]["value"] == 1
     assert figures["written"][0]["similarity"] > 0.5

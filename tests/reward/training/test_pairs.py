@@ -16,8 +16,7 @@ from reward.errors import DataError
 from reward.images import load_image
 from reward.scenes.pairs import CATEGORIES
 from reward.training.config import TrainingConfig, make_config
-from reward.training.pair_sources import FAMILIES, TablePairs, make_table_pairs
-from reward.training.pairs import CaptionPairs, load_pairs
+from reward.training.pairs import FAMILIES, CaptionPairs, TablePairs, load_pairs, make_table_pairs
 from reward.training.rows import TrainingRows, make_order
 from reward.training.sampling import EpochOrder, balanced_draw
 from tests.reward.training.small_runs import pair_rows
@@ -34,7 +33,7 @@ def table(rows: Any, *categories: str, fresh: bool = True) -> TablePairs:
 @pytest.mark.parametrize("name", ["caption", "correct"])  # the latter in files of the pairwise benchmark
 def test_a_row_of_columns_becomes_a_correct_and_an_incorrect_caption(name: str) -> None:
     columns = {"caption": None, name: pair_rows()["caption"]}
-    pairs = CaptionPairs(table(pair_rows(**columns), "count"))
+    pairs = table(pair_rows(**columns), "count")
     assert (len(pairs), pairs.categories, pairs.counts()) == (8, ("count",), {"count": 4})
     right, wrong = pairs[4], pairs[5]
     assert right["sample"].candidate == "There are 2 red stars. A cat looks at them."
@@ -49,8 +48,8 @@ def test_columns_named_after_categories_hold_texts_lists_or_nothing() -> None:
     rows = pair_rows(incorrect=None, category=None, incorrect_action=action, incorrect_retrieved_easy=easy)
     pairs = table(rows)
     assert list(pairs.categories) == ["action", "retrieved", "repeat", "shuffle"]
-    assert Counter(pairs.kinds()) == {0: 2, 1: 2, 2: 4, 3: 4}
-    first = pairs.kinds().index(1)
+    assert Counter(pairs.kinds) == {0: 2, 1: 2, 2: 4, 3: 4}
+    first = pairs.kinds.index(1)
     assert {pairs.draw(first, epoch).incorrect for epoch in range(20)} == {"Far.", "Off."}
     assert "Off." in pairs.texts()
     held_out = table(rows, fresh=False)
@@ -65,7 +64,7 @@ def test_word_level_corruptions_are_made_on_demand_and_repeatably() -> None:
     for number, pair in enumerate(drawn):
         same = Counter(pair.incorrect.lower().replace(".", "").split())
         given = Counter(pair.correct.lower().replace(".", "").split())
-        assert (same == given) if pairs.kinds()[number] == 0 else (same > given)
+        assert (same == given) if pairs.kinds[number] == 0 else (same > given)
 
 
 def test_a_corruption_that_a_caption_does_not_allow_is_made_of_another() -> None:
@@ -80,9 +79,9 @@ def test_what_is_left_out_is_told() -> None:
     rows = pair_rows(2, incorrect=["there are 0 red stars.  a cat looks at them.", "Another."])
     with pytest.warns(UserWarning, match="1 wrong captions are the correct one"):
         pairs = table(rows, "count")
-    assert [pairs.draw(number, 0).incorrect for number in range(len(pairs.kinds()))] == ["Another."]
+    assert [pairs.draw(number, 0).incorrect for number in range(len(pairs.kinds))] == ["Another."]
     with pytest.warns(UserWarning, match="no pairs of the categories action$"):
-        assert table(pair_rows(), "count", "action").categories == ["count"]
+        assert table(pair_rows(), "count", "action").categories == ("count",)
     with pytest.raises(DataError, match="no pairs of the categories action; it offers count, repeat, shuffle"):
         table(pair_rows(), "action")
 
@@ -142,7 +141,7 @@ def test_scenes_give_every_kind_equally_often_and_other_scenes_each_epoch() -> N
 
 def test_sorting_by_length_moves_rows_whole() -> None:
     rows = pair_rows(3, caption=["A long caption of a star.", "Star.", "A star."], incorrect=["x", "y", "z"])
-    ordered = CaptionPairs(table(rows, "count")).sorted_by_length()
+    ordered = table(rows, "count").sorted_by_length()
     assert [row["sample"].candidate for row in ordered] == [
         "Star.",
         "y",
@@ -186,7 +185,7 @@ def sampling_order(kinds: list[int], sampling: str) -> list[int]:
     rows = Dataset.from_dict({"file_name": ["a.png"], "caption": ["A."]}).select([0] * len(kinds))
     rows = rows.add_column("incorrect", ["B."] * len(kinds)).add_column("category", names)
     settings = config(sampling=sampling, categories=sorted(set(names)), group_by_length=False)
-    pairs = CaptionPairs(make_table_pairs(rows, "train", settings, root=None, fresh=True))
+    pairs = make_table_pairs(rows, "train", settings, root=None, fresh=True)
     loaded = TrainingRows({"": {"train": pairs}}, {"": 1.0}, "train")
     return list(make_order(loaded, settings, TrainingArguments(per_device_train_batch_size=8, use_cpu=True)))
 
