@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import json
+import resource
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -12,28 +16,22 @@ from transformers import Qwen2Config, Qwen2Model
 
 from reward.backbones.language import pad_rows
 from reward.backbones.states import CausalStates, pool_states
-from tests.benchmarks.measuring import (
-    bench_parser,
-    make_table,
-    measure_cell,
-    measure_memory,
-    measure_seconds,
-    record,
-    times_and_memory,
-)
+from tests.benchmarks.measuring import bench_parser, make_table, measure_seconds, record
 
 WAYS = ("one by one", "padded batch", "shared prefix")
 
 
 def parse() -> argparse.Namespace:
     """Command line of the benchmark."""
-    parser = bench_parser(__doc__, cells=["G"])
+    parser = bench_parser(__doc__)
+    parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16"])
     parser.add_argument("--groups", type=int, nargs="+", default=[1, 2, 4, 8, 16], help="candidates per image (G)")
     parser.add_argument("--prefix", type=int, default=380, help="tokens of rubric and references")
     parser.add_argument("--candidate", type=int, default=140, help="tokens of a candidate, tail included")
     parser.add_argument("--aspects", type=int, default=3, help="prompts per candidate, one a rubric")
     parser.add_argument("--width", type=int, default=256, help="hidden size of the random Qwen2")
     parser.add_argument("--layers", type=int, default=6, help="layers of the random Qwen2")
+    parser.add_argument("--cell", nargs=2, metavar=("WHAT", "G"), help=argparse.SUPPRESS)
     return parser.parse_args()
 
 
@@ -92,10 +90,32 @@ def measure(options: argparse.Namespace, what: str, count: int) -> Any:
     return {"difference": difference, **{way: min(times) for way, times in seconds.items()}}
 
 
+def measure_memory(run: Callable[[], Any], device: str) -> float:
+    """Megabytes that a run adds at its peak, which never goes down again: see `in_fresh_process`."""
+    if device.startswith("cuda"):
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        run()
+        return (torch.cuda.max_memory_allocated() - before) / 2**20
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    run()
+    return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+
+
+def in_fresh_process(what: str, count: int) -> Any:
+    """What `measure` gives in another process, with the same options."""
+    command = [sys.executable, "-m", "tests.benchmarks.bench_grouped", *sys.argv[1:], "--cell", what, str(count)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(done.stderr)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
 def main() -> None:
     """Prints one row per G."""
     options = parse()
-    if measure_cell(options, measure):
+    if options.cell:  # a process of `in_fresh_process`
+        print(json.dumps(measure(options, options.cell[0], int(options.cell[1]))))
         return
     sizes = f"{options.aspects} aspects, {options.prefix} prefix and {options.candidate} candidate tokens"
     model = f"Qwen2 {options.layers} x {options.width}, {options.dtype}, {options.device}"
@@ -103,13 +123,13 @@ def main() -> None:
     heads = ["G", *ways, "largest\ndifference"]
     table = make_table(f"{sizes}, {model}, {torch.get_num_threads()} threads", heads)
     for count in options.groups:
-        times, both = times_and_memory(WAYS, count, print_json=options.json)
+        times = in_fresh_process("times", count)
+        both = [f"{1000 * times[way]:.0f} / {in_fresh_process(way, count):.0f}" for way in WAYS]
         ratios = {way: times[way] / times["shared prefix"] for way in WAYS[:2]}
         record({f"G {count}, {way} / shared prefix": ratio for way, ratio in ratios.items()})
         faster = (f"{ratio:.2f}x" for ratio in ratios.values())
-        table.add_row(str(count), *both.values(), *faster, f"{times['difference']:.1e}")
-    if not options.json:
-        Console(width=120).print(table)
+        table.add_row(str(count), *both, *faster, f"{times['difference']:.1e}")
+    Console(width=120).print(table)
 
 
 if __name__ == "__main__":
