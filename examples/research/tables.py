@@ -183,6 +183,7 @@ TABLES = {
         | {name: f"{{{name}}}" for name in ("weights", "LoRA, AdamW", "reward", "training", "writing", "at most")},
         commands=("python -m tests.benchmarks.photo_memory --csv {out}/photos_memory.csv",),
         cost="5 min",
+        keep=lambda row: row["at once"] == "8",
     ),
     "sizes_scoring": Table(
         csv="sizes_scoring.csv",

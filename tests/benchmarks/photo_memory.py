@@ -42,8 +42,8 @@ class Memory:
         return self.weights + self.adapter + self.reward + max(self.training, self.generation)
 
 
-def count(size: str, lengths: Sequence[int]) -> dict[int, Memory]:
-    """{tokens of a caption: memory} of Qwen2.5-VL of "3B" or "7B"."""
+def count(size: str, lengths: Sequence[int], batch: int) -> dict[int, Memory]:
+    """{tokens of a caption: memory} of Qwen2.5-VL of "3B" or "7B", with so many captions at once in training."""
     gpu = FakeDevice("cpu")  # gradients need a real GPU, so these fake tensors are the CPU's
     policy = gpu.build(lambda: _policy(size))
     weights = sum(value.nbytes for value in policy.parameters() if not value.requires_grad)
@@ -62,17 +62,17 @@ def count(size: str, lengths: Sequence[int]) -> dict[int, Memory]:
         cache = CAPTIONS * read[1].cache * (read[1].tokens + length) // read[1].tokens
         # each token of the captions writes one layer's part of the cache anew beside the old one
         writing = cache + cache // policy.config.text_config.num_hidden_layers
-        parts = (weights, adapter, _step(gpu, policy, optimizer, length), max(reading, writing), reward)
+        parts = (weights, adapter, _step(gpu, policy, optimizer, length, batch), max(reading, writing), reward)
         found[length] = Memory(*(part / GIB for part in parts))
     return found
 
 
-def rows(size: str, lengths: Sequence[int]) -> Iterator[Row]:
+def rows(size: str, lengths: Sequence[int], batch: int) -> Iterator[Row]:
     """Rows of the table."""
-    for length, found in count(size, lengths).items():
+    for length, found in count(size, lengths, batch).items():
         parts = {"weights": found.weights, "LoRA, AdamW": found.adapter, "reward": found.reward}
         parts |= {"training": found.training, "writing": found.generation, "at most": found.peak}
-        row = {"policy": f"Qwen2.5-VL-{size}", "tokens a caption": str(length)}
+        row = {"policy": f"Qwen2.5-VL-{size}", "tokens a caption": str(length), "at once": str(batch)}
         yield row | {name: f"{part:.1f}" for name, part in parts.items()}
 
 
@@ -80,7 +80,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--csv", type=Path, required=True, metavar="FILE", help="for the table")
     options = parser.parse_args()
-    write_csv(options.csv, [row for size in ("3B", "7B") for row in rows(size, (64, 256))], "photo_memory")
+    found = [row for size in ("3B", "7B") for row in rows(size, (64, 256), BATCH)]
+    write_csv(options.csv, [*found, *rows("3B", (64,), 1)], "photo_memory")  # the last row is quick to count in a test
 
 
 def _policy(size: str) -> Any:
@@ -109,11 +110,11 @@ def _inputs(rows: int, completion: int) -> dict[str, torch.Tensor]:
     }
 
 
-def _step(gpu: FakeDevice, policy: Any, optimizer: torch.optim.Optimizer, length: int) -> int:
+def _step(gpu: FakeDevice, policy: Any, optimizer: torch.optim.Optimizer, length: int, batch: int) -> int:
     """Bytes that a step of training needs for a moment."""
     policy.train()
     policy.gradient_checkpointing_enable({"use_reentrant": False})
-    inputs = _inputs(BATCH, length)
+    inputs = _inputs(batch, length)
     labels = inputs["input_ids"].clone()
     labels[:, :-length] = -100
     start = gpu.peak = gpu.bytes
