@@ -36,8 +36,6 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--captions", type=int, default=8, help="captions of an image, which come one after another")
     parser.add_argument("--repeats", type=int, default=3, help="timed runs of each way; the fastest counts")
     parser.add_argument("--metric", default="vela", help="NAME or NAME=CHECKPOINT")
-    parser.add_argument("--url-port", type=int, help="measure `joined` and `shared` of a service that runs already")
-    parser.add_argument("--json", action="store_true", help="print the figures as JSON lines instead of a table")
     return parser.parse_args()
 
 
@@ -74,13 +72,10 @@ def main() -> None:
     bodies = {way: make_bodies(options.images, options.captions, shared=shared) for way, shared in WAYS.items()}
     rows: list[dict[str, Any]] = []
     with ExitStack() as stack:
-        if options.url_port:
-            ports = dict.fromkeys(("joined", "shared"), options.url_port)
-        else:
-            serve = ("--metric", options.metric, "--devices", "cpu")
-            joined = stack.enter_context(loopback_service(*serve)).port
-            alone = stack.enter_context(loopback_service(*serve, "--batch-requests", "1")).port
-            ports = {"alone": alone, "joined": joined, "shared": joined}
+        serve = ("--metric", options.metric, "--devices", "cpu")
+        joined = stack.enter_context(loopback_service(*serve)).port
+        alone = stack.enter_context(loopback_service(*serve, "--batch-requests", "1")).port
+        ports = {"alone": alone, "joined": joined, "shared": joined}
         for way, port in ports.items():
             measure(port, bodies[way], 8)  # warms up
         for clients in options.clients:
@@ -94,10 +89,6 @@ def main() -> None:
                 {"clients": clients, "way": way, **run, "ratio": run["rate"] / slowest} for way, run in best.items()
             ]
     record({f"{row['clients']} clients, {row['way']} / slowest": row["ratio"] for row in rows})
-    if options.json:
-        for row in rows:
-            print(json.dumps(row))
-        return
     cells = [[f"{value:.4g}" if isinstance(value, float) else str(value) for value in row.values()] for row in rows]
     columns = ["clients", "", "captions/s", "p50 ms", "p95 ms", "p99 ms", "ratio"]
     table = make_table(f"a service of {options.metric}, one caption a request", columns)
