@@ -14,7 +14,6 @@ from reward.arena.pairwise import JudgePair, PairPrompt, PairwiseJudge
 from reward.arena.verdicts import Opinion, PositionBias, combine, measure_position_bias, parse_reply
 from reward.errors import InvalidSampleError, JudgeError
 from reward.judges import Answer, ScriptedJudge
-from reward.judges.wording import quoted
 from tests.toy_judges import shown_captions as shown
 
 FIRST, SECOND, TIE = Opinion(1, 0, 0), Opinion(0, 1, 0), Opinion(0, 0, 1)
@@ -205,10 +204,3 @@ def test_the_whole_user_turn():
     )
     assert PROMPT.text("a", "b", reasons=False).endswith("\n\n" + PROMPT.ask_answer)
     assert "Reference" not in PROMPT.text("a", "b", reasons=False)
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"), [("I <3 dogs", "> I <3 dogs"), ("a < b", "> a < b"), ("<eos>", "> < eos>"), ("", "> ")]
-)
-def test_only_markers_are_broken(text, expected):
-    assert quoted(text) == expected

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from reward.arena.ratings import bradley_terry_ratings
-from reward.arena.strengths import fit_strengths, information_matrix, win_tables
+from reward.arena.strengths import fit_strengths, win_tables
 from reward.arena.table import Arena
 from reward.arena.tournament import bradley_terry, draw_pairs
 from tests.reward.arena.made_arenas import draw_arena
@@ -86,21 +86,6 @@ def test_without_a_finite_maximum(wins: list[list[float]], expected: list[float]
         for two, second in enumerate(expected):
             if first > second and np.isinf([first, second]).any():
                 assert finite[one] > finite[two]
-
-
-def test_information_is_the_second_derivative() -> None:
-    rng = np.random.default_rng(2)
-    wins = rng.integers(1, 9, size=(4, 4)) * ~np.eye(4, dtype=bool)
-    at, step = rng.normal(size=4), 1e-4
-    shifts = step * np.eye(4)
-
-    def second_difference(a: np.ndarray, b: np.ndarray) -> float:
-        corners = ((1, 1, 1), (-1, 1, -1), (-1, -1, 1), (1, -1, -1))
-        return sum(sign * loss(at + i * a + j * b, wins) for sign, i, j in corners) / (4 * step**2)
-
-    numeric = np.array([[second_difference(a, b) for b in shifts] for a in shifts])
-    assert information_matrix(wins + wins.T, at) == pytest.approx(numeric, abs=1e-4)
-    assert information_matrix(wins + wins.T, at).sum(axis=1) == pytest.approx(0, abs=1e-9)
 
 
 def test_weights_minimise_the_loss_of_caparena() -> None:

@@ -54,12 +54,9 @@ def test_samples_of_one_image_are_drawn_together_and_widen_the_interval():
     assert (weights.sum(axis=1) == 400).all()
     values = np.random.default_rng(0).normal(size=40)[images]  # alike within an image
     clustered, single = mean_interval(values, weights), mean_interval(values, bootstrap_weights(400))
-    assert clustered.high - clustered.low > 2 * (single.high - single.low)
-
-
-def test_equal_seeds_give_equal_resamples():
     assert np.array_equal(bootstrap_weights(9, seed=3), bootstrap_weights(9, seed=3))
     assert not np.array_equal(bootstrap_weights(9, seed=3), bootstrap_weights(9, seed=4))
+    assert clustered.high - clustered.low > 2 * (single.high - single.low)
 
 
 def test_large_strata_keep_their_numbers_of_clusters_and_small_ones_are_drawn_together():

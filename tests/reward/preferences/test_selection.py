@@ -75,17 +75,6 @@ def test_one_pair_is_the_widest_there_is(candidates, margin, ratio):
     assert [better.score - worse.score for better, worse in pairs] == ([max(gaps)] if gaps else [])
 
 
-@given(
-    st.lists(st.tuples(WORDS.filter(str.strip), st.integers(-9, 9)), min_size=2, max_size=8, unique_by=lambda c: c[0])
-)
-def test_turning_the_scores_round_turns_the_pair_round(candidates):
-    rules = PreferenceRules(near=1.0)
-    pairs, _, _ = chosen(candidates, rules)
-    turned, _, _ = chosen([(text, -score) for text, score in candidates], rules)
-    assert [a.score - b.score for a, b in pairs] == [a.score - b.score for a, b in turned]
-    assert [-b.score for _, b in pairs] == [a.score for a, _ in turned]
-
-
 @given(CANDIDATES, st.integers(1, 4), st.one_of(st.none(), st.floats(-1, 1)))
 def test_the_best_are_the_best(candidates, k, minimum):
     pairs, _, _ = chosen(candidates, PreferenceRules(kind="best", per_image=k, minimum=minimum, near=1.0))
