@@ -132,8 +132,8 @@ class SummaryBuilder:
         """Adds what another builder counted in a part of the data; `place` names the part in the examples."""
         for name in ("rows", "captions", "scored", "truncated"):
             setattr(self, name, getattr(self, name) + record[name])
-        if (unlike := record.get("out_of_domain")) is not None:  # absent in records of an earlier version
-            self.out_of_domain = (self.out_of_domain or 0) + unlike
+        if record["out_of_domain"] is not None:
+            self.out_of_domain = (self.out_of_domain or 0) + record["out_of_domain"]
         for kind, count in record["errors"].items():
             self.errors[kind] = self.errors.get(kind, 0) + count
             self.examples.setdefault(kind, f"{place}, {record['examples'][kind]}")

@@ -28,7 +28,7 @@ from reward.metrics.vela import training as vela_training
 from reward.scenes import make_rated_sample, render
 from reward.scoring.dataset import score_dataset
 from reward.scoring.results import ScoreColumns
-from reward.scoring.summary import ScoringSummary, SummaryBuilder
+from reward.scoring.summary import SummaryBuilder
 from tests.json_lines import write_lines
 from tests.pictures import png
 from tests.reward.service.in_process import App
@@ -192,24 +192,15 @@ def test_summaries_count_captions_out_of_domain(tmp_path: Path, capsys: pytest.C
     both = score_dataset(data, ["length", "vela", "beitscore"], tmp_path / "several.jsonl")
     assert (both.captions, both.out_of_domain) == (4, 2)
 
-    del summary["out_of_domain"]  # as an earlier version left it
-    assert ScoringSummary.from_json(summary, tmp_path / "scores.jsonl").out_of_domain is None
 
-
-def test_results_of_an_earlier_journal_are_not_counted() -> None:
+def test_captions_without_a_score_are_in_no_domain() -> None:
     spec, builder = load_scorer("vela").spec, SummaryBuilder(["descriptiveness", "relevance", "fluency", "reward"])
-    results: list[Any] = [
-        [[[0.1, 0.2, 0.3], False]],
-        [[[0.1, 0.2, 0.3, True], False]],
-        [[None, False, "image", "gone"]],
-    ]
-    columns = ScoreColumns(spec, None, "", []).build([{}] * 3, results, builder)
-    assert columns["fluency"] == [0.3, 0.3, None]
-    assert builder.out_of_domain == 1
+    results: list[Any] = [[[[0.1, 0.2, 0.3, True], False]], [[None, False, "image", "gone"]]]
+    assert ScoreColumns(spec, None, "", []).build([{}] * 2, results, builder)["fluency"] == [0.3, None]
     other = SummaryBuilder(["descriptiveness", "relevance", "fluency", "reward"])
-    other.add_record(builder.record(), "part")
-    other.add_record({key: value for key, value in builder.record().items() if key != "out_of_domain"}, "old part")
-    assert (other.captions, other.out_of_domain) == (6, 1)
+    for part in ("one part", "another"):
+        other.add_record(builder.record(), part)
+    assert (other.captions, builder.out_of_domain, other.out_of_domain) == (4, 1, 2)
 
 
 def test_services_say_it_of_each_caption() -> None:
