@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 import math
 import random
@@ -20,7 +19,7 @@ from rich.console import Console
 from reward import CaptionSample, TournamentReward, load_scorer
 from reward.arena.pairwise import PairPrompt, PairwiseJudge
 from reward.errors import CheckpointError
-from reward.judges import Answer, LocalJudge, Question, ScriptedJudge
+from reward.judges import LocalJudge, Question, ScriptedJudge
 from reward.metrics.fleur.scorer import FleurScorer
 from reward.metrics.harmoniceval.scorer import HarmonicScorer
 from reward.scenes import make_candidate, render, sample_scene
@@ -46,8 +45,6 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--images", type=int, default=8, help="default: %(default)s")
     parser.add_argument("--group", type=int, default=8, help="captions of an image; default: %(default)s")
     parser.add_argument("--comparisons", type=int, default=8, help="pairs a group; default: %(default)s")
-    parser.add_argument("--shipped-prompts", action="store_true", help="judge with them, not with short ones")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures into this file")
     return parser.parse_args()
 
 
@@ -63,13 +60,11 @@ def make_samples(options: argparse.Namespace) -> list[CaptionSample]:
 
 
 def judge_runs(judge: Any, samples: list[CaptionSample], options: argparse.Namespace) -> dict[str, Run]:
-    """The three judges over one model."""
-    short = not options.shipped_prompts
-    fleur = FleurScorer(judge, prompt=FLEUR_PROMPT if short else None, max_new_tokens=GRADE_TOKENS)
-    harmonic = HarmonicScorer(judge, prompt=HARMONIC_PROMPT if short else None)
-    prompt = PairPrompt.default()
-    if short:  # the tiny tokenizer spells out most words, and the model reads 512 tokens
-        prompt = replace(prompt, system="Rate.", captions="1:\n{first}\n2:\n{second}", ask_answer="1 or 2 or 0:")
+    """The three judges over one model; the tiny tokenizer spells out most words, and the model reads 512 tokens."""
+    fleur = FleurScorer(judge, prompt=FLEUR_PROMPT, max_new_tokens=GRADE_TOKENS)
+    harmonic = HarmonicScorer(judge, prompt=HARMONIC_PROMPT)
+    short = {"system": "Rate.", "captions": "1:\n{first}\n2:\n{second}", "ask_answer": "1 or 2 or 0:"}
+    prompt = replace(PairPrompt.default(), **short)
     pairwise = PairwiseJudge(judge, reasons=False, prompt=prompt)
     tournament = TournamentReward(pairwise, max_comparisons=options.comparisons)
     captions, images = [sample.candidate for sample in samples], [sample.image for sample in samples]
@@ -95,44 +90,6 @@ def counted_tokens(judge: LocalJudge, run: Run) -> tuple[int, int]:
     return judge.usage.input_tokens - before.input_tokens, judge.usage.output_tokens - before.output_tokens
 
 
-def asked_questions(samples: list[CaptionSample], options: argparse.Namespace) -> dict[str, list[Question]]:
-    """What each metric asks a judge about the captions."""
-    asked: list[Question] = []
-
-    def grade(question: Question) -> Answer:
-        asked.append(question)
-        return Answer("0.85", tuple("0.85"), tuple({token: 0.0} for token in "0.85"))
-
-    def choose(question: Question) -> dict[str, float]:
-        asked.append(question)
-        return {"1": 1.0}
-
-    found = {}
-    for way, run in judge_runs(ScriptedJudge(grade, choose), samples, options).items():
-        run()
-        found[way] = asked[:]
-        asked.clear()
-    return found
-
-
-def shipped_tokens(samples: list[CaptionSample], options: argparse.Namespace) -> dict[str, dict[str, float]]:
-    """What the shipped prompts cost a caption: questions, images, and tokens of text by CLIP's BPE."""
-    from open_clip.tokenizer import SimpleTokenizer
-
-    cut = SimpleTokenizer()
-    settings = argparse.Namespace(**{**vars(options), "shipped_prompts": True})
-    return {
-        way: {
-            "questions": len(asked) / len(samples),
-            "images": sum(question.image is not None for question in asked) / len(samples),
-            "text tokens": sum(len(cut.encode(f"{question.system}\n{question.text}")) for question in asked)
-            / len(samples),
-            "tokens written": (GRADE_TOKENS if way == "fleur" else 1) * len(asked) / len(samples),
-        }
-        for way, asked in asked_questions(samples, settings).items()
-    }
-
-
 def measure(
     options: argparse.Namespace, samples: list[CaptionSample]
 ) -> tuple[dict[str, dict[str, float]], float, str]:
@@ -152,7 +109,9 @@ def measure(
         run()  # warms up, and lets a judge find out once that sharing is exact
     tokens = {way: counted_tokens(shared, run) for way, run in judged.items()}
     tokens |= {f"{way}, whole": counted_tokens(whole, run) for way, run in read.items()}
-    asked = asked_questions(samples, options)["harmoniceval"]
+    asked: list[Question] = []
+    spy = ScriptedJudge(distribution=lambda question: asked.append(question) or {"1": 1.0})
+    judge_runs(spy, samples, options)["harmoniceval"]()
     answers = [judge.answer_distribution(asked, list("12345")) for judge in (shared, whole)]
     seconds = measure_seconds(runs, options.repeats, options.device)
     figures = {way: {"captions/s": len(samples) / min(times)} for way, times in seconds.items()}
@@ -162,7 +121,7 @@ def measure(
 
 
 def main() -> None:
-    """Prints a table of speed and tokens as measured, and one of what the shipped prompts cost."""
+    """Prints a table of speed and tokens."""
     options = parse()
     logging.getLogger("reward").setLevel(logging.ERROR)  # an untaught judge's answers cannot be read as grades
     samples = make_samples(options)
@@ -191,21 +150,6 @@ def main() -> None:
         '"whole": each question is read from its first token on; else what questions about an image share is read '
         f"once. Largest difference of a probability: {difference:.1e}. {remark}"
     )
-    shipped = shipped_tokens(samples, options)
-    names = list(next(iter(shipped.values())))
-    table = make_table(
-        "The prompts that ship, whole, in tokens of CLIP's vocabulary (49,408), which is near those of LLMs",
-        ["", *(f"{name}\na caption" for name in names), "text and answers\nof 1,000 captions"],
-    )
-    for way, row in shipped.items():
-        total = 1000 * (row["text tokens"] + row["tokens written"])
-        table.add_row(
-            way, *(f"{row[name]:.1f}" for name in names), f"{total:,.0f} + {1000 * row['images']:,.0f} images"
-        )
-    console.print(table)
-    if options.json is not None:
-        options.json.parent.mkdir(parents=True, exist_ok=True)
-        options.json.write_text(json.dumps({"measured": figures, "shipped prompts": shipped}, indent=1))
 
 
 if __name__ == "__main__":

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import random
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -21,8 +17,6 @@ from reward.metrics.fleur.scorer import FleurScorer
 from reward.metrics.harmoniceval.prompt import CRITERIA
 from reward.metrics.harmoniceval.scorer import HarmonicScorer
 from reward.scenes import Ratings, make_candidate, render, sample_scene
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -164,23 +158,3 @@ def test_train(captioner_folder, tmp_path):
     assert not fleur.score([sample]).errors
     harmonic = load_scorer("harmoniceval", tmp_path / "judge" / "harmoniceval", device="cpu")
     assert harmonic.prompt.version != fleur.prompt.version
-
-
-def test_the_benchmark_runs_and_counts_tokens(captioner_folder, scene_vela_folder, tmp_path):
-    file = tmp_path / "figures.json"
-    models = ["--judge", captioner_folder, "--vela", scene_vela_folder, "--beitscore", tmp_path, "--device", "cpu"]
-    sizes = ["--images", "2", "--group", "3", "--comparisons", "3", "--repeats", "1", "--json", file]
-    command = [sys.executable, "-m", "tests.benchmarks.bench_judges", *map(str, [*models, *sizes])]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
-    assert done.returncode == 0, done.stderr
-    figures = json.loads(file.read_text())
-    measured, shipped = figures["measured"], figures["shipped prompts"]
-    for way in ("fleur", "harmoniceval", "pairwise"):
-        assert measured[way]["tokens read"] < measured[f"{way}, whole"]["tokens read"]
-        assert measured[way]["captions/s"] > 0
-    assert "beitscore" not in measured
-    assert "No row for beitscore" in done.stdout
-    # one question with the image; five, two of them with the image; three pairs of three captions, each twice
-    assert [shipped[way]["questions"] for way in shipped] == [1, 5, 2]
-    assert [shipped[way]["images"] for way in shipped] == [1, 2, 2]
-    assert shipped["fleur"]["tokens written"] == 5
