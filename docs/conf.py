@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import re
 import subprocess
 import sys
@@ -9,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import reward
+from reward.cli.metrics import metrics
 from reward.registry import list_metrics, metric_spec
 
 if TYPE_CHECKING:
@@ -28,6 +31,13 @@ API = {
     "scenes": ("Synthetic scenes", "reward.scenes"),
     "metric": ("A metric of your own", "reward.metrics.base"),
 }
+FOR_PHOTOS = """
+## For photos
+
+What `capreward metrics --for photos` prints; [Photos](../../PHOTOS.md) says which to take. GiB are of the weights as
+they are loaded by default. GFLOP are counted for eight captions of one photo, 60 words each, with five references of 30
+words where the metric reads them.
+"""
 
 project = "capreward"
 copyright = "the authors of capreward"
@@ -70,7 +80,9 @@ def write_metrics(folder: Path) -> None:
         listed = "\n".join(f"- {fact}: {value}" for fact, value in facts.items())
         directive = f".. autoclass:: {spec.scorer.replace(':', '.')}\n   :members: from_pretrained, score\n"
         write(folder / f"{name}.md", f"# {name}\n\n{listed}\n\n```{{eval-rst}}\n{directive}```\n")
-    write(folder / "index.md", f"# Metrics by name\n\n{contents(list_metrics())}")
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        metrics(purpose="photos", markdown=True)
+    write(folder / "index.md", f"# Metrics by name\n\n{contents(list_metrics())}\n{FOR_PHOTOS}\n{printed.getvalue()}")
 
 
 def write_api(folder: Path) -> None:

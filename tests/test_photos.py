@@ -1,4 +1,4 @@
-"""docs/PHOTOS.md: the facts in its tables, which are those of the specs, can be counted or resolved."""
+"""Photos: the facts about checkpoints in the specs, and the memory on docs/PHOTOS.md, can be counted or resolved."""
 
 from __future__ import annotations
 
@@ -106,6 +106,15 @@ def test_a_source_is_looked_for_where_it_is_published(source: str, hub: Loopback
         load_scorer(name, source, device="cpu")
     repository = REPOSITORIES.get(source, source)
     assert any(repository in path for _, path in hub.requests), hub.requests
+
+
+def test_the_metrics_for_photos_are_printed_as_tables_with_every_checkpoint(capsys: Any) -> None:
+    metrics(purpose="photos", markdown=True)
+    which, checkpoints = (part.splitlines() for part in capsys.readouterr().out.split("\n\n")[:2])
+    assert which[:2] == ["| metric | captions | needs | cannot see |", "| --- | --- | --- | --- |"]
+    assert {line.count(" | ") for line in which} == {3}
+    assert {line.count(" | ") for line in checkpoints} == {5}
+    assert [source for source in FACTS if not any(line.startswith(f"| `{source}` |") for line in checkpoints)] == []
 
 
 def test_every_fact_is_counted_or_said_to_be_unknown() -> None:

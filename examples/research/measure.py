@@ -22,17 +22,13 @@ from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
 
-from typer.testing import CliRunner
-
 from examples.research import draw_pictures
 from examples.research.stored import Row, read_csv, read_origin, write_csv
 from examples.research.tables import TABLES, Table
-from reward.cli.app import app
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
-# of a table, or of what a command prints
-_PLACE = re.compile(r"(<!-- (?:table: (\w+)|capreward ([^\n]+)) -->\n).*?(<!-- end -->)", re.DOTALL)
+_PLACE = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 _MISSING = "\0"
 
 
@@ -147,25 +143,16 @@ def _paths(table: Table) -> list[str]:
 
 
 def write_pages(docs: Path) -> list[Path]:
-    """Writes the tables of all pages from the CSV files and the commands; gives the pages that have changed."""
-
-    def fill(place: re.Match[str]) -> str:
-        found = shown(place[2], docs / "results") if place[2] else printed(place[3])
-        return f"{place[1]}{found}\n{place[4]}"
+    """Writes the tables of all pages from the CSV files; gives the pages that have changed."""
 
     changed = []
     for page in sorted(docs.glob("*.md")):
         text = page.read_text(encoding="utf-8")
-        new = _PLACE.sub(fill, text)
+        new = _PLACE.sub(lambda place: f"{place[1]}{shown(place[2], docs / 'results')}\n{place[3]}", text)
         if new != text:
             page.write_text(new, encoding="utf-8")
             changed.append(page)
     return changed
-
-
-def printed(command: str) -> str:
-    """What a command of `capreward` prints."""
-    return CliRunner().invoke(app, shlex.split(command)).stdout.rstrip("\n")
 
 
 def shown(name: str, results: Path) -> str:
