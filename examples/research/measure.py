@@ -144,7 +144,6 @@ def _paths(table: Table) -> list[str]:
 
 def write_pages(docs: Path) -> list[Path]:
     """Writes the tables of all pages from the CSV files; gives the pages that have changed."""
-
     changed = []
     for page in sorted(docs.glob("*.md")):
         text = page.read_text(encoding="utf-8")
