@@ -1,4 +1,4 @@
-"""Rules that no linter holds: where in a file an import of TRL may stand, and that the list of slow tests is true."""
+"""Rules that no linter holds: no import of TRL on load, a true drawing of the house, a true list of slow tests."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import reward
+
+ROOT = Path(__file__).parents[1]
 
 
 def imports_on_load(node: ast.AST) -> Iterator[str]:
@@ -40,13 +42,50 @@ def test_reward_does_not_load_trl_by_itself() -> None:
 
 
 def test_every_function_on_the_list_of_slow_tests_is_there() -> None:
-    root = Path(__file__).parents[1]
-    contract = (root / "tests" / "contract.py").read_text(encoding="utf-8")  # whose tests other classes inherit
-    for name in (root / "tests" / "slow_tests.txt").read_text(encoding="utf-8").split():
+    contract = (ROOT / "tests" / "contract.py").read_text(encoding="utf-8")  # whose tests other classes inherit
+    for name in (ROOT / "tests" / "slow_tests.txt").read_text(encoding="utf-8").split():
         file, *_, function = name.split("::")
-        source = (root / file).read_text(encoding="utf-8") if (root / file).is_file() else ""
+        source = (ROOT / file).read_text(encoding="utf-8") if (ROOT / file).is_file() else ""
         # doctests have dotted names, whose last part is a function, a class, or the module itself
         last = function.rpartition(".")[2]
         assert re.search(rf"(def|class) {last}\b", source + contract) or (source and file.endswith(f"{last}.py")), (
             f"{name} is on the list and nowhere else: `make slow-tests` writes it anew"
         )
+
+
+def drawn_layers() -> dict[str, int]:
+    """{package or module: its layer} in the drawing of CONTRIBUTING, whose layers are a number and what is below it."""
+    _, _, drawing = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("```text\n")
+    layers, layer, inside = {}, -1, ""
+    for line in drawing.partition("```")[0].splitlines():
+        number, names = line[:3].strip(), re.split(" {2,}", line[3:])[0].split()
+        if number:
+            layer, (inside,) = int(number), names
+            layers[inside.strip("/")] = layer
+        else:
+            layers |= {f"{inside}{name}".replace("/", "."): layer for name in names if name not in ("|", "v")}
+    return {name.replace("/", "."): layer for name, layer in layers.items() if name != "reward"}
+
+
+def contract_layers() -> dict[str, int]:
+    """{package or module: how many layers are below it} in the contract of import-linter."""
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8").partition('type = "layers"\nlayers = [\n')[2]
+    lines = text.partition("\n]")[0].splitlines()
+    return {name: -place for place, line in enumerate(lines) for name in re.findall(r"[\w.]+", line)}
+
+
+def test_the_drawing_of_the_house_has_every_package_in_the_layer_of_the_contract() -> None:
+    drawn, contract = drawn_layers(), contract_layers()
+    there = {
+        f"{folder}.{path.stem}"
+        for folder in ("reward", "integrations")
+        for path in (ROOT / folder).iterdir()
+        if (path / "__init__.py").is_file() or (path.suffix == ".py" and path.stem != "__init__")
+    }
+    assert len(there) > 40
+    assert there | {"integrations"} == set(drawn)
+    assert {name for name in there if name.startswith("reward.")} | {"integrations"} == set(contract)
+    assert {drawn[name] for name in there if name.startswith("integrations.")} == {drawn["integrations"]}
+    levels = sorted((contract[name], drawn[name]) for name in contract)
+    assert [layer for _, layer in levels] == sorted(layer for _, layer in levels)
+    assert len({layer for _, layer in levels}) == max(drawn.values()) + 1 == 7
