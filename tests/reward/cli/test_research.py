@@ -1,4 +1,4 @@
-"""Every command of docs/RESEARCH.md on small files in the layout of their authors, and the page's counts of its rows.
+"""Every command of docs/RESEARCH.md on small files in the layout of their authors, and the tables that it names.
 
 A new command needs an entry in PROMISES, and a new FILE or FOLDER one in `research_files.FILES`. What a command names
 on the Hub or behind a server is on a Hub and behind a server of this process. A small CLIP stands in for those of
@@ -32,66 +32,69 @@ TEXT = (ROOT / "docs" / "RESEARCH.md").read_text(encoding="utf-8")
 PAPERS = {"VELA": (8, 5), "FLEUR": (8, 7), "HarmonicEval": (9, 5), "CapArena": (8, 8), "BEiTScore": (10, 5)}
 
 
+_NUMBERS = re.compile(r"\b(table|figure)s? ((?:\d+[ab]?(?:, | to |(?=\W|$)))+)")
+
+
+def shown(text: str) -> set[tuple[str, int]]:
+    """("table" or "figure", number) of all that a text names."""
+    found = set()
+    for kind, numbers in _NUMBERS.findall(text):
+        for first, last in re.findall(r"(\d+)[ab]?(?: to (\d+))?", numbers):
+            found |= {(kind, number) for number in range(int(first), int(last or first) + 1)}
+    return found
+
+
 @dataclass(frozen=True)
 class Row:
-    """A row of the page, about tables or figures of a paper."""
+    """A comment in a block of the page, which names tables or figures of a paper, and the commands below it."""
 
     paper: str
     name: str
-    command: str
-    needs: str
+    commands: list[str]
+    options: list[str]
 
-    def commands(self) -> list[str]:
-        return [text for text in re.findall("`([^`]+)`", self.command) if text.startswith(("capreward ", "python "))]
+    def runs(self) -> list[list[str]]:
+        """The commands, which follow each other; then for each option the first with it, and the others."""
+        changed = []
+        for option in self.options:
+            named = option.split()[0]
+            kept = re.sub(rf" {named} \S+", "", self.commands[0]) if named == "--preset" else self.commands[0]
+            changed.append([f"{kept} {option}", *self.commands[1:]])
+        return changed if " as table " in self.name else [self.commands, *changed]
 
-    def kind(self) -> str:
-        if self.commands() or self.command.startswith("as table "):
-            return "runs"
-        reason = re.match(r"(none: |not possible, because ).{15}", self.command)
-        return reason[1] if reason else "neither a command nor a reason"
 
-    def shown(self) -> set[tuple[str, int]]:
-        """("table" or "figure", number) of all that it is about."""
-        found = set()
-        for part in self.name.split(";"):
-            for first, last in re.findall(r"\b(\d+)(?:[ab]\b|\b)(?: to (\d+))?", part):
-                numbers = range(int(first), int(last or first) + 1)
-                found |= {("figure" if "figure" in part else "table", number) for number in numbers}
-        return found
+def options_of(text: str) -> list[str]:
+    """Those of a comment: each begins with its name, or is another value of the option before it."""
+    options: list[str] = []
+    for part in re.split(", ", text[text.index("--") :]):
+        options.append(part if part.startswith("--") else f"{options[-1].split()[0]} {part}")
+    return options
 
 
 def read_rows() -> list[Row]:
-    rows, paper = [], ""
-    for line in TEXT.splitlines():
-        if line.startswith("## "):
-            paper = line.split()[1]
-        elif paper in PAPERS and line.startswith("| ") and not line.startswith("| table |"):
-            name, _, command, needs = (cell.strip() for cell in line.split("|")[1:5])
-            rows.append(Row(paper, name, command, needs))
+    rows: list[Row] = []
+    for section in re.split("^## ", TEXT, flags=re.MULTILINE)[1:]:
+        paper = section.split()[0]
+        for block in re.findall(r"^```bash\n(.*?)^```", section, re.MULTILINE | re.DOTALL):
+            for line in block.replace("\\\n", " ").splitlines():
+                if line.startswith("# or "):
+                    rows[-1].options.extend(options_of(line))
+                elif base := re.match(r"# .*: as (table \d+) with ", line):
+                    first = next(row for row in rows if row.paper == paper and shown(base[1]) <= shown(row.name))
+                    rows.append(Row(paper, line, first.commands, options_of(line)))
+                elif line.startswith("# "):
+                    rows.append(Row(paper, line, [], []))
+                else:
+                    reads_what_is_judged = "=judged.jsonl" in line and not rows[-1].commands
+                    rows[-1].commands.extend([*(rows[-2].commands[:1] if reads_what_is_judged else []), line])
     return rows
 
 
 ROWS = read_rows()
-
-
-def runs_of(row: Row) -> list[list[str]]:
-    """Commands that follow each other, and again for each option alone; none for a row that only names another."""
-    base = re.match(r"as table (\d+)", row.command)
-    rows = [each for each in ROWS if (each.paper, each.name) == (row.paper, base[1])] if base else [row]
-    first, *then = rows[0].commands()
-    changed = []
-    for text in re.findall("`(--[^`]+)`", row.command):
-        named = text.split()[0]
-        kept = re.sub(rf" {named} \S+", "", first) if named == "--preset" else first  # one preset takes another's place
-        changed.append([f"{kept} {text}", *then])
-    return changed if base else [[first, *then], *changed]
-
-
 RUNS = [
-    pytest.param(commands, id=f"{row.paper}, {row.name}, {number}")
+    pytest.param(commands, id=f"{row.paper}, {row.name[2:]}, {number}")
     for row in ROWS
-    if row.kind() == "runs"
-    for number, commands in enumerate(runs_of(row))
+    for number, commands in enumerate(row.runs())
 ]
 ASPECTS = ("descriptiveness", "relevance", "fluency")
 # What a command must print that holds the text on the left; each command holds one of them.
@@ -132,7 +135,6 @@ PROMISES: dict[str, tuple[str, ...]] = {
     "pairs-benchmark": ("action",),
     "score captions.jsonl": ("1 captions", "length"),
     "report lengths.jsonl": ("report on 1 rows -> lengths.html",),
-    "--metric length --ranking": ("length", "level 4", "Spearman"),
     "evaluate_beitscore": ("| short |", "| BEiTScore |"),
 }
 SMALLER = {"bench": "--resamples 20", "arena": "--resamples 20", "vela": "--config few.json"}
@@ -229,24 +231,13 @@ def test_each_command_does_what_its_row_promises(
             assert text in said, f"{command} does not print {text!r}:\n{said}"
 
 
-def test_every_table_and_figure_has_a_row_and_every_row_a_command_or_a_reason() -> None:
-    assert {row.kind() for row in ROWS} == {"runs", "none: ", "not possible, because "}
-    commands = {command for row in ROWS for command in row.commands()}
+def test_every_table_and_figure_has_a_command_or_a_reason() -> None:
+    commands = {command for row in ROWS for command in row.commands}
     assert [command for command in commands if not any(key in command for key in PROMISES)] == []
+    assert all(row.commands for row in ROWS)
     for paper, (tables, figures) in PAPERS.items():
-        shown = set().union(*(row.shown() for row in ROWS if row.paper == paper))
+        [section] = re.findall(rf"^## {paper} .*?(?=^## |\Z)", TEXT, re.MULTILINE | re.DOTALL)
+        reasons = re.findall(r"^- (?:No results|Not possible): (.*?)(?=^- |\Z)", section, re.MULTILINE | re.DOTALL)
+        named = set().union(*(shown(row.name) for row in ROWS if row.paper == paper), *map(shown, reasons))
         every = {("table", n + 1) for n in range(tables)} | {("figure", n + 1) for n in range(figures)}
-        assert shown == every, paper
-
-
-def test_the_counts_are_those_of_the_rows() -> None:
-    lines = []
-    for paper, sizes in PAPERS.items():
-        rows = [row for row in ROWS if row.paper == paper]
-        kinds = [row.kind() for row in rows]
-        printed = sum("**printed here**" in row.needs for row in rows)
-        own = (kinds.count("none: "), kinds.count("not possible, because "))
-        lines.append([paper, *sizes, len(rows), kinds.count("runs"), printed, *own])
-    lines.append(["all", *(sum(column) for column in list(zip(*lines, strict=True))[1:])])
-    table = "".join("| " + " | ".join(map(str, line)) + " |\n" for line in lines)
-    assert table in TEXT, f"docs/RESEARCH.md should count\n{table}"
+        assert named == every, paper
