@@ -22,9 +22,19 @@ if TYPE_CHECKING:
 
     from reward.samples import ImageLike
 
-__all__ = ["EMBEDDED_PROMPT", "LocalCaptioner", "Sampling", "ServerCaptioner", "Wanted", "prompt_inputs"]
+__all__ = [
+    "EMBEDDED_PROMPT",
+    "EMBEDDED_SHORT_PROMPT",
+    "LocalCaptioner",
+    "Sampling",
+    "ServerCaptioner",
+    "Wanted",
+    "prompt_inputs",
+]
 
-EMBEDDED_PROMPT = "Describe the picture."  # what the embedded captioner was trained on; another cost .14 of F1
+
+# What the embedded captioner was trained on: asked otherwise, it writes worse captions.
+EMBEDDED_PROMPT, EMBEDDED_SHORT_PROMPT = "Describe the picture.", "Describe the picture briefly."
 
 
 @dataclass(frozen=True, kw_only=True)

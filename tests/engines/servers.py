@@ -1,0 +1,80 @@
+"""An engine's server in a process of its own: started, killed and started again on the same loopback port."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+
+from tests.loopback_http import free_port
+
+__all__ = ["EngineServer"]
+
+
+class EngineServer:
+    """A server that is up inside `with`.
+
+    Args:
+        command: of the server; `{port}` stands for the port.
+        log: file that takes what it prints.
+        environment: variables of the process besides this one's.
+        seconds: to wait until it lists its models.
+    """
+
+    def __init__(
+        self, command: Sequence[str], log: Path, environment: Mapping[str, str] | None = None, seconds: float = 280
+    ) -> None:
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}/v1"
+        self._command = [part.replace("{port}", str(self.port)) for part in command]
+        self._log, self._environment, self._seconds = log, dict(environment or {}), seconds
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Starts it and waits until it answers.
+
+        Raises:
+            RuntimeError: it ended or did not answer in time, with the end of its log.
+        """
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                self._command,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, "HF_HUB_OFFLINE": "1", **self._environment},
+                start_new_session=True,
+            )
+        until = time.monotonic() + self._seconds
+        while time.monotonic() < until and self._process.poll() is None:
+            try:
+                with urllib.request.urlopen(f"{self.url}/models", timeout=5):
+                    return
+            except (urllib.error.URLError, OSError):
+                time.sleep(0.5)
+        self.kill()
+        raise RuntimeError(f"{self._command[0]} did not come up:\n{self._log.read_text(errors='replace')[-3000:]}")
+
+    def kill(self) -> None:
+        """Kills it and its workers at once."""
+        if self._process is not None:
+            try:
+                os.killpg(self._process.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+            self._process.wait()
+            self._process = None
+
+    def __enter__(self) -> EngineServer:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.kill()
