@@ -81,14 +81,16 @@ def _export_captioner(output: Path, folder: Path, history: str | None) -> None:
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
     card = _card(
         output,
-        ["vision", "captioner"],
+        ["captioner"],
         history,
         library="transformers",
         tag="image-text-to-text",
         title="Captioner of the scenes, embedded",
         summary=(
-            "A small LLaVA. A quarter of its training captions were complete; most left facts out and some had one "
-            "wrong, so its likeliest caption is incomplete: something for best-of-N and GRPO to improve on."
+            "A small LLaVA with the image tower of the embedded VELA and attention heads of 32, which engines for the "
+            "CPU serve. Few of its training captions were complete; most left facts out and some had one wrong, so "
+            "its likeliest caption is incomplete: something for best-of-N and GRPO to improve on. It follows two "
+            'prompts, "Describe the picture." and "Describe the picture briefly."'
         ),
     )
     (folder / "README.md").write_text(card)

@@ -61,7 +61,7 @@ class JudgeTrainer:
         self.batch_of = drawn_together(lambda step: self.draw(f"judge {seed} {step}", POOL))
 
     def draw(self, name: str, number: int) -> list[Batch]:
-        """`number` batches with what the image tower sees, as `features` (B', 36, D) of the rows that show an image."""
+        """`number` batches with what the image tower sees, as `features` (B', tokens, D) of the rows that show an image."""
         rng = random.Random(name)
         scenes = [sample_scene(rng) for _ in range(self.batch * number // (CANDIDATES * QUESTIONS))]
         rows: list[tuple[Row, int]] = []
@@ -74,7 +74,9 @@ class JudgeTrainer:
         with torch.no_grad():
             tower = self.model.model.vision_tower
             seen = tower(pixels(scenes), output_hidden_states=True)
-            features = seen.hidden_states[self.model.config.vision_feature_layer][:, 1:]  # without the class token
+            features = seen.hidden_states[self.model.config.vision_feature_layer]
+            if self.model.config.vision_feature_select_strategy == "default":
+                features = features[:, 1:]  # without the class token
         pad, vocabulary = self.rows.tokenizer.pad_token_id, self.model.config.text_config.vocab_size
 
         def collate(part: list[tuple[Row, int]]) -> Batch:
