@@ -65,7 +65,7 @@ class SamplingOptions:
         str | None,
         typer.Option(
             help="What the model is asked; default: Describe the image in detail. `embedded` is asked what it was "
-            "trained on: Describe the picture."
+            "trained on: Describe the picture. It also knows: Describe the picture briefly."
         ),
     ] = None
     system: Annotated[str | None, typer.Option(help="System message before the prompt.")] = None

@@ -211,7 +211,8 @@ class LocalCaptioner:
 
     Args:
         source: folder or Hub id of a model that `AutoModelForImageTextToText` knows, or `"embedded"`: a small one
-            that knows drawings of coloured shapes only, and one prompt, `EMBEDDED_PROMPT`.
+            that knows drawings of coloured shapes only, and two prompts, `EMBEDDED_PROMPT` and
+            `EMBEDDED_SHORT_PROMPT`.
         device: the GPU if there is one, by default.
         dtype: such as `"bfloat16"`; by default what the checkpoint is stored in.
         steering: makes what steers the decoding, for `generate(custom_generate=...)`, from the model's processor. Such

@@ -1,16 +1,16 @@
-"""Reads what OpenRLHF and slime send: text with end marks, perhaps behind its prompt, and a label with the image."""
+"""Reads what trainers send: text with end marks, perhaps behind its prompt, a label with the image, data URLs."""
 
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 import re
 from typing import Any
+from urllib.parse import unquote_to_bytes
 
-from reward.errors import InvalidSampleError
+from reward.errors import ImageError, InvalidSampleError
 
-__all__ = ["read_label", "response_of", "without_end"]
+__all__ = ["base64_bytes", "data_url_bytes", "read_label", "response_of", "without_end"]
 
 _SHORTEST = 8  # characters of the prompt's end that must be found again
 _END = re.compile(r"(\s*(<\|[^|<>]*\|>|</s>|<eos>|<end_of_turn>|<pad>))+\s*$")
@@ -84,7 +84,35 @@ def read_label(label: Any) -> tuple[str | bytes | None, list[str] | None]:
         )
     if image is not None and image.startswith("data:"):
         try:
-            return base64.b64decode(image.partition(",")[2], validate=True), references
-        except (binascii.Error, ValueError) as error:
+            return data_url_bytes(image), references
+        except ImageError as error:
             raise InvalidSampleError(f"the image of a label is a data URL that cannot be read: {error}") from None
     return image, references
+
+
+def data_url_bytes(url: str) -> bytes:
+    """What a data URL holds, in base64 or percent-encoded.
+
+    Raises:
+        ImageError: it has no comma, or is not base64 although it says so.
+
+    Example:
+        >>> data_url_bytes("data:image/png;base64,aGk=")
+        b'hi'
+    """
+    head, comma, data = url.partition(",")
+    if not comma:
+        raise ImageError("the image's data URL has no comma")
+    return base64_bytes(data) if head.lower().endswith(";base64") else unquote_to_bytes(data)
+
+
+def base64_bytes(text: str) -> bytes:
+    """What a text in base64 holds.
+
+    Raises:
+        ImageError: it is not base64.
+    """
+    try:
+        return base64.b64decode(text, validate=True)
+    except ValueError as error:
+        raise ImageError(f"the image is not base64: {error}") from None

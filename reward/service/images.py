@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import base64
-import binascii
 import os
 import stat
 from pathlib import Path
-from urllib.parse import unquote_to_bytes
 
 from reward.errors import ImageError
+from reward.functions.queries import base64_bytes, data_url_bytes
 from reward.images import image_size
 from reward.service.fetching import fetch
 from reward.service.schemas import Base64Image, Image, PathImage, UrlImage
@@ -50,14 +48,14 @@ class ImageReader:
         if isinstance(image, bytes):
             data = image
         elif isinstance(image, Base64Image):
-            data = _decoded(image.base64)
+            data = base64_bytes(image.base64)
         elif isinstance(image, PathImage):
             data = self._file(image.path)
         else:
             text = image.url if isinstance(image, UrlImage) else image
             scheme = text.partition(":")[0].lower()
             if scheme == "data":
-                data = _data_url(text)
+                data = data_url_bytes(text)
             elif scheme in ("http", "https"):
                 data = self._fetch(text)
             elif isinstance(image, UrlImage):
@@ -99,17 +97,3 @@ class ImageReader:
         except (OSError, ValueError) as error:  # ValueError: a null byte
             reason = error.strerror if isinstance(error, OSError) else "not a path"
             raise ImageError(f"image path {text!r:.200} cannot be read: {reason}") from None
-
-
-def _decoded(text: str) -> bytes:
-    try:
-        return base64.b64decode(text, validate=True)
-    except (binascii.Error, ValueError) as error:
-        raise ImageError(f"the image is not base64: {error}") from None
-
-
-def _data_url(text: str) -> bytes:
-    head, comma, data = text.partition(",")
-    if not comma:
-        raise ImageError("the image's data URL has no comma")
-    return _decoded(data) if head.lower().endswith(";base64") else unquote_to_bytes(data)

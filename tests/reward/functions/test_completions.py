@@ -186,5 +186,6 @@ def test_labels() -> None:
     for label in ({"image": 5}, {"references": [3]}, {"references": 3}):
         with pytest.raises(InvalidSampleError, match="must be a text"):
             read_label(label)
-    with pytest.raises(InvalidSampleError, match="data URL"):
-        read_label({"image": "data:image/png;base64,???"})
+    for broken in ("data:image/png;base64,???", "data:image/png;base64"):
+        with pytest.raises(InvalidSampleError, match="data URL that cannot be read"):
+            read_label({"image": broken})
