@@ -61,7 +61,7 @@ class JudgeTrainer:
         self.batch_of = drawn_together(lambda step: self.draw(f"judge {seed} {step}", POOL))
 
     def draw(self, name: str, number: int) -> list[Batch]:
-        """`number` batches with what the image tower sees, `features` (B', tokens, D) of the rows that show an image."""
+        """`number` batches with what the image tower sees, `features` (B', tokens, D) of rows that show an image."""
         rng = random.Random(name)
         scenes = [sample_scene(rng) for _ in range(self.batch * number // (CANDIDATES * QUESTIONS))]
         rows: list[tuple[Row, int]] = []
