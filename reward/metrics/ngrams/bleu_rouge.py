@@ -34,8 +34,9 @@ class BleuScorer(NgramScorer):
         return scores
 
 
+# With their module, in which pickle looks for them.
 Bleu1Scorer, Bleu2Scorer, Bleu3Scorer, Bleu4Scorer = (
-    type(f"Bleu{n}Scorer", (BleuScorer,), {"spec": spec, "n": n, "__doc__": f"BLEU-{n}, see `BleuScorer`."})
+    type(f"Bleu{n}Scorer", (BleuScorer,), {"spec": spec, "n": n, "__module__": __name__})
     for n, spec in enumerate(BLEU, 1)
 )
 
