@@ -17,6 +17,7 @@ from reward import CaptionSample
 from reward.metaeval import Interval, mean_difference, mean_interval
 from reward.metaeval.report import plain
 from reward.metrics.base import Scorer
+from reward.samples import is_blank
 from reward.scenes import Oracle, Scene
 from reward.scenes.graph import Fact
 from reward.scenes.language import POSITION_PHRASES
@@ -152,7 +153,7 @@ def make_examples(
     oracle, examples = Oracle(), []
     rows = zip(images, references, scenes, *systems.values(), strict=True)
     for image, known, scene, *captions in islice(rows, count):
-        visible = [text if text.strip() else "(empty)" for text in captions]
+        visible = ["(empty)" if is_blank(text) else text for text in captions]
         samples = [CaptionSample(text, image=image, references=known) for text in visible]
         columns: dict[str, list[float]] = {}
         for name, scorer in scorers.items():
