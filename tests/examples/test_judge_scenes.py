@@ -74,7 +74,7 @@ def test_what_is_trained_is_what_the_judge_computes(captioner, rated):
     batch = pad_rows([row], processor.tokenizer.pad_token_id, model.config.text_config.vocab_size)
     with torch.no_grad():
         model.eval()
-        seen = model.model.vision_tower(pixels([scene]), output_hidden_states=True).hidden_states[-1][:, 1:]
+        seen = model.model.vision_tower(pixels([scene]), output_hidden_states=True).hidden_states[-1]
         loss = trainer.losses(batch | {"features": seen})["answer"]
         hidden = model.model(input_ids=batch["input_ids"], pixel_values=pixels([scene])).last_hidden_state
         logs = model.lm_head(hidden[0]).log_softmax(-1)

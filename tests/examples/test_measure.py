@@ -30,10 +30,10 @@ def test_the_pages_show_what_the_csv_files_hold(docs: Path) -> None:
     assert [name for name in others if f"results/{name}" not in "".join(PAGES.values())] == []
 
 
-@pytest.mark.parametrize(("page", "figure"), [("RESULTS.md", ".854 [.842"), ("PLACEMENT.md", "28.04")])
+@pytest.mark.parametrize(("page", "figure"), [("RESULTS.md", ".961 [.952"), ("PLACEMENT.md", "28.04")])
 def test_a_figure_that_was_changed_by_hand_is_put_right(docs: Path, page: str, figure: str) -> None:
     assert figure in PAGES[page]
-    (docs / page).write_text(PAGES[page].replace(figure, figure.replace("4", "9", 1)), encoding="utf-8")
+    (docs / page).write_text(PAGES[page].replace(figure, figure.replace(figure[-1], "7")), encoding="utf-8")
     assert measure.write_pages(docs) == [docs / page]
     assert (docs / page).read_text(encoding="utf-8") == PAGES[page]
 
@@ -50,7 +50,7 @@ def test_a_small_run_writes_a_table_elsewhere_and_goes_on(tmp_path: Path, capsys
     page = tmp_path / "two words" / "docs" / "RESULTS.md"
     text = page.read_text(encoding="utf-8")
     assert re.search(
-        r"\| best of 16 by VELA \| \.\d{3} \[.*\n(.*\n)+\n\*`best_of_n` · .*, at most 2 of everything", text
+        r"\| best of 16 by VELA \| [\d.]+ \[.*\n(.*\n)+\n\*`best_of_n` · .*, at most 2 of everything", text
     )
     assert {page.name: page.read_text(encoding="utf-8") for page in measure.DOCS.glob("*.md")} == PAGES
 

@@ -134,7 +134,7 @@ def test_the_example_of_the_card_runs(tmp_path, monkeypatch, capsys, export):
     IMAGES[0].save("picture.jpg")
     code = card.partition("```py\n")[2].partition("```")[0]
     exec(code.replace("Qwen/Qwen2.5-VL-3B-Instruct", str(ASSETS / "captioner")), {})
-    assert len(capsys.readouterr().out.split()) > 5
+    assert capsys.readouterr().out.strip()
 
 
 @pytest.mark.parametrize("version", [None, "0.0.9"])
