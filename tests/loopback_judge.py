@@ -73,6 +73,7 @@ class LoopbackJudge:
         self.delay = 0.0
         self.refuse = ""  # questions with this text are refused with 400
         self.most_choices = 1_000  # of a reply, whatever `n` asks for
+        self.samples = True  # False writes the likeliest text at any temperature
         self.choices: Counter[str] = Counter()  # {last message: answers that were sent in full}
         self.most_at_once = 0
         self._now = 0
@@ -103,7 +104,7 @@ class LoopbackJudge:
         inputs = self.processor.apply_chat_template(
             messages, add_generation_prompt=True, tokenize=True, return_dict=True, return_tensors="pt"
         )
-        sampled = body.get("temperature", 1) > 0
+        sampled = self.samples and body.get("temperature", 1) > 0
         count = min(body.get("n", 1), self.most_choices)
         with self._model_lock, torch.inference_mode():
             out = self.model.generate(

@@ -147,6 +147,7 @@ class ServerCaptioner:
         """
         waiting, again = iter(wanted), deque[Wanted]()
         pending: dict[Future[list[Sampled]], Wanted] = {}
+        alike = _Alike() if sampling.temperature else None
         stop: BaseException | None = None
         try:
             while True:
@@ -177,6 +178,14 @@ class ServerCaptioner:
                         yield want.row, error.failures[0] + hint
                         continue
                     yield want.row, captions
+                    if alike is not None and want.have + want.count > 1 and alike.told(want.row, captions):
+                        warnings.warn(
+                            f"{self.name} wrote the same caption again and again for each of the first "
+                            f"{_Alike.IMAGES} images, so it does not sample: best-of-N has nothing to choose from. "
+                            "transformers serve samples only where the model's generation_config.json has "
+                            '"do_sample": true; else raise --temperature',
+                            stacklevel=2,
+                        )
                     if len(captions) < min(want.count, sampling.chunk or want.count):
                         warnings.warn(
                             f"{self.name} does not write as many captions at once as it is asked for, so it is asked "
@@ -204,6 +213,29 @@ class ServerCaptioner:
             logprobs=sampling.logprobs,
             **extra,
         )
+
+
+class _Alike:
+    """Finds out that a server does not sample: the first images each have several captions, all of them equal."""
+
+    IMAGES = 4
+
+    def __init__(self) -> None:
+        self._first: dict[int, str] | None = {}
+        self._repeated: set[int] = set()
+
+    def told(self, row: int, captions: Sequence[Sampled]) -> bool:
+        """Takes captions of an image; True once it is clear, and never again."""
+        if self._first is None or not captions:
+            return False
+        known = row in self._first
+        texts = {self._first.setdefault(row, captions[0].text), *(caption.text for caption in captions)}
+        if known or len(captions) > 1:
+            self._repeated.add(row)
+        clear = len(self._repeated) == self.IMAGES
+        if len(texts) > 1 or clear:
+            self._first = None
+        return clear and len(texts) == 1
 
 
 class LocalCaptioner:

@@ -170,7 +170,10 @@ def read_choices(completion: Any, *, logprobs: bool) -> list[Sampled]:
         if logprobs:
             listed = getattr(choice.logprobs, "content", None)
             if not listed:
-                raise UnusableReply("the server gave no log probabilities: do not ask for them, or use another server")
+                raise UnusableReply(
+                    "the server gave no log probabilities: do not ask for them, or use another server (transformers "
+                    "serve has none)"
+                )
             for position in listed:
                 _check_logprob(getattr(position, "logprob", None))
             total = math.fsum(position.logprob for position in listed)

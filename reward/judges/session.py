@@ -175,8 +175,8 @@ class Session:
         )
         if top and not answer.logprobs:
             raise _Refused(
-                "the server gave no log probabilities; start it with them (vLLM: --max-logprobs 20), or use a "
-                "model that has them"
+                "the server gave no log probabilities; start it with them (vLLM: --max-logprobs 20), or use a server "
+                "and a model that have them (transformers serve has none)"
             )
         return answer
 
@@ -299,6 +299,10 @@ class Session:
         text = str(problem)
         if isinstance(problem, openai.APIConnectionError):
             text = f"no connection ({problem.__cause__ or problem})"
+        elif isinstance(problem, openai.APIStatusError):
+            # where FastAPI's servers say why, which the client leaves out of its message
+            detail = problem.body.get("detail") if isinstance(problem.body, dict) else None
+            text += f" - {detail}" if detail and str(detail) not in text else ""
         elif not isinstance(problem, openai.APIError | GarbledReply):
             text = f"the reply is cut off ({problem})"
         return printable(text, self.settings.key())  # some servers repeat the key in their messages

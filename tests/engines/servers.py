@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import subprocess
@@ -25,7 +24,7 @@ class EngineServer:
         command: of the server; `{port}` stands for the port.
         log: file that takes what it prints.
         environment: variables of the process besides this one's.
-        seconds: to wait until it lists its models.
+        seconds: to wait until it answers at /health.
     """
 
     def __init__(
@@ -54,7 +53,7 @@ class EngineServer:
         until = time.monotonic() + self._seconds
         while time.monotonic() < until and self._process.poll() is None:
             try:
-                with urllib.request.urlopen(f"{self.url}/models", timeout=5):
+                with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/health", timeout=5):
                     return
             except (urllib.error.URLError, OSError):
                 time.sleep(0.5)
@@ -64,8 +63,10 @@ class EngineServer:
     def kill(self) -> None:
         """Kills it and its workers at once."""
         if self._process is not None:
-            with contextlib.suppress(ProcessLookupError):
+            try:
                 os.killpg(self._process.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
             self._process.wait()
             self._process = None
 

@@ -16,7 +16,7 @@ from examples.research.embedded.tokenizer import load_tokenizer
 from reward.metrics.beitscore.scorer import BeitScoreScorer
 from reward.metrics.beitscore.tokenizer import BeitScoreTokenizer
 
-__all__ = ["EXPORTS", "export"]
+__all__ = ["EXPORTS", "export", "name_as_on_the_hub"]
 
 CARD = """---
 library_name: {library}
@@ -75,7 +75,7 @@ def _export_captioner(output: Path, folder: Path, history: str | None) -> None:
     model = AutoModelForImageTextToText.from_pretrained(source, dtype=torch.float16, trust_remote_code=False)
     model.save_pretrained(folder)
     AutoProcessor.from_pretrained(source, trust_remote_code=False).save_pretrained(folder)
-    _name_as_on_the_hub(folder / "model.safetensors")
+    name_as_on_the_hub(folder / "model.safetensors")
     config = json.loads((folder / "config.json").read_text())
     config["dtype"] = "float32"  # stored in half, computed in full: what from_pretrained does unless told otherwise
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
@@ -96,7 +96,7 @@ def _export_captioner(output: Path, folder: Path, history: str | None) -> None:
     (folder / "README.md").write_text(card)
 
 
-def _name_as_on_the_hub(weights: Path) -> None:
+def name_as_on_the_hub(weights: Path) -> None:
     """Gives the image tower the key names of the LLaVAs on the Hub, the only ones that every transformers 5 reads."""
     tensors = {
         re.sub(r"^vision_tower\.(?!vision_model\.)", "vision_tower.vision_model.", key): tensor

@@ -134,6 +134,14 @@ def test_one_choice_a_reply(run: Run, photos: Path, server: LoopbackJudge, tmp_p
     assert server.requests[0]["messages"][0]["content"][1]["text"] == "Describe the image in detail."
 
 
+def test_a_server_that_does_not_sample(run: Run, photos: Path, server: LoopbackJudge, tmp_path: Path) -> None:
+    server.most_choices, server.samples = 1, False  # as transformers serve
+    line = ("caption", "--model", server.endpoint, "-i", photos, *ASK)
+    _, err = run(*line, "-o", tmp_path / "c.jsonl")
+    assert err.count("wrote the same caption again and again for each of the first 4 images, so it does not") == 1
+    assert 'generation_config.json has "do_sample": true' in err
+
+
 class Process:
     """The command in a process of its own, asking one request at a time."""
 

@@ -121,6 +121,12 @@ def test_what_waiting_does_not_mend_is_not_asked_again(server: LoopbackJudge, fa
     assert len(server.requests) == 1
 
 
+def test_a_refusal_says_why(server: LoopbackJudge) -> None:
+    server.faults.append(Fault("status", 422, body='{"detail": "Unexpected fields"}'))  # as FastAPI's servers say it
+    with pytest.raises(JudgeError, match=r"the server refuses the question \(Error code: 422 - Unexpected fields\)"):
+        judge_at(server).generate(questions(1))
+
+
 def test_waits_grow(server: LoopbackJudge, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "_FIRST_WAIT", 0.1)
     server.faults.extend([LIMITED] * 3)

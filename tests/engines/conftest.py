@@ -1,0 +1,83 @@
+"""Skips the files of engines unless they are asked for, and makes what their tests share."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TypeAlias
+
+import pytest
+
+from tests.engines.environments import ENGINES, program
+
+ROOT = Path(__file__).parents[2]
+Run: TypeAlias = Callable[..., subprocess.Popen[str]]
+
+
+class _Left(pytest.Module):
+    """A test file that is not even imported."""
+
+    def collect(self) -> Iterable[pytest.Item]:
+        pytest.skip(self.reason, allow_module_level=True)
+
+    reason = ""
+
+
+def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> pytest.Module | None:
+    engine = module_path.stem.removeprefix("test_")
+    if os.environ.get("CAPREWARD_TEST_ENGINES") and program(engine, "python") is not None:
+        return None
+    module = _Left.from_parent(parent, path=module_path)
+    module.reason = f"real engines run on their own: make test-engines ENGINE={engine}"
+    return module
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.parent == Path(__file__).parent:
+            item.add_marker(pytest.mark.timeout(900))  # an engine takes half a minute to start
+
+
+@pytest.fixture(scope="session")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Twelve drawings of scenes."""
+    from reward.scenes import render, sample_scene
+
+    folder = tmp_path_factory.mktemp("photos")
+    for number in range(12):
+        render(sample_scene(random.Random(number))).save(folder / f"{number:02}.png")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def captioner() -> Path:
+    """The folder of the embedded captioner."""
+    from reward.checkpoints import resolve_checkpoint
+
+    return resolve_checkpoint("embedded", metric="captioner")
+
+
+@pytest.fixture(scope="session")
+def judge(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a judge."""
+    from tests.engines.judge_model import save_judge
+
+    folder = tmp_path_factory.mktemp("judge")
+    save_judge(folder)
+    return folder
+
+
+@pytest.fixture
+def start(monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Starts `capreward` with some arguments in a process of its own."""
+
+    def started(*arguments: object) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "reward.cli.main", *map(str, arguments)]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "200"}
+        return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+    return started
