@@ -10,7 +10,7 @@ JOBS ?= 2
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 OLDEST := .venv-oldest/oldest.txt
 
-.PHONY: demo test test-fast slow-tests test-oldest test-wheel check docs bench
+.PHONY: demo test test-fast slow-tests test-oldest test-wheel test-engines check docs bench
 
 demo: $(INSTALLED)
 	$(BIN)/capreward demo
@@ -37,6 +37,13 @@ test-wheel: $(INSTALLED)
 	$(PYTHON) -m venv "$$folder/venv"; \
 	"$$folder/venv/bin/python" -m pip install --quiet --no-input -c $(CONSTRAINTS) "$$folder"/*.whl; \
 	cd "$$folder"; "$$folder/venv/bin/capreward" demo
+
+# The tests against real engines, by hand and before a release; one: make test-engines ENGINE=vllm. Each has an
+# environment of its own in .engines, or in the folder CAPREWARD_ENGINES.
+test-engines: $(INSTALLED)
+	$(BIN)/python -m tests.engines.environments $(ENGINE)
+	CAPREWARD_TEST_ENGINES=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -s --durations=0 --durations-min=1 \
+		$(if $(ENGINE),tests/engines/test_$(ENGINE).py,tests/engines)
 
 check: $(INSTALLED)
 	$(BIN)/ruff check .

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 import pytest
 
-from tests.engines.environments import ENGINES, program
+from tests.engines.environments import program
 
 ROOT = Path(__file__).parents[2]
 Run: TypeAlias = Callable[..., subprocess.Popen[str]]
@@ -21,10 +21,10 @@ Run: TypeAlias = Callable[..., subprocess.Popen[str]]
 class _Left(pytest.Module):
     """A test file that is not even imported."""
 
+    reason = ""
+
     def collect(self) -> Iterable[pytest.Item]:
         pytest.skip(self.reason, allow_module_level=True)
-
-    reason = ""
 
 
 def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> pytest.Module | None:

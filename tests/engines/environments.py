@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -71,18 +72,18 @@ def make(engine: str) -> None:
         (metadata,) = folder.glob(f"lib/python*/site-packages/{own}-*.dist-info")
         version = metadata.name.removeprefix(f"{own}-").removesuffix(".dist-info")
         named = shutil.copytree(metadata, metadata.with_name(f"{other}-{version}.dist-info")) / "METADATA"
-        lines = named.read_text(encoding="utf-8").splitlines()
-        told = {"Name:": other, "Version:": version + end}
-        changed = [f"{line.split()[0]} {told[line.split()[0]]}" if line.split()[:1] and line.split()[0] in told else line for line in lines]
-        named.write_text("\n".join(changed) + "\n", encoding="utf-8")
+        text = named.read_text(encoding="utf-8")
+        for field_name, value in (("Name", other), ("Version", version + end)):
+            text = re.sub(rf"^{field_name}: .*$", f"{field_name}: {value}", text, count=1, flags=re.MULTILINE)
+        named.write_text(text, encoding="utf-8")
     versions = subprocess.run([*pip, "freeze"], check=True, capture_output=True, text=True).stdout
     (folder / "installed.txt").write_text(versions, encoding="utf-8")
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("engines", nargs="*", choices=[*ENGINES, []], default=[*ENGINES], help="default: all")
-    for engine in parser.parse_args(argv).engines:
+    parser.add_argument("engines", nargs="*", choices=[*ENGINES, []], default=[], help="default: all")
+    for engine in parser.parse_args(argv).engines or ENGINES:
         make(engine)
 
 

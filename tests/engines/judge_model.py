@@ -1,4 +1,4 @@
-"""A small LLaVA that engines can serve and that answers as judges do: a number for FLEUR, and Yes, No, digits, letters."""
+"""A small LLaVA that engines can serve and that answers as judges do: a number for FLEUR; Yes, No, digits, letters."""
 
 from __future__ import annotations
 

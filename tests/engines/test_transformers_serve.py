@@ -1,4 +1,4 @@
-"""`transformers serve` of this environment: it writes one caption a request, samples only if told, and has no logprobs."""
+"""`transformers serve` of this environment: a caption a request, sampled only if the model says so, no logprobs."""
 
 from __future__ import annotations
 
@@ -43,9 +43,8 @@ def told_by(start: Run, *line: object, code: int = 0) -> str:
 def test_captions_of_a_model_that_does_not_sample(captioner: Path, photos: Path, start: Run, tmp_path: Path) -> None:
     with serving(captioner, tmp_path / "log") as server:
         line = asking(server, photos, tmp_path / "c.jsonl")
-        assert "needs the model's name, as it does not list its models: give --served-model" in told_by(
-            start, *line, code=1
-        )
+        told = told_by(start, *line, code=1)
+        assert "needs the model's name, as it does not list its models: give --served-model" in told
         told = told_by(start, *line, "--served-model", "other", code=1)
         assert "the server refuses the question (Error code: 400 - Server is pinned to" in told
         told = told_by(start, *line, "--served-model", captioner, "--logprobs", code=1)
@@ -78,9 +77,7 @@ def test_a_judge(judge: Path, photos: Path, tmp_path: Path) -> None:
         written = [[each.text for each in one.generate(questions, max_new_tokens=8)] for one in (local, served)]
         assert written[0] == written[1]  # which shows that the pictures arrive
         assert len(set(written[0])) > 1
-        for ask in (
-            lambda: served.answer_distribution(questions[:1], ["Yes", "No"]),
-            lambda: FleurScorer(served).score([CaptionSample("A dog.", questions[0].image)]),
-        ):
-            with pytest.raises(JudgeError, match=r"no log probabilities.*transformers serve has none"):
-                ask()
+        with pytest.raises(JudgeError, match=r"no log probabilities.*transformers serve has none"):
+            served.answer_distribution(questions[:1], ["Yes", "No"])
+        table = FleurScorer(served).score([CaptionSample("A dog.", questions[0].image)])
+        assert "transformers serve has none" in table.errors[0]
