@@ -55,6 +55,7 @@ _GRPO = "python -m examples.research.grpo_captioner --samples 2 --scenes {200} -
 _SMALL = "--scene-seed 9191 --steps {80} --lr 3e-4 --seeds 91 92 93 --reward "
 _RUNS = {  # folder: (reward, captions a step, options)
     "vela_64": ("VELA", 64, _SMALL + "vela"),
+    "both_64": (".7 VELA + .3 BEiTScore", 64, _SMALL + "both"),
 }
 _DOMAIN = (  # what the page shows of it
     *("as it is", "resized, then JPEG 70 to 95"),
@@ -149,7 +150,7 @@ TABLES = {
             "python -m examples.research.draw_pictures --run {out}/vela_64 --results {docs}/results "
             "--output {docs}/images",
         ),
-        cost="15 min",
+        cost="30 min",
         store=partial(stored.grpo, names={folder: (name, size) for folder, (name, size, _) in _RUNS.items()}),
     ),
     "parting": Table(
