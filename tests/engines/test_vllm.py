@@ -99,10 +99,12 @@ def test_captions_and_their_log_probabilities(
     for image, caption, told in written:
         own, tokens = logprob(model, processor, tmp_path / image, caption)
         apart.append(abs(own - told) / tokens)
-    # Now and then a model samples other tokens than the tokenizer makes of the same text: "b" and "ig" for "big".
+    # A model may sample other tokens than the tokenizer makes of the same text (" a" and "t" for " at": one caption of
+    # 600 of the embedded captioner). The text does not tell which, so a few captions cannot be compared.
     alike = [difference for difference in apart if difference < CLOSE]
     print(f"log probabilities: at most {max(alike):.1e} a token apart over {len(alike)} of {len(apart)} captions")
-    assert len(alike) > 0.95 * len(apart)
+    print(*(row for row, difference in zip(written, apart, strict=True) if difference >= CLOSE), sep="\n")
+    assert len(alike) >= len(apart) - 2
 
 
 def test_a_server_that_is_killed(captions: EngineServer, photos: Path, start: Run, tmp_path: Path) -> None:

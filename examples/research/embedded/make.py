@@ -1,4 +1,6 @@
-"""Makes every embedded checkpoint from nothing: runs the steps in order and writes the folders of reward/assets.
+"""Makes every embedded checkpoint: runs the steps in order and writes the folders of reward/assets.
+
+All begin from nothing, but for the captioner, which takes the image tower of the VELA that ships.
 
     python -m examples.research.embedded.make --output runs/embedded
     python -m examples.research.embedded.make --output runs/embedded --only export
