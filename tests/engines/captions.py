@@ -1,0 +1,84 @@
+"""What is asked of every engine that captions: the command, log probabilities to compare with, and a server killed."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from reward.decoding.captioners import EMBEDDED_PROMPT
+from reward.images import load_image
+from tests.engines.conftest import Run
+from tests.engines.servers import EngineServer
+from tests.json_lines import read_lines
+
+__all__ = ["asking", "check_killed", "differences"]
+
+
+def asking(server: EngineServer, photos: Path, output: Path) -> list[object]:
+    """`capreward caption` with eight candidates an image and their log probabilities."""
+    line: list[object] = ["caption", "--model", server.url, "--images", photos, "--n", 8, "--metric", "length"]
+    return [*line, "--prompt", EMBEDDED_PROMPT, "--max-tokens", 90, "--keep-candidates", "--logprobs", "-o", output]
+
+
+def logprob(model: Any, processor: Any, image: Path, caption: str) -> tuple[float, int]:
+    """The log probability of a caption and of its end in one forward pass, and its tokens."""
+    asked = [{"type": "image", "image": load_image(image)}, {"type": "text", "text": EMBEDDED_PROMPT}]
+    chat: list[Any] = [{"role": "user", "content": asked}]
+    options = {"add_generation_prompt": True, "tokenize": True, "return_dict": True, "return_tensors": "pt"}
+    inputs = processor.apply_chat_template(chat, **options)
+    tokens = processor.tokenizer(caption, add_special_tokens=False)["input_ids"] + [processor.tokenizer.eos_token_id]
+    ids = torch.cat([inputs["input_ids"], torch.tensor([tokens])], 1)
+    with torch.inference_mode():
+        logits = model(input_ids=ids, pixel_values=inputs["pixel_values"]).logits[0].double()
+    told = logits[-1 - len(tokens) : -1].log_softmax(-1)
+    return float(told[range(len(tokens)), tokens].sum()), len(tokens)
+
+
+def differences(output: Path, model: Any, processor: Any) -> list[float]:
+    """How far the log probability of each caption in a pool is from that of a model here, a token; none of cut ones.
+
+    A model may sample other tokens than the tokenizer makes of the same text (" a" and "t" for " at": one caption of
+    600 of the embedded captioner). The text does not tell which, so a few captions cannot be compared.
+    """
+    apart = []
+    for pool in read_lines(Path(f"{output}.candidates.jsonl")):
+        for caption, told, cut in zip(pool["candidates"], pool["logprobs"], pool["truncated"], strict=True):
+            if not cut:
+                own, tokens = logprob(model, processor, output.parent / pool["image"], caption)
+                apart.append(abs(own - told) / tokens)
+    return apart
+
+
+def check_killed(captions: EngineServer, photos: Path, start: Run, tmp_path: Path) -> None:
+    """The server is killed in the middle of a command and started again: nothing is lost, and nothing asked twice."""
+    line = [*asking(captions, photos, tmp_path / "c.jsonl"), "--concurrency", 1]
+    journal = tmp_path / "c.jsonl.partial"
+    command = start(*line)
+    limit = time.monotonic() + 120
+    while not journal.exists() or journal.read_bytes().count(b"\n") < 4:
+        assert command.poll() is None, command.communicate()[0]
+        assert time.monotonic() < limit
+        time.sleep(0.01)
+    captions.kill()
+    told, _ = command.communicate()
+    assert command.returncode == 1, told
+    assert "did not answer in 7 tries" in told
+    assert "run again to go on" in told
+    stored = journal.read_text().splitlines()[1:]
+    assert 3 <= len(stored) < 12
+    captions.start()
+    again = start(*line)
+    told, _ = again.communicate()
+    assert again.returncode == 0, told
+    assert f"{12 - len(stored)} questions answered by the model" in told  # nothing twice
+    assert f"from 96 candidates ({8 * len(stored)} of them from an earlier run)" in told  # nothing lost
+    pools = read_lines(tmp_path / "c.jsonl.candidates.jsonl")
+    assert sorted(Path(pool["image"]).name for pool in pools) == sorted(path.name for path in photos.iterdir())
+    kept = {caption for pool in pools for caption in pool["candidates"]}
+    assert all(len(pool["candidates"]) == 8 for pool in pools)
+    replies = [json.loads(line)[1] for line in stored]  # beside its checksum: [image, [[text, ...], ...]]
+    assert {text for _, written in replies for text, *_ in written} <= kept
