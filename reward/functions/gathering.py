@@ -30,7 +30,7 @@ class RowReward:
     aspects: Mapping[str, float] = field(default_factory=dict)
 
     def number(self, missing: float | None) -> float:
-        """The reward, for a framework that does not accept None.
+        """The reward, for a framework that cannot leave a row out.
 
         Args:
             missing: what a row without a reward gets; None raises.
@@ -45,7 +45,7 @@ class RowReward:
         value = missing if self.value is None else self.value
         if value is None:
             raise InvalidSampleError(
-                "a caption has no reward (a warning in the log says why), and this framework does not accept None. "
+                "a caption has no reward (a warning in the log says why), and this framework cannot leave it out. "
                 "Repair or remove such rows, or set missing=NUMBER, which is then their reward"
             )
         return float(value)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from integrations.ms_swift import CaptionORM
+from reward.errors import InvalidSampleError
 from tests.integrations.frameworks import GREY, ROOT, WHITE, PictureMetric, options
 
 
@@ -20,7 +21,7 @@ def cell(image: Any) -> list[dict[str, Any]]:
 
 
 def test_a_call_of_the_trainer(picture: PictureMetric) -> None:
-    orm = CaptionORM(args=object(), **picture.settings)
+    orm = CaptionORM(args=object(), missing=-1.0, **picture.settings)
     messages = [{"role": "user", "content": "<image>Describe."}, {"role": "assistant", "content": "A star."}]
     rewards = orm(
         ["A star.", "fail", " ", "A star."],
@@ -35,8 +36,15 @@ def test_a_call_of_the_trainer(picture: PictureMetric) -> None:
         images=[cell(WHITE), cell(WHITE), cell(GREY), None],
         references=[["A red star."]] * 4,
     )
-    assert rewards == [1.0, None, 0.0, None]  # a caption without a word is the policy's own doing
+    assert rewards == [1.0, -1.0, 0.0, -1.0]  # a caption without a word is the policy's own doing
     assert picture.samples[0].references == ("A red star.",)
+
+
+def test_a_row_without_a_score_raises_as_ms_swift_would_count_it_as_zero(picture: PictureMetric) -> None:
+    orm = CaptionORM(**picture.settings)
+    assert orm(["A star."], images=[cell(WHITE)]) == [1.0]
+    with pytest.raises(InvalidSampleError, match="missing=NUMBER"):
+        orm(["A star.", "A star."], images=[cell(WHITE), None])
 
 
 PLUGIN = """
@@ -50,6 +58,7 @@ register("wordy", metric="picture", weights={"words": 1})
 def test_ms_swift_itself_loads_the_plugin_and_calls_the_rewards(picture: PictureMetric, tmp_path: Path) -> None:
     rewards = pytest.importorskip("swift.rewards", reason="ms-swift is not installed", exc_type=ImportError)
     try:
+        from swift.callbacks import callbacks_map
         from swift.rl_core.data import GRPOSample
         from swift.rl_core.grpo_algorithm import compute_rewards_per_func
         from swift.rlhf_trainers.utils import resolve_reward_funcs
@@ -59,6 +68,7 @@ def test_ms_swift_itself_loads_the_plugin_and_calls_the_rewards(picture: Picture
     (tmp_path / "plugin.py").write_text(PLUGIN)
     import_external_file(str(tmp_path / "plugin.py"))
     assert {"bright", "wordy"} <= set(rewards.orms)
+    assert "resume_weights" in callbacks_map
     functions, names = resolve_reward_funcs(["bright", "wordy"], args=object())
     assert names == ["bright", "wordy"]
     samples = [
