@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from reward.errors import DataError, MissingExtraError
 from reward.scoring.readers import is_address
+from reward.scoring.stores import explained, explaining
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -142,11 +143,12 @@ def _find(address: str) -> Iterator[InputFile]:
             infos = system.find(path, detail=True)
         else:
             infos = {path: system.info(path)}
+    except MissingExtraError:
+        raise
+    except FileNotFoundError as error:
+        raise DataError(f"there is no file {address}") from error
     except Exception as error:  # each file system of fsspec raises errors of its own library
-        if isinstance(error, MissingExtraError):
-            raise
-        reason = "" if isinstance(error, FileNotFoundError) else f" ({type(error).__name__}: {error})"
-        raise DataError(f"there is no file {address}{reason:.300}") from error
+        raise DataError(f"{address} cannot be read: {explained(error)}") from error
     for name, info in infos.items():
         inside = name.removeprefix(path) if name != path else ""
         hidden = any(piece.startswith(("_", ".")) for piece in inside.split("/") if piece)
@@ -231,16 +233,12 @@ def _ranges(file: InputFile) -> Iterator[Fragment]:
 
 
 def _row_groups(file: InputFile, part_rows: int) -> tuple[pa.Schema, list[Fragment]]:
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
     system, path = file_system(file.path)
-    try:
-        with system.open(path, "rb") as opened:
-            parquet = pq.ParquetFile(opened)
-            metadata, schema = parquet.metadata, parquet.schema_arrow.remove_metadata()
-    except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{file.path} cannot be read as Parquet: {error}") from error
+    with explaining(f"{file.path} cannot be read as Parquet", DataError), system.open(path, "rb") as opened:
+        parquet = pq.ParquetFile(opened)
+        metadata, schema = parquet.metadata, parquet.schema_arrow.remove_metadata()
     fragments: list[Fragment] = []
     first = rows = size = 0
     for group in range(metadata.num_row_groups):

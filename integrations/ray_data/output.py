@@ -10,11 +10,13 @@ import re
 import tempfile
 import uuid
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from integrations.ray_data.fragments import Fragment, InputFile, file_system
 from reward.errors import OutputError
+from reward.scoring.stores import explained, explaining, is_down
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,15 +43,18 @@ class OutputFolder:
         self.system, self.path = file_system(address)
         if self.path.endswith((".jsonl", ".json", ".csv")):
             raise OutputError(f"output {address} must be a folder: Ray writes Parquet parts into it")
-        if self.system.isfile(self.path):
+        with explaining(f"output {address} cannot be looked at", OutputError):
+            is_file = self.system.isfile(self.path)
+        if is_file:
             raise OutputError(f"output {address} is a file; Ray writes a folder of Parquet parts, choose another name")
 
     def contents(self) -> dict[str, int]:
         """{name: bytes} of the files in the folder."""
         self.system.invalidate_cache()
-        if not self.system.isdir(self.path):
-            return {}
-        infos = self.system.find(self.path, maxdepth=1, detail=True).values()
+        with explaining(f"output {self.address} cannot be looked at", OutputError):
+            if not self.system.isdir(self.path):
+                return {}
+            infos = self.system.find(self.path, maxdepth=1, detail=True).values()
         return {posixpath.basename(info["name"]): int(info["size"]) for info in infos}
 
     def parts(self) -> dict[str, int]:
@@ -69,21 +74,37 @@ class OutputFolder:
     def put(self, local: Path, name: str) -> None:
         """Copies a file into the folder: whole, or not at all."""
         temporary = f"{self.path}/{_UNFINISHED}{uuid.uuid4().hex}"
-        try:
-            self.system.makedirs(self.path, exist_ok=True)
-            self.system.put_file(str(local), temporary)
-            self.system.mv(temporary, f"{self.path}/{name}")
-        except OSError as error:
-            raise OutputError(f"cannot write {self.address}/{name}: {error.strerror or error}") from error
+        with explaining(f"cannot write {self.address}/{name}", OutputError):
+            if not hasattr(self.system, "split_path"):  # stores with buckets have no folders, and would make a bucket
+                self.system.makedirs(self.path, exist_ok=True)
+            try:
+                self.system.put_file(str(local), temporary)
+                self.system.mv(temporary, f"{self.path}/{name}")
+            except Exception as error:
+                if not is_down(error):
+                    with suppress(Exception):  # half a file takes room that may be short
+                        self.system.rm_file(temporary)
+                raise
 
     def remove(self, names: Iterable[str]) -> None:
         """Removes files of the folder."""
-        for name in names:
-            self.system.rm_file(f"{self.path}/{name}")
+        with explaining(f"cannot remove files of {self.address}", OutputError):
+            for name in names:
+                self.system.rm_file(f"{self.path}/{name}")
 
     def remove_unfinished(self) -> None:
-        """Removes what runs that were killed had begun to write; none may be running."""
+        """Removes what runs that were killed had begun to write; none may be running.
+
+        S3 keeps, and charges for, the pieces of an upload that was cut off, which no listing shows.
+        """
         self.remove(name for name in self.contents() if name.startswith(_UNFINISHED))
+        if hasattr(self.system, "list_multipart_uploads"):
+            bucket, key, _ = self.system.split_path(f"{self.path}/{_UNFINISHED}")
+            with suppress(Exception):  # keys may have no right to list them, and not all stores know them
+                for upload in self.system.list_multipart_uploads(bucket):
+                    if upload["Key"].startswith(key):
+                        names = {"Bucket": bucket, "Key": upload["Key"], "UploadId": upload["UploadId"]}
+                        self.system.call_s3("abort_multipart_upload", **names)
 
     def record_of(self, part: str) -> dict[str, Any] | None:
         """What the part itself says about its rows; None if it is damaged."""
@@ -94,14 +115,17 @@ class OutputFolder:
             with self.system.open(f"{self.path}/{part}", "rb") as file:
                 record: dict[str, Any] = json.loads(pq.ParquetFile(file).metadata.metadata[b"capreward"])
                 return record
-        except (pa.ArrowException, OSError, ValueError, KeyError, TypeError):
+        except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
+            if is_down(error):
+                raise OutputError(f"{self.address}/{part} cannot be read: {explained(error)}") from error
             return None
 
     def read_columns(self, part: str, columns: list[str]) -> pa.Table:
         """Some columns of a part."""
         import pyarrow.parquet as pq
 
-        with self.system.open(f"{self.path}/{part}", "rb") as file:
+        where = f"{self.path}/{part}"
+        with explaining(f"{where} cannot be read", OutputError), self.system.open(where, "rb") as file:
             return pq.read_table(file, columns=columns)
 
 
@@ -139,7 +163,9 @@ class Manifest:
         if MANIFEST not in folder.contents():
             return None
         try:
-            values = json.loads(folder.system.cat_file(f"{folder.path}/{MANIFEST}"))
+            with explaining(f"{folder.address}/{MANIFEST} cannot be read", OutputError):
+                text = folder.system.cat_file(f"{folder.path}/{MANIFEST}")
+            values = json.loads(text)
             schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(values["schema"])))
             files = [InputFile(**each) for each in values["files"]]
             fragments, records = [], {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import posixpath
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -16,10 +17,11 @@ import reward
 from integrations.ray_data.fragments import Fragment
 from integrations.ray_data.output import OutputFolder
 from integrations.ray_data.reading import Selection, read_pieces
-from reward.errors import CapRewardError, DataError
+from reward.errors import CapRewardError, DataError, OutputError
 from reward.scoring import BatchScorer
 from reward.scoring.schemas import without_images
 from reward.scoring.several import fingerprint_of
+from reward.scoring.stores import explained, is_full
 from reward.scoring.summary import SummaryBuilder
 
 if TYPE_CHECKING:
@@ -90,7 +92,7 @@ class PartScorer:
 
         Returns:
             {"record": JSON texts}, in the same order: what SummaryBuilder counted, `part`, `bytes`, `images`, `scores`
-            and `process`; or `part` and `problem`; or `fatal`.
+            and `process`; or `part` and `problem` or `unwritten`; or `fatal`.
         """
         return {"record": [json.dumps(self._record(Fragment.from_json(line))) for line in batch["fragment"]]}
 
@@ -101,6 +103,11 @@ class PartScorer:
             return self._write(fragment)
         except DataError as error:
             return {"part": fragment.part, "problem": str(error)}
+        except OSError as error:  # an OutputError, or no room for the part while it is made
+            if not isinstance(error, OutputError) and not is_full(error):
+                raise
+            where = "" if isinstance(error, OutputError) else f"no part can be made in {tempfile.gettempdir()}: "
+            return {"part": fragment.part, "unwritten": f"{where}{explained(error)} (on {platform.node()})"}
 
     def _write(self, fragment: Fragment) -> dict[str, Any]:
         import pyarrow as pa

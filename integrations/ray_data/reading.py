@@ -18,6 +18,7 @@ from reward.errors import DataError
 from reward.scoring.conditions import Condition, parse_condition
 from reward.scoring.readers import BadRow
 from reward.scoring.schemas import infer_schema, typed_table
+from reward.scoring.stores import explaining
 from reward.scoring.text_sources import json_row
 
 if TYPE_CHECKING:
@@ -68,9 +69,7 @@ def read_pieces(fragment: Fragment, selection: Selection) -> Iterator[Piece]:
     Raises:
         DataError: it is damaged, was changed since it was planned, or has values that do not fit the schema.
     """
-    import pyarrow as pa
-
-    try:
+    with explaining(f"{fragment.file.path} cannot be read", DataError):
         if fragment.file.kind == "lance":
             yield from _typed(_lance_batches(fragment, selection), selection)
             return
@@ -82,8 +81,6 @@ def read_pieces(fragment: Fragment, selection: Selection) -> Iterator[Piece]:
             yield from _typed(_parquet_batches(fragment, selection, system, path), selection)
         else:
             yield from _untyped(_records(fragment), selection)
-    except (pa.ArrowException, *_DAMAGE) as error:
-        raise DataError(f"{fragment.file.path} cannot be read: {type(error).__name__}: {error}"[:500]) from error
 
 
 def _columns(selection: Selection) -> dict[str, Any]:

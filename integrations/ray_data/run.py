@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import json
-import logging
 import os
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import reward
+from integrations.ray_data.cluster import records_of
 from integrations.ray_data.fragments import Fragment, find_files, split_files
 from integrations.ray_data.output import Manifest, OutputFolder
-from integrations.ray_data.parts import Job, PartScorer, part_schema
+from integrations.ray_data.parts import Job, part_schema
 from integrations.ray_data.reading import Selection, sample_schema
 from reward.errors import ConfigError, DataError, OutputError
 from reward.metric_source import MetricSource
@@ -55,6 +54,7 @@ def score_files(
     cpus: float = 1,
     gpus: float = 0,
     address: str | None = None,
+    wait: float = 0,
     part_rows: int = 50_000,
     overwrite: bool = False,
     progress: bool = False,
@@ -85,6 +85,8 @@ def score_files(
         cpus, gpus: of an actor; part of a GPU, such as 0.25, has four actors share it.
         address: of a running cluster, or "auto"; None starts one on this machine for the time of the run, or uses the
             one that this process is connected to.
+        wait: seconds until there must be a node with room for a worker, on a cluster that starts nodes when they are
+            asked for. The others of `workers` then start as their nodes come. 0 wants room for all of them at once.
         part_rows: row groups are taken together until they have as many rows.
         overwrite: discard the parts of another run.
         progress: show a progress bar.
@@ -95,8 +97,9 @@ def score_files(
     Raises:
         MissingExtraError: Ray is not installed.
         DataError: the input cannot be read; if it is some fragments only, the others have been scored.
-        OutputError: the folder belongs to another run, or lacks rows at the end.
+        OutputError: the folder belongs to another run, cannot be written, or lacks rows at the end.
         ConfigError: the cluster has no room for the actors, or a worker cannot load the scorer.
+        WorkerError: the cluster failed.
         ScoringInterrupted: Ctrl-C.
     """
     if workers != 0:
@@ -104,8 +107,8 @@ def score_files(
     for name, value, least in (("workers", 1 if workers is None else workers, 0), ("part_rows", part_rows, 1)):
         if not isinstance(value, int) or isinstance(value, bool) or value < least:
             raise ConfigError(f"{name} must be a whole number of at least {least}, got {value!r}")
-    if not cpus > 0 or not gpus >= 0:
-        raise ConfigError(f"cpus must be above 0 and gpus at least 0, got {cpus!r} and {gpus!r}")
+    if not cpus > 0 or not gpus >= 0 or not wait >= 0:
+        raise ConfigError(f"cpus must be above 0, gpus and wait at least 0, got {cpus!r}, {gpus!r} and {wait!r}")
     names = {
         "candidate_column": candidate_column,
         "image_column": image_column,
@@ -141,8 +144,8 @@ def score_files(
     resumed = sum(record["rows"] for record in manifest.records.values())
     start = time.perf_counter()
     if missing:
-        actors: dict[str, Any] = {"address": address, "workers": workers, "cpus": cpus, "gpus": gpus}
-        _score(manifest, selection, missing, lambda: _records(job, missing, **actors), progress)
+        actors: dict[str, Any] = {"address": address, "workers": workers, "cpus": cpus, "gpus": gpus, "wait": wait}
+        _score(manifest, selection, missing, lambda: records_of(job, missing, **actors), progress)
     summary = _summarise(manifest, prefix)
     summary.columns = {"candidate": plan.caption, "image": plan.image, "references": plan.references}
     summary.already_done, summary.resumed_rows, summary.new_rows = not missing, resumed, summary.rows - resumed
@@ -191,71 +194,6 @@ def _plan(
     return Manifest(folder, run, schema, fragments, records), selection
 
 
-def _records(
-    job: Job, missing: list[Fragment], *, address: str | None, workers: int | None, cpus: float, gpus: float
-) -> Generator[dict[str, Any], None, None]:
-    """The records of the fragments, in the order in which they are done."""
-    if workers == 0:
-        here = PartScorer(job)
-        for fragment in missing:
-            yield from map(json.loads, here({"fragment": [fragment.to_json()]})["record"])
-        return
-    import ray
-
-    with _cluster(address) as room:
-        pool = _pool(room, len(missing), workers, cpus, gpus)
-        ray.data.DataContext.get_current().enable_progress_bars = False
-        logging.getLogger("ray.data").setLevel(logging.ERROR)
-        # One block a fragment: Ray then hands fragments to actors one by one, and repeats those of an actor that died.
-        items = ray.data.from_items(
-            [{"fragment": fragment.to_json()} for fragment in missing], override_num_blocks=len(missing)
-        )
-        records = items.map_batches(PartScorer, fn_constructor_args=(job,), batch_size=1, batch_format="numpy", **pool)
-        for row in records.iter_rows():
-            yield json.loads(row["record"])
-
-
-@contextmanager
-def _cluster(address: str | None) -> Iterator[dict[str, float]]:
-    """Resources of a cluster; one that is started or connected to here is left at the end."""
-    import ray
-
-    if ray.is_initialized():
-        if address is not None:
-            raise ConfigError("this process is connected to a Ray cluster already; leave out the address")
-        yield ray.cluster_resources()
-        return
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # its notes on stderr; errors are raised
-    here = address or (None if "RAY_ADDRESS" in os.environ else "local")
-    starts = {"include_dashboard": False} if here == "local" else {}
-    try:
-        ray.init(here, logging_level="ERROR", log_to_driver=False, **starts)
-    except Exception as error:  # Ray raises plain exceptions, as when a busy machine takes too long to start it
-        what = "Ray cannot be started on this machine" if starts else f"no Ray cluster can be reached at {here}"
-        raise ConfigError(f"{what}: {error}"[:500]) from error
-    try:
-        yield ray.cluster_resources()
-    finally:
-        ray.shutdown()
-
-
-def _pool(room: Mapping[str, float], fragments: int, workers: int | None, cpus: float, gpus: float) -> dict[str, Any]:
-    """Arguments of `map_batches` that place the actors; they never wait for resources that do not come."""
-    import ray
-
-    fitting = int(room.get("CPU", 0) / cpus + 1e-6)
-    if gpus:
-        fitting = min(fitting, int(room.get("GPU", 0) / gpus + 1e-6))
-    if fitting < (workers or 1):
-        raise ConfigError(
-            f"{workers or 1} workers of {cpus:g} CPUs and {gpus:g} GPUs do not fit into the cluster, which has "
-            f"{room.get('CPU', 0):g} CPUs and {room.get('GPU', 0):g} GPUs; there is room for --workers {fitting}"
-        )
-    actors = ray.data.ActorPoolStrategy(size=min(workers or fitting, fragments))
-    return {"compute": actors, "num_cpus": cpus, "num_gpus": gpus or None}
-
-
 def _score(
     manifest: Manifest,
     selection: Selection,
@@ -275,6 +213,8 @@ def _score(
             for record in records:
                 if "fatal" in record:
                     raise ConfigError(f"a worker cannot score: {record['fatal']}")
+                if "unwritten" in record:
+                    raise OutputError(f"{record['unwritten']}. The parts that are done stay; run the same again")
                 if "problem" in record:
                     problems.append(record["problem"])
                     continue
@@ -283,11 +223,14 @@ def _score(
                 if time.monotonic() - saved > SAVE_SECONDS:
                     manifest.write()
                     saved = time.monotonic()
-    except KeyboardInterrupt:
-        rows = sum(record["rows"] for record in manifest.records.values())
-        raise ScoringInterrupted(rows, Path(manifest.folder.address)) from None
-    finally:
-        manifest.write()
+    except BaseException as error:
+        with suppress(OutputError):  # what stopped the run may be that nothing can be written
+            manifest.write()
+        if isinstance(error, KeyboardInterrupt):
+            rows = sum(record["rows"] for record in manifest.records.values())
+            raise ScoringInterrupted(rows, Path(manifest.folder.address)) from None
+        raise
+    manifest.write()
     if problems:
         raise DataError(
             f"{len(problems)} of {len(manifest.fragments)} fragments could not be read; the others are scored, and the "

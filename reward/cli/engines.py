@@ -40,6 +40,14 @@ class EngineOptions:
         float | None,
         typer.Option(help="GPUs that Ray reserves for each worker, such as 0.25 for four workers per GPU; default: 0."),
     ] = None
+    wait: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            help="Seconds that a cluster may take to start the first node, if it starts nodes when they are asked for; "
+            "the other workers start as their nodes come. Default: 0, all must fit at once.",
+        ),
+    ] = None
     where: Annotated[
         str | None,
         typer.Option(
@@ -77,6 +85,7 @@ class EngineOptions:
             "workers": self.workers,
             "cpus": self.cpus_per_worker,
             "gpus": self.gpus_per_worker,
+            "wait": self.wait,
             "where": self.where,
             "columns": None if self.columns is None else [name.strip() for name in self.columns.split(",")],
             "part_rows": self.part_rows,

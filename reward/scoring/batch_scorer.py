@@ -20,6 +20,7 @@ from reward.scoring.prefetch import ImageReader
 from reward.scoring.readers import BadRow, is_address
 from reward.scoring.results import ScoreColumns
 from reward.scoring.several import Several, is_named, knows_aspects, load, scoring_of
+from reward.scoring.stores import explained, is_down
 from reward.scoring.summary import SummaryBuilder
 
 if TYPE_CHECKING:
@@ -56,7 +57,8 @@ class BatchScorer:
         batch_size: passed to the scorer.
         added_only: return only the added columns, as `datasets.map` and Daft want them.
         fetch_images: read images whose path is an address (`s3://`, `https://`) through fsspec. Whoever writes the
-            data then decides which addresses this machine asks.
+            data then decides which addresses this machine asks. A batch fails (DataError) if an object store does not
+            answer, so that no caption is left without its score for that.
         options: passed to the scorer's `from_pretrained` (device, dtype, revision).
 
     Raises:
@@ -261,6 +263,8 @@ def _fetched(address: str) -> bytes:
         with fsspec.open(address, "rb") as file:
             data: bytes = file.read(LARGEST_IMAGE + 1)
     except Exception as error:  # each file system of fsspec raises errors of its own library
+        if is_down(error) and not address.startswith(("http:", "https:")):
+            raise DataError(f"image {address!r:.300} cannot be read: {explained(error)}") from error
         raise ImageError(f"image {address!r:.300} cannot be read: {type(error).__name__}: {error}"[:500]) from error
     if len(data) > LARGEST_IMAGE:
         raise ImageError(f"image {address!r:.300} has more than {LARGEST_IMAGE} bytes")

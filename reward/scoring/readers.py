@@ -14,7 +14,7 @@ from reward.scoring.arrow_sources import DatasetSource, ParquetSource
 from reward.scoring.sources import BadRow, Source
 from reward.scoring.text_sources import CsvSource, JsonLinesSource, open_json
 
-__all__ = ["BadRow", "Source", "is_address", "open_source"]
+__all__ = ["BadRow", "Source", "is_address", "open_source", "written"]
 
 _KINDS: dict[str, Callable[[Path], Source]] = {
     ".jsonl": JsonLinesSource,
@@ -43,6 +43,19 @@ def is_address(path: str | os.PathLike[str]) -> bool:
     return _ADDRESS.match(os.fsdecode(path)) is not None
 
 
+def written(address: str | os.PathLike[str]) -> str:
+    """An address as it was written, also where `Path` left one slash of the two.
+
+    Example:
+        >>> written(Path("s3://bucket/x.jsonl"))
+        's3://bucket/x.jsonl'
+    """
+    if isinstance(address, str):
+        return address
+    scheme, _, rest = os.fsdecode(address).partition(":/")
+    return f"{scheme}:{'///' if scheme == 'file' else '//'}{rest.lstrip('/')}"
+
+
 def open_source(data: Any, *, split: str | None = None) -> Source:
     """Opens a data file, a data set folder, a data set of the Hub, or a data set object.
 
@@ -66,7 +79,10 @@ def open_source(data: Any, *, split: str | None = None) -> Source:
         raise DataError(f"data must be a path, a datasets.Dataset or a DatasetDict, got {type(data).__name__}")
     path = Path(data)
     if is_address(path):
-        raise DataError(f"{os.fsdecode(data)} is an address; nothing is fetched from there. Give a file on this disk")
+        raise DataError(
+            f"{written(data)} is an address; nothing is fetched from there. Copy it to this disk: only `capreward "
+            "score --engine ray` (score_files) reads addresses, with --workers 0 also without a cluster"
+        )
     if path.is_dir():
         return _open_folder(path, split)
     open_file = _KINDS.get(_ending(path))

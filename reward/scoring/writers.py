@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from reward.errors import OutputError
 from reward.fingerprints import fingerprint_file
-from reward.scoring.readers import BadRow, Source, is_address
+from reward.scoring.readers import BadRow, Source, is_address, written
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -89,7 +89,7 @@ def refuse_address(path: Path) -> None:
         OutputError: an address.
     """
     if is_address(path):
-        raise OutputError(f"output {path} is an address; nothing is sent there. Give a path on this disk")
+        raise OutputError(f"output {written(path)} is an address; nothing is sent there. Give a path on this disk")
 
 
 def output_facts(path: Path) -> dict[str, Any]:

@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 
 from integrations.ray_data import score_files
-from reward.errors import DataError
+from reward.errors import DataError, OutputError
+from reward.scoring import BatchScorer
 from tests.integrations.ray_data.files import make_rows, read_folder, save_rows
+from tests.loopback_http import free_port
 from tests.picture_scorer import PictureScorer
 
 pytest.importorskip("s3fs")
@@ -89,5 +91,44 @@ def test_images_by_their_addresses(bucket: Any, tmp_path: Path) -> None:
 
 
 def test_a_bucket_that_is_not_there(bucket: Any, tmp_path: Path) -> None:
+    data = str(save_rows(make_rows(tmp_path), tmp_path, "jsonl") / "*.jsonl")
     with pytest.raises(DataError, match=r"there is no file s3://none/in|holds no file"):
         score_here("s3://none/in", "length", tmp_path / "out")
+    with pytest.raises(OutputError, match=r"cannot write s3://none/out/_manifest.json: .* bucket does not exist"):
+        score_here(data, "length", "s3://none/out")
+    assert not bucket.exists("none")
+
+
+def test_a_store_that_does_not_answer_and_one_without_keys(
+    bucket: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = str(save_rows(make_rows(tmp_path), tmp_path, "jsonl") / "*.jsonl")
+    bucket.clear_instance_cache()
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{free_port()}")
+    with pytest.raises(OutputError, match=r"output s3://captions/out cannot be looked at: it does not answer"):
+        score_here(data, "length", "s3://captions/out")
+    with pytest.raises(
+        DataError, match=r"s3://captions/in/\*.jsonl cannot be read: it does not answer .*AWS_ENDPOINT_URL"
+    ):
+        score_here("s3://captions/in/*.jsonl", "length", tmp_path / "out")
+    with pytest.raises(DataError, match=r"image 's3://captions/0.png' cannot be read: it does not answer"):
+        BatchScorer(PictureScorer(), fetch_images=True)({"caption": ["a"], "image": ["s3://captions/0.png"]})
+    bucket.clear_instance_cache()
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    with pytest.raises(OutputError, match=r"there are no keys for it .*; set AWS_ACCESS_KEY_ID"):
+        score_here(data, "length", "s3://captions/out")
+
+
+def test_uploads_that_were_cut_off_are_given_up(bucket: Any, tmp_path: Path) -> None:
+    data = str(save_rows(make_rows(tmp_path), tmp_path, "jsonl") / "*.jsonl")
+    for key in ("out/_unfinished-1", "other/_unfinished-2"):
+        bucket.call_s3("create_multipart_upload", Bucket="captions", Key=key)
+    score_here(data, PictureScorer(), "s3://captions/out")
+    left = [upload["Key"] for upload in bucket.list_multipart_uploads("captions")]
+    assert left == ["other/_unfinished-2"]
+    for upload in bucket.list_multipart_uploads("captions"):
+        bucket.call_s3("abort_multipart_upload", Bucket="captions", Key=upload["Key"], UploadId=upload["UploadId"])

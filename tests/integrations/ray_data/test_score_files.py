@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import sys
+import tempfile
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from fsspec.implementations.local import LocalFileSystem
 
 from integrations.ray_data import score_files
 from reward.errors import ConfigError, DataError, MissingExtraError, OutputError
@@ -176,3 +179,33 @@ def test_what_it_cannot_do_it_says_before_scoring(
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(MissingExtraError, match=r'pip install "capreward\[ray\]"'):
         score_files(folder, "length", out)
+
+
+@pytest.mark.parametrize("full", ["output", "part"])
+def test_after_room_was_made_the_same_goes_on(
+    full: str, rows: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, out, calls = save_rows(rows, tmp_path / "in", "parquet"), tmp_path / "out", [0]
+    owner, name = (LocalFileSystem, "put_file") if full == "output" else (pq.ParquetWriter, "write_table")
+    real = getattr(owner, name)
+
+    def write(*arguments: Any, **options: Any) -> Any:
+        calls[0] += 1
+        if calls[0] == 3:
+            if full == "output":
+                Path(arguments[2]).write_text("half")
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(owner, name, write)
+    where = f"cannot write {out}/part-" if full == "output" else f"no part can be made in {tempfile.gettempdir()}"
+    with pytest.raises(
+        OutputError, match=f"{where}.*: no space is left on the device; make room .* run the same again"
+    ):
+        score_here(data, PictureScorer(), out, part_rows=8)
+    before = parts(out)
+    assert len(before) == calls[0] - (2 if full == "output" else 1) - (full == "output")
+    assert not list(out.glob("_unfinished*"))
+    score_here(data, PictureScorer(), out, part_rows=8)
+    assert before.items() <= parts(out).items()
+    assert [row["id"] for row in read_folder(out)] == list(range(24))

@@ -1,0 +1,153 @@
+"""The actors of a Ray cluster: where they run, what they give, and what is said if the cluster has no room or fails."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import threading
+import warnings
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from integrations.ray_data.fragments import Fragment
+from integrations.ray_data.parts import Job, PartScorer
+from reward.errors import ConfigError, WorkerError, first_line
+
+__all__ = ["records_of"]
+
+WATCH_SECONDS = 30.0  # between two looks at whether the cluster still has a node for a worker
+
+
+def records_of(
+    job: Job,
+    missing: list[Fragment],
+    *,
+    address: str | None,
+    workers: int | None,
+    cpus: float,
+    gpus: float,
+    wait: float,
+) -> Generator[dict[str, Any], None, None]:
+    """The records of the fragments, in the order in which they are done; the arguments are those of `score_files`.
+
+    Raises:
+        ConfigError: the cluster cannot be reached, or has no room.
+        WorkerError: it failed.
+    """
+    if workers == 0:
+        here = PartScorer(job)
+        for fragment in missing:
+            yield from map(json.loads, here({"fragment": [fragment.to_json()]})["record"])
+        return
+    import ray
+
+    with _cluster(address) as room:
+        pool = _pool(room, len(missing), workers, cpus, gpus, wait)
+        ray.data.DataContext.get_current().enable_progress_bars = False
+        logging.getLogger("ray.data").setLevel(logging.ERROR)
+        # One block a fragment: Ray then hands fragments to actors one by one, and repeats those of an actor that died.
+        items = ray.data.from_items(
+            [{"fragment": fragment.to_json()} for fragment in missing], override_num_blocks=len(missing)
+        )
+        records = items.map_batches(PartScorer, fn_constructor_args=(job,), batch_size=1, batch_format="numpy", **pool)
+        try:
+            with _watched(cpus, gpus):
+                for row in records.iter_rows():
+                    yield json.loads(row["record"])
+        except ray.exceptions.RayError as error:
+            cause = getattr(error, "cause", None) or error
+            raise WorkerError(
+                f"the Ray cluster failed ({type(cause).__name__}: {first_line(cause):.300}). The parts that are done "
+                "stay; run the same again"
+            ) from error
+
+
+@contextmanager
+def _cluster(address: str | None) -> Iterator[dict[str, float]]:
+    """Resources of a cluster; one that is started or connected to here is left at the end."""
+    import ray
+
+    if ray.is_initialized():
+        if address is not None:
+            raise ConfigError("this process is connected to a Ray cluster already; leave out the address")
+        yield ray.cluster_resources()
+        return
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # its notes on stderr; errors are raised
+    here = address or (None if "RAY_ADDRESS" in os.environ else "local")
+    starts = {"include_dashboard": False} if here == "local" else {}
+    try:
+        ray.init(here, logging_level="ERROR", log_to_driver=False, **starts)
+    except Exception as error:  # Ray raises plain exceptions, as when a busy machine takes too long to start it
+        what = "Ray cannot be started on this machine" if starts else f"no Ray cluster can be reached at {here}"
+        raise ConfigError(f"{what}: {error}"[:500]) from error
+    try:
+        yield ray.cluster_resources()
+    finally:
+        ray.shutdown()
+
+
+def _fitting(room: Mapping[str, float], cpus: float, gpus: float) -> int:
+    """How many workers a cluster with these resources has room for."""
+    fitting = int(room.get("CPU", 0) / cpus + 1e-6)
+    return min(fitting, int(room.get("GPU", 0) / gpus + 1e-6)) if gpus else fitting
+
+
+def _nothing() -> None:
+    pass
+
+
+def _pool(
+    room: Mapping[str, float], fragments: int, workers: int | None, cpus: float, gpus: float, wait: float
+) -> dict[str, Any]:
+    """Arguments of `map_batches` that place the actors; they never wait for resources that do not come."""
+    import ray
+
+    fitting = _fitting(room, cpus, gpus)
+    size = workers or max(fitting, 1)
+    what = f"of {cpus:g} CPUs and {gpus:g} GPUs"
+    if fitting < size and not wait:
+        there = f"there is room for --workers {fitting}" if fitting else "give workers less"
+        raise ConfigError(
+            f"{size} workers {what} do not fit into the cluster, which has {room.get('CPU', 0):g} CPUs and "
+            f"{room.get('GPU', 0):g} GPUs; {there}, or, if the cluster starts nodes when they are asked for, say how "
+            "many seconds they may take with --wait (wait=)"
+        )
+    if not fitting:
+        asked = ray.remote(num_cpus=cpus, num_gpus=gpus)(_nothing).remote()  # for which the cluster has to start a node
+        if not ray.wait([asked], timeout=wait)[0]:
+            ray.cancel(asked)
+            raise ConfigError(f"in {wait:g} seconds no node came to the cluster that has room for a worker {what}")
+    return {
+        "compute": ray.data.ActorPoolStrategy(size=min(size, fragments)),
+        "num_cpus": cpus,
+        "num_gpus": gpus or None,
+    }
+
+
+@contextmanager
+def _watched(cpus: float, gpus: float) -> Iterator[None]:
+    """Says so if nodes die until no worker has a place; Ray waits for another one, however long that takes."""
+    import ray
+
+    done = threading.Event()
+
+    def watch() -> None:
+        while not done.wait(WATCH_SECONDS):
+            if not _fitting(ray.cluster_resources(), cpus, gpus):
+                warnings.warn(
+                    "no node of the Ray cluster has room for a worker; the run waits for one. Ctrl-C stops it, and the "
+                    "same command goes on",
+                    stacklevel=2,
+                )
+                return
+
+    thread = threading.Thread(target=watch, name="watch", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join(5)
