@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import socket
+import ssl
+import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 
 def free_port() -> int:
@@ -29,8 +32,18 @@ def send(
         handler.wfile.write(body)
 
 
+def certificate(folder: Path) -> Path:
+    """A file with a key and a certificate of 127.0.0.1 that it has signed itself."""
+    file, key = folder / "certificate.pem", folder / "key.pem"
+    options = "-x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=127.0.0.1"
+    name = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", file]
+    subprocess.run(["openssl", "req", *options.split(), *name], check=True, capture_output=True)
+    file.write_bytes(file.read_bytes() + key.read_bytes())
+    return file
+
+
 @contextmanager
-def serving(reply: Callable[[BaseHTTPRequestHandler, bytes], None]) -> Iterator[str]:
+def serving(reply: Callable[[BaseHTTPRequestHandler, bytes], None], certificate: Path | None = None) -> Iterator[str]:
     """Has `reply` answer every request, given its handler and its body; gives the address until the block ends."""
 
     class Handler(BaseHTTPRequestHandler):
@@ -59,10 +72,14 @@ def serving(reply: Callable[[BaseHTTPRequestHandler, bytes], None]) -> Iterator[
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
+    if certificate is not None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate)
+        server.socket = context.wrap_socket(server.socket, server_side=True)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
     try:
-        yield f"http://127.0.0.1:{server.server_address[1]}"
+        yield f"http{'s' if certificate else ''}://127.0.0.1:{server.server_address[1]}"
     finally:
         server.shutdown()
         server.server_close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import stat
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from reward.errors import ImageError
@@ -31,6 +32,8 @@ class ImageReader:
     def __init__(self, settings: ServiceSettings) -> None:
         self._settings = settings
         self._root = None if settings.image_root is None else Path(os.path.realpath(settings.image_root))
+        # Not the event loop's own: the workers' replies come through those, and must not wait for a slow host.
+        self._threads = ThreadPoolExecutor(16, thread_name_prefix="image")
 
     async def read(self, image: Image | bytes) -> bytes:
         """The encoded bytes of an image, whose header was checked.
@@ -42,7 +45,7 @@ class ImageReader:
             ImageRefused: a path outside the root, a host that is not allowed, or too many pixels.
             ImageError: missing or broken.
         """
-        return await asyncio.to_thread(self._read, image)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, self._read, image)
 
     def _read(self, image: Image | bytes) -> bytes:
         if isinstance(image, bytes):

@@ -43,6 +43,7 @@ logger = logging.getLogger(__name__)
 
 _PATH = "/jobs"  # LitServe names the queue by it; no client reaches it
 _LOOK = 0.5  # seconds between two looks at the workers
+_COLLECT = 1.0  # seconds for which a worker waits for a first request
 _TRIES = 3  # a request is given up when as many workers died with it
 
 
@@ -56,7 +57,7 @@ class _Loop(BatchedLoop):
     def get_batch_requests(self, lit_api: Any, request_queue: Any, transport: Any) -> tuple[list[Any], list[Any]]:
         batch: list[Any] = []
         with _locked(self.lock_file):
-            end = time.monotonic() + 1.0
+            end = time.monotonic() + _COLLECT
             while len(batch) < lit_api.max_batch_size:
                 try:
                     item = request_queue.get(timeout=max(0.0, end - time.monotonic()))
@@ -148,7 +149,7 @@ class Workers:
         )
         self._server.monitor_internal = _LOOK
         self._server.uvicorn_graceful_timeout = settings.drain
-        self._died: list[float] = []  # when workers were found dead
+        self._died = -_COLLECT  # when a worker was last found dead
         self._ready: dict[str, bool] = {}
 
     @property
@@ -189,8 +190,9 @@ class Workers:
                     await asyncio.wait_for(item.event.wait(), min(left, _LOOK))
                     break
                 taken_by_dead = item.worker_id is not None and not self._ready.get(f"jobs_{item.worker_id}", True)
-                # A worker that dies while it waits for requests may take one with it, unseen.
-                lost_unseen = item.worker_id is None and bool(self._died) and self._died[-1] > submitted
+                # What a worker that dies had asked the queue for is still handed out to it, and seen by nobody.
+                end = self._died + _COLLECT
+                lost_unseen = item.worker_id is None and submitted < end < time.monotonic()
                 if taken_by_dead or lost_unseen:
                     return None, taken_by_dead
             reply, status = item.response
@@ -216,7 +218,7 @@ class Workers:
                 states = await asyncio.to_thread(dict, self._server.workers_setup_status)
                 ready = {name: state == WorkerSetupStatus.READY for name, state in states.items()}
                 if any(was and not ready.get(name) for name, was in self._ready.items()):
-                    self._died.append(time.monotonic())
+                    self._died = time.monotonic()
                     logger.warning("a worker died and is started again")
                 self._ready = ready
             await asyncio.sleep(_LOOK)

@@ -45,6 +45,8 @@ ENGINES: dict[str, Engine | None] = {  # None: the project's own environment has
     "transformers_serve": None,
     # llama.cpp's own server, b11549, compiled into a Python package; gguf writes what it reads.
     "llama_cpp": Engine((("xllamacpp==2026.10.11549", "gguf==0.19.0", "safetensors==0.8.0"),)),
+    "service": None,
+    "balancer": None,  # nginx and HAProxy, by the system's packages
 }
 
 

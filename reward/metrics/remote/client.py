@@ -95,8 +95,13 @@ class Replicas:
         self._client = Client(
             headers={"Authorization": f"Bearer {token}"} if token else {},
             timeout=timeout,
+            verify=httpx.create_ssl_context(),  # also reads SSL_CERT_FILE and SSL_CERT_DIR
             trust_env=False,
-            limits=httpx.Limits(max_connections=concurrency, max_keepalive_connections=concurrency),
+            limits=httpx.Limits(
+                max_connections=concurrency,
+                max_keepalive_connections=concurrency,
+                keepalive_expiry=4.0,  # the service ends a connection after 5 idle seconds
+            ),
         )
         self._free = asyncio.Semaphore(concurrency)
         self._replicas = [_Replica(url) for url in urls]

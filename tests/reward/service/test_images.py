@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import os
 import socket
+import threading
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
 
 from reward.service.fetching import fetch
+from reward.service.images import ImageReader
+from reward.service.settings import ServiceSettings, parse_metrics
 from tests.loopback_http import serving
 from tests.reward.service.in_process import App, picture_file
 
@@ -189,3 +193,21 @@ def test_what_is_no_image_to_fetch() -> None:
         fetched("http://good.example/101")
     with pytest.raises(OSError, match="redirects"):
         fetched("http://good.example" + "/to/http://good.example" * 5)
+
+
+def test_images_that_come_slowly_hold_up_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The replies of the workers come through the threads of the event loop, which are few."""
+    go_on = threading.Event()
+    monkeypatch.setattr(ImageReader, "_read", lambda self, image: go_on.wait(20))
+
+    async def run() -> None:
+        reader = ImageReader(ServiceSettings(parse_metrics(["length"])))
+        reading = [asyncio.ensure_future(reader.read("slow.png")) for _ in range(40)]
+        await asyncio.wait_for(asyncio.to_thread(lambda: None), 5)
+        go_on.set()
+        await asyncio.gather(*reading)
+
+    try:
+        asyncio.run(run())
+    finally:
+        go_on.set()

@@ -7,6 +7,7 @@ import base64
 import json
 import multiprocessing
 import pickle
+import shutil
 import threading
 import time
 from collections import deque
@@ -29,7 +30,7 @@ from reward.metaeval.scoring import score_benchmark
 from reward.metrics.remote.scorer import RemoteScorer
 from reward.scoring.dataset import score_dataset
 from tests.json_lines import read_lines
-from tests.loopback_http import send, serving
+from tests.loopback_http import certificate, send, serving
 
 FACTS: dict[str, Any] = {
     "metric": "made-up",
@@ -185,6 +186,16 @@ def test_a_wrong_token_stops_the_run(service: FakeService, monkeypatch: pytest.M
         scorer_of(service).score(samples_of("a"))
     assert "secret-token" not in str(caught.value)
     assert service.tokens == ["Bearer secret-token"]
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate")
+def test_a_certificate_of_ones_own_is_named_by_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake, file = FakeService(), certificate(tmp_path)
+    with serving(fake.reply, file) as fake.url:
+        with pytest.raises(ServiceError, match="certificate verify failed"):
+            scorer_of(fake, patience=0.5).connect()
+        monkeypatch.setenv("SSL_CERT_FILE", str(file))
+        assert scorer_of(fake).score(samples_of("a b")).column("words").tolist() == [2.0]
 
 
 def test_after_its_patience_a_row_has_no_score_and_the_next_call_does_not_wait_again(service: FakeService) -> None:

@@ -1,0 +1,229 @@
+"""Two reward services behind nginx and behind HAProxy, with the configuration files of examples/balancer."""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import itertools
+import os
+import re
+import shutil
+import ssl
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from reward import CaptionSample, RemoteReward, load_scorer
+from reward.errors import ServiceError
+from reward.http_client import http_library
+from tests.loopback_http import certificate, free_port
+from tests.loopback_service import ROOT, LoopbackService, python_path
+from tests.pictures import png
+
+CLIENTS, SERVICES = "key-of-the-clients", "key-of-the-services"
+REFERENCES = ["A red star shines on the grass."]
+
+PATIENT = """
+import time
+from reward.metrics.base import MetricSpec
+from reward.metrics.saving import WeightlessScorer
+from reward.metrics.scorer import CandidateScores
+
+SPEC = MetricSpec("patient", "patient:Patient", ("length",), needs_image=False, range=(0.0, 99.0), has_embedded=True)
+
+class Patient(WeightlessScorer):
+    spec = SPEC
+
+    def score_groups(self, groups, batch_size):
+        time.sleep(10)
+        return CandidateScores([[float(len(caption))] for group in groups for caption in group.rows])
+"""
+NGINX = """
+daemon off; pid {folder}/pid; error_log {folder}/log; worker_processes 1; {user}
+events {{}}
+http {{
+    access_log off; client_body_temp_path {folder}/body; proxy_temp_path {folder}/proxy;
+    fastcgi_temp_path {folder}/f; uwsgi_temp_path {folder}/u; scgi_temp_path {folder}/s;
+    include {folder}/rewards.conf;
+}}
+"""
+
+
+def until(condition: Callable[[], Any], seconds: float = 120.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it took too long"
+        time.sleep(0.1)
+
+
+@pytest.fixture(scope="module")
+def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[LoopbackService]]:
+    folder = tmp_path_factory.mktemp("metric")
+    (folder / "patient.py").write_text(PATIENT)
+    (folder / "patient-0.1.dist-info").mkdir()
+    (folder / "patient-0.1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: patient\nVersion: 0.1\n")
+    (folder / "patient-0.1.dist-info" / "entry_points.txt").write_text("[capreward.metrics]\npatient = patient:SPEC\n")
+    environment = {"CAPREWARD_TOKEN": SERVICES, "PYTHONPATH": f"{python_path()}{os.pathsep}{folder}"}
+    options = ("--metric", "unigram", "--metric", "patient", "--devices", "cpu")
+    both = [LoopbackService(*options, environment=environment) for _ in range(2)]
+    try:
+        for service in both:
+            service.start()
+        for service in both:
+            service.wait(180)
+        yield both
+    finally:
+        for service in both:
+            service.kill()
+
+
+@pytest.fixture(scope="module", params=["nginx", "haproxy"])
+def balancer(
+    request: pytest.FixtureRequest, services: list[LoopbackService], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
+    """The address of a balancer; SSL_CERT_FILE and CAPREWARD_TOKEN are set for its clients."""
+    program = shutil.which(request.param, path=f"{os.environ['PATH']}:/usr/sbin:/usr/local/sbin")
+    if program is None:
+        pytest.skip(f"{request.param} is not installed: apt-get install {request.param}")
+    folder, port = tmp_path_factory.mktemp(request.param), free_port()
+    file = certificate(folder)
+    (given,) = (ROOT / "examples" / "balancer").glob(f"{request.param}.*")
+    text = given.read_text(encoding="utf-8").replace("KEY_OF_CLIENTS", CLIENTS).replace("KEY_OF_SERVICES", SERVICES)
+    places = {"8443": port, "8123": services[0].port, "8124": services[1].port}
+    text = re.sub(r"\b(8443|8123|8124)\b", lambda found: str(places[found[0]]), text)
+    (folder / "rewards.conf").write_text(re.sub(r"/etc/\w+/certificate\.pem", str(file), text))
+    user = "user root;" if os.geteuid() == 0 else ""
+    (folder / "nginx.conf").write_text(NGINX.format(folder=folder, user=user))
+    command = {
+        "nginx": [program, "-c", folder / "nginx.conf"],
+        "haproxy": [program, "-db", "-f", folder / "rewards.conf"],
+    }
+    process = subprocess.Popen(command[request.param], cwd=folder)
+    patch = pytest.MonkeyPatch()
+    patch.setenv("SSL_CERT_FILE", str(file))
+    patch.setenv("CAPREWARD_TOKEN", CLIENTS)
+    url = f"https://127.0.0.1:{port}"
+    try:
+        until(lambda: process.poll() is not None or status(url, "/health") == 200)
+        yield url
+    finally:
+        patch.undo()
+        process.terminate()
+        process.wait(30)
+
+
+def status(url: str, path: str, key: str = CLIENTS) -> int:
+    try:
+        context = ssl.create_default_context(cafile=os.environ["SSL_CERT_FILE"])
+        headers = {"Authorization": f"Bearer {key}"}
+        return int(http_library().get(url + path, headers=headers, verify=context).status_code)
+    except http_library().HTTPError:
+        return 0
+
+
+def answered(service: LoopbackService) -> int:
+    """How many requests for scores a service has answered since it started."""
+    reply = http_library().get(f"{service.url}/metrics", headers={"Authorization": f"Bearer {SERVICES}"})
+    found = re.search(r'requests_total\{path="/score",status="200"\} ([\d.]+)', reply.text)
+    return int(float(found[1])) if found else 0
+
+
+def call(reward: RemoteReward, number: int) -> None:
+    captions = [f"A red star number {number} shines.", "A red star."]
+    found = reward(prompts=["Describe."] * 2, completions=captions, references=[REFERENCES] * 2)
+    samples = [CaptionSample(caption, None, REFERENCES) for caption in captions]
+    assert found == load_scorer("unigram").score(samples).column("f1").tolist()
+
+
+def test_requests_take_turns(balancer: str, services: list[LoopbackService]) -> None:
+    before = [answered(service) for service in services]
+    reward = RemoteReward(balancer, "unigram")
+    for number in range(20):
+        call(reward, number)
+    counts = [answered(service) - count for service, count in zip(services, before, strict=True)]
+    assert sum(counts) == 20
+    assert min(counts) >= 8, counts
+
+
+def test_keys_and_certificates(balancer: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert status(balancer, "/health", "another") == 200
+    assert [status(balancer, "/info", key) for key in (CLIENTS, SERVICES, "another")] == [200, 401, 401]
+    with monkeypatch.context() as other:
+        other.setenv("CAPREWARD_TOKEN", SERVICES)
+        with pytest.raises(ServiceError, match="refuses the token"):
+            call(RemoteReward(balancer, "unigram"), 0)
+    with monkeypatch.context() as other:
+        other.delenv("SSL_CERT_FILE")
+        with pytest.raises(ServiceError, match="certificate verify failed"):
+            call(RemoteReward(balancer, "unigram", patience=1.0), 0)
+
+
+def test_large_bodies(balancer: str) -> None:
+    image = png(Image.frombytes("RGB", (2500, 2500), os.urandom(3 * 2500 * 2500)))
+    sample = {
+        "candidates": ["A star."],
+        "references": REFERENCES,
+        "image": {"base64": base64.b64encode(image).decode()},
+    }
+    context = ssl.create_default_context(cafile=os.environ["SSL_CERT_FILE"])
+    headers = {"Authorization": f"Bearer {CLIENTS}"}
+    body = {"metric": "unigram", "samples": [sample]}
+    reply = http_library().post(f"{balancer}/score", json=body, headers=headers, verify=context, timeout=60)
+    assert (len(image) > 18e6, reply.status_code) == (True, 200), reply.text[:300]
+    connection = http.client.HTTPSConnection(balancer.removeprefix("https://"), context=context, timeout=60)
+    connection.putrequest("POST", "/score")
+    for name, value in {**headers, "Content-Length": "40000000"}.items():
+        connection.putheader(name, value)
+    connection.endheaders()
+    assert connection.getresponse().status == 413
+
+
+def test_a_request_of_ten_seconds(balancer: str) -> None:
+    start = time.monotonic()
+    assert RemoteReward(balancer, "patient")(prompts=["D."], completions=["A star."]) == [7.0]
+    assert time.monotonic() - start > 10
+
+
+def test_services_that_end_and_come_back_cost_no_row(
+    balancer: str, services: list[LoopbackService], caplog: pytest.LogCaptureFixture
+) -> None:
+    reward, stop, failed = RemoteReward(balancer, "unigram"), threading.Event(), [0]
+
+    def client(number: int) -> int:
+        calls = 0
+        while not stop.is_set():
+            call(reward, number)
+            calls += 1
+            time.sleep(0.05)
+        return calls
+
+    with ThreadPoolExecutor(8) as pool:
+        clients = [pool.submit(client, number) for number in range(8)]
+        try:
+            for end, ended in (
+                (LoopbackService.stop, services[:1]),
+                (LoopbackService.kill, services[1:]),
+                (LoopbackService.kill, services),
+            ):
+                until(lambda: all(answered(service) for service in services))  # since they started
+                time.sleep(2)
+                for service in ended:
+                    end(service)
+                time.sleep(3)
+                for service in ended:
+                    service.start()
+                for service in ended:
+                    service.wait(180)
+                failed.append(sum("trying again" in text for text in caplog.messages))
+        finally:
+            stop.set()
+        calls = sum(each.result() for each in clients)
+    assert not reward.failures
+    tries = [after - before for before, after in itertools.pairwise(failed)]
+    print(f"{calls} calls; first tries that failed: {tries} as one ended by SIGTERM, one by SIGKILL, both by SIGKILL")
