@@ -32,6 +32,8 @@ from reward.metrics.beitscore.tokenizer import BeitScoreTokenizer
 from reward.metrics.bertscore.scorer import BertScorer
 from reward.metrics.vela.config import ImageConfig, LoraSettings, TextConfig, VelaConfig
 from reward.metrics.vela.model import VelaModel
+from reward.metrics.vela.prompts import Prompt
+from reward.metrics.vela.training import PRESETS
 from tests import toy_captioners, toy_judges
 from tests.fake_cuda import FakeDevice
 from tests.reward.metrics.tiny_vela import CHAT_TEMPLATE
@@ -68,13 +70,21 @@ def _clip(context_length: int) -> dict[str, Any]:
 
 
 def vela(
-    device: FakeDevice, dtype: torch.dtype, *, lora: bool = True, layers: int = 36, checkpointing: bool = False
+    device: FakeDevice,
+    dtype: torch.dtype,
+    *,
+    lora: bool = True,
+    layers: int = 36,
+    checkpointing: bool = False,
+    preset: str = "paper",
 ) -> VelaModel:
     """Qwen2.5-3B and Long-CLIP L/14, as `VelaScorer.from_pretrained(dtype=...)` leaves them: the head in float32."""
+    prompts = PRESETS[preset]["model"]["text"].get("prompts")
     text = TextConfig(
         backbone=None,
         architecture={**QWEN_3B, "num_hidden_layers": layers},
         lora=LoraSettings() if lora else None,
+        **({"prompts": {aspect: Prompt(**texts) for aspect, texts in prompts.items()}} if prompts else {}),
     )
     tokens = {"start": _START, "end": _END, "pad": 0}
     image = ImageConfig(backbone=None, architecture={"model_cfg": _clip(248), "tokenizer": tokens})

@@ -32,11 +32,12 @@ def make_scorer(name: str, gpu: FakeDevice, dtype: torch.dtype, layers: int = 36
         return BeitScoreScorer(*paper_sizes.beitscore(gpu, dtype))
     if name == "clipscore":
         return ClipScorer(paper_sizes.clip_towers(gpu, dtype))
-    return VelaScorer(paper_sizes.vela(gpu, dtype, lora=name == "vela with adapters", layers=layers))
+    preset = "paper-one-prompt" if name == "vela with one prompt" else "paper"
+    return VelaScorer(paper_sizes.vela(gpu, dtype, lora=name == "vela with adapters", layers=layers, preset=preset))
 
 
 @pytest.mark.parametrize("dtype", [BF16, FP32], ids=["bf16", "fp32"])
-@pytest.mark.parametrize("name", ["vela", "vela with adapters", "beitscore", "clipscore"])
+@pytest.mark.parametrize("name", ["vela", "vela with adapters", "vela with one prompt", "beitscore", "clipscore"])
 def test_scores_at_paper_size(name: str, dtype: torch.dtype) -> None:
     """Two images, one of them with three captions; the CPU waits for the GPU only to read results."""
     gpu = FakeDevice()
@@ -72,6 +73,17 @@ def test_a_group_of_a_trainer_shares_its_prefix() -> None:
         shared = flops()
         call(rows[:1])
     assert 2 < 4 * (flops() - shared) / shared < 4
+
+
+def test_one_prompt_for_all_aspects_reads_a_caption_once() -> None:
+    work, rows = {}, paper_sizes.captions_of_one_image(8, words=140)
+    for name in ("vela", "vela with one prompt"):
+        gpu = FakeDevice()
+        scorer = make_scorer(name, gpu, BF16)
+        with gpu.run() as flops:
+            scorer.score(rows)
+        work[name] = flops() / 1e12
+    assert work["vela with one prompt"] < 12 < 28 < work["vela"]
 
 
 @pytest.mark.parametrize("name", ["vela", "beitscore"])

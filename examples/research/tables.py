@@ -190,6 +190,21 @@ TABLES = {
         cost="5 min",
         group=("metric",),
     ),
+    "sizes_parts": Table(
+        csv="sizes_parts.csv",
+        cells={name: f"{{{name}}}" for name in ("part", "tokens", "of them padding", "TFLOP", "share, %")},
+        commands=(_SIZES,),
+        cost="5 min",
+        keep=lambda row: "one-prompt" in row["metric"],
+    ),
+    "sizes_share": Table(
+        csv="sizes_share.csv",
+        cells={name: f"{{{name}}}" for name in ("metric", "trained", "TFLOP policy", "TFLOP reward", "share, %")},
+        commands=(_SIZES,),
+        cost="5 min",
+        keep=lambda row: row["metric"] != "beitscore",
+        group=("metric",),
+    ),
     "sizes_training": Table(
         csv="sizes_training.csv",
         cells={name: f"{{{name}}}" for name in ("metric", "tokens", "gradient checkpointing", "TFLOP", "GiB peak")},

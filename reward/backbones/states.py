@@ -87,16 +87,21 @@ class BranchedRows(NamedTuple):
         ]
 
     def pool(
-        self, hidden: torch.Tensor, total: torch.Tensor | None = None, count: torch.Tensor | None = None
+        self,
+        hidden: torch.Tensor,
+        branches: int,
+        total: torch.Tensor | None = None,
+        count: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """[mean of the states ; last state] of trunk and branch together, float32, (B, branches, 2 * d).
 
         Args:
             hidden: states (B, L, d).
+            branches: how many there are; to read it from `branch` would make the CPU wait for a GPU.
             total, count: sum (B, d) and number (B,) of the states before the trunk.
         """
         pooled, rows = [], torch.arange(len(hidden), device=hidden.device)
-        for number in range(1, int(self.branch.max()) + 1):
+        for number in range(1, branches + 1):
             mine = self.branch == number
             mask = ((self.branch == 0) | mine).long()
             last = hidden[rows, mine.long().cumsum(1).argmax(1)].float()
@@ -204,7 +209,9 @@ class CausalStates:
             indices = [members[item][1] for item in batch]
             if branches:
                 made = BranchedRows.of([pairs[index][1] for index in indices], branches, device=self._device)
-                ends = self._read_branches(made, rows_of(cache, rows), prefix_mask[rows], prefix_sum[rows])
+                ends = self._read_branches(
+                    made, len(branches), rows_of(cache, rows), prefix_mask[rows], prefix_sum[rows]
+                )
                 self._keep(results, indices, ends)
                 continue
             suffix_ids, suffix_mask = pad_rows([pairs[index][1] for index in indices], device=self._device)
@@ -226,18 +233,20 @@ class CausalStates:
             self._keep(results, indices, _joined(total, _last(hidden, suffix_mask), count))
         return True
 
-    def _read_branches(self, made: BranchedRows, cache: Any, before: torch.Tensor, total: torch.Tensor) -> torch.Tensor:
+    def _read_branches(
+        self, made: BranchedRows, branches: int, cache: Any, before: torch.Tensor, total: torch.Tensor
+    ) -> torch.Tensor:
         """States (B, branches, 2 * d) of rows after B prefixes: their cache, mask (B, P) and sum of states (B, d)."""
         own = made.attention_mask(next(self.decoder.parameters()).dtype)
-        hidden_keys = (1 - before[:, None, None].to(own)) * torch.finfo(own.dtype).min
+        padding = torch.zeros_like(before, dtype=own.dtype).masked_fill(before == 0, torch.finfo(own.dtype).min)
         hidden = self.decoder(
             input_ids=made.ids,
-            attention_mask=torch.cat([hidden_keys.expand(-1, -1, own.shape[2], -1), own], dim=3),
+            attention_mask=torch.cat([padding[:, None, None].expand(-1, -1, own.shape[2], -1), own], dim=3),
             position_ids=before.sum(1, keepdim=True) + made.positions,
             past_key_values=cache,
             use_cache=True,
         ).last_hidden_state
-        return made.pool(hidden, total, before.sum(1))
+        return made.pool(hidden, branches, total, before.sum(1))
 
     def _read(self, prefixes: Sequence[tuple[int, ...]]) -> tuple[Any, torch.Tensor, torch.Tensor] | None:
         """The model's cache, the sum of the last states (B, d) and the mask (B, L) of B prefixes, padded on the left.

@@ -1,4 +1,4 @@
-"""Work and memory at the sizes of the papers, counted without a GPU: scoring, and a step of training."""
+"""Work and memory at the sizes of the papers, counted without a GPU: scoring, its share of GRPO, a training step."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from rich.console import Console
 from rich.table import Table
+from torch.utils.flop_counter import FlopCounterMode
 
 from reward.metrics.beitscore.scorer import BeitScoreScorer
 from reward.metrics.beitscore.training import BeitScoreCollator, BeitScoreNetwork
@@ -19,9 +20,19 @@ from reward.metrics.vela.scorer import VelaScorer
 from reward.metrics.vela.training import VelaCollator
 from reward.training.memory import count_step
 from tests import paper_sizes
+from tests.benchmarks import photo_memory
 from tests.benchmarks.measuring import make_table, record
 from tests.benchmarks.roofline import CARDS, count_bytes, least_seconds
 from tests.fake_cuda import GIB, FakeDevice
+
+ONE_PROMPT = "vela, paper-one-prompt"
+SCORERS: dict[str, Callable[[FakeDevice], Any]] = {
+    "vela": lambda gpu: VelaScorer(paper_sizes.vela(gpu, torch.bfloat16)),
+    ONE_PROMPT: lambda gpu: VelaScorer(paper_sizes.vela(gpu, torch.bfloat16, preset="paper-one-prompt")),
+    "beitscore": lambda gpu: BeitScoreScorer(*paper_sizes.beitscore(gpu, torch.bfloat16)),
+}
+GROUP = 8  # captions of an image in the tables of parts and shares
+PHOTO = (34, 46)  # patches of a policy's photo of 640 x 480 pixels
 
 
 def parse() -> argparse.Namespace:
@@ -33,7 +44,7 @@ def parse() -> argparse.Namespace:
         "--csv",
         type=Path,
         metavar="FOLDER",
-        help="also write sizes_scoring.csv, sizes_roofline.csv and sizes_training.csv",
+        help="also write each table as sizes_TABLE.csv: scoring, roofline, parts, share and training",
     )
     parser.add_argument("--scoring-only", action="store_true", help="leave the training step out")
     parser.add_argument("--lengths", type=int, nargs="+", default=[512, 1024, 2048], help="tokens of a training prompt")
@@ -51,11 +62,7 @@ def scoring(options: argparse.Namespace) -> None:
         "The roofline: bytes of all inputs and outputs of operations, if none is fused",
         ["metric", "G", "words a caption", "TFLOP", "GB moved", "FLOP/byte", *cards],
     )
-    makers: dict[str, Callable[[FakeDevice], Any]] = {
-        "vela": lambda gpu: VelaScorer(paper_sizes.vela(gpu, torch.bfloat16)),
-        "beitscore": lambda gpu: BeitScoreScorer(*paper_sizes.beitscore(gpu, torch.bfloat16)),
-    }
-    for name, make in makers.items():
+    for name, make in SCORERS.items():
         gpu = FakeDevice()
         scorer = make(gpu)
         weights, alone = gpu.bytes, 0
@@ -76,6 +83,72 @@ def scoring(options: argparse.Namespace) -> None:
             )
     _show(table, options, "sizes_scoring.csv")
     _show(roof, options, "sizes_roofline.csv")
+
+
+def parts(options: argparse.Namespace) -> None:
+    """Prints what the work of VELA consists of, for 8 captions of an image, and how much of it is padding."""
+    columns = ["metric", "part", "tokens", "of them padding", "TFLOP", "share, %"]
+    table = make_table(f"The work of {GROUP} captions of one image, {options.words} words, by parts", columns)
+    for name in ("vela", ONE_PROMPT):
+        gpu = FakeDevice()
+        model = SCORERS[name](gpu).model
+        rows = paper_sizes.captions_of_one_image(GROUP, words=options.words)
+        towers, texts = model.image.towers, [row.candidate for row in rows]
+        prompts = model.text.prompts.many([(row.candidate, row.references) for row in rows], model.config.aspects)
+        shared = len({tuple(prompt.prefix) for prompt in prompts[0]}) == 1
+        first = [prompts[0][0]] if shared else prompts[0]
+        after = len(prompts) * sum(len(each.tail) + (0 if shared else len(each.candidate)) for each in prompts[0])
+        after += sum(len(row[0].candidate) for row in prompts) if shared else 0
+        with gpu.run() as image_work, torch.no_grad():
+            model.image.encode_image(towers.preprocess(rows[0].image)[None].to(gpu.name))
+        with gpu.run() as text_work, torch.no_grad():
+            model.image.encode_candidate(towers.tokenize(texts)[0])
+        with gpu.run() as prefix_work, torch.no_grad():
+            model.text._states._read([prompt.prefix for prompt in first])
+        with gpu.run() as all_work, torch.no_grad():
+            model.text.encode(prompts)
+        read = GROUP * towers.context_length
+        cells = [
+            ("rubrics, references", sum(len(prompt.prefix) for prompt in first), _padding(first), prefix_work()),
+            ("candidates, cues", after, 0, all_work() - prefix_work()),
+            ("CLIP, candidates", read, read - sum(len(text.split()) + 2 for text in texts), text_work()),
+            ("CLIP, image", 257, 0, image_work()),
+        ]
+        total = sum(work for *_, work in cells)
+        for part, tokens, padding, work in cells:
+            table.add_row(name, part, str(tokens), str(padding), f"{work / 1e12:.2f}", f"{100 * work / total:.1f}")
+    _show(table, options, "sizes_parts.csv")
+
+
+def _padding(prompts: list[Any]) -> int:
+    lengths = [len(prompt.prefix) for prompt in prompts]
+    return max(lengths) * len(lengths) - sum(lengths)
+
+
+def share(options: argparse.Namespace) -> None:
+    """Prints the share of the reward in a GRPO step's work, with Qwen2.5-VL-3B as the policy."""
+    columns = ["trained", "metric", "TFLOP policy", "TFLOP reward", "share, %"]
+    table = make_table(f"A GRPO step, {GROUP} captions of a photo of 640 x 480, {options.words} words each", columns)
+    rewards = {}
+    for name, make in SCORERS.items():
+        gpu = FakeDevice()
+        scorer = make(gpu)
+        with gpu.run() as flops:
+            scorer.score(paper_sizes.captions_of_one_image(GROUP, words=options.words))
+        rewards[name] = flops()
+    for trained, lora in (("LoRA", True), ("all weights", False)):
+        gpu = FakeDevice("cpu")  # gradients need a real GPU, so these fake tensors are the CPU's
+        policy = gpu.build(lambda lora=lora: photo_memory.make_policy("3B", lora=lora))
+        inputs = photo_memory.make_inputs(1, options.words, PHOTO)
+        with gpu.memory(), FlopCounterMode(display=False) as flops:
+            with torch.no_grad():  # a caption is written in as much work as one pass over it takes
+                policy.eval()(**inputs, logits_to_keep=options.words)
+            photo_memory.learn(policy, inputs, options.words)
+        work = GROUP * flops.get_total_flops()
+        for name, reward in rewards.items():
+            cells = (f"{work / 1e12:.0f}", f"{reward / 1e12:.1f}", f"{100 * reward / (work + reward):.1f}")
+            table.add_row(trained, name, *cells)
+    _show(table, options, "sizes_share.csv")
 
 
 def training(options: argparse.Namespace) -> None:
@@ -122,4 +195,6 @@ if __name__ == "__main__":
     arguments = parse()
     scoring(arguments)
     if not arguments.scoring_only:
+        parts(arguments)
+        share(arguments)
         training(arguments)

@@ -45,7 +45,7 @@ class Memory:
 def count(size: str, lengths: Sequence[int], batch: int) -> dict[int, Memory]:
     """{tokens of a caption: memory} of Qwen2.5-VL of "3B" or "7B", with so many captions at once in training."""
     gpu = FakeDevice("cpu")  # gradients need a real GPU, so these fake tensors are the CPU's
-    policy = gpu.build(lambda: _policy(size))
+    policy = gpu.build(lambda: make_policy(size))
     weights = sum(value.nbytes for value in policy.parameters() if not value.requires_grad)
     trained = [value for value in policy.parameters() if value.requires_grad]
     optimizer = torch.optim.AdamW(trained)
@@ -84,19 +84,20 @@ def main() -> None:
     write_csv(options.csv, [*found, *rows("3B", (64,), 1)], "photo_memory")  # the last row is quick to count in a test
 
 
-def _policy(size: str) -> Any:
-    """As `examples/photos_grpo.py` and TRL make it."""
+def make_policy(size: str, *, lora: bool = True) -> Any:
+    """As `examples/photos_grpo.py` and TRL make it; without LoRA all of it is trained."""
     model = Qwen2_5_VLForConditionalGeneration(paper_sizes.qwen_vl(size)).to(torch.bfloat16)
     model.tie_weights()
     add_fused_lm_head(model)
-    model = get_peft_model(model, LoraConfig(**LORA, task_type="CAUSAL_LM"))
-    model.enable_input_require_grads()
+    if lora:
+        model = get_peft_model(model, LoraConfig(**LORA, task_type="CAUSAL_LM"))
+        model.enable_input_require_grads()
     return model
 
 
-def _inputs(rows: int, completion: int) -> dict[str, torch.Tensor]:
+def make_inputs(rows: int, completion: int, side: tuple[int, int] = SIDE) -> dict[str, torch.Tensor]:
     """Tensors that hold values: how the model cuts photos into windows depends on them."""
-    height, width = SIDE
+    height, width = side
     image = height * width // 4
     ids = torch.full((rows, image + 2 + PROMPT + completion), 1000)
     start, end, patch = 151_652, 151_653, 151_655
@@ -112,16 +113,21 @@ def _inputs(rows: int, completion: int) -> dict[str, torch.Tensor]:
 
 def _step(gpu: FakeDevice, policy: Any, optimizer: torch.optim.Optimizer, length: int, batch: int) -> int:
     """Bytes that a step of training needs for a moment."""
-    policy.train()
-    policy.gradient_checkpointing_enable({"use_reentrant": False})
-    inputs = _inputs(batch, length)
-    labels = inputs["input_ids"].clone()
-    labels[:, :-length] = -100
     start = gpu.peak = gpu.bytes
-    with gpu.memory(), torch.autocast("cpu", torch.bfloat16):
-        policy(**inputs, labels=labels, fused_lm_head=True).log_probs.mean().backward()
+    with gpu.memory():
+        learn(policy, make_inputs(batch, length), length)
         optimizer.step()
     return gpu.peak - start
+
+
+def learn(policy: Any, inputs: dict[str, torch.Tensor], length: int) -> None:
+    """Forward and backward pass of a training step, with gradient checkpointing, on captions of so many tokens."""
+    policy.train()
+    policy.gradient_checkpointing_enable({"use_reentrant": False})
+    labels = inputs["input_ids"].clone()
+    labels[:, :-length] = -100
+    with torch.autocast("cpu", torch.bfloat16):
+        policy(**inputs, labels=labels, fused_lm_head=True).log_probs.mean().backward()
 
 
 class _Read(NamedTuple):
@@ -134,7 +140,7 @@ def _read(gpu: FakeDevice, policy: Any, rows: int) -> _Read:
     """The start of generation: photos and prompts of all captions."""
     policy.eval()
     policy.gradient_checkpointing_disable()
-    inputs, cache = _inputs(rows, 0), DynamicCache(config=policy.config.get_text_config())
+    inputs, cache = make_inputs(rows, 0), DynamicCache(config=policy.config.get_text_config())
     start = gpu.peak = gpu.bytes
     with gpu.memory(), torch.no_grad():
         policy(**inputs, past_key_values=cache, use_cache=True, logits_to_keep=1)

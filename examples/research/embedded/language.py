@@ -84,7 +84,7 @@ def read_prompts(model: VelaModel, batch: Batch) -> tuple[torch.Tensor, torch.Te
     hidden = model.text.decoder(
         input_ids=rows.ids, attention_mask=mask, position_ids=rows.positions, use_cache=False
     ).last_hidden_state
-    return rows.pool(hidden), hidden
+    return rows.pool(hidden, len(model.config.aspects)), hidden
 
 
 def draw_prompts(

@@ -280,8 +280,11 @@ def test_ablations_leave_out_what_they_say(backbones: dict[str, str]) -> None:
     assert list(changed("paper-one-score")) == ["aspects", "text"]
     for name in ("paper-clip", "paper-pacs", "paper-longclip-b"):
         assert list(changed(name)) == ["image"]
-    for name in ("paper-llama", "paper-phi"):
+    for name in ("paper-llama", "paper-phi", "paper-one-prompt"):
         assert list(changed(name)) == ["text"]
+    prompts = changed("paper-one-prompt")["text"]["prompts"].values()
+    assert len({prompt["system"] for prompt in prompts}) == 1
+    assert len({prompt["cue"] for prompt in prompts}) == 3
 
 
 def test_every_value_of_the_paper_preset_says_whose_it_is() -> None:
