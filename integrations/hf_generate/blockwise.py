@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from integrations.hf_generate.rows import Call, Row
+from integrations.hf_generate.rows import Call, Pause, Row
+from integrations.hf_generate.sentence_ends import SentenceEnds, TokenMarks
 from integrations.hf_generate.sources import checked_sources
 from integrations.hf_generate.strategy import Drawn, Strategy, whole_number
 from reward.decoding.selection import rank
 from reward.errors import ConfigError
 from reward.functions.wrappers import RatesCaptions
-from reward.sentences import CLOSERS, END_MARKS, split_sentences
+from reward.sentences import split_sentences
 
 __all__ = ["PRESETS", "BlockwiseBestOfN"]
 
@@ -102,10 +103,10 @@ class BlockwiseBestOfN(Strategy):
             raise ConfigError(f'rate must be "caption" or "sentences", got {rate!r:.80}')
         self.rate, self.likelihood = rate, likelihood
         self.sources = checked_sources([{}] if sources is None else sources, self.n, beams=False)
-        self._marks: dict[int, bool] = {}
+        self._marks: dict[int, TokenMarks] = {}
 
     def _draw(self, call: Call) -> Drawn:
-        pause = self._sentence_ends if self.block == "sentence" else self._block_ends
+        pause: Pause = SentenceEnds(self.processor, self._marks) if self.block == "sentence" else self._block_ends
         live = [[start] for start in call.starts(blocks=True)]
         pool: list[list[Row]] = [[] for _ in live]
         scores: list[list[float | None]] = [[] for _ in live]
@@ -160,21 +161,6 @@ class BlockwiseBestOfN(Strategy):
 
     def _block_ends(self, tokens: list[int], old: int) -> bool:
         return len(tokens) - old >= int(self.block)
-
-    def _sentence_ends(self, tokens: list[int], old: int) -> bool:
-        if not any(self._may_end(token) for token in tokens[max(old - 2, 0) :]):
-            return False
-        before, now = self._texts([tokens[:old], tokens])
-        return len(split_sentences(now)) > max(len(split_sentences(before)), 1)
-
-    def _may_end(self, token: int) -> bool:
-        """Whether a token may be the end of a sentence; without one, the text need not be decoded at every step."""
-        if token not in self._marks:
-            text = self.processor.batch_decode([[token]])[0]
-            self._marks[token] = any(
-                mark in text for mark in f"{END_MARKS}{CLOSERS}\n\ufffd"
-            )  # the last: a part of a letter
-        return self._marks[token]
 
 
 def _complete(text: str) -> str:

@@ -175,7 +175,8 @@ class Call:
             return scores
 
         for _ in range(groups):
-            processors = [*self._processors(rows, config, options), unlike_earlier]
+            processors: list[Any] = self._processors(rows, config, options)
+            processors += [unlike_earlier] if found else []
             sequences = self._run(beam_search, ids, processors, self.criteria, config, self._inputs(rows))
             ends = caption_lengths(sequences[:, self.prompt_length :], config)
             new = zip(rows, sequences, ends, strict=True)
@@ -266,7 +267,7 @@ def _joined(rows: list[tuple[Any, int]], length: int | None, name: str) -> Cache
     if isinstance(first, EncoderDecoderCache):
         own = _joined([(cache.self_attention_cache, place) for cache, place in rows], length, name)
         return EncoderDecoderCache(own, _joined([(cache.cross_attention_cache, p) for cache, p in rows], None, name))
-    runs = [(cache, [place for _, place in run]) for cache, run in groupby(rows, key=lambda row: row[0])]
+    runs = [(cache, torch.tensor([place for _, place in run])) for cache, run in groupby(rows, key=lambda row: row[0])]
     joined = copy.copy(first)
     joined.layers = [copy.copy(layer) for layer in first.layers]
     for number, layer in enumerate(joined.layers):
@@ -282,7 +283,11 @@ def _joined(rows: list[tuple[Any, int]], length: int | None, name: str) -> Cache
                     "or cannot go back to: decode with BestOfN"
                 )
         for side in ("keys", "values"):
-            setattr(layer, side, torch.cat([getattr(part, side)[places, :, :length] for part, places in parts]))
+            own = [getattr(part, side)[:, :, :length] for part, _ in parts]
+            own = [
+                values.index_select(0, places.to(values.device)) for values, (_, places) in zip(own, parts, strict=True)
+            ]
+            setattr(layer, side, own[0] if len(own) == 1 else torch.cat(own))
         if isinstance(layer, DynamicSlidingWindowLayer) and length is not None:
             layer.cumulative_length = length
     return joined

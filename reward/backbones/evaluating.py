@@ -35,11 +35,15 @@ def evaluating(model: nn.Module) -> Iterator[bool]:
         >>> model[0].training, model[1].training
         (True, False)
     """
-    training = [module for module in model.modules() if module.training]
+    modules = list(model.modules())
+    training = [module for module in modules if module.training]
     # Modules of transformers have this flag; the function that checkpoints stays where it is.
-    checkpointed = [module for module in model.modules() if getattr(module, "gradient_checkpointing", False) is True]
+    # Read from the class, because a module that lacks an attribute is slow to say so.
+    flag = "gradient_checkpointing"
+    checkpointed = [module for module in modules if vars(module).get(flag, getattr(type(module), flag, None)) is True]
     try:
-        model.eval()
+        if training:
+            model.eval()
         for module in checkpointed:
             module.gradient_checkpointing = False  # type: ignore[assignment]  # nn.Module types it as a module
         yield bool(training)
