@@ -57,7 +57,7 @@ class LoopbackJudge:
         key: when given, requests without this bearer token are refused with 401.
 
     Attributes:
-        models: names that it answers to.
+        models: names that it lists and answers to.
         faults: consumed from the left, one a request; None means no fault.
         served: {request: times it was answered in full}.
     """
@@ -66,6 +66,8 @@ class LoopbackJudge:
         self.model, self.processor, self.key = model, processor, key
         self.endpoint = ""
         self.models: tuple[str, ...] = ("tiny",)
+        self.answers_as: str | None = None  # the name in replies, if not the one that was asked for
+        self.loading = 0  # times that it says that it is not ready, when asked for its models
         self.faults: deque[Fault | None] = deque()
         self.served: Counter[str] = Counter()
         self.requests: list[dict[str, Any]] = []
@@ -122,7 +124,7 @@ class LoopbackJudge:
             "id": "chatcmpl-1",
             "object": "chat.completion",
             "created": 0,
-            "model": body["model"],
+            "model": self.answers_as or body["model"],
             "choices": [self._choice(row, ids, out.logits, body) for row, ids in enumerate(rows)],
             "usage": {"prompt_tokens": length, "completion_tokens": written, "total_tokens": length + written},
         }
@@ -154,6 +156,10 @@ class LoopbackJudge:
     def reply(self, handler: BaseHTTPRequestHandler, sent_body: bytes) -> None:
         """Answers a request, or does what its fault says."""
         if handler.command == "GET":
+            if self.loading:
+                self.loading -= 1
+                send(handler, b'{"error": {"message": "Loading model", "code": 503}}', 503)
+                return
             names = self.models if handler.path.endswith("/v1/models") else ()
             send(handler, json.dumps({"object": "list", "data": [{"id": name} for name in names]}).encode())
             return

@@ -35,6 +35,7 @@ class ModelOptions:
     ] = None
     concurrency: judge_options.Concurrency = None
     prices: judge_options.Prices = None
+    extra_body: judge_options.ExtraBody = None
 
     def make(self, device: str | None, steering: Any) -> ServerCaptioner | LocalCaptioner:
         """Makes the captioner; nothing is loaded or asked yet.
@@ -45,15 +46,13 @@ class ModelOptions:
         from reward.decoding.captioners import LocalCaptioner, ServerCaptioner
         from reward.scoring.readers import is_address
 
-        given = {"served_model": self.served_model, "concurrency": self.concurrency, "prices": self.prices}
         if not is_address(self.model):
+            given = {name: value for name, value in vars(self).items() if name != "model"}
             options.refuse(given, "is for a server: give --model its address")
             return LocalCaptioner(self.model, device=device, steering=steering)
         if not self.model.startswith(("http://", "https://")):
             raise typer.BadParameter("an address begins with http:// or https://", param_hint="--model")
-        settings: dict[str, Any] = {} if self.concurrency is None else {"concurrency": self.concurrency}
-        if self.prices is not None:
-            settings["prices"] = judge_options.parse_prices(self.prices)
+        settings = judge_options.server_settings(self.concurrency, self.prices, self.extra_body)
         return ServerCaptioner(self.model, self.served_model, **settings)
 
 
@@ -70,7 +69,13 @@ class SamplingOptions:
     ] = None
     system: Annotated[str | None, typer.Option(help="System message before the prompt.")] = None
     temperature: Annotated[float, typer.Option(help="Temperature of sampling.")] = 1.0
-    top_p: Annotated[float, typer.Option(help="Sample from the likeliest tokens with this probability together.")] = 1.0
+    top_p: Annotated[
+        float,
+        typer.Option(
+            help="Sample from the likeliest tokens with this probability together; at 1, a server does what it does "
+            "by default."
+        ),
+    ] = 1.0
     max_tokens: Annotated[int, typer.Option(help="Most tokens of a caption.")] = 256
     seed: Annotated[
         int | None, typer.Option(help="Makes a model on this machine repeatable; a server may heed it.")

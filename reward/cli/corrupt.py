@@ -106,7 +106,7 @@ def corrupt(
     from reward.corruptions.sampler import WORD_LEVEL
 
     if rewriter.judge is None:
-        names = ("server", "concurrency", "cache", "prices", "batch_size", "revision", "dtype")
+        names = ("server", "concurrency", "cache", "prices", "extra_body", "batch_size", "revision", "dtype")
         given = {name: getattr(rewriter, name) for name in names}
         options.refuse({**given, "rewrite": rewrite, "prompt": prompt}, "goes with --judge")
     if retrieval.retrieve is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -16,14 +17,22 @@ if TYPE_CHECKING:
     from reward.arena.pairwise import PairwiseJudge
     from reward.judges import Judge
 
-__all__ = ["BattleOptions", "Concurrency", "JudgeOptions", "Prices", "parse_prices"]
+__all__ = ["BattleOptions", "Concurrency", "ExtraBody", "JudgeOptions", "Prices", "server_settings"]
 
+_SERVER = ("concurrency", "prices", "extra_body")
 _LOCAL = ("revision", "device", "dtype", "batch_size")  # what a judge on this machine is loaded with
 
 Concurrency = Annotated[int | None, typer.Option(min=1, help="Requests to the server at a time; default: 8.")]
 Prices = Annotated[
     str | None,
     typer.Option(help="Price of a million tokens read and written, as in 2.5,10; the cost is then printed."),
+]
+ExtraBody = Annotated[
+    str | None,
+    typer.Option(
+        help='Further fields of each request to the server, as JSON: {"top_k": 0, "min_p": 0} lets llama.cpp sample '
+        "from all tokens."
+    ),
 ]
 
 
@@ -52,6 +61,7 @@ class JudgeOptions:
         typer.Option(help="File for the server's answers, created if absent, so that no question is paid for twice."),
     ] = None
     prices: Prices = None
+    extra_body: ExtraBody = None
     batch_size: Annotated[
         int | None, typer.Option(min=1, help="Most questions of a forward pass on this machine; default: 16.")
     ] = None
@@ -69,7 +79,7 @@ class JudgeOptions:
             typer.BadParameter: options that do not go together.
             ConfigError: a setting of the server is invalid.
         """
-        names = ("cache", "concurrency", "prices") if self.server is None else _LOCAL
+        names = ("cache", *_SERVER) if self.server is None else _LOCAL
         where = "is for a model on this machine" if self.server else "is for a server: give --server, too"
         options.refuse({name: getattr(self, name) for name in names}, where)
         if self.server is None:
@@ -80,9 +90,7 @@ class JudgeOptions:
 
         from reward.judges import ServerJudge
 
-        settings: dict[str, Any] = {} if self.concurrency is None else {"concurrency": self.concurrency}
-        if self.prices is not None:
-            settings["prices"] = parse_prices(self.prices)
+        settings = server_settings(self.concurrency, self.prices, self.extra_body)
         return ServerJudge(self.judge, None if self.server == "openai" else self.server, cache=self.cache, **settings)
 
 
@@ -92,16 +100,25 @@ def _load_local(model: str, **settings: Any) -> Judge:
     return LocalJudge.from_pretrained(model, **settings)
 
 
-def parse_prices(text: str) -> tuple[float, float]:
-    """Reads `2.5,10`.
+def server_settings(concurrency: int | None, prices: str | None, extra_body: str | None) -> dict[str, Any]:
+    """Arguments of `ServerJudge` from the options of a command.
 
     Raises:
-        typer.BadParameter: not of that form.
+        typer.BadParameter: `prices` are no two numbers, or `extra_body` is no JSON object.
 
     Example:
-        >>> parse_prices("2.5,10")
-        (2.5, 10.0)
+        >>> server_settings(None, "2.5,10", '{"top_k": 0}')
+        {'prices': (2.5, 10.0), 'extra_body': {'top_k': 0}}
     """
+    settings: dict[str, Any] = {} if concurrency is None else {"concurrency": concurrency}
+    if prices is not None:
+        settings["prices"] = _parse_prices(prices)
+    if extra_body is not None:
+        settings["extra_body"] = _parse_fields(extra_body)
+    return settings
+
+
+def _parse_prices(text: str) -> tuple[float, float]:
     try:
         read, written = (float(part) for part in text.split(","))
         if not (0 <= read < float("inf") and 0 <= written < float("inf")):
@@ -111,6 +128,18 @@ def parse_prices(text: str) -> tuple[float, float]:
             f"{text!r} is not two numbers, as in 2.5,10 for tokens read and written", param_hint="--prices"
         ) from None
     return read, written
+
+
+def _parse_fields(text: str) -> dict[str, Any]:
+    try:
+        fields = json.loads(text)
+        if not isinstance(fields, dict):
+            raise ValueError
+    except (ValueError, RecursionError):
+        raise typer.BadParameter(
+            f"{text!r:.80} is no JSON object, as in '{{\"top_k\": 0}}'", param_hint="--extra-body"
+        ) from None
+    return fields
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -45,7 +45,8 @@ class Sampling:
         prompt: what the model is asked.
         system: system message, or None.
         temperature: above 0; or 0 for the likeliest caption.
-        top_p: only the likeliest tokens that have this probability together, above 0 and at most 1.
+        top_p: only the likeliest tokens that have this probability together, above 0 and at most 1. At 1 a server is
+            not told, and does what it does by default: llama.cpp takes 0.95, beside the 40 likeliest tokens.
         max_tokens: length limit.
         seed: makes the captions of a model on this machine repeatable, and is sent to servers; None draws anew.
         logprobs: whether the log probability of each caption is wanted.
@@ -114,6 +115,7 @@ class ServerCaptioner:
     def __init__(self, base_url: str, model: str | None = None, **settings: Any) -> None:
         self._model, self._settings, self.base_url = model, {"timeout": 600.0, **settings}, base_url
         self.name = f"{model or 'the model'} at {base_url}"
+        self.extra_body: dict[str, Any] = dict(settings.get("extra_body") or {})
         self.usage = Usage()
         self._judge = self._asked(model or "")
 
@@ -174,7 +176,7 @@ class ServerCaptioner:
                             stop = stop or error
                             continue
                         several = "server refuses" in error.failures[0] and min(want.count, sampling.chunk or 2) > 1
-                        hint = "; if it refuses several at once, give --chunk 1" if several else ""
+                        hint = "; if these are too many at once, give a smaller --chunk, such as 1" if several else ""
                         yield want.row, error.failures[0] + hint
                         continue
                     yield want.row, captions
@@ -183,7 +185,8 @@ class ServerCaptioner:
                             f"{self.name} wrote the same caption again and again for each of the first "
                             f"{_Alike.IMAGES} images, so it does not sample: best-of-N has nothing to choose from. "
                             "transformers serve samples only where the model's generation_config.json has "
-                            '"do_sample": true; else raise --temperature',
+                            '"do_sample": true. vLLM takes top_k and top_p from there, unless it is started with '
+                            "--generation-config vllm. Else raise --temperature",
                             stacklevel=2,
                         )
                     if len(captions) < min(want.count, sampling.chunk or want.count):

@@ -216,6 +216,8 @@ def caption_images(
         )
     drawing = {"capreward": reward.__version__, "task": "caption", "model": captioner.name, "n": n, **asdict(sampling)}
     drawing |= {"strategy": strategy, "strategy_options": strategy_options}
+    if isinstance(captioner, ServerCaptioner) and captioner.extra_body:
+        drawing["extra_body"] = captioner.extra_body
     names = [os.path.relpath(row.path, output.parent) if row.problem is None else None for row in images]
     content = json.dumps([[name, row.key, *row.references] for name, row in zip(names, images, strict=True)])
     scored_by = {"metric": spec.name, "source": fingerprint_of(scoring), "weights": weights and dict(weights)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import threading
@@ -71,6 +72,7 @@ class ServerJudge:
         prices: price of a million tokens read and of a million written, for `usage.cost`.
         top_logprobs: alternatives to ask for, where a server allows fewer than 20.
         extra_body: further fields of each request, such as `{"chat_template_kwargs": {"enable_thinking": False}}`.
+            They are part of the judge's name. A server may leave out fields that it does not know, in silence.
 
     Raises:
         ConfigError: a setting is out of range, or no key is set and there is no `base_url`.
@@ -107,7 +109,8 @@ class ServerJudge:
         parts = urlsplit(base_url or "")
         if parts.username or parts.password or parts.query:
             raise ConfigError(f"base_url must hold no user, password or query; put the key into ${api_key_env}")
-        self.name = model
+        fields = json.dumps(dict(extra_body), sort_keys=True, default=repr) if extra_body else ""
+        self.name = f"{model} {fields}".strip()  # what these change is another judge, also to a run that goes on
         self.usage = Usage()
         self.cache, self.top_logprobs = cache, top_logprobs
         self.settings = ServerSettings(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
@@ -35,12 +36,17 @@ logger = logging.getLogger(__name__)
 _FIRST_WAIT, _LONGEST_WAIT = 0.5, 60.0  # seconds between tries: doubled each time, up to the longest
 _MOST_PATIENCE = 900.0  # a server may ask for a longer wait than ours, but not for hours
 _PATIENCE_AT_FIRST = 15.0  # seconds until a server that does not even list its models counts as absent
+_PATIENCE_WITH_LOADING = 120.0  # seconds for a server that is there but says that it is not ready
 _URLS_KEPT = 16
 T = TypeVar("T")
 
 
 class _Refused(Exception):
     """This question will never be answered, but others may be."""
+
+
+class _NotReady(Exception):
+    """The server is there and will answer later."""
 
 
 class _Abandoned(Exception):
@@ -75,6 +81,7 @@ class Session:
         self._free = asyncio.Semaphore(settings.concurrency)
         self._asking: dict[str, asyncio.Future[Answer]] = {}
         self._urls: dict[str, asyncio.Future[str]] = {}
+        self._warned = False
 
     def close(self) -> None:
         """Stops what runs and closes connections and cache."""
@@ -198,11 +205,23 @@ class Session:
             raise JudgeError.of({0: str(error)}, [None]) from None
 
     async def models(self) -> list[str]:
-        """The models that the server lists, none if it keeps no list.
+        """The models that the server lists, none if it keeps no list. Waits while it says that it is not ready (503).
 
         Raises:
-            JudgeError: no server is there, or it refuses the key.
+            JudgeError: no server is there, it is still not ready, or it refuses the key.
         """
+        until = time.monotonic() + _PATIENCE_WITH_LOADING
+        while True:
+            try:
+                return await self._models()
+            except _NotReady as error:
+                problem = f"the server at {self.settings.base_url or 'the default address'} is not ready ({error})"
+            if time.monotonic() > until:
+                raise JudgeError(f"{problem}; run again when it is")
+            logger.info("%s; waiting", problem)
+            await asyncio.sleep(_FIRST_WAIT)
+
+    async def _models(self) -> list[str]:
         try:
             listed = await asyncio.wait_for(self._client.models.list(), min(_PATIENCE_AT_FIRST, self.settings.timeout))
             return [str(model.id) for model in listed.data]
@@ -213,6 +232,8 @@ class Session:
                 "check the address, which mostly ends in /v1"
             )
         except openai.APIStatusError as error:
+            if error.status_code == 503:  # llama.cpp's while it loads the model
+                raise _NotReady(self._reason(error)) from None
             if error.status_code not in (401, 403):
                 return []
             problem = f"the server refuses the key in ${self.settings.key_name} ({self._reason(error)})"
@@ -245,6 +266,7 @@ class Session:
                 problem = error
             else:
                 self._count(*bill)
+                self._compare_names(getattr(completion, "model", None))
                 return answer
             # Outside of `except`, so that the client's error, which holds the request and its key, is not chained.
             least = self._least_wait(problem)
@@ -306,6 +328,19 @@ class Session:
         elif not isinstance(problem, openai.APIError | GarbledReply):
             text = f"the reply is cut off ({problem})"
         return printable(text, self.settings.key())  # some servers repeat the key in their messages
+
+    def _compare_names(self, told: Any) -> None:
+        """Warns once if another model answers; a name may be made longer, as by a date, or shorter."""
+        asked, told = self.settings.model, printable(str(told or ""), self.settings.key())
+        alike = not told or told.casefold() in asked.casefold() or asked.casefold() in told.casefold()
+        if not alike and not self._warned:
+            self._warned = True
+            logger.warning(
+                "%r was asked for, and %r answers, by its own word: check that it is the model you mean. llama.cpp "
+                "answers whatever name it is asked for.",
+                asked,
+                told,
+            )
 
     def _count(self, read: int, written: int) -> None:
         self.usage.answered += 1

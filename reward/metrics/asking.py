@@ -18,6 +18,11 @@ __all__ = ["AskingScorer", "read_json"]
 
 _KEPT = 200_000  # values; a verdict takes about 200 bytes
 _LEAST_MASS = 0.01  # with less probability on all choices, the judge meant another answer, as for HarmonicEval
+_MANY_BLANKS = 20  # at the end of an answer
+_BLANKS = (
+    " (and white space up to the limit of new tokens, as a JSON schema allows: start vLLM with "
+    """--structured-outputs-config '{"backend": "xgrammar", "disable_any_whitespace": true}')"""
+)
 
 
 class AskingScorer(JudgedScorer):
@@ -109,5 +114,8 @@ def read_json(answer: Answer, kind: type) -> Any:
         json.dumps(value, ensure_ascii=False).encode()  # half an emoji cannot go into another question
         return value
     except (ValueError, RecursionError):  # not JSON, not Unicode, or nested too deeply
-        cut = " (cut at the limit of new tokens: raise max_new_tokens=)" if answer.truncated else ""
+        cut = ""
+        if answer.truncated:
+            blanks = len(answer.text) - len(answer.text.rstrip())
+            cut = _BLANKS if blanks > _MANY_BLANKS else " (cut at the limit of new tokens: raise max_new_tokens=)"
         return f"the answer holds no JSON {'list' if kind is list else 'object'}: {answer.text.strip()!r:.120}{cut}"

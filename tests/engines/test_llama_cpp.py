@@ -94,6 +94,21 @@ def test_a_server_that_is_killed(captions: EngineServer, photos: Path, start: Ru
     check_killed(captions, photos, start, tmp_path)
 
 
+def test_what_is_not_as_elsewhere(captions: EngineServer, photos: Path, start: Run, tmp_path: Path) -> None:
+    def told_by(*more: object, code: int = 0) -> str:
+        command = start(*asking(captions, photos, tmp_path / "c.jsonl", SLOTS + 1), *more)
+        told, _ = command.communicate()
+        assert command.returncode == code, told
+        return " ".join(told.split())
+
+    told = told_by(code=1)
+    assert "Value must be between 1 <= value <= 8, but got 9); if these are too many at once, give a smaller" in told
+    every = '{"top_k": 0, "top_p": 1, "min_p": 0}'  # else it samples from a part of the tokens
+    told = told_by("--chunk", SLOTS, "--served-model", "other", "--extra-body", every)
+    assert "'other' was asked for, and 'captioner' answers, by its own word" in told
+    assert "captioned 12 of 12 images from 108 candidates" in told
+
+
 @pytest.mark.parametrize("scorer", [FleurScorer, HarmonicScorer, VqaScorer])
 def test_scores_are_those_of_the_same_weights_here(
     scorer: Any, served: Callable[..., ServerJudge], local: LocalJudge, photos: Path

@@ -124,6 +124,17 @@ def test_a_model_behind_a_server(run: Run, photos: Path, server: LoopbackJudge, 
     assert each_image_once(server, 4)
 
 
+def test_further_fields_of_a_request(run: Run, photos: Path, server: LoopbackJudge, tmp_path: Path) -> None:
+    line = ("caption", "-i", photos, *ASK, "-o", tmp_path / "c.jsonl", "--model", server.endpoint)
+    run(*line, "--extra-body", '{"top_k": 0, "min_p": 0}')
+    assert {(body["top_k"], body["min_p"], "top_p" in body) for body in server.requests} == {(0, 0, False)}
+    _, err = run(*line, "--extra-body", '{"top_k": 5}', code=1)
+    assert "settings); nothing was asked" in err  # candidates of other settings are others
+    for wrong in ("top_k=0", "[1]"):
+        _, err = run(*line, "--extra-body", wrong, code=2)
+        assert "is no JSON object, as in" in err
+
+
 def test_one_choice_a_reply(run: Run, photos: Path, server: LoopbackJudge, tmp_path: Path) -> None:
     server.most_choices = 1
     server.faults.extend([None, None, Fault("status", 503), Fault("drop")])  # retried by the client of the judges
@@ -223,7 +234,7 @@ def test_what_a_server_refuses(run: Run, photos: Path, server: LoopbackJudge, tm
     server.refuse = "Describe"
     _, err = run(*line, server.endpoint, code=1)
     assert "error: no image could be captioned; the first: the server refuses the question (" in err
-    assert "if it refuses several at once, give --chunk 1" in err
+    assert "if these are too many at once, give a smaller --chunk, such as 1" in err
     _, err = run(*line, server.endpoint.replace("/v1", "/v2"), code=1)
     assert "needs the model's name, as it does not list its models: give --served-model NAME" in err
     started = time.monotonic()

@@ -127,6 +127,27 @@ def test_a_refusal_says_why(server: LoopbackJudge) -> None:
         judge_at(server).generate(questions(1))
 
 
+def test_a_server_that_loads_its_model_is_waited_for(server: LoopbackJudge, monkeypatch: pytest.MonkeyPatch) -> None:
+    server.loading = 3
+    assert judge_at(server).models() == ["tiny"]
+    monkeypatch.setattr(session, "_PATIENCE_WITH_LOADING", 0.1)
+    server.loading = 1_000
+    with pytest.raises(JudgeError, match=r"is not ready \(Error code: 503 - .*Loading model.*\); run again when it is"):
+        judge_at(server).models()
+
+
+@pytest.mark.parametrize(("told", "warned"), [("other", 1), ("tiny-2026-11-25", 0), ("TINY", 0), (None, 0)])
+def test_another_model_than_was_asked_for(
+    server: LoopbackJudge, caplog: pytest.LogCaptureFixture, told: str | None, warned: int
+) -> None:
+    server.answers_as = told
+    judge_at(server).generate(questions(3), max_new_tokens=1)
+    messages = [record.message for record in caplog.records if "was asked for" in record.message]
+    assert len(messages) == warned, "once, not once a question"
+    if warned:
+        assert "'tiny' was asked for, and 'other' answers, by its own word" in messages[0]
+
+
 def test_waits_grow(server: LoopbackJudge, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "_FIRST_WAIT", 0.1)
     server.faults.extend([LIMITED] * 3)

@@ -200,6 +200,7 @@ def test_given_questions(tmp_path: Path) -> None:
         (CapRLScorer, '[{"question": "Who?", "options": ["a", "A", "b"]}]', "different options"),
         (CapRLScorer, json.dumps(QUIZ), "a probability of 0 in all"),
         (ClaimsScorer, Answer('["A star is', truncated=True), r"raise max_new_tokens="),
+        (ClaimsScorer, Answer("[" + "\n" * 40, truncated=True), "disable_any_whitespace"),
         (ClaimsScorer, '["A star.", 3]', "a claim must be a text"),
         (ClaimsScorer, '["\\ud800"]', "holds no JSON list"),
         (ClaimsScorer, '["A star."]', "a probability of 0 in all"),
