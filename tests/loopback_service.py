@@ -77,6 +77,11 @@ class LoopbackService:
         finally:
             self.kill()
 
+    def last_words(self, seconds: float = 60.0) -> str:
+        """Its messages, once it has ended by itself."""
+        assert self._process is not None
+        return self._process.communicate(timeout=seconds)[1]
+
     def kill(self) -> None:
         """Ends all its processes at once."""
         if self._process is not None:

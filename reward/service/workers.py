@@ -21,7 +21,7 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Collection, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -82,6 +82,7 @@ class _Loop(BatchedLoop):
 def _locked(path: str) -> Iterator[None]:
     """Holds a lock that the system takes back from a process that dies."""
     with open(path, "rb") as file:
+        os.utime(file.fileno())  # what tidies a folder for temporary files leaves new ones alone
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
@@ -113,9 +114,10 @@ class _API(LitAPI):
 
 
 class _Server(LitServer):
-    """LitServe with a note of its manager's process, which is left when this one is killed."""
+    """LitServe with notes of its manager's process, which is left when this one is killed, and of those for HTTP."""
 
     manager_pid = 0
+    for_http: Collection[Any] = ()
 
     def _init_manager(self, num_api_servers: int) -> Any:
         # SIGTERM to the whole process group, as `timeout` sends it, must not end the manager before the others.
@@ -126,6 +128,11 @@ class _Server(LitServer):
             signal.signal(signal.SIGTERM, before)
         self.manager_pid = next(p.pid or 0 for p in multiprocessing.active_children() if "SyncManager" in p.name)
         return manager
+
+    def _start_server(self, *arguments: Any, **options: Any) -> Any:
+        started = super()._start_server(*arguments, **options)
+        self.for_http = started.values()
+        return started
 
 
 class Workers:
@@ -227,7 +234,7 @@ class Workers:
         """Serves an application until SIGTERM or Ctrl-C, and then finishes the requests under way.
 
         Raises:
-            ServiceError: no worker could be started, or the process that speaks HTTP died.
+            ServiceError: no worker could be started, or one of the other processes died.
         """
         server, settings = self._server, self.settings
         _check_port(settings.host, settings.port)
@@ -250,13 +257,10 @@ class Workers:
             threading.Thread(target=stop).start()
 
         def watch_http() -> None:
-            seen = False
             while not stopping.wait(_LOOK):
-                alive = any(p.name.startswith("LitServer-") for p in multiprocessing.active_children())
-                if seen and not alive:
+                if not all(process.is_alive() for process in server.for_http):
                     failed.set()
                     stop()
-                seen = seen or alive
 
         before = {number: signal.signal(number, on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
         threading.Thread(target=watch_http, daemon=True).start()
@@ -276,6 +280,8 @@ class Workers:
             for child in multiprocessing.active_children():  # LitServe leaves them
                 child.kill()
             raise ServiceError("no worker could be started; the reason stands above") from None
+        except (EOFError, ConnectionError):
+            raise ServiceError("the process that holds the requests died; start the service again") from None
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)

@@ -179,6 +179,17 @@ def test_nothing_is_left_when_the_first_process_is_killed() -> None:
         until(lambda: not set(service.processes()) & (set(group) - {service.pid}))
 
 
+@pytest.mark.parametrize(("number", "reason"), [(1, "holds the requests died"), (2, "speaks HTTP died")])
+def test_the_service_ends_when_a_process_that_cannot_be_replaced_is_killed(number: int, reason: str) -> None:
+    with loopback_service(*SERVE) as service:
+        commands = service.processes()
+        first, *others = sorted(pid for pid, command in commands.items() if "multiprocessing" not in command)
+        assert (first, len(others)) == (service.pid, 2)
+        os.kill(others[number - 1], signal.SIGKILL)
+        assert reason in service.last_words()
+        until(lambda: not any(Path(f"/proc/{pid}/stat").exists() for pid in set(commands) - {service.pid}))
+
+
 # Hostile clients
 
 TOKEN = "a-token-of-the-tests"

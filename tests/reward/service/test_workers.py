@@ -1,9 +1,11 @@
-"""Requests that a worker takes with it, without the processes."""
+"""Requests that a worker takes with it, and the lock of the workers, without the processes."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import time
+from pathlib import Path
 from queue import Queue
 from types import SimpleNamespace
 from typing import Any
@@ -40,3 +42,12 @@ def test_what_a_dead_worker_had_asked_for_is_asked_again(monkeypatch: pytest.Mon
 
     assert asyncio.run(run()).facts == {"metric": "length"}
     assert queue.empty()
+
+
+def test_the_lock_stays_new(tmp_path: Path) -> None:
+    """Or a service of some weeks would lose it to what tidies /tmp, and no worker could go on."""
+    lock = tmp_path / "lock"
+    lock.touch()
+    os.utime(lock, (0, 0))
+    with module._locked(str(lock)):
+        assert lock.stat().st_mtime > time.time() - 60
