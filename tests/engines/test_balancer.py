@@ -180,7 +180,7 @@ def test_large_bodies(balancer: str) -> None:
     connection.putrequest("POST", "/score")
     for name, value in {**headers, "Content-Length": "40000000"}.items():
         connection.putheader(name, value)
-    connection.endheaders()
+    connection.endheaders(bytes(20_000))  # more than HAProxy waits for
     assert connection.getresponse().status == 413
 
 
