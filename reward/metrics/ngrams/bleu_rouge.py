@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import ClassVar
 
 from reward.metrics.base import MetricSpec
 from reward.metrics.ngrams import BLEU, ROUGE_L
+from reward.metrics.ngrams.counting import longest_common, ngram_counts
 from reward.metrics.ngrams.scorer import NgramScorer, Words
-from reward.optional import require
 
 __all__ = ["Bleu1Scorer", "Bleu2Scorer", "Bleu3Scorer", "Bleu4Scorer", "BleuScorer", "RougeLScorer"]
+
+_TINY, _SMALL = 1e-15, 1e-9  # the package's smoothing: nothing is divided by 0, and no match leaves a score of nearly 0
+_BETA = 1.2
 
 
 class BleuScorer(NgramScorer):
     """BLEU of single captions with n-grams of up to `n` words and the reference closest in length.
 
-    It is smoothed as in the package. The score of a corpus is not the mean of its captions'.
+    It is smoothed as in pycocoevalcap, whose scores it gives. The score of a corpus is not the mean of its captions'.
     """
 
     spec: MetricSpec = BLEU[-1]
@@ -24,14 +28,28 @@ class BleuScorer(NgramScorer):
 
     def rate(self, items: Sequence[Words]) -> Sequence[float]:
         """BLEU of each caption."""
-        package = require("pycocoevalcap.bleu.bleu_scorer", extra="ngrams", purpose=self._purpose)
         scores = []
-        for candidate, references in items:  # a new one for each caption, because it keeps n-grams
-            bleu = package.BleuScorer(n=self.n)
-            bleu += (candidate, list(references))
-            _, by_order = bleu.compute_score(option="closest")
-            scores.append(float(by_order[-1][0]))
+        for candidates, references in items:
+            split = [reference.split() for reference in references]
+            lengths = [len(words) for words in split]
+            most: dict[tuple[str, ...], int] = {}  # times that an n-gram is in the reference that has it most often
+            for words in split:
+                for counts in ngram_counts(words, self.n):
+                    for ngram, times in counts.items():
+                        if times > most.get(ngram, 0):
+                            most[ngram] = times
+            scores += [self._rate(candidate.split(), lengths, most) for candidate in candidates]
         return scores
+
+    def _rate(self, words: list[str], lengths: list[int], most: dict[tuple[str, ...], int]) -> float:
+        product = 1.0
+        for order, counts in enumerate(ngram_counts(words, self.n)):
+            correct = sum(min(counts[ngram], most[ngram]) for ngram in counts.keys() & most.keys())
+            product *= (correct + _TINY) / (max(0, len(words) - order) + _SMALL)
+        _, closest = min((abs(length - len(words)), length) for length in lengths)
+        ratio = (len(words) + _TINY) / (closest + _SMALL)
+        score: float = product ** (1 / self.n)
+        return score * math.exp(1 - 1 / ratio) if ratio < 1 else score
 
 
 # With their module, in which pickle looks for them.
@@ -48,5 +66,14 @@ class RougeLScorer(NgramScorer):
 
     def rate(self, items: Sequence[Words]) -> Sequence[float]:
         """ROUGE-L of each caption."""
-        rouge = require("pycocoevalcap.rouge.rouge", extra="ngrams", purpose=self._purpose).Rouge()
-        return [float(rouge.calc_score([candidate], list(references))) for candidate, references in items]
+        scores = []
+        for candidates, references in items:
+            others = [reference.split() for reference in references]
+            for candidate in candidates:
+                words = candidate.split()
+                common = longest_common(words, others)
+                precision = max(common) / len(words)
+                recall = max(length / max(1, len(other)) for length, other in zip(common, others, strict=True))
+                weighed = (1 + _BETA**2) * precision * recall
+                scores.append(weighed / (recall + _BETA**2 * precision) if weighed else 0.0)
+        return scores

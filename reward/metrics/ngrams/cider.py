@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
 
 from reward.checkpoints import read_config, resolve_checkpoint, save_checkpoint
 from reward.errors import CheckpointError, ConfigError
 from reward.metrics.ngrams import CIDER
+from reward.metrics.ngrams.counting import ngram_counts
 from reward.metrics.ngrams.java import tokenize
 from reward.metrics.ngrams.scorer import NgramScorer, Words
-from reward.optional import require
 from reward.samples import CaptionSample, ScoreTable, checked_references
 
 if TYPE_CHECKING:
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["CiderScorer"]
 
 FREQUENCIES_FILE = "document_frequencies.json"
+_MOST, _SIGMA = 4, 6.0  # words of an n-gram; words by which lengths may differ
 _DOCUMENTS_AT_ONCE = 10_000  # whose texts are in memory and given to one Java process
 
 
@@ -50,7 +54,12 @@ class CiderScorer(NgramScorer):
     def __init__(self, frequencies: Mapping[str, int] | None = None, documents: int = 0) -> None:
         super().__init__()
         self.frequencies, self.documents = frequencies, documents
-        self._counts = _Frequencies((tuple(ngram.split(" ")), count) for ngram, count in (frequencies or {}).items())
+        rarest, *rarities = np.log(np.maximum(1, [documents, *(frequencies or {}).values()])).tolist()
+        self._rarity = {
+            tuple(ngram.split(" ")): rarest - frequent
+            for ngram, frequent in zip(frequencies or {}, rarities, strict=True)
+        }
+        self._rarest = rarest  # of an n-gram in no document, or in one
         self.spec = replace(CIDER, needs_corpus=frequencies is None)
 
     @property
@@ -72,20 +81,22 @@ class CiderScorer(NgramScorer):
             ConfigError: there are fewer than two different documents, so every weight would be 0.
             InvalidSampleError: references are not a list of texts.
         """
-        counts: Counter[str] = Counter()
+        counts: Counter[tuple[str, ...]] = Counter()
         documents = 0
         left = iter(corpus)
         while chunk := [checked_references(references) for references in islice(left, _DOCUMENTS_AT_ONCE)]:
             words = tokenize((text for references in chunk for text in references), purpose=self._purpose)
-            for references in filter(None, chunk):
-                documents += 1
-                counts.update({ngram for text in references for ngram in _ngrams(words[text])})
+            for references, times in Counter(tuple(references) for references in chunk if references).items():
+                documents += times
+                split = [words[text].split() for text in references]
+                for ngram in {ngram for each in split for counted in ngram_counts(each, _MOST) for ngram in counted}:
+                    counts[ngram] += times
         if documents < 2 or all(count == documents for count in counts.values()):
             raise ConfigError(
                 f"a corpus of {documents} documents that do not differ gives all words the same weight; fit CIDEr on "
                 "the references of a whole data set"
             )
-        return CiderScorer(dict(counts), documents)
+        return CiderScorer({" ".join(ngram): count for ngram, count in counts.items()}, documents)
 
     def score(
         self, samples: Sequence[CaptionSample], *, batch_size: int | None = None, progress: bool = False
@@ -104,15 +115,23 @@ class CiderScorer(NgramScorer):
 
     def rate(self, items: Sequence[Words]) -> Sequence[float]:
         """CIDEr-D of each caption."""
-        package = require("pycocoevalcap.cider.cider_scorer", extra="ngrams", purpose=self._purpose)
         scores = []
-        for candidate, references in items:  # a new one for each caption, because it keeps n-grams
-            cider = package.CiderScorer()
-            cider += (candidate, list(references))
-            cider.document_frequency = self._counts
-            cider.crefs = _Documents(cider.crefs, self.documents)
-            scores.append(float(cider.compute_cider()[0]))
+        for candidates, references in items:
+            others = [self._weigh(reference.split()) for reference in references]
+            for candidate in candidates:
+                own = self._weigh(candidate.split())
+                by_order = [sum(each) for each in zip(*(_similarity(own, other) for other in others), strict=True)]
+                scores.append(10 * (sum(by_order) / _MOST / len(others)))
         return scores
+
+    def _weigh(self, words: list[str]) -> _Weighed:
+        rarity, rarest = self._rarity, self._rarest
+        by_order = [
+            {ngram: times * rarity.get(ngram, rarest) for ngram, times in counted.items()}
+            for counted in ngram_counts(words, _MOST)
+        ]
+        lengths = [math.sqrt(sum(weight**2 for weight in weights.values())) for weights in by_order]
+        return _Weighed(by_order, lengths, max(0, len(words) - 1))
 
     @classmethod
     def from_pretrained(
@@ -161,24 +180,22 @@ class CiderScorer(NgramScorer):
         save_checkpoint(folder, config={"metric": CIDER.name, "documents": self.documents}, tensors={}, card=card)
 
 
-def _ngrams(words: str) -> set[str]:
-    package = require("pycocoevalcap.cider.cider_scorer", extra="ngrams")
-    return {" ".join(ngram) for ngram in package.precook(words)}
+class _Weighed(NamedTuple):
+    """A text: {n-gram: weight} and the length of that vector for each n, and the number of pairs of words."""
+
+    by_order: list[dict[tuple[str, ...], float]]
+    lengths: list[float]
+    pairs: int
 
 
-class _Frequencies(dict[tuple[str, ...], int]):
-    """{n-gram: documents}; unlike the table of the package, it does not grow when n-grams are looked up."""
-
-    def __missing__(self, ngram: tuple[str, ...]) -> int:
-        return 0
-
-
-class _Documents(list[Any]):
-    """References of a caption; their length is the size of the corpus, as the package expects."""
-
-    def __init__(self, references: Iterable[Any], documents: int) -> None:
-        super().__init__(references)
-        self.documents = documents
-
-    def __len__(self) -> int:
-        return self.documents
+def _similarity(candidate: _Weighed, reference: _Weighed) -> list[float]:
+    """Similarity for each n: cosine with clipped weights, less for a different number of words."""
+    alike = math.e ** (-((candidate.pairs - reference.pairs) ** 2) / (2 * _SIGMA**2))
+    found = []
+    for own, other, length, length_other in zip(
+        candidate.by_order, reference.by_order, candidate.lengths, reference.lengths, strict=True
+    ):
+        product = sum(min(weight, other[ngram]) * other[ngram] for ngram, weight in own.items() if ngram in other)
+        norm = length * length_other
+        found.append((product / norm if norm else product) * alike)
+    return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from collections.abc import Iterable, Sequence
@@ -16,10 +17,15 @@ __all__ = ["java_command", "run_java", "tokenize"]
 _FLAGS = ("-Dfile.encoding=UTF-8", "-Duser.language=en", "-Duser.country=US", "-XX:+UseSerialGC")
 
 _PACKAGE = "pycocoevalcap.tokenizer.ptbtokenizer"
+_BETWEEN = "\n\nx\n"
 _KEPT_TEXTS, _KEPT_CHARACTERS = 50_000, 2_000
 # Starting Java takes longer than the work, and several metrics tokenise the same texts in turn. There is no lock: a
 # process forked at the wrong moment would wait for it for ever. So other threads may change the dict at any time.
 _kept: dict[str, str] = {}
+# In a text of plain words and marks, each is split alike wherever it stands. So they are kept one by one, and most new
+# texts need no Java.
+_WORD = r"[A-Za-z]+(?:-[A-Za-z]+)*(?:'s)?"
+_PLAIN = re.compile(rf"(?:(?:{_WORD},?|,) )*(?:{_WORD}[.!?]?|[.!?])")
 
 
 def java_command(arguments: Sequence[str], *, purpose: str) -> list[str]:
@@ -77,26 +83,33 @@ def tokenize(texts: Iterable[str], *, purpose: str) -> dict[str, str]:
     Raises:
         MissingExtraError: the package pycocoevalcap or Java is not installed.
     """
-    wanted = list(dict.fromkeys(texts))
-    words_of = {text: words for text in wanted if (words := _kept.get(text)) is not None}
-    new = [text for text in wanted if text not in words_of]
+    parts_of = {text: _parts(text) for text in dict.fromkeys(texts)}
+    wanted = dict.fromkeys(part for parts in parts_of.values() for part in parts)
+    words_of = {part: words for part in wanted if (words := _kept.get(part)) is not None}
+    new = [part for part in wanted if part not in words_of]
     if new:
         fresh = dict(zip(new, _tokenize(new, purpose), strict=True))
         words_of |= fresh
         if len(_kept) + len(fresh) > _KEPT_TEXTS:
             _kept.clear()
-        _kept.update({text: words for text, words in fresh.items() if len(text) <= _KEPT_CHARACTERS})
-    return words_of
+        _kept.update({part: words for part, words in fresh.items() if len(part) <= _KEPT_CHARACTERS})
+    return {text: " ".join(filter(None, map(words_of.__getitem__, parts))) for text, parts in parts_of.items()}
+
+
+def _parts(text: str) -> list[str]:
+    collapsed = " ".join(text.split())
+    return collapsed.split(" ") if _PLAIN.fullmatch(collapsed) else [collapsed]
 
 
 def _tokenize(texts: list[str], purpose: str) -> list[str]:
     package = require(_PACKAGE, extra="ngrams", purpose=purpose)
     jar = Path(package.__file__ or "").with_name(package.STANFORD_CORENLP_3_4_1_JAR)
     arguments = ["-cp", str(jar), "edu.stanford.nlp.process.PTBTokenizer", "-preserveLines", "-lowerCase"]
-    # With an empty line after each text, its last full stop is read as the end of a sentence.
-    lines = "".join(" ".join(text.split()) + "\n\n" for text in texts)
+    # With an empty line after each text, its last full stop is read as the end of a sentence. A word after that keeps
+    # the next text away, whose first word decides otherwise whether the full stop after a single letter belongs to it.
+    lines = "".join(text + _BETWEEN for text in texts)
     output = run_java([*arguments, "-encoding", "UTF-8"], lines, purpose=purpose).split("\n")
-    if len(output) != 2 * len(texts) + 1:
+    if len(output) != _BETWEEN.count("\n") * len(texts) + 1:
         raise CapRewardError(f"{purpose}: the tokenizer gave {len(output)} lines for {len(texts)} texts")
     punctuation = set(package.PUNCTUATIONS)
-    return [" ".join(word for word in line.split() if word not in punctuation) for line in output[: 2 * len(texts) : 2]]
+    return [" ".join(word for word in line.split() if word not in punctuation) for line in output[:-1:3]]

@@ -18,6 +18,9 @@ from reward.optional import require
 
 __all__ = ["MeteorScorer"]
 
+# Questions that are written together, in bytes: what any pipe takes at once. The program would stop reading them, and
+# nobody read its answers, if more were waiting.
+_PAGE = 4096
 _PURPOSE = f"metric {METEOR.name!r}"
 
 
@@ -56,27 +59,38 @@ class _Program:
         )
         self.close = weakref.finalize(self, _end, self.process, os.getpid())
 
-    def score(self, candidate: str, references: Sequence[str]) -> float:
-        """Score of a caption.
+    def scores(self, items: Sequence[Words]) -> list[float]:
+        """Score of each caption.
 
         Raises:
             CapRewardError: the program has ended.
         """
-        statistics = self._ask("SCORE", *(text.replace("|||", " ") for text in (*references, candidate)))
-        score = float(self._ask("EVAL", statistics))
-        self._answer()  # the mean over all captions, of which there is one
-        return score
+        waiting, scores = [], []
+        for candidates, references in items:
+            for candidate in candidates:
+                texts = (text.replace("|||", " ") for text in (*references, candidate))
+                question = _line("SCORE", *texts)
+                if waiting and sum(map(len, waiting)) + len(question) > _PAGE:
+                    scores += self._evaluate(waiting)
+                    waiting = []
+                waiting.append(question)
+        return scores + self._evaluate(waiting)
 
-    def _ask(self, *parts: str) -> str:
+    def _evaluate(self, questions: list[bytes]) -> list[float]:
+        self._write(b"".join(questions))
+        self._write(_line("EVAL", *(self._answer() for _ in questions)))
+        scores = [float(self._answer()) for _ in questions]
+        self._answer()  # their mean
+        return scores
+
+    def _write(self, question: bytes) -> None:
         assert self.process.stdin is not None
-        question = (" ||| ".join(parts) + "\n").encode()
         try:
             # Not through the buffer of `stdin`: a process forked now would write its copy of the buffer when it ends.
             while question:
                 question = question[os.write(self.process.stdin.fileno(), question) :]
         except BrokenPipeError:
             pass  # the program has ended, and reading gives the reason
-        return self._answer()
 
     def _answer(self) -> str:
         assert self.process.stdout is not None
@@ -86,6 +100,10 @@ class _Program:
             said = line or self.messages.read().decode(errors="replace").strip()[-2000:]
             raise CapRewardError(f"{_PURPOSE}: the Java program ended or refused a caption: {said or 'without a word'}")
         return line
+
+
+def _line(*parts: str) -> bytes:
+    return (" ||| ".join(parts) + "\n").encode()
 
 
 def _end(process: subprocess.Popen[bytes], owner: int) -> None:
@@ -104,7 +122,7 @@ def _score(items: Sequence[Words]) -> list[float]:
             _programs[:] = [_Program()]
         program = _programs[0]
         try:
-            return [program.score(candidate, references) for candidate, references in items]
+            return program.scores(items)
         except BaseException:  # the next call would read the answer to an interrupted question
             program.close()
             raise

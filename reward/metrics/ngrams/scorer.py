@@ -17,11 +17,11 @@ from reward.optional import require
 
 __all__ = ["NgramScorer", "Words"]
 
-Words = tuple[str, tuple[str, ...]]  # a caption and its references, words joined by single spaces
+Words = tuple[Sequence[str], Sequence[str]]  # captions and the references they share, words joined by single spaces
 
 
 class NgramScorer(WeightlessScorer):
-    """A metric of pycocoevalcap, caption by caption: derive, set `spec`, and write `rate`.
+    """A metric with the scores of pycocoevalcap, caption by caption: derive, set `spec`, and write `rate`.
 
     All texts of a call are tokenised together. A caption without a word scores 0. Texts are cut after `most_words`
     words; None means no limit.
@@ -43,24 +43,27 @@ class NgramScorer(WeightlessScorer):
 
     @abstractmethod
     def rate(self, items: Sequence[Words]) -> Sequence[float]:
-        """The score of each item; every caption has a word and a reference."""
+        """The score of each caption, in their order; every one has a word and a reference."""
 
     def score_groups(self, groups: list[Group], batch_size: int | None) -> CandidateScores:
         """Scores (K, 1); a caption without a word has 0."""
-        pairs = [(candidate, group.references) for group in groups for candidate in group.rows]
-        texts = (text for candidate, references in pairs for text in (candidate, *references))
+        texts = (text for group in groups for text in (*group.rows, *group.references))
         words = tokenize(texts, purpose=self._purpose)
         cut = self._cut(words)
+        worded = np.array([bool(words[candidate]) for group in groups for candidate in group.rows])
         items = [
-            (words[candidate], tuple(words[reference] for reference in references)) for candidate, references in pairs
+            (
+                [read for candidate in group.rows if (read := words[candidate])],
+                [words[reference] for reference in group.references],
+            )
+            for group in groups
         ]
-        worded = [index for index, (candidate, _) in enumerate(items) if candidate]
-        scores = np.zeros((len(pairs), 1))
-        if worded:
-            scores[worded, 0] = self.rate([items[index] for index in worded])
+        scores = np.zeros((len(worded), 1))
+        if worded.any():
+            scores[worded, 0] = self.rate(items)
+        truncated = [not cut.isdisjoint((candidate, *group.references)) for group in groups for candidate in group.rows]
         # A caption that equals its reference may exceed the highest score by a rounding error.
-        truncated = [not cut.isdisjoint((candidate, *references)) for candidate, references in pairs]
-        return CandidateScores(np.clip(scores, *self.spec.range), truncated)
+        return CandidateScores(np.clip(scores, *self.spec.range), truncated if cut else None)
 
     def _cut(self, words: dict[str, str]) -> set[str]:
         """Cuts texts to `most_words`, and returns those that were longer."""

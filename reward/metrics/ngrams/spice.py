@@ -45,9 +45,10 @@ class SpiceScorer(NgramScorer):
     def rate(self, items: Sequence[Words]) -> Sequence[float]:
         """SPICE of each caption."""
         package = require("pycocoevalcap.spice.spice", extra="ngrams", purpose=self._purpose)
+        pairs = [(candidate, list(references)) for candidates, references in items for candidate in candidates]
         questions = [
-            {"image_id": number, "test": candidate, "refs": list(references)}
-            for number, (candidate, references) in enumerate(items)
+            {"image_id": number, "test": candidate, "refs": references}
+            for number, (candidate, references) in enumerate(pairs)
         ]
         with tempfile.TemporaryDirectory() as name:
             given, answer = Path(name) / "captions.json", Path(name) / "scores.json"
@@ -55,6 +56,6 @@ class SpiceScorer(NgramScorer):
             arguments = ["-Xmx8G", "-jar", package.SPICE_JAR, str(given), "-out", str(answer), "-silent"]
             run_java(arguments, "", purpose=self._purpose, folder=Path(package.__file__ or "").parent)
             scores = {int(row["image_id"]): row["scores"]["All"]["f"] for row in json.loads(answer.read_text("utf-8"))}
-        if sorted(scores) != list(range(len(items))):
-            raise CapRewardError(f"{self._purpose}: {len(scores)} scores came back for {len(items)} captions")
-        return [float(scores[number]) for number in range(len(items))]
+        if sorted(scores) != list(range(len(pairs))):
+            raise CapRewardError(f"{self._purpose}: {len(scores)} scores came back for {len(pairs)} captions")
+        return [float(scores[number]) for number in range(len(pairs))]

@@ -38,8 +38,8 @@ elif "meteor-1.5.jar" in arguments:
         if kind == "SCORE":
             print(share(parts[-1]), len(parts) - 1, flush=True)
         else:
-            score = parts[0].split()[0]
-            print(score + "\\n" + score, flush=True)
+            scores = [float(part.split()[0]) for part in parts]
+            print(*scores, sum(scores) / len(scores), sep="\\n", flush=True)
 elif "spice-1.0.jar" in arguments:
     rows = json.load(open(arguments[arguments.index("spice-1.0.jar") + 1]))
     if any("crash" in row["test"] for row in rows):

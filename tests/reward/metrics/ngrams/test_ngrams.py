@@ -130,6 +130,34 @@ def test_words_do_not_depend_on_company_or_locale(monkeypatch: pytest.MonkeyPatc
 
 
 @java
+def test_words_kept_one_by_one_are_those_of_the_whole_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(programs, "_kept", {})
+    rng = random.Random(2)
+    words = ["a", "A", "dog's", "it's", "cannot", "gonna", "etc", "no", "St", "U.S", "I", "e-mail", "jr", "what's", "3"]
+    marks = ["", "", "", ",", " ,"]
+
+    def text() -> str:
+        parts = [rng.choice(words) + rng.choice(marks) for _ in range(rng.randint(0, 7))]
+        return " ".join([*parts, rng.choice(words) + rng.choice(["", ".", ".", "!", " ."])])
+
+    texts = list({text() for _ in range(3000)})
+    plain = sum(len(programs._parts(text)) > 1 for text in texts)
+    assert 0.2 < plain / len(texts) < 0.8  # some are kept word by word, some as they are
+    found = tokenize(texts, purpose="this test")
+    assert [
+        text for text, words in zip(texts, programs._tokenize(texts, "x"), strict=True) if found[text] != words
+    ] == []
+    monkeypatch.setattr(programs, "run_java", None)
+    assert tokenize(["A dog's e-mail, etc."], purpose="this test") == {"A dog's e-mail, etc.": "a dog 's e-mail etc."}
+
+
+@java
+def test_the_next_text_does_not_decide_about_a_full_stop() -> None:
+    alone, followed = (programs._tokenize(texts, "x")[0] for texts in (["vitamin A."], ["vitamin A.", "The dog"]))
+    assert alone == followed == "vitamin a."
+
+
+@java
 def test_one_java_process_splits_the_texts_of_a_call_and_none_those_known(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
     monkeypatch.setattr(programs, "_kept", {})
