@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,12 @@ from reward.metrics.bertscore import SPEC
 from reward.metrics.groups import Group
 from reward.metrics.scorer import CandidateScores, NetworkScorer
 
-__all__ = ["BertScorer", "greedy_match"]
+__all__ = ["BertScorer", "greedy_matches"]
 
 # The layers that agree best with people, as the authors' package has them.
 _LAYERS = {"bert-base-uncased": 9, "bert-large-uncased": 18, "roberta-base": 10, "roberta-large": 17}
-_TOKENS_PER_PASS = 8192
+# A GPU wants much work at once. A CPU is fastest while the states between two layers fit its caches.
+_TOKENS_PER_PASS, _TOKENS_PER_PASS_CPU = 8192, 512
 
 
 class BertScorer(NetworkScorer):
@@ -122,46 +124,62 @@ class BertScorer(NetworkScorer):
         states, cut = self._read(list(texts), batch_size)
         scores, truncated = [], []
         for group in groups:
-            for candidate in group.rows:
-                found = [greedy_match(states[candidate], states[reference]) for reference in group.references]
-                scores.append(np.max(found, axis=0))
-                truncated.append(not cut.isdisjoint((candidate, *group.references)))
-        return CandidateScores(np.clip(scores, *SPEC.range), truncated)
+            found = greedy_matches([states[text] for text in group.rows], [states[text] for text in group.references])
+            scores.append(found.max(axis=1))
+            truncated += [not cut.isdisjoint((candidate, *group.references)) for candidate in group.rows]
+        return CandidateScores(np.clip(np.concatenate(scores), *SPEC.range), truncated)
 
-    def _read(self, texts: list[str], batch_size: int | None) -> tuple[dict[str, torch.Tensor], set[str]]:
+    def _read(self, texts: list[str], batch_size: int | None) -> tuple[dict[str, np.ndarray], set[str]]:
         """{text: states of length 1 (tokens, d)}, and the texts that were cut."""
         encode = lambda text: self._plain(self._space + text)  # noqa: E731
         marks = {"start": self.tokenizer.cls_token_id, "end": self.tokenizer.sep_token_id}
         read = [caption_ids(encode, text, most_tokens=self._most_tokens, **marks) for text in texts]
-        states: dict[str, torch.Tensor] = {}
-        for rows in token_budget_batches([len(ids) for ids, _ in read], _TOKENS_PER_PASS, batch_size):
+        device = self.model.device
+        budget = _TOKENS_PER_PASS_CPU if device.type == "cpu" else _TOKENS_PER_PASS
+        states: dict[str, np.ndarray] = {}
+        for rows in token_budget_batches([len(ids) for ids, _ in read], budget, batch_size):
             part = [read[row][0] for row in rows]
-            ids, mask = pad_rows(part, value=self.tokenizer.pad_token_id, device=self.model.device)
+            ids, mask = pad_rows(part, value=self.tokenizer.pad_token_id, device=device)
             hidden = self.model(ids, attention_mask=mask).last_hidden_state
-            unit = functional.normalize(hidden.float(), dim=-1).cpu()
+            unit = functional.normalize(hidden.float(), dim=-1).cpu().numpy()
             states |= {texts[row]: each[: len(own)] for row, each, own in zip(rows, unit, part, strict=True)}
         return states, {text for text, (_, long) in zip(texts, read, strict=True) if long}
 
 
-def greedy_match(candidate: torch.Tensor, reference: torch.Tensor) -> tuple[float, float, float]:
-    """F1, precision and recall of two texts: means over tokens of the cosine with the closest token of the other.
+def greedy_matches(candidates: Sequence[np.ndarray], references: Sequence[np.ndarray]) -> np.ndarray:
+    """F1, precision and recall of each pair: means over tokens of the cosine with the closest token of the other text.
 
     The marks at both ends may be the closest token, but do not count themselves, as in the authors' package.
 
     Args:
-        candidate, reference: states of the tokens, of length 1, (n, d) and (m, d), with the marks.
+        candidates, references: states of the tokens of each text, of length 1, (tokens, d), with the marks.
 
     Returns:
-        Three numbers; all are 0 if a text has no token between the marks.
+        Array (candidates, references, 3); all three are 0 if a text has no token between the marks.
 
     Example:
-        >>> mark, red, star = torch.eye(3)
-        >>> greedy_match(torch.stack([mark, red, star, mark]), torch.stack([mark, star, mark]))[1:]
-        (0.5, 1.0)
+        >>> mark, red, star = np.eye(3)
+        >>> greedy_matches([np.stack([mark, red, star, mark])], [np.stack([mark, star, mark])])[0, 0, 1:]
+        array([0.5, 1. ])
     """
-    cosines = candidate @ reference.T
-    if min(cosines.shape) < 3:
-        return 0.0, 0.0, 0.0
-    precision, recall = cosines.max(dim=1).values[1:-1].mean(), cosines.max(dim=0).values[1:-1].mean()
-    both = float(precision + recall)
-    return float(2 * precision * recall) / both if both else 0.0, float(precision), float(recall)
+    cosines = np.concatenate(candidates) @ np.concatenate(references).T
+    precision = _means(np.maximum.reduceat(cosines, _starts(references), axis=1), candidates)
+    recall = _means(np.maximum.reduceat(cosines, _starts(candidates), axis=0).T, references).T
+    worded = np.array([[len(own) > 2 and len(other) > 2 for other in references] for own in candidates])
+    precision, recall = precision * worded, recall * worded
+    both = precision + recall
+    f1 = np.divide(2 * precision * recall, both, out=np.zeros_like(both), where=both != 0)
+    return np.stack([f1, precision, recall], axis=-1)
+
+
+def _starts(texts: Sequence[np.ndarray]) -> np.ndarray:
+    return np.cumsum([0, *(len(states) for states in texts[:-1])])
+
+
+def _means(values: np.ndarray, texts: Sequence[np.ndarray]) -> np.ndarray:
+    """Means (texts, ...) over the tokens between the marks, of values (tokens of all texts, ...)."""
+    starts = _starts(texts)
+    counts = np.array([max(1, len(states) - 2) for states in texts])
+    values = values.astype(np.float64)
+    values[[*starts, *(starts[1:] - 1), -1]] = 0  # the marks
+    return np.add.reduceat(values, starts, axis=0) / counts[:, None]

@@ -65,12 +65,13 @@ class _Program:
         Raises:
             CapRewardError: the program has ended.
         """
-        waiting, scores = [], []
+        waiting: list[bytes] = []
+        scores: list[float] = []
         for candidates, references in items:
             for candidate in candidates:
                 texts = (text.replace("|||", " ") for text in (*references, candidate))
                 question = _line("SCORE", *texts)
-                if waiting and sum(map(len, waiting)) + len(question) > _PAGE:
+                if waiting and sum(len(other) for other in waiting) + len(question) > _PAGE:
                     scores += self._evaluate(waiting)
                     waiting = []
                 waiting.append(question)
