@@ -10,7 +10,7 @@ JOBS ?= 2
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 OLDEST := .venv-oldest/oldest.txt
 
-.PHONY: demo test test-fast slow-tests test-oldest test-wheel test-engines check docs bench
+.PHONY: demo test test-fast slow-tests test-oldest test-wheel test-engines check docs bench gpu
 
 demo: $(INSTALLED)
 	$(BIN)/capreward demo
@@ -58,6 +58,11 @@ docs: $(INSTALLED)
 # Writes runs/bench.json and runs/bench.svg. Options: make bench BENCH="--only bench_stages"
 bench: $(INSTALLED)
 	$(BIN)/python -m tests.benchmarks.record $(BENCH)
+
+# What only a GPU answers, on the first one somebody has: runs/gpu.md, to be pasted. Stopped, it goes on. Without a card:
+# make gpu SIMULATED=1. Options: make gpu GPU="--only scores --again"
+gpu: $(INSTALLED)
+	$(BIN)/python -m tests.benchmarks.gpu $(if $(SIMULATED),--simulated) $(GPU)
 
 $(INSTALLED): pyproject.toml $(CONSTRAINTS)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

@@ -211,7 +211,7 @@ def judge_parts(device: FakeDevice, dtype: torch.dtype, *, layers: int = 40) -> 
             setattr(model.generation_config, name, token)
         return model
 
-    return device.build(make), processor
+    return device.build(make, dtype), processor
 
 
 def captioner(device: FakeDevice, dtype: torch.dtype) -> tuple[Any, Any]:

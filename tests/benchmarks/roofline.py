@@ -50,9 +50,11 @@ def count_bytes() -> Iterator[Any]:
         yield lambda: traffic.bytes
 
 
-def measured_peaks(device: str, *, side: int = 1536, repeats: int = 5) -> tuple[float, float]:
-    """The most FLOP/s of a matrix product of float32 and bytes/s of a copy that this machine reaches."""
-    a, b = torch.randn(side, side, device=device), torch.randn(side, side, device=device)
+def measured_peaks(
+    device: str, *, side: int = 1536, repeats: int = 5, dtype: torch.dtype = torch.float32
+) -> tuple[float, float]:
+    """The most FLOP/s of a matrix product of a dtype and bytes/s of a copy that this machine reaches."""
+    a, b = (torch.randn(side, side, device=device, dtype=dtype) for _ in range(2))
     source = torch.empty(2**26, dtype=torch.float32, device=device)
     target = torch.ones_like(source)
     seconds = measure_seconds({"product": lambda: a @ b, "copy": lambda: target.copy_(source)}, repeats, device)
