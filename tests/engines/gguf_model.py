@@ -2,9 +2,9 @@
 
 Runs in llama.cpp's environment, which has gguf and no torch. Everything is float32.
 
-llama.cpp puts the class token behind the patches, whose rows it then takes from the second on (`tools/mtmd/models/
-llava.cpp`): the language model gets no first patch, and the class token last. The positions are put in that order, so
-that at least the tower computes what it was trained for; `tests/engines/test_llama_cpp.py` compares with just that.
+llama.cpp puts the class token behind the patches, whose rows it then takes from the second on (its issue 25814): the
+language model gets no first patch, and the class token last. The positions are put in that order, so that at least the
+tower computes what it was trained for; `tests/engines/test_llama_cpp.py` compares with just that.
 """
 
 from __future__ import annotations
