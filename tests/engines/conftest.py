@@ -15,6 +15,8 @@ import pytest
 from tests.engines.environments import program
 
 ROOT = Path(__file__).parents[2]
+# Not read for doctests: what runs in an engine's environment imports what only that has.
+collect_ignore_glob = ["[!_t]*.py"]
 Run: TypeAlias = Callable[..., subprocess.Popen[str]]
 
 
