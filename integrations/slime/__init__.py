@@ -18,8 +18,9 @@ __all__ = ["custom_rm"]
 async def custom_rm(args: Any, sample: Any, **options: Any) -> float | list[float]:
     """Reward of a sample, or rewards of a list of samples; samples asked for at the same time are scored together.
 
-    The image comes from `sample.multimodal_inputs["images"]`, else from the prompt's messages, else from `image` in the
-    metadata; a sample with several images has no reward. References are `references` in the metadata, else the label.
+    The image is `image` in the metadata, else `sample.multimodal_inputs["images"]`, which slime has resized for the
+    policy, else in the prompt's messages; a sample with several images has no reward. References are `references` in
+    the metadata, else the label.
 
     Args:
         args: slime's arguments. `args.capreward` is a dict of `metric`, `source`, `weights`, `missing` and further
@@ -47,8 +48,10 @@ async def custom_rm(args: Any, sample: Any, **options: Any) -> float | list[floa
 
 
 def _image(sample: Any) -> Any:
-    inputs = getattr(sample, "multimodal_inputs", None) or {}
-    return inputs.get("images") or prompt_images(sample.prompt) or (sample.metadata or {}).get("image")
+    own = (sample.metadata or {}).get("image")
+    if own is not None:
+        return own
+    return (getattr(sample, "multimodal_inputs", None) or {}).get("images") or prompt_images(sample.prompt)
 
 
 def _references(sample: Any) -> Any:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
-from reward.errors import CapRewardError, CheckpointError
+from reward.errors import CapRewardError, CheckpointError, MissingExtraError
 from reward.tensors import shape_faults
 
 __all__ = ["check_fit", "check_layers", "check_memory", "foreign_errors", "leaves", "on_meta"]
@@ -36,7 +36,8 @@ def on_meta() -> Iterator[None]:
 def foreign_errors(where: str) -> Iterator[None]:
     """Turns any error of another library that reads a checkpoint into a CheckpointError.
 
-    Transformers, tokenizers, open_clip and peft raise many built-in errors for files that do not fit.
+    Transformers, tokenizers, open_clip and peft raise many built-in errors for files that do not fit. A package that is
+    missing is no fault of a file, and becomes a MissingExtraError.
 
     Args:
         where: what is being read, for the message.
@@ -52,6 +53,10 @@ def foreign_errors(where: str) -> Iterator[None]:
         yield
     except CapRewardError:
         raise
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(
+            f"{where} cannot be read, because the package {error.name!r} is not installed"
+        ) from error
     except Exception as error:
         if "trust_remote_code" in str(error):
             raise CheckpointError(

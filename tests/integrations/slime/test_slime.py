@@ -24,7 +24,7 @@ def test_images_wherever_a_sample_holds_them(picture: PictureMetric) -> None:
     samples = [
         row(multimodal_inputs={"images": [WHITE], "videos": None}, label="A red star."),
         row(multimodal_inputs={"images": None}, prompt=[message], metadata={"references": ["One.", "Two."]}),
-        row(multimodal_inputs=None, metadata={"image": BLACK}),
+        row(multimodal_inputs={"images": [WHITE]}, metadata={"image": BLACK}),
     ]
     args = SimpleNamespace(capreward=picture.patient)
 
