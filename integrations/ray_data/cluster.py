@@ -116,9 +116,11 @@ def _pool(
             "many seconds they may take with --wait (wait=)"
         )
     if not fitting:
-        asked = ray.remote(num_cpus=cpus, num_gpus=gpus)(_nothing).remote()  # for which the cluster has to start a node
-        if not ray.wait([asked], timeout=wait)[0]:
-            ray.cancel(asked)
+        task = ray.remote(num_cpus=cpus, num_gpus=gpus)(_nothing)
+        asked = [task.remote() for _ in range(min(size, fragments))]  # for which the cluster has to start nodes
+        if not ray.wait(asked, timeout=wait)[0]:
+            for each in asked:
+                ray.cancel(each)
             raise ConfigError(f"in {wait:g} seconds no node came to the cluster that has room for a worker {what}")
     return {
         "compute": ray.data.ActorPoolStrategy(size=min(size, fragments)),

@@ -1,0 +1,223 @@
+"""A real Ray cluster: workers, a node and the driver are killed, nodes come and go, disks are full; no row is lost."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.engines.conftest import Run
+from tests.engines.ray_nodes import RayNodes
+from tests.integrations.ray_data.files import read_folder
+from tests.json_lines import read_lines, write_lines
+
+pytest.importorskip("ray.data")
+
+ROWS, PART_ROWS = 960, 8
+
+
+@pytest.fixture(autouse=True)
+def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+
+
+@pytest.fixture
+def data(photos: Path, tmp_path: Path) -> Path:
+    """Parquet with captions of the drawings and references, 120 parts; some rows cannot be scored."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    images = sorted(map(str, photos.glob("*.png")))
+    rows = [
+        {
+            "id": row,
+            "image": images[row % len(images)],
+            "candidate": "a red star on grass " * (1 + row % 4) if row % 50 else " ",
+            "references": ["a red star", f"{row % 7} boxes"],
+        }
+        for row in range(ROWS)
+    ]
+    write_lines(tmp_path / "rows.jsonl", rows)
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "rows.parquet", row_group_size=PART_ROWS)
+    return tmp_path / "rows.parquet"
+
+
+@contextmanager
+def connected(nodes: RayNodes, patch: pytest.MonkeyPatch) -> Iterator[RayNodes]:
+    """The cluster, with what a driver must know in this process's variables."""
+    with nodes:
+        for name, value in nodes.environment.items():
+            patch.setenv(name, value)
+        yield nodes
+
+
+def parts(folder: Path) -> dict[str, int]:
+    """{name: time it was written} of the parts."""
+    return {path.name: path.stat().st_mtime_ns for path in folder.glob("part-*.parquet")}
+
+
+def wait_until(met: Callable[[], bool], run: subprocess.Popen[str], seconds: float = 200) -> None:
+    deadline = time.monotonic() + seconds
+    while not met():
+        assert time.monotonic() < deadline
+        assert run.poll() is None, run.communicate()[0]
+        time.sleep(0.05)
+
+
+def score_alone(start: Run, folder: Path, *metrics: str) -> Path:
+    """What one process makes of the same rows, without Ray."""
+    run = start("score", folder / "rows.jsonl", *metrics, "-o", folder / "alone.jsonl")
+    assert run.wait(200) == 0, run.communicate()[0]
+    return folder / "alone.jsonl"
+
+
+def check_equal(folder: Path, alone: Path) -> None:
+    """Every row is there once, with the scores of one process; a network's differ by what else was in the batch."""
+    got, expected = read_folder(folder), read_lines(alone)
+    assert [row["id"] for row in got] == list(range(ROWS))
+    added = [name for name in expected[0] if name not in ("id", "image", "candidate", "references")]
+    for name in added:
+        for row, (ours, theirs) in enumerate(zip(got, expected, strict=True)):
+            near = pytest.approx(theirs[name], rel=0, abs=1e-6) if isinstance(theirs[name], float) else theirs[name]
+            assert ours[name] == near, (row, name)
+
+
+def test_workers_a_node_and_the_driver_are_killed(
+    data: Path, tmp_path: Path, start: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    metrics, out = ("-m", "vela", "-m", "length", "--quiet"), tmp_path / "scores"
+    alone = score_alone(start, tmp_path, *metrics)
+    with connected(RayNodes(1), monkeypatch) as cluster:
+        cluster.add(1, f"--address={cluster.address}")
+        command = ["score", data, *metrics, "-o", out, "--engine", "ray", "--address", cluster.address]
+        command += ["--part-rows", PART_ROWS]
+        run = start(*command)
+        wait_until(lambda: len(parts(out)) > 5, run)
+        run.kill()
+        run.wait()
+        at_driver = parts(out)
+
+        run = start(*command)
+        wait_until(lambda: len(parts(out)) > len(at_driver) + 8 and len(cluster.workers()) == 2, run)
+        at_worker = parts(out)
+        cluster.workers()[0].send_signal(signal.SIGKILL)
+        wait_until(lambda: len(parts(out)) > len(at_worker) + 8, run)
+        at_node = parts(out)
+        cluster.kill(1)
+        assert run.wait(200) == 0, run.communicate()[0]
+    check_equal(out, alone)
+    assert len(at_node) < len(parts(out)) == ROWS // PART_ROWS
+    for killed, before in (("driver", at_driver), ("worker", at_worker), ("node", at_node)):
+        again = [name for name, written in before.items() if parts(out)[name] != written]
+        print(f"{killed} killed when {len(before)} parts were there; made again: {len(again)}")
+        assert len(again) <= (0 if killed == "driver" else 2)  # Ray gives an actor two fragments ahead
+
+
+def test_workers_follow_the_nodes_that_an_autoscaler_starts(
+    data: Path, tmp_path: Path, start: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    metrics, out = ("-m", "vela", "--quiet"), tmp_path / "scores"
+    alone = score_alone(start, tmp_path, *metrics)
+    for name, value in {"RAY_FAKE_CLUSTER": "1", "AUTOSCALER_UPDATE_INTERVAL_S": "1"}.items():
+        monkeypatch.setenv(name, value)
+    with connected(RayNodes(0, config=autoscaler(nodes=2)), monkeypatch) as cluster:
+        command = ["score", data, *metrics, "-o", out, "--engine", "ray", "--address", cluster.address]
+        command += ["--part-rows", PART_ROWS, "--workers", 2]
+        assert "do not fit into the cluster, which has 0 CPUs" in start(*command).communicate()[0]
+        run = start(*command, "--wait", 120)
+        most, began = (0, 0, 0), time.monotonic()
+        while run.poll() is None and time.monotonic() - began < 200:
+            now = (len(cluster.raylets()), len(cluster.workers()), len(parts(out)))
+            if now[:2] != most[:2]:
+                print(round(time.monotonic() - began, 1), now)
+                most = now
+        assert run.wait(200) == 0, run.communicate()[0]
+        until = time.monotonic() + 60
+        while len(cluster.raylets()) > 1 and time.monotonic() < until:
+            time.sleep(0.5)
+        assert len(cluster.raylets()) == 1
+    check_equal(out, alone)
+
+
+def autoscaler(nodes: int) -> dict[str, Any]:
+    """A configuration of Ray's autoscaler: up to `nodes` nodes of one CPU, which go after six idle seconds."""
+    head = "ray.head.default"
+    small = {"resources": {"CPU": 1, "object_store_memory": 80 * 2**20}, "node_config": {}, "max_workers": nodes}
+    commands = ("initialization", "setup", "head_setup", "worker_setup", "head_start_ray", "worker_start_ray")
+    return {
+        "cluster_name": "small",
+        "provider": {"type": "fake_multinode"},
+        "max_workers": nodes,
+        "idle_timeout_minutes": 0.1,
+        "head_node_type": head,
+        "available_node_types": {head: {"resources": {}, "node_config": {}, "max_workers": 0}, "small": small},
+        "cluster_synced_files": [],
+        "file_mounts_sync_continuously": False,
+        **{name: {} for name in ("auth", "file_mounts", "head_node", "worker_nodes")},
+        **{f"{name}_commands": [] for name in commands},
+    }
+
+
+FILL = """
+import sys, time, numpy, ray
+ray.init(sys.argv[1], log_to_driver=False, logging_level="ERROR")
+kept = []
+try:
+    while True:
+        kept.append(ray.put(numpy.random.bytes(8 * 2**20)))
+except ray.exceptions.OutOfDiskError:
+    print("full", flush=True)
+time.sleep(600)
+"""
+
+
+def test_objects_are_spilled_to_a_full_disk_and_the_output_is_full(
+    data: Path, tmp_path: Path, start: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    metrics = ("-m", "length", "-m", "unigram", "--quiet")
+    alone = score_alone(start, tmp_path, *metrics)
+    with small_disk(tmp_path / "spilled", "16m") as spilled, small_disk(tmp_path / "disk", "300k") as disk:
+        with connected(RayNodes(2, f"--object-spilling-directory={spilled}"), monkeypatch) as cluster:
+            filling = subprocess.Popen([sys.executable, "-c", FILL, cluster.address], stdout=subprocess.PIPE, text=True)
+            try:
+                assert filling.stdout is not None
+                assert "full\n" in iter(filling.stdout.readline, "")
+                assert shutil.disk_usage(spilled).free < 2**20
+                out = disk / "scores"
+                command = ["score", data, *metrics, "-o", out, "--engine", "ray", "--address", cluster.address]
+                command += ["--part-rows", PART_ROWS]
+                run = start(*command)
+                said = run.communicate()[0].rpartition("error: ")[2]
+                print(said)
+                assert "no space is left on the device; make room" in said
+                assert "Traceback" not in said
+                before = parts(out)
+                assert 0 < len(before) < ROWS // PART_ROWS
+                subprocess.run(["mount", "-o", "remount,size=16m", disk], check=True)
+                run = start(*command)
+                assert run.wait(200) == 0, run.communicate()[0]
+            finally:
+                filling.kill()
+                filling.wait()
+        assert before.items() <= parts(out).items()
+        check_equal(out, alone)
+
+
+@contextmanager
+def small_disk(folder: Path, size: str) -> Iterator[Path]:
+    """A disk of some bytes, in memory."""
+    folder.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", folder]).returncode:
+        pytest.skip("only root can mount a small disk")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", folder], check=True)
