@@ -49,6 +49,7 @@ ENGINES: dict[str, Engine | str | None] = {  # None: the project's own environme
     # capreward itself runs from this clone: it asks for TRL 1.0, and ms-swift for less. ms-swift does not list msgspec.
     "ms_swift": Engine((("ms-swift==4.6.0", "msgspec", "open_clip_torch==3.3.0", "torch===2.13.0"),)),
     "ray_cluster": None,
+    "object_store": None,
     # llama.cpp's own server, b11549, compiled into a Python package; gguf writes what it reads.
     "llama_cpp": Engine((("xllamacpp==2026.10.11549", "gguf==0.19.0", "safetensors==0.8.0"),)),
     "service": None,

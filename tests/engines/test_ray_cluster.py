@@ -154,7 +154,10 @@ def autoscaler(nodes: int) -> dict[str, Any]:
     commands = ("initialization", "setup", "head_setup", "worker_setup", "head_start_ray", "worker_start_ray")
     return {
         "cluster_name": "small",
-        "provider": {"type": "fake_multinode"},
+        "provider": {
+            "type": "fake_multinode",
+            **dict.fromkeys(("use_node_id_as_ip", "disable_node_updaters", "disable_launch_config_check"), True),
+        },
         "max_workers": nodes,
         "idle_timeout_minutes": 0.1,
         "head_node_type": head,

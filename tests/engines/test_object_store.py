@@ -1,0 +1,97 @@
+"""A moto server as the object store: the run is killed in the middle of uploads, and the same command goes on."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.engines.conftest import Run
+from tests.loopback_http import free_port
+
+pytest.importorskip("s3fs")
+pytest.importorskip("moto.server")
+
+ROWS, PART_ROWS = 480, 8
+
+
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A file system with the empty bucket `captions`, of a server in a process of its own."""
+    import fsspec
+
+    port = free_port()
+    server = subprocess.Popen([Path(sys.executable).with_name("moto_server"), "-H", "127.0.0.1", "-p", str(port)])
+    for name, value in {
+        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
+        "AWS_ACCESS_KEY_ID": "any",
+        "AWS_SECRET_ACCESS_KEY": "any",
+        "AWS_DEFAULT_REGION": "us-east-1",
+    }.items():
+        monkeypatch.setenv(name, value)
+    system = fsspec.filesystem("s3", skip_instance_cache=True, use_listings_cache=False)
+    for _ in range(100):
+        try:
+            system.mkdir("captions")
+            break
+        except Exception:  # botocore's, until the server listens
+            time.sleep(0.2)
+    yield system
+    server.kill()
+    server.wait()
+
+
+def names(system: Any) -> list[str]:
+    system.invalidate_cache()
+    return [path.rpartition("/")[2] for path in system.find("captions/scores")]
+
+
+def test_killed_in_the_middle_of_uploads(store: Any, photos: Path, tmp_path: Path, start: Run) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    pictures = [path.read_bytes() for path in sorted(photos.iterdir())]
+    rows = [
+        {"id": row, "image": {"bytes": pictures[row % len(pictures)], "path": None}, "candidate": f"{row} red stars."}
+        for row in range(ROWS)
+    ]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "rows.parquet", row_group_size=PART_ROWS)
+    store.put_file(str(tmp_path / "rows.parquet"), "captions/rows.parquet")
+    command = ["score", "s3://captions/rows.parquet", "-m", "vela", "--quiet", "-o", "s3://captions/scores"]
+    command += ["--engine", "ray", "--workers", 0, "--part-rows", PART_ROWS]
+
+    cut_off = 0
+    for kill in range(4):
+        run = start(*command)
+        while run.poll() is None:
+            written = names(store)
+            parts = sum(name.startswith("part-") for name in written)
+            if parts > 8 * kill and (half := [name for name in written if "unfinished" in name]):
+                run.kill()
+                run.wait()
+                cut_off += any(name in half for name in names(store))
+                print(f"killed with {parts} parts and {len(half)} uploads")
+        assert run.returncode != 0
+    assert cut_off > 0
+    run = start(*command)
+    assert run.wait(200) == 0, run.communicate()[0]
+
+    written = names(store)
+    assert all(name.startswith(("part-", "_manifest")) for name in written)
+    got: list[dict[str, Any]] = []
+    for name in written:
+        if name.startswith("part-"):
+            with store.open(f"captions/scores/{name}") as file:
+                got += pq.read_table(file).to_pylist()
+    assert sorted(row["id"] for row in got) == list(range(ROWS))
+    alone = start("score", tmp_path / "rows.parquet", "-m", "vela", "--quiet", "-o", tmp_path / "alone.parquet")
+    assert alone.wait(200) == 0, alone.communicate()[0]
+    expected = {row["id"]: row for row in pq.read_table(tmp_path / "alone.parquet").to_pylist()}
+    for row in got:
+        for aspect in ("descriptiveness", "relevance", "fluency"):
+            assert row[aspect] == pytest.approx(expected[row["id"]][aspect], abs=1e-6)
