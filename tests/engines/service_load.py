@@ -100,23 +100,24 @@ class Load:
         weights = [3, 3, 3, 2, 2, 2, 3, 2, 4, 1]
         limits = httpx.Limits(max_connections=None, keepalive_expiry=3.0)  # the service closes them after 5 s
         headers = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"}
-        end = perf_counter() + seconds
+        began = perf_counter()
 
         async def client(number: int) -> None:
             rng = random.Random(number)
             while True:
                 await asyncio.sleep(rng.expovariate(self.rate / self.clients))
                 start = perf_counter()
-                if start > end:
+                if start > began + seconds:
                     return
                 (way,) = rng.choices(list(ways), weights)
                 try:
                     await ways[way](rng)
                 except Exception as error:
-                    self.unexpected.append(f"{way}: {type(error).__name__}: {error}"[:300])
+                    self.unexpected.append(f"{start - began:.0f} s, {way}: {type(error).__name__}: {error}"[:300])
                 self.seconds.setdefault(way, []).append(perf_counter() - start)
 
-        async with httpx.AsyncClient(headers=headers, limits=limits, timeout=PATIENCE, trust_env=False) as self.http:
+        options = {"headers": headers, "limits": limits, "timeout": PATIENCE + 30, "trust_env": False}
+        async with httpx.AsyncClient(**options) as self.http:
             await asyncio.gather(*(client(number) for number in range(self.clients)))
 
     async def post(self, path: str, body: Any, status: int = 200, **options: Any) -> Any:
@@ -189,10 +190,8 @@ class Load:
     async def _verl(self, rng: random.Random) -> None:
         photo, captions = self._pick(rng)
         info = {"image": str(self.photos.files[photo]), "references": self.photos.references[photo]}
-        asked = [
-            compute_score("soak", self.photos.captions[each], None, info, metric="remote", source=f"{self.url}#vela")
-            for each in captions
-        ]
+        settings = {"metric": "remote", "source": f"{self.url}#vela", "timeout": PATIENCE}
+        asked = [compute_score("soak", self.photos.captions[each], None, info, **settings) for each in captions]
         found = [row["score"] for row in await asyncio.gather(*asked)]
         self.compare("compute_score", found, self.photos.rewards["vela"][photo, captions])
 
