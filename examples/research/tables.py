@@ -25,7 +25,7 @@ class Table:
     Args:
         csv: file in docs/results.
         cells: {heading: format}; the first names the row. A bracket without figures is left out. {} if the figures are
-            only drawn.
+            only drawn or quoted.
         commands: in order.
         cost: about how long the commands take on two cores.
         store: makes the rows of the CSV file of what the commands left in a folder; by default they left that file.
@@ -181,6 +181,13 @@ TABLES = {
         cost="5 min",
         keep=lambda row: row["at once"] == "8",
     ),
+    "peers": Table(
+        csv="peers.csv",
+        cells={"beside": "{beside}", "metric": "{metric}", "times as fast": "{ratio}"},
+        commands=("python -m tests.benchmarks.bench_peers --csv {out}/peers.csv",),
+        cost="5 min",
+        group=("beside",),
+    ),
     "sizes_scoring": Table(
         csv="sizes_scoring.csv",
         cells={"metric": "{metric}"}
@@ -192,10 +199,9 @@ TABLES = {
     ),
     "sizes_parts": Table(
         csv="sizes_parts.csv",
-        cells={name: f"{{{name}}}" for name in ("part", "tokens", "of them padding", "TFLOP", "share, %")},
+        cells={},
         commands=(_SIZES,),
         cost="5 min",
-        keep=lambda row: "one-prompt" in row["metric"],
     ),
     "sizes_share": Table(
         csv="sizes_share.csv",
