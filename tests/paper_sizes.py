@@ -120,7 +120,8 @@ def clip_towers(
 ) -> ClipTowers:
     """A CLIP of open_clip, or with 248 tokens a Long-CLIP."""
     config = open_clip.get_model_config(name)
-    config["text_cfg"]["context_length"] = context_length
+    # by default the text ends at the largest id, which the toy tokenizer's end is not
+    config["text_cfg"] |= {"context_length": context_length, "pool_type": "eos", "eos_id": _END}
     tokenizer = ClipTokenizer(
         lambda text: _WORDS.encode(text, add_special_tokens=False),
         start=_START,

@@ -10,8 +10,8 @@ from reward.metrics.published import CheckpointFacts
 
 __all__ = ["CLIP", "LONG_CLIP", "PAC", "REF_CLIP", "REF_PAC", "SPECS"]
 
-_B32: dict[str, Any] = {"weights": 151_277_313, "gflops": 1.56}
-_L14: dict[str, Any] = {"weights": 427_616_513, "gflops": 21.3}
+_B32: dict[str, Any] = {"weights": 151_277_313, "gflops": 6.11}
+_L14: dict[str, Any] = {"weights": 427_616_513, "gflops": 31.5}
 _BY_HAND = "a file that you fetch from the page of its authors; keep its name"
 
 CLIP = MetricSpec(
@@ -25,7 +25,7 @@ CLIP = MetricSpec(
     checkpoints=(
         CheckpointFacts("ViT-B-32:openai", "apache-2.0", download=605_000_000, **_B32, note="the CLIP of the paper"),
         CheckpointFacts("ViT-L-14:openai", "apache-2.0", download=1_710_000_000, **_L14),
-        CheckpointFacts("ViT-H-14:laion2b_s32b_b79k", "MIT", download=3_944_552_236, weights=986_109_441, gflops=45.5),
+        CheckpointFacts("ViT-H-14:laion2b_s32b_b79k", "MIT", download=3_944_552_236, weights=986_109_441, gflops=81.5),
     ),
     citation={
         "author": "Hessel, Jack and Holtzman, Ari and Forbes, Maxwell and Le Bras, Ronan and Choi, Yejin",
@@ -54,10 +54,10 @@ LONG_CLIP = MetricSpec(
     blind_to="what comes after the 248th token; word order and counts; grammar",
     checkpoints=(
         CheckpointFacts(
-            "BeichenZhang/LongCLIP-L", "apache-2.0", download=1_711_920_771, weights=427_747_841, gflops=21.3
+            "BeichenZhang/LongCLIP-L", "apache-2.0", download=1_711_920_771, weights=427_747_841, gflops=31.5
         ),
         CheckpointFacts(
-            "BeichenZhang/LongCLIP-B", "apache-2.0", download=599_000_000, weights=149_708_289, gflops=4.85
+            "BeichenZhang/LongCLIP-B", "apache-2.0", download=599_000_000, weights=149_708_289, gflops=9.40
         ),
     ),
     paper="Long-CLIP: Unlocking the Long-Text Capability of CLIP (2024), in the formula of CLIPScore",
