@@ -188,6 +188,25 @@ TABLES = {
         cost="5 min",
         group=("beside",),
     ),
+    "offline": Table(
+        csv="offline.csv",
+        cells={
+            "metric": "{metric}",
+            "of the bare scorer's rate": "{share, %} %",
+            "first rows after": "{start, s} s",
+            "MiB after a tenth, at the end": "{MiB at 10 %}, {MiB at the end}",
+        },
+        commands=("python -m tests.benchmarks.bench_offline --rows {1000-100000} --csv {out}/offline.csv",),
+        cost="40 min",
+    ),
+    "stages": Table(
+        csv="stages.csv",
+        cells={"": "{metric}"}
+        | {name: f"{{{name}}}" for name in ("decode", "resize", "image tower", "prefix", "candidate")}
+        | {"tokens": "{tokens and grouping}", "read, write": "{read and write}"},
+        commands=("python -m tests.benchmarks.bench_stages --csv {out}/stages.csv",),
+        cost="1 min",
+    ),
     "sizes_scoring": Table(
         csv="sizes_scoring.csv",
         cells={"metric": "{metric}"}

@@ -1,107 +1,151 @@
-"""Rate of `score_dataset` from file to file, beside the bare scorer on the same samples, in one run."""
+"""`capreward score` from Parquet with the pictures inside, beside the bare scorer: rate, start and memory.
+
+The embedded checkpoints score drawings, in a process of their own as a user would start it. The bare scorer is given
+the same rows with decoded images, before and after, and the mean of its two rates counts. bench_stages says
+where the time goes.
+"""
 
 from __future__ import annotations
 
 import argparse
-import json
-import random
+import io
+import subprocess
+import sys
 import tempfile
-from collections.abc import Callable
+import time
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import torch
-from PIL import Image
 from rich.console import Console
 
+from examples.research.stored import Row, write_csv
+from reward import CaptionSample, ScoreTable, load_scorer
 from reward.images import load_image
-from reward.metrics.vela.scorer import VelaScorer
-from reward.metrics.vela.training import PRESETS, make_model
-from reward.samples import CaptionSample, ScoreTable
-from reward.scoring import score_dataset
-from tests.benchmarks.measuring import bench_parser, make_table, measure_seconds, record
+from reward.scenes import make_dataset
+from tests.benchmarks.measuring import bench_parser, make_table, record, synchronize
 
-TEXT = "a the red blue small large star ring box man dog holds above on with"
-WORDS = TEXT.split()
+DRAWINGS = 200  # different ones, which come back in turns
+COLUMNS = ("metric", "rows", "rows/s", "share, %", "start, s", "MiB at 10 %", "MiB at the end", "differ")
 
 
-def parse() -> argparse.Namespace:
-    """Command line of the benchmark."""
-    parser = bench_parser(__doc__)
-    parser.add_argument("--images", type=int, default=150)
-    parser.add_argument("--group", type=int, default=4, help="candidates per image")
-    parser.add_argument("--size", type=int, nargs=2, default=[640, 480], help="width and height of the JPEG files")
-    parser.add_argument("--words", type=int, default=60, help="words of a candidate and of each of two references")
-    return parser.parse_args()
+def write_rows(file: Path, *, rows: int, group: int, size: tuple[int, int] = (640, 480)) -> None:
+    """A Parquet file whose rows hold encoded pictures, `group` captions of a picture one after another."""
+    drawn: list[dict[str, Any]] = []
+    for row in make_dataset(DRAWINGS, seed=1):
+        jpeg = io.BytesIO()
+        row["image"].convert("RGB").resize(size).save(jpeg, "JPEG", quality=90)
+        drawn.append({"image": {"bytes": jpeg.getvalue(), "path": None}, "refs": row["refs"], "cand": row["cand"]})
+    kinds = {"image": pa.struct({"bytes": pa.binary(), "path": pa.string()}), "references": pa.list_(pa.string())}
+    with pq.ParquetWriter(file, pa.schema({"candidate": pa.string(), **kinds})) as writer:
+        for start in range(0, rows, 1000):
+            part = []
+            for number in range(start, min(start + 1000, rows)):
+                picture, caption = number // group, number % group
+                row = drawn[picture % DRAWINGS]
+                candidate = f"{drawn[(picture + caption) % DRAWINGS]['cand']} {number}"
+                part.append({"image": row["image"], "references": row["refs"], "candidate": candidate})
+            writer.write_table(pa.Table.from_pylist(part, schema=writer.schema))
 
 
-def make_scorer(device: str) -> VelaScorer:
-    """A VELA of the size of the preset "tiny" with random weights."""
-    torch.manual_seed(0)
-    model = make_model(PRESETS["tiny"]["model"], texts=lambda: [TEXT] * 20)
-    torch.nn.init.normal_(model.weight, std=0.05)
-    return VelaScorer(model.to(device).eval())
+def samples_of(file: Path, count: int) -> list[CaptionSample]:
+    """The first rows with decoded images, each picture once."""
+    rows = pq.ParquetFile(file).read_row_group(0).slice(0, count).to_pylist()
+    images = {data: load_image(data) for data in dict.fromkeys(row["image"]["bytes"] for row in rows)}
+    return [CaptionSample(row["candidate"], images[row["image"]["bytes"]], row["references"]) for row in rows]
 
 
-def make_rows(options: argparse.Namespace, folder: Path) -> list[dict[str, object]]:
-    """Writes noisy JPEG files and gives rows of random captions."""
-    draw, noise = random.Random(0), np.random.default_rng(0)
-    width, height = options.size
+def memory(process: int) -> float:
+    """MiB that a process holds, without files that are mapped."""
+    try:
+        lines = Path(f"/proc/{process}/status").read_text(encoding="utf-8").splitlines()
+    except OSError:  # it has just ended
+        return 0.0
+    return sum(float(line.split()[1]) for line in lines if line.startswith("RssAnon")) / 1024
 
-    def caption() -> str:
-        return " ".join(draw.choices(WORDS, k=options.words - draw.randrange(10)))
 
-    rows: list[dict[str, object]] = []
-    for number in range(options.images):
-        coarse = Image.fromarray(noise.integers(0, 255, (height // 8, width // 8, 3), dtype=np.uint8))
-        coarse.resize((width, height)).save(folder / f"{number}.jpg", quality=90)
-        references = [caption(), caption()]
-        for _ in range(options.group):
-            rows.append({"image": f"{number}.jpg", "candidate": caption(), "references": references})
-    return rows
+def run(metric: str, data: Path, output: Path, options: argparse.Namespace) -> tuple[float, float, list[float]]:
+    """Scores the file in a process of its own: rows a second, seconds to the first rows, MiB each second after them."""
+    words = ["score", str(data), "-m", metric, "-o", str(output), "--device", options.device, "--quiet", "--overwrite"]
+    journal, mebibytes = output.with_name(output.name + ".partial"), list[float]()
+    began = time.perf_counter()
+    with subprocess.Popen([sys.executable, "-m", "reward.cli.main", *words]) as process:
+        while process.poll() is None and not (saved := _lines(journal)):
+            time.sleep(0.02)
+        first = time.perf_counter()
+        while process.poll() is None:
+            mebibytes.append(memory(process.pid))
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(1)
+    seconds = time.perf_counter() - first
+    if process.returncode or not saved:
+        raise SystemExit(f"capreward score -m {metric} failed")
+    return (options.rows - saved) / seconds, first - began, mebibytes
+
+
+def _lines(journal: Path) -> int:
+    """Rows in a journal; its first line describes the run."""
+    return max(0, journal.read_bytes().count(b"\n") - 1) if journal.exists() else 0
+
+
+def compare(metric: str, folder: Path, options: argparse.Namespace) -> Row:
+    """A row of the table."""
+    data, output = folder / "data.parquet", folder / f"{metric}.parquet"
+    scorer, samples = load_scorer(metric, device=options.device), samples_of(data, options.bare)
+    scorer.score(samples[:8])
+
+    def bare() -> float:
+        start = time.perf_counter()
+        tables.append(scorer.score(samples))
+        synchronize(options.device)
+        return time.perf_counter() - start
+
+    tables: list[ScoreTable] = []
+    before = bare()
+    rate, start, mebibytes = run(metric, data, output, options)
+    alone = len(samples) / ((before + bare()) / 2)
+    aspects = scorer.spec.aspects
+    written = np.array([pq.read_table(output).column(aspect)[: len(samples)] for aspect in aspects]).T
+    differ = np.abs(written - tables[0].scores).max()
+    record({f"{metric}, capreward score / bare scorer": rate / alone})
+    early, late = (f"{mebibytes[place]:.0f}" for place in (len(mebibytes) // 10, max(0, len(mebibytes) - 2)))
+    figures = (
+        f"{options.rows}",
+        f"{rate:.1f}",
+        f"{100 * rate / alone:.1f}",
+        f"{start:.1f}",
+        early,
+        late,
+        f"{differ:.0e}",
+    )
+    return dict(zip(COLUMNS, (metric, *figures), strict=True))
 
 
 def main() -> None:
-    """Prints rows/s of the ways and their shares of the bare rate."""
-    options = parse()
-    scorer = make_scorer(options.device)
+    """Prints a row for each metric."""
+    parser = bench_parser(__doc__)
+    parser.add_argument("--metrics", nargs="+", default=["vela", "beitscore", "clipscore"])
+    parser.add_argument("--rows", type=int, default=4000)
+    parser.add_argument("--group", type=int, default=8, help="captions of a picture")
+    parser.add_argument("--bare", type=int, default=1000, help="rows that the bare scorer is given, at most 1000")
+    parser.add_argument("--size", type=int, nargs=2, default=[640, 480], help="width and height of the pictures")
+    parser.add_argument("--csv", type=Path, metavar="FILE", help="also write the table")
+    options = parser.parse_args()
+    table = make_table(f"JPEG of {options.size[0]} x {options.size[1]}, {torch.get_num_threads()} threads", COLUMNS)
+    rows = []
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        rows = make_rows(options, folder)
-        data, output = folder / "data.jsonl", folder / "scores.parquet"
-        data.write_text("".join(json.dumps(row) + "\n" for row in rows))
-
-        def samples(read: Callable[[Path], object]) -> list[CaptionSample]:
-            images = {row["image"]: read(folder / str(row["image"])) for row in rows}
-            return [CaptionSample(row["candidate"], images[row["image"]], row["references"]) for row in rows]
-
-        decoded, paths = samples(load_image), samples(lambda path: path)
-        tables: dict[str, ScoreTable] = {}
-        ways: dict[str, Callable[[], object]] = {
-            "scorer, decoded images": lambda: tables.update(decoded=scorer.score(decoded)),
-            "scorer, image paths": lambda: scorer.score(paths),
-            "score_dataset, file to file": lambda: score_dataset(data, scorer, output, overwrite=True),
-        }
-        scorer.score(decoded[:8])
-        seconds = measure_seconds(ways, options.repeats, options.device)
-        import pyarrow.parquet as pq
-
-        written = np.array([pq.read_table(output).column(aspect) for aspect in scorer.spec.aspects]).T
-        difference = np.abs(written - tables["decoded"].scores).max()
-    bare, opening = min(seconds["scorer, decoded images"]), min(seconds["scorer, image paths"])
-    table = make_table(
-        f"{len(rows)} rows, {options.group} an image, {options.size[0]}x{options.size[1]} JPEG, "
-        f"{options.device}, {torch.get_num_threads()} threads",
-        ["", "rows/s", "of the scorer given\ndecoded images", "of the scorer given\nimage paths"],
-    )
-    for way, times in seconds.items():
-        best = min(times)
-        record({f"{way} / scorer, decoded images": bare / best})
-        shares = [f"{rate / best:.0%}" for rate in (bare, opening)]
-        table.add_row(way, f"{len(rows) / best:.1f}", *shares)
-    console = Console(width=120)
-    console.print(table)
-    console.print(f"largest difference of a score: {difference:.1e}")
+        write_rows(Path(name) / "data.parquet", rows=options.rows, group=options.group, size=options.size)
+        for metric in options.metrics:
+            rows.append(compare(metric, Path(name), options))
+            print(*rows[-1].values(), sep=" | ", flush=True)
+            table.add_row(*rows[-1].values())
+    Console(width=130).print(table)
+    if options.csv:
+        write_csv(options.csv, rows, "bench_offline")
 
 
 if __name__ == "__main__":
