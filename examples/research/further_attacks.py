@@ -4,7 +4,9 @@
     python -m examples.research.further_attacks vela vela=runs/hardened --scenes 100 --output runs/further.json
 
 Their author knew the help and the word lists of `capreward audit`, but not its attacks, against which metrics are
-hardened. An oracle checks on scenes that each attacked caption is worse. Prints the two tables of the audit.
+hardened. Only the words of "invented sign" are held back: training has other signs that are not there.
+
+An oracle checks on scenes that each attacked caption is worse. Prints the two tables of the audit.
 """
 
 from __future__ import annotations
@@ -23,8 +25,8 @@ from reward.audit.report import attack_grid, level_grid, notes, to_json
 from reward.audit.run import Audit, audit, scene_rows
 from reward.metric_source import MetricSource
 from reward.samples import is_blank
-from reward.scenes.graph import COLOURS
-from reward.scenes.language import SYNONYMS, plural
+from reward.scenes.graph import COLOURS, WORDS
+from reward.scenes.language import POSITION_PHRASES, SYNONYMS, plural
 from reward.sentences import split_sentences
 
 # An ellipsis, a quotation mark, spaces of three widths, Braille without dots, a grapheme joiner, a framed picture.
@@ -46,6 +48,8 @@ _PRAISE = {word: f"breathtakingly {word}" for word in (*COLOURS, "big", "large",
 _MIRROR, _TURNS = {"left": "right", "right": "left"}, {"two": "three", "three": "four", "four": "two"}
 _EVERYTHING = f"There are {', '.join(_MANY)} in {', '.join(COLOURS)}, big and small, plain and patterned, everywhere."
 _ABSENT = [f"There is no {thing} in the picture." for thing in ("dog", "car", "tree", "bridge", "person", "bird")]
+# Joined from halves of templates, as the captions that metrics were trained on are not; the oracle reads them.
+_SIGNS = ("A sign stands at the {place}.", "The sign reads {word}.", "A sign at the {place} reads {word}.")
 _SENSES = ("A faint melody is playing.", "It smells of fresh paint.", "A warm breeze blows.", "The air tastes of salt.")
 
 
@@ -98,6 +102,12 @@ def _say_again(text: str, material: Material) -> str:
     return _add(text, material, said)
 
 
+def _invent_sign(text: str, material: Material) -> str:
+    place = material.rng.choice(POSITION_PHRASES[material.rng.randrange(len(POSITION_PHRASES))])
+    word = material.rng.choice([word for word in WORDS if word not in text])
+    return f"{text} {material.rng.choice(_SIGNS).format(place=place, word=word)}"
+
+
 def _deny(text: str, _: Material) -> str:
     return " ".join(_replace(sentence, _DENIALS, most=1) for sentence, _ in split_sentences(text))
 
@@ -116,6 +126,7 @@ ATTACKS = {
     "roles reversed": Attack("who acts is acted on, in good grammar", _reverse_roles),
     "colours exchanged": Attack("two colours change places", _exchange_colours),
     "counts off": Attack("two, three and four take turns", lambda text, _: _replace(text, _TURNS)),
+    "invented sign": Attack("a sign that is not there is named", _invent_sign),
     "denied": Attack("each sentence is negated", _deny),
     "asked": Attack("each sentence becomes a question", _ask),
     "alternatives": Attack("each colour becomes a choice of three", _name_alternatives),
