@@ -10,7 +10,7 @@ from reward.scenes.describe import Caption, Style, describe
 from reward.scenes.edits import make_error
 from reward.scenes.graph import Fact, Scene, sample_scene
 
-__all__ = ["CATEGORIES", "Pair", "make_pair", "make_texts", "true_caption"]
+__all__ = ["CATEGORIES", "Pair", "SteadyRandom", "make_pair", "make_texts", "true_caption"]
 
 # What can be wrong, in the terms of compositional benchmarks; each is one kind of error of `reward.scenes.edits`.
 CATEGORIES = ("spatial", "actant_swap", "action", "noun", "attribute", "count", "scene_text")
@@ -43,7 +43,7 @@ class Pair:
         return Pair(correct, incorrect, self.category, _difference(correct, incorrect))
 
 
-class _SteadyRandom(random.Random):
+class SteadyRandom(random.Random):
     """Draws one number from the stream for every choice, whatever the number of options.
 
     Two captions written with equal seeds then differ only where the facts do. `random.Random` draws by rejection on
@@ -94,10 +94,10 @@ def make_pair(scene: Scene, category: str, rng: random.Random, *, long: bool = F
     names = {new.noun: old.noun for old, new in zip(scene.entities, belief.entities, strict=False)}
     seed = rng.getrandbits(64)
     correct = describe(
-        scene, _SteadyRandom(seed), facts=[fact for fact in scene.facts() if _key(fact) in stated], style=style
+        scene, SteadyRandom(seed), facts=[fact for fact in scene.facts() if _key(fact) in stated], style=style
     )
     believed = [fact for fact in belief.facts() if _key(fact, names) in stated]
-    incorrect = describe(belief, _SteadyRandom(seed), facts=believed, style=style)
+    incorrect = describe(belief, SteadyRandom(seed), facts=believed, style=style)
     if category == "spatial" and any(
         before != after and all(scene.is_true(fact) for fact in after.claims)
         for before, after in zip(correct.sentences, incorrect.sentences, strict=True)

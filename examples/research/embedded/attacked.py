@@ -10,22 +10,39 @@ from functools import cache
 from pathlib import Path
 
 from reward.audit.attacks import ATTACKS, EMPTY_CAPTIONS, Material, attack
+from reward.audit.run import WORSE
 from reward.scenes import (
     Caption,
     Oracle,
     Scene,
+    Sign,
     Style,
     describe,
+    drop_facts,
     make_candidate,
+    make_error,
     make_rated_sample,
     rate_text,
     sample_scene,
 )
-from reward.scenes.graph import NOUNS
+from reward.scenes.edits import ERRORS
+from reward.scenes.graph import GRID, MAX_COUNT, NOUNS, WORDS, Fact, sample_entity
 from reward.scenes.language import ING, PAST, SYNONYMS, Sentence, Word, plural
+from reward.scenes.pairs import SteadyRandom
 from reward.scenes.samples import Candidate, RatedSample, Ratings, make_references
 
-__all__ = ["ATTACKED", "RELATED", "broken", "draw_sample", "is_attacked", "misnumbered", "scene_tagger", "true_scores"]
+__all__ = [
+    "ATTACKED",
+    "RELATED",
+    "WAYS",
+    "broken",
+    "draw_sample",
+    "is_attacked",
+    "misnumbered",
+    "scene_tagger",
+    "true_scores",
+    "worsened",
+]
 
 RELATED = ["relations", "added relations", "one sentence and relations", "actions"]  # attacks that need more examples
 ATTACKED = "attacked"  # among the errors of a candidate whose words are not known one by one
@@ -151,6 +168,107 @@ def _links(sentence: Sentence) -> bool:
     return bool({"action", "spatial"} & {claim[0] for claim in sentence.claims})
 
 
+def _exchange(belief: Scene, rng: random.Random) -> Scene:
+    """Two objects change a colour, a size, a place or their counts with each other, or one gets the other's."""
+    first, second = rng.sample(belief.entities, 2)
+    field = rng.choice(("colour", "colour", "colour", "count", "count", "size", "pattern", "cell"))
+    new, old = getattr(second, field), getattr(first, field)
+    changed = belief.with_entity(first.noun, replace(first, **{field: new}))
+    both = field == "cell" or rng.random() < 0.6
+    return changed.with_entity(second.noun, replace(second, **{field: old})) if both else changed
+
+
+def _recount(belief: Scene, rng: random.Random) -> Scene:
+    """Other counts of one object or more, of groups first: a group is as often three as two."""
+    groups = [entity for entity in belief.entities if entity.count > 1]
+    chosen = groups if groups and rng.random() < 0.8 else list(belief.entities)
+    for entity in rng.sample(chosen, rng.randint(1, len(chosen))):
+        least = min(entity.count, 2)  # a group stays a group, so that the words alone do not tell
+        counts = [count for count in range(least, MAX_COUNT + 1) if count != entity.count]
+        belief = belief.with_entity(entity.noun, replace(entity, count=rng.choice(counts)))
+    return belief
+
+
+def _invented_sign(belief: Scene, rng: random.Random) -> Caption:
+    """A sentence that names a sign other than the one there is, with or without its word or its place."""
+    real = belief.sign
+    words = [word for word in WORDS if real is None or word != real.word]
+    cells = [cell for cell in range(GRID * GRID) if real is None or cell != real.cell]
+    sign = Sign(rng.choice(words), rng.choice(cells))
+    word: Fact = ("text", sign.word)
+    place: Fact = ("position", "sign", sign.cell)
+    facts = rng.choice(([word, place], [place], [place], [word]))
+    return describe(replace(belief, sign=sign), rng, facts=facts)
+
+
+def _invented_object(belief: Scene, rng: random.Random) -> Caption:
+    noun = rng.choice([noun for noun in NOUNS if noun not in {entity.noun for entity in belief.entities}])
+    alone = Scene((sample_entity(rng, noun, rng.randrange(GRID * GRID)),), None, None, belief.background)
+    facts = sorted(alone.entities[0].facts(), key=str)
+    kept = [fact for fact in facts if fact[0] in ("object", "count") or rng.random() < 0.7]
+    return describe(alone, rng, facts=kept, style=Style(split=rng.choice((0.0, 0.5))))
+
+
+def _scattered(belief: Scene, rng: random.Random) -> Scene:
+    """The same objects in other places."""
+    cells = rng.sample(range(GRID * GRID), len(belief.entities))
+    moved = zip(belief.entities, cells, strict=True)
+    return replace(belief, entities=tuple(replace(entity, cell=cell) for entity, cell in moved))
+
+
+# How `worsened` makes a caption worse, the likelier ones more often.
+WAYS = (*["exchange"] * 4, *["recount"] * 2, *["sign"] * 3, "object", *["relations"] * 4, *["left out"] * 2)
+
+
+def worsened(scene: Scene, rng: random.Random, way: str, *, errors: int = 0) -> tuple[Caption, Caption] | None:
+    """A caption, and the same in good English with a few facts changed, added or left out.
+
+    Policies find such captions where a metric reads well but does not look at the picture for each fact. Facts are
+    changed in what the writer believes of the scene, so that the grammar stays right.
+
+    Args:
+        scene: the truth.
+        rng: source of chance.
+        way: one of `WAYS`.
+        errors: false facts that both captions state.
+
+    Returns:
+        Both captions; None if the second is no worse, by the oracle, or if every kind of object is there already.
+    """
+    belief = scene
+    for _ in range(errors):
+        belief = make_error(belief, rng.choice(ERRORS), rng) or belief
+    seed, facts = rng.getrandbits(64), drop_facts(belief, rng.choice((0.5, 0.8, 1.0, 1.0, 1.0)), rng)
+    style = Style(split=rng.choice((0.0, 0.0, 0.4)), spatial=rng.choice((0, 0, 1)))
+
+    def written(believed: Scene, style: Style) -> Caption:
+        """In the same words but for what differs."""
+        about = {fact[:2] for fact in facts}
+        stated = [fact for fact in believed.facts() if fact[:2] in about]
+        return describe(believed, SteadyRandom(seed), facts=stated, style=style)
+
+    if way == "object" and len(belief.entities) == len(NOUNS):  # four of the scene, and two errors
+        return None
+    base = written(belief, style)
+    sentences = list(base.sentences)
+    if way in ("exchange", "recount"):
+        sentences = list(written((_exchange if way == "exchange" else _recount)(belief, rng), style).sentences)
+    elif way == "left out":
+        for _ in range(rng.choice((1, 1, 2))):
+            if len(sentences) > 1:
+                del sentences[rng.randrange(len(sentences))]
+    elif way == "relations":
+        told = written(_scattered(belief, rng), replace(style, spatial=rng.randint(1, 9))).sentences
+        sentences += [each for each in told if each.claims[0][0] == "spatial"]
+    else:
+        invented = (_invented_sign if way == "sign" else _invented_object)(belief, rng)
+        place = rng.choice((len(sentences), rng.randint(0, len(sentences))))
+        sentences[place:place] = invented.sentences
+    worse = replace(base, sentences=tuple(sentences))
+    lost = sum(rate_text(base.text, scene).values()) - sum(rate_text(worse.text, scene).values())
+    return (base, worse) if lost >= WORSE else None
+
+
 @cache
 def _written(path: Path) -> list[tuple[str, str]]:
     rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
@@ -159,7 +277,7 @@ def _written(path: Path) -> list[tuple[str, str]]:
 
 def draw_sample(rng: random.Random, *, references: int, written: Path | None = None) -> RatedSample:
     """A scene with references and a candidate: of random quality, attacked, empty, written by a policy, with nouns in
-    the wrong number, or with broken sentences.
+    the wrong number, with broken sentences, or with few facts changed.
 
     Args:
         rng: source of chance.
@@ -167,13 +285,13 @@ def draw_sample(rng: random.Random, *, references: int, written: Path | None = N
         written: JSON lines with `scene` and `caption`, that policies wrote; None leaves them out.
     """
     draw = rng.random()
-    if draw < 0.34:
+    if draw < 0.28:
         return make_rated_sample(rng, references=references)
-    if draw < 0.58:
+    if draw < 0.42:
         scene = sample_scene(rng)
-        spoil = misnumbered if draw < 0.42 else broken
+        spoil = misnumbered if draw < 0.33 else broken
         return RatedSample(scene, make_references(scene, rng, references), spoil(scene, rng))
-    if draw < 0.70 and written is not None:
+    if draw < 0.52 and written is not None:
         scene_json, text = rng.choice(_written(written))
         scene = Scene.from_json(scene_json)
         return RatedSample(scene, make_references(scene, rng, references), candidate_of(text, scene))
@@ -181,6 +299,10 @@ def draw_sample(rng: random.Random, *, references: int, written: Path | None = N
     refs = make_references(scene, rng, references)
     if draw > 0.96:
         return RatedSample(scene, refs, candidate_of(rng.choice(EMPTY_CAPTIONS), scene))
+    while draw > 0.68:
+        if captions := worsened(scene, rng, rng.choice(WAYS), errors=rng.choice((0, 0, 0, 1, 2))):
+            better, worse = captions
+            return RatedSample(scene, refs, candidate_of(rng.choice((better, worse, worse)).text, scene))
     while True:
         base = describe(scene, rng).text if rng.random() < 0.4 else make_candidate(scene, rng).caption.text
         material = Material(

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch.nn import functional as F
 
-from examples.research.embedded.attacked import RELATED, broken, scene_tagger
+from examples.research.embedded.attacked import RELATED, WAYS, broken, scene_tagger, worsened
 from examples.research.embedded.beit_data import Reader, Tokens
 from examples.research.embedded.beit_model import AIDS, Aided, Outputs, aid_losses
 from examples.research.embedded.beit_vision import scene_pixels
@@ -141,8 +141,11 @@ class PairMaker:
         return self._reader.tokens(right, (), right, scene), self._reader.tokens(words, wrong, right)
 
     def _attacked(self, scene: Scene, rng: random.Random) -> tuple[Tokens, Tokens] | None:
-        """A caption, and what an attack or broken sentences make of it where that is worse."""
-        if rng.random() < 0.5:
+        """A caption, and what an attack, broken sentences or a few changed facts make of it where that is worse."""
+        draw = rng.random()
+        if draw < 0.5:
+            return self._worsened(scene, rng)
+        if draw < 0.7:
             return self._broken(scene, rng, rng.choice((1, 2, 9)))
         base = (describe(scene, rng) if rng.random() < 0.5 else make_candidate(scene, rng).caption).text
         others = [make_candidate(sample_scene(rng), rng).caption.text]
@@ -155,6 +158,14 @@ class PairMaker:
             return None
         right, spoilt = ([Word(word) for word in text.split(" ")] for text in pair)
         return self._reader.tokens(right), self._reader.tokens(spoilt)
+
+    def _worsened(self, scene: Scene, rng: random.Random) -> tuple[Tokens, Tokens] | None:
+        captions = worsened(scene, rng, rng.choice(WAYS))
+        if captions is None:
+            return None
+        right, spoilt = (caption.words() for caption in captions)
+        wrong = [place for place, word in enumerate(spoilt) if word.fact and not scene.is_true(word.fact)]
+        return self._reader.tokens(right, (), right, scene), self._reader.tokens(spoilt, wrong, right)
 
     def _broken(self, scene: Scene, rng: random.Random, most: int) -> tuple[Tokens, Tokens] | None:
         """Up to `most` sentences, whole and with broken ones among them."""

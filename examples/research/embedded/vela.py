@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend
 
-from examples.research.embedded.align import features, image_batch, load_towers, stated
+from examples.research.embedded.align import features, image_batch, stated
 from examples.research.embedded.configs import vela_config
 from examples.research.embedded.language import Batch, draw_prompts, number_loss, read_prompts
 from examples.research.embedded.schedule import START, drawn_together, fit, mark_losses, step_options
@@ -32,12 +32,17 @@ def main(argv: Sequence[str] | None = None) -> None:
     tokenizer = load_tokenizer(options.output)
     model = VelaModel.from_config(vela_config(tokenizer), tokenizer=tokenizer)
     tags = nn.Linear(128, 2)
+    new: list[nn.Parameter] = [*tags.parameters()]
     if options.start.endswith(".pt"):
         before = torch.load(options.start, weights_only=True)
         model.load_state_dict(before["model"])
         tags.load_state_dict(before["tags"])
+        new = [model.weight, model.bias]
+    elif options.start:  # a checkpoint has no tags
+        model.load_state_dict(VelaScorer.from_pretrained(options.start, device="cpu").model.state_dict())
     else:
-        _start(model, tags, options.output, options.start)
+        _start(model, tags, options.output)
+        new = [model.weight, model.bias]
     if options.frozen_towers:
         model.image.requires_grad_(False)
 
@@ -59,28 +64,19 @@ def main(argv: Sequence[str] | None = None) -> None:
         losses = {"rating": rating, **mark_losses(tags(hidden), batch), "numbers": numbers}
         return losses | stated(image, text, batch)
 
-    modules, head = {"model": model, "tags": tags}, [model.weight, model.bias]
+    modules = {"model": model, "tags": tags}
     weights = {"rating": 20.0, "numbers": 2.0, "facts": 0.3, "claims": 0.3}
     flash = SDPBackend.FLASH_ATTENTION
-    fit(losses, options, "both", modules, weights=weights, head=head, head_lr=3e-3, warmup=50, attention=flash)
+    fit(losses, options, "both", modules, weights=weights, head=new, head_lr=3e-3, warmup=50, attention=flash)
     VelaScorer(model.eval()).save_pretrained(options.output / "both" / "model")
 
 
-def _start(model: VelaModel, tags: nn.Module, output: Path, checkpoint: str) -> None:
-    """Loads the language model of step 4 and the towers of step 3, and joins their heads.
-
-    With a checkpoint, the towers are those of steps 1 and 2, and their head is the checkpoint's.
-    """
+def _start(model: VelaModel, tags: nn.Module, output: Path) -> None:
+    """Loads the language model of step 4 and the towers of step 3, and joins their heads."""
     language = torch.load(output / "language" / "last.pt", weights_only=True)
     tags.load_state_dict(language["tags"])
     trained = language["model"]
-    if checkpoint:
-        before = VelaScorer.from_pretrained(checkpoint, device="cpu").model
-        load_towers(before.image.towers.clip, output)
-        towers = {f"image.{name}": weight for name, weight in before.image.state_dict().items()}
-        towers |= {"weight": before.weight[:, model.text.size :].detach(), "bias": before.bias.detach()}
-    else:
-        towers = torch.load(output / "align" / "last.pt", weights_only=True)["model"]
+    towers = torch.load(output / "align" / "last.pt", weights_only=True)["model"]
     # Two heads that each explain the whole rating, put side by side, would explain it twice. Fluency is the language
     # model's to begin with, the other two are the towers'.
     share = torch.tensor([0.8, 0.8, 0.2])[:, None]
