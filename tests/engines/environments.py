@@ -128,7 +128,13 @@ def make(engine: str) -> None:
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("engines", nargs="*", choices=[*ENGINES, []], default=[], help="default: all")
-    for engine in parser.parse_args(argv).engines or ENGINES:
+    asked = parser.parse_args(argv).engines or ENGINES
+    if re.search(r"\s", f"{ROOT}{sys.executable}"):
+        parser.error(
+            f"Ray, vLLM and ms-swift do not run in a path with a blank: move the clone ({sys.executable}), or set "
+            f"CAPREWARD_ENGINES ({ROOT})"
+        )
+    for engine in asked:
         make(engine)
 
 

@@ -11,7 +11,7 @@ import shlex
 import signal
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -64,14 +64,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 class Training:
     """`swift rlhf` in a process of its own, with the options of the docs but for those given."""
 
-    def __init__(self, folder: Path, output: str, *rewards: str, **options: object) -> None:
+    def __init__(self, folder: Path, output: str, weights: Mapping[str, float] = {}, **options: object) -> None:
         command = shlex.split(launch("ms-swift"))[1:]  # without NPROC_PER_NODE
         options_of_docs = zip(command[2::2], command[3::2], strict=True)
         given = {name: value for name, value in options_of_docs if "vllm" not in name} | HERE
         given |= {f"--{name}": str(value) for name, value in options.items()} | {"--output_dir": output}
-        if rewards:
-            given["--reward_funcs"] = " ".join(rewards)
-        words = [word for name, value in given.items() for word in (name, *value.split())]
+        words = [word for option in given.items() for word in option]
+        if weights:
+            words += ["--reward_funcs", *weights, "--reward_weights", *map(str, weights.values())]
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1"}
         self.folder, self.output, self.log = folder, output, folder / f"{output}.log"
         self._process = subprocess.Popen(
@@ -124,11 +124,12 @@ def test_lora(folder: Path, captioner: Path) -> None:
 
 
 def test_full_with_two_rewards_killed_and_resumed(folder: Path, captioner: Path) -> None:
-    options = {"model": captioner, "tuner_type": "full", "learning_rate": 3e-4, "reward_weights": "0.7 0.3"}
-    killed = Training(folder, "killed", "vela", "unigram", **options)
+    options = {"model": captioner, "tuner_type": "full", "learning_rate": 3e-4}
+    weights = {"vela": 0.7, "unigram": 0.3}
+    killed = Training(folder, "killed", weights, **options)
     killed.wait_for_step(7)
     killed.kill()
-    resumed = Training(folder, "resumed", "vela", "unigram", **options, resume_from_checkpoint=killed.checkpoint(5))
+    resumed = Training(folder, "resumed", weights, **options, resume_from_checkpoint=killed.checkpoint(5))
     resumed.end()
     # As if it had never stopped. In later epochs the order of the rows would be another one.
     again, before = ([line["reward"] for line in logs] for logs in (resumed.logs[:2], killed.logs[5:7]))
