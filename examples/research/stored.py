@@ -95,6 +95,17 @@ def decoding(folder: Path) -> list[Row]:
     return rows
 
 
+def offline(folder: Path) -> list[Row]:
+    """Rates of a metric, and where its time goes; `network` is all that its networks take."""
+    stages = {row["metric"]: row for row in read_csv(folder / "stages.csv")}
+    rows = []
+    for row in read_csv(folder / "rates.csv"):
+        shares = stages[row["metric"]]
+        network = sum(float(shares[part]) for part in ("image tower", "prefix", "candidate", "head"))
+        rows.append(row | shares | {"network": f"{network:.1f}"})
+    return rows
+
+
 def parting(folder: Path) -> list[Row]:
     """The means of all checks of the monitor, and what it warned of."""
     header, *checks = map(json.loads, next(folder.glob("seed_*/*/trainer/monitor.jsonl")).read_text().splitlines())

@@ -191,21 +191,21 @@ TABLES = {
     "offline": Table(
         csv="offline.csv",
         cells={
-            "metric": "{metric}",
-            "of the bare scorer's rate": "{share, %} %",
-            "first rows after": "{start, s} s",
+            "": "{metric}",
+            "of the bare rate": "{share, %} %",
+            "first rows": "{start, s} s",
             "MiB after a tenth, at the end": "{MiB at 10 %}, {MiB at the end}",
+            "decode, resize, %": "{decode}, {resize}",
+            "network, %": "{network}",
+            "tokens, %": "{tokens and grouping}",
+            "read, write, %": "{read and write}",
         },
-        commands=("python -m tests.benchmarks.bench_offline --rows {1000-100000} --csv {out}/offline.csv",),
+        commands=(
+            "python -m tests.benchmarks.bench_offline --rows {1000-100000} --csv {out}/rates.csv",
+            "python -m tests.benchmarks.bench_stages --images 100 --csv {out}/stages.csv",
+        ),
         cost="40 min",
-    ),
-    "stages": Table(
-        csv="stages.csv",
-        cells={"": "{metric}"}
-        | {name: f"{{{name}}}" for name in ("decode", "resize", "image tower", "prefix", "candidate")}
-        | {"tokens": "{tokens and grouping}", "read, write": "{read and write}"},
-        commands=("python -m tests.benchmarks.bench_stages --csv {out}/stages.csv",),
-        cost="1 min",
+        store=stored.offline,
     ),
     "sizes_scoring": Table(
         csv="sizes_scoring.csv",
