@@ -197,8 +197,7 @@ TABLES = {
             "MiB after a tenth, at the end": "{MiB at 10 %}, {MiB at the end}",
             "decode, resize, %": "{decode}, {resize}",
             "network, %": "{network}",
-            "tokens, %": "{tokens and grouping}",
-            "read, write, %": "{read and write}",
+            "tokens, read, write, %": "{tokens and grouping}, {read and write}",
         },
         commands=(
             "python -m tests.benchmarks.bench_offline --rows {1000-100000} --csv {out}/rates.csv",

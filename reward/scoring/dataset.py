@@ -21,7 +21,14 @@ from reward.scoring.prefetch import ImageReader
 from reward.scoring.progress import progress_bar
 from reward.scoring.readers import Source, open_source
 from reward.scoring.results import RankColumns, RowRankColumns, ScoreColumns
-from reward.scoring.runs import CHUNK_SECONDS, ChunkSize, ResumableRun, ScoringInterrupted, saved_on_ctrl_c
+from reward.scoring.runs import (
+    CHUNK_SECONDS,
+    ChunkSize,
+    ResumableRun,
+    ScoringInterrupted,
+    left_out_of_garbage_collection,
+    saved_on_ctrl_c,
+)
 from reward.scoring.several import (
     check_one_number,
     check_options,
@@ -302,7 +309,8 @@ class _Run:
             else:
                 self.spec = with_aspects(self.spec, journal.header["aspects"])
             seconds = time.perf_counter() - start
-            summary = self._write(saved)
+            with left_out_of_garbage_collection():
+                summary = self._write(saved)
             summary.resumed_rows, summary.new_rows, summary.seconds = resumed, len(saved) - resumed, seconds
             run.finish(journal, {"summary": summary.to_json()})
         return summary
@@ -335,6 +343,7 @@ class _Run:
             # a checkpoint may have other aspects than the metric's own
             journal.describe("aspects", {part.name: list(part.aspects) for part in self.spec.parts})
             self._columns()
+            stack.enter_context(left_out_of_garbage_collection())
             advance = stack.enter_context(progress_bar(progress, done=len(saved), total=self.source.num_rows))
             for chunk, outcome in outcomes:
                 saved.append(chunk, outcome.results)
