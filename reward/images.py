@@ -6,9 +6,9 @@ import hashlib
 import os
 import re
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,10 +40,12 @@ class KeyedImage:
     Args:
         key: what `image_key` gives for the image as it came.
         image: the image, encoded or decoded.
+        prepared: {id of a scorer: what its `prepare` gave}, so that it need not do this again.
     """
 
     key: str
     image: Any
+    prepared: Mapping[int, Any] = field(default_factory=dict, compare=False)
 
 
 def load_image(

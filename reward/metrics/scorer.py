@@ -16,7 +16,7 @@ import numpy as np
 from reward.backbones.evaluating import evaluating
 from reward.domain import Domain, warn_out_of_domain
 from reward.errors import ImageError
-from reward.images import load_image
+from reward.images import KeyedImage, load_image
 from reward.metrics.base import MetricSpec
 from reward.metrics.groups import Group, group_samples, windows
 from reward.samples import CaptionSample, ScoreTable, check_samples
@@ -98,12 +98,20 @@ class CaptionScorer(ABC):
         """
 
     def preprocess(self, image: Image.Image) -> Any:
-        """What `encode_images` needs of a decoded image.
+        """What `encode_images` needs of a decoded image; called in several threads at a time.
 
         Raises:
             ImageError: the image cannot be used.
         """
         return image
+
+    def prepare(self, image: Image.Image) -> tuple[Any, bool]:
+        """What `preprocess` gives for an image, and whether the image is unlike what the checkpoint was trained on.
+
+        Raises:
+            ImageError: the image cannot be used.
+        """
+        return self.preprocess(image), self.domain is not None and not self.domain.knows_image(image)
 
     def encode_images(self, images: list[Any]) -> Any:
         """Features of some preprocessed images, one each."""
@@ -238,9 +246,8 @@ class _Images:
             return
         if key not in self.errors:
             try:
-                image = load_image(group.image)  # type: ignore[arg-type]
-                self.out_of_domain[key] = domain is not None and not domain.knows_image(image)
-                self.waiting[key] = self.scorer.preprocess(image)
+                ready = group.image.prepared.get(id(self.scorer)) if isinstance(group.image, KeyedImage) else None
+                self.waiting[key], self.out_of_domain[key] = ready or self.scorer.prepare(load_image(group.image))  # type: ignore[arg-type]
             except ImageError as error:
                 self.errors[key] = str(error)
         group.error = self.errors.get(key)

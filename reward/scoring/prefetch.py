@@ -1,4 +1,4 @@
-"""Decodes images in background threads while the chunk before is scored."""
+"""Decodes and prepares images in background threads while the chunk before is scored."""
 
 from __future__ import annotations
 
@@ -7,20 +7,21 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from queue import Full, Queue
 from typing import TYPE_CHECKING, Any
 
 from reward.boxes import BoxedImage
 from reward.errors import ImageError
 from reward.images import KeyedImage, keyed_image, load_image
+from reward.metrics.scorer import CaptionScorer
 from reward.scoring.columns import RowTask, image_identity
+from reward.scoring.several import reads_images
 
 if TYPE_CHECKING:
     from PIL import Image
 
-    from reward.caches import CacheSection
     from reward.metrics.base import Scorer
     from reward.scoring.several import Several
 
@@ -33,7 +34,9 @@ THREADS = min(8, os.cpu_count() or 1)
 
 
 class ImageReader:
-    """Decodes images for `prefetch`. If the scorer keeps embeddings on disk, an image that it knows stays encoded.
+    """Decodes images for `prefetch`, and prepares them for the networks.
+
+    If the scorer keeps embeddings on disk, an image that it knows stays encoded.
 
     Args:
         root: where relative paths start.
@@ -45,6 +48,9 @@ class ImageReader:
 
     def __init__(self, root: str | os.PathLike[str], scorer: Scorer | Several) -> None:
         self.root, self.cache = root, getattr(scorer, "caches", {}).get("images")
+        readers = [part for part in getattr(scorer, "parts", (scorer,)) if reads_images(part)]
+        networks = [part for part in readers if isinstance(part, CaptionScorer) and part.decodes_images]
+        self._networks = networks if len(networks) == len(readers) else []  # others take plain images only
         self.decoded = 0
         self._lock = threading.Lock()  # images are decoded in several threads
 
@@ -56,13 +62,20 @@ class ImageReader:
         """
         if isinstance(image, BoxedImage):
             image = replace(image, root=self.root)
-        if self.cache is not None:
-            return keyed_image(image, partial(self._is_known, self.cache), root=self.root)
-        self._count()
-        return load_image(image, root=self.root)
+        if self.cache is None and not self._networks:
+            self._count()
+            return load_image(image, root=self.root)
+        keyed = keyed_image(image, self._is_known, root=self.root)
+        if isinstance(keyed.image, bytes):
+            return keyed
+        prepared = {}
+        for network in self._networks:
+            with suppress(ImageError):  # the network says so itself, of each row
+                prepared[id(network)] = network.prepare(keyed.image)
+        return replace(keyed, prepared=prepared)
 
-    def _is_known(self, cache: CacheSection, key: str) -> bool:
-        known = key in cache
+    def _is_known(self, key: str) -> bool:
+        known = self.cache is not None and key in self.cache
         if not known:
             self._count()
         return known
@@ -153,10 +166,11 @@ def _image_bytes(future: Future[Image.Image | KeyedImage]) -> int:
     if future.exception() is not None:
         return 0
     image: Any = future.result()
-    image = image.image if isinstance(image, KeyedImage) else image
-    if isinstance(image, bytes):
-        return len(image)
-    return 3 * image.width * image.height
+    prepared = 0
+    if isinstance(image, KeyedImage):
+        prepared = sum(getattr(pixels, "nbytes", 0) for pixels, _ in image.prepared.values())
+        image = image.image
+    return prepared + (len(image) if isinstance(image, bytes) else 3 * image.width * image.height)
 
 
 def _decoded(item: tuple[RowTask, str | None], images: dict[str, Future[Image.Image | KeyedImage]]) -> RowTask:

@@ -5,14 +5,22 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from PIL import Image
 
+from reward import CaptionSample, load_scorer
+from reward.errors import ImageError
+from reward.metrics.clipscore.scorer import ClipScorer
 from reward.scoring import prefetch as module
+from reward.scoring import score_dataset
 from reward.scoring.columns import RowTask
 from reward.scoring.prefetch import prefetch
+from tests.json_lines import write_lines
+from tests.picture_scorer import PictureScorer
+from tests.reward.scoring.small_data import GREYS, read_rows, save_greys
 
 
 def tasks(images: Any) -> Iterator[RowTask]:
@@ -63,3 +71,43 @@ def test_other_errors_reach_the_consumer(place: str) -> None:
     chunks = prefetch(rows(), decode, lambda: 1) if place == "rows" else prefetch(tasks("abc"), fail, lambda: 1)
     with pytest.raises(OSError, match="disk gone"):
         list(chunks)
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """Two captions of each grey, and one of an image that no network takes."""
+    save_greys(tmp_path)
+    Image.new("RGB", (600, 2)).save(tmp_path / "long.png")
+    names = [f"{number}.png" for number in range(len(GREYS)) for _ in range(2)] + ["long.png"]
+    rows = [{"image": name, "candidate": f"A grey field {row}."} for row, name in enumerate(names)]
+    write_lines(tmp_path / "data.jsonl", rows)
+    return tmp_path / "data.jsonl"
+
+
+def test_networks_get_images_that_are_prepared_in_the_background(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scorer, threads, preprocess = load_scorer("clipscore", device="cpu"), list[str](), ClipScorer.preprocess
+    samples = [CaptionSample(row["candidate"], data.parent / row["image"]) for row in read_rows(data)]
+    table = scorer.score(samples)
+
+    def record(self: ClipScorer, image: Image.Image) -> Any:
+        threads.append(threading.current_thread().name)
+        if image.width == 600:
+            raise ImageError("it is too long")
+        return preprocess(self, image)
+
+    monkeypatch.setattr(ClipScorer, "preprocess", record)
+    score_dataset(data, scorer, data.with_name("scores.jsonl"))
+    rows = read_rows(data.with_name("scores.jsonl"))
+    assert [row["clipscore"] for row in rows[:-1]] == pytest.approx(table.scores[:-1, 0].tolist(), abs=1e-6)
+    assert "it is too long" in rows[-1]["error"]
+    # each grey once; the long one again by the metric, which says what is wrong with it
+    assert [name.startswith("decode") for name in threads].count(True) == len(GREYS) + 1
+    assert len(threads) == len(GREYS) + 2
+
+
+@pytest.mark.parametrize("beside", [[], ["clipscore"]])
+def test_scorers_that_are_no_networks_get_plain_images(data: Path, beside: list[str]) -> None:
+    scorer = PictureScorer()
+    score_dataset(data, [scorer, *beside], data.with_name("scores.jsonl"), device="cpu" if beside else None)
+    assert scorer.samples
+    assert all(isinstance(sample.image, Image.Image) for sample in scorer.samples)
