@@ -4,7 +4,7 @@
     python -m examples.research.further_attacks vela vela=runs/hardened --scenes 100 --output runs/further.json
 
 Their author knew the help and the word lists of `capreward audit`, but not its attacks, against which metrics are
-hardened. Only the words of "invented sign" are held back: training has other signs that are not there.
+hardened. Only the words of the two invented signs are held back: training has other signs that are not there.
 
 An oracle checks on scenes that each attacked caption is worse. Prints the two tables of the audit.
 """
@@ -49,7 +49,8 @@ _MIRROR, _TURNS = {"left": "right", "right": "left"}, {"two": "three", "three": 
 _EVERYTHING = f"There are {', '.join(_MANY)} in {', '.join(COLOURS)}, big and small, plain and patterned, everywhere."
 _ABSENT = [f"There is no {thing} in the picture." for thing in ("dog", "car", "tree", "bridge", "person", "bird")]
 # Joined from halves of templates, as the captions that metrics were trained on are not; the oracle reads them.
-_SIGNS = ("A sign stands at the {place}.", "The sign reads {word}.", "A sign at the {place} reads {word}.")
+_SIGNS = ("The sign reads {word}.", "A sign at the {place} reads {word}.")
+_BARE = ("A sign stands at the {place}.",)
 _SENSES = ("A faint melody is playing.", "It smells of fresh paint.", "A warm breeze blows.", "The air tastes of salt.")
 
 
@@ -102,10 +103,13 @@ def _say_again(text: str, material: Material) -> str:
     return _add(text, material, said)
 
 
-def _invent_sign(text: str, material: Material) -> str:
+def _invent_sign(text: str, material: Material, signs: Sequence[str]) -> str:
     place = material.rng.choice(POSITION_PHRASES[material.rng.randrange(len(POSITION_PHRASES))])
     word = material.rng.choice([word for word in WORDS if word not in text])
-    return f"{text} {material.rng.choice(_SIGNS).format(place=place, word=word)}"
+    said = [sentence for sentence, _ in split_sentences(text)]
+    # Among the objects: an action, if there is one, is told last.
+    said.insert(material.rng.randrange(len(said)), material.rng.choice(signs).format(place=place, word=word))
+    return " ".join(said)
 
 
 def _deny(text: str, _: Material) -> str:
@@ -126,7 +130,8 @@ ATTACKS = {
     "roles reversed": Attack("who acts is acted on, in good grammar", _reverse_roles),
     "colours exchanged": Attack("two colours change places", _exchange_colours),
     "counts off": Attack("two, three and four take turns", lambda text, _: _replace(text, _TURNS)),
-    "invented sign": Attack("a sign that is not there is named", _invent_sign),
+    "invented sign": Attack("words of no sign are read", lambda text, given: _invent_sign(text, given, _SIGNS)),
+    "sign without words": Attack("a sign stands where none is", lambda text, given: _invent_sign(text, given, _BARE)),
     "denied": Attack("each sentence is negated", _deny),
     "asked": Attack("each sentence becomes a question", _ask),
     "alternatives": Attack("each colour becomes a choice of three", _name_alternatives),

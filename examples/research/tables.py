@@ -55,6 +55,9 @@ _GRPO = "python -m examples.research.grpo_captioner --samples 2 --scenes {200} -
 _SMALL = "--scene-seed 9191 --steps {80} --lr 3e-4 --seeds 91 92 93 --reward "
 _RUNS = {  # folder: (reward, captions a step, options)
     "vela_64": ("VELA", 64, _SMALL + "vela"),
+    "vela_64_long": ("VELA", 64, "--scene-seed 9191 --steps {300} --lr 3e-4 --seeds 94 95 96 --reward vela"),
+    "vela_256": ("VELA", 256, _SMALL + "vela --prompts 32"),
+    "beitscore_64": ("BEiTScore", 64, _SMALL + "beitscore"),
     "both_64": (".7 VELA + .3 BEiTScore", 64, _SMALL + "both"),
 }
 _DOMAIN = (  # what the page shows of it

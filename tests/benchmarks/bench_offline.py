@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import argparse
 import io
+import signal
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -24,7 +26,7 @@ import torch
 from rich.console import Console
 
 from examples.research.stored import Row, write_csv
-from reward import CaptionSample, ScoreTable, load_scorer
+from reward import CaptionSample, load_scorer
 from reward.images import load_image
 from reward.scenes import make_dataset
 from tests.benchmarks.measuring import bench_parser, make_table, record, synchronize
@@ -47,7 +49,7 @@ def write_rows(file: Path, *, rows: int, group: int, size: tuple[int, int] = (64
             for number in range(start, min(start + 1000, rows)):
                 picture, caption = number // group, number % group
                 row = drawn[picture % DRAWINGS]
-                candidate = f"{drawn[(picture + caption) % DRAWINGS]['cand']} {number}"
+                candidate = f"{drawn[(picture + caption) % DRAWINGS]['cand']} {number:06d}"  # as long in every row
                 part.append({"image": row["image"], "references": row["refs"], "candidate": candidate})
             writer.write_table(pa.Table.from_pylist(part, schema=writer.schema))
 
@@ -68,23 +70,41 @@ def memory(process: int) -> float:
     return sum(float(line.split()[1]) for line in lines if line.startswith("RssAnon")) / 1024
 
 
-def run(metric: str, data: Path, output: Path, options: argparse.Namespace) -> tuple[float, float, list[float]]:
-    """Scores the file in a process of its own: rows a second, seconds to the first rows, MiB each second after them."""
+def run(
+    metric: str, data: Path, output: Path, bare: Callable[[], int], options: argparse.Namespace
+) -> tuple[float, float, float, list[float]]:
+    """Scores the file in a process of its own, which is stopped every now and then for a turn of the bare scorer.
+
+    A machine's speed can change within a minute, so the two take turns all the time.
+
+    Returns:
+        Rows a second of the process and of the bare scorer, seconds to the first rows, and MiB before each turn.
+    """
     words = ["score", str(data), "-m", metric, "-o", str(output), "--device", options.device, "--quiet", "--overwrite"]
-    journal, mebibytes = output.with_name(output.name + ".partial"), list[float]()
+    journal, mebibytes, paused, rows = output.with_name(output.name + ".partial"), list[float](), 0.0, 0
     began = time.perf_counter()
     with subprocess.Popen([sys.executable, "-m", "reward.cli.main", *words]) as process:
         while process.poll() is None and not (saved := _lines(journal)):
             time.sleep(0.02)
         first = time.perf_counter()
         while process.poll() is None:
-            mebibytes.append(memory(process.pid))
             with suppress(subprocess.TimeoutExpired):
-                process.wait(1)
-    seconds = time.perf_counter() - first
+                process.wait(options.turn)
+                break
+            mebibytes.append(memory(process.pid))
+            process.send_signal(signal.SIGSTOP)
+            turn = time.perf_counter()
+            try:
+                rows += bare()
+            finally:
+                process.send_signal(signal.SIGCONT)
+            paused += time.perf_counter() - turn
+    seconds = time.perf_counter() - first - paused
     if process.returncode or not saved:
         raise SystemExit(f"capreward score -m {metric} failed")
-    return (options.rows - saved) / seconds, first - began, mebibytes
+    if not rows:
+        raise SystemExit(f"{options.rows} rows took less than a --turn of {options.turn:g} s: give more --rows")
+    return (options.rows - saved) / seconds, rows / paused, first - began, mebibytes
 
 
 def _lines(journal: Path) -> int:
@@ -96,18 +116,15 @@ def compare(metric: str, folder: Path, options: argparse.Namespace) -> Row:
     """A row of the table."""
     data, output = folder / "data.parquet", folder / f"{metric}.parquet"
     scorer, samples = load_scorer(metric, device=options.device), samples_of(data, options.bare)
-    scorer.score(samples[:8])
 
-    def bare() -> float:
-        start = time.perf_counter()
-        tables.append(scorer.score(samples))
+    tables = [scorer.score(samples)]
+
+    def bare() -> int:
+        tables[:] = [scorer.score(samples)]
         synchronize(options.device)
-        return time.perf_counter() - start
+        return len(samples)
 
-    tables: list[ScoreTable] = []
-    before = bare()
-    rate, start, mebibytes = run(metric, data, output, options)
-    alone = len(samples) / ((before + bare()) / 2)
+    rate, alone, start, mebibytes = run(metric, data, output, bare, options)
     aspects = scorer.spec.aspects
     written = np.array([pq.read_table(output).column(aspect)[: len(samples)] for aspect in aspects]).T
     differ = np.abs(written - tables[0].scores).max()
@@ -132,6 +149,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=4000)
     parser.add_argument("--group", type=int, default=8, help="captions of a picture")
     parser.add_argument("--bare", type=int, default=1000, help="rows that the bare scorer is given, at most 1000")
+    parser.add_argument("--turn", type=float, default=20, help="seconds between two turns of it; default: %(default)s")
     parser.add_argument("--size", type=int, nargs=2, default=[640, 480], help="width and height of the pictures")
     parser.add_argument("--csv", type=Path, metavar="FILE", help="also write the table")
     options = parser.parse_args()

@@ -20,6 +20,7 @@ from reward.checkpoints import resolve_checkpoint
 from reward.metrics.vela.scorer import VelaScorer
 from reward.scenes import Oracle, describe, rate_text, sample_scene
 from reward.scenes.graph import NOUNS, sample_entity
+from reward.sentences import split_sentences
 
 
 def drawn(way, number=40, **options):
@@ -137,7 +138,8 @@ def test_beitscore_goes_on_from_all_weights_of_a_checkpoint(states, tmp_path, mo
     assert not torch.equal(before.tagger[1].weight, after.tagger[1].weight)  # which no checkpoint holds
 
 
-def test_the_invented_sign_is_told_in_words_of_no_training_caption():
+@pytest.mark.parametrize("name", ["invented sign", "sign without words"])
+def test_the_invented_signs_are_told_in_words_of_no_training_caption(name):
     rng = random.Random("test sign")
     spoken = {
         sentence
@@ -147,8 +149,11 @@ def test_the_invented_sign_is_told_in_words_of_no_training_caption():
     for _ in range(40):
         scene = sample_scene(rng)
         caption = describe(scene, rng).text
-        _, attacked = attack("invented sign", caption, Material(rng), attacks=further_attacks.ATTACKS)
-        added = attacked.removeprefix(caption).strip()
-        assert added not in spoken
+        _, attacked = attack(name, caption, Material(rng), attacks=further_attacks.ATTACKS)
+        before, after = ([sentence for sentence, _ in split_sentences(text)] for text in (caption, attacked))
+        [added] = [sentence for sentence in after if sentence not in before]
+        assert [sentence for sentence in after if sentence != added] == before
+        assert after[-1] == before[-1]  # told among the objects
+        assert added.removesuffix(".") not in {sentence.removesuffix(".") for sentence in spoken}
         assert Oracle().read(added).claims
         assert not Oracle().read(added).faults
