@@ -59,3 +59,12 @@ def test_no_heavy_library_is_loaded(code: str) -> None:
 def test_import_reward_is_quick() -> None:
     # About 0.01 s on an idle machine; the promise is 0.5 s. The best of five, since other work may slow one.
     assert min(cost("import reward")[0] for _ in range(5)) < 0.5
+
+
+def test_beitscore_scores_without_the_compiler_of_pytorch() -> None:
+    # It takes a second of the three until the first score.
+    cost(
+        "from PIL import Image; from reward import CaptionSample, load_scorer; "
+        "load_scorer('beitscore', device='cpu').score([CaptionSample('a red star', Image.new('RGB', (8, 8)))]); "
+        "assert 'torch._dynamo' not in sys.modules"
+    )

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import torch
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
 from reward.errors import CapRewardError, CheckpointError, MissingExtraError
 from reward.tensors import shape_faults
@@ -24,12 +25,29 @@ _DEPTHS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "layers")  
 
 
 @contextmanager
-def on_meta() -> Iterator[None]:
-    """Context in which networks of any library are built with shapes but without memory."""
-    # Imported first: PyTorch's compiler, which this module imports, cannot start under the device "meta" in 2.6.
-    import_module("transformers.generation.utils")
-    with torch.device("meta"):
+def on_meta(*, own: bool = False) -> Iterator[None]:
+    """Context in which networks are built with shapes but without memory.
+
+    Args:
+        own: they are of this package, not of another library, which takes a second longer to prepare for.
+    """
+    if not own:
+        # Imported first: PyTorch's compiler, which this module imports, cannot start under the device "meta" in 2.6.
+        import_module("transformers.generation.utils")
+    with torch.device("meta"), _Uninitialised():
         yield
+
+
+class _Uninitialised(TorchFunctionMode):
+    """Leaves out `torch.nn.init`: on "meta" there is nothing to fill, and PyTorch would load its compiler for it."""
+
+    def __torch_function__(
+        self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if getattr(function, "__module__", None) == "torch.nn.init":
+            return kwargs["tensor"] if "tensor" in kwargs else args[0]
+        return function(*args, **kwargs)
 
 
 @contextmanager
@@ -104,6 +122,7 @@ def check_fit(
     settings: Mapping[str, Any],
     where: str,
     prefix: str = "",
+    own: bool = False,
 ) -> ModuleT:
     """Compares the network that a configuration describes with the header of its weights.
 
@@ -113,6 +132,7 @@ def check_fit(
         settings: what `make` reads; the message names those that explain a difference.
         where: what is being read, for messages.
         prefix: start of the names of the network's weights.
+        own: see `on_meta`.
 
     Returns:
         The network, on the device "meta".
@@ -129,7 +149,7 @@ def check_fit(
         reward.errors.CheckpointError: config.json does not fit the weights (hidden_size=1000000): the file has ...
     """
     check_layers(settings, where=where)
-    with foreign_errors(where), on_meta():
+    with foreign_errors(where), on_meta(own=own):
         network = make()
     needed = {f"{prefix}{name}": tuple(value.shape) for name, value in network.state_dict().items()}
     stored = {name: shape for name, shape in shapes.items() if name.startswith(prefix)}

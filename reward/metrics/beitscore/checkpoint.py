@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from torch.nn import functional as F
 
-from reward.backbones.fit import check_fit, check_layers
+from reward.backbones.fit import check_fit, check_layers, on_meta
 from reward.backbones.pretrained import parse_dtype, usable_device
 from reward.checkpoints import CONFIG_FILE, WEIGHTS_FILE, read_config, resolve_checkpoint
 from reward.domain import Domain
@@ -109,9 +109,15 @@ def load_beit3(
 
 def _empty_model(config: BeitScoreConfig) -> BeitScoreModel:
     """A model with uninitialised weights, which is quicker than random weights that are then overwritten."""
-    with torch.device("meta"):
+    with on_meta(own=True):
         model = BeitScoreModel(config)
-    return model.to_empty(device="cpu")
+    return _with_memory(model)
+
+
+def _with_memory(model: BeitScoreModel) -> BeitScoreModel:
+    """The model on the CPU instead of "meta", as by `to_empty`, for which PyTorch loads half of its compiler."""
+    model.load_state_dict({key: torch.empty(value.shape) for key, value in model.state_dict().items()}, assign=True)
+    return model
 
 
 def _reset(module: torch.nn.Module) -> None:
@@ -200,9 +206,9 @@ def load_model(
             f"{where}: its tokenizer has {tokenizer.size} tokens and its table only {config.vocab_size} rows"
         )
     shapes = read_header(folder / WEIGHTS_FILE).shapes
-    model = check_fit(
-        lambda: BeitScoreModel(config), shapes, settings=config.to_dict(), where=f"{where}: its {CONFIG_FILE}"
-    ).to_empty(device="cpu")
+    at = f"{where}: its {CONFIG_FILE}"
+    model = check_fit(lambda: BeitScoreModel(config), shapes, settings=config.to_dict(), where=at, own=True)
+    model = _with_memory(model)
     load_strict(model, load_tensors(folder / WEIGHTS_FILE), where=where)
     if dtype is not None:
         model.beit3.to(dtype)
