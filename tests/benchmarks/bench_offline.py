@@ -149,7 +149,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=4000)
     parser.add_argument("--group", type=int, default=8, help="captions of a picture")
     parser.add_argument("--bare", type=int, default=1000, help="rows that the bare scorer is given, at most 1000")
-    parser.add_argument("--turn", type=float, default=20, help="seconds between two turns of it; default: %(default)s")
+    parser.add_argument("--turn", type=float, default=40, help="seconds between two turns of it; default: %(default)s")
     parser.add_argument("--size", type=int, nargs=2, default=[640, 480], help="width and height of the pictures")
     parser.add_argument("--csv", type=Path, metavar="FILE", help="also write the table")
     options = parser.parse_args()
