@@ -62,7 +62,7 @@ def test_import_reward_is_quick() -> None:
 
 
 def test_beitscore_scores_without_the_compiler_of_pytorch() -> None:
-    # It takes a second of the three until the first score.
+    # Loading it would take a second, a quarter of the time until the first score.
     cost(
         "from PIL import Image; from reward import CaptionSample, load_scorer; "
         "load_scorer('beitscore', device='cpu').score([CaptionSample('a red star', Image.new('RGB', (8, 8)))]); "

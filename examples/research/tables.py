@@ -153,7 +153,7 @@ TABLES = {
             "python -m examples.research.draw_pictures --run {out}/vela_64 --results {docs}/results "
             "--output {docs}/images",
         ),
-        cost="30 min",
+        cost="2 h",
         store=partial(stored.grpo, names={folder: (name, size) for folder, (name, size, _) in _RUNS.items()}),
     ),
     "parting": Table(

@@ -1,8 +1,7 @@
 """`capreward score` from Parquet with the pictures inside, beside the bare scorer: rate, start and memory.
 
 The embedded checkpoints score drawings, in a process of their own as a user would start it. The bare scorer is given
-the same rows with decoded images, before and after, and the mean of its two rates counts. bench_stages says
-where the time goes.
+the first rows with decoded images, again and again, in turns with the process. bench_stages says where the time goes.
 """
 
 from __future__ import annotations
@@ -78,7 +77,7 @@ def run(
     A machine's speed can change within a minute, so the two take turns all the time.
 
     Returns:
-        Rows a second of the process and of the bare scorer, seconds to the first rows, and MiB before each turn.
+        Rows a second of the process and of the bare scorer, seconds to the first rows, and MiB each second after them.
     """
     words = ["score", str(data), "-m", metric, "-o", str(output), "--device", options.device, "--quiet", "--overwrite"]
     journal, mebibytes, paused, rows = output.with_name(output.name + ".partial"), list[float](), 0.0, 0
@@ -86,24 +85,26 @@ def run(
     with subprocess.Popen([sys.executable, "-m", "reward.cli.main", *words]) as process:
         while process.poll() is None and not (saved := _lines(journal)):
             time.sleep(0.02)
-        first = time.perf_counter()
+        first = last = time.perf_counter()
         while process.poll() is None:
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(options.turn)
-                break
             mebibytes.append(memory(process.pid))
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(1)
+            if (turn := time.perf_counter()) - last < options.turn or process.poll() is not None:
+                continue
             process.send_signal(signal.SIGSTOP)
-            turn = time.perf_counter()
             try:
                 rows += bare()
             finally:
                 process.send_signal(signal.SIGCONT)
-            paused += time.perf_counter() - turn
+            last = time.perf_counter()
+            paused += last - turn
     seconds = time.perf_counter() - first - paused
     if process.returncode or not saved:
         raise SystemExit(f"capreward score -m {metric} failed")
-    if not rows:
-        raise SystemExit(f"{options.rows} rows took less than a --turn of {options.turn:g} s: give more --rows")
+    if not rows:  # it ended before the first turn
+        turn = time.perf_counter()
+        rows, paused = bare(), time.perf_counter() - turn
     return (options.rows - saved) / seconds, rows / paused, first - began, mebibytes
 
 

@@ -115,8 +115,10 @@ def _empty_model(config: BeitScoreConfig) -> BeitScoreModel:
 
 
 def _with_memory(model: BeitScoreModel) -> BeitScoreModel:
-    """The model on the CPU instead of "meta", as by `to_empty`, for which PyTorch loads half of its compiler."""
-    model.load_state_dict({key: torch.empty(value.shape) for key, value in model.state_dict().items()}, assign=True)
+    """The model on the CPU instead of "meta", as by `to_empty`, for which PyTorch would load parts of its compiler."""
+    state = model.state_dict().items()
+    memory = {key: torch.empty(value.shape, dtype=value.dtype, device="cpu") for key, value in state}
+    model.load_state_dict(memory, assign=True)
     return model
 
 
@@ -207,8 +209,9 @@ def load_model(
         )
     shapes = read_header(folder / WEIGHTS_FILE).shapes
     at = f"{where}: its {CONFIG_FILE}"
-    model = check_fit(lambda: BeitScoreModel(config), shapes, settings=config.to_dict(), where=at, own=True)
-    model = _with_memory(model)
+    model = _with_memory(
+        check_fit(lambda: BeitScoreModel(config), shapes, settings=config.to_dict(), where=at, own=True)
+    )
     load_strict(model, load_tensors(folder / WEIGHTS_FILE), where=where)
     if dtype is not None:
         model.beit3.to(dtype)
