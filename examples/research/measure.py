@@ -106,7 +106,7 @@ def measure(name: str, folder: Path, docs: Path, limit: int | None, given: dict[
     done = finished.read_text(encoding="utf-8").splitlines() if finished.is_file() else []
     for command in table.commands:
         command = re.sub(r"\{(?:(\d+)-)?(\d+)\}", lambda size: _size(int(size[2]), int(size[1] or 1), limit), command)
-        words = [word.format(out=folder, docs=docs, **given) for word in shlex.split(command)]
+        words = [word.format(out=folder, runs=folder.parent, docs=docs, **given) for word in shlex.split(command)]
         if shlex.join(words) in done:
             continue
         print(f"{name}: {command}\n  log: {log}", flush=True)
@@ -139,7 +139,7 @@ def _size(full: int, least: int, limit: int | None) -> str:
 def _paths(table: Table) -> list[str]:
     """What the commands need to be given."""
     names = re.findall(r"\{([a-z]\w*)\}", " ".join(table.commands))
-    return sorted(set(names) - {"out", "docs"})
+    return sorted(set(names) - {"out", "runs", "docs"})
 
 
 def write_pages(docs: Path) -> list[Path]:

@@ -1,8 +1,8 @@
 """The tables of the results pages: which commands measure each, which CSV file keeps it, and what its cells show.
 
 In a command, {500} is a size that `--limit` makes smaller, {100-500} one that it leaves at 100 or more. {out} is the
-table's own folder, {docs} that of the pages; another name in braces is a path to be given with `--given`. A cell is a
-format over the columns of the CSV file.
+table's own folder, {runs} that of all tables, {docs} that of the pages; another name in braces is a path to be given
+with `--given`. A cell is a format over the columns of the CSV file.
 """
 
 from __future__ import annotations
@@ -64,6 +64,7 @@ _DOMAIN = (  # what the page shows of it
     *("as it is", "resized, then JPEG 70 to 95"),
     *("as in training, attacked", "captioner, temperature 1.0", "captions of ours"),
 )
+_JUDGE = "python -m examples.research.judge_scenes.train --steps {100-4000} --output {runs}/judge"  # made once
 _SIZES = "python -m tests.benchmarks.bench_sizes --csv {out}"
 
 TABLES = {
@@ -75,9 +76,9 @@ TABLES = {
             "mean": "{mean:.1f} [{mean_low:.1f}, {mean_high:.1f}]",
         },
         commands=(
-            "python -m examples.research.judge_scenes.train --steps {100-4000} --output {out}/judge",
+            _JUDGE,
             'capreward bench --benchmark scenes --part "seed 2026" --limit {500} --resamples 2000 --metric ALL '
-            "--metric clipscore_avg --metric fleur={out}/judge/fleur --metric harmoniceval={out}/judge/harmoniceval "
+            "--metric clipscore_avg --metric fleur={runs}/judge/fleur --metric harmoniceval={runs}/judge/harmoniceval "
             "--cache {out}/scores --output {out}",
         ),
         cost="1 h",
@@ -96,11 +97,11 @@ TABLES = {
         csv="audit.csv",
         cells={"attack": "{attack}"} | _WINS,
         commands=(
-            "capreward audit vela beitscore clipscore cider --images {100} --seed 8303 --output {out}/audit",
-            "python -m examples.research.judge_scenes.train --steps {100-2000} --output {out}/judge",
-            "capreward audit fleur={out}/judge/fleur --images {100} --seed 8302 --output {out}/audit_fleur",
+            _JUDGE,
+            "capreward audit vela beitscore clipscore cider fleur={runs}/judge/fleur --images {100} --seed 8303 "
+            "--output {out}/audit",
         ),
-        cost="1 h",
+        cost="20 min after metrics",
         store=stored.attacks,
         keep=_loses,
     ),
