@@ -17,8 +17,11 @@ __all__ = ["main"]
 def main() -> None:
     """Runs the command of `sys.argv`; errors of this library are printed in one line, all others as usual."""
     # Beside a busy process, the threads of a small model would spend ten times its work on spinning while they wait for
-    # each other. PyTorch reads this when it is imported.
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    # each other. With the machine to themselves, threads that never spin are a tenth slower. So they spin for some
+    # microseconds, where the library can (GNU's). PyTorch reads this when it is imported.
+    if "OMP_WAIT_POLICY" not in os.environ:
+        os.environ["OMP_WAIT_POLICY"] = "passive"
+        os.environ.setdefault("GOMP_SPINCOUNT", "2000")
     before = signal.getsignal(signal.SIGINT)
     pressed: list[int] = []
 

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import torch
 from peft import LoraConfig, get_peft_model
 from transformers import DynamicCache, Qwen2_5_VLForConditionalGeneration
-from trl.trainer.utils import add_fused_lm_head
 
 from examples.photos_grpo import LORA
 from examples.research.stored import Row, write_csv
@@ -86,6 +85,8 @@ def main() -> None:
 
 def make_policy(size: str, *, lora: bool = True) -> Any:
     """As `examples/photos_grpo.py` and TRL make it; without LoRA all of it is trained."""
+    from trl.trainer.utils import add_fused_lm_head  # of newer versions than the oldest that we support
+
     model = Qwen2_5_VLForConditionalGeneration(paper_sizes.qwen_vl(size)).to(torch.bfloat16)
     model.tie_weights()
     add_fused_lm_head(model)

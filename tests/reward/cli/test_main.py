@@ -47,15 +47,24 @@ def test_score_writes_the_file_and_says_what_it_did(run: Run, data: Path) -> Non
     assert err.startswith("1 not scored (candidate)")
 
 
-@pytest.mark.parametrize(("own", "used"), [(None, "passive"), ("active", "active")])
-def test_threads_do_not_spin_unless_asked(
-    run: Run, monkeypatch: pytest.MonkeyPatch, own: str | None, used: str
+@pytest.mark.parametrize(
+    ("own", "used"),
+    [
+        ({}, {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "2000"}),
+        ({"OMP_WAIT_POLICY": "active"}, {"OMP_WAIT_POLICY": "active"}),
+        ({"GOMP_SPINCOUNT": "0"}, {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0"}),
+    ],
+)
+def test_threads_spin_for_a_moment_only_unless_asked(
+    run: Run, monkeypatch: pytest.MonkeyPatch, own: dict[str, str], used: dict[str, str]
 ) -> None:
-    monkeypatch.setenv("OMP_WAIT_POLICY", own or "")
-    if own is None:
-        monkeypatch.delenv("OMP_WAIT_POLICY")
+    for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT"):
+        monkeypatch.setenv(name, "")  # so that what the command sets is undone afterwards
+        monkeypatch.delenv(name)
+    for name, value in own.items():
+        monkeypatch.setenv(name, value)
     run("--version")
-    assert os.environ["OMP_WAIT_POLICY"] == used
+    assert {name: os.environ[name] for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT") if name in os.environ} == used
 
 
 def test_rerank_writes_the_best(run: Run, tmp_path: Path) -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from PIL import Image
 
-from reward import CaptionSample, load_scorer
+from reward import CaptionSample, ScoreTable, load_scorer
 from reward.errors import ImageError
 from reward.metrics.clipscore.scorer import ClipScorer
 from reward.scoring import prefetch as module
@@ -95,7 +95,14 @@ def test_networks_get_images_that_are_prepared_in_the_background(data: Path, mon
             raise ImageError("it is too long")
         return preprocess(self, image)
 
+    pixels, score = list[Any](), scorer.score
+
+    def scored(samples: Sequence[CaptionSample], **options: Any) -> ScoreTable:
+        pixels.extend(sample.image.image for sample in samples)  # type: ignore[union-attr]
+        return score(samples, **options)
+
     monkeypatch.setattr(ClipScorer, "preprocess", record)
+    monkeypatch.setattr(scorer, "score", scored)
     score_dataset(data, scorer, data.with_name("scores.jsonl"))
     rows = read_rows(data.with_name("scores.jsonl"))
     assert [row["clipscore"] for row in rows[:-1]] == pytest.approx(table.scores[:-1, 0].tolist(), abs=1e-6)
@@ -103,6 +110,7 @@ def test_networks_get_images_that_are_prepared_in_the_background(data: Path, mon
     # each grey once; the long one again by the metric, which says what is wrong with it
     assert [name.startswith("decode") for name in threads].count(True) == len(GREYS) + 1
     assert len(threads) == len(GREYS) + 2
+    assert [pixel is None for pixel in pixels] == [True] * (len(rows) - 1) + [False]  # what is prepared is not kept
 
 
 @pytest.mark.parametrize("beside", [[], ["clipscore"]])
