@@ -139,7 +139,8 @@ def _break(words: list[Word], others: list[Word], rng: random.Random) -> list[Wo
     way = rng.choice(("verb", "verb", "gap", "end", "again", *["twice"] * 3, *["blend"] * 4))
     place = rng.randrange(len(words))
     if way == "blend":
-        blends = [words[:end] + others[start:] for end in _joints(words) for start in _joints(others)]
+        ends = [len(words)] if rng.random() < 0.4 else _joints(words)  # "written on a sign in the top left says TAXI"
+        blends = [words[:end] + others[start:] for end in ends for start in _joints(others)]
         whole = [each for each in blends if _facts(each) == _facts(words)]  # such as the metric would reward
         return rng.choice(whole or blends)
     if way == "verb":
@@ -154,8 +155,8 @@ def _break(words: list[Word], others: list[Word], rng: random.Random) -> list[Wo
     return words[:place] + rest or words
 
 
-def _facts(words: list[Word]) -> list[str]:
-    return sorted(str(word.fact) for word in words if word.fact is not None)
+def _facts(words: list[Word]) -> set[str]:
+    return {str(word.fact) for word in words if word.fact is not None}
 
 
 def _joints(words: list[Word]) -> list[int]:
