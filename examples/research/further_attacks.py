@@ -112,6 +112,13 @@ def _invent_sign(text: str, material: Material, signs: Sequence[str]) -> str:
     return " ".join(said)
 
 
+def _run_on(text: str, _: Material) -> str | None:
+    """Whole sentences about a sign run into the end of another; a policy trained with VELA wrote so."""
+    text = re.sub(r"(The word (\w+) is written on a sign[^.]*)\.", r"\1 says \2.", text)
+    new = re.sub(r"((?:A|The) sign [^.]*(?:says|reads) \w+)\.", r"\1 is written on it.", text)
+    return new if "sign" in text else None
+
+
 def _deny(text: str, _: Material) -> str:
     return " ".join(_replace(sentence, _DENIALS, most=1) for sentence, _ in split_sentences(text))
 
@@ -132,6 +139,7 @@ ATTACKS = {
     "counts off": Attack("two, three and four take turns", lambda text, _: _replace(text, _TURNS)),
     "invented sign": Attack("words of no sign are read", lambda text, given: _invent_sign(text, given, _SIGNS)),
     "sign without words": Attack("a sign stands where none is", lambda text, given: _invent_sign(text, given, _BARE)),
+    "sign told twice": Attack("a sentence about a sign runs into another", _run_on),
     "denied": Attack("each sentence is negated", _deny),
     "asked": Attack("each sentence becomes a question", _ask),
     "alternatives": Attack("each colour becomes a choice of three", _name_alternatives),

@@ -291,7 +291,7 @@ def draw_sample(rng: random.Random, *, references: int, written: Path | None = N
     if draw < 0.42:
         scene = sample_scene(rng)
         spoil = misnumbered if draw < 0.33 else broken
-        return RatedSample(scene, make_references(scene, rng, references), spoil(scene, rng))
+        return RatedSample(scene, make_references(scene, rng, references), spoil(scene, rng, short=rng.random() < 0.5))
     if draw < 0.52 and written is not None:
         scene_json, text = rng.choice(_written(written))
         scene = Scene.from_json(scene_json)
