@@ -112,11 +112,10 @@ def _invent_sign(text: str, material: Material, signs: Sequence[str]) -> str:
     return " ".join(said)
 
 
-def _run_on(text: str, _: Material) -> str | None:
+def _run_on(text: str, _: Material) -> str:
     """Whole sentences about a sign run into the end of another; a policy trained with VELA wrote so."""
     text = re.sub(r"(The word (\w+) is written on a sign[^.]*)\.", r"\1 says \2.", text)
-    new = re.sub(r"((?:A|The) sign [^.]*(?:says|reads) \w+)\.", r"\1 is written on it.", text)
-    return new if "sign" in text else None
+    return re.sub(r"((?:A|The) sign [^.]*(?:says|reads) \w+)\.", r"\1 is written on it.", text)
 
 
 def _deny(text: str, _: Material) -> str:

@@ -64,7 +64,8 @@ _DOMAIN = (  # what the page shows of it
     *("as it is", "resized, then JPEG 70 to 95"),
     *("as in training, attacked", "captioner, temperature 1.0", "captions of ours"),
 )
-_JUDGE = "python -m examples.research.judge_scenes.train --steps {100-4000} --output {runs}/judge"  # made once
+# Ends at once if the judge is there.
+_JUDGE = "python -m examples.research.judge_scenes.train --steps {100-4000} --output {runs}/judge"
 _SIZES = "python -m tests.benchmarks.bench_sizes --csv {out}"
 
 TABLES = {
@@ -101,7 +102,7 @@ TABLES = {
             "capreward audit vela beitscore clipscore cider fleur={runs}/judge/fleur --images {100} --seed 8303 "
             "--output {out}/audit",
         ),
-        cost="20 min after metrics",
+        cost="20 min, 1 h if metrics was not measured before",
         store=stored.attacks,
         keep=_loses,
     ),

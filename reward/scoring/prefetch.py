@@ -72,9 +72,9 @@ class ImageReader:
         for network in self._networks:
             with suppress(ImageError):  # the network says so itself, of each row
                 prepared[id(network)] = network.prepare(keyed.image)
-        if len(prepared) == len(self._networks) > 0:
-            keyed = replace(keyed, image=None)  # of hundreds of rows ahead, pixels would take hundreds of MiB
-        return replace(keyed, prepared=prepared)
+        # Nobody looks at the pixels again, and those of hundreds of rows would take hundreds of MiB.
+        done = 0 < len(prepared) == len(self._networks)
+        return replace(keyed, image=None if done else keyed.image, prepared=prepared)
 
     def _is_known(self, key: str) -> bool:
         known = self.cache is not None and key in self.cache
@@ -172,9 +172,9 @@ def _image_bytes(future: Future[Image.Image | KeyedImage]) -> int:
     if isinstance(image, KeyedImage):
         prepared = sum(getattr(pixels, "nbytes", 0) for pixels, _ in image.prepared.values())
         image = image.image
-    if image is None or isinstance(image, bytes):
-        return prepared + len(image or b"")
-    return prepared + 3 * image.width * image.height
+    if image is None:
+        return prepared
+    return prepared + (len(image) if isinstance(image, bytes) else 3 * image.width * image.height)
 
 
 def _decoded(item: tuple[RowTask, str | None], images: dict[str, Future[Image.Image | KeyedImage]]) -> RowTask:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import shutil
 from dataclasses import replace
 
@@ -11,7 +12,7 @@ import torch
 
 from examples.research import further_attacks
 from examples.research.embedded import beit_rate, vela
-from examples.research.embedded.attacked import WAYS, candidate_of, draw_sample, is_attacked, worsened
+from examples.research.embedded.attacked import WAYS, broken, candidate_of, draw_sample, is_attacked, worsened
 from examples.research.embedded.beit_match import PairMaker
 from examples.research.embedded.beit_words import start_from
 from reward.audit.attacks import Material, attack
@@ -157,3 +158,27 @@ def test_the_invented_signs_are_told_in_words_of_no_training_caption(name):
         assert added.removesuffix(".") not in {sentence.removesuffix(".") for sentence in spoken}
         assert Oracle().read(added).claims
         assert not Oracle().read(added).faults
+
+
+@pytest.mark.parametrize(
+    "form",
+    [r"The word (\w+) is written on a sign in the \w+ \w+ (says|reads) \1\.", r"A sign in .* says (\w+) is written"],
+)
+def test_broken_sentences_tell_a_fact_twice_as_policies_do(form):
+    rng = random.Random(form)
+    made = (broken(sample_scene(rng), rng, short=True) for _ in range(3000))
+    found = [candidate for candidate in made if re.search(form, candidate.caption.text)]
+    assert len(found) >= 3
+    for candidate in found:
+        assert Oracle().read(candidate.caption.text).faults
+        assert any(word.damaged for sentence in candidate.caption.sentences for word in sentence.words)
+
+
+def test_a_sign_told_twice_is_told_in_one_sentence():
+    def told(caption):
+        return attack("sign told twice", caption, Material(random.Random(0)), attacks=further_attacks.ATTACKS)
+
+    caption = "There is a star. The word TAXI is written on a sign in the lower centre."
+    assert told(caption) == (caption, f"{caption[:-1]} says TAXI.")
+    assert told("The sign at the top left reads BANK.")[1] == "The sign at the top left reads BANK is written on it."
+    assert told("There is a star. A sign stands in the top left.") is None

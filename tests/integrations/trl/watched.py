@@ -78,4 +78,4 @@ if __name__ == "__main__":
     policy = load_policy(out.parent / "policy")
     trainer, _ = watched(out, policy=policy, max_steps=1, beta=0.1, learning_rate=0.0)
     trainer.train()
-    trainer.accelerator.end_training()  # before the interpreter ends, with threads of the process group at work
+    trainer.accelerator.end_training()  # or threads of the process group may work when the interpreter ends
