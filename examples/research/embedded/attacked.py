@@ -124,9 +124,17 @@ def broken(scene: Scene, rng: random.Random, *, short: bool = False, base: Capti
     sentences = list(base.sentences)
     if short:
         sentences = rng.sample(sentences, min(len(sentences), rng.choice((1, 1, 2))))
-    again = {frozenset(each.claims): each for each in describe(scene, rng).sentences}
-    for place in rng.sample(range(len(sentences)), min(len(sentences), rng.choice((0, 1, 1, 1, 2, 3)))):
-        other = again.get(frozenset(sentences[place].claims)) or rng.choice(base.sentences)
+    again: dict[frozenset[Fact], list[Sentence]] = {}
+    for each in (each for _ in range(3) for each in describe(scene, rng).sentences):
+        again.setdefault(frozenset(each.claims), []).append(each)
+    places = rng.sample(range(len(sentences)), len(sentences))
+    if rng.random() < 0.5:  # a caption has one sentence about a sign, and it breaks in more ways than others
+        places.sort(key=lambda place: "text" not in {claim[0] for claim in sentences[place].claims})
+    for place in places[: rng.choice((0, 1, 1, 1, 2, 3))]:
+        told = [
+            each for each in again.get(frozenset(sentences[place].claims), ()) if each.words != sentences[place].words
+        ]
+        other = rng.choice(told or base.sentences)
         words = _break(list(sentences[place].words), list(other.words), rng)
         if _ORACLE.read(Caption((Sentence(tuple(words), ()),)).text).faults:
             words[-1] = replace(words[-1], damaged=True)
@@ -136,13 +144,18 @@ def broken(scene: Scene, rng: random.Random, *, short: bool = False, base: Capti
 
 
 def _break(words: list[Word], others: list[Word], rng: random.Random) -> list[Word]:
-    way = rng.choice(("verb", "verb", "gap", "end", "again", *["twice"] * 3, *["blend"] * 4))
+    way = rng.choice(("verb", "verb", "gap", "end", "again", *["twice"] * 3, *["blend"] * 3))
+    about_sign = any(word.fact is not None and word.fact[0] == "text" for word in words)
+    if rng.random() < (0.6 if about_sign else 0.2):  # policies found it first in sentences about a sign
+        way = "run on"
     place = rng.randrange(len(words))
     if way == "blend":
-        ends = [len(words)] if rng.random() < 0.4 else _joints(words)  # "written on a sign in the top left says TAXI"
-        blends = [words[:end] + others[start:] for end in ends for start in _joints(others)]
+        blends = [words[:end] + others[start:] for end in _joints(words) for start in _joints(others)]
         whole = [each for each in blends if _facts(each) == _facts(words)]  # such as the metric would reward
         return rng.choice(whole or blends)
+    if way == "run on":  # "is written on a sign in the top left says TAXI"
+        verbs = [start for start in _joints(others) if others[start].text in _VERBS]
+        return words + others[rng.choice(verbs or _joints(others)) :]
     if way == "verb":
         kept = [word for word in words if word.text.lower() not in _VERBS]
         return kept or words
@@ -288,11 +301,11 @@ def draw_sample(rng: random.Random, *, references: int, written: Path | None = N
     draw = rng.random()
     if draw < 0.28:
         return make_rated_sample(rng, references=references)
-    if draw < 0.42:
+    if draw < 0.46:
         scene = sample_scene(rng)
         spoil = misnumbered if draw < 0.33 else broken
         return RatedSample(scene, make_references(scene, rng, references), spoil(scene, rng, short=rng.random() < 0.5))
-    if draw < 0.52 and written is not None:
+    if draw < 0.54 and written is not None:
         scene_json, text = rng.choice(_written(written))
         scene = Scene.from_json(scene_json)
         return RatedSample(scene, make_references(scene, rng, references), candidate_of(text, scene))

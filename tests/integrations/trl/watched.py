@@ -5,6 +5,7 @@ python -m torch.distributed.run --nproc_per_node 2 -m tests.integrations.trl.wat
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import sys
 from pathlib import Path
@@ -76,6 +77,10 @@ def watched(
 if __name__ == "__main__":
     out = Path(sys.argv[1])
     policy = load_policy(out.parent / "policy")
-    trainer, _ = watched(out, policy=policy, max_steps=1, beta=0.1, learning_rate=0.0)
+    trainer, watcher = watched(out, policy=policy, max_steps=1, beta=0.1, learning_rate=0.0)
     trainer.train()
-    trainer.accelerator.end_training()  # or threads of the process group may work when the interpreter ends
+    trainer.accelerator.end_training()
+    # The trainer still holds the process group. Its threads must have ended when the interpreter ends, or one of them
+    # may wait for the interpreter then, and the process aborts.
+    del trainer, watcher
+    gc.collect()
