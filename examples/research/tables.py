@@ -90,7 +90,7 @@ TABLES = {
         csv="pairs.csv",
         cells={"": "{scorer}", "short, long": "{accuracy:.3f} [{low:.3f}, {high:.3f}]"},
         commands=("python -m examples.research.evaluate_beitscore --n {100} --seed 8211 --output {out}",),
-        cost="10 min",
+        cost="2 min",
         keep=lambda row: row["kind"] == "mean" and "another" not in row["scorer"],
         group=("scorer",),
     ),
@@ -102,7 +102,7 @@ TABLES = {
             "capreward audit vela beitscore clipscore cider fleur={runs}/judge/fleur --images {100} --seed 8303 "
             "--output {out}/audit",
         ),
-        cost="20 min, 1 h if metrics was not measured before",
+        cost="5 min, 1 h if metrics was not measured before",
         store=stored.attacks,
         keep=_loses,
     ),
@@ -119,7 +119,7 @@ TABLES = {
             "python -m examples.research.further_attacks vela beitscore --scenes {100} --seed 8303 "
             "--output {out}/audit.json",
         ),
-        cost="10 min",
+        cost="1 min",
         store=stored.attacks,
         keep=_loses,
     ),
@@ -128,7 +128,7 @@ TABLES = {
         cells={"": "{captions}", "F1 of facts": "{f1:.3f} [{f1_low:.3f}, {f1_high:.3f}]"}
         | {"flaws of language": "{flaws:.2f}", "words": "{words:.0f}"},
         commands=("python examples/best_of_n.py --reward both --scenes {200} --seed 2028 --output {out}",),
-        cost="10 min",
+        cost="2 min",
         store=stored.best_of_n,
     ),
     "decoding": Table(
@@ -141,7 +141,7 @@ TABLES = {
             "F1 - best of n": "{f1_mark}{f1_difference:+.3f}{f1_mark}",
         },
         commands=("python -m examples.research.decoding_curve --scenes {200} --output {out}",),
-        cost="40 min",
+        cost="10 min",
         store=stored.decoding,
         group=("line",),
     ),
