@@ -162,8 +162,9 @@ TABLES = {
         csv="parting.csv",
         cells={},
         commands=(
-            _GRPO + "--reward beitscore --beitscore {first}/beitscore --steps {36} --lr 2e-4 --seeds 38 "
-            "--monitor vela --monitor-every 2 --monitor-scenes {10-800} --scene-seed 6161 --output {out}",
+            _GRPO + "--reward beitscore --beitscore {first}/beitscore --captioner {first}/captioner --steps {36} "
+            "--lr 2e-4 --seeds 38 --monitor vela --monitor-every 2 --monitor-scenes {10-800} --scene-seed 6161 "
+            "--output {out}",
         ),
         cost="20 min",
         store=stored.parting,
