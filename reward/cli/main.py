@@ -16,12 +16,13 @@ __all__ = ["main"]
 
 def main() -> None:
     """Runs the command of `sys.argv`; errors of this library are printed in one line, all others as usual."""
-    # Beside a busy process, the threads of a small model would spend ten times its work on spinning while they wait for
-    # each other. With the machine to themselves, threads that never spin are a tenth slower. So they spin for some
-    # microseconds, where the library can (GNU's). PyTorch reads this when it is imported.
+    # Beside a busy process, threads that spin without end while they wait for each other make a small model ten times
+    # as slow. With the machine to themselves, threads that never spin make it a fifth slower. So they spin for a
+    # moment, where the library can (GNU's): that gives the fifth, and costs a sixth beside a busy process. PyTorch
+    # reads this when it is imported.
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ["OMP_WAIT_POLICY"] = "passive"
-        os.environ.setdefault("GOMP_SPINCOUNT", "2000")
+        os.environ.setdefault("GOMP_SPINCOUNT", "10000")
     before = signal.getsignal(signal.SIGINT)
     pressed: list[int] = []
 

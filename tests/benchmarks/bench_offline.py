@@ -31,7 +31,8 @@ from reward.scenes import make_dataset
 from tests.benchmarks.measuring import bench_parser, make_table, record, synchronize
 
 DRAWINGS = 200  # different ones, which come back in turns
-COLUMNS = ("metric", "rows", "rows/s", "share, %", "start, s", "MiB at 10 %", "MiB at the end", "differ")
+MEMORY = ("MiB at 10 %", "MiB at 90 %", "MiB while writing")
+COLUMNS = ("metric", "rows", "rows/s", "share, %", "start, s", *MEMORY, "differ")
 
 
 def write_rows(file: Path, *, rows: int, group: int, size: tuple[int, int] = (640, 480)) -> None:
@@ -130,14 +131,13 @@ def compare(metric: str, folder: Path, options: argparse.Namespace) -> Row:
     written = np.array([pq.read_table(output).column(aspect)[: len(samples)] for aspect in aspects]).T
     differ = np.abs(written - tables[0].scores).max()
     record({f"{metric}, capreward score / bare scorer": rate / alone})
-    early, late = (f"{mebibytes[place]:.0f}" for place in (len(mebibytes) // 10, max(0, len(mebibytes) - 2)))
+    places = (len(mebibytes) // 10, 9 * len(mebibytes) // 10, max(0, len(mebibytes) - 2))
     figures = (
         f"{options.rows}",
         f"{rate:.1f}",
         f"{100 * rate / alone:.1f}",
         f"{start:.1f}",
-        early,
-        late,
+        *(f"{mebibytes[place]:.0f}" for place in places),
         f"{differ:.0e}",
     )
     return dict(zip(COLUMNS, (metric, *figures), strict=True))
@@ -149,7 +149,12 @@ def main() -> None:
     parser.add_argument("--metrics", nargs="+", default=["vela", "beitscore", "clipscore"])
     parser.add_argument("--rows", type=int, default=4000)
     parser.add_argument("--group", type=int, default=8, help="captions of a picture")
-    parser.add_argument("--bare", type=int, default=1000, help="rows that the bare scorer is given, at most 1000")
+    parser.add_argument(
+        "--bare",
+        type=int,
+        default=1000,
+        help="rows that the bare scorer is given, about as many as a chunk; at most 1000",
+    )
     parser.add_argument("--turn", type=float, default=40, help="seconds between two turns of it; default: %(default)s")
     parser.add_argument("--size", type=int, nargs=2, default=[640, 480], help="width and height of the pictures")
     parser.add_argument("--csv", type=Path, metavar="FILE", help="also write the table")

@@ -50,7 +50,7 @@ def test_score_writes_the_file_and_says_what_it_did(run: Run, data: Path) -> Non
 @pytest.mark.parametrize(
     ("own", "used"),
     [
-        ({}, {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "2000"}),
+        ({}, {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "10000"}),
         ({"OMP_WAIT_POLICY": "active"}, {"OMP_WAIT_POLICY": "active"}),
         ({"GOMP_SPINCOUNT": "0"}, {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0"}),
     ],
