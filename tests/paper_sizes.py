@@ -231,8 +231,10 @@ def captioner(device: FakeDevice, dtype: torch.dtype) -> tuple[Any, Any]:
     return device.build(make), tokens
 
 
-def captions_of_one_image(count: int, *, words: int = 60, color: str = "red") -> list[CaptionSample]:
-    """Different captions of one image, and five references half as long."""
+def captions_of_one_image(
+    count: int, *, words: int = 60, color: str = "red", references: int = 5
+) -> list[CaptionSample]:
+    """Different captions of one image, and references half as long."""
     image = Image.new("RGB", (640, 480), color)
-    references = ["a star " * (words // 4)] * 5
-    return [CaptionSample(f"{number} star " * (words // 2), image, references) for number in range(count)]
+    texts = ["a star " * (words // 4)] * references
+    return [CaptionSample(f"{number} star " * (words // 2), image, texts) for number in range(count)]

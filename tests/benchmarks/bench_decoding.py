@@ -10,12 +10,10 @@ n, all but those that stop early write about as many tokens.
 from __future__ import annotations
 
 import argparse
-import csv
 import functools
 import statistics
 import time
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -62,7 +60,6 @@ def main() -> None:
     parser.add_argument("--scenes", type=int, default=20)
     parser.add_argument("--n", type=int, default=8)
     parser.add_argument("--turns", type=int, default=3, help="all ways take turns, and the median share counts")
-    parser.add_argument("--csv", type=Path, metavar="FILE", help="also write the table")
     options = parser.parse_args()
     (model, processor), reward, clock = load_captioner(), VelaReward(device="cpu"), Clock()
     inputs = [
@@ -115,9 +112,6 @@ def main() -> None:
             f"{line[0]:23}",
             *(f"{cell:>{max(len(head), 7)}}" for head, cell in zip(table[0][1:], line[1:], strict=True)),
         )
-    if options.csv:
-        with options.csv.open("w", newline="", encoding="utf-8") as file:
-            csv.writer(file, lineterminator="\n").writerows(table)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Ray beside one process: equal scores, rates, deaths of workers and driver, and the overhead of a row.
+"""Ray beside one process: equal scores, rates, and the overhead of a row.
 
-`python -m tests.benchmarks.bench_ray equal`, `deaths` or `overhead`; without a word, all three.
+`python -m tests.benchmarks.bench_ray equal` or `overhead`; without a word, both.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import json
 import os
 import random
 import resource
-import signal
 import subprocess
 import sys
 import tempfile
@@ -33,8 +32,8 @@ WORDS = ("a", "the", "red", "blue", "small", "large", "star", "ring", "box", "ma
 def parse() -> argparse.Namespace:
     """Command line of the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", nargs="*", choices=[[], "equal", "deaths", "overhead"])
-    parser.add_argument("--rows", type=int, default=20_000, help="of equal and deaths")
+    parser.add_argument("what", nargs="*", choices=[[], "equal", "overhead"])
+    parser.add_argument("--rows", type=int, default=20_000, help="of equal")
     parser.add_argument("--images", type=int, default=500)
     parser.add_argument("--many", type=int, default=1_000_000, help="rows of overhead")
     parser.add_argument("--seed", type=int, default=0)
@@ -69,11 +68,6 @@ def command(folder: Path, data: str, output: str, *more: str) -> list[str]:
     return [sys.executable, "-m", "reward.cli.main", *words, "--image-root", str(folder), "--quiet", *more]
 
 
-def ray_command(folder: Path, options: argparse.Namespace, output: str) -> list[str]:
-    part = str(options.rows // PARTS)
-    return command(folder, "in", output, "--engine", "ray", "--workers", "2", "--part-rows", part)
-
-
 def run(*commands: Sequence[str]) -> float:
     """Seconds of processes that run side by side."""
     start = time.perf_counter()
@@ -93,10 +87,11 @@ def scores(path: Path) -> np.ndarray:
 
 def equal(folder: Path, options: argparse.Namespace) -> None:
     """Scores and times of one process, two, and Ray with two workers."""
+    ray = ("--engine", "ray", "--workers", "2", "--part-rows", str(options.rows // PARTS))
     seconds = {
         "one process": run(command(folder, "all.parquet", "one.parquet")),
         "two processes": run(*(command(folder, f"{n}.parquet", f"two{n}.parquet") for n in range(2))),
-        "Ray, two workers": run(ray_command(folder, options, "equal")),
+        "Ray, two workers": run(command(folder, "in", "equal", *ray)),
     }
     for way, each in seconds.items():
         print(f"{way:18} {each:7.1f} s, {seconds['one process'] / each:.2f} times one process")
@@ -121,38 +116,6 @@ def descendants(process: int) -> dict[int, str]:
         size = len(found)
         found |= {child for child, parent in parents.items() if parent in found}
     return {each: names.get(each, "") for each in found - {process}}
-
-
-def deaths(folder: Path, options: argparse.Namespace) -> None:
-    """Kills workers at random, and the driver twice; then lets the run end, and counts the rows."""
-    draw, out = random.Random(options.seed), folder / "deaths"
-    killed, drivers = 0, 0
-    while True:
-        driver = subprocess.Popen(ray_command(folder, options, "deaths"))
-        aim = PARTS * (drivers + 1) // 4 if drivers < 2 else None  # parts after which the driver is killed
-        next_kill = float("inf")
-        while driver.poll() is None:
-            time.sleep(0.1)
-            if next_kill == float("inf") and len(list(out.glob("part-*"))) > drivers * PARTS // 4:
-                next_kill = time.monotonic() + draw.uniform(0, 5)
-            workers = [each for each, name in descendants(driver.pid).items() if "PartScorer" in name]
-            if workers and time.monotonic() > next_kill and killed < 3:
-                os.kill(draw.choice(workers), signal.SIGKILL)
-                killed, next_kill = killed + 1, time.monotonic() + draw.uniform(15, 40)
-            if aim is not None and len(list(out.glob("part-*"))) >= aim:
-                driver.send_signal(signal.SIGKILL)
-                driver.wait()
-                drivers += 1
-        if driver.returncode == 0:
-            break
-        if driver.returncode != -signal.SIGKILL:
-            raise SystemExit(f"the driver ended with {driver.returncode}")
-    ids = pq.read_table(out, columns=["id"]).column("id").to_numpy()
-    once = sorted(ids.tolist()) == list(range(options.rows))
-    print(f"{killed} workers and {drivers} drivers killed; {len(ids)} rows, every row exactly once: {once}")
-    if not (folder / "one.parquet").exists():
-        run(command(folder, "all.parquet", "one.parquet"))
-    print(f"largest difference of a score: {np.abs(scores(folder / 'one.parquet') - scores(out)).max():.1e}")
 
 
 def overhead(folder: Path, options: argparse.Namespace) -> None:
@@ -190,14 +153,14 @@ def main() -> None:
     """Runs what is asked for in a temporary folder."""
     options = parse()
     os.environ.setdefault("RAY_worker_niceness", "0")  # else Ray's workers wait for all other work on a busy machine
-    what = options.what or ["equal", "deaths", "overhead"]
+    what = options.what or ["equal", "overhead"]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         if what != ["overhead"]:
             make_data(folder, options)
         for each in what:
             print(f"== {each}", flush=True)
-            {"equal": equal, "deaths": deaths, "overhead": overhead}[each](folder, options)
+            {"equal": equal, "overhead": overhead}[each](folder, options)
     print(json.dumps({"user_seconds": round(resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime, 1)}))
 
 

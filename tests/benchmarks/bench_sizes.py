@@ -22,7 +22,6 @@ from reward.training.memory import count_step
 from tests import paper_sizes
 from tests.benchmarks import photo_memory
 from tests.benchmarks.measuring import make_table, record
-from tests.benchmarks.roofline import CARDS, count_bytes, least_seconds
 from tests.fake_cuda import GIB, FakeDevice
 
 ONE_PROMPT = "vela, paper-one-prompt"
@@ -44,7 +43,7 @@ def parse() -> argparse.Namespace:
         "--csv",
         type=Path,
         metavar="FOLDER",
-        help="also write each table as sizes_TABLE.csv: scoring, roofline, parts, share and training",
+        help="also write each table as sizes_TABLE.csv: scoring, parts, share and training",
     )
     parser.add_argument("--scoring-only", action="store_true", help="leave the training step out")
     parser.add_argument("--lengths", type=int, nargs="+", default=[512, 1024, 2048], help="tokens of a training prompt")
@@ -57,11 +56,6 @@ def scoring(options: argparse.Namespace) -> None:
         f"Scoring G captions of one image, {options.words} words, five references, bfloat16",
         ["metric", "G", "TFLOP shared", "TFLOP one by one", "ratio", "GiB weights", "GiB peak"],
     )
-    cards = [f"captions/s, {card}, at most" for card in CARDS]
-    roof = make_table(
-        "The roofline: bytes of all inputs and outputs of operations, if none is fused",
-        ["metric", "G", "words a caption", "TFLOP", "GB moved", "FLOP/byte", *cards],
-    )
     for name, make in SCORERS.items():
         gpu = FakeDevice()
         scorer = make(gpu)
@@ -69,20 +63,16 @@ def scoring(options: argparse.Namespace) -> None:
         for count in options.groups:
             rows = paper_sizes.captions_of_one_image(count, words=options.words)
             gpu.peak = gpu.bytes
-            with gpu.run() as flops, count_bytes() as moved:
+            with gpu.run() as flops:
                 scorer.score(rows)
-            work, traffic = flops(), moved()
+            work = flops()
             record({f"{name}, G {count}, one by one / shared, FLOPs": count * (alone or work) / work})
-            rates = [f"{count / least_seconds(work, traffic, *card):,.0f}" for card in CARDS.values()]
-            cells = (f"{options.words}", f"{work / 1e12:.2f}", f"{traffic / 1e9:.1f}", f"{work / traffic:.0f}")
-            roof.add_row(name, str(count), *cells, *rates)
             alone = alone or work // count
             table.add_row(
                 *(name, str(count), f"{work / 1e12:.2f}", f"{count * alone / 1e12:.2f}", f"{count * alone / work:.2f}"),
                 *(f"{weights / GIB:.2f}", f"{gpu.peak / GIB:.2f}"),
             )
     _show(table, options, "sizes_scoring.csv")
-    _show(roof, options, "sizes_roofline.csv")
 
 
 def parts(options: argparse.Namespace) -> None:
@@ -130,12 +120,13 @@ def share(options: argparse.Namespace) -> None:
     columns = ["trained", "metric", "TFLOP policy", "TFLOP reward", "share, %"]
     table = make_table(f"A GRPO step, {GROUP} captions of a photo of 640 x 480, {options.words} words each", columns)
     rewards = {}
-    for name, make in SCORERS.items():
+    for name, references in (*((name, 5) for name in SCORERS), (ONE_PROMPT, 0)):
         gpu = FakeDevice()
-        scorer = make(gpu)
+        scorer = SCORERS[name](gpu)
+        rows = paper_sizes.captions_of_one_image(GROUP, words=options.words, references=references)
         with gpu.run() as flops:
-            scorer.score(paper_sizes.captions_of_one_image(GROUP, words=options.words))
-        rewards[name] = flops()
+            scorer.score(rows)
+        rewards[name if references else f"{name}, no references"] = flops()
     for trained, lora in (("LoRA", True), ("all weights", False)):
         gpu = FakeDevice("cpu")  # gradients need a real GPU, so these fake tensors are the CPU's
         policy = gpu.build(lambda lora=lora: photo_memory.make_policy("3B", lora=lora))

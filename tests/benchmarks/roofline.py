@@ -12,10 +12,7 @@ from torch.utils._pytree import tree_leaves
 
 from tests.benchmarks.measuring import measure_seconds
 
-__all__ = ["CARDS", "count_bytes", "least_seconds", "measured_peaks"]
-
-# {card: (bfloat16 FLOP/s without sparsity, bytes/s)}, from the makers' data sheets
-CARDS = {"h100": (989e12, 3.35e12), "a100": (312e12, 2.04e12)}
+__all__ = ["count_bytes", "least_seconds", "measured_peaks"]
 
 
 class _Traffic(TorchDispatchMode):
