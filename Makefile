@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
 # Processes that share the tests; each file stays in one of them.
 JOBS ?= 2
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 OLDEST := .venv-oldest/oldest.txt
 
 .PHONY: demo test test-fast slow-tests test-oldest test-wheel test-engines check docs bench gpu

@@ -54,6 +54,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.nodeid.partition("[")[0] in slow:
             item.add_marker("slow")
+    # Two processes share the files in this order. The files at the top, which run whole programs, take longest: begun
+    # last, one of them would keep a process busy while the other has nothing left to do.
+    items.sort(key=lambda item: item.path.parent != SLOW_TESTS.parent)
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
