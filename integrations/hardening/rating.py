@@ -6,18 +6,16 @@ import hashlib
 import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from reward.errors import ConfigError, DataError
-from reward.metaeval.report import write_text
 from reward.metrics.base import MetricSpec
 from reward.registry import metric_spec
 from reward.scenes import Scene, rate_text
 from reward.scoring.dataset import score_dataset
 from reward.scoring.readers import BadRow, open_source
-from reward.scoring.writers import json_line, write_atomically
+from reward.scoring.writers import json_line, write_text
 
 __all__ = ["rate_by_metric", "rate_on_scenes", "rated_rows", "read_rows", "write_ratings", "write_rows"]
 
@@ -26,7 +24,7 @@ LOW, HIGH = 1.0, 5.0  # ratings, as people give them
 
 def write_rows(path: Path, rows: Iterable[dict[str, Any]]) -> None:
     """Writes JSON Lines, whole or not at all."""
-    write_atomically(path, partial(write_text, text="".join(map(json_line, rows))))
+    write_text(path, "".join(map(json_line, rows)))
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from reward.metaeval.report import Grid, versions, write_text
+from reward.metaeval.report import Grid, versions
 from reward.scoring.runs import write_json
-from reward.scoring.writers import write_atomically
+from reward.scoring.writers import write_text
 
 __all__ = ["write_report"]
 
@@ -70,4 +69,4 @@ def write_report(
     text = "\n\n".join([f"# Hardening of {settings['metric']}", f"`{command}`", grid.markdown(), notes, *parts])
     facts = {"command": command, "versions": versions(), "settings": settings, "rounds": reports}
     write_json(folder / "harden.json", facts)
-    write_atomically(folder / "harden.md", partial(write_text, text=text + "\n"))
+    write_text(folder / "harden.md", text + "\n")

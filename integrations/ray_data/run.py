@@ -268,15 +268,5 @@ def _summarise(manifest: Manifest, prefix: str) -> ScoringSummary:
     for name in names:
         values = [np.asarray(table.column(prefix + name).to_numpy(), dtype=np.float64) for table in sampled]
         builder.add_sample(name, np.concatenate(values))
-    return ScoringSummary(
-        output=Path(manifest.folder.address),
-        rows=builder.rows,
-        captions=builder.captions,
-        scored=builder.scored,
-        truncated=builder.truncated,
-        out_of_domain=builder.out_of_domain,
-        errors=builder.errors,
-        examples=builder.examples,
-        distributions=builder.distributions(),
-        images_decoded=sum(record["images"] for record in records),
-    )
+    images = sum(record["images"] for record in records)
+    return builder.summary(Path(manifest.folder.address), images_decoded=images)

@@ -8,7 +8,6 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -19,7 +18,7 @@ import numpy as np
 from reward.errors import OutputError
 from reward.metaeval.bootstrap import Interval
 from reward.optional import installed_versions, require
-from reward.scoring.writers import refuse_address, write_atomically
+from reward.scoring.writers import refuse_address, write_text
 
 __all__ = [
     "BEST",
@@ -43,7 +42,6 @@ __all__ = [
     "star",
     "versions",
     "write_pages",
-    "write_text",
 ]
 
 SIGNIFICANT = 0.05
@@ -304,7 +302,7 @@ def write_pages(
         "html": page_html(name, heading, figures, tables, remarks, sections),
     }
     for ending, text in texts.items():
-        write_atomically(folder / f"{name}.{ending}", partial(write_text, text=text))
+        write_text(folder / f"{name}.{ending}", text)
     return folder / f"{name}.html"
 
 
@@ -358,8 +356,3 @@ def _markdown(
     parts.append("\n".join(f"- {remark}" for remark in remarks))
     versions = ", ".join(f"{package} {number}" for package, number in figures["versions"].items())
     return "\n\n".join([*parts, f"Seed {figures['seed']}; {versions}."]) + "\n"
-
-
-def write_text(path: Path, text: str) -> None:
-    """Writes a text as UTF-8."""
-    path.write_text(text, encoding="utf-8")

@@ -7,7 +7,6 @@ import io
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,14 +28,13 @@ from reward.metaeval.report import (
     page_html,
     page_svg,
     versions,
-    write_text,
 )
 from reward.metaeval.scored import WORDS, ScoredSet, read_scored
 from reward.metaeval.scored_figures import Agreement, agreements, candidate_gains, drift, mean_of
 from reward.optional import require
 from reward.registry import metric_spec
 from reward.samples import one_image
-from reward.scoring.writers import check_output_name, write_atomically
+from reward.scoring.writers import check_output_name, write_text
 
 __all__ = ["write_scored_report"]
 
@@ -131,7 +129,7 @@ def write_scored_report(
         warnings=warnings,
     )
     target.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(target, partial(write_text, text=html))
+    write_text(target, html)
     return now
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from reward.errors import OutputError
 from reward.preferences.selection import Preferences
-from reward.scoring.writers import check_output_name, write_atomically
+from reward.scoring.writers import check_output_name, write_atomically, write_text
 
 __all__ = ["CARD", "check_free", "features", "split_files", "write_preferences"]
 
@@ -101,12 +101,7 @@ def write_preferences(preferences: Preferences, output: Path, metric: Mapping[st
     write = _parquet if is_parquet else _json_lines
     for split, rows in preferences.rows.items():
         write_atomically(files[split], partial(write, rows, preferences.rules.kind, output.parent))
-    text = _card(preferences, files, metric, holdout)
-    write_atomically(output.with_name(CARD), partial(_text, text))
-
-
-def _text(text: str, path: Path) -> None:
-    path.write_text(text, encoding="utf-8")
+    write_text(output.with_name(CARD), _card(preferences, files, metric, holdout))
 
 
 def _json_lines(rows: list[dict[str, Any]], kind: str, folder: Path, path: Path) -> None:

@@ -388,16 +388,8 @@ class _Run:
             )
         else:
             write_atomically(self.output, lambda path: write_jsonl(path, self.source, saved.in_order(), build))
-        return ScoringSummary(
-            output=self.output,
-            rows=builder.rows,
-            captions=builder.captions,
-            scored=builder.scored,
-            truncated=builder.truncated,
-            out_of_domain=builder.out_of_domain,
-            errors=builder.errors,
-            examples=builder.examples,
-            distributions=builder.distributions(),
+        return builder.summary(
+            self.output,
             images_decoded=self.images_decoded,
             cache=self.cache,
             devices=self.devices,

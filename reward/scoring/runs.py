@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from reward.errors import OutputError
 from reward.scoring.journal import Journal
-from reward.scoring.writers import check_undamaged, output_facts, write_atomically
+from reward.scoring.writers import check_undamaged, output_facts, write_text
 
 __all__ = [
     "CHUNK_SECONDS",
@@ -161,9 +161,4 @@ def write_json(path: Path, value: Any) -> None:
     Raises:
         OutputError: it cannot be written.
     """
-    text = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
-
-    def write(temporary: Path) -> None:
-        temporary.write_text(text, encoding="utf-8")
-
-    write_atomically(path, write)
+    write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")

@@ -144,8 +144,12 @@ class SummaryBuilder:
         """Gives numbers of one column to take the quantiles from; for those that came by `add_record`."""
         self._columns[name].sample = values[np.isfinite(values)]
 
-    def distributions(self) -> dict[str, Distribution]:
-        return {name: numbers.distribution() for name, numbers in self._columns.items() if numbers.count}
+    def summary(self, output: Path, **more: Any) -> ScoringSummary:
+        """All that was counted, with `more` fields of the summary."""
+        counts = ("rows", "captions", "scored", "truncated", "out_of_domain", "errors", "examples")
+        counted = {name: getattr(self, name) for name in counts}
+        distributions = {name: numbers.distribution() for name, numbers in self._columns.items() if numbers.count}
+        return ScoringSummary(output=output, **counted, distributions=distributions, **more)
 
 
 class _Numbers:

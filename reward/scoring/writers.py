@@ -30,6 +30,7 @@ __all__ = [
     "write_jsonl",
     "write_parquet",
     "write_tables",
+    "write_text",
 ]
 
 ROWS = 4096
@@ -134,6 +135,15 @@ def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
         raise OutputError(
             f"cannot write {path}: {error.strerror or error}. All scores are saved; make room and run the same again."
         ) from error
+
+
+def write_text(path: Path, text: str) -> None:
+    """Writes a text as UTF-8, whole or not at all."""
+
+    def write(temporary: Path) -> None:
+        temporary.write_text(text, encoding="utf-8")
+
+    write_atomically(path, write)
 
 
 def write_jsonl(path: Path, source: Source, results: Iterator[Any], build: Build) -> None:
