@@ -54,13 +54,15 @@ def test_trl_finds_them_by_their_names(tmp_path: Path, monkeypatch: pytest.Monke
         assert rewards[1] == 0
 
 
-def test_environment_variables_take_the_place_of_arguments() -> None:
+def test_environment_variables_take_the_place_of_arguments(tmp_path: Path) -> None:
     code = "import reward; print(reward.vela_reward, reward.beitscore_reward, 'torch' in __import__('sys').modules)"
     settings = {"CAPREWARD_VELA_SOURCE": "runs/photos", "CAPREWARD_BEITSCORE_SOURCE": "name/other"}
 
     def shown(**environment: str) -> subprocess.CompletedProcess[str]:
         environment = {**os.environ, **environment}
-        return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+        # in a folder without a folder `runs`, beside which a source `runs/photos` would be a path that is not there
+        command = [sys.executable, "-c", code]
+        return subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path)
 
     assert shown(**settings, CAPREWARD_VELA_WEIGHTS="desc=1,rel=3").stdout == (
         "VelaReward(name='vela_photos_desc1_rel3', source='runs/photos', "
