@@ -200,7 +200,7 @@ TABLES = {
             "": "{metric}",
             "of the bare rate": "{share, %} %",
             "first rows": "{start, s} s",
-            "MiB after a tenth, at the end": "{MiB at 10 %}, {MiB at the end}",
+            "MiB after a tenth, nine tenths, while writing": "{MiB at 10 %}, {MiB at 90 %}, {MiB while writing}",
             "decode, resize, %": "{decode}, {resize}",
             "network, %": "{network}",
             "tokens, read, write, %": "{tokens and grouping}, {read and write}",
