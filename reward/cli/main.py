@@ -16,8 +16,8 @@ __all__ = ["main"]
 
 def main() -> None:
     """Runs the command of `sys.argv`; errors of this library are printed in one line, all others as usual."""
-    # Beside a busy process, threads that spin without end while they wait for each other make a small model ten times
-    # as slow. With the machine to themselves, threads that never spin make it a fifth slower. So they spin for a
+    # Beside a busy process, threads that spin for long while they wait for each other make a small model many times as
+    # slow. With the machine to themselves, threads that never spin make it a fifth slower. So they spin for a
     # moment, where the library can (GNU's): that gives the fifth, and costs a sixth beside a busy process. PyTorch
     # reads this when it is imported.
     if "OMP_WAIT_POLICY" not in os.environ:

@@ -14,18 +14,19 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from reward.errors import ConfigError, InvalidSampleError
+from reward.functions.aspect_reward import AspectReward
 from reward.functions.completions import CaptionRow, Problem, check_first_call, read_rows
 from reward.functions.names import check_one_name, default_name
 from reward.functions.processes import OwnInEachProcess, away_between_calls, load_beside_a_trainer
 from reward.metrics.base import Scorer
 from reward.registry import check_loading, load_scorer, metric_spec
 from reward.samples import CaptionSample, ScoreTable, check_batch_size
-from reward.weights import list_names, normalise_weights, weighted_range
+from reward.weights import list_names, weighted_range
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["AspectReward", "MetricReward"]
+__all__ = ["MetricReward"]
 
 logger = logging.getLogger(__name__)
 
@@ -357,54 +358,3 @@ class MetricReward(OwnInEachProcess):
     def __repr__(self) -> str:
         weights = dict(zip(self.spec.aspects, self.weights.round(4).tolist(), strict=True))
         return f"{type(self).__name__}(name={self.__name__!r}, source={str(self.source)!r}, weights={weights})"
-
-
-class AspectReward:
-    """One aspect of a MetricReward as a reward function of its own; see `MetricReward.aspects`."""
-
-    __name__: str  # trainers read it from the instance
-
-    def __init__(self, whole: MetricReward, aspect: str) -> None:
-        self.whole = whole
-        self.aspect = aspect
-        self.__name__ = f"{whole.__name__}_{aspect}"
-
-    def __call__(
-        self,
-        prompts: Sequence[Any],
-        completions: Sequence[Any],
-        completion_ids: Any = None,
-        log_extra: Callable[[str, list[Any]], None] | None = None,
-        log_metric: Callable[[str, float], None] | None = None,
-        **columns: Any,
-    ) -> list[float | None]:
-        """Rewards of the completions by this aspect; the trainer logs their mean itself.
-
-        The shares `<name>/unscored`, `<name>/truncated` and `<name>/out_of_domain` are logged under the name of the
-        whole reward.
-        """
-        rows, table = self.whole._rate_call(prompts, completions, columns)
-        if log_metric is not None and len(table):
-            self.whole._log_shares(table, log_metric)
-        return self._pick(rows, table)
-
-    def load(self) -> Self:
-        """Loads the model of the whole reward now, see `MetricReward.load`."""
-        self.whole.load()
-        return self
-
-    def rewards(self, samples: Sequence[CaptionSample]) -> list[float | None]:
-        """Scores of this aspect for valid samples, None where there is none."""
-        return self._pick(*self.whole._rate([CaptionRow.of_sample(sample) for sample in samples]))
-
-    def reason(self, sample: CaptionSample) -> str | None:
-        """Why a valid sample has no score; None if it has one."""
-        return self.whole.reason(sample)
-
-    @property
-    def range(self) -> tuple[float, float]:
-        """Lowest and highest score of the aspect."""
-        return self.whole.spec.range
-
-    def _pick(self, rows: list[CaptionRow], table: ScoreTable) -> list[float | None]:
-        return self.whole._combine(rows, table, normalise_weights({self.aspect: 1.0}, table.aspects))

@@ -138,7 +138,7 @@ def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Writes a text as UTF-8, whole or not at all."""
+    """Writes a text as UTF-8, whole or not at all; see `write_atomically`."""
 
     def write(temporary: Path) -> None:
         temporary.write_text(text, encoding="utf-8")

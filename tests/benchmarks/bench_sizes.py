@@ -45,7 +45,6 @@ def parse() -> argparse.Namespace:
         metavar="FOLDER",
         help="also write each table as sizes_TABLE.csv: scoring, parts, share and training",
     )
-    parser.add_argument("--scoring-only", action="store_true", help="leave the training step out")
     parser.add_argument("--lengths", type=int, nargs="+", default=[512, 1024, 2048], help="tokens of a training prompt")
     return parser.parse_args()
 
@@ -185,7 +184,6 @@ def _add_step(table: Any, cells: list[str], gpu: FakeDevice, network: Any, batch
 if __name__ == "__main__":
     arguments = parse()
     scoring(arguments)
-    if not arguments.scoring_only:
-        parts(arguments)
-        share(arguments)
-        training(arguments)
+    parts(arguments)
+    share(arguments)
+    training(arguments)
