@@ -28,6 +28,8 @@ NetworkT = TypeVar("NetworkT", bound=nn.Module)
 GIB = 2**30
 
 _ROOT = Path(__file__).resolve().parents[1]
+# PyTorch 2.11's Python form of this operation, which counting takes first, lacks `padding_side`; the one in C++ has it.
+torch.ops.aten.pad_sequence.default.py_kernels.pop(torch._C.DispatchKey.CompositeImplicitAutograd, None)
 _SCALARS = {
     torch.Tensor.__int__: 1,
     torch.Tensor.__index__: 1,

@@ -81,6 +81,7 @@ def run(
         Rows a second of the process and of the bare scorer, seconds to the first rows, and MiB each second after them.
     """
     words = ["score", str(data), "-m", metric, "-o", str(output), "--device", options.device, "--quiet", "--overwrite"]
+    words += ["--dtype", options.dtype] if options.dtype else []
     journal, mebibytes, paused, rows = output.with_name(output.name + ".partial"), list[float](), 0.0, 0
     began = time.perf_counter()
     with subprocess.Popen([sys.executable, "-m", "reward.cli.main", *words]) as process:
@@ -115,9 +116,12 @@ def _lines(journal: Path) -> int:
 
 
 def compare(metric: str, folder: Path, options: argparse.Namespace) -> Row:
-    """A row of the table."""
+    """A row of the table; the metric may be `NAME=CHECKPOINT`."""
+    given, (metric, _, source) = metric, metric.partition("=")
     data, output = folder / "data.parquet", folder / f"{metric}.parquet"
-    scorer, samples = load_scorer(metric, device=options.device), samples_of(data, options.bare)
+    more = {"dtype": options.dtype} if options.dtype else {}
+    scorer = load_scorer(metric, source or "embedded", device=options.device, **more)
+    samples = samples_of(data, options.bare)
 
     tables = [scorer.score(samples)]
 
@@ -126,7 +130,7 @@ def compare(metric: str, folder: Path, options: argparse.Namespace) -> Row:
         synchronize(options.device)
         return len(samples)
 
-    rate, alone, start, mebibytes = run(metric, data, output, bare, options)
+    rate, alone, start, mebibytes = run(given, data, output, bare, options)
     aspects = scorer.spec.aspects
     written = np.array([pq.read_table(output).column(aspect)[: len(samples)] for aspect in aspects]).T
     differ = np.abs(written - tables[0].scores).max()
@@ -147,6 +151,7 @@ def main() -> None:
     """Prints a row for each metric."""
     parser = bench_parser(__doc__)
     parser.add_argument("--metrics", nargs="+", default=["vela", "beitscore", "clipscore"])
+    parser.add_argument("--dtype", help="as of capreward score")
     parser.add_argument("--rows", type=int, default=4000)
     parser.add_argument("--group", type=int, default=8, help="captions of a picture")
     parser.add_argument(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import csv
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ SCORERS: dict[str, Callable[[FakeDevice], Any]] = {
     "beitscore": lambda gpu: BeitScoreScorer(*paper_sizes.beitscore(gpu, torch.bfloat16)),
 }
 GROUP = 8  # captions of an image in the tables of parts and shares
+Step = Callable[[Any], tuple[Any, dict[str, Any]]]  # of a device, the network and the batch of a training step
 PHOTO = (34, 46)  # patches of a policy's photo of 640 x 480 pixels
 
 
@@ -145,19 +146,48 @@ def training(options: argparse.Namespace) -> None:
     """Prints the memory of one training step of the presets called `paper`."""
     columns = ["metric", "batch", "tokens", "gradient checkpointing", "TFLOP", "GiB peak"]
     table = make_table("A training step of --preset paper", columns)
-    for length, checkpointing in product(options.lengths, (False, True)):
-        gpu = FakeDevice("cpu")  # gradients need a real GPU, so these fake tensors are the CPU's
-        model = paper_sizes.vela(gpu, torch.bfloat16, checkpointing=checkpointing)
-        batch = VelaCollator(model)(_rows(4))
-        batch["input_ids"] = torch.ones(4, length, dtype=torch.long)
-        batch["attention_mask"] = torch.ones(4, length, dtype=torch.long)
-        _add_step(table, ["vela", "4", str(length), str(checkpointing).lower()], gpu, model, batch)
-    gpu = FakeDevice("cpu")
-    network = BeitScoreNetwork(*paper_sizes.beitscore(gpu, torch.float32))
-    with torch.autocast("cpu", torch.bfloat16):
-        batch = BeitScoreCollator(network)(_rows(24))
-        _add_step(table, ["beitscore", "24", str(batch["text_ids"].shape[1]), "false"], gpu, network, batch)
+    # gradients need a real GPU, so these fake tensors are the CPU's
+    for metric, checkpointing, make in training_steps(options.lengths):
+        gpu = FakeDevice("cpu")
+        network, batch = make(gpu)
+        counted = count_step(network, batch, precision="bf16")
+        with gpu.run() as flops, torch.autocast("cpu", torch.bfloat16):
+            learn(network, batch, gpu.name)
+        cells = (metric, *map(str, batch_size(batch)), str(checkpointing).lower())
+        table.add_row(*cells, f"{flops() / 1e12:.1f}", f"{counted.total / GIB:.1f}")
     _show(table, options, "sizes_training.csv")
+
+
+def training_steps(lengths: Sequence[int]) -> Iterator[tuple[str, bool, Step]]:
+    """The metric and gradient checkpointing of a step, and what makes its network and its batch."""
+    for length, checkpointing in product(lengths, (False, True)):
+
+        def vela(device: Any, length: int = length, checkpointing: bool = checkpointing) -> Any:
+            model = paper_sizes.vela(device, torch.bfloat16, checkpointing=checkpointing)
+            batch = VelaCollator(model)(_rows(4))
+            batch["input_ids"] = torch.ones(4, length, dtype=torch.long)
+            batch["attention_mask"] = torch.ones(4, length, dtype=torch.long)
+            return model, batch
+
+        yield "vela", checkpointing, vela
+
+    def beitscore(device: Any) -> Any:
+        network = BeitScoreNetwork(*paper_sizes.beitscore(device, torch.float32))
+        return network, BeitScoreCollator(network)(_rows(24))
+
+    yield "beitscore", False, beitscore
+
+
+def batch_size(batch: dict[str, Any]) -> tuple[int, int]:
+    """Rows, and tokens of the longest."""
+    return tuple(next(batch[name] for name in ("input_ids", "text_ids") if name in batch).shape)
+
+
+def learn(network: Any, batch: dict[str, Any], device: str) -> None:
+    """Forward and backward pass of a training step."""
+    batch = {key: value.to(device) for key, value in batch.items()}
+    labels = batch.pop("labels")
+    torch.nn.functional.mse_loss(network.train()(**batch).scores, labels).backward()
 
 
 def _show(table: Table, options: argparse.Namespace, name: str) -> None:
@@ -170,15 +200,6 @@ def _show(table: Table, options: argparse.Namespace, name: str) -> None:
 
 def _rows(count: int) -> list[dict[str, Any]]:
     return [{"sample": row, "aspect": 0, "target": 0.5} for row in paper_sizes.captions_of_one_image(count)]
-
-
-def _add_step(table: Any, cells: list[str], gpu: FakeDevice, network: Any, batch: dict[str, Any]) -> None:
-    counted = count_step(network, batch, precision="bf16")
-    with gpu.run() as flops:
-        batch = {key: value.to(gpu.name) for key, value in batch.items()}
-        labels = batch.pop("labels")
-        torch.nn.functional.mse_loss(network.train()(**batch).scores, labels).backward()
-    table.add_row(*cells, f"{flops() / 1e12:.1f}", f"{counted.total / GIB:.1f}")
 
 
 if __name__ == "__main__":

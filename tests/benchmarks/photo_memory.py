@@ -149,10 +149,15 @@ def _read(gpu: FakeDevice, policy: Any, rows: int) -> _Read:
     return _Read(gpu.peak - start, kept, inputs["input_ids"].shape[1])
 
 
+def make_reward(device: Any) -> ClipScorer:
+    """Long-CLIP L in float32."""
+    return ClipScorer(paper_sizes.clip_towers(device, torch.float32, "ViT-L-14", context_length=248))
+
+
 def _reward() -> int:
-    """Bytes of Long-CLIP L in float32 while it scores the captions of a step."""
+    """Bytes of the reward while it scores the captions of a step."""
     gpu = FakeDevice()
-    scorer = ClipScorer(paper_sizes.clip_towers(gpu, torch.float32, "ViT-L-14", context_length=248))
+    scorer = make_reward(gpu)
     with gpu.run():
         scorer.score(paper_sizes.captions_of_one_image(CAPTIONS, words=180))
     return gpu.peak

@@ -25,7 +25,18 @@ from typing import Any
 import torch
 
 from tests.benchmarks.gpu import card
-from tests.benchmarks.gpu.results import DONE, FAILED, MEMORY, TIME, Report, Result, markdown, read_result, write_result
+from tests.benchmarks.gpu.results import (
+    DONE,
+    FAILED,
+    MEMORY,
+    STOPPED,
+    TIME,
+    Report,
+    Result,
+    markdown,
+    read_result,
+    write_result,
+)
 from tests.benchmarks.gpu.stages import STAGES
 
 __all__ = ["main", "run_stage"]
@@ -78,7 +89,13 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 def run_stage(name: str, options: argparse.Namespace, facts: dict[str, str]) -> Result:
     """Runs a stage in this process; what it raises is in the result."""
-    report, status, begin = Report(), DONE, time.monotonic()
+    status, begin = DONE, time.monotonic()
+    report = Report(lambda: write_result(options.output, result(STOPPED)))
+
+    def result(status: str) -> Result:
+        note = "; ".join([*report.faults, *dict.fromkeys(report.notes)])
+        return Result(name, status, facts, time.monotonic() - begin, note, report.tables)
+
     place = card.Place(options.simulated, options.output / name)
     shutil.rmtree(place.folder, ignore_errors=True)  # of a stage that was stopped
     place.folder.mkdir(parents=True)
@@ -95,8 +112,7 @@ def run_stage(name: str, options: argparse.Namespace, facts: dict[str, str]) -> 
         shutil.rmtree(place.folder, ignore_errors=True)
     if report.faults:
         status = FAILED
-    note = "; ".join([*report.faults, *dict.fromkeys(report.notes)])
-    return Result(name, status, facts, time.monotonic() - begin, note, report.tables)
+    return result(status)
 
 
 def _run(name: str, options: argparse.Namespace, facts: dict[str, str], end: float, start: Start) -> Result:
@@ -113,9 +129,10 @@ def _run(name: str, options: argparse.Namespace, facts: dict[str, str], end: flo
             start(name, options, left)
         except subprocess.TimeoutExpired:
             why = f"stopped after {left:.0f} s"
-        if read_result(options.output, name) is None:
-            seconds = time.monotonic() - begin
-            write_result(options.output, Result(name, FAILED, facts, seconds, f"{why}; see {name}.log"))
+        found = read_result(options.output, name)
+        if found is None or found.status == STOPPED:
+            seconds, tables = time.monotonic() - begin, found.tables if found else {}
+            write_result(options.output, Result(name, FAILED, facts, seconds, f"{why}; see {name}.log", tables))
     result = read_result(options.output, name)
     assert result is not None  # it has just been written
     print(f"{name}: {result.status}, {result.seconds:.0f} s. {result.note}", flush=True)

@@ -1,27 +1,35 @@
-"""What the docs have tried on CPUs only: a process for each device, states that are kept, a reward that leaves."""
+"""What the docs have tried on CPUs only: a process for each device, large files, states that are kept, a reward that leaves."""
 
 from __future__ import annotations
 
 import json
 import time
+from argparse import Namespace
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import open_clip
 import pyarrow.parquet as pq
 import torch
+from safetensors.torch import save_file
 
 from reward import MetricReward, load_scorer
+from reward.backbones.clip_config import build_clip
+from reward.metrics.beitscore.scorer import BeitScoreScorer
 from reward.metrics.vela.scorer import VelaScorer
 from reward.samples import CaptionSample
 from reward.scoring.dataset import score_dataset
 from tests import paper_sizes
+from tests.benchmarks import bench_offline
 from tests.benchmarks.gpu.card import Card, Place
 from tests.benchmarks.gpu.results import Report
 from tests.benchmarks.gpu.scores import BOUNDS, scene_rows
 from tests.benchmarks.gpu.sizes import paper_rows
 from tests.fake_cuda import GIB
 
-__all__ = ["devices", "offload", "prefixes"]
+__all__ = ["devices", "many", "offload", "prefixes"]
 
 BF16 = torch.bfloat16
 
@@ -50,6 +58,34 @@ def devices(report: Report, place: Place) -> None:
         cells |= {"rows": summary.rows, "rows/s, start included": f"{summary.rows / seconds:.1f}"}
         cells["difference to the CPU"] = report.check(difference, BOUNDS["float32"], way)
         report.row("Scoring a file on all devices, the embedded VELA", **cells)
+
+
+def many(report: Report, place: Place) -> None:
+    """`capreward score` of Parquet with pictures inside, at the papers' sizes, beside the bare scorer."""
+    metrics = ["beitscore", "clipscore"] if place.simulated else [*_checkpoints(place.folder)]
+    for group, rows in ((8, 20_000), (1, 5_000)):
+        rows = 64 if place.simulated else rows
+        bench_offline.write_rows(place.folder / "data.parquet", rows=rows, group=group)
+        options = Namespace(rows=rows, device=place.device, dtype=None if place.simulated else "bfloat16")
+        options.bare, options.turn = min(rows, 1000), 5.0
+        for metric in metrics:
+            row = bench_offline.compare(metric, place.folder, options)
+            kept = {"metric": row["metric"], "captions a picture": str(group)}
+            kept |= {name: row[name] for name in ("rows", "rows/s", "share, %", "start, s")}
+            report.row("`capreward score` of Parquet with pictures of 640 x 480, beside the bare scorer", **kept)
+
+
+def _checkpoints(folder: Path) -> Iterator[str]:
+    """Metrics with random weights of the published sizes."""
+    scorer = BeitScoreScorer(*paper_sizes.beitscore(Card(), torch.float32))
+    scorer.save_pretrained(folder / "beitscore")
+    yield f"beitscore={folder / 'beitscore'}"
+    clip = folder / "clipscore"
+    clip.mkdir()
+    config = {"model_cfg": open_clip.get_model_config("ViT-L-14"), "preprocess_cfg": {}}
+    (clip / "open_clip_config.json").write_text(json.dumps(config))
+    save_file(Card().build(lambda: build_clip(config["model_cfg"])).state_dict(), clip / "open_clip_model.safetensors")
+    yield f"clipscore={clip}"
 
 
 def prefixes(report: Report, place: Place) -> None:

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 __all__ = ["Report", "Result", "markdown", "read_result", "write_result"]
 
-DONE, FAILED, MEMORY, TIME = "done", "FAILED", "lacks memory", "no time left"
+DONE, FAILED, MEMORY, TIME, STOPPED = "done", "FAILED", "lacks memory", "no time left", "stopped"
 
 
 class Report:
-    """Filled by a stage while it runs; what it holds is kept also if the stage then fails."""
+    """Filled by a stage while it runs; what it holds is kept also if the stage then fails or is stopped.
 
-    def __init__(self) -> None:
+    Args:
+        save: called after each row.
+    """
+
+    def __init__(self, save: Callable[[], None] | None = None) -> None:
+        self.save = save
         self.tables: dict[str, list[dict[str, str]]] = {}
         self.notes: list[str] = []
         self.faults: list[str] = []
@@ -25,6 +30,8 @@ class Report:
         """Adds a row to a table; underscores of a column's name stand for blanks."""
         row = {name.replace("_", " "): str(cell) for name, cell in cells.items()}
         self.tables.setdefault(table, []).append(row)
+        if self.save is not None:
+            self.save()
 
     def note(self, text: str) -> None:
         self.notes.append(text)
@@ -43,7 +50,7 @@ class Result:
 
     Args:
         stage: its name.
-        status: `"done"`, `"FAILED"`, `"lacks memory"` or `"no time left"`.
+        status: `"done"`, `"FAILED"`, `"lacks memory"`, `"no time left"`, or `"stopped"` while it runs.
         facts: of the machine, see `card.facts`.
         seconds: that it took.
         note: what failed, or what is to be known.

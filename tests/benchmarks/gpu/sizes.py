@@ -53,7 +53,7 @@ METRICS: dict[str, Callable[[Any, int], Score]] = {
 
 def paper_rows(count: int, images: int = IMAGES) -> list[CaptionSample]:
     """So many captions of each image, with five references."""
-    colors = ("red", "green", "blue", "white")[:images]
+    colors = ("red", "green", "blue", "white", "black", "yellow", "cyan", "magenta")[:images]
     return [row for color in colors for row in paper_sizes.captions_of_one_image(count, words=WORDS, color=color)]
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from tests.benchmarks.gpu import graphs, places, scores, sizes, steps
+from tests.benchmarks.gpu import graphs, places, scores, sizes, steps, training
 from tests.benchmarks.gpu.card import Place
 from tests.benchmarks.gpu.results import Report
 
@@ -51,14 +51,17 @@ STAGES: dict[str, Stage] = {
         f"size-{name}": Stage(f"speed and memory of {name} at its paper's size", partial(sizes.measure, name=name), 2)
         for name in sizes.METRICS
     },
+    "training": Stage("seconds and memory of a training step of a metric", training.measure),
     **{
         f"grpo-{name}": Stage(f"GRPO of a policy of 3B with {name}", partial(steps.grpo, metric=name), 4)
         for name in steps.REWARDS
     },
     "best-of-n": Stage("best-of-n of a policy of 3B", steps.best_of_n),
+    "photos": Stage("memory of the recipe of docs/PHOTOS.md at its size", steps.photos, 4),
     "recipe": Stage("examples/photos_grpo.py, untrained and small", steps.recipe),
     "graphs": Stage("CUDA graphs and torch.compile", graphs.measure, 4),
     "devices": Stage("--devices auto", places.devices),
+    "many": Stage("scoring large files", places.many, 4),
     "prefixes": Stage("states of prompts that are kept", places.prefixes),
     "offload": Stage("a reward that leaves the card between calls", places.offload),
 }

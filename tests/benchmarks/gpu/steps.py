@@ -10,6 +10,7 @@ import gc
 import statistics
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,21 +23,27 @@ from transformers.trainer_callback import TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
 from examples import photos_grpo, untrained
+from examples.research.stored import read_csv
 from integrations.hf_generate import BestOfN
 from integrations.trl import load_policy, make_prompt_dataset
 from reward import MetricReward, load_scorer
 from reward.decoding.captioners import prompt_inputs
 from tests import paper_sizes
-from tests.benchmarks import bench_sizes
+from tests.benchmarks import bench_sizes, photo_memory
 from tests.benchmarks.gpu.card import Card, Place
 from tests.benchmarks.gpu.results import Report
 from tests.benchmarks.gpu.sizes import WORDS, paper_rows
 from tests.fake_cuda import GIB
 
-__all__ = ["REWARDS", "best_of_n", "grpo", "recipe"]
+__all__ = ["REWARDS", "best_of_n", "grpo", "photos", "recipe"]
 
-REWARDS = {"vela": "vela", "vela-one-prompt": bench_sizes.ONE_PROMPT, "beitscore": "beitscore"}
+REWARDS: dict[str, Callable[[Any], Any]] = {
+    "vela": bench_sizes.SCORERS["vela"],
+    "vela-one-prompt": bench_sizes.SCORERS[bench_sizes.ONE_PROMPT],
+    "beitscore": bench_sizes.SCORERS["beitscore"],
+}
 CAPTIONS, PHOTOS, TOKENS, STEPS = 8, 2, 128, 4  # captions of a photo, photos of a step, tokens of a caption
+COUNTED = Path(__file__).resolve().parents[3] / "docs/results/photos_memory.csv"
 PROMPT = "Describe the image in detail."
 MARKS = ("vision_start_token_id", "vision_end_token_id", "image_token_id", "video_token_id")
 
@@ -119,11 +126,8 @@ def _with_room(report: Report, place: Place, work: Callable[[str, Any, Any], Non
     raise torch.cuda.OutOfMemoryError("no room for any policy beside this metric")
 
 
-def _reward(metric: str, place: Place) -> TimedReward:
-    if place.simulated:
-        scorer = load_scorer(metric.partition("-")[0], device="cpu")
-    else:
-        scorer = bench_sizes.SCORERS[REWARDS[metric]](Card())
+def _reward(metric: str, make: Callable[[Any], Any], place: Place) -> TimedReward:
+    scorer = load_scorer(metric.partition("-")[0], device="cpu") if place.simulated else make(Card())
     return TimedReward(MetricReward(scorer), place)
 
 
@@ -137,34 +141,8 @@ def grpo(report: Report, place: Place, metric: str) -> None:
     tokens = 8 if place.simulated else TOKENS
 
     def work(name: str, model: Any, processor: Any) -> None:
-        reward, clock = _reward(metric, place), _StepSeconds(place)
-        photos = [Image.new("RGB", (64, 48) if place.simulated else (640, 480), color) for color in ("red", "green")]
-        rows = Dataset.from_dict({"image": photos}, Features({"image": ImageFeature()}))
-        trainer = GRPOTrainer(
-            model=model,
-            processing_class=processor,
-            reward_funcs=[reward],
-            train_dataset=make_prompt_dataset(rows, PROMPT),
-            peft_config=LoraConfig(**photos_grpo.LORA, task_type="CAUSAL_LM"),
-            callbacks=[clock],
-            args=GRPOConfig(
-                output_dir=str(place.folder / "trainer"),
-                max_steps=2 if place.simulated else STEPS,
-                num_generations=CAPTIONS,
-                per_device_train_batch_size=CAPTIONS,
-                gradient_accumulation_steps=PHOTOS,
-                max_completion_length=tokens,
-                generation_kwargs=_never_ends(model, processor),
-                beta=0.0,
-                save_strategy="no",
-                report_to="none",
-                disable_tqdm=True,
-                use_cpu=place.simulated,
-                bf16=not place.simulated,
-            ),
-        )
-        trainer.train()
-        step, own = statistics.median(clock.seconds[1:]), statistics.median(reward.seconds[1:])
+        reward = _reward(metric, REWARDS[metric], place)
+        step, own = _train(model, processor, reward, place, PHOTOS, tokens, (640, 480))
         report.row(
             f"GRPO with LoRA: a step of {PHOTOS} photos with {CAPTIONS} captions each",
             **{"policy": name, "reward": metric, "tokens a caption": tokens},
@@ -174,6 +152,66 @@ def grpo(report: Report, place: Place, metric: str) -> None:
     _with_room(report, place, work)
 
 
+def photos(report: Report, place: Place) -> None:
+    """The memory that docs/PHOTOS.md counts: its 64 captions a step, its photos, and Long-CLIP as the reward."""
+    tokens, count = (8, 2) if place.simulated else (256, photo_memory.CAPTIONS // CAPTIONS)
+    height, width = (14 * patches for patches in photo_memory.SIDE)
+
+    def work(name: str, model: Any, processor: Any) -> None:
+        reward = _reward("clipscore", photo_memory.make_reward, place)
+        step, own = _train(model, processor, reward, place, count, tokens, (width, height))
+        cells = {"policy": name, "tokens a caption": tokens, **_shares(step, own, place)}
+        for row in read_csv(COUNTED):  # counting takes minutes
+            if (row["policy"], row["tokens a caption"], row["at once"]) == (name, str(tokens), str(CAPTIONS)):
+                cells["GiB counted"] = row["at most"]
+        report.row(f"The recipe of docs/PHOTOS.md: a step of {count} photos with {CAPTIONS} captions each", **cells)
+
+    _with_room(report, place, work)
+
+
+def _train(
+    model: Any,
+    processor: Any,
+    reward: TimedReward,
+    place: Place,
+    photos: int,
+    tokens: int,
+    size: tuple[int, int],
+) -> tuple[float, float]:
+    """Some steps of GRPO with LoRA; the seconds of a step, and those of its reward."""
+    clock = _StepSeconds(place)
+    colors = [(20 * number, 90, 160) for number in range(photos)]
+    rows = Dataset.from_dict(
+        {"image": [Image.new("RGB", (64, 48) if place.simulated else size, color) for color in colors]},
+        Features({"image": ImageFeature()}),
+    )
+    trainer = GRPOTrainer(
+        model=model,
+        processing_class=processor,
+        reward_funcs=[reward],
+        train_dataset=make_prompt_dataset(rows, PROMPT),
+        peft_config=LoraConfig(**photos_grpo.LORA, task_type="CAUSAL_LM"),
+        callbacks=[clock],
+        args=GRPOConfig(
+            output_dir=str(place.folder / "trainer"),
+            max_steps=2 if place.simulated else STEPS,
+            num_generations=CAPTIONS,
+            per_device_train_batch_size=CAPTIONS,
+            gradient_accumulation_steps=photos,
+            max_completion_length=tokens,
+            generation_kwargs=_never_ends(model, processor),
+            beta=0.0,
+            save_strategy="no",
+            report_to="none",
+            disable_tqdm=True,
+            use_cpu=place.simulated,
+            bf16=not place.simulated,
+        ),
+    )
+    trainer.train()
+    return statistics.median(clock.seconds[1:]), statistics.median(reward.seconds[1:])
+
+
 def best_of_n(report: Report, place: Place) -> None:
     """Seconds of a call for one photo, of its reward, and memory."""
     tokens = 8 if place.simulated else TOKENS
@@ -181,8 +219,8 @@ def best_of_n(report: Report, place: Place) -> None:
     def work(name: str, model: Any, processor: Any) -> None:
         image = Image.new("RGB", (64, 48) if place.simulated else (640, 480), "red")
         inputs = prompt_inputs(processor, [image], PROMPT).to(place.device)
-        for metric in REWARDS:
-            reward, seconds = _reward(metric, place), list[float]()
+        for metric, make in REWARDS.items():
+            reward, seconds = _reward(metric, make, place), list[float]()
             decoding = BestOfN(reward, n=CAPTIONS, processor=_Words())
             for _ in range(3):
                 place.forget_peak()
