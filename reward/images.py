@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 
     from reward.samples import ImageLike
 
-__all__ = ["KeyedImage", "encoded_image", "image_key", "image_size", "keyed_image", "load_image"]
+__all__ = ["THREADS", "KeyedImage", "encoded_image", "image_key", "image_size", "keyed_image", "load_image"]
 
+THREADS = min(8, os.cpu_count() or 1)  # that decode and scale images at a time
 # Some of Pillow's other decoders start programs (EPS runs Ghostscript) or guess the format.
 _FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "BMP", "TIFF", "PPM", "JPEG2000", "AVIF")
 _EXIF_ORIENTATION = 0x0112

@@ -14,6 +14,7 @@ __all__ = [
     "PlainTextEncoder",
     "caption_ids",
     "decoder_of",
+    "default_token_budget",
     "pad_rows",
     "token_budget_batches",
 ]
@@ -105,6 +106,16 @@ def pad_rows(
     ids = pad_sequence(tensors, batch_first=True, padding_value=value, padding_side=side)
     mask = pad_sequence([torch.ones_like(row) for row in tensors], batch_first=True, padding_side=side)
     return ids.to(device), mask.to(device)
+
+
+def default_token_budget(device: torch.device) -> int:
+    """Most tokens of a forward pass: a GPU wants much work at once, and takes it from a CPU that is slow to tell it.
+
+    Example:
+        >>> default_token_budget(torch.device("cpu")), default_token_budget(torch.device("cuda:0"))
+        (8192, 32768)
+    """
+    return 8192 if device.type == "cpu" else 32_768
 
 
 def token_budget_batches(lengths: Sequence[int], budget: int, max_items: int | None = None) -> list[list[int]]:

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.nn.utils.rnn import pad_sequence
 
-from reward.backbones.language import pad_rows, token_budget_batches
+from reward.backbones.language import default_token_budget, pad_rows, token_budget_batches
 
 if TYPE_CHECKING:
     from reward.caches import CacheSection
@@ -141,7 +141,7 @@ class CausalStates:
         pairs: Sequence[tuple[Sequence[int], Sequence[int]]],
         *,
         branches: Sequence[Sequence[int]] = (),
-        token_budget: int,
+        token_budget: int | None = None,
         max_rows: int | None = None,
     ) -> torch.Tensor:
         """Encodes each prefix + suffix as one prompt, or with branches each prefix + suffix + branch.
@@ -149,13 +149,15 @@ class CausalStates:
         Args:
             pairs: token ids; each suffix has at least one token.
             branches: token ids of the K ends that each pair has. Prefix and suffix are then computed once for all.
-            token_budget: most tokens of a forward pass, counting padding and, for suffixes, their prefixes.
+            token_budget: most tokens of a forward pass, counting padding and, for suffixes, their prefixes; None takes
+                `default_token_budget`.
             max_rows: most prompts of a forward pass.
 
         Returns:
             [mean of all M states ; state M], float32, in the order of `pairs`: shape (len(pairs), 2 * d), or with
             branches (len(pairs), K, 2 * d).
         """
+        token_budget = default_token_budget(self._device) if token_budget is None else token_budget
         if branches and not self.shares_suffixes:
             ends = [(prefix, [*suffix, *branch]) for prefix, suffix in pairs for branch in branches]
             return self.encode(ends, token_budget=token_budget, max_rows=max_rows).unflatten(0, (len(pairs), -1))

@@ -6,6 +6,7 @@ import logging
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from types import MappingProxyType
@@ -16,7 +17,7 @@ import numpy as np
 from reward.backbones.evaluating import evaluating
 from reward.domain import Domain, warn_out_of_domain
 from reward.errors import ImageError
-from reward.images import KeyedImage, load_image
+from reward.images import THREADS, KeyedImage, load_image
 from reward.metrics.base import MetricSpec
 from reward.metrics.groups import Group, group_samples, windows
 from reward.samples import CaptionSample, ScoreTable, check_samples
@@ -222,47 +223,61 @@ class _Images:
                 group.features = group.image
             return
         for group in groups:
-            key = group.image_key
-            if group.error is None and key is not None:
-                self._read(key, group)
+            if group.error is None and group.image_key is not None:
+                self._read(group.image_key, group.image)
         self._encode_waiting()
         for group in groups:
             if group.error is None and group.image_key is not None:
-                group.features = self.features[group.image_key]
+                group.error = self.errors.get(group.image_key)
+                group.features = self.features.get(group.image_key)
                 group.out_of_domain = self.out_of_domain.get(group.image_key, False)
         # only groups with the last image can continue in the next window
         last = groups[-1].image_key
         self.features = {key: self.features[key] for key in (last,) if key in self.features}
 
-    def _read(self, key: str, group: Group) -> None:
-        if key in self.features or key in self.waiting:
+    def _read(self, key: str, image: Any) -> None:
+        if key in self.features or key in self.waiting or key in self.errors:
             return
         cache = self.scorer.caches.get("images")
-        kept = None if cache is None or key in self.errors else cache.load(key)
+        kept = None if cache is None else cache.load(key)
         domain = self.scorer.domain
         if kept is not None and (domain is None or "out_of_domain" in kept):
             self.features[key] = self.scorer.cached_features(kept["features"])
             self.out_of_domain[key] = domain is not None and bool(kept["out_of_domain"])
             return
-        if key not in self.errors:
-            try:
-                ready = group.image.prepared.get(id(self.scorer)) if isinstance(group.image, KeyedImage) else None
-                self.waiting[key], self.out_of_domain[key] = ready or self.scorer.prepare(load_image(group.image))  # type: ignore[arg-type]
-            except ImageError as error:
-                self.errors[key] = str(error)
-        group.error = self.errors.get(key)
+        self.waiting[key] = image
         if len(self.waiting) >= self.step:
             self._encode_waiting()
 
     def _encode_waiting(self) -> None:
-        if self.waiting:
-            encoded = self.scorer.encode_images(list(self.waiting.values()))
-            self.features.update(zip(self.waiting, encoded, strict=True))
-            if cache := self.scorer.caches.get("images"):
-                for key in self.waiting:
-                    flag = {} if self.scorer.domain is None else {"out_of_domain": self.out_of_domain[key]}
-                    cache.save(key, {"features": self.features[key], **flag})
-            self.waiting = {}
+        images, prepared = list(self.waiting.values()), dict[str, Any]()
+        for key, ready in zip(self.waiting, _in_threads(self._prepare, images), strict=True):
+            if isinstance(ready, ImageError):
+                self.errors[key] = str(ready)
+            else:
+                prepared[key], self.out_of_domain[key] = ready
+        self.waiting = {}
+        if not prepared:
+            return
+        self.features.update(zip(prepared, self.scorer.encode_images(list(prepared.values())), strict=True))
+        if cache := self.scorer.caches.get("images"):
+            for key in prepared:
+                flag = {} if self.scorer.domain is None else {"out_of_domain": self.out_of_domain[key]}
+                cache.save(key, {"features": self.features[key], **flag})
+
+    def _prepare(self, image: Any) -> tuple[Any, bool] | ImageError:
+        ready = image.prepared.get(id(self.scorer)) if isinstance(image, KeyedImage) else None
+        try:
+            return ready or self.scorer.prepare(load_image(image))
+        except ImageError as error:
+            return error
+
+
+def _in_threads(work: Callable[[Any], Any], images: list[Any]) -> list[Any]:
+    if len(images) < 2 or all(isinstance(image, KeyedImage) and image.prepared for image in images):
+        return [work(image) for image in images]
+    with ThreadPoolExecutor(min(len(images), THREADS), thread_name_prefix="prepare") as pool:
+        return list(pool.map(work, images))
 
 
 class _Results:

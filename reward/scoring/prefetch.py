@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from reward.boxes import BoxedImage
 from reward.errors import ImageError
-from reward.images import KeyedImage, keyed_image, load_image
+from reward.images import THREADS, KeyedImage, keyed_image, load_image
 from reward.metrics.scorer import CaptionScorer
 from reward.scoring.columns import RowTask, image_identity
 from reward.scoring.several import reads_images
@@ -30,7 +30,6 @@ __all__ = ["ImageReader", "prefetch"]
 # A chunk ends early when its decoded images take this many bytes. Up to three chunks are alive at a time:
 # one is scored, one waits, one is filled.
 IMAGE_BYTES = 256 * 2**20
-THREADS = min(8, os.cpu_count() or 1)
 
 
 class ImageReader:

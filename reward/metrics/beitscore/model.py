@@ -84,9 +84,16 @@ class BeitScoreModel(nn.Module):
         config, size = self.config, (self.config.image_size, self.config.image_size)
         if image.size != size:
             image = image.resize(size, Image.Resampling.BICUBIC)
-        pixels = torch.from_numpy(np.array(image, dtype=np.uint8)).permute(2, 0, 1).float() / 255
-        mean, std = (torch.tensor(values)[:, None, None] for values in (config.image_mean, config.image_std))
-        return (pixels - mean) / std
+        values = (
+            torch.arange(256).float()[:, None] / 255
+        )  # of a pixel, all there are: three look-ups, and no arithmetic
+        tables = ((values - torch.tensor(config.image_mean)) / torch.tensor(config.image_std)).T.contiguous().numpy()
+        channels, pixels = np.asarray(image, dtype=np.uint8), np.empty((3, *size), dtype=np.float32)
+        for channel, table in enumerate(tables):
+            np.take(
+                table, channels[..., channel], out=pixels[channel], mode="clip"
+            )  # with an `out`, faster than "raise"
+        return torch.from_numpy(pixels)
 
     def encode(
         self, image: torch.Tensor, text_ids: torch.Tensor, text_padding_mask: torch.Tensor | None = None

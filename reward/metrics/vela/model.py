@@ -60,7 +60,7 @@ class TextBranch(nn.Module):
         self._states.cache = cache
 
     def encode(
-        self, prompts: Sequence[Sequence[PromptTokens]], *, token_budget: int = 8192, max_rows: int | None = None
+        self, prompts: Sequence[Sequence[PromptTokens]], *, token_budget: int | None = None, max_rows: int | None = None
     ) -> torch.Tensor:
         """g_r2c (N, A, 2 * d) of the prompts of N samples under A aspects, each distinct prefix computed once.
 

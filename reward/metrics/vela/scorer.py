@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from reward.backbones.language import default_token_budget
 from reward.caches import TensorCache
 from reward.errors import CheckpointError
 from reward.fingerprints import fingerprint_network
@@ -37,7 +38,7 @@ class VelaScorer(TrainedScorer):
     Args:
         model: a trained model.
         token_budget: most tokens of one forward pass of the language model, counting padding; lower it if memory
-            runs out.
+            runs out. By default 32,768 on a GPU, 8,192 on a CPU.
 
     Example:
         >>> from PIL import Image
@@ -47,9 +48,9 @@ class VelaScorer(TrainedScorer):
         (1, 3)
     """
 
-    def __init__(self, model: VelaModel, *, token_budget: int = 8192) -> None:
+    def __init__(self, model: VelaModel, *, token_budget: int | None = None) -> None:
         self.model = model
-        self.token_budget = token_budget
+        self.token_budget = default_token_budget(model.device) if token_budget is None else token_budget
         self.spec = replace(SPEC.with_aspects(model.config.aspects), needs_image=model.image is not None)
 
     @classmethod
@@ -60,7 +61,7 @@ class VelaScorer(TrainedScorer):
         revision: str | None = None,
         device: torch.device | str | None = None,
         dtype: torch.dtype | str | None = None,
-        token_budget: int = 8192,
+        token_budget: int | None = None,
         trust_remote_code: bool = False,
         cache: str | os.PathLike[str] | None = None,
         cache_size: int | str = "20GB",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -34,7 +35,7 @@ def measure(report: Report, place: Place) -> None:
                 begin = time.perf_counter()
                 try:
                     with torch.inference_mode():
-                        run = prepare(lambda network=network, inputs=inputs: forward(network, *inputs))
+                        run = prepare(partial(forward, network, *inputs))
                         found = run().float().cpu()
                         cells["seconds before"] = f"{time.perf_counter() - begin:.1f}"
                         seconds = _seconds(run, place)

@@ -1,4 +1,4 @@
-"""What the docs have tried on CPUs only: a process for each device, large files, states that are kept, a reward that leaves."""
+"""What the docs have tried on CPUs only: processes for devices, large files, states that are kept, leaving the card."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def devices(report: Report, place: Place) -> None:
 def many(report: Report, place: Place) -> None:
     """`capreward score` of Parquet with pictures inside, at the papers' sizes, beside the bare scorer."""
     metrics = ["beitscore", "clipscore"] if place.simulated else [*_checkpoints(place.folder)]
-    for group, rows in ((8, 20_000), (1, 5_000)):
+    for group, rows in ((8, 12_000), (1, 3_000)):
         rows = 64 if place.simulated else rows
         bench_offline.write_rows(place.folder / "data.parquet", rows=rows, group=group)
         options = Namespace(rows=rows, device=place.device, dtype=None if place.simulated else "bfloat16")
