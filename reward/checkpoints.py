@@ -133,10 +133,10 @@ def check_source(source: str | os.PathLike[str], *, metric: str, kind: SourceKin
         CheckpointError: a path that is not there, a folder that holds something else, or no possible Hub id.
 
     Example:
-        >>> check_source("runs", metric="vela", kind="checkpoint")
+        >>> check_source("my-vela", metric="vela", kind="checkpoint")
         Traceback (most recent call last):
         ...
-        reward.errors.CheckpointError: vela: there is no folder 'runs' here, and a Hub id has the form 'name/repo'
+        reward.errors.CheckpointError: vela: there is no folder 'my-vela' here, and a Hub id has the form 'name/repo'
     """
     text = os.fspath(source)
     if text == "embedded":

@@ -11,6 +11,7 @@ from torch import nn
 from reward.backbones.clip_config import check_preprocess
 from reward.backbones.fit import foreign_errors
 from reward.backbones.language import CHARACTERS_PER_TOKEN, caption_ids
+from reward.backbones.pixels import normalized_pixels
 from reward.errors import ImageError
 
 if TYPE_CHECKING:
@@ -46,7 +47,8 @@ class ClipTowers(nn.Module):
         self.image_size: int = size if isinstance(size, int) else size[0]
         self.preprocess_cfg = {**(preprocess_cfg or {}), "size": self.image_size}
         with foreign_errors("preprocess_cfg"):
-            self._transform = image_transform_v2(PreprocessCfg(**self.preprocess_cfg), is_train=False)
+            transform = image_transform_v2(PreprocessCfg(**self.preprocess_cfg), is_train=False)
+        *self._scale, _, self._normalize = transform.transforms  # the one between makes a tensor
         self.context_length: int = getattr(clip, "text", clip).context_length
         self.embed_dim = _embed_dim(clip)
 
@@ -67,8 +69,9 @@ class ClipTowers(nn.Module):
                 f"image of {image.width} x {image.height} pixels is too long and thin: its sides may differ by a "
                 f"factor of {_MOST_STRETCH} at most; crop it"
             )
-        pixels: torch.Tensor = self._transform(image)
-        return pixels
+        for step in self._scale:
+            image = step(image)
+        return normalized_pixels(image, self._normalize.mean, self._normalize.std)
 
     def tokenize(self, texts: Sequence[str]) -> tuple[torch.Tensor, list[bool]]:
         """Token ids (B, context_length), int64, and for each text whether it was cut to fit."""

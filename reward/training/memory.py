@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.func import functional_call
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -71,8 +73,9 @@ def count_step(model: nn.Module, batch: Mapping[str, Any], *, precision: str = "
     # The batch keeps its values, because networks read lengths from it. What meets a weight has none.
     inputs = {name: value for name, value in batch.items() if name != "labels"}
     was_training = model.training
+    autocast = torch.autocast("cpu", torch.bfloat16, enabled=precision != "fp32")
     try:
-        with counter, torch.autocast("cpu", torch.bfloat16, enabled=precision != "fp32"):
+        with counter, autocast, _NormsInFloat32() if precision != "fp32" else nullcontext():
             functional_call(_Passes(model).train(), empty, (inputs,))
     finally:
         model.train(was_training)
@@ -130,6 +133,15 @@ class _Counter(TorchDispatchMode):
 
     def _free(self, size: int) -> None:
         self.bytes -= size
+
+
+class _NormsInFloat32(TorchFunctionMode):
+    """A GPU's autocast computes LayerNorm in float32, and a CPU's does not."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is nn.functional.layer_norm:
+            args = [value.float() if isinstance(value, torch.Tensor) else value for value in args]
+        return func(*args, **(kwargs or {}))
 
 
 def _without_values(mode: FakeTensorMode, value: torch.Tensor) -> torch.Tensor:

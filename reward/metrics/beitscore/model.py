@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
 from torch import nn
 
+from reward.backbones.pixels import normalized_pixels
 from reward.metrics.beitscore.config import BeitScoreConfig
 from reward.metrics.beitscore.encoder import EPS, Beit3
 
@@ -84,16 +84,7 @@ class BeitScoreModel(nn.Module):
         config, size = self.config, (self.config.image_size, self.config.image_size)
         if image.size != size:
             image = image.resize(size, Image.Resampling.BICUBIC)
-        values = (
-            torch.arange(256).float()[:, None] / 255
-        )  # of a pixel, all there are: three look-ups, and no arithmetic
-        tables = ((values - torch.tensor(config.image_mean)) / torch.tensor(config.image_std)).T.contiguous().numpy()
-        channels, pixels = np.asarray(image, dtype=np.uint8), np.empty((3, *size), dtype=np.float32)
-        for channel, table in enumerate(tables):
-            np.take(
-                table, channels[..., channel], out=pixels[channel], mode="clip"
-            )  # with an `out`, faster than "raise"
-        return torch.from_numpy(pixels)
+        return normalized_pixels(image, config.image_mean, config.image_std)
 
     def encode(
         self, image: torch.Tensor, text_ids: torch.Tensor, text_padding_mask: torch.Tensor | None = None

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from reward.backbones.language import default_token_budget, token_budget_batches
+from reward.backbones.pixels import stacked_on
 from reward.metrics.beitscore import SPEC
 from reward.metrics.beitscore.checkpoint import load_model
 from reward.metrics.beitscore.model import BeitScoreModel
@@ -108,7 +109,7 @@ class BeitScoreScorer(TrainedScorer):
         return self.model.preprocess(image)
 
     def encode_images(self, images: list[torch.Tensor]) -> torch.Tensor:
-        return self.model.beit3.embed_image(torch.stack(images).to(self.model.device))
+        return self.model.beit3.embed_image(stacked_on(self.model.device, images))
 
     def score_groups(self, groups: list[Group], batch_size: int | None) -> CandidateScores:
         """Scores (K, 1) in [0, 1]."""

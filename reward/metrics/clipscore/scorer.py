@@ -13,6 +13,7 @@ from torch.nn import functional
 
 from reward.backbones.clip import ClipTowers
 from reward.backbones.clip_loading import load_clip, load_shipped_clip
+from reward.backbones.pixels import stacked_on
 from reward.backbones.pretrained import parse_dtype, usable_device
 from reward.caches import TensorCache
 from reward.checkpoints import CONFIG_FILE, named_metric, read_config, resolve_checkpoint, save_checkpoint
@@ -142,7 +143,7 @@ class ClipScorer(NetworkScorer):
         return features.numpy()
 
     def encode_images(self, images: list[torch.Tensor]) -> np.ndarray:
-        return _unit(self.model.encode_image(torch.stack(images).to(self.model.device)))
+        return _unit(self.model.encode_image(stacked_on(self.model.device, images)))
 
     def score_groups(self, groups: list[Group], batch_size: int | None) -> CandidateScores:
         """Scores (K, 1)."""

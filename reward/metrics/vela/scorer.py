@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from reward.backbones.language import default_token_budget
+from reward.backbones.pixels import stacked_on
 from reward.caches import TensorCache
 from reward.errors import CheckpointError
 from reward.fingerprints import fingerprint_network
@@ -142,7 +143,7 @@ class VelaScorer(TrainedScorer):
         return features.to(self.model.device)
 
     def encode_images(self, images: list[torch.Tensor]) -> torch.Tensor:
-        return self._clip.encode_image(torch.stack(images).to(self.model.device))
+        return self._clip.encode_image(stacked_on(self.model.device, images))
 
     def score_groups(self, groups: list[Group], batch_size: int | None) -> CandidateScores:
         """Scores (K, A) in [0, 1]."""
