@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,8 @@ from transformers import RobertaConfig, RobertaModel
 
 from reward.metrics.bertscore.scorer import BertScorer
 from tests import toy_captioners
-from tests.benchmarks.gpu import card, command, scores, sizes, steps
+from tests.benchmarks import bench_sizes
+from tests.benchmarks.gpu import card, command, scores, sizes, steps, training
 from tests.benchmarks.gpu.card import Card, Place
 from tests.benchmarks.gpu.results import Report, read_result, write_result
 from tests.benchmarks.gpu.stages import STAGES, Stage
@@ -114,11 +116,33 @@ def test_a_process_that_dies_or_has_no_time(ran: list[str], tmp_path: Path, caps
     assert ran == ["good", "far"]
 
 
+def test_a_stage_that_is_stopped_keeps_its_tables(ran: list[str], tmp_path: Path) -> None:
+    def stops(name: str, options: argparse.Namespace, seconds: float) -> None:
+        written: list[str] = []
+
+        def row(report: Report, place: Place) -> None:
+            report.row("Speed", metric=name)
+            found = read_result(options.output, name)
+            assert found is not None
+            written.append(found.status)
+
+        command.STAGES[name] = Stage(name, row)
+        result = command.run_stage(name, options, card.facts(True))
+        assert (written, result.status) == (["stopped"], "done")
+        write_result(options.output, replace(result, status=written[0]))
+        raise subprocess.TimeoutExpired("python", seconds)
+
+    assert command.main(["--simulated", "--output", str(tmp_path / "gpu"), "--only", "good"], stops) == 1
+    page = (tmp_path / "gpu.md").read_text()
+    assert "| good | FAILED | 0 | stopped after 900 s; see good.log |" in page
+    assert "## Speed\n\n| metric |\n| --- |\n| good |" in page
+
+
 def test_a_stage_in_a_process_counts_the_size_of_a_paper(tmp_path: Path) -> None:
     assert command.main(["--simulated", "--output", str(tmp_path / "gpu"), "--only", "size-bertscore"]) == 0
     page = (tmp_path / "gpu.md").read_text()
     assert "| metric | captions an image | TFLOP counted | GiB counted |" in page
-    assert page.count("| bertscore | ") == 3
+    assert page.count("| bertscore | ") == 2
 
 
 @pytest.mark.parametrize(
@@ -126,6 +150,8 @@ def test_a_stage_in_a_process_counts_the_size_of_a_paper(tmp_path: Path) -> None
     [
         ("grpo-beitscore", "GRPO with LoRA"),
         ("best-of-n", "Best of 8"),
+        ("photos", "The recipe of docs/PHOTOS.md"),
+        ("graphs", "torch.compile and CUDA graphs"),
         ("prefixes", "States of VELA's prompts"),
     ],
 )
@@ -135,6 +161,17 @@ def test_stages_run_without_a_card(name: str, title: str, tmp_path: Path) -> Non
     assert report.faults == []
     (found,) = report.tables
     assert found.startswith(title)
+
+
+def test_a_training_step_is_counted_as_capreward_train_counts_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    *_, beitscore = bench_sizes.training_steps(training.LENGTHS)
+    monkeypatch.setattr(bench_sizes, "training_steps", lambda lengths: [beitscore])
+    report = Report()
+    training.measure(report, Place(True, tmp_path))
+    ((row,),) = report.tables.values()
+    assert (row["metric"], row["batch"], row["GiB counted"]) == ("beitscore", "24", "17.4")  # an H200 took 17.6
 
 
 def test_scores_have_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -58,10 +58,8 @@ def _ways(model: nn.Module, place: Place) -> Iterator[tuple[str, tuple[nn.Module
     if place.simulated:  # it only finds out whether the code can be traced
         yield "torch.compile, traced only", (_compiled(model, backend="eager"), lambda run: run)
         return
-    compiled = _compiled(model, dynamic=False)
-    yield "torch.compile of the layers", (compiled, lambda run: run)
+    yield "torch.compile of the layers", (_compiled(model, dynamic=False), lambda run: run)
     yield "CUDA graph", (model, _graph)
-    yield "both", (compiled, _graph)
 
 
 def _compiled(model: nn.Module, **options: Any) -> nn.Module:

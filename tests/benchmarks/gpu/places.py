@@ -37,7 +37,7 @@ BF16 = torch.bfloat16
 def devices(report: Report, place: Place) -> None:
     """`capreward score --devices auto` beside the CPU, file to file."""
     data, lines = place.folder / "rows.jsonl", []
-    samples = scene_rows(8 if place.simulated else 400)
+    samples = scene_rows(8 if place.simulated else 100)
     for number, row in enumerate(samples):
         file = place.folder / f"{number // 2}.png"
         if not file.exists():

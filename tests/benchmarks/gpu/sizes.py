@@ -22,7 +22,7 @@ from tests.fake_cuda import GIB, FakeDevice
 __all__ = ["GROUPS", "METRICS", "SECONDS", "measure", "paper_rows"]
 
 BF16 = torch.bfloat16
-GROUPS, IMAGES, WORDS = (1, 8, 16), 4, 140
+GROUPS, IMAGES, WORDS = (1, 8), 4, 140
 SECONDS = 2.0  # for each number of captions an image
 LAYERS = 40  # of LLaVA-1.5-13B
 
