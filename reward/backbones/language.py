@@ -109,7 +109,7 @@ def pad_rows(
 
 
 def default_token_budget(device: torch.device) -> int:
-    """Most tokens of a forward pass: a GPU wants much work at once, and takes it from a CPU that is slow to tell it.
+    """Most tokens of a forward pass: a GPU wants much work at once, since the CPU needs time to start each piece.
 
     Example:
         >>> default_token_budget(torch.device("cpu")), default_token_budget(torch.device("cuda:0"))
