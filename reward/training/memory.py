@@ -51,7 +51,8 @@ def count_step(model: nn.Module, batch: Mapping[str, Any], *, precision: str = "
     """Counts the memory of a training step, without taking that memory and without computing.
 
     The forward and the backward pass run with weights that have shapes and types but no values. Not counted is what a
-    device needs besides: CUDA's own context, the workspace of its kernels, and gaps between tensors.
+    device needs besides: CUDA's own context, the workspace of its kernels, and gaps between tensors. With `precision`
+    bf16 it is counted as on a GPU, whose autocast keeps LayerNorm in float32; a CPU then takes less.
 
     Args:
         model: a network on the CPU whose output has `scores` of shape (N,); it is counted as it trains.
@@ -136,7 +137,7 @@ class _Counter(TorchDispatchMode):
 
 
 class _NormsInFloat32(TorchFunctionMode):
-    """A GPU's autocast computes LayerNorm in float32, and a CPU's does not."""
+    """Does what a GPU's autocast does and a CPU's does not: LayerNorm is computed, and kept, in float32."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is nn.functional.layer_norm:

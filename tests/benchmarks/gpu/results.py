@@ -20,7 +20,7 @@ class Report:
         save: called after each row.
     """
 
-    def __init__(self, save: Callable[[], None] | None = None) -> None:
+    def __init__(self, save: Callable[[], None] = lambda: None) -> None:
         self.save = save
         self.tables: dict[str, list[dict[str, str]]] = {}
         self.notes: list[str] = []
@@ -30,8 +30,7 @@ class Report:
         """Adds a row to a table; underscores of a column's name stand for blanks."""
         row = {name.replace("_", " "): str(cell) for name, cell in cells.items()}
         self.tables.setdefault(table, []).append(row)
-        if self.save is not None:
-            self.save()
+        self.save()
 
     def note(self, text: str) -> None:
         self.notes.append(text)
