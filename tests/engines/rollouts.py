@@ -26,19 +26,14 @@ ENVIRONMENT = {  # of processes with vLLM for the CPU and with Ray
 }
 
 
-def run_script(
-    engine: str, script: str, settings: Mapping[str, Any], folder: Path, clone: str = "", **environment: str
-) -> Any:
+def run_script(engine: str, script: str, settings: Mapping[str, Any], folder: Path) -> Any:
     """Runs a script of this folder in an engine's environment with settings; gives the JSON of its last line.
 
     Args:
         folder: for the settings and the caches of data sets.
-        clone: of the framework, where pip has none.
-        environment: further variables.
     """
     (folder / "settings.json").write_text(json.dumps(settings), encoding="utf-8")
-    path = os.pathsep.join(filter(None, [str(ROOT), clone]))
-    variables = {**ENVIRONMENT, "PYTHONPATH": path, "HF_DATASETS_CACHE": str(folder / "cache"), **environment}
+    variables = {**ENVIRONMENT, "PYTHONPATH": str(ROOT), "HF_DATASETS_CACHE": str(folder / "cache")}
     run = subprocess.run(
         [str(program(engine, "python")), str(Path(__file__).with_name(script)), str(folder / "settings.json")],
         cwd=folder,
