@@ -21,19 +21,12 @@ def serve(
         list[str],
         typer.Option("--metric", "-m", help="NAME, or NAME=CHECKPOINT with a folder or Hub id; repeat it for several."),
     ],
-    repository: Annotated[
-        Path | None,
-        typer.Option(help="For --metric vela-official: the clone of Ka2ukiMatsuda/VELA, in its environment."),
-    ] = None,
     host: Annotated[str, typer.Option(help="127.0.0.1 is this machine only; 0.0.0.0 and :: are all networks.")] = (
         "127.0.0.1"
     ),
     port: Annotated[int, typer.Option(min=1024, max=65535)] = 8123,
     image_root: Annotated[
         Path | None, typer.Option(help="Folder of the images that clients may name by path; default: no paths.")
-    ] = None,
-    allow_host: Annotated[
-        list[str] | None, typer.Option(help="Host that images may be fetched from; repeat it for several.")
     ] = None,
     devices: Annotated[str, typer.Option(help="auto (all GPUs, else the CPU), cpu, or GPUs such as 0,1.")] = "auto",
     workers: Annotated[int, typer.Option(min=1, help="Processes that score, for each device.")] = 1,
@@ -55,27 +48,11 @@ def serve(
     capreward serve --metric vela
     ```
 
-    In a training script: `RemoteReward("http://127.0.0.1:8123", "vela")`. The paths are /score, /get_reward (OpenRLHF),
-    /slime, /info, /health, /metrics (Prometheus) and /docs.
+    In a training script: `RemoteReward("http://127.0.0.1:8123", "vela")`. The paths are /score, /info, /health,
+    /metrics (Prometheus) and /docs.
 
     The environment variable CAPREWARD_TOKEN holds a token that clients must know; without it, only 127.0.0.1 is served.
-
-    `--metric vela-official --repository CLONE` serves the published VELA by its authors' own code, in the environment
-    that it wants; see docs/FRAMEWORKS.md for how to install that.
     """
-    if "vela-official" in metric:
-        others = {
-            "--allow-host": allow_host,
-            "--dtype": dtype,
-            "--workers": workers if workers > 1 else None,
-            "--devices": devices if devices != "auto" else None,
-        }
-        _serve_vela_official(
-            metric, repository, host, port, image_root, [name for name, value in others.items() if value]
-        )
-        return
-    if repository is not None:
-        raise typer.BadParameter("goes with --metric vela-official alone", param_hint="--repository")
     from reward.service.settings import ServiceSettings, parse_metrics
 
     settings = ServiceSettings(
@@ -84,7 +61,6 @@ def serve(
         port=port,
         token=os.environ.get(TOKEN) or None,
         image_root=image_root,
-        allowed_hosts=frozenset(allow_host or ()),
         devices=devices,
         workers=workers,
         dtype=dtype,
@@ -110,18 +86,3 @@ def serve(
     console.print(f"starting {names} at http://{host}:{port}; /health answers 200 when it is ready (Ctrl-C stops)")
     running = Workers(settings)
     running.serve(make_app(settings, running, running.lifespan))
-
-
-def _serve_vela_official(
-    metrics: list[str], repository: Path | None, host: str, port: int, image_root: Path | None, unused: list[str]
-) -> None:
-    """Runs in an environment that is too old for everything else of this package."""
-    if len(metrics) > 1:
-        raise typer.BadParameter("vela-official is served alone", param_hint="--metric")
-    if unused:
-        raise typer.BadParameter("has no effect on vela-official", param_hint=", ".join(unused))
-    if repository is None:
-        raise typer.BadParameter("vela-official needs the clone of Ka2ukiMatsuda/VELA", param_hint="--repository")
-    from reward.service.vela_official import run
-
-    run(repository, host=host, port=port, image_root=image_root)

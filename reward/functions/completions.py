@@ -29,7 +29,6 @@ __all__ = [
     "completion_text",
     "prompt_images",
     "read_rows",
-    "without_thinking",
 ]
 
 _PROMPT = "the prompt"

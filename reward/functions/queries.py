@@ -10,7 +10,7 @@ from urllib.parse import unquote_to_bytes
 
 from reward.errors import ImageError, InvalidSampleError
 
-__all__ = ["base64_bytes", "data_url_bytes", "read_label", "response_of", "without_end"]
+__all__ = ["base64_bytes", "data_url_bytes", "read_label", "response_of"]
 
 _SHORTEST = 8  # characters of the prompt's end that must be found again
 _END = re.compile(r"(\s*(<\|[^|<>]*\|>|</s>|<eos>|<end_of_turn>|<pad>))+\s*$")
@@ -40,17 +40,7 @@ def response_of(query: str, prompt: str) -> str:
             f"the query does not hold the end of its prompt, {prompt[-40:]!r}: send prompts with the chat template "
             "applied (--data.apply_chat_template), and queries decoded with special tokens"
         )
-    return without_end(query[query.index(prompt[-low:]) + low :])
-
-
-def without_end(text: str) -> str:
-    """A response without the special tokens at its end.
-
-    Example:
-        >>> without_end("A red star.<|im_end|>\\n<|endoftext|>")
-        'A red star.'
-    """
-    return _END.sub("", text)
+    return _END.sub("", query[query.index(prompt[-low:]) + low :])
 
 
 def read_label(label: Any) -> tuple[str | bytes | None, list[str] | None]:

@@ -3,41 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import FastAPI, Query, Request, Response
+from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 import reward
-from reward.errors import ServiceError, WeightsError
-from reward.service.frameworks import asked_by_openrlhf, asked_by_slime
+from reward.errors import ServiceError
 from reward.service.guard import Guard
-from reward.service.schemas import (
-    ErrorReply,
-    InfoReply,
-    OpenRlhfReply,
-    OpenRlhfRequest,
-    ScoreReply,
-    ScoreRequest,
-    SlimeRequest,
-)
-from reward.service.scoring import Asked, AsksWorkers, BadRequest, Scored, Scoring
+from reward.service.schemas import ErrorReply, InfoReply, ScoreReply, ScoreRequest
+from reward.service.scoring import AsksWorkers, BadRequest, Scoring
 from reward.service.settings import ServiceSettings
 from reward.service.telemetry import Telemetry
 from reward.service.worker import Job
-from reward.weights import parse_weights
 
 __all__ = ["make_app"]
-
-Metric = Annotated[str | None, Query(description="Which metric; default: the first that the service was started with.")]
-Weights = Annotated[
-    str | None, Query(description="Weights of the aspects, such as desc=1,rel=2; default: the metric's.")
-]
-Unscored = Annotated[
-    float | None, Query(description="Reward of a caption that cannot be scored; default: null.", allow_inf_nan=False)
-]
 
 
 def make_app(settings: ServiceSettings, workers: AsksWorkers, lifespan: Any = None) -> FastAPI:
@@ -94,42 +76,9 @@ def make_app(settings: ServiceSettings, workers: AsksWorkers, lifespan: Any = No
     @app.post("/score")
     async def score(request: ScoreRequest) -> ScoreReply:
         """Scores captions."""
-        asked = [Asked(each.candidates, each.image, each.references) for each in request.samples]
-        scored = await scoring.score(scoring.metric(request.metric), asked, request.weights)
-        facts = scored.facts
-        return ScoreReply(
-            metric=scored.metric, identity=facts["identity"], aspects=facts["aspects"], samples=scored.samples
-        )
-
-    @app.post("/get_reward")
-    async def get_reward(
-        request: OpenRlhfRequest, metric: Metric = None, weights: Weights = None, unscored: Unscored = None
-    ) -> OpenRlhfReply:
-        """Rewards for OpenRLHF (`--reward.remote_url http://HOST:PORT/get_reward`)."""
-        scored = await scoring.score(
-            scoring.metric(metric, by_default=True), asked_by_openrlhf(request), _weights(weights)
-        )
-        rewards = [unscored if value is None else value for value in scored.rewards()]
-        if rewards and all(value is None for value in rewards):
-            return OpenRlhfReply(rewards=None, scores=None, extra_logs={})
-        rows = [row for sample in scored.samples for row in sample.scores]
-        logs = {
-            f"{scored.metric}/{name}": [row[column] for row in rows]
-            for column, name in enumerate(scored.facts["aspects"])
-        }
-        complete = {name: values for name, values in logs.items() if None not in values}
-        return OpenRlhfReply(rewards=rewards, scores=_in_unit_range(rewards, scored), extra_logs=complete)
-
-    @app.post("/slime")
-    async def slime(
-        request: SlimeRequest, metric: Metric = None, weights: Weights = None, unscored: Unscored = None
-    ) -> float | None:
-        """Reward for slime (`--rm-type remote_rm --rm-url http://HOST:PORT/slime`), a number."""
-        scored = await scoring.score(
-            scoring.metric(metric, by_default=True), asked_by_slime(request), _weights(weights)
-        )
-        reward_of = scored.rewards()[0]
-        return unscored if reward_of is None else reward_of
+        metric = scoring.metric(request.metric)
+        facts, samples = await scoring.score(metric, request.samples, request.weights)
+        return ScoreReply(metric=metric, identity=facts["identity"], aspects=facts["aspects"], samples=samples)
 
     return app
 
@@ -163,18 +112,3 @@ def _handle_errors(app: FastAPI) -> None:
 
 def _ready(workers: Any) -> int:
     return int(getattr(workers, "ready", 1))
-
-
-def _weights(text: str | None) -> dict[str, float] | None:
-    try:
-        return None if text is None else parse_weights(text)
-    except WeightsError as error:
-        raise BadRequest(str(error)) from None
-
-
-def _in_unit_range(rewards: list[float | None], scored: Scored) -> list[float | None]:
-    """Rewards between 0 and 1, for OpenRLHF's filter, where the metric has a lowest and a highest score."""
-    low, high = scored.facts["range"]
-    if low is None or high is None or high <= low:
-        return rewards
-    return [None if value is None else (value - low) / (high - low) for value in rewards]

@@ -1,4 +1,4 @@
-"""Images of requests: base64, data URLs, paths below a folder, addresses at hosts that are allowed."""
+"""Images of requests: base64, data URLs, paths below a folder."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from pathlib import Path
 from reward.errors import ImageError
 from reward.functions.queries import base64_bytes, data_url_bytes
 from reward.images import image_size
-from reward.service.fetching import fetch
 from reward.service.schemas import Base64Image, Image, PathImage, UrlImage
 from reward.service.settings import ServiceSettings
 
@@ -26,43 +25,38 @@ class ImageReader:
     """Reads the images that requests name, within the limits.
 
     Args:
-        settings: image root, hosts, pixels and bytes that are allowed.
+        settings: image root, pixels and bytes that are allowed.
     """
 
     def __init__(self, settings: ServiceSettings) -> None:
         self._settings = settings
         self._root = None if settings.image_root is None else Path(os.path.realpath(settings.image_root))
-        # Not the event loop's own: the workers' replies come through those, and must not wait for a slow host.
+        # Not the event loop's own: the workers' replies come through those, and must not wait for a slow disk.
         self._threads = ThreadPoolExecutor(16, thread_name_prefix="image")
 
-    async def read(self, image: Image | bytes) -> bytes:
+    async def read(self, image: Image) -> bytes:
         """The encoded bytes of an image, whose header was checked.
 
         Args:
-            image: a string is a data URL, an address, or else a path; bytes are encoded already.
+            image: a string is a data URL, or else a path.
 
         Raises:
-            ImageRefused: a path outside the root, a host that is not allowed, or too many pixels.
+            ImageRefused: a path outside the root, a URL that holds no data, or too many pixels.
             ImageError: missing or broken.
         """
         return await asyncio.get_running_loop().run_in_executor(self._threads, self._read, image)
 
-    def _read(self, image: Image | bytes) -> bytes:
-        if isinstance(image, bytes):
-            data = image
-        elif isinstance(image, Base64Image):
+    def _read(self, image: Image) -> bytes:
+        if isinstance(image, Base64Image):
             data = base64_bytes(image.base64)
         elif isinstance(image, PathImage):
             data = self._file(image.path)
         else:
             text = image.url if isinstance(image, UrlImage) else image
-            scheme = text.partition(":")[0].lower()
-            if scheme == "data":
+            if text[:5].lower() == "data:":
                 data = data_url_bytes(text)
-            elif scheme in ("http", "https"):
-                data = self._fetch(text)
             elif isinstance(image, UrlImage):
-                raise ImageRefused(f"an image address begins with data:, http: or https:, got {text!r:.60}")
+                raise ImageRefused(f"the url of an image must be a data URL, got {text!r:.60}")
             else:
                 data = self._file(text)
         try:
@@ -72,14 +66,6 @@ class ImageReader:
                 raise ImageRefused(str(error)) from None
             raise
         return data
-
-    def _fetch(self, url: str) -> bytes:
-        try:
-            return fetch(url, self._settings.allowed_hosts, most_bytes=self._settings.max_body)
-        except PermissionError as error:
-            raise ImageRefused(str(error)) from None
-        except OSError as error:
-            raise ImageError(f"image {url!r:.200} cannot be fetched: {error}") from None
 
     def _file(self, text: str) -> bytes:
         if self._root is None:

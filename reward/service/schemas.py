@@ -1,4 +1,4 @@
-"""What the service takes and gives, as OpenAPI shows it: its own shape, and those of OpenRLHF and slime."""
+"""What the service takes and gives, as OpenAPI shows it."""
 
 from __future__ import annotations
 
@@ -11,14 +11,11 @@ __all__ = [
     "ErrorReply",
     "Image",
     "InfoReply",
-    "OpenRlhfReply",
-    "OpenRlhfRequest",
     "PathImage",
     "SampleScores",
     "ScoreReply",
     "ScoreRequest",
     "ScoreSample",
-    "SlimeRequest",
     "UrlImage",
 ]
 
@@ -42,9 +39,6 @@ class InfoReply(BaseModel):
     workers: int
 
 
-# The service's own shape
-
-
 class Base64Image(_Strict):
     """An encoded image as base64."""
 
@@ -58,19 +52,19 @@ class PathImage(_Strict):
 
 
 class UrlImage(_Strict):
-    """A data URL, or an address at a host that the service may fetch from."""
+    """A data URL."""
 
     url: str
 
 
-Image = str | Base64Image | PathImage | UrlImage  # a string is a data URL, an address, or else a path
+Image = str | Base64Image | PathImage | UrlImage  # a string is a data URL, or else a path
 
 
 class ScoreSample(_Strict):
     """Captions of one image, with the references they share."""
 
     candidates: Annotated[list[str], Field(min_length=1)]
-    image: Annotated[Image | None, Field(description="A string is a data URL, an address, or else a path.")] = None
+    image: Annotated[Image | None, Field(description="A string is a data URL, or else a path.")] = None
     references: list[str] = []
 
 
@@ -104,30 +98,3 @@ class ScoreReply(BaseModel):
     identity: str
     aspects: list[str]
     samples: list[SampleScores]
-
-
-# OpenRLHF and slime
-
-
-class OpenRlhfRequest(BaseModel):
-    """`query` is prompt and caption; a label is `{"image": ..., "references": [...]}`, also as JSON text."""
-
-    query: list[str]
-    prompts: list[str]
-    labels: list[Any]
-
-
-class OpenRlhfReply(BaseModel):
-    """Rewards in order. If none of the queries has one, they are null, which OpenRLHF takes for a failed call."""
-
-    rewards: list[float | None] | None
-    scores: list[float | None] | None
-    extra_logs: dict[str, list[float | None]]
-
-
-class SlimeRequest(BaseModel):
-    """One sample; the label is as for OpenRLHF."""
-
-    response: str
-    prompt: Any = None
-    label: Any = None

@@ -6,19 +6,18 @@ import asyncio
 import logging
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from reward.errors import ImageError, InvalidSampleError, WeightsError
 from reward.samples import CaptionSample, is_wordless
 from reward.service.images import ImageReader, ImageRefused
-from reward.service.schemas import Image, SampleScores
+from reward.service.schemas import Image, SampleScores, ScoreSample
 from reward.service.settings import ServiceSettings
 from reward.service.telemetry import Telemetry
 from reward.service.worker import Job, JobReply
 from reward.weights import normalise_weights
 
-__all__ = ["Asked", "AsksWorkers", "BadRequest", "Scored", "Scoring"]
+__all__ = ["AsksWorkers", "BadRequest", "Scoring"]
 
 logger = logging.getLogger(__name__)
 
@@ -37,29 +36,6 @@ class AsksWorkers(Protocol):
     async def ask(self, job: Job) -> JobReply: ...
 
 
-@dataclass
-class Asked:
-    """Captions of one image; `problem` is why none of them can be scored."""
-
-    candidates: Sequence[str]
-    image: Image | bytes | None = None
-    references: Sequence[str] = ()
-    problem: str | None = None
-
-
-@dataclass
-class Scored:
-    """What comes out, one item for each that was asked; `facts` are those of the metric."""
-
-    metric: str
-    facts: dict[str, Any]
-    samples: list[SampleScores]
-
-    def rewards(self) -> list[float | None]:
-        """Of all captions, in order."""
-        return [reward for sample in self.samples for reward in sample.rewards]
-
-
 class Scoring:
     """Scores what requests ask for.
 
@@ -75,20 +51,22 @@ class Scoring:
         self._images = ImageReader(settings)
         self._errors = 0
 
-    def metric(self, name: str | None, *, by_default: bool = False) -> str:
-        """The metric of a name; None is the only one, or with `by_default` the first.
+    def metric(self, name: str | None) -> str:
+        """The metric of a name; None is the only one.
 
         Raises:
             BadRequest: there is no such metric, or several.
         """
-        if name is None and (by_default or len(self.names) == 1):
+        if name is None and len(self.names) == 1:
             return self.names[0]
         if name not in self.names:
             raise BadRequest(f"metric must be one of {', '.join(self.names)}, got {name!r:.80}")
         return name
 
-    async def score(self, metric: str, asked: Sequence[Asked], weights: Mapping[str, float] | None = None) -> Scored:
-        """Scores captions in one job, so that those of an image are scored together.
+    async def score(
+        self, metric: str, asked: Sequence[ScoreSample], weights: Mapping[str, float] | None
+    ) -> tuple[dict[str, Any], list[SampleScores]]:
+        """Facts of the metric, and the captions' scores, in one job, so that those of an image are scored together.
 
         Raises:
             BadRequest: too many captions, an image that the service refuses, unknown weights.
@@ -97,13 +75,14 @@ class Scoring:
         most = self.settings.max_candidates
         if sum(len(each.candidates) for each in asked) > most:
             raise BadRequest(f"a request may hold {most} captions; send several requests")
-        read: dict[Image | bytes, asyncio.Task[bytes]] = {}
+        read: dict[Image, asyncio.Task[bytes]] = {}
         samples: list[CaptionSample] = []
         places: list[list[int | str]] = []  # of each caption: its row in the job, or why it has none
         for each in asked:
-            problem, image = each.problem, None
+            problem: str | None = None
+            image: bytes | None = None
             try:
-                if each.image is not None and problem is None:
+                if each.image is not None:
                     if each.image not in read:
                         read[each.image] = asyncio.ensure_future(self._images.read(each.image))
                     image = await read[each.image]
@@ -136,10 +115,10 @@ class Scoring:
             raise BadRequest(str(error)) from None
         scored = [_collect(each, row, reply, vector.tolist()) for each, row in zip(asked, places, strict=True)]
         self._log_errors(metric, [error for sample in scored for error in sample.errors if error is not None])
-        return Scored(metric, reply.facts, scored)
+        return reply.facts, scored
 
     def _log_errors(self, metric: str, errors: list[str]) -> None:
-        """Warns of the first, tenth, hundredth, ... caption without a score; most frameworks show no reasons."""
+        """Warns of the first, tenth, hundredth, ... caption without a score."""
         before, self._errors = self._errors, self._errors + len(errors)
         if errors and (before == 0 or len(str(before)) < len(str(self._errors))):
             logger.warning("%s: %d captions so far have no score; the last: %s", metric, self._errors, errors[0])
@@ -150,15 +129,14 @@ class Scoring:
             raise InvalidSampleError(f"a text has more than {most} characters, which is the service's limit")
 
 
-def _collect(asked: Asked, row: list[int | str], reply: JobReply, weights: list[float]) -> SampleScores:
+def _collect(asked: ScoreSample, row: list[int | str], reply: JobReply, weights: list[float]) -> SampleScores:
     found = SampleScores(scores=[], rewards=[], errors=[], truncated=[])
     for candidate, place in zip(asked.candidates, row, strict=True):
         scores = [None] * len(weights) if isinstance(place, str) else reply.scores[place]
         found.scores.append(list(scores))
         found.errors.append(place if isinstance(place, str) else reply.errors.get(place))
         found.truncated.append(not isinstance(place, str) and reply.truncated[place])
-        reward = None if asked.problem else _reward(candidate, scores, weights, reply.facts["range"])
-        found.rewards.append(reward)
+        found.rewards.append(_reward(candidate, scores, weights, reply.facts["range"]))
     if (unlike := reply.out_of_domain) is not None:
         found.out_of_domain = [not isinstance(place, str) and unlike[place] for place in row]
     return found

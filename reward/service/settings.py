@@ -53,7 +53,6 @@ class ServiceSettings:
         port: 1024 to 65535.
         token: what clients must send as `Authorization: Bearer TOKEN`; None lets everyone in.
         image_root: folder of the images that requests may name by path; None refuses paths.
-        allowed_hosts: hosts that images may be fetched from; none refuses addresses.
         workers: worker processes for each device.
         devices: `"auto"` (all GPUs, else the CPU), `"cpu"`, or numbers of GPUs, such as `"0,1"`.
         dtype: of the networks; None is their own.
@@ -78,7 +77,6 @@ class ServiceSettings:
     port: int = 8123
     token: str | None = field(default=None, repr=False)
     image_root: Path | None = None
-    allowed_hosts: frozenset[str] = frozenset()
     workers: int = 1
     devices: str = "auto"
     dtype: str | None = None

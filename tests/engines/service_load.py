@@ -90,14 +90,12 @@ class Load:
                 rng, lambda file: rng.choice([_url(file), {"url": _url(file)}])
             ),
             "/score, one of three images broken": self._broken,
-            "/get_reward (OpenRLHF)": self._openrlhf,
-            "/slime": self._slime,
             "RemoteReward, TRL's call": self._trl,
             "compute_score, verl's call": self._verl,
             "wrong": self._wrong,
             "wrong: the body stops": self._half,
         }
-        weights = [3, 3, 3, 2, 2, 2, 3, 2, 4, 1]
+        weights = [3, 3, 3, 2, 3, 2, 4, 1]
         limits = httpx.Limits(max_connections=None, keepalive_expiry=3.0)  # the service closes them after 5 s
         headers = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"}
         began = perf_counter()
@@ -135,7 +133,7 @@ class Load:
         if found.shape != expected.shape or not (np.abs(found - expected) <= ROUNDING).all():
             self.wrong_rows.append(f"{what}: {found.tolist()}, not {expected.tolist()}"[:500])
 
-    # The service's own paths
+    # The service's own form
 
     async def _score(self, rng: random.Random, image: Callable[[Path], Any]) -> None:
         metric = rng.choice(METRICS)
@@ -155,22 +153,6 @@ class Load:
         self.compare("/score beside a broken image", scored["scores"], self.photos.scores["vela"][first, some])
         if any(value is not None for row in refused["scores"] for value in row) or None in refused["errors"]:
             self.wrong_rows.append(f"a score for a broken image: {refused}")
-
-    async def _openrlhf(self, rng: random.Random) -> None:
-        photo, captions = self._pick(rng)
-        label = json.dumps({"image": _url(self.photos.files[photo]), "references": self.photos.references[photo]})
-        query = [f"USER: <image> Describe. ASSISTANT: {self.photos.captions[each]}</s>" for each in captions]
-        prompts = ["USER: <image>\nDescribe. ASSISTANT:"] * len(captions)
-        body = {"query": query, "prompts": prompts, "labels": [label] * len(captions)}
-        metric = rng.choice(METRICS)
-        reply = await self.post(f"/get_reward?metric={metric}", body)
-        self.compare("/get_reward", reply["rewards"], self.photos.rewards[metric][photo, captions])
-
-    async def _slime(self, rng: random.Random) -> None:
-        photo, captions = self._pick(rng)
-        label = {"image": self.photos.files[photo].name, "references": self.photos.references[photo]}
-        body = {"prompt": "Describe.", "response": f"{self.photos.captions[captions[0]]}<|im_end|>", "label": label}
-        self.compare("/slime", [await self.post("/slime", body)], [self.photos.rewards["vela"][photo, captions[0]]])
 
     # Our clients
 
@@ -218,8 +200,6 @@ class Load:
                 ),
                 ("/score", {"metric": "vela", "samples": [self._sample(0, [0], {"base64": _encoded(huge)})]}, 422, {}),
                 ("/score", body, 401, {"headers": {"Authorization": "Bearer another-token"}}),
-                ("/get_reward", {"query": ["a"], "prompts": [], "labels": []}, 422, {}),
-                ("/slime", {"response": 5}, 422, {}),
                 ("/scores", body, 404, {}),
             ]
         )

@@ -1,10 +1,9 @@
-"""The service's own requests, and those of OpenRLHF and slime."""
+"""Requests to the service, and its settings."""
 
 from __future__ import annotations
 
 import asyncio
 import base64
-import json
 import math
 from typing import Any
 
@@ -113,64 +112,6 @@ def test_one_request_that_cannot_be_scored_spoils_no_other(monkeypatch: pytest.M
     jobs = [Job("length", [CaptionSample(text)]) for text in ("A star.", "fail", "A red star.")]
     first, second, third = worker.run(jobs)
     assert (first.scores, second.problem, third.scores) == ([[2.0]], "RuntimeError: out of memory", [[3.0]])
-
-
-# Other frameworks
-
-CHAT = "<|im_start|>user\n<image>Describe.<|im_end|>\n<|im_start|>assistant\n"
-SENT = CHAT.replace("<image>", "<|image_pad|>" * 2)
-LABEL = json.dumps({"references": REFERENCES})
-
-
-@pytest.mark.parametrize(
-    ("query", "prompt"),
-    [
-        ("Describe. A red star.", "Describe."),
-        (SENT + "A red star.<|im_end|>\n", CHAT),
-        (SENT + "<think>It is red.</think>A red star.<|endoftext|>", CHAT),
-        ("USER: <image> ASSISTANT: A red star.</s>", "USER: <image>\nASSISTANT:"),
-    ],
-)
-def test_openrlhf(app: App, query: str, prompt: str) -> None:
-    reply = app.post("/get_reward", {"query": [query], "prompts": [prompt], "labels": [LABEL]})
-    expected = load_scorer("unigram").score([CaptionSample("A red star.", None, REFERENCES)]).scores[0, 0]
-    assert reply == {"rewards": [expected], "scores": [expected], "extra_logs": {"unigram/f1": [expected]}}
-
-
-def test_openrlhf_without_a_score(app: App) -> None:
-    # With several addresses OpenRLHF sends empty lists to all but one.
-    reply = app.post("/get_reward", {"query": [], "prompts": [], "labels": []})
-    assert reply == {"rewards": [], "scores": [], "extra_logs": {"unigram/f1": []}}
-    asked = {"query": ["A star."], "prompts": [""], "labels": [LABEL]}  # the prompt cannot be told from the caption
-    assert app.post("/get_reward", asked)["rewards"] is None
-    assert app.post("/get_reward?unscored=-1", asked)["rewards"] == [-1.0]
-    empty = {"query": [SENT], "prompts": [CHAT], "labels": [LABEL]}
-    assert app.post("/get_reward", empty)["rewards"] == [0.0]  # writing nothing is no way out
-    for label in ("[1]", "", json.dumps({"references": [3]}), json.dumps({"image": 5})):
-        assert app.post("/get_reward", {**empty, "labels": [label]})["rewards"] is None
-    assert "2 labels" in app.post("/get_reward", {**asked, "labels": [LABEL, LABEL]}, 422)["error"]
-
-
-def test_openrlhf_scores_lie_between_0_and_1() -> None:
-    reply = App("length").post("/get_reward", {"query": ["D: A star."], "prompts": ["D:"], "labels": [LABEL]})
-    assert reply["rewards"] == reply["scores"] == [2.0]  # there is no highest length
-
-
-def test_slime(app: App) -> None:
-    asked = {"prompt": "Describe.", "response": "A red star.<|im_end|>", "label": LABEL}
-    assert app.post("/slime", asked) == pytest.approx(6 / 7)
-    assert app.post("/slime?metric=unigram&weights=f1=1", {**asked, "label": json.loads(LABEL)}) == pytest.approx(6 / 7)
-    assert app.post("/slime", {"response": "A red star."}) is None
-    assert app.post("/slime?unscored=0.5", {"response": "A red star."}) == 0.5
-    assert "aspect=number" in app.post("/slime?weights=f1", asked, 422)["error"]
-
-
-def test_images_of_labels() -> None:
-    app = App("vela")
-    (expected,) = app.score_image({"base64": PNG})["samples"][0]["rewards"]
-    label = json.dumps({"image": f"data:image/png;base64,{PNG}"})
-    assert app.post("/slime", {"response": "A red star.", "label": label}) == expected
-    assert app.post("/slime", {"response": "A red star.", "label": {"image": "data:image/png;base64,%"}}) is None
 
 
 # Settings
