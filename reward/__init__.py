@@ -6,10 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from reward.functions.combination import Combination
-    from reward.functions.combining import CombinedReward, EnsembleReward, Ramp, WeightedReward
-    from reward.functions.gating import GatedReward
-    from reward.functions.learning_rewards import ConstrainedReward, StandardisedReward
+    from reward.functions.combining import CombinedReward, WeightedReward
     from reward.functions.metric_reward import MetricReward
     from reward.functions.named_rewards import (
         BeitScoreReward,
@@ -20,7 +17,6 @@ if TYPE_CHECKING:
         vela_reward,
     )
     from reward.functions.remote_reward import RemoteReward
-    from reward.functions.shaping import ClippedReward, SigmoidReward
     from reward.functions.text_rewards import LengthReward, RepetitionReward
     from reward.functions.tournament_reward import TournamentReward
     from reward.functions.wrappers import AsyncReward
@@ -33,22 +29,14 @@ _HOMES = {
     "AsyncReward": "reward.functions.wrappers",
     "BeitScoreReward": "reward.functions.named_rewards",
     "CaptionSample": "reward.samples",
-    "ClippedReward": "reward.functions.shaping",
-    "Combination": "reward.functions.combination",
     "CombinedReward": "reward.functions.combining",
-    "ConstrainedReward": "reward.functions.learning_rewards",
-    "EnsembleReward": "reward.functions.combining",
     "FleurReward": "reward.functions.named_rewards",
-    "GatedReward": "reward.functions.gating",
     "HarmonicReward": "reward.functions.named_rewards",
     "LengthReward": "reward.functions.text_rewards",
     "MetricReward": "reward.functions.metric_reward",
-    "Ramp": "reward.functions.combining",
     "RemoteReward": "reward.functions.remote_reward",
     "RepetitionReward": "reward.functions.text_rewards",
     "ScoreTable": "reward.samples",
-    "SigmoidReward": "reward.functions.shaping",
-    "StandardisedReward": "reward.functions.learning_rewards",
     "TournamentReward": "reward.functions.tournament_reward",
     "VelaReward": "reward.functions.named_rewards",
     "WeightedReward": "reward.functions.combining",
@@ -62,22 +50,14 @@ __all__ = [
     "AsyncReward",
     "BeitScoreReward",
     "CaptionSample",
-    "ClippedReward",
-    "Combination",
     "CombinedReward",
-    "ConstrainedReward",
-    "EnsembleReward",
     "FleurReward",
-    "GatedReward",
     "HarmonicReward",
     "LengthReward",
     "MetricReward",
-    "Ramp",
     "RemoteReward",
     "RepetitionReward",
     "ScoreTable",
-    "SigmoidReward",
-    "StandardisedReward",
     "TournamentReward",
     "VelaReward",
     "WeightedReward",

@@ -7,7 +7,6 @@ import inspect
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,13 +24,11 @@ from integrations.trl.monitor_checks import (
     check_rows,
     check_trainer,
     measure_name,
-    parts_of,
 )
 from integrations.trl.monitor_files import MonitorFiles, fingerprint_rows
 from integrations.trl.monitor_report import figures_of, matrix, show_table, warning_of
 from reward.audit.parting import Parting, check_parting, check_rise
 from reward.errors import ConfigError, TrainingError
-from reward.functions.learning_rewards import LearningReward
 
 __all__ = ["RewardMonitor"]
 
@@ -264,13 +261,8 @@ class RewardMonitor(TrainerCallback):
         call["prompts"] = [messages_of(row) for row in rows]
         call["completions"] = [[{"role": "assistant", "content": one.text}] for one in written]
         call["completion_ids"] = [one.ids for one in written]
-        functions = [*(function for function, _ in self.rewards.values()), *self.measures.values()]
-        with ExitStack() as stack:
-            for part in {id(part): part for function in functions for part in parts_of(function)}.values():
-                if isinstance(part, LearningReward):
-                    stack.enter_context(part.restored(state))
-            rewards = {name: _values(name, function, call) for name, (function, _) in self.rewards.items()}
-            measures = {name: _values(name, measure, call) for name, measure in self.measures.items()}
+        rewards = {name: _values(name, function, call) for name, (function, _) in self.rewards.items()}
+        measures = {name: _values(name, measure, call) for name, measure in self.measures.items()}
         weights = {name: weight for name, (_, weight) in self.rewards.items()}
         return [
             {

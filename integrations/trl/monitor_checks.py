@@ -12,7 +12,7 @@ from transformers import ProcessorMixin
 from reward.audit.parting import FEWEST
 from reward.errors import ConfigError
 
-__all__ = ["Measure", "check_measures", "check_policy", "check_rows", "check_trainer", "measure_name", "parts_of"]
+__all__ = ["Measure", "check_measures", "check_policy", "check_rows", "check_trainer", "measure_name"]
 
 logger = logging.getLogger(__name__)
 

@@ -6,14 +6,11 @@ import math
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from reward.errors import ConfigError, InvalidSampleError
-from reward.functions.completions import CaptionRow, read_rows
 from reward.functions.names import check_one_name
 from reward.functions.wrappers import function_name, is_asynchronous, load_reward, rates_captions
 from reward.samples import CaptionSample
@@ -21,44 +18,16 @@ from reward.samples import CaptionSample
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["UNKNOWN_RANGE", "Call", "Combination", "pairs_of", "range_of"]
+__all__ = ["UNKNOWN_RANGE", "Combination", "range_of"]
 
 UNKNOWN_RANGE = (-math.inf, math.inf)
 
 
-@dataclass(frozen=True)
-class Call:
-    """What a combination may read besides the rewards of its parts.
-
-    Args:
-        prompts: N prompts; None where captions did not come from a trainer.
-        read: reads the N rows; takes `image_column` and `references_column`.
-        columns: of the data set, {name: N values}, with the trainer's state among them; None for captions that did not
-            come from a trainer.
-        log: takes a name, which is put behind that of the reward, and a number.
-    """
-
-    prompts: Sequence[Any]
-    read: Callable[..., list[CaptionRow]]
-    columns: dict[str, Any] | None
-    log: Callable[[str, float], None]
-
-    @property
-    def trainer_state(self) -> Any:
-        return (self.columns or {}).get("trainer_state")
-
-
 class Combination(ABC):
-    """The base of rewards that are made of other rewards. Derive from it and write `combine` for one of your own.
-
-    A completion to which any part gives None, or a number that is not finite, gets None. With a trainer's loggers, the
-    mean of each part is logged as `<name>/<part>`, and the share of rows without a reward as `<name>/unscored`; parts
-    log what they log.
+    """The base of rewards that are made of other rewards; a completion to which a part gives None gets None.
 
     Args:
-        parts: reward functions, at least one. A part is anything with a trainer's call: `VelaReward()`, an aspect such
-            as `VelaReward().aspect("flu")`, a plain function that takes `**kwargs`, another combination. All columns
-            and loggers are passed on to every part.
+        parts: reward functions, at least one; see `WeightedReward`.
         kind: begins the default name.
         name: the name in the trainer's logs (`__name__`). Default: the kind and the names of the parts. Two rewards
             of one trainer must not share a name.
@@ -67,17 +36,6 @@ class Combination(ABC):
         ConfigError: no parts.
         TypeError: a part cannot be called, is asynchronous, or is a network: trainers call those in other ways, so they
             must be given to the trainer itself.
-
-    Example:
-        >>> class Best(Combination):
-        ...     def combine(self, table, rows, call):
-        ...         return table.max(axis=1)
-        >>> def polite(completions, **kwargs):
-        ...     return [float("please" in text) for text in completions]
-        >>> Best([polite, lambda completions, **kwargs: [0.5] * len(completions)], "best").rewards(
-        ...     [CaptionSample("A star, please."), CaptionSample("A star.")]
-        ... )
-        [1.0, 0.5]
     """
 
     __name__: str  # trainers read it from the instance
@@ -92,16 +50,11 @@ class Combination(ABC):
         self.__name__ = name or "_".join([kind, *self.part_names])
 
     @abstractmethod
-    def combine(self, table: np.ndarray, rows: np.ndarray, call: Call) -> np.ndarray:
-        """Rewards of the rows to which every part gave a finite number.
+    def combine(self, table: np.ndarray) -> np.ndarray:
+        """Rewards (R,) of the rows to which every part gave a finite number; what is not finite becomes None.
 
         Args:
-            table: rewards of the parts, float array (R, parts).
-            rows: which rows of the call they are, (R,); R may be 0.
-            call: see `Call`.
-
-        Returns:
-            (R,); what is not finite becomes None.
+            table: rewards of the parts, float array (R, parts); R may be 0.
         """
 
     @property
@@ -137,15 +90,12 @@ class Combination(ABC):
             for part in self.parts
         ]
         table = self._table(given, len(completions))
-        log: Callable[[str, float], None] = _log_nothing
-        if log_metric is not None and len(completions):
-            log = partial(_log_under, self.__name__, log_metric)
+        combined = self._combine(table)
+        if log_metric is not None and combined:
             for part_name, column in zip(self.part_names, table.T, strict=True):
                 if np.isfinite(column).any():  # a mean of nothing would spoil the mean over processes
-                    log(part_name, float(column[np.isfinite(column)].mean()))
-        combined = self._combine(table, Call(prompts, partial(read_rows, prompts, completions, columns), columns, log))
-        if combined:
-            log("unscored", sum(value is None for value in combined) / len(combined))
+                    log_metric(f"{self.__name__}/{part_name}", float(column[np.isfinite(column)].mean()))
+            log_metric(f"{self.__name__}/unscored", sum(value is None for value in combined) / len(combined))
         return combined
 
     def load(self) -> Self:
@@ -161,12 +111,7 @@ class Combination(ABC):
             ConfigError: a part is a function that needs what captions do not have, see `rates_captions`.
         """
         given = [rates_captions(part).rewards(samples) for part in self.parts]
-
-        def read(**columns: Any) -> list[CaptionRow]:
-            return [CaptionRow.of_sample(sample) for sample in samples]
-
-        call = Call([None] * len(samples), read, None, _log_nothing)
-        return self._combine(self._table(given, len(samples)), call)
+        return self._combine(self._table(given, len(samples)))
 
     def reason(self, sample: CaptionSample) -> str | None:
         """Why a sample has no reward, from the first part that gives one; None if no part does."""
@@ -187,13 +132,13 @@ class Combination(ABC):
         table = np.array(columns, dtype=np.float64).reshape(len(self.parts), count).T
         return np.where(np.isfinite(table), table, math.nan)
 
-    def _combine(self, table: np.ndarray, call: Call) -> list[float | None]:
-        rows = np.flatnonzero(np.isfinite(table[:, self._counts(call)]).all(axis=1))
+    def _combine(self, table: np.ndarray) -> list[float | None]:
+        rows = np.isfinite(table[:, self._counts()]).all(axis=1)
         combined = np.full(len(table), math.nan)
-        combined[rows] = self.combine(table[rows], rows, call)
+        combined[rows] = self.combine(table[rows])
         return [float(value) if math.isfinite(value) else None for value in combined]
 
-    def _counts(self, call: Call) -> np.ndarray:
+    def _counts(self) -> np.ndarray:
         """Which parts must have a number, (parts,)."""
         return np.ones(len(self.parts), dtype=bool)
 
@@ -205,20 +150,6 @@ def range_of(part: Any) -> tuple[float, float]:
     """Lowest and highest value of a reward, infinite where it does not say."""
     low, high = getattr(part, "range", UNKNOWN_RANGE)
     return float(low), float(high)
-
-
-def pairs_of(pairs: Any, argument: str, second: str) -> tuple[list[Any], list[Any]]:
-    """Reward functions and what stands beside them.
-
-    Raises:
-        TypeError: no list of pairs; the message says `argument` and `second`.
-    """
-    if not isinstance(pairs, Sequence):
-        raise TypeError(f"{argument} must be a list of (reward function, {second}), got {pairs!r:.80}")
-    for place, entry in enumerate(pairs):
-        if not isinstance(entry, (tuple, list)) or len(entry) != 2:
-            raise TypeError(f"{argument}[{place}] must be (reward function, {second}), got {entry!r:.80}")
-    return [first for first, _ in pairs], [other for _, other in pairs]
 
 
 def _checked_part(part: Any, place: int) -> Any:
@@ -237,11 +168,3 @@ def _checked_part(part: Any, place: int) -> Any:
 def _different(names: list[str]) -> list[str]:
     """The names, with `_2`, `_3`, ... where one comes again, since logs of one key are merged."""
     return [name if names.index(name) == i else f"{name}_{names[: i + 1].count(name)}" for i, name in enumerate(names)]
-
-
-def _log_nothing(name: str, value: float) -> None:
-    pass
-
-
-def _log_under(prefix: str, log_metric: Callable[[str, float], None], name: str, value: float) -> None:
-    log_metric(f"{prefix}/{name}", value)

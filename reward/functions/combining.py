@@ -1,23 +1,22 @@
-"""WeightedReward, CombinedReward and EnsembleReward: one number of several rewards."""
+"""WeightedReward and CombinedReward: one number of several rewards."""
 
 from __future__ import annotations
 
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
 from reward.errors import ConfigError, InvalidSampleError
-from reward.functions.combination import UNKNOWN_RANGE, Call, Combination, pairs_of, range_of
+from reward.functions.combination import UNKNOWN_RANGE, Combination, range_of
 from reward.functions.metric_reward import MetricReward
 from reward.metric_source import MetricSource
 from reward.scoring.several import Several, check_one_number, scoring_of
 from reward.weights import checked_weight, sum_to_one, weighted_range
 
-__all__ = ["CombinedReward", "EnsembleReward", "Ramp", "WeightedReward"]
+__all__ = ["CombinedReward", "WeightedReward"]
 
 
 class WeightedReward(Combination):
@@ -31,17 +30,20 @@ class WeightedReward(Combination):
     over fewer parts is on another scale than its neighbours', and in a group it would count as a high or low
     reward. A part of weight zero is called and logged, and changes nothing.
 
-    A weight may be a function of the progress of training, 0 to 1 (`global_step / max_steps`), such as `Ramp(0, 0.5)`.
-    Such weights are logged as `<name>/weight_<part>`. Outside a trainer, the weights at the end of training are used.
+    With a trainer's loggers, the mean of each part is logged as `<name>/<part>`, and the share of rows without a reward
+    as `<name>/unscored`; parts log what they log.
 
     Args:
-        parts: (reward function, weight), at least one; see `Combination`.
-        name: default: `weighted` and the names of the parts, as in `weighted_vela_length`.
+        parts: (reward function, weight), at least one. A reward function is anything with a trainer's call:
+            `VelaReward()`, an aspect such as `VelaReward().aspect("flu")`, a plain function that takes `**kwargs`,
+            another combination. All columns and loggers are passed on to every part.
+        name: the name in the trainer's logs (`__name__`); two rewards of one trainer must not share it. Default:
+            `weighted` and the names of the parts, as in `weighted_vela_length`.
 
     Raises:
         WeightsError: no parts, a weight that is not a finite number, or a sum that is not positive.
-        TypeError: see `Combination`.
-        ConfigError: in a call, if weights change with the progress of training and the trainer does not report it.
+        TypeError: a part cannot be called, is asynchronous, or is a network: trainers call those in other ways, so they
+            must be given to the trainer itself.
 
     Example:
         >>> from reward import MetricReward
@@ -52,54 +54,29 @@ class WeightedReward(Combination):
         [1.5, 0.5]
     """
 
-    def __init__(
-        self, parts: Sequence[tuple[Callable[..., Any], float | Callable[[float], float]]], *, name: str | None = None
-    ) -> None:
-        rewards, self._given = pairs_of(parts, "parts", "weight")
-        for place, weight in enumerate(self._given):
-            for progress in (0.0, 0.5, 1.0) if callable(weight) else (0.0,):
-                value = weight(progress) if callable(weight) else weight
-                checked_weight(value, f"the weight of parts[{place}]")
-        self._changes = any(map(callable, self._given))
-        for progress in (0.0, 0.5, 1.0):
-            self.weights = self.weights_at(progress)
-        super().__init__(rewards, "weighted", name)
-
-    def weights_at(self, progress: float) -> np.ndarray:
-        """Weights (parts,), which sum to 1, at a progress of training from 0 to 1.
-
-        Raises:
-            WeightsError: a weight that is not a finite number, or a sum that is not positive.
-        """
-        given = [weight(progress) if callable(weight) else weight for weight in self._given]
-        return sum_to_one([checked_weight(weight, f"the weight of parts[{i}]") for i, weight in enumerate(given)])
+    def __init__(self, parts: Sequence[tuple[Callable[..., Any], float]], *, name: str | None = None) -> None:
+        if not isinstance(parts, Sequence):
+            raise TypeError(f"parts must be a list of (reward function, weight), got {parts!r:.80}")
+        for place, entry in enumerate(parts):
+            if not isinstance(entry, (tuple, list)) or len(entry) != 2:
+                raise TypeError(f"parts[{place}] must be (reward function, weight), got {entry!r:.80}")
+        self.weights = sum_to_one(
+            [checked_weight(part[1], f"the weight of parts[{i}]") for i, part in enumerate(parts)]
+        )
+        super().__init__([reward for reward, _ in parts], "weighted", name)
 
     @property
     def range(self) -> tuple[float, float]:
-        """Bounds of the reward; not known while weights change."""
-        return UNKNOWN_RANGE if self._changes else weighted_range(self.weights, list(map(range_of, self.parts)))
+        """Bounds of the reward, infinite where those of a part are not known."""
+        return weighted_range(self.weights, list(map(range_of, self.parts)))
 
-    def combine(self, table: np.ndarray, rows: np.ndarray, call: Call) -> np.ndarray:
+    def combine(self, table: np.ndarray) -> np.ndarray:
         """See `Combination`."""
-        weights = self._weights(call)
-        if self._changes:
-            for part_name, weight in zip(self.part_names, weights.tolist(), strict=True):
-                call.log(f"weight_{part_name}", weight)
-        return table[:, weights != 0] @ weights[weights != 0]  # a part without weight must not spread its NaN
+        used = self._counts()
+        return table[:, used] @ self.weights[used]  # a part without weight must not spread its NaN
 
-    def _counts(self, call: Call) -> np.ndarray:
-        return self._weights(call) != 0
-
-    def _weights(self, call: Call) -> np.ndarray:
-        if not self._changes or call.columns is None:
-            return self.weights
-        state = call.trainer_state
-        if state is None or not state.max_steps > 0:
-            raise ConfigError(
-                f"{self.__name__}: its weights change with the progress of training, and this trainer does not say "
-                "how far it is (trainer_state with max_steps). Give numbers as weights"
-            )
-        return self.weights_at(min(1.0, state.global_step / state.max_steps))
+    def _counts(self) -> np.ndarray:
+        return self.weights != 0
 
     def __repr__(self) -> str:
         parts = ", ".join(f"{name}: {weight:.4g}" for name, weight in zip(self.part_names, self.weights, strict=True))
@@ -138,35 +115,6 @@ def reward_of(
     return WeightedReward(list(zip(rewards, several.shares or (), strict=True)))
 
 
-@dataclass(frozen=True)
-class Ramp:
-    """A weight that goes in a straight line from `first` to `last`, and stays level before `begin` and after `end`.
-
-    Args:
-        first, last: weights.
-        begin, end: progress of training, 0 <= begin <= end <= 1; if they are equal, the weight jumps there.
-
-    Example:
-        >>> [Ramp(0.0, 0.5, end=0.5)(progress) for progress in (0, 0.25, 1)]
-        [0.0, 0.25, 0.5]
-    """
-
-    first: float
-    last: float
-    begin: float = 0.0
-    end: float = 1.0
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.begin <= self.end <= 1:
-            raise ConfigError(f"a Ramp needs 0 <= begin <= end <= 1, got begin={self.begin}, end={self.end}")
-
-    def __call__(self, progress: float) -> float:
-        if self.begin == self.end:
-            return self.first if progress < self.begin else self.last
-        share = min(1.0, max(0.0, (progress - self.begin) / (self.end - self.begin)))
-        return self.first + share * (self.last - self.first)
-
-
 Way = Literal["product", "min", "harmonic", "geometric"]
 _WAYS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "product": lambda table: table.prod(axis=1),
@@ -183,7 +131,7 @@ class CombinedReward(Combination):
     product. All but the minimum need parts that are never negative.
 
     Args:
-        parts: reward functions, see `Combination`.
+        parts: reward functions, see `WeightedReward`.
         how: `"product"`, `"min"`, `"harmonic"` or `"geometric"`.
         name: default: `how` and the names of the parts.
 
@@ -219,7 +167,7 @@ class CombinedReward(Combination):
         low, high = self._apply(ends).tolist()
         return low, high
 
-    def combine(self, table: np.ndarray, rows: np.ndarray, call: Call) -> np.ndarray:
+    def combine(self, table: np.ndarray) -> np.ndarray:
         """See `Combination`."""
         if self.how != "min" and (table < 0).any():
             row, part = np.argwhere(table < 0)[0]
@@ -232,67 +180,3 @@ class CombinedReward(Combination):
     def _apply(self, table: np.ndarray) -> np.ndarray:
         with np.errstate(divide="ignore", over="ignore"):  # a part of 0 makes all of them 0
             return _WAYS[self.how](table)
-
-
-class EnsembleReward(Combination):
-    """Mean of several rewards minus k times their spread, so that captions on which they disagree get less.
-
-    The members should measure the same quality: metrics, checkpoints of one metric trained with different seeds, or
-    aspects. Put them on one scale first, see `StandardisedReward`. Members that share a backbone also share its errors,
-    on which they will not disagree.
-
-    Args:
-        parts: at least two reward functions, see `Combination`.
-        k: at least 0; 0 gives the mean.
-        spread: `"std"`, the standard deviation over the members (divided by their number, not one less), or
-            `"variance"`, its square, as in "Reward Model Ensembles Help Mitigate Overoptimization" (2023).
-        name: default: `ensemble` and the names of the parts.
-
-    Raises:
-        ConfigError: fewer than two parts, a bad k or spread, or ranges that differ.
-
-    Example:
-        >>> def constant(value):
-        ...     return lambda completions, **kwargs: [value] * len(completions)
-        >>> EnsembleReward([constant(0.25), constant(0.75)], k=1)(["p"], ["c"])
-        [0.25]
-    """
-
-    def __init__(
-        self,
-        parts: Sequence[Callable[..., Any]],
-        *,
-        k: float = 1.0,
-        spread: Literal["std", "variance"] = "std",
-        name: str | None = None,
-    ) -> None:
-        super().__init__(parts, "ensemble", name)
-        if len(self.parts) < 2:
-            raise ConfigError("an ensemble needs at least two rewards: one alone has no spread")
-        if not 0 <= k < math.inf:
-            raise ConfigError(f"k must be a number of at least 0, got {k!r}")
-        if spread not in ("std", "variance"):
-            raise ConfigError(f'spread must be "std" or "variance", got {spread!r}')
-        self.k, self.spread = k, spread
-        known = {range_of(part) for part in self.parts} - {UNKNOWN_RANGE}
-        if len(known) > 1:
-            raise ConfigError(
-                f"the members of an ensemble must be on one scale, and their ranges are {sorted(known)}. "
-                "Wrap each in StandardisedReward"
-            )
-
-    @property
-    def range(self) -> tuple[float, float]:
-        """Bounds of the reward, infinite where those of a part are not known."""
-        low, high = min(range_of(part)[0] for part in self.parts), max(range_of(part)[1] for part in self.parts)
-        if not math.isfinite(high - low):
-            return UNKNOWN_RANGE
-        most = (high - low) / 2
-        return low - self.k * (most if self.spread == "std" else most**2), high
-
-    def combine(self, table: np.ndarray, rows: np.ndarray, call: Call) -> np.ndarray:
-        """See `Combination`."""
-        spread = table.std(axis=1) if self.spread == "std" else table.var(axis=1)
-        if len(spread):
-            call.log(self.spread, float(spread.mean()))
-        return table.mean(axis=1) - self.k * spread

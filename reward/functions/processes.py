@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from reward.metrics.base import Scorer
 
-__all__ = ["OwnInEachProcess", "away_between_calls", "from_all_processes", "load_beside_a_trainer"]
+__all__ = ["OwnInEachProcess", "away_between_calls", "load_beside_a_trainer"]
 
 logger = logging.getLogger(__name__)
 
@@ -133,29 +133,3 @@ def _in_child() -> None:
 
 if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
     os.register_at_fork(after_in_child=_in_child)
-
-
-def from_all_processes(value: Any, trainer_state: Any) -> list[Any]:
-    """A small value of each process of a training, in the order of their ranks.
-
-    Args:
-        value: of this process; can be pickled.
-        trainer_state: what the trainer hands to rewards. Without one, nobody says that all processes call the reward,
-            and only this process's value is given back.
-
-    Raises:
-        ConfigError: in a thread, where the processes could wait for each other in different orders.
-    """
-    torch = sys.modules.get("torch")
-    if trainer_state is None or torch is None or not torch.distributed.is_available():
-        return [value]
-    if not torch.distributed.is_initialized() or torch.distributed.get_world_size() == 1:
-        return [value]
-    if threading.current_thread() is not threading.main_thread():
-        raise ConfigError(
-            "a reward that learns during training exchanges values between processes, which is not possible in a "
-            "thread: pass it to the trainer without AsyncReward"
-        )
-    values: list[Any] = [None] * torch.distributed.get_world_size()
-    torch.distributed.all_gather_object(values, value)
-    return values

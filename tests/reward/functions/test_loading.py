@@ -12,7 +12,7 @@ import reward
 from reward import (
     AsyncReward,
     BeitScoreReward,
-    ClippedReward,
+    CombinedReward,
     FleurReward,
     LengthReward,
     MetricReward,
@@ -113,7 +113,7 @@ def test_load_loads_at_once_and_gives_the_reward_back():
 def test_load_reaches_every_part_of_a_combination():
     parts = [MetricReward("length", name=name) for name in "abcd"]
     plain = lambda completions, **kwargs: [0.0] * len(completions)  # noqa: E731
-    whole = WeightedReward([(ClippedReward(parts[0], 0, 1), 1), (AsyncReward(parts[1]).reward, 1), (plain, 1)])
+    whole = WeightedReward([(CombinedReward(parts[:1], "min"), 1), (AsyncReward(parts[1]).reward, 1), (plain, 1)])
     assert whole.load() is whole
     assert parts[2].aspect("length").load().whole is parts[2]
     waiting = AsyncReward(parts[3])
