@@ -196,7 +196,7 @@ def test_best_of_n_by_each_metric_among_the_same_candidates(options, names, mode
 TRAINING = ["--steps", "2", "--prompts", "1", "--generations", "4", "--max-new-tokens", "8", "--lr", "0.01"]
 
 
-@pytest.mark.parametrize("reward", ["beitscore", "both", "gated"])
+@pytest.mark.parametrize("reward", ["beitscore", "both"])
 def test_grpo_with_other_rewards_and_a_monitor(reward, models, tmp_path):
     sizes = ["--scenes", "2", "--samples", "1", "--without-control", "--output", str(tmp_path)]
     monitor = ["--monitor", "vela", "--monitor-source", models["vela"][1], "--monitor-scenes", "10"]
