@@ -55,14 +55,15 @@ check: $(INSTALLED)
 docs: $(INSTALLED)
 	$(BIN)/sphinx-build -q -W --keep-going -b html docs docs/_build/html
 
-# Writes runs/bench.json and runs/bench.svg. Options: make bench BENCH="--only bench_stages"
+# Speed beside other packages, of data files beside the bare scorer, and work counted at the papers' sizes.
 bench: $(INSTALLED)
-	$(BIN)/python -m tests.benchmarks.record $(BENCH)
+	$(BIN)/python -m tests.benchmarks.bench_peers
+	$(BIN)/python -m tests.benchmarks.bench_offline
+	$(BIN)/python -m tests.benchmarks.bench_sizes
 
-# What only a GPU answers, on the first one somebody has: runs/gpu.md, to be pasted. Stopped, it goes on. Without a card:
-# make gpu SIMULATED=1. Options: make gpu GPU="--only scores --again"
+# What only a GPU answers: runs/gpu.md, to be pasted. Without a card, small: make gpu GPU="--small"
 gpu: $(INSTALLED)
-	$(BIN)/python -m tests.benchmarks.gpu $(if $(SIMULATED),--simulated) $(GPU)
+	$(BIN)/python -m tests.benchmarks.gpu $(GPU)
 
 $(INSTALLED): pyproject.toml $(CONSTRAINTS)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

@@ -1,4 +1,4 @@
-"""Photos: the facts about checkpoints in the specs, and the memory on docs/PHOTOS.md, can be counted or resolved."""
+"""Photos: the facts about checkpoints in the specs can be counted or resolved."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ import pytest
 import torch
 from transformers import Qwen2_5_VLForConditionalGeneration
 
-from examples.research.measure import DOCS
-from examples.research.stored import read_csv
 from reward import load_scorer
 from reward.backbones.fit import on_meta
 from reward.cli.metrics import metrics
@@ -22,7 +20,6 @@ from reward.metrics.published import CheckpointFacts
 from reward.metrics.vela.scorer import VelaScorer
 from reward.registry import list_metrics, metric_spec
 from tests import paper_sizes
-from tests.benchmarks import photo_memory
 from tests.fake_cuda import FakeDevice
 from tests.loopback_hub import LoopbackHub
 
@@ -81,13 +78,6 @@ def test_weights_of_a_judge_are_as_counted(source: str) -> None:
     else:
         judge, _ = paper_sizes.judge_parts(FakeDevice(), torch.float16)
     assert FACTS[source][1].weights == sum(value.numel() for value in judge.parameters())
-
-
-@pytest.mark.timeout(900)  # half a minute where nothing else runs
-def test_the_memory_of_the_recipe_is_as_counted() -> None:
-    """With one photo at a time in training, which takes a fifth of the time of eight."""
-    [row] = photo_memory.rows("3B", (64,), 1)
-    assert row in read_csv(DOCS / "results" / "photos_memory.csv")
 
 
 @pytest.mark.parametrize("source", sorted(set(FACTS) - NOT_ON_THE_HUB))

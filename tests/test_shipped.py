@@ -72,7 +72,7 @@ def test_cards_are_complete(name: str) -> None:
     card = (ASSETS / name / "README.md").read_text()
     assert re.search(r"\d\.\d+ \[", card), "held-out figures with intervals"
     assert re.search(r"\d+ (min|h)\b", card), "time"
-    assert "python -m examples.research.embedded.make" in card
+    assert "`examples/research/embedded` of commit 65181f8" in card
 
 
 def test_the_captioner_has_the_key_names_that_every_transformers_5_reads() -> None:

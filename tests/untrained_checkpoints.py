@@ -1,74 +1,60 @@
-"""Checkpoints of the embedded models' architectures with random weights, for tests of what runs on them."""
+"""The embedded models with random weights in place of their own, for tests of what runs on checkpoints of a folder."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-__all__ = ["captioner_folder", "scene_beitscore_folder", "scene_vela_folder"]
+__all__ = ["captioner_folder", "models", "scene_beitscore_folder", "scene_vela_folder"]
+
+
+def _forget(network: Any) -> None:
+    """Draws all matrices anew, as wide as what they read needs; biases and norms stay."""
+    import torch
+
+    torch.manual_seed(0)
+    for name, value in network.named_parameters():
+        if value.dim() > 1:
+            wide = 0.02 if "embed" in name else value[0].numel() ** -0.5
+            torch.nn.init.normal_(value, std=wide)
 
 
 @pytest.fixture(scope="session")
-def _scene_tokenizer():
-    from examples.research.embedded.tokenizer import train_tokenizer
-
-    return train_tokenizer(60)
-
-
-@pytest.fixture(scope="session")
-def scene_vela_folder(_scene_tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def scene_vela_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A VELA with both branches and a random head."""
-    import torch
+    from reward import load_scorer
 
-    from examples.research.embedded.configs import vela_config
-    from reward.metrics.vela.model import VelaModel
-    from reward.metrics.vela.scorer import VelaScorer
-
-    torch.manual_seed(0)
-    model = VelaModel.from_config(vela_config(_scene_tokenizer), tokenizer=_scene_tokenizer)
-    torch.nn.init.normal_(model.weight, std=0.1)
-    folder = tmp_path_factory.mktemp("scene_vela")
-    VelaScorer(model.eval()).save_pretrained(folder)
-    return folder
+    return _saved_scorer(load_scorer("vela", device="cpu"), tmp_path_factory.mktemp("scene_vela"))
 
 
 @pytest.fixture(scope="session")
-def scene_beitscore_folder(_scene_tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def scene_beitscore_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A BEiTScore of the embedded sizes."""
-    import torch
+    from reward import load_scorer
 
-    from examples.research.embedded.configs import beit_config
-    from reward.metrics.beitscore.model import BeitScoreModel
-    from reward.metrics.beitscore.scorer import BeitScoreScorer
-    from reward.metrics.beitscore.tokenizer import BeitScoreTokenizer
+    return _saved_scorer(load_scorer("beitscore", device="cpu"), tmp_path_factory.mktemp("scene_beitscore"))
 
-    torch.manual_seed(0)
-    config = beit_config(len(_scene_tokenizer))
-    tokenizer = BeitScoreTokenizer.from_fast(_scene_tokenizer, max_tokens=config.max_text_tokens)
-    folder = tmp_path_factory.mktemp("scene_beitscore")
-    BeitScoreScorer(BeitScoreModel(config).eval(), tokenizer).save_pretrained(folder)
+
+def _saved_scorer(scorer: Any, folder: Path) -> Path:
+    _forget(scorer.model)
+    scorer.save_pretrained(folder)
     return folder
 
 
 @pytest.fixture(scope="session")
-def captioner_folder(_scene_tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def captioner_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A LLaVA with a chat template."""
-    import torch
+    from integrations.demo.captioner import load_captioner
 
-    from examples.research.embedded.captioner import make_captioner
-    from examples.research.embedded.vision import make_clip
-
-    torch.manual_seed(0)
-    eos = _scene_tokenizer.eos_token
-    clip = make_clip(len(_scene_tokenizer), _scene_tokenizer.eos_token_id)
-    model, processor = make_captioner(_scene_tokenizer, clip.visual)
+    model, processor = load_captioner()
+    _forget(model)
     # A random model would sample it, and in a trainer's forward pass it would ask for one image more.
     model.generation_config.suppress_tokens = [model.config.image_token_id]
     folder = tmp_path_factory.mktemp("captioner")
-    model.eval().save_pretrained(folder)
+    model.save_pretrained(folder)
     processor.save_pretrained(folder)
-    _scene_tokenizer.eos_token = eos  # make_captioner changes the tokenizer it is given
     return folder
 
 

@@ -3,7 +3,7 @@
     python -m examples.research.draw_pictures
     python -m examples.research.draw_pictures --run runs/grpo  # store the results of this run first
 
-Nothing is measured here: a run is what `grpo_captioner` wrote. `measure grpo` gives the command.
+Nothing is measured here: a run is what `grpo_captioner` wrote, with the options below the table of docs/RESULTS.md.
 """
 
 from __future__ import annotations
@@ -11,22 +11,21 @@ from __future__ import annotations
 import argparse
 import json
 import textwrap
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import date
 from pathlib import Path
 from typing import Any
 
 import matplotlib
 import numpy as np
+import pandas as pd
 from matplotlib.figure import Figure
 
-from examples.research.stored import read_csv, write_csv
 from integrations.demo.quality import judge_captions
 from reward.scenes import make_dataset
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
+MEASURES = ("reward", "oracle_f1")
 
 
 @dataclass(frozen=True)
@@ -61,7 +60,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     for name, theme in THEMES.items():
         pictures = {
             "grpo": training_picture(curves, example, theme),
-            "decoding": decoding_picture(options.results / "decoding_curve.csv", theme),
             "parting": parting_picture(options.results / "parting.csv", theme),
         }
         for picture, figure in pictures.items():
@@ -75,12 +73,11 @@ def store_run(run: Path, results: Path) -> None:
     folders = sorted(run.glob("seed_*/GRPO_with_VELA"))
     if not folders:
         raise SystemExit(f"{run} holds no seed_*/GRPO_with_VELA: give the output folder of grpo_captioner")
-    rows = []
-    for folder in folders:
-        for entry in map(json.loads, (folder / "curve.jsonl").read_text(encoding="utf-8").splitlines()):
-            numbers = {name: f"{entry[name]:.4f}" for name in ("reward", "oracle_f1")}
-            rows.append({"seed": folder.parent.name[5:], "step": f"{entry['step']:.0f}", **numbers})
-    write_csv(results / "grpo_curve.csv", rows, f"{date.today():%-d %B %Y} · python -m examples.research.measure grpo")
+    curves = [
+        pd.read_json(folder / "curve.jsonl", lines=True).assign(seed=folder.parent.name[5:]) for folder in folders
+    ]
+    table = pd.concat(curves)[["seed", "step", "reward", "oracle_f1"]].astype({"step": int})
+    table.to_csv(results / "grpo_curve.csv", index=False, float_format="%.4f")
     seed = int(json.loads((run / "options.json").read_text(encoding="utf-8"))["scene_seed"])
     written = {
         name: [own[0] for own in json.loads((folder / "captions_greedy.json").read_text(encoding="utf-8"))]
@@ -98,11 +95,8 @@ def store_run(run: Path, results: Path) -> None:
 
 def read_curves(file: Path) -> dict[str, np.ndarray]:
     """{measure: array (seeds, steps)} for the reward and the oracle's F1."""
-    values: dict[str, dict[str, list[float]]] = {"reward": defaultdict(list), "oracle_f1": defaultdict(list)}
-    for row in read_csv(file):
-        for measure, seeds in values.items():
-            seeds[row["seed"]].append(float(row[measure]))
-    return {measure: np.array(list(seeds.values())) for measure, seeds in values.items()}
+    table = pd.read_csv(file, comment="#")
+    return {measure: table.pivot(index="seed", columns="step", values=measure).to_numpy() for measure in MEASURES}
 
 
 def training_picture(curves: dict[str, np.ndarray], example: dict[str, Any], theme: Theme) -> Figure:
@@ -135,32 +129,9 @@ def training_picture(curves: dict[str, np.ndarray], example: dict[str, Any], the
     return figure
 
 
-def decoding_picture(file: Path, theme: Theme) -> Figure:
-    """Oracle F1 and flaws against generated tokens, one line a strategy."""
-    lines: dict[str, list[list[float]]] = defaultdict(list)
-    for row in read_csv(file):
-        lines[row["line"]].append([float(row[column]) for column in ("tokens", "f1", "faults")])
-    figure = Figure(figsize=(10, 3.8))
-    panels = {"Truth of the captions": "oracle F1", "Language of the captions": "flaws a caption"}
-    for place, (title, measure) in enumerate(panels.items()):
-        axes = figure.add_axes((0.07 + 0.4 * place, 0.15, 0.31, 0.74))
-        for number, (line, points) in enumerate(lines.items()):
-            tokens, values = np.array(sorted(points))[:, [0, place + 1]].T
-            colour = f"C{number - 1}" if number else theme.ink  # the first is best of n
-            axes.plot(tokens, values, color=colour, marker="o", ms=3, lw=2 if number == 0 else 1.2, label=line)
-        axes.set_xscale("log")
-        axes.set_xlabel("generated tokens an image", color=theme.ink)
-        axes.set_ylabel(measure, color=theme.ink)
-        axes.set_title(title, color=theme.ink, fontsize=11)
-        _paint(axes, theme)
-    axes.legend(frameon=False, labelcolor=theme.ink, loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=8)
-    return figure
-
-
 def parting_picture(file: Path, theme: Theme) -> Figure:
     """What the monitor of a training saw: the optimised reward, a second metric and the truth, and when it warned."""
-    rows = read_csv(file)
-    steps = [int(row["step"]) for row in rows]
+    rows = pd.read_csv(file, comment="#", keep_default_na=False)
     figure = Figure(figsize=(10, 3.6))
     names = {"reward": ("optimised reward", theme.reward), "second": ("second metric", theme.soft)}
     names["oracle_f1"] = ("oracle F1, which the monitor does not see", theme.truth)
@@ -168,9 +139,9 @@ def parting_picture(file: Path, theme: Theme) -> Figure:
     for place, (title, lines) in enumerate(panels.items()):
         axes = figure.add_axes((0.07 + 0.51 * place, 0.15, 0.40, 0.7))
         for name, (label, colour) in lines.items():
-            axes.plot(steps, [float(row[name]) for row in rows], color=colour, lw=2, label=label)
-        for row, step in zip(rows, steps, strict=True):
-            for warning in row["warned"].split():
+            axes.plot(rows["step"], rows[name], color=colour, lw=2, label=label)
+        for step, warned in zip(rows["step"], rows["warned"], strict=True):
+            for warning in warned.split():
                 axes.axvline(step, color=theme.ink, lw=1, ls=":")
                 top = axes.get_xaxis_transform()  # x in steps, y as a share of the axes
                 axes.text(step, 1.01, f" {warning}", color=theme.ink, fontsize=8, transform=top, ha="left")

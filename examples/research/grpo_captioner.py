@@ -1,13 +1,12 @@
-"""GRPO of the embedded captioner with a caption metric, and the controls that say what is more than sharpening.
+"""GRPO of the embedded captioner with a caption metric.
 
     python -m examples.research.grpo_captioner --output runs/grpo
     python -m examples.research.grpo_captioner --seeds 0 1 2 --output runs/grpo
     python -m examples.research.grpo_captioner --reward both --steps 300 --scenes 400 --output runs/grpo_both
 
-Held-out scenes are captioned by: the base, greedy, sampled at temperature 1 and at 0.5; the same after GRPO with the
-metric; and after GRPO with the same rewards dealt out at random within each scene. Of several seeds, the tables give
-the mean and each one. With --monitor, a second metric watches the training: `trainer/monitor.jsonl` of each run holds
-what it saw and, beside it, the oracle's F1 and flaws. Every piece is kept in the output folder: stopped, the same
+Held-out scenes are captioned by the base and by what GRPO made of it, greedy and sampled. Of several seeds, the tables
+give the mean and each one. With --monitor, a second metric watches the training: `trainer/monitor.jsonl` of each run
+holds what it saw and, beside it, the oracle's F1 and flaws. Every piece is kept in the output folder: stopped, the same
 command goes on from the last piece or saved step. Writes grpo.md and grpo.json, which says at which step a training
 went on after a stop.
 """
@@ -16,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import random
 from collections.abc import Sequence
 from functools import partial
 from itertools import chain
@@ -28,7 +26,7 @@ from integrations.demo.grpo import ORACLE, Written, train_with_grpo
 from integrations.demo.quality import MEASURES, check_options, compare_systems, mean_quality, write_tables
 from integrations.demo.results import SEED
 from integrations.trl import RewardMonitor, make_prompt_dataset
-from reward import BeitScoreReward, GatedReward, VelaReward, WeightedReward
+from reward import BeitScoreReward, VelaReward, WeightedReward
 from reward.metaeval import bootstrap_weights, markdown_table
 from reward.scenes import make_dataset
 
@@ -39,35 +37,14 @@ METRICS = {
     "vela": "VELA",
     "beitscore": "BEiTScore",
     "both": "0.7 VELA + 0.3 BEiTScore",
-    "gated": "VELA behind a gate of its fluency",
 }
-SHUFFLED = "GRPO with shuffled rewards"
 # {name: temperature}; None is greedy
-DECODING = {"greedy": None, "sampled": 1.0, "sampled at 0.5": 0.5}
-
-
-class ShuffledReward:
-    """Another reward's numbers, dealt out at random among the captions of each scene: training without information."""
-
-    def __init__(self, reward: Any, group: int, seed: int) -> None:
-        self.reward, self.group, self.seed = reward, group, seed
-        self.__name__ = reward.__name__
-
-    def __call__(self, *arguments: Any, trainer_state: Any, **columns: Any) -> list[float | None]:
-        rewards = self.reward(*arguments, trainer_state=trainer_state, **columns)
-        rng = random.Random(f"{self.seed} {trainer_state.global_step}")  # the same if the training stopped before
-        for start in range(0, len(rewards), self.group):
-            part = rewards[start : start + self.group]
-            rng.shuffle(part)
-            rewards[start : start + self.group] = part
-        return rewards
+DECODING = {"greedy": None, "sampled": 1.0}
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--reward", choices=METRICS, default="vela", help="default: %(default)s")
-    parser.add_argument("--gate", type=float, default=0.8, help="threshold of gated; default: %(default)s")
-    parser.add_argument("--beta", type=float, default=0.0, help="weight of the KL penalty; default: %(default)s")
     parser.add_argument("--vela", default="embedded", help="checkpoint of VELA")
     parser.add_argument("--beitscore", default="embedded", help="checkpoint of BEiTScore")
     parser.add_argument("--captioner", default="embedded", help="checkpoint of the captioner")
@@ -86,33 +63,28 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--monitor-source", default="embedded", help="its checkpoint; default: %(default)s")
     parser.add_argument("--monitor-every", type=int, default=10, help="steps between two looks; default: %(default)s")
     parser.add_argument("--monitor-scenes", type=int, default=200, help="that it looks at; default: %(default)s")
-    parser.add_argument("--without-control", action="store_true", help="leave out GRPO with shuffled rewards")
     parser.add_argument("--output", type=Path, required=True, help="folder for all pieces, grpo.md and grpo.json")
     options = parser.parse_args(argv)
-    # the others add pieces, and change none
-    check_options(options, parser, free=("output", "seeds", "without_control"))
+    check_options(options, parser, free=("output", "seeds"))  # more seeds add pieces, and change none
 
     seeds: list[int] = list(dict.fromkeys(options.seeds))
     rows = make_dataset(options.scenes, options.scene_seed)
     written = _captions("base", options.output, 0, rows, options)
     trained = f"GRPO with {METRICS[options.reward]}"
     resumed: dict[str, int] = {}
-    controls = ["base"] if options.without_control else ["base", SHUFFLED]
-    for run in (trained, *controls[1:]):
-        of_seeds = []
-        for seed in seeds:
-            folder = options.output / f"seed_{seed}"
-            of_seeds.append(_captions(run, folder, seed, rows, options))
-            resumed[f"{run}, seed {seed}"] = json.loads((_piece(folder, run) / "resumed.json").read_text())
-        for name in of_seeds[0]:  # a scene's captions of all seeds together: their mean is that of the seeds
-            written[name] = [list(chain(*groups)) for groups in zip(*(of[name] for of in of_seeds), strict=True)]
-        if len(seeds) > 1:
-            for seed, of_seed in zip(seeds, of_seeds, strict=True):
-                written |= {f"{name}, seed {seed}": captions for name, captions in of_seed.items()}
+    of_seeds = []
+    for seed in seeds:
+        folder = options.output / f"seed_{seed}"
+        of_seeds.append(_captions(trained, folder, seed, rows, options))
+        resumed[f"{trained}, seed {seed}"] = json.loads((_piece(folder, trained) / "resumed.json").read_text())
+    for name in of_seeds[0]:  # a scene's captions of all seeds together: their mean is that of the seeds
+        written[name] = [list(chain(*groups)) for groups in zip(*(of[name] for of in of_seeds), strict=True)]
+    if len(seeds) > 1:
+        for seed, of_seed in zip(seeds, of_seeds, strict=True):
+            written |= {f"{name}, seed {seed}": captions for name, captions in of_seed.items()}
 
     quality = {name: mean_quality(captions, list(rows["scene"])) for name, captions in written.items()}
-    pairs = [(f"{trained}, {way}", f"{other}, {way}") for way in DECODING for other in controls]
-    pairs += [(f"{trained}, {way}", "base, sampled at 0.5") for way in ("greedy", "sampled")]
+    pairs = [(f"{trained}, {way}", f"base, {way}") for way in DECODING]
     means, differences = compare_systems(quality, pairs, bootstrap_weights(len(rows)))
     stops = [f"{run} went on at step {step}" for run, step in resumed.items() if step]
     tables = [
@@ -136,8 +108,6 @@ def make_reward(options: argparse.Namespace) -> Any:
         made["beitscore"] = BeitScoreReward(options.beitscore, name="beitscore", device="cpu")
     if options.reward == "both":
         return WeightedReward([(made["vela"], 0.7), (made["beitscore"], 0.3)], name="both")
-    if options.reward == "gated":
-        return GatedReward(made["vela"], [(made["vela"].aspect("flu"), options.gate)], name="gated")
     return made[options.reward]
 
 
@@ -177,9 +147,6 @@ def trained_captioner(run: str, folder: Path, seed: int, options: argparse.Names
     model, processor = load_captioner(options.captioner)
     if run == "base":
         return model, processor
-    reward = make_reward(options)
-    if run == SHUFFLED:
-        reward = ShuffledReward(reward, options.generations, seed)
 
     curve = folder / "curve.jsonl"
 
@@ -192,7 +159,7 @@ def trained_captioner(run: str, folder: Path, seed: int, options: argparse.Names
     resumed = train_with_grpo(
         model,
         processor,
-        reward,
+        make_reward(options),
         make_dataset(options.steps * options.prompts, options.scene_seed + 1),
         folder / "trainer",
         steps=options.steps,
@@ -200,11 +167,10 @@ def trained_captioner(run: str, folder: Path, seed: int, options: argparse.Names
         generations=options.generations,
         learning_rate=options.lr,
         max_new_tokens=options.max_new_tokens,
-        beta=options.beta,
         seed=seed,
         on_log=on_log,
         save_steps=25,
-        watch=None if options.monitor is None or run == SHUFFLED else partial(make_monitor, options=options),
+        watch=None if options.monitor is None else partial(make_monitor, options=options),
     )
     (folder / "resumed.json").write_text(json.dumps(resumed), encoding="utf-8")
     unfinished = folder / "model.partial"

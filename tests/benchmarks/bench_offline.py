@@ -1,7 +1,7 @@
 """`capreward score` from Parquet with the pictures inside, beside the bare scorer: rate, start and memory.
 
 The embedded checkpoints score drawings, in a process of their own as a user would start it. The bare scorer is given
-the first rows with decoded images, again and again, in turns with the process. bench_stages says where the time goes.
+the first rows with decoded images, again and again, in turns with the process.
 """
 
 from __future__ import annotations
@@ -24,11 +24,10 @@ import pyarrow.parquet as pq
 import torch
 from rich.console import Console
 
-from examples.research.stored import Row, write_csv
 from reward import CaptionSample, load_scorer
 from reward.images import load_image
 from reward.scenes import make_dataset
-from tests.benchmarks.measuring import bench_parser, make_table, record, synchronize
+from tests.benchmarks.measuring import bench_parser, make_table, synchronize, write_csv
 
 DRAWINGS = 200  # different ones, which come back in turns
 MEMORY = ("MiB at 10 %", "MiB at 90 %", "MiB while writing")
@@ -115,7 +114,7 @@ def _lines(journal: Path) -> int:
     return max(0, journal.read_bytes().count(b"\n") - 1) if journal.exists() else 0
 
 
-def compare(metric: str, folder: Path, options: argparse.Namespace) -> Row:
+def compare(metric: str, folder: Path, options: argparse.Namespace) -> dict[str, str]:
     """A row of the table; the metric may be `NAME=CHECKPOINT`."""
     given, (metric, _, source) = metric, metric.partition("=")
     data, output = folder / "data.parquet", folder / f"{metric}.parquet"
@@ -134,7 +133,6 @@ def compare(metric: str, folder: Path, options: argparse.Namespace) -> Row:
     aspects = scorer.spec.aspects
     written = np.array([pq.read_table(output).column(aspect)[: len(samples)] for aspect in aspects]).T
     differ = np.abs(written - tables[0].scores).max()
-    record({f"{metric}, capreward score / bare scorer": rate / alone})
     places = (len(mebibytes) // 10, 9 * len(mebibytes) // 10, max(0, len(mebibytes) - 2))
     figures = (
         f"{options.rows}",
@@ -174,7 +172,7 @@ def main() -> None:
             table.add_row(*rows[-1].values())
     Console(width=130).print(table)
     if options.csv:
-        write_csv(options.csv, rows, "bench_offline")
+        write_csv(options.csv, table)
 
 
 if __name__ == "__main__":

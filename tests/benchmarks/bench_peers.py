@@ -20,13 +20,12 @@ import torch
 from PIL import Image
 from rich.console import Console
 
-from examples.research.stored import Row, write_csv
 from reward import CaptionSample, load_scorer
 from reward.metrics.base import fitted
 from reward.scenes import make_dataset
 from reward.sentences import split_sentences
 from tests.benchmarks import peers
-from tests.benchmarks.measuring import make_table, measure_seconds, record
+from tests.benchmarks.measuring import make_table, measure_seconds, write_csv
 
 COLUMNS = ("metric", "beside", "captions", "ms, theirs", "ms, ours", "ratio", "ratio without their splitting", "differ")
 
@@ -123,7 +122,7 @@ def _ngrams(samples: Sequence[CaptionSample]) -> Iterator[Pair]:
         yield Pair(metric, "pycocoevalcap", samples, theirs, lambda metric=metric: score(metric), split=split)
 
 
-def compare(pair: Pair, repeats: int) -> Row:
+def compare(pair: Pair, repeats: int) -> dict[str, str]:
     """A row of the table."""
     theirs, ours = (np.asarray(way(), dtype=np.float64) for way in (pair.theirs, pair.ours))
     theirs = theirs.reshape(len(pair.samples), -1)[:, 0]
@@ -133,7 +132,6 @@ def compare(pair: Pair, repeats: int) -> Row:
     best = {way: 1000 * min(seconds) / len(pair.samples) for way, seconds in found.items()}
     whole = best["theirs"] + best.get("split", 0.0)
     alone = f"{best['theirs'] / best['ours']:.2f}" if split else ""
-    record({f"{pair.metric}, {pair.beside} / ours": whole / best["ours"]})
     figures = (len(pair.samples), f"{whole:.2f}", f"{best['ours']:.2f}", f"{whole / best['ours']:.2f}", alone)
     return dict(zip(COLUMNS, (pair.metric, pair.beside, *map(str, figures), f"{differ:.0e}"), strict=True))
 
@@ -160,7 +158,7 @@ def main() -> None:
             table.add_row(*rows[-1].values())
     Console(width=130).print(table)
     if options.csv:
-        write_csv(options.csv, rows, "bench_peers")
+        write_csv(options.csv, table)
 
 
 if __name__ == "__main__":

@@ -1,21 +1,21 @@
-"""What the benchmarks share: times of several ways in turns, what `make bench` keeps, tables.
+"""What the benchmarks share: times of several ways in turns, and tables.
 
-`python -m tests.benchmarks.bench_grouped` runs one of them, from the root of the clone.
+`python -m tests.benchmarks.bench_peers` runs one of them, from the root of the clone.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import os
+import csv
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 from rich.table import Table
 
-__all__ = ["bench_parser", "make_table", "measure_seconds", "record", "synchronize"]
+__all__ = ["bench_parser", "make_table", "measure_seconds", "synchronize", "write_csv"]
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -49,12 +49,12 @@ def synchronize(device: str) -> None:
         torch.cuda.synchronize()
 
 
-def record(ratios: Mapping[str, float], **more: Any) -> None:
-    """Hands {what: ratio within this run} to `make bench`, if it runs us; see `tests.benchmarks.record`."""
-    path = os.environ.get("CAPREWARD_BENCH")
-    if path:
-        with open(path, "a", encoding="utf-8") as file:
-            file.write(json.dumps({"ratios": dict(ratios), **more}) + "\n")
+def write_csv(file: Path, table: Table) -> None:
+    """Writes what a table shows."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("w", newline="", encoding="utf-8") as stream:
+        rows = zip(*(column.cells for column in table.columns), strict=True)
+        csv.writer(stream, lineterminator="\n").writerows([[column.header for column in table.columns], *rows])
 
 
 def make_table(title: str, columns: Sequence[str]) -> Table:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file, save_file
 
-from examples.research.embedded.export import name_as_on_the_hub
 from tests import toy_judges
 
 __all__ = ["save_judge"]
@@ -31,7 +32,7 @@ def save_judge(folder: Path) -> None:
     _lean(model, processor.tokenizer)
     model.save_pretrained(folder)
     processor.save_pretrained(folder)
-    name_as_on_the_hub(folder / "model.safetensors")
+    _name_as_on_the_hub(folder / "model.safetensors")
 
 
 @torch.no_grad()
@@ -60,3 +61,12 @@ def _lean(model: Any, tokens: Any) -> None:
     head[point, _ZERO] = 40
     head[digits, _POINT], head[zero, _POINT] = 20, -20
     head[tokens.eos_token_id, _DIGIT] = 80
+
+
+def _name_as_on_the_hub(weights: Path) -> None:
+    """Gives the image tower the key names of the LLaVAs on the Hub, the only ones that every transformers 5 reads."""
+    tensors = {
+        re.sub(r"^vision_tower\.(?!vision_model\.)", "vision_tower.vision_model.", key): tensor
+        for key, tensor in load_file(weights).items()
+    }
+    save_file(tensors, weights, metadata={"format": "pt"})

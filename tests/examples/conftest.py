@@ -1,7 +1,6 @@
 """Models with random weights."""
 
 from tests.untrained_checkpoints import (  # noqa: F401
-    _scene_tokenizer,
     captioner_folder,
     models,
     scene_beitscore_folder,

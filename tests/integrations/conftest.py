@@ -8,7 +8,6 @@ from reward import registry
 from tests.integrations.frameworks import PictureMetric
 from tests.picture_scorer import SPEC, PictureScorer
 from tests.untrained_checkpoints import (  # noqa: F401
-    _scene_tokenizer,
     captioner_folder,
     scene_beitscore_folder,
     scene_vela_folder,

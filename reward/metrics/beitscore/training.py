@@ -53,7 +53,7 @@ def _stages(foundation: list[str]) -> dict[str, Any]:
 # words .73 to .92, shuffled words .70 to .86, 37 or 50 pairs each) and hardly any that need the image: captions of
 # other scenes .50 to .68, all others at chance. Without pre-trained weights, matching alone stays on a plateau: its
 # loss falls from .693 to .671. Network and loss can learn: 32 pairs are memorised after 60 steps. The embedded
-# checkpoint was trained with a longer recipe, in examples/research/embedded.
+# checkpoint was trained with a longer recipe, which its card names.
 _TINY: dict[str, Any] = {
     "reference_free_rate": 1.0,
     "learning_rate": 1e-3,
