@@ -11,9 +11,8 @@ import numpy as np
 import torch
 
 from reward import CaptionSample, load_scorer
-from reward.metaeval import Interval, bootstrap_weights, compare_metrics, compare_with_raters, markdown_table
+from reward.metaeval import Interval, bootstrap_weights, compare_metrics, compare_with_raters
 from reward.metaeval.agreement import RATER
-from reward.metaeval.bootstrap import MEAN
 from reward.metrics.base import Scorer
 from reward.metrics.vela.scorer import VelaScorer
 from reward.scenes import ASPECTS, make_dataset
@@ -21,7 +20,7 @@ from reward.scenes import ASPECTS, make_dataset
 if TYPE_CHECKING:
     from datasets import Dataset
 
-__all__ = ["BASELINES", "CEILING", "AgreementPart", "difference_table", "measure_agreement", "rate_by_clip"]
+__all__ = ["BASELINES", "CEILING", "AgreementPart", "measure_agreement", "rate_by_clip"]
 
 BASELINES = ("length", "unigram F1", "CLIP score")
 CEILING = "ceiling (truth)"
@@ -114,13 +113,6 @@ def measure_agreement(
         people.agreement,
         {name: row[RATER] for name, row in people.differences.items()},
     )
-
-
-def difference_table(part: AgreementPart, name: str) -> str:
-    """Differences of a metric from all others and from a single rater, in Markdown."""
-    rows = {f"- {other}": row for other, row in part.differences[name].items()}
-    rows[f"- {RATER} (both with two raters)"] = part.differences_from_rater[name]
-    return markdown_table(rows, (*ASPECTS, MEAN), title=name, signed=True)
 
 
 def caption_samples(rows: Dataset, *, references: bool = True) -> list[CaptionSample]:

@@ -31,17 +31,6 @@ class Pair:
     category: str
     wrong: tuple[int, ...]
 
-    def around_error(self, rng: random.Random, most: int) -> Pair:
-        """The same error in a shorter caption: one to `most` neighbouring sentences, one of which has the error."""
-        sentences = list(zip(self.correct.sentences, self.incorrect.sentences, strict=True))
-        places = [k for k, (before, after) in enumerate(sentences) if before != after]
-        size = min(len(sentences), rng.randint(1, most))
-        place = rng.choice(places)
-        first = min(max(0, place - rng.randrange(size)), len(sentences) - size)
-        window = slice(first, first + size)
-        correct, incorrect = Caption(self.correct.sentences[window]), Caption(self.incorrect.sentences[window])
-        return Pair(correct, incorrect, self.category, _difference(correct, incorrect))
-
 
 class SteadyRandom(random.Random):
     """Draws one number from the stream for every choice, whatever the number of options.

@@ -100,32 +100,6 @@ def test_long_captions_are_longer():
     assert min(long) > 50
 
 
-@settings(max_examples=100, deadline=None)
-@given(seed=seeds, category=categories, long=st.booleans(), most=st.integers(1, 5))
-def test_a_shorter_pair_around_the_error_keeps_it(seed, category, long, most):
-    scene, pair, rng = made(seed, category, long)
-    part = pair.around_error(rng, most)
-    assert part.category == category
-    assert 1 <= len(part.correct.sentences) == len(part.incorrect.sentences) <= most
-    assert part.correct.text in pair.correct.text
-    assert part.incorrect.text in pair.incorrect.text
-    assert part.correct.text != part.incorrect.text
-    after = lower(part.incorrect)
-    kept = [word for index, word in enumerate(after) if index not in part.wrong]
-    assert part.wrong
-    assert is_subsequence(kept, lower(part.correct))
-    # "The stars are big" of a single star claims no number in so many words; grammar says it is wrong.
-    false = [fact for fact in part.incorrect.claims if not scene.is_true(fact)]
-    assert false or category == "count"
-
-
-def test_windows_around_an_error_start_and_end_at_different_places():
-    _, pair, rng = made(0, "attribute", True)
-    windows = {pair.around_error(rng, 3).correct.text for _ in range(60)}
-    assert len(windows) >= 4
-    assert {text.count(".") for text in windows} == {1, 2, 3}
-
-
 def test_a_scene_that_cannot_be_wrong_in_that_way_gives_none():
     scene = sample_scene(random.Random(0))
     assert make_pair(replace(scene, sign=None), "scene_text", random.Random(0)) is None

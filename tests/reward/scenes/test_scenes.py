@@ -222,7 +222,7 @@ for index in range(8):
         rng = random.Random(f"{index} {category}")
         pair = make_pair(sample_scene(rng), category, rng, long=index % 2 == 0)
         if pair:
-            rows.append((pair.correct.text, pair.incorrect.text, pair.wrong, pair.around_error(rng, 3).wrong))
+            rows.append((pair.correct.text, pair.incorrect.text, pair.wrong))
 """
 
 
