@@ -1,21 +1,27 @@
-"""Fingerprints of data and weights, by which a resumed run checks that they have not changed."""
+"""Fingerprints of data, weights and code, by which it is seen whether they have changed."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import reward
 
 if TYPE_CHECKING:
     from torch import nn
 
-__all__ = ["fingerprint_file", "fingerprint_network", "fingerprint_source"]
+    from reward.metrics.base import MetricSpec
+
+__all__ = ["fingerprint_file", "fingerprint_network", "fingerprint_source", "metric_identity"]
 
 WHOLE_BELOW = 256 * 2**20  # bytes; larger files are sampled, because hashing terabytes would delay every start
 BLOCKS, BLOCK_BYTES = 64, 2**20
 VALUES = 16_384  # of each weight that are hashed; a training moves nearly all of them
+_SHARED = (".", "metrics", "backbones", "judges", "scoring")  # folders of this package, without those inside them
 _DATA = {".json", ".safetensors", ".spm", ".model", ".txt", ".jinja", ".bin", ".pt", ".pth"}  # no cards, no logs
 
 
@@ -109,3 +115,69 @@ def _texts(value: Any) -> set[str]:
         return {value.removeprefix("local-dir:")}
     parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return set().union(*map(_texts, parts))
+
+
+def metric_identity(
+    spec: MetricSpec, source: str | os.PathLike[str], *, revision: str | None = None, dtype: str | None = None
+) -> dict[str, Any]:
+    """What a metric's scores depend on: package version, the metric's code, weights, revision and number format.
+
+    A folder of weights is identified by its content, and weights on the Hub by the commit of the revision. If the Hub
+    cannot be reached, that is the commit that was last downloaded.
+
+    Example:
+        >>> from reward.registry import metric_spec
+        >>> metric_identity(metric_spec("length"), "embedded")["source"]
+        'embedded'
+    """
+    embedded = Path(reward.__file__).parent / "assets" / spec.name
+    if source != "embedded":
+        weights = fingerprint_source(source)
+    else:  # a formula has no weights
+        weights = fingerprint_source(embedded) if embedded.is_dir() else "embedded"
+    return {
+        "metric": spec.name,
+        "capreward": reward.__version__,
+        "code": _code_fingerprint(spec),
+        "source": weights,
+        "revision": _hub_commit(os.fspath(source), revision) or revision,
+        "dtype": dtype,
+    }
+
+
+def _code_fingerprint(spec: MetricSpec) -> str:
+    """Hash of the code of a metric and of the code that all metrics share."""
+    module = spec.scorer.partition(":")[0]
+    spec_of_module = find_spec(module)
+    if spec_of_module is None or spec_of_module.origin is None:
+        return "unknown"
+    file = Path(spec_of_module.origin)
+    package = Path(reward.__file__).parent
+    folders = [*((file.parent,) if "." in module else ()), *(package / name for name in _SHARED)]
+    files = {file} | {
+        path for folder in folders for path in folder.iterdir() if path.suffix in (".py", ".yaml", ".json")
+    }
+    digest = hashlib.sha256()
+    for path in sorted(files):
+        digest.update(f"{path.name} {fingerprint_file(path)}\n".encode())
+    return digest.hexdigest()[:16]
+
+
+def _hub_commit(source: str, revision: str | None) -> str | None:
+    """Commit of a Hub id; None for what is not on the Hub."""
+    source = source.removeprefix("hf-hub:")
+    if source.count("/") != 1 or Path(source).exists() or source.startswith((".", "~", "/")):
+        return None
+    from huggingface_hub import HfApi, constants
+    from huggingface_hub.errors import HFValidationError, HTTPError
+    from huggingface_hub.file_download import repo_folder_name
+
+    try:
+        commit: str | None = HfApi().model_info(source, revision=revision, timeout=10).sha
+        return commit
+    except HFValidationError:
+        return None
+    except (HTTPError, OSError):  # no network, or no such repository: loading it says so
+        refs = Path(constants.HF_HUB_CACHE) / repo_folder_name(repo_id=source, repo_type="model") / "refs"
+        file = refs / (revision or constants.DEFAULT_REVISION)
+        return file.read_text(encoding="utf-8").strip() if file.is_file() else None

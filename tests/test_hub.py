@@ -151,7 +151,7 @@ for name in ("vela-arena", "tester/vela-arena"):
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         app(["bench", "--benchmark", "longcap-arena", "--part", "TestA", "--part", "TestB", "--metric", f"vela={name}",
-             "--metric", "length", "--resamples", "50", "--cache", "scores", "--json"], standalone_mode=False)
+             "--metric", "length", "--resamples", "50", "--json"], standalone_mode=False)
     tables.append(json.loads(printed.getvalue()))
 print(json.dumps({"scores": scores, "rewards": rewards, "on_test_a": on_test_a, "tables": tables}))
 """.replace("TEST_A", str(TEST_A))

@@ -184,7 +184,7 @@ def by_metric(
         metric: metric and checkpoint.
         human: points (N,) by people, which say how many ties there are.
         images: folder of the images.
-        scoring: passed to `score_benchmark` (cache, references, batch_size, progress, device, dtype).
+        scoring: passed to `score_benchmark` (references, batch_size, progress, device, dtype).
 
     Raises:
         DataError: there is nothing to score, or the metric needs images or references that are not there.

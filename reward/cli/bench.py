@@ -79,10 +79,6 @@ def bench(
     statistic times 100, with its 95 % interval over images. Where there are several aspects, a metric with one score
     is compared with each of them, and the best row is the one with the highest mean over the aspects. Every row is
     tested against the best.
-
-    Scores are kept by caption, references, image and checkpoint: after Ctrl-C or a kill, run the same command again to
-    continue; a finished run scores nothing again. The time of a caption is measured when it is scored, and is kept with
-    its score; another --cache measures it anew.
     """
     if list_:
         _print_list(figures.json)

@@ -342,23 +342,13 @@ class FigureOptions:
         bool,
         typer.Option("--no-references", help="Withhold the references from the metrics, even where there are any."),
     ] = False
-    cache: Annotated[
-        Path | None,
-        typer.Option(
-            "--cache",
-            help="Folder that keeps the scores; default: capreward/scores in $XDG_CACHE_HOME, else in ~/.cache.",
-        ),
-    ] = None
     json: AsJson = False
     quiet: QuietFigures = False
 
     def scoring(self, device: DeviceOptions) -> dict[str, Any]:
         """Arguments that every function of `reward.metaeval` that scores benchmarks takes."""
-        from reward.metaeval.score_cache import default_cache_folder
-
         return {
             "references": not self.no_references,
-            "cache": self.cache or default_cache_folder(),
             "progress": not self.quiet,
             **vars(device),
         }

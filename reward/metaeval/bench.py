@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -36,7 +35,6 @@ def run_bench(
     resamples: int = 1000,
     seed: int = 0,
     say: Callable[[str], None] = lambda line: None,
-    cache: str | os.PathLike[str] | None = None,
     batch_size: int | None = None,
     progress: bool = False,
     device: str | None = None,
@@ -53,11 +51,10 @@ def run_bench(
         raters, threshold: for `single_rater` (if wanted) and `failures` of `reward.metaeval.people`.
         resamples, seed: of the bootstrap and the permutations.
         say: called with a line about each run.
-        cache, batch_size, progress, device, dtype: see `score_benchmark`.
+        batch_size, progress, device, dtype: see `score_benchmark`.
 
     Raises:
         DataError: a metric needs something that none of the benchmarks has, or `raters` or `threshold` that one lacks.
-        ScoringInterrupted: Ctrl-C; the scores so far are stored.
 
     Example:
         >>> from reward.metaeval.benchmarks import load_benchmark
@@ -70,7 +67,7 @@ def run_bench(
     for benchmark in every:
         check_people(benchmark, raters=raters, threshold=threshold)
     problems = {metric: _missing(metric, every, references) for metric in metrics}
-    scoring = {"cache": cache, "batch_size": batch_size, "progress": progress, "device": device, "dtype": dtype}
+    scoring = {"batch_size": batch_size, "progress": progress, "device": device, "dtype": dtype}
     tables = []
     for number, (benchmark, data) in enumerate(benchmarks):
         rows = []

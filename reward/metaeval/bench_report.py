@@ -109,13 +109,9 @@ def notes(tables: Sequence[BenchTable], *, resamples: int) -> Iterator[str]:
         yield from _rules(table)
         yield from _doubts(table, resamples)
     runs = [row.run for table in tables for row in table.rows if row.run is not None]
-    devices = sorted({device for run in runs for device in run.devices})
+    devices = sorted({run.device for run in runs})
     if devices:
-        before = " Captions scored by an earlier run keep the time that was measured then."
-        yield (
-            f"Time per caption: of scoring on {' and '.join(devices)}, without loading the model."
-            + (before if any(run.known for run in runs) else "")
-        )
+        yield f"Time per caption: of scoring on {' and '.join(devices)}, without loading the model."
     for table in tables:
         for row in table.rows:
             where = f"{row.metric.label} on {title_of(table.benchmark)}"
@@ -232,9 +228,7 @@ def _row_json(row: BenchRow) -> dict[str, Any]:
             "revision": metric.revision,
             "truncated": run.truncated,
             "seconds_per_caption": run.seconds,
-            "devices": list(run.devices),
-            "scored_by_this_run": run.new,
-            "scored_before": run.known,
+            "devices": [run.device],
         }
     result: dict[str, Any] = plain(described)
     return result

@@ -8,7 +8,6 @@ import warnings
 import zlib
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from itertools import accumulate
 from pathlib import Path
 from types import TracebackType
@@ -39,8 +38,6 @@ class Journal:
         path: the file; created if missing, continued if it holds the same run.
         run: what defines the results (input, metric, columns, ...), JSON values.
         overwrite: start afresh, whatever the file holds.
-        shared: other processes may append to it at the same time. `rows` and `append` do not see what they add, and
-            `describe` is not for such a journal.
 
     Attributes:
         rows: number of results it holds.
@@ -51,8 +48,8 @@ class Journal:
         OutputError: it cannot be written, belongs to another run, or another process is writing it.
     """
 
-    def __init__(self, path: Path, run: dict[str, Any], *, overwrite: bool = False, shared: bool = False) -> None:
-        self.path, self.shared = path, shared
+    def __init__(self, path: Path, run: dict[str, Any], *, overwrite: bool = False) -> None:
+        self.path = path
         self.rows = self.damaged = 0
         self._end = 0  # of the file
         try:
@@ -61,15 +58,15 @@ class Journal:
         except OSError as error:
             raise OutputError(f"cannot write {path}: {error.strerror or error}") from error
         try:
-            with self._locked():
-                header = None if overwrite else self._read_header()
-                if header is not None:
-                    self.rows = self._check_lines()
-                if header is None or not self.rows:  # a run that saved nothing may be replaced
-                    self._start(run)
-                else:
-                    self.header = header
-                    self._check_same(header, run)
+            self._lock()
+            header = None if overwrite else self._read_header()
+            if header is not None:
+                self.rows = self._check_lines()
+            if header is None or not self.rows:  # a run that saved nothing may be replaced
+                self._start(run)
+            else:
+                self.header = header
+                self._check_same(header, run)
         except BaseException:
             self._file.close()
             raise
@@ -80,7 +77,7 @@ class Journal:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if not self.rows and error is not None and not self.shared:
+        if not self.rows and error is not None:
             self.path.unlink(missing_ok=True)
         self._file.close()
 
@@ -100,12 +97,10 @@ class Journal:
         lines = list(map(_line, results))
         places = list(accumulate(map(len, lines), initial=self._end))
         try:
-            with self._locked():
-                self._write(b"".join(lines))
+            self._write(b"".join(lines))
             self.rows += len(results)
         except KeyboardInterrupt:  # some of the lines may be in the file already
-            if not self.shared:
-                self.rows = self._check_lines()
+            self.rows = self._check_lines()
             raise
         return places[:-1]
 
@@ -156,23 +151,16 @@ class Journal:
                 f"The {self.rows} rows before are saved; run the same again to go on."
             ) from error
 
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        """Keeps other processes from writing: as long as the journal is open or, if it is shared, for a moment."""
+    def _lock(self) -> None:
+        """Keeps other processes from writing as long as the journal is open."""
         try:
             import fcntl
         except ImportError:  # Windows has no flock: there, nothing keeps two processes from writing at once
-            yield
             return
         try:  # the kernel releases it even after kill -9
-            fcntl.flock(self._file, fcntl.LOCK_EX if self.shared else fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise OutputError(f"another process is writing {self.path}; wait for it, or choose another") from None
-        try:
-            yield
-        finally:
-            if self.shared:
-                fcntl.flock(self._file, fcntl.LOCK_UN)
 
     def _read_header(self) -> dict[str, Any] | None:
         self._file.seek(0)
@@ -182,7 +170,7 @@ class Journal:
         if not _is_sound(line) or not line[_START:].startswith(_HEADER):
             raise OutputError(
                 f"{self.path} is there, but is no journal of a run by this version, or its first line is damaged; "
-                "move it away" + ("" if self.shared else ", or start afresh with --overwrite (overwrite=True)")
+                "move it away, or start afresh with --overwrite (overwrite=True)"
             )
         run: dict[str, Any] = _value(line)["run"]
         return run

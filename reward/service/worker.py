@@ -14,7 +14,7 @@ from typing import Any
 
 import reward
 from reward.errors import ConfigError
-from reward.metaeval.score_cache import metric_identity
+from reward.fingerprints import metric_identity
 from reward.metric_source import MetricSource
 from reward.metrics.base import Scorer
 from reward.samples import CaptionSample

@@ -18,13 +18,12 @@ Run: TypeAlias = Callable[..., tuple[str, str]]
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
     """Calls the command, which must end in the exit code `code`, 0 by default, and print no traceback.
 
     Gives stdout, and stderr with its line breaks as spaces and without the boxes around messages.
     """
     monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
     monkeypatch.delenv("CAPREWARD_DEBUG", raising=False)
 
     def call(*arguments: object, code: int = 0) -> tuple[str, str]:

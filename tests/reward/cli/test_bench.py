@@ -45,7 +45,7 @@ def row_names(table: str) -> list[str]:
 FLICKR = ("bench", "--benchmark", "flickr8k-expert", "--resamples", 100)
 
 
-def test_the_table_and_a_second_run_from_the_cache(run: Run, data: Path, tmp_path: Path) -> None:
+def test_the_table(run: Run, data: Path, tmp_path: Path) -> None:
     line = (*FLICKR, "--data", data, "--metric", "picture", "-m", "length", "--score-column", "good", "-s", "bad")
     out, err = run(*line)
     assert row_names(out) == ["picture", "length", "column:good", "column:bad"]
@@ -54,10 +54,6 @@ def test_the_table_and_a_second_run_from_the_cache(run: Run, data: Path, tmp_pat
     assert "picture on Flickr8k-Expert, 30 captions" in err
     assert "measured" not in out
     assert scored(tmp_path) == 30
-    assert {path.suffix for path in (tmp_path / "xdg" / "capreward" / "scores").iterdir()} == {".jsonl"}
-    again, err = run(*line)
-    assert (again, scored(tmp_path)) == (out, 30)
-    assert "Captions scored by an earlier run keep the time that was measured then." in err
 
 
 def test_json_is_one_object(run: Run, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,12 +64,10 @@ def test_json_is_one_object(run: Run, data: Path, tmp_path: Path, monkeypatch: p
         return own(*arguments, **options)
 
     monkeypatch.setattr(PictureScorer, "score", chatty)
-    line = (*FLICKR, "--data", data, "-m", "picture", "-s", "good", "--json", "--seed", 3, "--cache", tmp_path / "c")
+    line = (*FLICKR, "--data", data, "-m", "picture", "-s", "good", "--json", "--seed", 3)
     out, err = run(*line)
     figures = json.loads(out)
     assert "tokenizing ..." in err
-    assert (tmp_path / "c").is_dir()
-    assert not (tmp_path / "xdg").exists()
     assert (figures["seed"], figures["resamples"], figures["references"]) == (3, 100, True)
     assert figures["command"].startswith("capreward bench --benchmark flickr8k-expert")
     assert {"python", "numpy", "scipy"} <= set(figures["versions"])
@@ -81,7 +75,7 @@ def test_json_is_one_object(run: Run, data: Path, tmp_path: Path, monkeypatch: p
     assert (benchmark["name"], benchmark["items"], benchmark["data"]) == ("flickr8k-expert", 30, str(data))
     metric, column = benchmark["rows"]
     assert (metric["kind"], column["kind"], benchmark["best"]) == ("metric", "column", "column:good")
-    assert (metric["scored"], metric["scored_by_this_run"], metric["scored_before"]) == (30, 30, 0)
+    assert metric["scored"] == 30
     assert metric["seconds_per_caption"] > 0
     estimate = column["estimates"]["overall"]
     assert -1 <= estimate["low"] <= estimate["value"] <= estimate["high"] <= 1

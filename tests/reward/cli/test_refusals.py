@@ -140,7 +140,6 @@ def run_line(run: Run, line: str, code: int) -> str:
         (f"{FLICKR}=rated.jsonl -m length --limit 0", 2, "--limit"),
         (f"{FLICKR}=rated.jsonl -m length --device gpu", 2, "device 'gpu' cannot be used: "),
         pytest.param(f"{FLICKR}=rated.jsonl -m length -o data.jsonl", 1, "error: cannot write", marks=with_matplotlib),
-        (f"{FLICKR}=rated.jsonl -m length --cache data.jsonl", 1, "Choose another with --cache (cache=)"),
         (f"{FLICKR}=empty.jsonl -m length", 1, "empty.jsonl"),
         (f"{FLICKR}=data.jsonl -m length", 1, "data.jsonl"),  # which holds no ratings
         (f"{COMPARE} column:good column:good", 1, "both sides are column:good"),

@@ -1,20 +1,18 @@
-"""Scoring a benchmark: nothing is scored twice, whatever happened before; bad rows do not spoil good ones."""
+"""Scoring a benchmark: equal captions are scored once, and bad rows do not spoil good ones."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from reward import CaptionSample, ScoreTable
 from reward.errors import DataError
 from reward.metaeval import scoring
-from reward.metaeval.benchmarks import Benchmark, load_benchmark
+from reward.metaeval.benchmarks import load_benchmark
 from reward.metaeval.scoring import score_benchmark
 from tests import picture_scorer
 from tests.picture_scorer import PictureScorer
@@ -38,111 +36,30 @@ def data(tmp_path: Path) -> Path:
     return write_rated(tmp_path / "a folder", 30)
 
 
-@pytest.fixture
-def benchmark(data: Path) -> Benchmark:
-    return load_benchmark("flickr8k-expert", data)
-
-
-@pytest.fixture
-def cache(tmp_path: Path) -> Path:
-    return tmp_path / "my cache"
-
-
 def lines(log: Path) -> list[str]:
     return log.read_text().splitlines()
 
 
-def test_the_second_run_scores_nothing_and_gives_the_same(log: Path, benchmark: Benchmark, cache: Path) -> None:
-    first = score_benchmark(benchmark, "picture", cache=cache)
-    files = {path: path.read_bytes() for path in cache.iterdir()}
-    assert (first.new, first.known, len(lines(log))) == (30, 0, 30)
-    again = score_benchmark(benchmark, "picture", cache=cache)
-    assert (again.new, again.known, len(lines(log))) == (0, 30, 30)
-    np.testing.assert_array_equal(again.scores, first.scores)
-    assert (again.aspects, again.seconds, again.devices) == (first.aspects, first.seconds, first.devices)
-    assert first.seconds > 0
-    score_benchmark(benchmark, "length", cache=cache)
-    [(path, content)] = files.items()
-    assert path.read_bytes() == content  # another metric leaves this one's file alone
-    assert len(list(cache.iterdir())) == 2
-    path.write_bytes(content.replace(b"CPU", b"GPU", 1))
-    with pytest.warns(UserWarning, match="is damaged in line 2; the results there are made again"):
-        assert score_benchmark(benchmark, "picture", cache=cache).new == 1
-
-
-def test_only_what_changed_is_scored_again(log: Path, data: Path, benchmark: Benchmark, cache: Path) -> None:
-    folder = data.parent
-    score_benchmark(benchmark, "picture", cache=cache)
-    rows = [json.loads(line) for line in data.read_text().splitlines()]
-    rows[3]["candidate"] = "another caption"
-    rows[4]["references"] = ["another reference"]
-    (folder / "renamed.png").write_bytes((folder / "5.png").read_bytes())
-    rows[5]["image"] = "renamed.png"
-    rows[6]["ratings"] = [4, 4, 4]
-    data.write_text("".join(json.dumps(row) + "\n" for row in reversed(rows)))
-    found = score_benchmark(load_benchmark("flickr8k-expert", data), "picture", cache=cache)
-    assert sorted(lines(log)[30:]) == sorted(["another caption", rows[4]["candidate"]])
-    assert found.known == 28
-    Image.new("RGB", (4, 4), "white").save(folder / "1.png")
-    found = score_benchmark(load_benchmark("flickr8k-expert", data), "picture", cache=cache)
-    assert found.new == sum(row["image"] == "1.png" for row in rows)
-
-
-def test_a_stopped_run_goes_on_where_it_was(
-    log: Path, benchmark: Benchmark, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    score = PictureScorer.score
-
-    def stop(scorer: PictureScorer, samples: Any, **options: Any) -> ScoreTable:
-        if len(lines(log)) >= 8:
-            raise KeyboardInterrupt
-        return score(scorer, samples, **options)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(PictureScorer, "score", stop)
-        with pytest.raises(KeyboardInterrupt, match="8 rows are saved in"):
-            score_benchmark(benchmark, "picture", cache=cache)
-    found = score_benchmark(benchmark, "picture", cache=cache)
-    assert (found.known, found.new, len(lines(log))) == (8, 22, 30)
-
-
-def test_what_cannot_be_scored_is_counted_and_tried_again(log: Path, tmp_path: Path, cache: Path) -> None:
+def test_what_cannot_be_scored_is_counted(log: Path, tmp_path: Path) -> None:
     spoilt = {2: {"candidate": "  "}, 3: {"candidate": "fail here"}, 4: {"image": "absent.png"}}
     data = write_rated(tmp_path, 10, change=lambda row: row.update(spoilt.get(int(row["candidate"].split()[-1]), {})))
     benchmark = load_benchmark("flickr8k-expert", data)
-    found = score_benchmark(benchmark, "picture", cache=cache)
+    found = score_benchmark(benchmark, "picture")
     assert list(found.errors) == [2, 3, 4]
     assert found.errors[3] == "the caption says fail"
     assert "absent.png' does not exist" in found.errors[4]
     assert np.isfinite(found.scores[[0, 1, 5, 6, 7, 8, 9]]).all()
     assert np.isnan(found.scores[[2, 3, 4]]).all()
-    scored = len(lines(log))
-    again = score_benchmark(benchmark, "picture", cache=cache)
-    assert lines(log)[scored:] == ["fail here"]
-    assert again.errors == found.errors
+    assert len(lines(log)) == 8
+    assert found.seconds > 0
 
 
 def test_equal_captions_are_scored_once(log: Path, tmp_path: Path) -> None:
     data = write_rated(tmp_path, 12, images=1, change=lambda row: row.update(candidate=row["candidate"][:3]))
     found = score_benchmark(load_benchmark("flickr8k-expert", data), "picture")
-    assert len(lines(log)) == found.new == 1
+    assert len(lines(log)) == 1
     assert len(set(found.scores[:, 1])) == 1
     assert len(found.scores) == 12
-
-
-def test_a_scorer_object_is_kept_only_if_it_can_be_told_apart(log: Path, benchmark: Benchmark, cache: Path) -> None:
-    score_benchmark(benchmark, PictureScorer(), cache=cache)
-    assert not cache.exists()
-    scorer = PictureScorer()
-    for fingerprint, new in (("mine", 30), ("mine", 0), ("other", 30)):
-        scorer.fingerprint = fingerprint  # type: ignore[attr-defined]
-        assert score_benchmark(benchmark, scorer, cache=cache).new == new
-
-
-def test_settings_that_change_scores_have_their_own_file(log: Path, data: Path, cache: Path) -> None:
-    benchmark = load_benchmark("flickr8k-expert", data, limit=3)
-    for new, options in [(3, {}), (3, {"dtype": "bfloat16"}), (0, {"device": "cpu"}), (3, {"references": False})]:
-        assert score_benchmark(benchmark, "picture", cache=cache, **options).new == new
 
 
 class Calm(PictureScorer):
@@ -172,10 +89,9 @@ def test_a_checkpoint_may_need_less_than_its_metric(monkeypatch: pytest.MonkeyPa
     for image in tmp_path.glob("*.png"):
         image.unlink()
     benchmark = load_benchmark("flickr8k-expert", data)
-    for loaded in (1, 1):  # the second time, what the checkpoint needs is known from the cache
-        found = score_benchmark(benchmark, "picture", folder, cache=tmp_path / "cache")
-        assert (found.aspects, found.errors) == (("words",), {})
-        assert test_scoring.Calm.loaded == loaded
+    found = score_benchmark(benchmark, "picture", folder)
+    assert (found.aspects, found.errors) == (("words",), {})
+    assert test_scoring.Calm.loaded == 1
 
 
 @pytest.mark.parametrize(
@@ -225,13 +141,12 @@ class Rare(PictureScorer):
 
 
 def test_a_metric_with_a_corpus_has_the_references_of_the_whole_benchmark(
-    log: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    log: Path, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     use_metrics(monkeypatch, replace(Rare.spec, scorer="tests.reward.metaeval.test_scoring:Rare"))
     for limit in (10, 20):  # other references around it make another score of the same caption
-        found = score_benchmark(load_benchmark("flickr8k-expert", data, limit=limit), "rare", cache=tmp_path / "c")
+        found = score_benchmark(load_benchmark("flickr8k-expert", data, limit=limit), "rare")
         assert set(found.scores[:, 0]) == {float(limit)}
-        assert found.new == limit
 
 
 def test_samples_are_given_as_they_are_and_without_a_finite_score_have_none(log: Path, data: Path) -> None:

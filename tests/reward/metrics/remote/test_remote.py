@@ -349,7 +349,7 @@ def test_the_first_call_raises_where_there_is_no_service() -> None:
 
 def test_offline_scoring_resumes_only_with_the_same_checkpoint(service: FakeService, tmp_path: Path) -> None:
     benchmark = load_benchmark("scenes", limit=2)
-    assert score_benchmark(benchmark, "remote", source=service.url, cache=tmp_path).aspects == ("words", "width")
+    assert score_benchmark(benchmark, "remote", source=service.url).aspects == ("words", "width")
     (tmp_path / "data.jsonl").write_text('{"candidate": "a b"}\n')
     output = tmp_path / "scores.jsonl"
     score_dataset(tmp_path / "data.jsonl", "remote", output, source=service.url)

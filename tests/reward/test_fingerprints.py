@@ -1,4 +1,4 @@
-"""The cache of scores: what names a metric and a sample, and a file that survives whatever is done to it."""
+"""What identifies a metric: its checkpoint, its code, and the commit on the Hub."""
 
 from __future__ import annotations
 
@@ -9,50 +9,9 @@ from pathlib import Path
 import pytest
 
 import reward
-from reward.errors import OutputError
-from reward.metaeval.score_cache import KnownScore, default_cache_folder, metric_identity, open_cache
+from reward.fingerprints import metric_identity
 from reward.registry import metric_spec
-from reward.scoring.journal import Journal
 from tests.loopback_hub import LoopbackHub
-
-IDENTITY = {"metric": "length", "source": "embedded"}
-SCORE = KnownScore((1.0,), False, 0.1, "CPU")
-
-
-def content(cache: Journal) -> dict[str, KnownScore]:
-    return {key: KnownScore(tuple(scores), *rest) for key, (scores, *rest) in cache.results()}
-
-
-def test_a_file_that_is_no_cache_is_refused_and_kept(tmp_path: Path) -> None:
-    with open_cache(tmp_path, IDENTITY) as cache:
-        cache.path.write_text("something else\n")
-    (tmp_path / "file").write_text("")
-    for folder, problem in ((tmp_path, "is no journal .* move it away"), (tmp_path / "file", "cannot write")):
-        with pytest.raises(OutputError, match=rf"^the cache of scores cannot be used: .*{problem}.*\(cache=\)\.$"):
-            open_cache(folder, IDENTITY)
-    assert cache.path.read_text() == "something else\n"
-
-
-def test_processes_may_share_one_file(tmp_path: Path) -> None:
-    def stop(first: Journal, second: Journal) -> None:
-        with open_cache(tmp_path, IDENTITY) as third, second, first:
-            second.append([["b", SCORE]])
-            first.append([["a", SCORE]])
-            assert (content(third).keys(), first.rows, third.rows) == ({"a", "b"}, 1, 0)
-            raise RuntimeError("a process without scores of its own ends, and the file stays")
-
-    with pytest.raises(RuntimeError, match="the file stays"):
-        stop(open_cache(tmp_path, IDENTITY), open_cache(tmp_path, IDENTITY))
-    with open_cache(tmp_path, IDENTITY) as cache:
-        assert (content(cache), cache.rows) == ({"a": SCORE, "b": SCORE}, 2)
-
-
-def test_the_default_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert default_cache_folder() == tmp_path / "capreward" / "scores"
-    monkeypatch.delenv("XDG_CACHE_HOME")
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    assert default_cache_folder() == tmp_path / "home" / ".cache" / "capreward" / "scores"
 
 
 def test_a_checkpoint_is_known_by_its_content(tmp_path: Path) -> None:
