@@ -15,7 +15,6 @@ from typing import IO, TYPE_CHECKING, Any, cast
 
 from integrations.ray_data.fragments import Fragment, file_system
 from reward.errors import DataError
-from reward.scoring.conditions import Condition, parse_condition
 from reward.scoring.readers import BadRow
 from reward.scoring.schemas import infer_schema, typed_table
 from reward.scoring.stores import explaining
@@ -41,18 +40,12 @@ class Selection:
     Args:
         read: columns that are scored.
         kept: columns of the output.
-        where: condition on rows, see `reward.scoring.conditions`; None reads all.
         schema: types of all columns of the input.
     """
 
     read: Sequence[str]
     kept: Sequence[str]
-    where: str | None
     schema: pa.Schema
-
-    def condition(self) -> Condition | None:
-        """The condition, checked."""
-        return None if self.where is None else parse_condition(self.where, self.schema.names, option="--where")
 
 
 @dataclass
@@ -106,10 +99,8 @@ def _parquet_batches(fragment: Fragment, selection: Selection, system: Any, path
     is_local = "file" in (system.protocol if isinstance(system.protocol, tuple) else (system.protocol,))
     place = LocalFileSystem() if is_local else PyFileSystem(FSSpecHandler(system))
     groups = ds.ParquetFileFormat().make_fragment(path, place, row_groups=list(range(fragment.first, fragment.last)))
-    condition = selection.condition()
     yield from groups.to_batches(
         columns=_columns(selection),
-        filter=None if condition is None else condition.expression,
         batch_size=BATCH_ROWS,
         batch_readahead=1,
         use_threads=False,
@@ -120,10 +111,8 @@ def _lance_batches(fragment: Fragment, selection: Selection) -> Iterator[pa.Reco
     import lance
 
     found = lance.dataset(fragment.file.path).get_fragment(fragment.file.fragment)
-    condition = selection.condition()
     yield from found.to_batches(
         columns=list(dict.fromkeys([*selection.kept, *selection.read])),
-        filter=None if condition is None else condition.expression,
         batch_size=BATCH_ROWS,
         batch_readahead=1,
     )
@@ -151,12 +140,10 @@ def _typed(batches: Iterator[pa.RecordBatch], selection: Selection) -> Iterator[
 
 def _untyped(records: Iterator[tuple[dict[str, Any] | BadRow, int]], selection: Selection) -> Iterator[Piece]:
     """Rows are scored as they were written, as on one machine, and get their types for the output only."""
-    import numpy as np
     import pyarrow as pa
 
-    condition, schema = selection.condition(), selection.schema
-    names = dict.fromkeys([*selection.kept, *(condition.columns if condition else ())])
-    output = pa.schema([schema.field(name) for name in names])
+    schema = selection.schema
+    output = pa.schema([schema.field(name) for name in selection.kept])
 
     def piece() -> Piece:
         found = [{} if isinstance(row, BadRow) else _light(row) for row in rows]
@@ -167,18 +154,12 @@ def _untyped(records: Iterator[tuple[dict[str, Any] | BadRow, int]], selection: 
                 "output were taken: add a row that has it to the first file, or leave it out of the data"
             )
         try:
-            table = typed_table([{name: row.get(name) for name in names} for row in found], output)
+            table = typed_table([{name: row.get(name) for name in selection.kept} for row in found], output)
         except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
             raise DataError(
                 f"a value does not fit the types of the rows that were looked at first ({error}): leave its column "
                 "out with --columns (columns=), or convert the data to Parquet"
             ) from error
-        if condition is not None:  # a row that cannot be parsed stays, with its error
-            met = condition.mask(table) | np.array([isinstance(row, BadRow) for row in rows], dtype=bool)
-            table = table.filter(pa.array(met))
-            return Piece(
-                [row for row, stays in zip(rows, met, strict=True) if stays], table.select(list(selection.kept))
-            )
         return Piece(rows, table)
 
     rows: list[dict[str, Any] | BadRow] = []

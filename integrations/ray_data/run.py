@@ -49,7 +49,6 @@ def score_files(
     prefix: str = "",
     batch_size: int | None = None,
     columns: Sequence[str] | None = None,
-    where: str | None = None,
     workers: int | None = None,
     cpus: float = 1,
     gpus: float = 0,
@@ -80,7 +79,6 @@ def score_files(
         image_root: where relative image paths start, perhaps an address; None is the folder of each file. Images whose
             path is an address are read through fsspec, by the workers.
         columns: columns of the input to keep; None keeps all. Others are not read.
-        where: condition on the rows, see `reward.scoring.conditions.parse_condition`; Parquet skips row groups by it.
         workers: actors; None is as many as the cluster has room for. 0 scores in this process, without Ray.
         cpus, gpus: of an actor; part of a GPU, such as 0.25, has four actors share it.
         address: of a running cluster, or "auto"; None starts one on this machine for the time of the run, or uses the
@@ -127,7 +125,6 @@ def score_files(
         "image_root": None if image_root is None else os.fspath(image_root),
         "prefix": prefix,
         "columns": None if columns is None else list(columns),
-        "where": where,
         "part_rows": part_rows,
     }
     manifest, selection = _plan(data, OutputFolder(os.fspath(output)), run, probe, overwrite)
@@ -177,8 +174,7 @@ def _plan(
     for name in run["columns"] or []:
         find_column("column", schema.names, name, option="--columns")
     kept = list(dict.fromkeys(run["columns"])) if run["columns"] is not None else schema.names
-    selection = Selection(read, kept, run["where"], schema)
-    selection.condition()
+    selection = Selection(read, kept, schema)
     if knows_aspects(probe.given):  # else only the checkpoint knows its aspects
         ScoreColumns(probe.spec, run["weights"], run["prefix"], part_schema(selection).names)
     wanted = {fragment.part for fragment in fragments}
@@ -204,7 +200,7 @@ def _score(
     """Has the missing parts made, notes the records that come, and checks that the parts are all there."""
     done = sum(record["rows"] for record in manifest.records.values())
     known = [fragment.rows for fragment in manifest.fragments]
-    total = sum(filter(None, known)) if None not in known and selection.where is None else None
+    total = sum(filter(None, known)) if None not in known else None
     problems: list[str] = []
     saved = time.monotonic()
     manifest.write()
@@ -249,8 +245,7 @@ def _check_whole(manifest: Manifest) -> None:
     parts = manifest.folder.parts()
     for fragment in manifest.fragments:
         record = manifest.records[fragment.part]
-        rows = record["rows"] if manifest.run["where"] is not None else fragment.rows
-        if parts.get(fragment.part) != record["bytes"] or rows not in (None, record["rows"]):
+        if parts.get(fragment.part) != record["bytes"] or fragment.rows not in (None, record["rows"]):
             raise OutputError(f"{manifest.folder.address}/{fragment.part} is not as it was written; run the same again")
 
 

@@ -48,12 +48,6 @@ class EngineOptions:
             "the other workers start as their nodes come. Default: 0, all must fit at once.",
         ),
     ] = None
-    where: Annotated[
-        str | None,
-        typer.Option(
-            help="Score only rows that meet this, such as \"len(caption) > 20 and source in ['coco', 'sbu']\"."
-        ),
-    ] = None
     columns: Annotated[
         str | None, typer.Option(help="Columns of the input to keep, as in id,caption; default: all.")
     ] = None
@@ -86,7 +80,6 @@ class EngineOptions:
             "cpus": self.cpus_per_worker,
             "gpus": self.gpus_per_worker,
             "wait": self.wait,
-            "where": self.where,
             "columns": None if self.columns is None else [name.strip() for name in self.columns.split(",")],
             "part_rows": self.part_rows,
         }

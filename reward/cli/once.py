@@ -12,10 +12,7 @@ from typer.core import TyperCommand, TyperOption
 __all__ = ["OnceCommand"]
 
 # Options whose one value holds several things, and what stands between them.
-_BETWEEN = {
-    **dict.fromkeys(("weights", "devices", "columns", "words", "rewrite"), ","),
-    **dict.fromkeys(("where", "keep"), " and "),
-}
+_BETWEEN = dict.fromkeys(("weights", "devices", "columns", "words", "rewrite"), ",")
 
 
 class OnceCommand(TyperCommand):

@@ -1,31 +1,39 @@
-"""A scored data set, read as a stream: a sample of its scores, errors by kind, best and worst captions."""
+"""The report of a scored data set as one HTML page: distributions, best and worst with pictures, why scores lack."""
 
 from __future__ import annotations
 
+import base64
+import io
 import os
 import re
-import zlib
-from collections.abc import Mapping, Sequence
+from array import array
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from reward.errors import DataError
-from reward.metaeval.scored_captions import ScoredCaptions
-from reward.scoring.columns import image_identity
-from reward.scoring.filtering import hashes_of, numbers_of
+from reward.errors import DataError, ImageError, InvalidSampleError, OutputError
+from reward.images import load_image
+from reward.metaeval.report import BEST, SOFT, Grid, blank_figure, page_html, page_svg, versions
+from reward.optional import require
+from reward.samples import find_column, named, one_image
+from reward.scoring.origin import Origin, read_origin
+from reward.scoring.readers import open_source
+from reward.scoring.sources import Source
+from reward.scoring.writers import check_output_name, write_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["WORDS", "ScoredSet", "read_scored"]
+__all__ = ["ScoredSet", "read_scored", "write_scored_report"]
 
-SAMPLE = 200_000  # captions of which the values are held; of more, whole images are sampled evenly
-WORDS = "words a caption"
-KINDS = 1000  # kinds of errors that are told apart
+_REWARDS = ("reward", "rewards")  # how columns of them end; the second is of lists
 _VARIABLE = re.compile(r"'[^']*'|\"[^\"]*\"|\S*[/\\]\S*|[\d.,]*\d")  # what differs between errors of a kind
+_KINDS = 20  # of errors that are shown
+_QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+_SIDE = 280  # pixels of a picture on the page
 
 
 @dataclass
@@ -33,200 +41,295 @@ class ScoredSet:
     """What a report says of a scored data set. A caption is a row, or a candidate in the list of a row.
 
     Args:
-        data: the file and its columns.
+        source: the file.
+        origin: how it was made.
         root: where relative paths of images start.
-        rows, captions, unscored: rows in all, captions in them, and captions without the main score.
-        values: {column: (M,) float64} of up to `SAMPLE` captions, NaN for null: scores, and WORDS of the captions.
-        equal: {column: the one before it that has the same values}; it is not among the values.
-        images: a number for the image (`ScoredCaptions.cluster`) of each of these captions, (M,) uint64; rows without
-            one have their own.
-        pools: a number for the captions that each was ranked with, (M,) uint64; empty if nothing was ranked.
-        places: number of each of these captions in the set, from 0, (M,) int64.
-        groups: the value of the column asked for of each of these captions, as text; empty without one.
+        by: column of the main score.
+        caption, image, error: columns; None where there is none.
+        rows: rows in all.
+        values: {column: a number for each caption, NaN for null}, the main score first.
         errors: {kind: (rows, number of the first from 1, its message)}.
-        unread: why pictures of captions to be shown could not be read.
         best, worst: different captions with the highest and lowest main score, best and worst first: caption, image,
-            score, row, and count of rows that are the same.
+            score, row, and count of rows that are the same. None is among both.
+        unread: why pictures of captions to be shown could not be read.
     """
 
-    data: ScoredCaptions
+    source: Source
+    origin: Origin
     root: Path
+    by: str
+    caption: str | None
+    image: str | None
+    error: str | None
     rows: int = 0
-    captions: int = 0
-    unscored: int = 0
-    values: dict[str, np.ndarray] = field(default_factory=dict)
-    equal: dict[str, str] = field(default_factory=dict)
-    images: np.ndarray = field(default_factory=lambda: np.empty(0, np.uint64))
-    pools: np.ndarray = field(default_factory=lambda: np.empty(0, np.uint64))
-    places: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
-    groups: list[str] = field(default_factory=list)
+    values: dict[str, array[float]] = field(default_factory=dict)
     errors: dict[str, tuple[int, int, str]] = field(default_factory=dict)
-    unread: list[str] = field(default_factory=list)
     best: list[dict[str, Any]] = field(default_factory=list)
     worst: list[dict[str, Any]] = field(default_factory=list)
+    unread: list[str] = field(default_factory=list)
 
-    @property
-    def name(self) -> str:
-        """Of the file or folder."""
-        return self.data.source.name
+    def finite(self, column: str) -> np.ndarray:
+        """The numbers of a column that are there."""
+        values = np.frombuffer(self.values[column], dtype=np.float64)
+        return values[np.isfinite(values)]
 
-    @property
-    def by(self) -> str:
-        """Column of the main score."""
-        return self.data.by
-
-    @property
-    def sampled(self) -> int:
-        """How many captions the distributions are of."""
-        return len(self.images)
+    def notes(self) -> Iterator[str]:
+        """What a reader must know beside the figures."""
+        captions = len(self.values[self.by])
+        lacking = captions - len(self.finite(self.by))
+        if lacking:
+            yield f"{lacking:,} of {captions:,} captions have no {self.by}"
+        if self.caption is None:
+            yield "No column of captions was found: name it with --candidate-column."
+        if self.image is None:
+            yield "No column of images was found, so that there are no pictures: name it with --image-column."
+        if self.unread:
+            yield (
+                f"{len(self.unread):,} pictures are left out, as they could not be read; the first: {self.unread[0]}. "
+                "If the data were moved, name the folder that image paths start from with --image-root."
+            )
 
 
 def read_scored(
     data: str | os.PathLike[str],
     *,
     by: str | None = None,
-    per: str | None = None,
     candidate_column: str | None = None,
     image_column: str | None = None,
-    split: str | None = None,
     image_root: str | os.PathLike[str] | None = None,
     examples: int = 6,
-    sample: int = SAMPLE,
 ) -> ScoredSet:
-    """Reads a scored data set once, in bounded memory.
+    """Reads a scored data set once; of each number, 8 bytes are held.
 
     Args:
         data: what `capreward score`, `rerank` or `caption` wrote, or a folder of Parquet files.
         by: column of the main score; None is `reward`, `rewards`, or the first that ends so.
-        per: column of groups, such as the source of a row.
         candidate_column, image_column: None takes those that were scored, as the summary beside the data says, else
             finds them; see `score_dataset`.
-        split: of a data set with several.
         image_root: where relative image paths start; None is where they started when they were scored, else the folder
             of the data.
         examples: how many of the best and of the worst captions to keep.
-        sample: captions whose values are held at most. Counts, errors, best and worst are of all.
 
     Raises:
         DataError: the data cannot be read, lack a column, or hold no score there.
     """
-    columns = {"candidate_column": candidate_column, "image_column": image_column}
-    file = ScoredCaptions(data, by=by, per=per, split=split, **columns)
-    found = ScoredSet(file, Path(image_root or file.origin.image_root or file.source.folder))
-    chunks: list[dict[str, np.ndarray]] = []
-    random = np.random.default_rng(zlib.crc32(file.source.fingerprint().encode()))
-    for table, rows, whole in file.tables():
-        chunk = {name: numbers_of(table, name) for name in file.scores}
-        if file.caption is not None:
-            chunk[WORDS] = _words(table.column(file.caption))
-        own = random.integers(2**64, size=whole.num_rows, dtype=np.uint64)[rows - found.rows]
-        keys, missing = hashes_of(table.column(file.cluster)) if file.cluster else (own, False)
-        chunk["image"] = np.where(missing, own, keys)
-        if file.lists:
-            chunk["pool"] = rows.astype(np.uint64)
-        elif file.pool is not None:
-            chunk["pool"] = hashes_of(table.column(file.pool))[0]
-        if per is not None:
-            texts = ["(none)" if value is None else str(value) for value in table.column(per).to_pylist()]
-            chunk["group"] = np.array(texts, dtype=object)
-        chunk["place"] = np.arange(found.captions, found.captions + len(rows))
-        _add_errors(found, whole)
-        if examples:
-            _add_examples(found, table, rows, chunk[file.by], examples)
-        found.rows += whole.num_rows
-        found.captions += len(rows)
-        found.unscored += int(np.isnan(chunk[file.by]).sum())
-        chunks.append(chunk)
-        if sum(len(each["image"]) for each in chunks) > 2 * sample:
-            chunks = [_even_sample(chunks, sample)]
-    kept = _even_sample(chunks, sample)
-    if found.unscored == found.captions:
+    source, origin = open_source(data), read_origin(data)
+    schema = next(source.tables()).schema
+    if by is None:
+        known = [name for name in schema.names if name.endswith(_REWARDS)]
+        if not known:
+            raise DataError(
+                f"no column of {source.name} is named reward or ends with it; name the scores with --by. The columns "
+                f"are: {named(schema.names)}."
+            )
+        by = next((name for name in _REWARDS if name in known), known[0])
+    find_column("score", schema.names, by, option="--by")
+    lists = _is_list(schema.field(by).type)
+    if not _is_number(schema.field(by).type, lists):
+        raise DataError(f"column {by!r} holds {schema.field(by).type}, no scores")
+    scores = [by, *(each.name for each in schema if each.name != by and _is_score(each.type, lists))]
+
+    def column(role: str, given: str | None, of: str) -> str | None:
+        scored = origin.columns.get(role)
+        if given is None and scored in schema.names:
+            return scored
+        return find_column(of, schema.names, given, option=f"--{role}-column")
+
+    caption = column("candidate", candidate_column, "candidates" if lists else "candidate")
+    if caption and candidate_column is None and _is_list(schema.field(caption).type) != lists:
+        caption = None  # --by names a score of the whole list
+    prefix = by.removesuffix("s").removesuffix("reward")
+    error = next((name for name in (prefix + "error", "error") if name in schema.names), None)
+    root = Path(image_root or origin.image_root or source.folder)
+    found = ScoredSet(source, origin, root, by, caption, column("image", image_column, "image"), error)
+    found.values = {name: array("d") for name in scores}
+    wanted = [*scores, *(name for name in (caption, found.image, error) if name is not None)]
+    for table in source.tables(list(dict.fromkeys(wanted))):
+        for row in table.to_pylist():
+            found.rows += 1
+            _add_error(found, row)
+            _add_captions(found, row, lists, examples)
+    if not len(found.finite(by)):
         reason = next(iter(found.errors.values()))[2] if found.errors else "the column is empty"
-        raise DataError(f"no row of {found.name} has a score in {found.by!r}, so there is nothing to report: {reason}")
-    found.images, found.places = kept.pop("image"), kept.pop("place")
-    found.pools, found.groups = kept.pop("pool", found.pools), kept.pop("group", np.empty(0)).tolist()
-    for name, values in kept.items():
-        same = [one for one, known in found.values.items() if np.array_equal(known, values, equal_nan=True)]
-        if same and name != WORDS:
-            found.equal[name] = same[0]
-        else:
-            found.values[name] = values
-    _part_examples(found, examples)
+        raise DataError(f"no row of {source.name} has a score in {by!r}, so there is nothing to report: {reason}")
+    both = [_identity(row) for row in found.best]
+    found.worst = [row for row in found.worst if _identity(row) not in both]
     return found
 
 
-def _words(column: pa.ChunkedArray) -> np.ndarray:
+def _is_list(kind: pa.DataType) -> bool:
     import pyarrow as pa
-    import pyarrow.compute as pc
 
-    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
-        return np.full(len(column), np.nan)
-    column = pc.utf8_trim_whitespace(column)
-    counts = pc.if_else(pc.equal(column, ""), 0, pc.list_value_length(pc.utf8_split_whitespace(column)))
-    return np.asarray(counts.cast(pa.float64()).to_numpy())
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
 
 
-def _even_sample(chunks: Sequence[Mapping[str, np.ndarray]], most: int) -> dict[str, np.ndarray]:
-    """The rows of the images with the smallest numbers: the same images in two sets, and each with all its rows."""
-    joined = {name: np.concatenate([chunk[name] for chunk in chunks]) for name in chunks[0]}
-    if len(joined["image"]) <= most:
-        return joined
-    places = np.sort(np.argsort(joined["image"], kind="stable")[:most])
-    return {name: values[places] for name, values in joined.items()}
+def _is_score(kind: pa.DataType, lists: bool) -> bool:
+    import pyarrow as pa
+
+    return _is_list(kind) == lists and bool(pa.types.is_floating(kind.value_type if lists else kind))
 
 
-def _add_errors(found: ScoredSet, table: pa.Table) -> None:
-    if found.data.error is None:
+def _is_number(kind: pa.DataType, lists: bool) -> bool:
+    import pyarrow as pa
+
+    kind = kind.value_type if lists else kind
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_null(kind))
+
+
+def _add_error(found: ScoredSet, row: Mapping[str, Any]) -> None:
+    message = None if found.error is None else row[found.error]
+    if message is not None:
+        kind = _VARIABLE.sub("…", str(message))
+        count, first, told = found.errors.get(kind, (0, found.rows, str(message)))
+        found.errors[kind] = (count + 1, first, told)
+
+
+def _add_captions(found: ScoredSet, row: Mapping[str, Any], lists: bool, examples: int) -> None:
+    """Adds the numbers of a row's captions; a row without a list of candidates counts as one, without scores."""
+    count = max(1, len(row[found.by] or ())) if lists else 1
+    for name, values in found.values.items():
+        cells = (row[name] or [None] * count) if lists else [row[name]]
+        if len(cells) != count:
+            raise DataError(f"columns {found.by!r} and {name!r} of {found.source.name} hold lists of different lengths")
+        values.extend(np.nan if cell is None else float(cell) for cell in cells)
+    captions = row[found.caption] if found.caption else None
+    for place, score in enumerate(found.values[found.by][-count:]):
+        if np.isfinite(score) and examples:
+            text = captions[place] if lists and captions else captions
+            image = row[found.image] if found.image else None
+            one = {"caption": text, "image": image, "score": score, "row": found.rows, "count": 1}
+            _keep(found.best, one, -1, examples)
+            _keep(found.worst, one, 1, examples)
+
+
+def _keep(kept: list[dict[str, Any]], row: dict[str, Any], sign: int, most: int) -> None:
+    """Keeps the first of the different rows in order; one that is not kept now cannot come back."""
+    if len(kept) == most and sign * row["score"] > sign * kept[-1]["score"]:
         return
-    for number, message in enumerate(table.column(found.data.error).to_pylist(), start=found.rows + 1):
-        if message is not None:
-            kind = _VARIABLE.sub("…", str(message))
-            kind = kind if kind in found.errors or len(found.errors) < KINDS else "other errors"
-            count, *first = found.errors.get(kind, (0, number, str(message)))
-            found.errors[kind] = (count + 1, *first)  # type: ignore[assignment]
-
-
-def _add_examples(found: ScoredSet, table: pa.Table, rows: np.ndarray, scores: np.ndarray, most: int) -> None:
-    """Keeps the best and the worst of the different captions so far and these, with how often each occurs.
-
-    One that is not kept now is worse than `most` others, and cannot come back: the counts are of all rows.
-    """
-    there = np.flatnonzero(np.isfinite(scores))
-    order = there[np.argsort(-scores[there], kind="stable")]
-    for kept, places, sign in ((found.best, order, -1), (found.worst, order[::-1], 1)):
-        known = {_identity(row): row for row in kept}
-        limit = sign * kept[-1]["score"] if len(kept) == most else np.inf
-        new = 0
-        for place in places.tolist():
-            score = float(scores[place])
-            if sign * score > limit:
-                break
-            row = {**found.data.row(table, rows, place), "score": score, "count": 1}
-            same = known.get(_identity(row))
-            if same is not None:
-                same["count"] += 1
-                same["row"] = min(same["row"], row["row"])
-            elif new < most:
-                known[_identity(row)] = row
-                new += 1
-                if new == most:
-                    limit = min(limit, sign * score)
-        kept[:] = sorted(known.values(), key=lambda row: (sign * row["score"], row["row"]))[:most]
+    same = next((one for one in kept if _identity(one) == _identity(row)), None)
+    if same is not None:
+        same["count"] += 1
+        return
+    kept.append(dict(row))
+    kept.sort(key=lambda one: sign * one["score"])  # stable: of equal scores the first row is first
+    del kept[most:]
 
 
 def _identity(row: Mapping[str, Any]) -> tuple[Any, ...]:
     """Equal for rows that look alike on a page."""
     if row["caption"] is None and row["image"] is None:
         return (row["row"],)
-    return row["score"], str(row["caption"]), image_identity(row["image"])
+    return row["score"], str(row["caption"]), str(row["image"])
 
 
-def _part_examples(found: ScoredSet, most: int) -> None:
-    """No caption is among the best and the worst; where all scores are equal, none is among the worst."""
-    both = {_identity(row): row for row in (*found.best, *found.worst)}
-    if len(both) < len(found.best) + len(found.worst):
-        rows = sorted(both.values(), key=lambda row: (-row["score"], row["row"]))
-        half = (len(rows) + 1) // 2
-        found.best, found.worst = rows[:half], rows[half:][::-1]
-    if found.best and found.worst and found.best[0]["score"] == found.worst[0]["score"]:
-        found.worst = []
+def write_scored_report(
+    data: str | os.PathLike[str],
+    output: str | os.PathLike[str],
+    *,
+    command: str = "",
+    overwrite: bool = False,
+    **options: Any,
+) -> ScoredSet:
+    """Writes a page that needs no other file, with plots for light and dark screens.
+
+    Args:
+        data: what `capreward score`, `rerank` or `caption` wrote, or a folder of Parquet files.
+        output: `.html` file.
+        command: as it was typed, for the page.
+        overwrite: replace an output that is there.
+        options: further arguments of `read_scored`.
+
+    Returns:
+        The figures.
+
+    Raises:
+        MissingExtraError: matplotlib is not installed.
+        DataError: the data cannot be read, or hold no scores.
+        OutputError: the output is there already, or cannot be written.
+    """
+    target = Path(output)
+    require("matplotlib", extra="report", purpose="a report with plots")
+    check_output_name(target, ".html")
+    if target.exists() and not overwrite:
+        raise OutputError(f"{target} is there already; give another --output, or replace it with --overwrite")
+    found = read_scored(data, **options)
+    main = found.values[found.by].tobytes()
+    shown = [name for name, values in found.values.items() if name == found.by or values.tobytes() != main]
+    grids = [_scores_grid(found, shown)]
+    if found.errors:
+        grids.append(_error_grid(found))
+    galleries = [
+        {"title": f"{title}, by {found.by}", "cards": [_card(row, found) for row in rows]}
+        for title, rows in (("Best", found.best), ("Worst", found.worst))
+        if rows
+    ]
+    captions = len(found.values[found.by])
+    sources = found.origin.sources.items()
+    lead = ", ".join(f"{metric} (source: {source or 'a Python object'})" for metric, source in sources)
+    html = page_html(
+        "report",
+        f"Scores of {found.source.name}",
+        {"command": command, "versions": versions()},
+        grids,
+        [
+            f"{found.rows:,} rows" + (f" with {captions:,} candidates." if captions != found.rows else "."),
+            *(f"{name} is not shown: it is the same as {found.by}." for name in found.values if name not in shown),
+        ],
+        [("Distributions", {name: _histogram(name, found) for name in shown})],
+        galleries,
+        lead=[f"Scored by {lead}."] if lead else [],
+        warnings=list(found.notes()),
+    )
+    target.parent.mkdir(parents=True, exist_ok=True)
+    write_text(target, html)
+    return found
+
+
+def _scores_grid(found: ScoredSet, names: list[str]) -> Grid:
+    rows = []
+    for name in names:
+        values = found.finite(name)
+        numbers = [values.mean(), *np.quantile(values, (0, *_QUANTILES, 1))] if len(values) else [np.nan] * 8
+        rows.append((name, f"{len(values):,}", *(f"{one:.3f}" for one in numbers)))
+    ends = ("min", *(f"{100 * one:g} %" for one in _QUANTILES), "max")
+    return Grid("Scores", ("", "captions", "mean", *ends), tuple(rows))
+
+
+def _error_grid(found: ScoredSet) -> Grid:
+    kinds = sorted(found.errors.items(), key=lambda item: -item[1][0])
+    rows = [
+        (f"{kind:.300}", f"{count:,}", f"{100 * count / found.rows:.2f}", f"row {row}: {message:.300}")
+        for kind, (count, row, message) in kinds[:_KINDS]
+    ]
+    title = f"Errors: {len(kinds)} kind{'s' * (len(kinds) != 1)}"
+    return Grid(title, ("", "rows", "% of all", "the first"), tuple(rows))
+
+
+def _histogram(name: str, found: ScoredSet) -> str:
+    """Shares of the captions in 40 bins."""
+    figure, axes = blank_figure(2.4, width=4.4)
+    values = found.finite(name)
+    axes.hist(values, 40, weights=np.full(len(values), 100 / max(1, len(values))), histtype="stepfilled", color=BEST)
+    axes.grid(axis="y", color=SOFT, alpha=0.25, lw=0.6)
+    axes.set_xlabel(name, parse_math=False)
+    axes.set_ylabel("% of the captions")
+    return page_svg(figure)
+
+
+def _card(row: Mapping[str, Any], found: ScoredSet) -> dict[str, Any]:
+    """A row on the page; a picture that cannot be read says so in its place."""
+    picture, figures = None, [f"{row['score']:.3f}", f"row {row['row']}"]
+    if row["count"] > 1:
+        figures.append(f"{row['count']} rows alike")
+    if row["image"] is not None:
+        try:
+            shown = load_image(one_image(row["image"]), root=found.root).copy()
+            shown.thumbnail((_SIDE, _SIDE))
+            buffer = io.BytesIO()
+            shown.save(buffer, "JPEG", quality=85)
+            picture = "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode()
+        except (ImageError, InvalidSampleError) as error:
+            figures.append(f"no picture: {error}")
+            found.unread.append(str(error))
+    caption = "(no column of captions)" if found.caption is None else row["caption"]
+    return {"picture": picture, "caption": caption, "figures": " · ".join(figures)}

@@ -47,7 +47,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     row = {"image": "bad.png", "candidate": "a dog", "references": ["a dog"]}
     write_lines(folder / "data.jsonl", [row])
     write_lines(folder / "rated.jsonl", [{**row, "ratings": [n, n], "good": n, "bad": -n} for n in range(4)])
-    write_lines(folder / "ranked.jsonl", [{"candidates": ["a dog", "a"], "rewards": [0.5, None]}])
     write_lines(folder / "unscored.jsonl", [{**row, "reward": None, "error": "bad.png is no image"}])
     names = {"source1": "a", "source2": "b", "caption1": "a dog", "caption2": "a dog runs", "winner": "b"}
     (folder / "battles.json").write_text(json.dumps([{"img": "bad.png", **names}] * 3))

@@ -31,7 +31,6 @@ def test_every_option_of_one_value_is_refused_when_repeated(run: Run, name: str)
     [
         ("score data.jsonl -w desc=1 --weights rel=2", "write --weights desc=1,rel=2"),
         ("score data.jsonl --devices cuda:0 --devices cuda:1", "write --devices cuda:0,cuda:1"),
-        ("filter data.jsonl --keep a>1 --keep b>2", "write --keep 'a>1 and b>2'"),
     ],
 )
 def test_says_how_one_value_holds_both(run: Run, line: str, told: str) -> None:

@@ -1,0 +1,67 @@
+"""`capreward report`: what the scores of a data set are like."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from reward.cli import options, terminal
+
+__all__ = ["report"]
+
+
+def report(
+    scored: Annotated[
+        Path,
+        typer.Argument(
+            metavar="SCORED",
+            help="What `capreward score` wrote: a .parquet or .jsonl file, or a folder of Parquet files.",
+        ),
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", help="An .html file.")],
+    run: options.RunOptions,
+    by: Annotated[
+        str | None,
+        typer.Option("--by", help="Column of the main score; default: reward, rewards, or the first that ends so."),
+    ] = None,
+    examples: Annotated[int, typer.Option(min=0, help="Best and worst rows to show with their pictures.")] = 6,
+    candidate_column: Annotated[
+        str | None, typer.Option(help="Column of the captions; default: the one that was scored.")
+    ] = None,
+    image_column: Annotated[
+        str | None, typer.Option(help="Column of the images' paths; default: the one that was scored.")
+    ] = None,
+    image_root: Annotated[
+        Path | None,
+        typer.Option(help="Folder that relative image paths start from; default: as when they were scored."),
+    ] = None,
+) -> None:
+    """Show the scores of a file as one HTML page: distributions, the best and the worst, and why scores are missing.
+
+    ```
+    capreward report scores.parquet --output report.html
+    ```
+
+    It reads what `score`, `rerank` and `caption` wrote. All columns of floating-point numbers are shown; --by names the
+    main one. The page needs no other file and no network. Plots need the extra `report`.
+    """
+    from reward.metaeval.scored import write_scored_report
+
+    shown = write_scored_report(
+        scored,
+        output,
+        command=terminal.command_line(),
+        overwrite=run.overwrite,
+        by=by,
+        examples=examples,
+        candidate_column=candidate_column,
+        image_column=image_column,
+        image_root=image_root,
+    )
+    if not run.quiet:
+        console = terminal.console(stderr=True)
+        for line in shown.notes():
+            console.print(line, style="yellow")
+        console.print(f"report on {shown.rows:,} rows -> {output}", style="green")
