@@ -34,11 +34,7 @@ COMMANDS = {
     "audit": "reward.cli.audit:audit",
     "best-n": "reward.cli.best_n:best_n",
     "bench": "reward.cli.bench:bench",
-    "compare": "reward.cli.bench:compare",
     "arena": "reward.cli.arena:arena",
-    "match": "reward.cli.porting:match",
-    "inspect": "reward.cli.porting:inspect",
-    "info": "reward.cli.porting:info",
     "serve": "reward.cli.serve:serve",
 }
 
@@ -73,7 +69,7 @@ def root(
     * 0: done. Rows that could not be scored are counted on stderr and say why in the output.
     * 1: an error, printed in one line; or not one row could be read, scored or judged.
     * 2: a wrong command line.
-    * 3: `match` found a difference above --tolerance, or `audit` an attack above --fail-above.
+    * 3: `audit` found an attack above --fail-above.
     * 4: `harden` waits for the ratings of people.
     * 130: stopped by Ctrl-C. What was scored is kept, and the same command goes on. `serve` ends with 0.
     """

@@ -1,4 +1,4 @@
-"""`capreward bench` and `capreward compare`: how well metrics agree with judgments."""
+"""`capreward bench`: how well metrics agree with judgments."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ if TYPE_CHECKING:
     from reward.metaeval.benchmarks import Benchmark
     from reward.metric_source import MetricSource
 
-__all__ = ["bench", "compare"]
+__all__ = ["bench"]
 
 EVERY = "ALL"  # what --metric calls all metrics that can do without a checkpoint of the user's
-CompareMetric = "A metric (NAME, or NAME=SOURCE with a folder or Hub id), or a score column of the data (column:NAME)."
 
 
 _CHECKED = {
@@ -109,51 +108,6 @@ def bench(
         message = f"error: nothing to evaluate for {lost[0].metric.label}: {lost[0].problem}"
         terminal.console(stderr=True).print(message, style="red")
         raise typer.Exit(1)
-
-
-def compare(
-    first: Annotated[str, typer.Argument(metavar="A", help=CompareMetric)],
-    second: Annotated[str, typer.Argument(metavar="B", help=CompareMetric)],
-    benchmark: Annotated[
-        str, typer.Option("--benchmark", "-b", help="NAME or NAME=PATH; see `capreward bench --list`.")
-    ],
-    selection: options.BenchmarkOptions,
-    figures: options.FigureOptions,
-    device: options.DeviceOptions,
-    data: Annotated[Path | None, typer.Option("--data", "-d", help="File or folder of the benchmark.")] = None,
-    part: Annotated[str | None, typer.Option(help="Part of the benchmark; default: its first.")] = None,
-) -> None:
-    """Test whether metric A agrees better with a benchmark's judgments than metric B, on the same captions.
-
-    ```
-    capreward compare vela unigram --benchmark scenes
-    capreward compare vela=my/checkpoint column:fleur --benchmark flickr8k-expert --data flickr8k.jsonl
-    ```
-
-    Differences are A minus B, times 100, with the 95 % interval of a paired bootstrap over images; p is of a paired
-    permutation test. Scores are kept and shared with `capreward bench`.
-    """
-    from reward.metaeval.comparison import compare_on_benchmark
-    from reward.metric_source import MetricSource
-
-    with terminal.stdout_kept_clean():
-        [(loaded, _)] = options.read_benchmarks([benchmark], data, [part] if part else [], selection)
-        comparison = compare_on_benchmark(
-            loaded,
-            MetricSource.parse(first),
-            MetricSource.parse(second),
-            resamples=selection.resamples,
-            seed=selection.seed,
-            say=_printer(figures.quiet),
-            **figures.scoring(device),
-        )
-    if figures.json:
-        terminal.print_json({"command": terminal.command_line(), **comparison.to_json(), "seed": selection.seed})
-        return
-    terminal.print_table(**vars(comparison.grid()))
-    terminal.console(stderr=False).print(comparison.sentence)
-    for note in comparison.notes:
-        terminal.console(stderr=True).print(note, style="yellow")
 
 
 def _printer(quiet: bool) -> Callable[[str], None]:

@@ -1,4 +1,4 @@
-"""`capreward metrics`: lists the metrics, those for photos with their checkpoints, or the facts of one."""
+"""`capreward metrics`: lists the metrics, those for photos with their checkpoints, the facts of one, or sizes."""
 
 from __future__ import annotations
 
@@ -22,12 +22,21 @@ _CHECKPOINT = ("source", "metrics", "licence", "download", "GiB", "GFLOP a capti
 
 
 def metrics(
-    name: Annotated[str | None, typer.Argument(help="A metric, to see all that is known of it.")] = None,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[NAME]...",
+            help="A metric, to see all that is known of it. With --size also several, NAME=SOURCE with a folder or Hub "
+            "id, and beitscore=base and beitscore=large, which need no weights.",
+        ),
+    ] = None,
+    size: Annotated[bool, typer.Option("--size", help="How large networks are, and their work for a caption.")] = False,
     purpose: Annotated[
         Literal["photos"] | None,
         typer.Option("--for", help="Only the metrics that can score photos, and the checkpoints to score them with."),
     ] = None,
     markdown: Annotated[bool, typer.Option("--markdown", help="With --for: print Markdown.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="With --size: print JSON.")] = False,
 ) -> None:
     """List the metrics, or show one: aspects, what it needs, range, checkpoints, paper and how to cite it.
 
@@ -39,16 +48,26 @@ def metrics(
     capreward metrics
     capreward metrics --for photos
     capreward metrics longclipscore
+    capreward metrics beitscore=base clipscore=ViT-B-32:openai --size
     ```
+
+    GMAC counts the multiplications of linear and convolution layers for a caption of 80 tokens, in billions: what
+    papers call GFLOPs, half of the floating-point operations. The products of queries, keys and values are apart.
     """
     from reward.registry import list_metrics, metric_spec
 
     if markdown and purpose is None:
         raise typer.BadParameter("it needs --for photos", param_hint="--markdown")
-    if name is not None and purpose is not None:
-        raise typer.BadParameter(f"leave out the metric {name!r} or --for", param_hint="--for")
-    if name is not None:
-        _show(metric_spec(name))
+    if json and not size:
+        raise typer.BadParameter("it needs --size", param_hint="--json")
+    if names and purpose is not None:
+        raise typer.BadParameter(f"leave out the metric {names[0]!r} or --for", param_hint="--for")
+    if size:
+        _show_sizes(names or [], json=json)
+    elif names:
+        if len(names) > 1:
+            raise typer.BadParameter("several metrics go with --size", param_hint="NAME")
+        _show(metric_spec(names[0]))
     elif purpose is not None:
         _show_for_photos([metric_spec(each) for each in list_metrics()], markdown=markdown)
     else:
@@ -120,6 +139,24 @@ def _show(spec: MetricSpec) -> None:
         where = "misc" if "booktitle" not in spec.citation else "inproceedings"
         fields = "".join(f"  {key} = {{{value}}},\n" for key, value in spec.citation.items())
         console.print(f"\n@{where}{{{spec.name},\n{fields}}}")
+
+
+def _show_sizes(names: Sequence[str], *, json: bool) -> None:
+    """How large the networks of metrics are, and how much work they do for one caption."""
+    from reward.scoring.sizes import measure_size
+
+    if not names:
+        raise typer.BadParameter("it needs the name of a metric", param_hint="--size")
+    with terminal.stdout_kept_clean():
+        sizes = {name: measure_size(name) for name in names}
+    if json:
+        terminal.print_json({name: vars(size) for name, size in sizes.items()})
+        return
+    rows = [
+        [name, f"{size.parameters / 1e6:,.2f}", f"{size.layers / 1e9:,.2f}", f"{size.attention / 1e9:,.2f}"]
+        for name, size in sizes.items()
+    ]
+    terminal.print_table(["metric", "million parameters", "GMAC", "GMAC of attention"], rows)
 
 
 def _show_for_photos(specs: Sequence[MetricSpec], *, markdown: bool) -> None:

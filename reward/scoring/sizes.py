@@ -13,6 +13,7 @@ from reward.samples import CaptionSample
 __all__ = ["Size", "measure_size"]
 
 _SIDE = 480  # pixels of the image, before the metric scales it
+_TOKENS = 80  # of the caption, for most tokenizers
 
 
 @dataclass(frozen=True)
@@ -30,13 +31,14 @@ class Size:
     attention: int
 
 
-def measure_size(metric: str, *, tokens: int = 80) -> Size:
-    """Counts the weights of a metric's network, and its multiplications for one caption.
+def measure_size(metric: str) -> Size:
+    """Counts the weights of a metric's network, and its multiplications for one caption of 80 tokens.
+
+    With these, the base size of BEiTScore has 83.85 billion, which its paper calls GFLOPs.
 
     Args:
         metric: `"NAME"`, `"NAME=SOURCE"`, or `"beitscore=base"` and `"beitscore=large"` for the sizes of its paper,
             which need no weights and little memory.
-        tokens: length of the caption; 80 gives 83.85 for the base size of BEiTScore, which its paper calls GFLOPs.
 
     Raises:
         ConfigError: the metric has no network of its own.
@@ -56,13 +58,13 @@ def measure_size(metric: str, *, tokens: int = 80) -> Size:
 
         with torch.device("meta"):
             model = BeitScoreModel(PRESETS[source]).eval()
-            inputs = torch.zeros(1, 3, _SIDE, _SIDE), torch.zeros(1, tokens, dtype=torch.long)
+            inputs = torch.zeros(1, 3, _SIDE, _SIDE), torch.zeros(1, _TOKENS, dtype=torch.long)
         return _measured(model, lambda: model(*inputs))
     scorer: Any = load_scorer(name, source or "embedded", device="cpu")
     network = getattr(scorer, "model", None)
     if not isinstance(network, torch.nn.Module):
         raise ConfigError(f"metric {name!r} has no network of its own to measure; a judge's size is on its model card")
-    caption = " ".join("a" * (tokens - 2))  # beside the start and the end
+    caption = " ".join("a" * (_TOKENS - 2))  # beside the start and the end
     sample = CaptionSample(caption, Image.new("RGB", (_SIDE, _SIDE)), [caption])
     return _measured(network, lambda: scorer.score([sample]))
 

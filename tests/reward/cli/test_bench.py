@@ -1,4 +1,4 @@
-"""`capreward bench` and `capreward compare`: what they print and keep."""
+"""`capreward bench`: what it prints and writes."""
 
 from __future__ import annotations
 
@@ -162,21 +162,3 @@ def test_list(run: Run) -> None:
     assert {"Polos", "BERTScore"} <= {each["name"] for each in baselines}
     assert "  bertscore, with FacebookAI/roberta-large" in lines
     assert any(line.startswith("  not here: its package, 0.1.3, wants Python") for line in lines)
-
-
-def test_compare_prints_the_difference_and_shares_the_cache(run: Run, data: Path, tmp_path: Path) -> None:
-    run(*FLICKR, "-d", data, "-m", "picture")
-    line = ("compare", "column:good", "picture", "-b", "flickr8k-expert", "-d", data, "--resamples", 100)
-    out, _ = run(*line)
-    assert scored(tmp_path) == 30
-    assert "difference" in out
-    assert "column:good" in out.splitlines()[-1]
-    figures = json.loads(run(*line, "--json")[0])
-    assert (figures["first"], figures["second"], figures["scored"]) == ("column:good", "picture", 30)
-    column = figures["columns"]["overall"]
-    assert column["difference"]["value"] == pytest.approx(column["first"] - column["second"])
-    assert 0 < column["p"] <= 1
-    [cells] = [[cell.strip() for cell in line.split("│")[1:-1]] for line in out.splitlines() if "│" in line]
-    assert cells[:3] == ["overall", f"{100 * column['first']:.1f}", f"{100 * column['second']:.1f}"]
-    assert cells[4:] == [f"{column['p']:.2g}" + " *" * (column["p"] < 0.05), "30"]
-    assert figures["sentence"] == out.splitlines()[-1]

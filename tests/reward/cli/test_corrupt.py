@@ -1,4 +1,4 @@
-"""`capreward corrupt`, `pairs-benchmark` and `info`: from true captions to data that training and `bench` read."""
+"""`capreward corrupt` and `pairs-benchmark`: from true captions to data that training and `bench` read."""
 
 from __future__ import annotations
 
@@ -109,9 +109,9 @@ def test_a_benchmark_whose_rewriter_sees_the_images(run: Run, captions: Path) ->
 
 def test_sizes_are_those_that_the_paper_of_beitscore_states(run: Run) -> None:
     """Its table 1: 222.28 and 674.69 million weights; 83.85 and 296.73 GFLOPs, which are multiplications."""
-    sizes = json.loads(run("info", "beitscore=base", "beitscore=large", "--json")[0])
+    sizes = json.loads(run("metrics", "beitscore=base", "beitscore=large", "--size", "--json")[0])
     base, large = sizes["beitscore=base"], sizes["beitscore=large"]
     assert (base["parameters"], large["parameters"]) == pytest.approx((222.28e6, 674.69e6), rel=2e-4)
     assert (base["layers"], large["layers"]) == pytest.approx((83.85e9, 296.73e9), rel=1e-3)
     assert 0.1 < base["attention"] / base["layers"] < 0.3
-    assert "2.28" in run("info", "beitscore")[0]
+    assert "2.28" in run("metrics", "beitscore", "--size")[0]

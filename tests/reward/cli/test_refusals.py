@@ -21,7 +21,7 @@ REST = {
     "pairs-benchmark": "-o made",
 }
 BEST, MBR = "export-decoder x --strategy best-of-n -m", "export-decoder x --strategy minimum-bayes-risk"
-FLICKR, COMPARE = "bench -b flickr8k-expert", "compare -b flickr8k-expert=rated.jsonl"
+FLICKR = "bench -b flickr8k-expert"
 with_matplotlib = pytest.mark.skipif(find_spec("matplotlib") is None, reason="needs matplotlib")
 
 
@@ -132,8 +132,6 @@ def run_line(run: Run, line: str, code: int) -> str:
         pytest.param(f"{FLICKR}=rated.jsonl -m length -o data.jsonl", 1, "error: cannot write", marks=with_matplotlib),
         (f"{FLICKR}=empty.jsonl -m length", 1, "empty.jsonl"),
         (f"{FLICKR}=data.jsonl -m length", 1, "data.jsonl"),  # which holds no ratings
-        (f"{COMPARE} column:good column:good", 1, "both sides are column:good"),
-        (f"{COMPARE} length column:none", 1, "no score column 'none'; its score columns: good, bad"),
         ("arena battles.json --metric clap", 1, "no metric is named 'clap'"),
         ("arena battles.json --score-column bad", 1, "no battle has scores 'bad'"),
         ("arena", 2, "only --leaderboard NAME=FILE --ranking FILE, without --output, needs no battles"),
@@ -187,8 +185,11 @@ def run_line(run: Run, line: str, code: int) -> str:
         ("corrupt good.jsonl --words all --candidate-column text", 1, "--candidate-column names 'text', which"),
         ("corrupt foil=absent --words all", 1, "absent holds no foilv1.0_train_2017.json"),
         ("pairs-benchmark good.jsonl --judge ./absent/model --rewrite count", 1, "must be some of ['actant swap'"),
-        ("info length", 1, "metric 'length' has no network of its own"),
-        ("info vela=./absent", 1, "absent"),
+        ("metrics length --size", 1, "metric 'length' has no network of its own"),
+        ("metrics vela=./absent --size", 1, "absent"),
+        ("metrics --size", 2, "it needs the name of a metric"),
+        ("metrics vela length", 2, "several metrics go with --size"),
+        ("metrics vela --json", 2, "it needs --size"),
         ("train vela --data ./absent", 1, "folder './absent' does not exist"),
         ("train vela --data scenes:0.3", 1, "error: 'scenes' is the only data set, so it has no share"),
         ("train vela --data scenes --data here:2", 1, "share of 'here' must be a number above 0 and below 1, got 2"),
@@ -209,7 +210,6 @@ NOTHING_SCORED = {
     "rerank": ("rerank data.jsonl -m vela -o o.jsonl", ""),
     "audit": ("audit vela -d data.jsonl", ""),
     "bench": ("bench -b ratings=rated.jsonl -m vela", "nothing to evaluate for vela"),
-    "compare": ("compare vela length -b ratings=rated.jsonl", "vela could score no caption; the first: "),
     "arena": ("arena battles.json -m vela", ""),
     "judge": ("judge data.jsonl -m harmoniceval --server http://127.0.0.1:9/v1", "no caption could be scored"),
     "battle": ("battle one.json two.json --server http://127.0.0.1:9/v1", "no battle could be judged"),
@@ -219,7 +219,6 @@ NOTHING_SCORED = {
         "pairs-benchmark good.jsonl --judge x --rewrite action",
         "no pair was kept, so nothing was written",
     ),
-    "match": ("match data.jsonl vela beitscore", "0 rows have a score of both"),
     "report": ("report unscored.jsonl -o o.html", "no row of unscored.jsonl has a score in 'reward'"),
     "caption": ("caption -i bad.png", "no image could be captioned; the first: image file"),
     "best-n": ("best-n unscored.jsonl", "row 1 has no finite score in 'reward', so its caption cannot be ranked"),
@@ -227,7 +226,7 @@ NOTHING_SCORED = {
 }
 
 
-@pytest.mark.parametrize("command", sorted(set(COMMANDS) - {"metrics", "caparena-auto", "info", "inspect", "serve"}))
+@pytest.mark.parametrize("command", sorted(set(COMMANDS) - {"metrics", "caparena-auto", "serve"}))
 def test_nothing_scored_is_an_error(command: str, run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "none")
     line, message = NOTHING_SCORED[command]

@@ -128,7 +128,7 @@ PROMISES: dict[str, tuple[str, ...]] = {
     "--pair-weights": ("Ratings by people", "each battle counts 1 / P"),
     "capreward caparena-auto": ("CapArena-Auto: ",),
     "data/caparena_auto": ("CapArena-Auto by judge", "mean words"),
-    "capreward info": ("222.32", "83.85", "674.74", "296.96"),
+    "--size": ("222.32", "83.85", "674.74", "296.96"),
     "capreward corrupt": ("noun_attribute: ", "shuffle_words: "),
     "pairs-benchmark": ("action",),
     "score captions.jsonl": ("1 captions", "length"),

@@ -14,7 +14,6 @@ from reward.metaeval.bench import default_metrics, run_bench
 from reward.metaeval.bench_report import detail_grid, grids, notes, to_json, write_report
 from reward.metaeval.bench_table import BenchRow, BenchTable
 from reward.metaeval.benchmarks import Benchmark, load_benchmark
-from reward.metaeval.comparison import compare_on_benchmark
 from reward.metaeval.evaluation import compare, evaluate, holm
 from reward.metric_source import MetricSource
 from reward.registry import metric_spec
@@ -142,29 +141,6 @@ def test_metrics_and_columns_are_read_and_written_alike(tmp_path: Path) -> None:
         assert (MetricSource.parse(text), expected.label) == (expected, text)
 
 
-def test_comparison(rated: Benchmark) -> None:
-    found = compare_on_benchmark(rated, BAD, GOOD, resamples=200)
-    difference = found.difference.differences[found.difference.headline]
-    assert difference.value < 0
-    assert found.sentence.startswith(
-        "column:good agrees better with human judgments than column:bad on Flickr8k-Expert"
-    )
-    assert f"{-100 * difference.value:.1f} [" in found.sentence
-    assert found.to_json()["columns"]["overall"]["p"] == found.difference.p_values["overall"]
-
-
-def test_no_difference_is_not_called_one(tmp_path: Path) -> None:
-    def noise(row: dict[str, Any]) -> None:
-        number = int(row["candidate"].split()[-1])
-        row["one"], row["two"] = row["good"] + number * 37 % 11 / 3, row["good"] + number * 53 % 11 / 3
-
-    benchmark = load_benchmark("flickr8k-expert", write_rated(tmp_path, 40, change=noise))
-    one, two = MetricSource("one", is_column=True), MetricSource("two", is_column=True)
-    assert compare_on_benchmark(benchmark, one, two, resamples=200).sentence.startswith(
-        "No difference between column:one"
-    )
-
-
 def test_references_that_cider_cannot_be_fitted_on_do_not_take_the_others_along(tmp_path: Path) -> None:
     pytest.importorskip("pycocoevalcap")
     data = write_rated(tmp_path, 8, change=lambda row: row.update(references=["a dog"]))
@@ -191,8 +167,6 @@ def test_resamples_too_few_for_significance_are_told(rated: Benchmark) -> None:
     assert any(marked)
     assert marked == [row.p_adjusted is not None and row.p_adjusted < 0.05 for row in table.rows]
     assert not any("no p can be" in note for note in doubts(table, 120))
-    found = compare_on_benchmark(rated, GOOD, BAD, resamples=10)
-    assert "with 10 resamples, no p can be below 0.091" in found.notes
 
 
 def test_rows_of_other_items_and_too_few_images_are_told(tmp_path: Path) -> None:
@@ -205,8 +179,6 @@ def test_rows_of_other_items_and_too_few_images_are_told(tmp_path: Path) -> None
     table = BenchTable(benchmark, None, rows, ("overall",), "overall")
     assert any("rows that differ in 'scored' are computed on different items" in note for note in doubts(table, 20))
     assert any(note.startswith("Flickr8k-Expert: only 5 different images: too few") for note in doubts(table, 20))
-    found = compare_on_benchmark(benchmark, GOOD, BAD, resamples=50)
-    assert found.notes == ["Only 5 different images: too few for intervals and p-values to be trusted."]
 
 
 def test_simulated_ratings_are_not_called_human(tmp_path: Path) -> None:
@@ -222,8 +194,6 @@ def test_simulated_ratings_are_not_called_human(tmp_path: Path) -> None:
         page = write_report(tmp_path / "report", tables, figures).with_suffix(".md").read_text(encoding="utf-8")
         assert page.startswith(f"# {heading}\n")
         assert "(seed 7): simulated ratings, no people were asked; " in page
-    found = compare_on_benchmark(scenes, MetricSource("unigram"), MetricSource("length"), resamples=200)
-    assert found.sentence.startswith("unigram agrees better with simulated ratings than length on the synthetic scenes")
 
 
 def test_notes_and_json_say_what_figures_are_of_and_what_ties_count(tmp_path: Path) -> None:
