@@ -1,9 +1,8 @@
-"""The input in fragments, each of which becomes one part of the output: files, row groups, and ranges of bytes."""
+"""The input in fragments, each of which becomes one part of the output: files, and row groups of Parquet."""
 
 from __future__ import annotations
 
 import hashlib
-import importlib
 import json
 import os
 import posixpath
@@ -32,7 +31,6 @@ KINDS = {
     ".tar.gz": "tar",
     ".tgz": "tar",
 }
-RANGE_BYTES = 32 * 2**20  # of a file of JSON lines
 PART_BYTES = 512 * 2**20  # of row groups, as Parquet counts them before compression
 THREADS = 16  # ask for the footers of files
 
@@ -43,17 +41,15 @@ class InputFile:
 
     Args:
         path: address, or absolute path on this disk.
-        kind: a value of `KINDS`, or "lance".
-        size: in bytes; of a Lance fragment, its rows.
-        version: its ETag, else its modification time; of a Lance fragment, a hash of its description.
-        fragment: number of a Lance fragment.
+        kind: a value of `KINDS`.
+        size: in bytes.
+        version: its ETag, else its modification time.
     """
 
     path: str
     kind: str
     size: int
     version: str
-    fragment: int = 0
 
 
 @dataclass(frozen=True)
@@ -62,7 +58,7 @@ class Fragment:
 
     Args:
         file: where it lies.
-        first, last: row groups (Parquet) or bytes (JSON lines), from `first` up to before `last`; (0, 0) is all.
+        first, last: row groups of Parquet, from `first` up to before `last`; of other files (0, 0), which is all.
         rows: how many, if that is known without reading.
     """
 
@@ -76,7 +72,7 @@ class Fragment:
         """Name of its part of the output, which changes whenever the fragment does."""
         digest = hashlib.sha256(self.to_json().encode()).hexdigest()[:12]
         name = re.sub(r"[^A-Za-z0-9.-]+", "_", self.file.path)[-48:]
-        return f"part-{name}-{self.file.fragment or self.first:012d}-{digest}.parquet"
+        return f"part-{name}-{self.first:012d}-{digest}.parquet"
 
     def to_json(self) -> str:
         """One line that `from_json` reads."""
@@ -110,21 +106,20 @@ def find_files(data: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) 
     """Finds the files of the input, sorted by path.
 
     Args:
-        data: files, folders, Lance data sets, patterns with `*` or with numbers as in `{000..009}`, or several of
-            them; on this disk, or addresses of a file system of fsspec. Of folders, names that begin with "_" or "."
-            are left out.
+        data: files, folders, patterns with `*` or with numbers as in `{000..009}`, or several of them; on this disk,
+            or addresses of a file system of fsspec. Of folders, names that begin with "_" or "." are left out.
 
     Raises:
         DataError: nothing is there, or files of different kinds.
     """
     given = [data] if isinstance(data, (str, os.PathLike)) else list(data)
-    files: dict[tuple[str, int], InputFile] = {}
+    files: dict[str, InputFile] = {}
     for each in given:
         for address in _numbered(os.fspath(each)):
             found = list(_find(address))
             if not found:
-                raise DataError(f"{address} holds no file of a kind that can be read: {', '.join(KINDS)}, .lance")
-            files.update({(file.path, file.fragment): file for file in found})
+                raise DataError(f"{address} holds no file of a kind that can be read: {', '.join(KINDS)}")
+            files.update({file.path: file for file in found})
     kinds = sorted({file.kind.partition(".")[0] for file in files.values()})
     if len(kinds) != 1:
         raise DataError(f"the input has files of several kinds ({', '.join(kinds)}); give one kind, as in data/*.tar")
@@ -136,15 +131,10 @@ def _find(address: str) -> Iterator[InputFile]:
     try:
         if "*" in path:
             infos: Mapping[str, Any] = system.glob(path, detail=True)
-        elif path.rstrip("/").endswith(".lance"):
-            yield from _lance_fragments(address)
-            return
         elif system.isdir(path):
             infos = system.find(path, detail=True)
         else:
             infos = {path: system.info(path)}
-    except MissingExtraError:
-        raise
     except FileNotFoundError as error:
         raise DataError(f"there is no file {address}") from error
     except Exception as error:  # each file system of fsspec raises errors of its own library
@@ -162,21 +152,6 @@ def _find(address: str) -> Iterator[InputFile]:
 def _kind(name: str) -> str | None:
     base = posixpath.basename(name).lower()
     return next((KINDS[end] for end in sorted(KINDS, key=len, reverse=True) if base.endswith(end)), None)
-
-
-def _lance_fragments(address: str) -> Iterator[InputFile]:
-    for fragment in _lance().dataset(address).get_fragments():
-        digest = hashlib.sha256(repr(fragment.metadata).encode()).hexdigest()[:16]
-        yield InputFile(address, "lance", fragment.count_rows(), digest, fragment.fragment_id)
-
-
-def _lance() -> Any:
-    try:
-        return importlib.import_module("lance")
-    except ImportError as error:
-        raise MissingExtraError(
-            f"data in Lance's format need the package 'lance': pip install pylance ({error})"
-        ) from error
 
 
 def _numbered(address: str) -> list[str]:
@@ -205,10 +180,8 @@ def split_files(
     Raises:
         DataError: a file cannot be read, or has another schema.
     """
-    if files[0].kind == "lance":
-        return [Fragment(file, rows=file.size) for file in files], _lance().dataset(files[0].path).schema
     if files[0].kind != "parquet":
-        return [fragment for file in files for fragment in _ranges(file)], None
+        return list(map(Fragment, files)), None
     kept: dict[InputFile, list[Fragment]] = {}
     for fragment in known:
         kept.setdefault(fragment.file, []).append(fragment)
@@ -222,14 +195,6 @@ def split_files(
                 )
             kept[file] = fragments
     return [fragment for file in files for fragment in kept[file]], schema
-
-
-def _ranges(file: InputFile) -> Iterator[Fragment]:
-    if file.kind != "jsonl" or file.size <= RANGE_BYTES:
-        yield Fragment(file)
-        return
-    for first in range(0, file.size, RANGE_BYTES):
-        yield Fragment(file, first, min(first + RANGE_BYTES, file.size))
 
 
 def _row_groups(file: InputFile, part_rows: int) -> tuple[pa.Schema, list[Fragment]]:

@@ -63,9 +63,6 @@ def read_pieces(fragment: Fragment, selection: Selection) -> Iterator[Piece]:
         DataError: it is damaged, was changed since it was planned, or has values that do not fit the schema.
     """
     with explaining(f"{fragment.file.path} cannot be read", DataError):
-        if fragment.file.kind == "lance":
-            yield from _typed(_lance_batches(fragment, selection), selection)
-            return
         system, path = file_system(fragment.file.path)
         size = system.info(path)["size"]
         if size != fragment.file.size:
@@ -104,17 +101,6 @@ def _parquet_batches(fragment: Fragment, selection: Selection, system: Any, path
         batch_size=BATCH_ROWS,
         batch_readahead=1,
         use_threads=False,
-    )
-
-
-def _lance_batches(fragment: Fragment, selection: Selection) -> Iterator[pa.RecordBatch]:
-    import lance
-
-    found = lance.dataset(fragment.file.path).get_fragment(fragment.file.fragment)
-    yield from found.to_batches(
-        columns=list(dict.fromkeys([*selection.kept, *selection.read])),
-        batch_size=BATCH_ROWS,
-        batch_readahead=1,
     )
 
 
@@ -210,18 +196,14 @@ def _records(fragment: Fragment) -> Iterator[tuple[dict[str, Any] | BadRow, int]
             return
         if fragment.file.kind == "jsonl.gz":
             with gzip.open(opened) as unpacked:
-                yield from _lines(cast(IO[bytes], unpacked), 0, 0)
+                yield from _lines(cast(IO[bytes], unpacked))
         else:
-            yield from _lines(io.BufferedReader(opened, 2**20), fragment.first, fragment.last)
+            yield from _lines(io.BufferedReader(opened, 2**20))
 
 
-def _lines(file: IO[bytes], first: int, last: int) -> Iterator[tuple[dict[str, Any] | BadRow, int]]:
-    """A line belongs to the range of bytes in which it starts."""
-    place = first
-    if first:
-        file.seek(first - 1)
-        place += len(file.readline()) - 1
-    while (not last or place < last) and (line := file.readline()):
+def _lines(file: IO[bytes]) -> Iterator[tuple[dict[str, Any] | BadRow, int]]:
+    place = 0
+    for line in file:
         text = line if place else line.removeprefix(b"\xef\xbb\xbf")
         if text.strip():
             yield json_row(text, f"the line at byte {place}"), len(line)

@@ -61,8 +61,8 @@ def score_files(
 ) -> ScoringSummary:
     """Scores the rows of many files on a Ray cluster and writes a folder of Parquet parts, each row in it once.
 
-    A fragment of the input (row groups of Parquet, 32 MiB of JSON lines, a WebDataset tar, a fragment of Lance) is
-    read, scored and written by one actor as one part, which appears whole or not at all. After the death of a worker
+    A fragment of the input (row groups of Parquet, a file of JSON lines, a WebDataset tar) is read, scored and written
+    by one actor as one part, which appears whole or not at all. After the death of a worker
     Ray starts another; after the death of this process the same call goes on with the parts that are missing. If files
     were added, changed or removed since, only their parts are made or removed. `_manifest.json` in the output says what
     the scores depend on.

@@ -89,9 +89,9 @@ def score(
     After Ctrl-C or a kill, run the same command again to continue; no row is lost or written twice. Until then the
     scores are kept in OUTPUT.partial. Afterwards OUTPUT.summary.json says how the output was made.
 
-    Data too large for one machine can be scored on a Ray cluster: Parquet, JSON lines, WebDataset tars or Lance, on
-    disk or at addresses such as s3://, with a folder as output. After a crash, or if the data changed, the same command
-    scores only what is missing:
+    Data too large for one machine can be scored on a Ray cluster: Parquet, JSON lines or WebDataset tars, on disk or at
+    addresses such as s3://, with a folder as output. After a crash, or if the data changed, the same command scores
+    only what is missing:
 
     ```
     capreward score "s3://bucket/captions/*.parquet" -m vela=my-vela -o s3://bucket/scores \\

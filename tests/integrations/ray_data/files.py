@@ -44,14 +44,8 @@ def make_rows(folder: Path, count: int = 24) -> list[dict[str, Any]]:
 
 
 def save_rows(rows: list[dict[str, Any]], folder: Path, kind: str) -> Path:
-    """Writes the rows to two files, or two fragments, in `folder`; the images lie there, too."""
+    """Writes the rows to two files in `folder`; the images lie there, too."""
     halves = [rows[: len(rows) // 2], rows[len(rows) // 2 :]]
-    data = folder / f"rows.{kind}"
-    if kind == "lance":
-        import lance
-
-        lance.write_dataset(pa.Table.from_pylist(rows), str(data), max_rows_per_file=len(halves[0]))
-        return data
     for number, half in enumerate(halves):
         path = folder / f"{number}.{kind}"
         if kind == "parquet":
