@@ -157,9 +157,9 @@ def offline_table(part: OfflinePart) -> Table:
     """Distribution of the scores of the file."""
     summary = part.summary
     title = f"{summary['scored']} captions of a file scored, {summary['rows_per_second']:.1f} a second"
-    table = _table(title, ["mean", "std", "min", "median", "max"])
+    table = _table(title, ["mean", "std", "min", "max"])
     for name, spread in summary["distributions"].items():
-        table.add_row(name, *(f"{spread[key]:.3f}" for key in ("mean", "std", "min", "median", "max")))
+        table.add_row(name, *(f"{spread[key]:.3f}" for key in ("mean", "std", "min", "max")))
     return table
 
 

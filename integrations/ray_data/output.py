@@ -120,14 +120,6 @@ class OutputFolder:
                 raise OutputError(f"{self.address}/{part} cannot be read: {explained(error)}") from error
             return None
 
-    def read_columns(self, part: str, columns: list[str]) -> pa.Table:
-        """Some columns of a part."""
-        import pyarrow.parquet as pq
-
-        where = f"{self.path}/{part}"
-        with explaining(f"{where} cannot be read", OutputError), self.system.open(where, "rb") as file:
-            return pq.read_table(file, columns=columns)
-
 
 class Manifest:
     """What a run depends on, its fragments, and the records of those that are done.

@@ -9,8 +9,6 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 import reward
 from integrations.ray_data.cluster import records_of
 from integrations.ray_data.fragments import Fragment, find_files, split_files
@@ -27,7 +25,7 @@ from reward.scoring.progress import progress_bar
 from reward.scoring.results import ScoreColumns
 from reward.scoring.runs import ScoringInterrupted
 from reward.scoring.several import fingerprint_of, knows_aspects, shares_of
-from reward.scoring.summary import SAMPLE, SummaryBuilder
+from reward.scoring.summary import SummaryBuilder
 
 __all__ = ["score_files"]
 
@@ -90,7 +88,7 @@ def score_files(
         progress: show a progress bar.
 
     Returns:
-        Counts, errors and distributions over all rows; quantiles are those of parts with 200,000 rows, evenly chosen.
+        Counts, errors and distributions over all rows.
 
     Raises:
         MissingExtraError: Ray is not installed.
@@ -143,7 +141,7 @@ def score_files(
     if missing:
         actors: dict[str, Any] = {"address": address, "workers": workers, "cpus": cpus, "gpus": gpus, "wait": wait}
         _score(manifest, selection, missing, lambda: records_of(job, missing, **actors), progress)
-    summary = _summarise(manifest, prefix)
+    summary = _summarise(manifest)
     summary.columns = {"candidate": plan.caption, "image": plan.image, "references": plan.references}
     summary.already_done, summary.resumed_rows, summary.new_rows = not missing, resumed, summary.rows - resumed
     summary.seconds = time.perf_counter() - start
@@ -249,19 +247,10 @@ def _check_whole(manifest: Manifest) -> None:
             raise OutputError(f"{manifest.folder.address}/{fragment.part} is not as it was written; run the same again")
 
 
-def _summarise(manifest: Manifest, prefix: str) -> ScoringSummary:
+def _summarise(manifest: Manifest) -> ScoringSummary:
     records = [manifest.records[fragment.part] for fragment in manifest.fragments]
-    names = records[0]["scores"]
-    builder = SummaryBuilder(names)
+    builder = SummaryBuilder(records[0]["scores"])
     for fragment, record in zip(manifest.fragments, records, strict=True):
         builder.add_record(record, fragment.part)
-    step = max(1, -(-builder.rows // SAMPLE))
-    sampled = [
-        manifest.folder.read_columns(fragment.part, [prefix + name for name in names])
-        for fragment in manifest.fragments[::step]
-    ]
-    for name in names:
-        values = [np.asarray(table.column(prefix + name).to_numpy(), dtype=np.float64) for table in sampled]
-        builder.add_sample(name, np.concatenate(values))
     images = sum(record["images"] for record in records)
     return builder.summary(Path(manifest.folder.address), images_decoded=images)

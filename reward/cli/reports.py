@@ -99,10 +99,9 @@ def _error_lines(summary: ScoringSummary) -> str:
 def _print_summary(console: Any, summary: ScoringSummary, what: str) -> None:
     used = ", ".join(f"{role} = {column}" for role, column in summary.columns.items() if column)
     console.print(f"columns read: {used}")
-    heads, rows = ("", "mean", "std", "min", "25%", "median", "75%", "max"), []
+    heads, rows = ("", "mean", "std", "min", "max"), []
     for name, spread in summary.distributions.items():
-        numbers = (spread.mean, spread.std, spread.min, spread.q25, spread.median, spread.q75, spread.max)
-        rows.append((name, *(f"{number:.4g}" for number in numbers)))
+        rows.append((name, *(f"{number:.4g}" for number in vars(spread).values())))
     if rows:
         terminal.print_table(heads, rows, title=f"{summary.captions} captions", stderr=True)
     if summary.errors:

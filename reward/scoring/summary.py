@@ -11,19 +11,14 @@ import numpy as np
 
 __all__ = ["Distribution", "ScoringSummary", "SummaryBuilder"]
 
-SAMPLE = 200_000  # scores kept for the quantiles; more rows are sampled evenly
-
 
 @dataclass(frozen=True)
 class Distribution:
-    """Mean, standard deviation (population) and quantiles of finite scores."""
+    """Mean, standard deviation (population) and range of finite scores."""
 
     mean: float
     std: float
     min: float
-    q25: float
-    median: float
-    q75: float
     max: float
 
 
@@ -42,7 +37,7 @@ class ScoringSummary:
         errors: {kind: count}; kinds are row, candidate, references, image, group and metric or, of several metrics, the
             name of the one that failed.
         examples: {kind: "row 7: message"}, the first of each kind; rows count from 1.
-        distributions: {aspect or "reward": distribution}; quantiles are exact up to 200,000 captions.
+        distributions: {aspect or "reward": distribution}.
         resumed_rows: rows that an earlier, interrupted run had scored.
         new_rows: rows scored by this run.
         seconds: time this run spent scoring, without loading the model.
@@ -123,7 +118,7 @@ class SummaryBuilder:
             self.out_of_domain = (self.out_of_domain or 0) + sum(flags)
 
     def record(self) -> dict[str, Any]:
-        """What was counted, as JSON values that `add_record` takes; without the sample of quantiles."""
+        """What was counted, as JSON values that `add_record` takes."""
         counts = {name: getattr(self, name) for name in ("rows", "captions", "scored", "truncated", "out_of_domain")}
         numbers = {name: each.moments() for name, each in self._columns.items() if each.count}
         return {**counts, "errors": self.errors, "examples": self.examples, "numbers": numbers}
@@ -140,10 +135,6 @@ class SummaryBuilder:
         for name, moments in record["numbers"].items():
             self._columns[name].merge(*moments)
 
-    def add_sample(self, name: str, values: np.ndarray) -> None:
-        """Gives numbers of one column to take the quantiles from; for those that came by `add_record`."""
-        self._columns[name].sample = values[np.isfinite(values)]
-
     def summary(self, output: Path, **more: Any) -> ScoringSummary:
         """All that was counted, with `more` fields of the summary."""
         counts = ("rows", "captions", "scored", "truncated", "out_of_domain", "errors", "examples")
@@ -153,25 +144,17 @@ class SummaryBuilder:
 
 
 class _Numbers:
-    """Running moments, and an even sample (reservoir) for quantiles."""
+    """Running moments."""
 
     def __init__(self) -> None:
         self.count = 0
         self.mean = self.squares = 0.0
         self.low, self.high = np.inf, -np.inf
-        self.sample = np.empty(0)
-        self.random = np.random.default_rng(0)
 
     def add(self, values: np.ndarray) -> None:
-        if not len(values):
-            return
-        fitting, total = max(0, SAMPLE - self.count), self.count + len(values)
-        squares = ((values - values.mean()) ** 2).sum()
-        self.merge(len(values), values.mean(), squares, values.min(), values.max())
-        self.sample = np.concatenate([self.sample, values[:fitting]])
-        rest = values[fitting:]
-        places = self.random.integers(0, np.arange(total - len(rest), total) + 1)
-        self.sample[places[places < SAMPLE]] = rest[places < SAMPLE]
+        if len(values):
+            squares = ((values - values.mean()) ** 2).sum()
+            self.merge(len(values), values.mean(), squares, values.min(), values.max())
 
     def moments(self) -> list[float]:
         """What `merge` takes."""
@@ -187,6 +170,5 @@ class _Numbers:
         self.count = total
 
     def distribution(self) -> Distribution:
-        q25, median, q75 = np.quantile(self.sample, [0.25, 0.5, 0.75])
-        numbers = (self.mean, (self.squares / self.count) ** 0.5, self.low, q25, median, q75, self.high)
+        numbers = (self.mean, (self.squares / self.count) ** 0.5, self.low, self.high)
         return Distribution(*(float(number) for number in numbers))

@@ -50,7 +50,7 @@ def test_the_output_agrees_with_the_scorer(suffix: str, folder: Path) -> None:
     assert (summary.rows, summary.scored, summary.truncated, summary.errors) == (4, 4, 1, {})
     assert summary.images_decoded == 3  # the first two rows share an image
     assert summary.distributions["brightness"].mean == pytest.approx(scores[:, 0].mean())
-    assert summary.distributions["words"].median == pytest.approx(np.median(scores[:, 1]))
+    assert summary.distributions["words"].max == scores[:, 1].max()
     assert sorted(path.name for path in folder.glob("out.*")) == [f"out.{suffix}", f"out.{suffix}.summary.json"]
 
 
