@@ -177,17 +177,13 @@ def _cell(interval: Interval, signed: bool) -> str:
     return f"**{text}**" if interval.excludes_zero else text
 
 
-def bar_plot(
-    rows: Mapping[str, Interval], *, best: str | None = None, unit: str = "", scale: int = 100, width: float = 6.4
-) -> str:
-    """Horizontal bars with 95 % intervals, times 100 if not said otherwise.
+def bar_plot(rows: Mapping[str, Interval], *, best: str | None = None, unit: str = "") -> str:
+    """Horizontal bars with 95 % intervals, times 100.
 
     Args:
         rows: {label: estimate}, from top to bottom; an estimate may be NaN.
         best: label of the bar to highlight.
         unit: below the axis.
-        scale: what values are multiplied with.
-        width: in inches; text looks larger in a narrow plot.
 
     Raises:
         MissingExtraError: matplotlib is not installed.
@@ -196,9 +192,9 @@ def bar_plot(
         >>> "<svg" in bar_plot({"vela": Interval(0.5, 0.4, 0.6)}, best="vela")
         True
     """
-    figure, axes = blank_figure(0.45 + 0.32 * len(rows) + (0.2 if unit else 0), width)
+    figure, axes = blank_figure(0.45 + 0.32 * len(rows) + (0.2 if unit else 0))
     labels = list(rows)
-    values = np.array([[scale * each for each in (row.value, row.low, row.high)] for row in rows.values()])
+    values = np.array([[100 * each for each in (row.value, row.low, row.high)] for row in rows.values()])
     value, low, high = values.T
     # An estimate may lie outside its percentile interval, but an error bar cannot have a negative length.
     errors = np.stack([np.maximum(value - low, 0), np.maximum(high - value, 0)])
