@@ -70,9 +70,6 @@ def train_with_grpo(
     on_log: Callable[[dict[str, float]], None] = lambda entry: None,
     save_steps: int | None = None,
     watch: Callable[[GRPOTrainer], TrainerCallback] | None = None,
-    measures: Sequence[Any] | None = None,
-    prompt: str = PROMPT,
-    cpu: bool = True,
 ) -> int:
     """Trains a captioner in place; its image tower keeps its weights.
 
@@ -93,9 +90,6 @@ def train_with_grpo(
         save_steps: write a checkpoint into the folder every so many steps, and go on at the last one that is there, as
             if the training had never stopped.
         watch: makes a callback for the trainer, such as a `RewardMonitor`.
-        measures: rewards that are logged without weight, instead of the oracle's.
-        prompt: what the captioner is asked.
-        cpu: whether to train on the CPU where there is an accelerator.
 
     Returns:
         The step at which it went on; 0 for a training in one piece.
@@ -107,7 +101,6 @@ def train_with_grpo(
     for name, parameter in model.named_parameters():
         if "vision_tower" in name:
             parameter.requires_grad_(False)
-    measures = ORACLE if measures is None else measures
     # The newer name came with a later transformers 5 than the oldest that this package takes.
     checkpointing = next(
         name for name in ("activation_checkpointing", "gradient_checkpointing") if hasattr(GRPOConfig, name)
@@ -121,9 +114,9 @@ def train_with_grpo(
         learning_rate=learning_rate,
         warmup_steps=min(5, steps // 4),
         beta=beta,
-        reward_weights=[1.0, *[0.0] * len(measures)],
+        reward_weights=[1.0, *[0.0] * len(ORACLE)],
         seed=seed,
-        use_cpu=cpu,
+        use_cpu=True,
         bf16=False,
         **{checkpointing: False},  # TRL's default is True, which costs time to save memory
         logging_steps=1,
@@ -135,9 +128,9 @@ def train_with_grpo(
     )
     trainer = GRPOTrainer(
         model=model,
-        reward_funcs=[reward, *measures],
+        reward_funcs=[reward, *ORACLE],
         args=config,
-        train_dataset=make_prompt_dataset(rows, prompt, references_column="refs"),
+        train_dataset=make_prompt_dataset(rows, PROMPT, references_column="refs"),
         processing_class=processor,
         callbacks=[_Curve(on_log), ResumeWeights()],
     )
