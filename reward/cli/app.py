@@ -32,7 +32,6 @@ COMMANDS = {
     "battle": "reward.cli.battle:battle",
     "caparena-auto": "reward.cli.battle:caparena_auto",
     "audit": "reward.cli.audit:audit",
-    "best-n": "reward.cli.best_n:best_n",
     "bench": "reward.cli.bench:bench",
     "arena": "reward.cli.arena:arena",
     "serve": "reward.cli.serve:serve",
