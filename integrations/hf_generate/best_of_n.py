@@ -2,45 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import inspect
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
+import numpy as np
 import torch
 from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
-from transformers.cache_utils import Cache
+from transformers.cache_utils import Cache, EncoderDecoderCache, StaticCache
+from transformers.generation.utils import GenerateDecoderOnlyOutput, GenerateEncoderDecoderOutput
 from transformers.utils import ModelOutput
 
+from integrations.hf_generate.outputs import (
+    BestOfNDecoderOnlyOutput,
+    BestOfNEncoderDecoderOutput,
+    RatedCandidates,
+    chosen_output,
+    select_rows,
+)
 from integrations.hf_generate.private_names import (
-    caption_lengths,
     copied,
+    encoded_again,
     expanded_inputs,
     pad_token,
     prefilled,
     processes_step_together,
     processor_for_rows,
     sample,
+    warpers,
+    withheld_arguments,
 )
-from integrations.hf_generate.rows import Call, Row
-from integrations.hf_generate.sources import checked_sources
-from integrations.hf_generate.strategy import (
-    BestOfNDecoderOnlyOutput,
-    BestOfNEncoderDecoderOutput,
-    Drawn,
-    RatedCandidates,
-    Strategy,
-    select_rows,
-    torch_seeded,
-)
-from reward.decoding.choosing import poisson_count
-from reward.decoding.selection import soft_rank
+from reward.backbones.evaluating import evaluating
+from reward.decoding.selection import rate_candidates, soft_rank
 from reward.errors import ConfigError
-from reward.functions.wrappers import RatesCaptions
-from reward.samples import ImageLike
+from reward.functions.wrappers import RatesCaptions, rates_captions
+from reward.samples import ImageLike, checked_references
 
 __all__ = ["BestOfN", "BestOfNDecoderOnlyOutput", "BestOfNEncoderDecoderOutput", "RatedCandidates"]
 
 
-class BestOfN(Strategy):
+class BestOfN:
     """A decoding strategy for `model.generate(custom_generate=BestOfN(...))`: the best of n sampled captions per image.
 
     Works for decoder-only vision-language models and for encoder-decoders, with any batch size. A prompt goes through
@@ -65,10 +67,10 @@ class BestOfN(Strategy):
         best = BestOfN(VelaReward(), n=16, processor=processor, images=iter(images))
         pipe(chats, batch_size=4, generate_kwargs={"custom_generate": best})
 
-    Not supported: beam search in the call (but beams can be `sources`), a streamer, an assistant model, a static or
-    filled cache, and `stop_strings`, which `generate` refuses with a strategy. With `cache_implementation="paged"`,
-    `generate` ignores every strategy. If k does not divide n, up to k - 1 samples per prompt are drawn and not used.
-    Needs transformers 5, see `private_names.py`.
+    Not supported: beam search, a streamer, an assistant model, a static or filled cache, and `stop_strings`, which
+    `generate` refuses with a strategy. With `cache_implementation="paged"`, `generate` ignores every strategy. If k
+    does not divide n, up to k - 1 samples per prompt are drawn and not used. Needs transformers 5, see
+    `private_names.py`.
 
     Args:
         reward: such as `VelaReward()`; anything with `rewards(samples)`; a metric's name or a scorer; or a reward
@@ -86,12 +88,6 @@ class BestOfN(Strategy):
             An output object then holds only `sequences` and `reward_scores`. `max_time` applies to all parts together.
         temperature: 0 returns the best. Above 0, a candidate is returned with p proportional to exp(reward /
             temperature), k of them one after the other (soft best-of-n). Drawn with torch's random numbers.
-        poisson: draws 1 + Poisson(n - 1) candidates for each prompt instead of n (best-of-Poisson).
-        sources: where the n candidates come from, as dictionaries of generation options that take the place of those
-            of the call, such as `[{"temperature": 0.5}, {"temperature": 1.0, "top_k": 0}, {"num_beams": 4}]`. With
-            `"n"` a source gives so many, with `"num_beams"` as many as it has beams; the others share the rest evenly.
-            Diverse beams have `"num_beam_groups"` and `"diversity_penalty"`. All compete in one pool. With sources or
-            `poisson`, an output object holds `sequences` and `reward_scores` only.
 
     Raises:
         ConfigError: a value is of the wrong type or range; in the call, an option that is not supported.
@@ -116,70 +112,107 @@ class BestOfN(Strategy):
         chunk: int | None = None,
         *,
         temperature: float = 0.0,
-        poisson: bool = False,
-        sources: Sequence[Mapping[str, Any]] | None = None,
     ) -> None:
-        super().__init__(reward, n, processor, images, references, chunk=chunk)
+        self.n = _whole_number(n, "n")
+        self.chunk = None if chunk is None else _whole_number(chunk, "chunk")
+        if not hasattr(processor, "batch_decode"):
+            raise ConfigError(
+                f"processor must be able to batch_decode, as processors and tokenizers are: {processor!r:.80}"
+            )
+        self.reward = rates_captions(reward)
+        self.processor = processor
+        self.images = _several(images, "images")
+        self.references = _several(references, "references")
         if not temperature >= 0:
             raise ConfigError(f"temperature, of the choice, must be at least 0, got {temperature!r}")
-        if (poisson and sources) or (include_greedy and (poisson or sources)):
-            raise ConfigError(
-                "include_greedy, poisson and sources each say which candidates are drawn: give one of them; the greedy "
-                'caption is also a source, {"do_sample": False}'
-            )
-        self.include_greedy, self.temperature, self.poisson = include_greedy, temperature, poisson
-        self.sources = None if sources is None else checked_sources(sources, self.n, beams=True)
+        self.include_greedy, self.temperature = include_greedy, temperature
+        self.last: RatedCandidates | None = None
 
-    _shown: tuple[str, ...] = ("n", "include_greedy", "chunk")
+    def __repr__(self) -> str:
+        return f"BestOfN(n={self.n}, include_greedy={self.include_greedy}, chunk={self.chunk})"
 
-    def _refuse_call(self, model: Any, input_ids: torch.Tensor, config: GenerationConfig) -> None:
-        if self.poisson and config.num_return_sequences > 1:
-            raise ConfigError("poisson may draw a single candidate: leave num_return_sequences=1")
-        if self.poisson or self.sources:
-            super()._refuse_call(model, input_ids, config)
+    # `generate` takes what is named here, and not in GenerationMixin._sample, from its own arguments: images and
+    # references. No model of transformers has an input of that name; one that has is refused.
+    def __call__(
+        self,
+        model: Any,
+        input_ids: torch.Tensor,
+        logits_processor: LogitsProcessorList,
+        stopping_criteria: Any,
+        generation_config: GenerationConfig,
+        images: Iterable[ImageLike | None] | None = None,
+        references: Iterable[Sequence[str] | None] | None = None,
+        **model_kwargs: Any,
+    ) -> torch.Tensor | BestOfNDecoderOnlyOutput | BestOfNEncoderDecoderOutput:
+        """Called by `generate`; returns the chosen sequences (B * k, length), or the output object that holds them.
 
-    def _order(self, rewards: list[float | None]) -> list[int]:
-        return soft_rank(rewards, self.temperature, torch_seeded() if self.temperature else None)
+        `images` and `references` take the place of those given to the strategy.
+        """
+        config, k = generation_config, generation_config.num_return_sequences
+        self._refuse_impossible(config, model_kwargs)
+        _refuse_inputs_of_the_model(model, images=images, references=references)
+        prompts = len(input_ids) // k  # generate has made k rows of each prompt, side by side
+        own_images = _one_a_prompt(images, self.images, prompts, "images")
+        own_references = [
+            checked_references(item) for item in _one_a_prompt(references, self.references, prompts, "references")
+        ]
+        if self.n > 1 and not config.do_sample:
+            config.do_sample = True  # generate has made this config for this call
+            logits_processor = LogitsProcessorList([*logits_processor, *warpers(model, config)])
+        as_object = config.return_dict_in_generate
+        self.last = None
+        with evaluating(model) as was_training:
+            if was_training:
+                model_kwargs = encoded_again(model, input_ids, config, model_kwargs)
+            output = self._sample(model, input_ids, model_kwargs, logits_processor, stopping_criteria, config)
+        sequences = output if isinstance(output, torch.Tensor) else output.sequences
+        per_prompt = len(sequences) // prompts
+        groups = [list(range(start, start + self.n)) for start in range(0, len(sequences), per_prompt)]
+        decoded = self.processor.batch_decode(sequences[:, input_ids.shape[1] :], skip_special_tokens=True)
+        captions = [[decoded[row].strip() for row in group] for group in groups]
+        nothing: list[list[float | None]] = [[None] * self.n for _ in captions]
+        self.last = RatedCandidates(captions, nothing, [[] for _ in captions])
+        rewards = rate_candidates(captions, own_images, own_references, self.reward)
+        chosen = [self._order(group)[:k] for group in rewards]
+        self.last = RatedCandidates(captions, rewards, chosen)
 
-    def _draw(self, call: Call) -> Drawn:
-        if self.poisson or self.sources:
-            return self._drawn_from_sources(call)
-        model, k, config, inputs = call.model, call.k, call.config, call.inputs
-        parts = self._parts(model, config, len(call.input_ids), -(-self.n // k))
+        rows = [group[i] for group, indices in zip(groups, chosen, strict=True) for i in indices]
+        index = torch.tensor(rows, device=sequences.device)
+        if not as_object:
+            return sequences.index_select(0, index)
+        if isinstance(output, torch.Tensor):
+            kind = GenerateEncoderDecoderOutput if model.config.is_encoder_decoder else GenerateDecoderOnlyOutput
+            output = kind(sequences=sequences)
+        return chosen_output(output, index, [reward for group in self.last.best for _, reward in group])
+
+    def _sample(
+        self,
+        model: Any,
+        input_ids: torch.Tensor,
+        inputs: dict[str, Any],
+        processors: LogitsProcessorList,
+        criteria: Any,
+        config: GenerationConfig,
+    ) -> Any:
+        """Sequences of all candidates, at least n rows of each prompt, or an output object that holds them."""
+        k = config.num_return_sequences
+        parts = self._parts(model, config, len(input_ids), -(-self.n // k))
         if len(parts) > 1:
             config.return_dict_in_generate = False
         outputs, prompts = [], None
         if isinstance(inputs.get("past_key_values"), Cache) and inputs.get("use_cache", True):
-            prompts = prefilled(model, call.input_ids, config, inputs)
+            prompts = prefilled(model, input_ids, config, inputs)
         for place, times in enumerate(parts):
             kwargs, start = (inputs, prompts) if place == len(parts) - 1 else (copied(inputs), copied(prompts))
-            rows, kwargs = expanded_inputs(model, call.input_ids, kwargs, times)
-            places = [row for row in range(len(call.input_ids)) for _ in range(times)]
-            processors = LogitsProcessorList([processor_for_rows(known, places) for known in call.processors])
+            rows, kwargs = expanded_inputs(model, input_ids, kwargs, times)
+            places = [row for row in range(len(input_ids)) for _ in range(times)]
+            own = LogitsProcessorList([processor_for_rows(known, places) for known in processors])
             if self.include_greedy and place == 0:
-                processors.append(_GreedyRows(times * k))
-            kwargs |= {"logits_processor": processors, "stopping_criteria": call.criteria, "generation_config": config}
+                own.append(_GreedyRows(times * k))
+            kwargs |= {"logits_processor": own, "stopping_criteria": criteria, "generation_config": config}
             start = start and _rows_of_prompts(start, torch.tensor(places, device=rows.device))
             outputs.append(sample(model, rows, start, **kwargs, synced_gpus=processes_step_together(model)))
-        output = outputs[0] if len(outputs) == 1 else _joined(outputs, call.prompts, pad_token(config))
-        sequences = output if isinstance(output, torch.Tensor) else output.sequences
-        per_prompt = len(sequences) // call.prompts
-        groups = [list(range(start, start + self.n)) for start in range(0, len(sequences), per_prompt)]
-        lengths = caption_lengths(sequences[:, call.input_ids.shape[1] :], config)
-        tokens = [sum(lengths[group[0] : group[0] + per_prompt]) for group in groups]
-        return Drawn(sequences, groups, tokens, None if isinstance(output, torch.Tensor) else output)
-
-    def _drawn_from_sources(self, call: Call) -> Drawn:
-        """Candidates of several kinds, or of a number that is drawn for each prompt."""
-        starts, pool = call.starts(), list[Row]()
-        rng = torch_seeded()
-        drawn = [poisson_count(self.n, rng) for _ in starts] if self.poisson else None
-        for count, options in self.sources or [(0, {})]:
-            counts = drawn or [count] * len(starts)
-            wanted = [start for start, n in zip(starts, counts, strict=True) for _ in range(n)]
-            rows = call.beams(starts, options) if "num_beams" in options else call.write(wanted, options=options)
-            pool += rows
-        return self._finished(call, call.grouped(pool))
+        return outputs[0] if len(outputs) == 1 else _joined(outputs, len(input_ids) // k, pad_token(config))
 
     def _parts(self, model: Any, config: GenerationConfig, rows: int, times: int) -> list[int]:
         """How many times the rows are taken in each part, so that all parts together take them `times` times."""
@@ -196,8 +229,42 @@ class BestOfN(Strategy):
             torch.distributed.all_reduce(most, op=torch.distributed.ReduceOp.MAX)
             parts = int(most)
         if parts > 1:
-            self._refuse_outputs(config, f"chunk makes {parts} parts of different lengths")
+            _refuse_outputs(config, f"chunk makes {parts} parts of different lengths")
         return [times // parts + (place < times % parts) for place in range(parts)]
+
+    def _order(self, rewards: list[float | None]) -> list[int]:
+        """The candidates of a prompt, best first, or as drawn with a seed from torch's random numbers."""
+        rng = np.random.default_rng(int(torch.randint(2**31, ()))) if self.temperature else None
+        return soft_rank(rewards, self.temperature, rng)
+
+    def _refuse_impossible(self, config: GenerationConfig, model_kwargs: dict[str, Any]) -> None:
+        withheld = withheld_arguments()
+        if "streamer" in withheld:
+            raise ConfigError("BestOfN has nothing to stream before all candidates are there: call it without streamer")
+        if config.num_beams > 1:
+            raise ConfigError(f"BestOfN samples and has no beams: leave num_beams=1, got {config.num_beams}")
+        mode = config.get_generation_mode(withheld.get("assistant_model")).value
+        if mode not in ("greedy_search", "sample"):
+            raise ConfigError(f"BestOfN samples, and the arguments ask for {mode}: leave out what asks for it")
+        if config.num_return_sequences > self.n:
+            raise ConfigError(
+                f"num_return_sequences={config.num_return_sequences} asks for more than the n={self.n} candidates"
+            )
+        if config.encoder_repetition_penalty not in (None, 1.0):
+            raise ConfigError(
+                "BestOfN makes n rows of each prompt, and encoder_repetition_penalty would reach the first ones only: "
+                f"leave it at 1.0, got {config.encoder_repetition_penalty}"
+            )
+        cache = model_kwargs.get("past_key_values")
+        if cache is None:
+            return
+        own = cache.self_attention_cache if isinstance(cache, EncoderDecoderCache) else cache
+        if isinstance(own, StaticCache):
+            raise ConfigError(
+                "BestOfN makes n rows of each prompt, which a static cache has no room for: use a dynamic cache"
+            )
+        if own.get_seq_length() > 0:
+            raise ConfigError("BestOfN cannot continue from a filled past_key_values: pass the whole prompt instead")
 
 
 class _GreedyRows(LogitsProcessor):
@@ -229,3 +296,54 @@ def _joined(parts: Sequence[torch.Tensor], prompts: int, pad: torch.Tensor | Non
     filled = [torch.nn.functional.pad(part, (0, length - part.shape[1]), value=int(pad)) for part in parts]
     grouped = [part.reshape(prompts, -1, length) for part in filled]
     return torch.cat(grouped, dim=1).flatten(0, 1)
+
+
+def _whole_number(value: Any, name: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
+        raise ConfigError(f"{name} must be at least 1 and a whole number, got {value!r:.80}")
+    return int(value)
+
+
+def _several(values: Any, name: str) -> Any:
+    """One value a prompt, or an iterator over them."""
+    if values is None or (isinstance(values, Iterator) and not hasattr(values, "read")):
+        return values
+    one = isinstance(values, (str, bytes, Mapping)) or not isinstance(values, Iterable) or hasattr(values, "read")
+    if one or getattr(values, "ndim", 4) != 4:  # the rows of a single image in an array are no images
+        raise ConfigError(f"{name} must hold one item per prompt, got {type(values).__name__}: give a list")
+    return list(values)
+
+
+def _one_a_prompt(of_call: Any, of_strategy: Any, prompts: int, name: str) -> list[Any]:
+    values = of_strategy if of_call is None else _several(of_call, name)
+    if values is None:
+        return [None] * prompts
+    if isinstance(values, Iterator):
+        values = list(islice(values, prompts))
+    if len(values) != prompts:
+        raise ConfigError(
+            f"BestOfN has {len(values)} {name} for a batch of {prompts} prompts; it needs one per prompt. Give those "
+            f"of a batch with its call, generate(..., {name}=...). Where a pipeline calls generate, give the strategy "
+            f"an iterator over those of all batches, {name}=iter(...), and a new one for every run"
+        )
+    return list(values)
+
+
+def _refuse_inputs_of_the_model(model: Any, **given: Any) -> None:
+    """An input that the model shares a name with has been taken from it by the signature of the strategy."""
+    inputs = inspect.signature(model.forward).parameters
+    for key, values in given.items():
+        if values is not None and key in inputs:
+            raise ConfigError(
+                f"{type(model).__name__} has an input {key!r} of its own, which BestOfN would take from it: give "
+                f"those of the reward to BestOfN({key}=...). The model's own cannot be given to it beside BestOfN"
+            )
+
+
+def _refuse_outputs(config: GenerationConfig, reason: str) -> None:
+    names = ("output_scores", "output_logits", "output_attentions", "output_hidden_states")
+    asked = [name for name in names if getattr(config, name, None)]
+    if config.return_dict_in_generate and asked:
+        raise ConfigError(f"{reason}, which {', '.join(asked)} cannot be joined from: leave that or those out")
+    if pad_token(config) is None:
+        raise ConfigError(f"{reason}, and fills up those that are shorter: set pad_token_id in the generation config")

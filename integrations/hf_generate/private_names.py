@@ -1,16 +1,14 @@
-"""The private names of transformers that the strategies use, all in this file.
+"""The private names of transformers that BestOfN uses, all in this file.
 
-They are the same in transformers 4.57 to 5.23, apart from what is said below. The tests of all strategies pass with
-5.0.0 and 5.23.0; for BestOfN, the names were looked up in the source in 4.57.6, 5.2, 5.5, 5.10, 5.15 and 5.20, and in
-5.7, 5.17 and 5.18 what the last column dates.
+They are the same in transformers 4.57 to 5.23, apart from what is said below. The tests pass with 5.0.0 and 5.23.0; the
+names were looked up in the source in 4.57.6, 5.2, 5.5, 5.10, 5.15 and 5.20, and in 5.7, 5.17 and 5.18 what the last
+column dates.
 
 | name | what it does here | changed |
 |---|---|---|
 | `model._expand_inputs_for_generation` | n rows of each prompt | 5.18: repeats `mm_encoder_outputs` as well |
-| `model._sample`, `model._beam_search` | the decoding loops | |
-| `model._prefill` | what a decoding loop begins with: the prompts' forward pass | after 5.0: one more option |
-| `config._mask_length` | the length of inputs without a mask, for those whose cache is filled | after 5.0 |
-| `model.model.rope_deltas` | positions of Qwen2-VL and the like after their images | after 5.0: also `position_ids` |
+| `model._sample` | the decoding loop | |
+| `model._prefill` | what the decoding loop begins with: the prompts' forward pass | after 5.0: one more option |
 | `model._get_logits_processor` | temperature, top_k, ... that `generate` has left out | 5.0: knows `top_h` |
 | `config._eos_token_tensor`, `config._pad_token_tensor` | set by `generate` in its own copy of the config | |
 | `PrefixConstrainedLogitsProcessor._prefix_allowed_tokens_fn`, `._num_beams` | the same function for more rows | |
@@ -44,16 +42,10 @@ from transformers.generation.logits_process import (
 from transformers.utils import ModelOutput
 
 __all__ = [
-    "REMEMBERING",
-    "beam_search",
-    "caption_lengths",
-    "config_for_filled_cache",
     "copied",
     "encoded_again",
     "expanded_inputs",
-    "is_warper",
     "pad_token",
-    "position_shifts",
     "prefilled",
     "processes_step_together",
     "processor_for_rows",
@@ -61,9 +53,6 @@ __all__ = [
     "warpers",
     "withheld_arguments",
 ]
-
-REMEMBERING = (UnbatchedClassifierFreeGuidanceLogitsProcessor, SynthIDTextWatermarkLogitsProcessor)
-"""Processors that remember what was written before."""
 
 
 def expanded_inputs(
@@ -105,38 +94,10 @@ def sample(model: Any, input_ids: torch.Tensor, prompts: Any = None, **arguments
     return model._sample(input_ids, **arguments)
 
 
-def beam_search(model: Any, input_ids: torch.Tensor, **arguments: Any) -> torch.Tensor:
-    """Beam search over rows that hold each prompt once a beam; the finished beams, best first, prompt by prompt."""
-    sequences: torch.Tensor = model._beam_search(input_ids, **arguments)
-    return sequences
-
-
-def config_for_filled_cache(config: GenerationConfig, length: int) -> GenerationConfig:
-    """The config for rows of a length whose cache holds all tokens but the last.
-
-    `is_assistant` stands for rows that are continued, whose images the cache holds already.
-    """
-    config = copy.copy(config)
-    config.is_assistant, config._mask_length = True, length
-    return config
-
-
 def pad_token(config: GenerationConfig) -> torch.Tensor | None:
     """The token that fills up rows which end early."""
     token: torch.Tensor | None = config._pad_token_tensor
     return token
-
-
-def caption_lengths(new: torch.Tensor, config: GenerationConfig) -> list[int]:
-    """How many of each row's new tokens were written, the one that ends it included."""
-    ends = set() if config._eos_token_tensor is None else set(config._eos_token_tensor.tolist())
-    pad, lengths = pad_token(config), []
-    for row in new.tolist():
-        end = next((place + 1 for place, token in enumerate(row) if token in ends), None)
-        while end is None and pad is not None and row and row[-1] == int(pad):
-            row.pop()  # something else stopped it
-        lengths.append(len(row) if end is None else end)
-    return lengths
 
 
 def warpers(model: Any, config: GenerationConfig) -> LogitsProcessorList:
@@ -145,11 +106,6 @@ def warpers(model: Any, config: GenerationConfig) -> LogitsProcessorList:
     only_sampling = GenerationConfig(do_sample=True, **{name: getattr(config, name, None) for name in names})
     only_sampling._eos_token_tensor = config._eos_token_tensor
     return model._get_logits_processor(generation_config=only_sampling, input_ids_seq_length=1, device=model.device)
-
-
-def is_warper(processor: LogitsProcessor) -> bool:
-    """Whether a processor is one of those that `warpers` gives."""
-    return type(processor).__name__.endswith("LogitsWarper")
 
 
 def processor_for_rows(processor: LogitsProcessor, rows: Sequence[int]) -> LogitsProcessor:
@@ -174,16 +130,6 @@ def processes_step_together(model: Any) -> bool:
         return False
     sharded = generation_utils.is_deepspeed_zero3_enabled() or generation_utils.is_fsdp_managed_module(model)
     return bool(sharded) and torch.distributed.get_world_size() > 1
-
-
-def position_shifts(model: Any, of_rows: torch.Tensor | None = None) -> torch.Tensor | None:
-    """How far images shift the positions of each row, (rows, 1), if the model keeps that; `of_rows` takes its place."""
-    part = getattr(model, "model", None)
-    if part is None or getattr(part, "rope_deltas", None) is None:
-        return None
-    shifts: torch.Tensor = part.rope_deltas
-    part.rope_deltas = shifts if of_rows is None else of_rows
-    return shifts
 
 
 def withheld_arguments() -> dict[str, Any]:

@@ -1,10 +1,10 @@
-"""`capreward caption`: captions images with a model and a decoding strategy, choosing by a metric."""
+"""`capreward caption`: captions images with a model, choosing among candidates by a metric."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -37,7 +37,7 @@ class ModelOptions:
     prices: judge_options.Prices = None
     extra_body: judge_options.ExtraBody = None
 
-    def make(self, device: str | None, steering: Any) -> ServerCaptioner | LocalCaptioner:
+    def make(self, device: str | None) -> ServerCaptioner | LocalCaptioner:
         """Makes the captioner; nothing is loaded or asked yet.
 
         Raises:
@@ -49,7 +49,7 @@ class ModelOptions:
         if not is_address(self.model):
             given = {name: value for name, value in vars(self).items() if name != "model"}
             options.refuse(given, "is for a server: give --model its address")
-            return LocalCaptioner(self.model, device=device, steering=steering)
+            return LocalCaptioner(self.model, device=device)
         if not self.model.startswith(("http://", "https://")):
             raise typer.BadParameter("an address begins with http:// or https://", param_hint="--model")
         settings = judge_options.server_settings(self.concurrency, self.prices, self.extra_body)
@@ -109,14 +109,6 @@ def caption(
     speed: options.SpeedOptions,
     run: options.RunOptions,
     n: Annotated[int, typer.Option(help="Candidates an image.")] = 16,
-    strategy: Annotated[
-        str,
-        typer.Option(
-            help="How a caption is chosen: best-of-n, soft-best-of-n, best-of-poisson or mbr; or, with a model on this "
-            "machine, how decoding is steered: adaptive, blockwise or speculative-rejection."
-        ),
-    ] = "best-of-n",
-    option: options.StrategyOption = None,
     keep_candidates: Annotated[
         bool,
         typer.Option("--keep-candidates", help="Leave all candidates with their scores in OUTPUT.candidates.jsonl."),
@@ -142,25 +134,16 @@ def caption(
 
     Candidates are saved as they come and scored afterwards. After Ctrl-C or a kill, run the same command again to
     continue. Candidates of an unfinished run with the same settings are kept, even with --overwrite. Images without a
-    caption are tried again. With --keep-candidates, `capreward best-n OUTPUT.candidates.jsonl` shows how large --n
-    should be.
+    caption are tried again.
     """
     from reward.decoding.captioning import caption_images, read_images
-    from reward.decoding.strategies import parse_options, steering
 
-    chosen, drawn = parse_options(option or ()), sampling.make(model.model)
+    drawn = sampling.make(model.model)
     weighed = options.parse_weights(weights)
     scorer, checkpoints = checkpoint.of(metric)
     scoring = {**checkpoints, **vars(device), **speed.given(), "weights": weighed}
     scoring = {name: value for name, value in scoring.items() if value is not None}
-
-    def steer(processor: Any) -> Any:
-        from reward.functions.combining import reward_of
-
-        known = {name: scoring[name] for name in ("source", "weights", "device", "dtype") if name in scoring}
-        return steering()[strategy].load()(reward_of(scorer, **known), n=n, processor=processor, **chosen)
-
-    captioner = model.make(device.device, steer if strategy in steering() else None)
+    captioner = model.make(device.device)
     try:
         summary = caption_images(
             read_images(images, **vars(columns)),
@@ -168,8 +151,6 @@ def caption(
             output,
             metric=scorer,
             n=n,
-            strategy=strategy,
-            strategy_options=chosen,
             sampling=drawn,
             keep_candidates=keep_candidates,
             overwrite=run.overwrite,

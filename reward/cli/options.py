@@ -31,7 +31,6 @@ __all__ = [
     "RunOptions",
     "ScoresFile",
     "SpeedOptions",
-    "StrategyOption",
     "parse_weights",
     "read_benchmarks",
     "refuse",
@@ -161,10 +160,6 @@ Metrics = Annotated[
 ScoresFile = Annotated[Path, typer.Option("--output", "-o", help="A .parquet or .jsonl file.")]
 CandidateColumn = Annotated[
     str | None, typer.Option(help="Column of captions; default: candidate, else cand or caption.")
-]
-StrategyOption = Annotated[
-    list[str] | None,
-    typer.Option("--option", help="An option of the strategy, as in temperature=0.1; may be repeated."),
 ]
 PromptFile = Annotated[
     Path | None, typer.Option("--prompt", help="YAML file with your own prompt; default: the one that ships.")

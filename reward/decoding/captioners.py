@@ -250,8 +250,6 @@ class LocalCaptioner:
             `EMBEDDED_SHORT_PROMPT`.
         device: the GPU if there is one, by default.
         dtype: such as `"bfloat16"`; by default what the checkpoint is stored in.
-        steering: makes what steers the decoding, for `generate(custom_generate=...)`, from the model's processor. Such
-            a strategy then writes each caption; None samples.
 
     Raises:
         CheckpointError: by `check`: nothing there, or no model of that kind.
@@ -263,12 +261,10 @@ class LocalCaptioner:
         *,
         device: torch.device | str | None = None,
         dtype: torch.dtype | str | None = None,
-        steering: Any = None,
     ) -> None:
         self.name = os.fspath(source)
         self.usage = Usage()
         self._device, self._dtype = device, dtype
-        self._steering = steering
         self._loaded: tuple[Any, Any] | None = None
 
     def check(self) -> str:
@@ -291,7 +287,6 @@ class LocalCaptioner:
                     "chat, or decode with BestOfN in Python"
                 )
             self._loaded = model.eval(), processor
-            self._steering = self._steering and self._steering(processor)
         return fingerprint_source(self.name)
 
     def sample(self, wanted: Iterable[Wanted], sampling: Sampling) -> Iterator[tuple[int, list[Sampled] | str]]:
@@ -321,9 +316,7 @@ class LocalCaptioner:
             settings |= {"do_sample": True, "num_return_sequences": count, **warpers}
         else:
             settings["do_sample"] = False
-        if self._steering is not None:
-            settings |= {"custom_generate": self._steering, "images": [image], "num_return_sequences": 1}
-        elif sampling.logprobs:
+        if sampling.logprobs:
             settings |= {"return_dict_in_generate": True, "output_logits": True}
         with torch.random.fork_rng(), torch.inference_mode():
             if sampling.seed is not None:

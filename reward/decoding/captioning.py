@@ -1,4 +1,4 @@
-"""Captions images by a model and a strategy: candidates are stored as they come, then scored, then one is chosen."""
+"""Captions images by a model: candidates are stored as they come, then scored, and the best one is chosen."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import numpy as np
 import reward
 from reward.decoding.captioners import LocalCaptioner, Sampling, ServerCaptioner
 from reward.decoding.pools import CandidatePools, ImageRow
-from reward.decoding.strategies import Choosing, check_strategy
+from reward.decoding.selection import rank
 from reward.errors import ConfigError, DataError, OutputError
 from reward.judges import Usage
 from reward.samples import find_column, one_image, read_references
@@ -146,8 +146,6 @@ def caption_images(
     source: str | os.PathLike[str] = "embedded",
     weights: Mapping[str, float] | None = None,
     n: int = 16,
-    strategy: str = "best-of-n",
-    strategy_options: Mapping[str, Any] | None = None,
     sampling: Sampling | None = None,
     keep_candidates: bool = False,
     batch_size: int | None = None,
@@ -169,7 +167,6 @@ def caption_images(
         metric: by which captions are chosen, or several with weights, as in `["vela:0.7", "beitscore:0.3"]`; source,
             weights, batch_size, devices and further options are those of `reward.scoring.rerank_dataset`.
         n: candidates an image.
-        strategy, strategy_options: see `reward.decoding.strategies`.
         sampling: prompt, temperature, ...; None for the defaults.
         keep_candidates: leave `<output>.candidates.jsonl`: all candidates, best first, with their scores, as `capreward
             rerank` writes them, and `logprobs` if they were asked for.
@@ -178,7 +175,7 @@ def caption_images(
         progress: show progress bars.
 
     Raises:
-        ConfigError: a setting is out of range, or no such strategy.
+        ConfigError: a setting is out of range.
         DataError: no image could be captioned, or the metric needs references that are not there.
         OutputError: the output cannot be written, is there already, or belongs to another run.
         JudgeError: the server is down or refuses us; what came before is kept.
@@ -197,13 +194,12 @@ def caption_images(
         >>> summary.captioned, summary.candidates
         (1, 2)
     """
-    output, sampling, strategy_options = Path(output), sampling or Sampling(), dict(strategy_options or {})
+    output, sampling = Path(output), sampling or Sampling()
     check_output_name(output, ".jsonl")
     if n < 1:
         raise ConfigError(f"--n (n=) must be at least 1, got {n}")
     if sampling.temperature == 0 and n > 1:
         raise ConfigError("--temperature 0 writes the same caption n times: raise it, or take --n 1")
-    choosing = check_strategy(strategy, strategy_options, behind_server=isinstance(captioner, ServerCaptioner))
     scoring = scoring_of(metric, source, **options)
     spec = scoring.spec
     check_one_number(spec)
@@ -215,7 +211,6 @@ def caption_images(
             f"metric {spec.name!r} needs references: give --images a data file that has them, or another metric"
         )
     drawing = {"capreward": reward.__version__, "task": "caption", "model": captioner.name, "n": n, **asdict(sampling)}
-    drawing |= {"strategy": strategy, "strategy_options": strategy_options}
     if isinstance(captioner, ServerCaptioner) and captioner.extra_body:
         drawing["extra_body"] = captioner.extra_body
     names = [os.path.relpath(row.path, output.parent) if row.problem is None else None for row in images]
@@ -235,9 +230,7 @@ def caption_images(
     start = time.perf_counter()
     output.parent.mkdir(parents=True, exist_ok=True)
     with _journal(run.journal_path, drawing, overwrite) as journal:
-        seed = sampling.seed or 0
-        counts = [choosing.count(n, np.random.default_rng((seed, row))) for row in range(len(images))]
-        pools = CandidatePools(images, counts, journal)
+        pools = CandidatePools(images, n, journal)
         summary = CaptioningSummary(output, len(images), resumed=sum(map(len, pools.captions)), usage=captioner.usage)
         with saved_on_ctrl_c(journal):
             missing = pools.missing()
@@ -260,11 +253,10 @@ def caption_images(
         if devices is not None:
             settings |= {"devices": devices, "source": source, **options}
         rerank_dataset(candidates, scorer, scores, **settings, overwrite=overwrite, progress=progress)
-        chosen = _Chosen(choosing, strategy_options, seed, summary)
-        write_atomically(output, lambda path: _write_lines(path, chosen.rows(pools, names, scores)))
+        write_atomically(output, lambda path: _write_lines(path, _rows(pools, names, scores, summary)))
         summary.seconds, summary.to_try_again = time.perf_counter() - start, len(pools.problems)
         if keep_candidates:
-            write_atomically(candidates, lambda path: _write_lines(path, chosen.candidates(pools, scores)))
+            write_atomically(candidates, lambda path: _write_lines(path, _kept(pools, scores)))
         else:
             candidates.unlink()
         for path in (scores, scores.with_name(scores.name + ".summary.json")):
@@ -289,48 +281,44 @@ def _journal(path: Path, run: dict[str, Any], overwrite: bool) -> Journal:
         return Journal(path, run, overwrite=True)
 
 
-class _Chosen:
-    """Chooses among scored candidates, and counts."""
+def _rows(
+    pools: CandidatePools, names: Sequence[str | None], scores: Path, summary: CaptioningSummary
+) -> Iterator[dict[str, Any]]:
+    """Rows of the output, which are counted."""
+    every, taken = list[float](), list[float]()
+    ranked = _read_lines(scores)
+    for row, path in enumerate(names):
+        summary.candidates += len(pools.captions[row])
+        summary.truncated += sum(caption.truncated for caption in pools.captions[row])
+        caption, value, error = None, None, pools.problems.get(row)
+        if pools.scored(row):
+            line = next(ranked)
+            rewards = line["rewards"] or []
+            known = [reward for reward in rewards if reward is not None]
+            error = line["error"] if not known else None
+            if known:
+                best = rank(rewards)[0]
+                caption, value = line["candidates"][best], rewards[best]
+                summary.captioned += 1
+                every += known
+                taken.append(value)
+        if caption is None:
+            reason = error or "no candidate has a reward"
+            summary.problems[reason] = summary.problems.get(reason, 0) + 1
+        yield {"image": path, "caption": caption, "reward": value, "error": error}
+    if every:
+        summary.mean_of_all, summary.mean_of_chosen = float(np.mean(every)), float(np.mean(taken))
 
-    def __init__(self, choosing: Choosing, options: Mapping[str, Any], seed: int, summary: CaptioningSummary) -> None:
-        self.choosing, self.options, self.seed, self.summary = choosing, options, seed, summary
 
-    def rows(self, pools: CandidatePools, names: Sequence[str | None], scores: Path) -> Iterator[dict[str, Any]]:
-        """Rows of the output."""
-        summary, every, taken = self.summary, [], []
-        ranked = _read_lines(scores)
-        for row, path in enumerate(names):
-            summary.candidates += len(pools.captions[row])
-            summary.truncated += sum(caption.truncated for caption in pools.captions[row])
-            caption, value, error = None, None, pools.problems.get(row)
-            if pools.scored(row):
-                line = next(ranked)
-                rewards = line["rewards"] or []
-                known = [reward for reward in rewards if reward is not None]
-                error = line["error"] if not known else None
-                if known:
-                    rng = np.random.default_rng((self.seed, row, 1))
-                    place = self.choosing.choose(line["candidates"], rewards, rng, **self.options)
-                    caption, value = line["candidates"][place], rewards[place]
-                    summary.captioned += 1
-                    every += known
-                    taken += [value] if value is not None else []
-            if caption is None:
-                reason = error or "no candidate has a reward"
-                summary.problems[reason] = summary.problems.get(reason, 0) + 1
-            yield {"image": path, "caption": caption, "reward": value, "error": error}
-        if every:
-            summary.mean_of_all, summary.mean_of_chosen = float(np.mean(every)), float(np.mean(taken or [np.nan]))
-
-    def candidates(self, pools: CandidatePools, scores: Path) -> Iterator[dict[str, Any]]:
-        """Rows of the candidates that are kept, best first."""
-        ranked = _read_lines(scores)
-        for row, captions in enumerate(pools.captions):
-            if pools.scored(row):
-                line = next(ranked)
-                if line["order"] is not None and any(caption.logprob is not None for caption in captions):
-                    line["logprobs"] = [captions[place].logprob for place in line["order"]]
-                yield line
+def _kept(pools: CandidatePools, scores: Path) -> Iterator[dict[str, Any]]:
+    """Rows of the candidates that are kept, best first."""
+    ranked = _read_lines(scores)
+    for row, captions in enumerate(pools.captions):
+        if pools.scored(row):
+            line = next(ranked)
+            if line["order"] is not None and any(caption.logprob is not None for caption in captions):
+                line["logprobs"] = [captions[place].logprob for place in line["order"]]
+            yield line
 
 
 def _read_lines(path: Path) -> Iterator[dict[str, Any]]:

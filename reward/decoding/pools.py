@@ -43,28 +43,28 @@ class ImageRow:
 class CandidatePools:
     """The candidates of each image; each reply is a line of the journal: [key, [[text, truncated, logprob], ...]]."""
 
-    def __init__(self, images: Sequence[ImageRow], counts: Sequence[int], journal: Journal) -> None:
+    def __init__(self, images: Sequence[ImageRow], count: int, journal: Journal) -> None:
         seen: Counter[str] = Counter()
         self._keys = []
         for row in images:  # an image that comes twice is captioned twice
             seen[row.key] += 1
             self._keys.append(f"{row.key} {seen[row.key]}")
-        self.images, self.counts, self._journal = images, counts, journal
+        self.images, self.count, self._journal = images, count, journal
         self.problems = {place: row.problem for place, row in enumerate(images) if row.problem is not None}
         stored: dict[str, list[Sampled]] = {}
         for key, captions in journal.results():
             stored.setdefault(key, []).extend(Sampled(*caption) for caption in captions)
-        self.captions = [stored.get(key, [])[:count] for key, count in zip(self._keys, counts, strict=True)]
+        self.captions = [stored.get(key, [])[:count] for key in self._keys]
 
     def complete(self, row: int) -> bool:
         """Whether no more is to be written for an image."""
-        return row in self.problems or len(self.captions[row]) >= self.counts[row]
+        return row in self.problems or len(self.captions[row]) >= self.count
 
     def missing(self) -> list[Wanted]:
         """What is to be written."""
         return [
-            Wanted(row, image.path, len(captions), count - len(captions))
-            for row, (image, captions, count) in enumerate(zip(self.images, self.captions, self.counts, strict=True))
+            Wanted(row, image.path, len(captions), self.count - len(captions))
+            for row, (image, captions) in enumerate(zip(self.images, self.captions, strict=True))
             if not self.complete(row)
         ]
 

@@ -12,7 +12,7 @@ from reward.errors import ConfigError, InvalidSampleError
 from reward.functions.wrappers import RatesCaptions, rates_captions
 from reward.samples import CaptionSample, ImageLike, is_wordless
 
-__all__ = ["CaptionRatings", "rank", "rate_candidates", "rerank", "soft_rank"]
+__all__ = ["rank", "rate_candidates", "rerank", "soft_rank"]
 
 
 def rerank(
@@ -91,60 +91,28 @@ def rate_candidates(
         raise InvalidSampleError(
             f"got candidates of {len(candidates)} images, {len(images)} images, references of {len(references)} images"
         )
-    return CaptionRatings(images, references, reward)(candidates)
+    rater = rates_captions(reward)
+    samples: list[CaptionSample] = []
+    places: list[dict[str, int]] = []
+    for captions, image, known in zip(candidates, images, references, strict=True):
+        place: dict[str, int] = {}
+        for caption in captions:
+            if isinstance(caption, str) and (caption in place or is_wordless(caption)):
+                continue
+            samples.append(CaptionSample(caption, image=image, references=() if known is None else known))
+            place[caption] = len(samples) - 1
+        places.append(place)
 
-
-class CaptionRatings:
-    """Rates captions of the same images again and again, each caption of an image once.
-
-    Args:
-        images, references, reward: as for `rate_candidates`.
-
-    Example:
-        >>> ratings = CaptionRatings([None], [()], "length")
-        >>> ratings([["A star."]]), ratings([["A red star.", "A star."]]), ratings.scored
-        ([[2.0]], [[3.0, 2.0]], [2])
-    """
-
-    def __init__(
-        self,
-        images: Sequence[ImageLike | None],
-        references: Sequence[Sequence[str] | None],
-        reward: RatesCaptions | Any,
-    ) -> None:
-        self.images, self.references, self.rater = images, references, rates_captions(reward)
-        self.known: list[dict[str, float | None]] = [{} for _ in images]
-
-    @property
-    def scored(self) -> list[int]:
-        """How many captions of each image the reward was asked for."""
-        return [len(known) for known in self.known]
-
-    def __call__(self, candidates: Sequence[Sequence[str]]) -> list[list[float | None]]:
-        """Rewards of the captions of each image; see `rate_candidates`, also for errors."""
-        samples: list[CaptionSample] = []
-        places: list[dict[str, int]] = []
-        for captions, image, references, known in zip(
-            candidates, self.images, self.references, self.known, strict=True
-        ):
-            place: dict[str, int] = {}
-            for caption in captions:
-                if isinstance(caption, str) and (caption in place or caption in known or is_wordless(caption)):
-                    continue
-                samples.append(CaptionSample(caption, image=image, references=() if references is None else references))
-                place[caption] = len(samples) - 1
-            places.append(place)
-
-        rated: list[Any] = self.rater.rewards(samples) if samples else []
-        if len(rated) != len(samples):
-            raise InvalidSampleError(f"the reward gave {len(rated)} numbers for {len(samples)} captions")
-        for number, (place, known) in enumerate(zip(places, self.known, strict=True)):
-            known.update({caption: rated[index] for caption, index in place.items()})
-            if place and all(_descending(reward)[0] for reward in known.values()):
-                raise InvalidSampleError(_nothing_scored(number, list(known), samples[min(place.values())], self.rater))
-        return [
-            [known.get(caption) for caption in captions] for captions, known in zip(candidates, self.known, strict=True)
-        ]
+    rated: list[Any] = rater.rewards(samples) if samples else []
+    if len(rated) != len(samples):
+        raise InvalidSampleError(f"the reward gave {len(rated)} numbers for {len(samples)} captions")
+    for number, place in enumerate(places):
+        if place and all(_descending(rated[index])[0] for index in place.values()):
+            raise InvalidSampleError(_nothing_scored(number, list(place), samples[min(place.values())], rater))
+    return [
+        [rated[place[caption]] if caption in place else None for caption in captions]
+        for captions, place in zip(candidates, places, strict=True)
+    ]
 
 
 def _nothing_scored(number: int, captions: list[str], first: CaptionSample, rater: RatesCaptions) -> str:

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import math
-import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import numpy as np
 
 from reward.errors import ConfigError, InvalidSampleError
 from reward.functions.combination import UNKNOWN_RANGE, Combination, range_of
-from reward.functions.metric_reward import MetricReward
-from reward.metric_source import MetricSource
-from reward.scoring.several import Several, check_one_number, scoring_of
 from reward.weights import checked_weight, sum_to_one, weighted_range
 
 __all__ = ["CombinedReward", "WeightedReward"]
@@ -81,38 +77,6 @@ class WeightedReward(Combination):
     def __repr__(self) -> str:
         parts = ", ".join(f"{name}: {weight:.4g}" for name, weight in zip(self.part_names, self.weights, strict=True))
         return f"{type(self).__name__}(name={self.__name__!r}, {parts})"
-
-
-def reward_of(
-    metric: str | Sequence[str],
-    source: str | os.PathLike[str] = "embedded",
-    weights: Mapping[str, float] | None = None,
-    **options: Any,
-) -> MetricReward | WeightedReward:
-    """The reward of a metric, or the weighted mean of several, as `rerank_dataset` orders by.
-
-    Args:
-        metric, source, weights: as for `rerank_dataset`.
-        options: further arguments of each `MetricReward`.
-
-    Example:
-        >>> reward_of(["vela:3", "length:1"])
-        WeightedReward(name='weighted_vela_length', vela: 0.75, length: 0.25)
-    """
-    if isinstance(metric, str):
-        return MetricReward(metric, source, weights, **options)
-    several = scoring_of(metric, source)
-    assert isinstance(several, Several)
-    check_one_number(several.spec)
-    given = several.spec.split_weights(weights)
-    rewards = []
-    for part in several.parts:
-        own = given.get(part.spec.name)
-        if isinstance(part, MetricSource):
-            rewards.append(MetricReward(part.name, part.source, own, revision=part.revision, **options))
-        else:
-            rewards.append(MetricReward(part, weights=own, **options))
-    return WeightedReward(list(zip(rewards, several.shares or (), strict=True)))
 
 
 Way = Literal["product", "min", "harmonic", "geometric"]

@@ -7,14 +7,7 @@ import torch
 from peft import LoraConfig, get_peft_model
 
 from integrations.demo.captioner import write_captions
-from integrations.hf_generate import (
-    AdaptiveBestOfN,
-    BestOfN,
-    BlockwiseBestOfN,
-    MinimumBayesRisk,
-    SpeculativeRejection,
-)
-from integrations.hf_generate.by_name import generate_by_name
+from integrations.hf_generate import BestOfN
 from integrations.trl import load_policy, make_prompt_dataset
 from integrations.trl.held_out import write_held_out
 from reward import VelaReward
@@ -94,41 +87,27 @@ def inputs_of(processor, images=(IMAGE,)):
     )
 
 
-STRATEGIES = {
-    "best of n": lambda p: BestOfN(REWARD, n=3, processor=p),
-    "greedy one, in parts": lambda p: BestOfN(REWARD, n=3, processor=p, include_greedy=True, chunk=2),
-    "poisson": lambda p: BestOfN(REWARD, n=3, processor=p, poisson=True),
-    "beams": lambda p: BestOfN(REWARD, n=3, processor=p, sources=[{"num_beams": 2}, {"temperature": 0.5}]),
-    "blockwise": lambda p: BlockwiseBestOfN(REWARD, n=2, processor=p),
-    "speculative rejection": lambda p: SpeculativeRejection(REWARD, n=3, processor=p),
-    "adaptive": lambda p: AdaptiveBestOfN(REWARD, n=5, processor=p, minimum=2),
-    "minimum Bayes risk": lambda p: MinimumBayesRisk(REWARD, n=3, processor=p),
-}
-
-
-@pytest.mark.parametrize("name", STRATEGIES)
-def test_every_strategy(trained, name):
+@pytest.mark.parametrize("given", [{}, {"include_greedy": True, "chunk": 2}])
+def test_best_of_n(trained, given):
     policy, processor = trained.model, trained.processing_class
-    strategy = STRATEGIES[name](processor)
+    strategy = BestOfN(REWARD, n=3, processor=processor, **given)
     asked = {"custom_generate": strategy, "images": [IMAGE], "max_new_tokens": 90}
     check_as_in_eval_mode(policy, lambda: policy.generate(**inputs_of(processor), **asked).tolist())
     assert max(reward for reward in strategy.last.rewards[0] if reward is not None) > 0.5  # .02 to .3 without a cache
 
 
 @pytest.mark.parametrize("use_cache", [True, False])
-def test_by_its_name_and_the_caller_may_do_without_a_cache(trained, use_cache):
+def test_the_caller_may_do_without_a_cache(trained, use_cache):
     policy, processor = trained.model, trained.processing_class
     inner = inner_model(trained)
-    settings = {"strategy": "best-of-n", "n": 2, "options": {}, "metric": "vela", "source": "embedded"}
-    settings |= {"revision": None, "weights": None}
     caches = []
     hook = inner.get_submodule("model.language_model.layers.0").register_forward_pre_hook(
         lambda _, args, kwargs: caches.append(kwargs["past_key_values"]), with_kwargs=True
     )
-    asked = {"processor": processor, "images": [IMAGE], "max_new_tokens": 20, "use_cache": use_cache}
+    asked = {"custom_generate": BestOfN(REWARD, n=2, processor=processor), "images": [IMAGE], "max_new_tokens": 20}
     try:
         check_as_in_eval_mode(
-            policy, lambda: generate_by_name(settings, model=inner, **inputs_of(processor), **asked).tolist()
+            policy, lambda: inner.generate(**inputs_of(processor), **asked, use_cache=use_cache).tolist()
         )
     finally:
         hook.remove()

@@ -86,6 +86,23 @@ def test_greedy_is_the_first_candidate_on_request(kind, do_sample, chunk):
     assert texts == expected
 
 
+@pytest.mark.parametrize("kind", ["llava", "blip"])
+def test_a_soft_choice_is_one_of_the_same_candidates(kind):
+    model, processor, inputs, _ = captioner(kind)
+    results = {}
+    for temperature in (None, 0.0, 1e-9, 1e9):
+        given = {} if temperature is None else {"temperature": temperature}
+        strategy = BestOfN(Letters(), 8, processor, **given)
+        torch.manual_seed(3)
+        model.generate(**inputs, custom_generate=strategy, images=IMAGES, max_new_tokens=10)
+        results[temperature] = strategy.last
+    assert results[0.0] == results[None]
+    assert results[1e-9].captions == results[1e9].captions == results[None].captions  # only the choice differs
+    for temperature in (None, 1e-9):
+        best = [reward for [(_, reward)] in results[temperature].best]
+        assert best == [max(filter(None, rewards)) for rewards in results[None].rewards]
+
+
 @pytest.mark.parametrize("do_sample", [False, True])
 @pytest.mark.parametrize("option", [{"temperature": 1e-4}, {"top_k": 1}, {"top_p": 1e-4}])
 def test_sampling_options_of_the_config_are_respected(option, do_sample):
@@ -281,6 +298,7 @@ def test_what_generate_keeps_from_strategies_is_refused(options, message):
     [
         *(({"n": n}, f"n must be at least 1 and a whole number, got {n!r}") for n in (0, 1.5, True, "4")),
         ({"chunk": 0}, "chunk must be at least 1"),
+        ({"temperature": -1}, "temperature, of the choice, must be at least 0, got -1"),
         ({"reward": None}, "reward must be a reward such as"),
         ({"reward": MetricReward}, r"write MetricReward\(\)"),
         ({"reward": lambda completions, solution: []}, "needs solution"),

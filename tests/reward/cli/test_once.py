@@ -38,5 +38,5 @@ def test_says_how_one_value_holds_both(run: Run, line: str, told: str) -> None:
 
 
 def test_equal_values_flags_and_lists_may_be_repeated(run: Run) -> None:
-    line = "best-n absent.jsonl --by a --by a --held-out b --held-out c --quiet --quiet --json"
+    line = "score absent.jsonl -m length -m unigram -o o.jsonl -o o.jsonl --quiet --quiet"
     assert "error: there is no file absent.jsonl" in run(*line.split(), code=1)[1]

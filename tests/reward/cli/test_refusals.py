@@ -20,7 +20,6 @@ REST = {
     "corrupt": "-o o.parquet",
     "pairs-benchmark": "-o made",
 }
-BEST, MBR = "export-decoder x --strategy best-of-n -m", "export-decoder x --strategy minimum-bayes-risk"
 FLICKR = "bench -b flickr8k-expert"
 with_matplotlib = pytest.mark.skipif(find_spec("matplotlib") is None, reason="needs matplotlib")
 
@@ -82,8 +81,6 @@ def run_line(run: Run, line: str, code: int) -> str:
         ("caption -i good.png --temperature nan", 1, "temperature must be at least 0 and finite, got nan"),
         ("caption -i good.png --top-p 0", 1, "top_p must be above 0 and at most 1, got 0.0"),
         ("caption -i good.png --chunk 0", 1, "chunk must be at least 1, got 0"),
-        ("caption -i good.png --strategy beam", 1, "error: no strategy is named 'beam' (--strategy); there are: best"),
-        ("caption -i good.png --option a=1", 1, "--option a: strategy 'best-of-n' has no such option; it has none"),
         ("caption -i good.png --served-model x", 2, "--served-model: is for a server: give --model its address"),
         ("caption -i good.png --model s3://x -m length -o o.jsonl", 2, "an address begins with http:// or https://"),
         ("caption -i good.png --model ./absent -m length -o o.jsonl", 1, "captioner checkpoint folder './absent' does"),
@@ -92,29 +89,6 @@ def run_line(run: Run, line: str, code: int) -> str:
         ("caption -i good.png --model embedded -m vela --source ./no -o o.jsonl", 1, "folder './no' does not exist"),
         ("caption -i good.png -w colour=1", 1, "error: weights name an unknown aspect 'colour'"),
         ("caption -i good.png --model embedded -m length -o o.csv", 1, "o.csv must end in .jsonl"),
-        ("export-decoder x --strategy best", 1, "no strategy is named 'best' (--strategy); there are: best-of-n, "),
-        ("export-decoder x --strategy adaptive", 1, "'adaptive' chooses by a metric: give one, such as --metric vela"),
-        (f"{MBR} --source my/vela", 1, "--source, --revision and --weights are those of a metric: give --metric"),
-        (f"{MBR} --option utility=nothing", 1, "error: no metric is named 'nothing'"),
-        (f"{BEST} vela --source ./no", 1, "error: vela checkpoint folder './no' does not exist"),
-        (f"{BEST} clipscore -w a=1", 1, "error: weights name an unknown aspect 'a'"),
-        (f"{BEST} cider", 1, "error: metric 'cider' weighs words by a corpus of references, and has none"),
-        (f"{BEST} length --n 0", 1, "error: n must be at least 1 and a whole number, got 0"),
-        (f"{BEST} length --option keep=2", 1, "error: strategy 'best-of-n' cannot work with {'keep': 2}: "),
-        (f"{BEST} length --option images=x", 1, "error: --option images: is given with each call of generate"),
-        ("export-decoder good.png --strategy best-of-n -m length", 1, "error: cannot write into good.png: "),
-        ("best-n rated.jsonl", 1, "--by names 'reward', which is no column"),
-        ("best-n rated.jsonl --by good --held-out bda", 1, "Did you mean 'bad'? The columns are: image, candidate"),
-        ("best-n rated.jsonl --by good --held-out good", 1, "--held-out must name other columns than --by good"),
-        ("best-n rated.jsonl --by good", 1, "1 of 1 images (column 'image') have 2 scored captions or more"),
-        ("best-n rated.jsonl --by good --group-column bad", 1, "0 of 4 images (column 'bad') have 2 scored captions"),
-        ("best-n rated.jsonl --by good --up-to 1", 1, "--up-to must be at least 2, got 1"),
-        (
-            "best-n rated.jsonl --by good --up-to 9",
-            1,
-            "9 scored captions or more, and the most is 4. A",
-        ),
-        ("best-n rated.jsonl --by candidate", 1, "column 'candidate' must hold scores, got 'a dog'"),
         ("bench -b flickr", 1, "error: no benchmark is named 'flickr'; there are: "),
         ("bench -m length", 2, "is missing; `capreward bench --list` shows"),
         (f"{FLICKR} -d absent.jsonl", 1, "absent.jsonl does not exist. Flickr8k-Expert needs"),
@@ -221,7 +195,6 @@ NOTHING_SCORED = {
     ),
     "report": ("report unscored.jsonl -o o.html", "no row of unscored.jsonl has a score in 'reward'"),
     "caption": ("caption -i bad.png", "no image could be captioned; the first: image file"),
-    "best-n": ("best-n unscored.jsonl", "row 1 has no finite score in 'reward', so its caption cannot be ranked"),
     "pairs": ("pairs data.jsonl -m vela --prompt x -o pairs.jsonl", ""),
 }
 
@@ -241,7 +214,6 @@ def test_nothing_scored_is_an_error(command: str, run: Run, folder: Path, monkey
         "rerank data.jsonl -m length -o {}/o.jsonl",
         "report rated.jsonl --by good -o {}/o.html",
         "bench -b ratings=rated.jsonl -m length -o {}/report",
-        "best-n rated.jsonl --by good -o {}/report",
         "caption -i good.png -m length --model embedded -o {}/o.jsonl",
         "arena battles.json -m length -o {}/report",
         "battle one.json two.json --images . --judge nobody --server http://127.0.0.1:9/v1 -o {}/o.json",
@@ -249,7 +221,6 @@ def test_nothing_scored_is_an_error(command: str, run: Run, folder: Path, monkey
         "corrupt good.jsonl --words all -o {}/o.parquet",
         "pairs-benchmark good.jsonl --judge x --server http://127.0.0.1:9/v1 -o {}/made",
         "demo -o {}/demo",
-        "export-decoder {}/decoder --strategy best-of-n -m length",
     ],
 )
 @pytest.mark.parametrize("address", ["https://a.org", "s3://bucket", "file:///tmp"])

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from reward.errors import CapRewardError, OutputError
-from reward.functions.combining import reward_of
+from reward.functions.combining import WeightedReward
+from reward.functions.metric_reward import MetricReward
 from reward.images import load_image
 from reward.samples import CaptionSample, ScoreTable
 from reward.scoring import BatchScorer, rerank_dataset, score_dataset
@@ -155,14 +156,16 @@ def test_a_run_that_was_cut_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert score_dataset(data, scorers, output).already_done
 
 
-@pytest.mark.parametrize("weights", [None, {"vela_flu": 1, "vela_relevance": 3}])
-def test_candidates_are_ordered_by_the_weighted_mean(tmp_path: Path, weights: dict[str, float] | None) -> None:
+@pytest.mark.parametrize("own", [None, {"flu": 1, "relevance": 3}])
+def test_candidates_are_ordered_by_the_weighted_mean(tmp_path: Path, own: dict[str, float] | None) -> None:
     metrics = ["vela:3", "beitscore:1"]
     image = str(save_greys(tmp_path) / "0.png")
     candidates = ["a red star", "a plain grey square", "grass", ""]
     rows = write_lines(tmp_path / "rows.jsonl", [{"image": image, "candidate": each} for each in candidates])
     lists = write_lines(tmp_path / "lists.jsonl", [{"image": image, "candidates": candidates}])
-    expected = reward_of(metrics, weights=weights).rewards([CaptionSample(each, image) for each in candidates[:3]])
+    weights = own and {f"vela_{aspect}": weight for aspect, weight in own.items()}
+    mean = WeightedReward([(MetricReward("vela", weights=own), 3), (MetricReward("beitscore"), 1)])
+    expected = mean.rewards([CaptionSample(each, image) for each in candidates[:3]])
     rerank_dataset(rows, metrics, tmp_path / "ranked.jsonl", weights=weights)
     ranked = read_lines(tmp_path / "ranked.jsonl")
     assert [row["reward"] for row in ranked] == [*(pytest.approx(each) for each in expected), None]

@@ -1,1 +1,0 @@
-"""The command that writes decoding strategies; apart from `hf_generate`, so that the help loads no torch."""
