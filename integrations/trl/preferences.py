@@ -37,7 +37,7 @@ def make_preference_dataset(
     Give those trainers `max_length=None`, since a cut prompt loses image tokens. KTO's own loss compares a caption with
     that of the row before it, so its trainer keeps the order of the rows, in which neighbours are of different images.
 
-    What is left out is logged with the reasons. `capreward pairs` does the same from file to file, and writes a card.
+    What is left out is logged with the reasons. `capreward pairs` does the same from file to file.
 
     Args:
         data: a file that `capreward score` or `capreward rerank` wrote; or rows with an image, and with `candidate` and
@@ -67,7 +67,7 @@ def make_preference_dataset(
     """
     from datasets import Dataset, DatasetDict  # on use: a large package
 
-    groups, _ = read_candidates(data, prompt=prompt, metric=metric, **reading)
+    groups = read_candidates(data, prompt=prompt, metric=metric, **reading)
     preferences = Preferences.choose(groups, rules or PreferenceRules(), holdout=holdout)
     for what, dropped in (("images", preferences.images_dropped), ("captions", preferences.captions_dropped)):
         for reason, count in dropped.most_common():

@@ -83,8 +83,8 @@ def pairs(
     ```
 
     It takes what `capreward score` and `capreward rerank` write, or with --metric what they take. The rows have the
-    columns that TRL's trainers want for vision-language models, and the scores. README.md beside them counts what was
-    kept and what was dropped, and why.
+    columns that TRL's trainers want for vision-language models, and the scores. What was dropped is counted on stderr,
+    with the reason.
     """
     from reward.preferences import PreferenceRules, Preferences
     from reward.preferences.reading import read_candidates
@@ -101,7 +101,7 @@ def pairs(
     else:
         scoring["progress"] = not run.quiet
     check_free(output, holdout, data, overwrite=run.overwrite)
-    groups, scored_by = read_candidates(
+    groups = read_candidates(
         data,
         metric=scorer,
         scores_file=None if metric is None else output.with_name(output.stem + ".scores.jsonl"),
@@ -114,7 +114,7 @@ def pairs(
         **scoring,
     )
     preferences = Preferences.choose(groups, chosen, holdout=holdout)
-    write_preferences(preferences, output, scored_by, holdout=holdout)
+    write_preferences(preferences, output, holdout=holdout)
     if not run.quiet:
         _print(preferences, output)
 

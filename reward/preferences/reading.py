@@ -17,7 +17,6 @@ from reward.preferences.selection import ImageCandidates
 from reward.samples import find_column, named, one_image
 from reward.scoring import rerank_dataset
 from reward.scoring.columns import ColumnPlan, find_columns, image_identity, listed
-from reward.scoring.origin import read_origin
 from reward.scoring.readers import BadRow, Source, open_source
 from reward.scoring.several import scoring_of
 
@@ -44,7 +43,7 @@ def read_candidates(
     scores_file: Path | None = None,
     overwrite: bool = False,
     **scoring: Any,
-) -> tuple[list[ImageCandidates], dict[str, Any]]:
+) -> list[ImageCandidates]:
     """The candidates of each image with their scores, in the order of the data.
 
     Args:
@@ -61,10 +60,6 @@ def read_candidates(
         scores_file: where those scores are kept, so that a run that was stopped goes on; None keeps them nowhere.
         overwrite: replace a `scores_file` of other data or another metric; those of the same are kept in any case.
         scoring: further arguments of `rerank_dataset`, such as `source` and `device`; with a metric only.
-
-    Returns:
-        The candidates, and what is known of the scores: `column`; and `metric`, `checkpoint`, `weights` and the
-        version, from the summary that `capreward score` and `rerank` leave beside their output.
 
     Raises:
         DataError: the data cannot be read, or lack a column.
@@ -92,7 +87,7 @@ def read_candidates(
             )
         needed = [*plan.names, name, *([prompt_column] if prompt_column else [])]
         same = ((row, row) for row in source.rows(needed))
-        return _grouped(same, plan, name, ask, root, source.is_csv), _metric_of(data, name)
+        return _grouped(same, plan, name, ask, root, source.is_csv)
     if score_column is not None:
         raise DataError("give a score column or a metric, not both")
     with tempfile.TemporaryDirectory() as folder:
@@ -108,16 +103,7 @@ def read_candidates(
         scored = open_source(file)
         # the scored file has the same rows in the same order, but not the encoded images
         rows = zip(source.rows(source.columns), scored.rows([plan.caption, prefix + known]), strict=True)
-        return _grouped(rows, plan, prefix + known, ask, root, is_csv=False), _metric_of(file, prefix + known)
-
-
-def _metric_of(data: Any, score_column: str) -> dict[str, Any]:
-    """{"column": ...}; and metric, checkpoint, weights and version, if the summary beside the file says them."""
-    facts: dict[str, Any] = {"column": score_column}
-    if isinstance(data, (str, os.PathLike)) and (run := read_origin(data).run):
-        facts |= {"metric": run.get("metric"), "checkpoint": run.get("source"), "weights": run.get("weights")}
-        facts["version of capreward"] = run.get("capreward")
-    return facts
+        return _grouped(rows, plan, prefix + known, ask, root, is_csv=False)
 
 
 def _ask(source: Source, prompt: str | None, system: str | None, column: str | None) -> Ask:

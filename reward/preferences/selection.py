@@ -221,7 +221,7 @@ class Preferences:
         rows: {"train": rows, and "test" if images are held out}. A row has `images` (a list of one), `prompt` and, of
             pairs, `chosen`, `rejected`, `chosen_score` and `rejected_score`; else `completion`, `score` and, of
             labels, `label`. Prompts and captions are lists of messages.
-        images, captions: how many images (with different prompts) and captions there were.
+        images: how many images (with different prompts) there were.
         images_kept: {split: how many images have rows}.
         images_dropped, captions_dropped: {why: how many}.
         facts: figures of the pairs, such as the mean scores and the share of pairs whose chosen caption is longer.
@@ -230,7 +230,6 @@ class Preferences:
     rules: PreferenceRules
     rows: dict[str, list[dict[str, Any]]]
     images: int
-    captions: int
     images_kept: dict[str, int]
     images_dropped: Counter[str]
     captions_dropped: Counter[str]
@@ -282,7 +281,6 @@ class Preferences:
             rules=rules,
             rows={split: _rows(part, rules) for split, part in parts.items()},
             images=len(groups),
-            captions=sum(len(group.captions) for group in groups),
             images_kept={split: len(part) for split, part in parts.items()},
             images_dropped=dropped,
             captions_dropped=left_out,

@@ -1,11 +1,10 @@
-"""Writes preference data: files that trainers read, and a card that says what they are and what was dropped."""
+"""Writes preference data: files that trainers read."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict
+from collections.abc import Iterator
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -13,17 +12,10 @@ from typing import Any
 
 from reward.errors import OutputError
 from reward.preferences.selection import Preferences
-from reward.scoring.writers import check_output_name, write_atomically, write_text
+from reward.scoring.writers import check_output_name, write_atomically
 
-__all__ = ["CARD", "check_free", "features", "split_files", "write_preferences"]
+__all__ = ["check_free", "features", "split_files", "write_preferences"]
 
-CARD = "README.md"
-_MARK = "<!-- written by capreward pairs for {name} -->"
-_FORMS = {
-    "pairs": "Pairs of a chosen and a rejected caption, for DPO.",
-    "labels": "Captions with a label, True for good and False for bad, for KTO.",
-    "best": "The best captions of each image, for SFT (rejection sampling).",
-}
 _ROWS = 256  # rows of a table; they may hold whole images
 
 
@@ -39,11 +31,10 @@ def split_files(output: Path, holdout: float) -> dict[str, Path]:
 
 
 def check_free(output: Path, holdout: float, data: str | os.PathLike[str], *, overwrite: bool) -> None:
-    """Checks, before anything is scored, that output and card can be written.
+    """Checks, before anything is scored, that the output can be written.
 
     Raises:
-        OutputError: a wrong name, the input itself, a file that is there already, or a README.md of someone else,
-            which is never replaced.
+        OutputError: a wrong name, the input itself, or a file that is there already.
     """
     check_output_name(output, ".parquet", ".jsonl")
     for file in split_files(output, holdout).values():
@@ -54,12 +45,6 @@ def check_free(output: Path, holdout: float, data: str | os.PathLike[str], *, ov
     earlier = split_files(output, 1)["test"]
     if not holdout and earlier.exists():
         raise OutputError(f"{earlier} holds images of an earlier run, which would be in {output.name} too: delete it")
-    card = output.with_name(CARD)
-    if card.exists() and _MARK.format(name=output.name) not in card.read_text(encoding="utf-8", errors="replace"):
-        raise OutputError(
-            f"{card} is there already and is not the card of {output.name}: give the data a folder of their own, such "
-            f"as {output.parent / output.stem / output.name}"
-        )
 
 
 def features(kind: str) -> Any:
@@ -75,16 +60,15 @@ def features(kind: str) -> Any:
     return Features({**shared, "completion": messages, "score": Value("float64"), **label})
 
 
-def write_preferences(preferences: Preferences, output: Path, metric: Mapping[str, Any], *, holdout: float) -> None:
-    """Writes the rows, each file complete or not at all, and `README.md` beside them.
+def write_preferences(preferences: Preferences, output: Path, *, holdout: float) -> None:
+    """Writes the rows, each file complete or not at all.
 
-    Parquet holds the images themselves, so that the folder is a data set that `datasets.load_dataset` reads anywhere.
-    JSON Lines hold paths, relative to the output's folder.
+    Parquet holds the images themselves, so that `datasets.load_dataset` reads it anywhere. JSON Lines hold paths,
+    relative to the output's folder.
 
     Args:
         preferences: what was chosen.
         output: `.parquet` or `.jsonl` file, free by `check_free`.
-        metric: what is known of the scores, from `read_candidates`.
         holdout: as in `Preferences.choose`.
 
     Raises:
@@ -101,7 +85,6 @@ def write_preferences(preferences: Preferences, output: Path, metric: Mapping[st
     write = _parquet if is_parquet else _json_lines
     for split, rows in preferences.rows.items():
         write_atomically(files[split], partial(write, rows, preferences.rules.kind, output.parent))
-    write_text(output.with_name(CARD), _card(preferences, files, metric, holdout))
 
 
 def _json_lines(rows: list[dict[str, Any]], kind: str, folder: Path, path: Path) -> None:
@@ -124,35 +107,3 @@ def _parquet(rows: list[dict[str, Any]], kind: str, folder: Path, path: Path) ->
         while some := list(islice(remaining, _ROWS)):
             whole = [{**row, "images": [with_bytes(image) for image in row["images"]]} for row in some]
             writer.write_table(pa.Table.from_pylist(whole, schema=schema))
-
-
-def _card(preferences: Preferences, files: Mapping[str, Path], metric: Mapping[str, Any], holdout: float) -> str:
-    """The card: YAML by which the Hub and `load_dataset` find the files, then the text."""
-    kind, first = preferences.rules.kind, files["train"]
-    listed = "".join(
-        f"      - split: {split}\n        path: {json.dumps(file.name)}\n" for split, file in files.items()
-    )
-    head = f"---\nconfigs:\n  - config_name: default\n    data_files:\n{listed}---\n{_MARK.format(name=first.name)}\n"
-    scorer = {"metric": "not known: the scores came with the data", "checkpoint": "not known", **metric}
-    if "weights" in scorer:
-        scorer["weights"] = scorer["weights"] or "the metric's own"
-    counts = {
-        "images (one with several prompts counts for each)": preferences.images,
-        **{f"images with rows in {split}": count for split, count in preferences.images_kept.items()},
-        **{f"rows in {split}": len(rows) for split, rows in preferences.rows.items()},
-        **{f"images dropped: {reason}": count for reason, count in preferences.images_dropped.most_common()},
-        "captions": preferences.captions,
-        **{f"captions left out: {reason}": count for reason, count in preferences.captions_dropped.most_common()},
-    }
-    tables = [
-        _table("Counts", counts),
-        _table("Figures", {name: f"{value:.4g}" for name, value in preferences.facts.items()}),
-        _table("Scores", scorer),
-        _table("Options", {**asdict(preferences.rules), "holdout": holdout}),
-    ]
-    return f"{head}\n# {first.stem}\n\n{_FORMS[kind]}\n\n" + "\n".join(tables)
-
-
-def _table(title: str, values: Mapping[str, Any]) -> str:
-    lines = [f"| {name} | {value} |" for name, value in values.items()]
-    return "\n".join([f"## {title}\n", "| | |", "|---|---|", *lines, ""])
