@@ -17,11 +17,9 @@ if TYPE_CHECKING:
 __all__ = ["judge"]
 
 
-_FLEUR, _HARMONIC = ("fleur",), ("harmoniceval",)
-_OWN = {  # options that not all metrics have
-    **dict.fromkeys(("gamma", "task", "criterion", "question_column", "task_column"), _HARMONIC),
-    **dict.fromkeys(("second_decimal", "draws", "temperature", "explain"), _FLEUR),
-    "no_references": ("fleur", "claims"),
+_OWN = {  # options that only one metric has
+    **dict.fromkeys(("gamma", "task", "criterion", "question_column", "task_column"), "harmoniceval"),
+    **dict.fromkeys(("no_references", "second_decimal", "draws", "temperature", "explain"), "fleur"),
 }
 
 
@@ -30,14 +28,13 @@ class MetricOptions:
     """The metric and its settings, some of which only one of the metrics has."""
 
     metric: Annotated[
-        Literal["fleur", "harmoniceval", "caprl", "claims", "claimdiff", "clair", "vqascore"],
+        Literal["fleur", "harmoniceval", "clair", "vqascore"],
         typer.Option(
             "--metric",
             "-m",
             help="fleur: one number from 0 to 1. harmoniceval: correctness, completeness, clarity, fluency and "
-            "conciseness from 1 to 5, and one number for all of them. caprl: share of questions about the image that "
-            "the caption answers. claims: F1 of verified claims. claimdiff: errors against a reference. clair: is it "
-            "of the references' image? vqascore: probability of yes.",
+            "conciseness from 1 to 5, and one number for all of them. clair: is it of the references' image? vqascore: "
+            "probability of yes.",
         ),
     ]
     prompt: options.PromptFile = None
@@ -45,7 +42,7 @@ class MetricOptions:
         bool,
         typer.Option(
             "--no-references",
-            help="fleur: do not show the judge references, even where there are any. claims: precision alone.",
+            help="fleur: do not show the judge references, even where there are any.",
         ),
     ] = False
     second_decimal: Annotated[
@@ -108,9 +105,9 @@ class MetricOptions:
         Raises:
             typer.BadParameter: an option of another metric.
         """
-        for name, metrics in _OWN.items():
-            if self.metric not in metrics:
-                options.refuse({name: getattr(self, name) or None}, f"is for --metric {' and '.join(metrics)}")
+        for name, metric in _OWN.items():
+            if self.metric != metric:
+                options.refuse({name: getattr(self, name) or None}, f"is for --metric {metric}")
         if self.draws is None:
             options.refuse({"temperature": self.temperature}, "is for sampled grades: give --draws, too")
         else:
@@ -118,7 +115,7 @@ class MetricOptions:
         names = ("gamma", "task", "second_decimal", "draws", "temperature")
         given: dict[str, Any] = {name: getattr(self, name) for name in names}
         given |= {"criteria": self.criterion, "explanation": self.explain}
-        if self.metric in _OWN["no_references"]:
+        if self.metric == "fleur":
             given["use_references"] = not self.no_references
         return {name: value for name, value in given.items() if value is not None}
 
@@ -169,7 +166,7 @@ def judge(
     `error` where a caption has no score, for example because the judge's answer could not be read.
 
     Only fleur needs a model that writes numbers digit by digit (LLaVA-1.5 and Qwen2.5-VL do, GPT-4o does not), and only
-    without --draws. A server must report log probabilities, except for clair, claimdiff and fleur with --draws.
+    without --draws. A server must report log probabilities, except for clair and fleur with --draws.
 
     After Ctrl-C or a kill, run the same command again to continue. With --cache no question is ever paid for twice.
     """

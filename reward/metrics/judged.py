@@ -40,7 +40,6 @@ class JudgedCaption:
         references: the references that the judge sees.
         room: most characters of the candidate. All references together get twice as many, evenly.
         context: see `Group.context`.
-        image_key: see `Group.image_key`.
     """
 
     def __init__(
@@ -50,10 +49,9 @@ class JudgedCaption:
         references: Sequence[str],
         room: int,
         context: Any = None,
-        image_key: str | None = None,
     ) -> None:
         references = [reference.strip() for reference in references]
-        self.image, self.context, self.image_key = image, context, image_key
+        self.image, self.context = image, context
         self.candidate = candidate.strip()[:room]
         self.references = _cut_evenly(references, 2 * room)
         self.truncated = len(candidate.strip()) > room or sum(map(len, references)) > 2 * room
@@ -188,9 +186,7 @@ class JudgedScorer(CaptionScorer):
         )
 
     def _seen(self, candidate: str, group: Group) -> JudgedCaption:
-        return JudgedCaption(
-            candidate, group.features, group.references, self.max_characters, group.context, group.image_key
-        )
+        return JudgedCaption(candidate, group.features, group.references, self.max_characters, group.context)
 
     def _windows(self, groups: list[Group], batch_size: int | None) -> Iterator[list[Group]]:
         # padded images are held in memory, others are opened by the judge

@@ -18,7 +18,7 @@ from reward.metrics.one_question.scorer import VqaScorer
 from tests.engines.captions import asking, check_killed, differences
 from tests.engines.conftest import Run
 from tests.engines.environments import program
-from tests.engines.judging import check_lists, check_scores, check_verdicts
+from tests.engines.judging import check_scores, check_verdicts, check_written
 from tests.engines.servers import EngineServer
 from tests.json_lines import read_lines
 
@@ -122,5 +122,5 @@ def test_verdicts_are_those_of_the_same_weights_here(
     check_verdicts(local, served(), photos, CLOSE)
 
 
-def test_lists_that_a_judge_writes(served: Callable[..., ServerJudge], local: LocalJudge, photos: Path) -> None:
-    check_lists(served, local, photos, CLOSE)
+def test_what_a_judge_writes(served: Callable[..., ServerJudge], local: LocalJudge, photos: Path) -> None:
+    check_written(served, local, photos)

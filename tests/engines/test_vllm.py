@@ -9,22 +9,19 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
-from reward import CaptionSample
 from reward.arena.pairwise import JudgePair, PairwiseJudge
-from reward.judges import Judge, LocalJudge, ServerJudge
-from reward.metrics.caprl.scorer import CapRLScorer
+from reward.judges import LocalJudge, ServerJudge
 from reward.metrics.fleur.scorer import FleurScorer
 from reward.metrics.harmoniceval.scorer import HarmonicScorer
 from reward.metrics.one_question.scorer import VqaScorer
 from tests.engines.captions import asking, check_killed, differences
 from tests.engines.conftest import ROOT, Run
 from tests.engines.environments import program
-from tests.engines.judging import check_lists, check_scores, check_verdicts
+from tests.engines.judging import check_scores, check_verdicts, check_written
 from tests.engines.servers import EngineServer
 from tests.json_lines import read_lines
 
@@ -80,30 +77,11 @@ def test_a_server_that_is_killed(captions: EngineServer, photos: Path, start: Ru
     check_killed(captions, photos, start, tmp_path)
 
 
-def quiz(photos: Path, folder: Path) -> Path:
-    """Questions about the pictures, for CapRL."""
-    asked = [
-        {"question": text, "options": ["star", "ring", "disc", "box"]} for text in ("What is red?", "What is big?")
-    ]
-    file = folder / "quiz.json"
-    file.write_text(json.dumps({str(image): asked for image in photos.iterdir()}))
-    return file
-
-
 @pytest.mark.parametrize("scorer", [FleurScorer, HarmonicScorer, VqaScorer])
 def test_scores_are_those_of_the_same_weights_here(
     scorer: Any, served: Callable[..., ServerJudge], local: LocalJudge, photos: Path
 ) -> None:
     check_scores(scorer, local, served(), photos, CLOSE)
-
-
-def test_answers_to_questions_are_those_of_the_same_weights_here(
-    served: Callable[..., ServerJudge], local: LocalJudge, photos: Path, tmp_path: Path
-) -> None:
-    def caprl(judge: Judge) -> CapRLScorer:
-        return CapRLScorer(judge, questions=quiz(photos, tmp_path), check=False, shuffles=3)
-
-    check_scores(caprl, local, served(), photos, CLOSE)
 
 
 def test_verdicts_are_those_of_the_same_weights_here(
@@ -112,8 +90,8 @@ def test_verdicts_are_those_of_the_same_weights_here(
     check_verdicts(local, served(), photos, CLOSE)
 
 
-def test_lists_that_a_judge_writes(served: Callable[..., ServerJudge], local: LocalJudge, photos: Path) -> None:
-    check_lists(served, local, photos, CLOSE)
+def test_what_a_judge_writes(served: Callable[..., ServerJudge], local: LocalJudge, photos: Path) -> None:
+    check_written(served, local, photos)
 
 
 def test_guided_answers(served: Callable[..., ServerJudge], photos: Path) -> None:
@@ -123,14 +101,6 @@ def test_guided_answers(served: Callable[..., ServerJudge], photos: Path) -> Non
     judge = PairwiseJudge(served(extra_body={"structured_outputs": asked}))
     verdicts = judge.compare([JudgePair("A red star.", "A dog.", image) for image in images])
     assert [verdict.error for verdict in verdicts] == [None] * 3
-    options = ", ".join(f'"{letter}[a-z]{{2,5}}"' for letter in "abcd")
-    question = rf'\{{"question": "[a-z]{{4,9}}", "options": \[{options}\]\}}'
-    writer = served(extra_body={"structured_outputs": {"regex": rf"\[{question}, {question}\]"}})
-    # what is guided has no probability left for other answers, so another judge gives these
-    scorer = CapRLScorer(writer, answerer=served(), check=False, shuffles=1)
-    table = scorer.score([CaptionSample("A red star.", image) for image in images])
-    assert not table.errors
-    assert np.isfinite(table.scores).all()
 
 
 def test_asynchronous_grpo(captioner: Path, tmp_path: Path) -> None:

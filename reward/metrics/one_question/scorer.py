@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
+
+from reward.judges.base import Answer, Judge, Question
 from reward.judges.wording import JudgePrompt, fill
-from reward.metrics.asking import AskingScorer
-from reward.metrics.judged import JudgedCaption
+from reward.metrics.judged import JudgedCaption, JudgedScorer, ask
 from reward.metrics.one_question import CLAIR, VQASCORE
 
 __all__ = ["ClairPrompt", "ClairScorer", "VqaPrompt", "VqaScorer"]
+
+_LEAST_MASS = 0.01  # with less probability on Yes and No, the judge meant another answer, as for HarmonicEval
+_MANY_BLANKS = 20  # at the end of an answer
+_BLANKS = (
+    " (and white space up to the limit of new tokens, as a JSON schema allows: start vLLM with "
+    """--structured-outputs-config '{"backend": "xgrammar", "disable_any_whitespace": true}')"""
+)
 
 
 @dataclass(frozen=True)
@@ -37,7 +48,40 @@ class VqaPrompt(ClairPrompt):
     places: ClassVar = {"ask": ("candidate",)}
 
 
-class ClairScorer(AskingScorer):
+class _OneQuestionScorer(JudgedScorer):
+    """A judged metric of one question.
+
+    Args:
+        judge: a vision-language model.
+        prompt: a prompt of the class's `prompt_class`, its fields, or a YAML file (start from a copy of the file in
+            this folder); None is the default.
+        max_new_tokens: length limit of an answer that the judge writes.
+        max_characters, pad_images: see `JudgedScorer`.
+    """
+
+    prompt_class: ClassVar[type[ClairPrompt]]
+
+    def __init__(
+        self,
+        judge: Judge,
+        *,
+        prompt: ClairPrompt | dict[str, Any] | str | os.PathLike[str] | None = None,
+        max_new_tokens: int = 2048,
+        max_characters: int = 4000,
+        pad_images: bool = False,
+    ) -> None:
+        super().__init__(judge, max_characters=max_characters, pad_images=pad_images)
+        self.prompt = self.prompt_class.of(prompt)
+        self.max_new_tokens = max_new_tokens
+
+    def _asked(self, text: str, image: Any = None) -> Question:
+        return Question(text, image=image, system=self.prompt.system or None)
+
+    def _saved_settings(self) -> dict[str, Any]:
+        return {"prompt": self.prompt.to_json(), "max_new_tokens": self.max_new_tokens}
+
+
+class ClairScorer(_OneQuestionScorer):
     """CLAIR: the judge's number from 0 to 100, divided by 100. It sees no image, so any language model will do.
 
     The authors' code scores 0 where it cannot read three answers. Here there is no score then, and a reason.
@@ -59,11 +103,12 @@ class ClairScorer(AskingScorer):
         for caption in captions:
             references = "\n\n".join(map(self.prompt.quoted, caption.references))
             text = fill(self.prompt.ask, references=references, candidate=self.prompt.quoted(caption.candidate))
-            asked.append((text, None))
-        return [_read(answer) for answer in self.write(asked, dict)]
+            asked.append(self._asked(text))
+        answers, failures = ask(self.judge.generate, asked, max_new_tokens=self.max_new_tokens)
+        return [failures[row] if row in failures else _read(answer) for row, answer in enumerate(answers)]
 
 
-class VqaScorer(AskingScorer):
+class VqaScorer(_OneQuestionScorer):
     """VQAScore: the probability of "Yes" as the judge's next token, over its whole vocabulary.
 
     The paper's CLIP-FlanT5 is an encoder-decoder, which no judge here runs; its LLaVA-1.5 is none.
@@ -83,15 +128,42 @@ class VqaScorer(AskingScorer):
     def rate(self, captions: list[JudgedCaption]) -> list[Sequence[float] | str]:
         """See `JudgedScorer.rate`."""
         text = self.prompt.ask
-        asked = [(fill(text, candidate=self.prompt.quoted(caption.candidate)), caption.image) for caption in captions]
-        answers = self.weigh(asked, ["Yes", "No"])
-        return [each if isinstance(each, str) else [min(float(each[0]), 1.0)] for each in answers]
+        asked = [
+            self._asked(fill(text, candidate=self.prompt.quoted(caption.candidate)), caption.image)
+            for caption in captions
+        ]
+        answers, failures = ask(self.judge.answer_distribution, asked, answers=["Yes", "No"])
+        return [failures.get(row) or _weighed(answer) for row, answer in enumerate(answers)]
 
 
-def _read(answer: Any) -> Sequence[float] | str:
-    if isinstance(answer, str):
-        return answer
-    score = answer.get("score")
+def _weighed(probabilities: np.ndarray) -> Sequence[float] | str:
+    mass = float(np.sum(probabilities))
+    if not mass >= _LEAST_MASS:
+        return f"the judge gave the answers Yes, No a probability of {mass:.2g} in all"
+    return [min(float(probabilities[0]), 1.0)]
+
+
+def _read(answer: Answer) -> Sequence[float] | str:
+    value = _json_object(answer)
+    if isinstance(value, str):
+        return value
+    score = value.get("score")
     if type(score) not in (int, float) or not 0 <= score <= 100:  # True is an int, too
         return f'"score" must be a number from 0 to 100, got {score!r:.80}'
     return [score / 100]
+
+
+def _json_object(answer: Answer) -> dict[str, Any] | str:
+    """The JSON object in an answer, from its first bracket on; or a string that says why there is none."""
+    start = answer.text.find("{")
+    try:
+        value: dict[str, Any]
+        value, _ = json.JSONDecoder().raw_decode(answer.text, start if start >= 0 else len(answer.text))
+        json.dumps(value, ensure_ascii=False).encode()  # half an emoji is no text
+        return value
+    except (ValueError, RecursionError):  # not JSON, not Unicode, or nested too deeply
+        cut = ""
+        if answer.truncated:
+            blanks = len(answer.text) - len(answer.text.rstrip())
+            cut = _BLANKS if blanks > _MANY_BLANKS else " (cut at the limit of new tokens: raise max_new_tokens=)"
+        return f"the answer holds no JSON object: {answer.text.strip()!r:.120}{cut}"

@@ -132,7 +132,6 @@ def run_line(run: Run, line: str, code: int) -> str:
         ("judge data.jsonl -m harmoniceval --no-references", 2, "--no-references: is for --metric fleur"),
         ("judge data.jsonl -m harmoniceval --second-decimal written", 2, "--second-decimal: is for --metric fleur"),
         ("judge data.jsonl -m harmoniceval --gamma 2", 2, "--gamma"),
-        ("judge data.jsonl -m claims --gamma 1", 2, "--gamma: is for --metric harmoniceval"),
         ("judge data.jsonl -m fleur --prompt /dev/zero", 1, "error: prompt file '/dev/zero' is no regular file"),
         ("judge data.jsonl -m vela", 2, "--metric"),
         ("judge data.jsonl -m fleur --prompt absent.yaml", 1, "error: prompt file 'absent.yaml' cannot be read"),
