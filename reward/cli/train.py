@@ -90,9 +90,9 @@ def train(
 
     Presets of vela: tiny (from scratch, in minutes), paper, and the paper's ablations paper-text-only,
     paper-image-only, paper-clip, paper-pacs, paper-longclip-b, paper-llama, paper-phi, paper-transformer and
-    paper-one-score; ours are paper-one-prompt (it scores with a third of the work), paper-reference-free and
-    paper-shared-head. reward/metrics/vela/presets.yaml lists which values are the paper's and which are ours. Presets
-    of beitscore: tiny and paper.
+    paper-one-score; ours are paper-one-prompt (it scores with a third of the work) and paper-reference-free.
+    reward/metrics/vela/presets.yaml lists which values are the paper's and which are ours. Presets of beitscore: tiny
+    and paper.
 
     Several GPUs: accelerate launch --num_processes 2 -m reward.cli.main train vela --output FOLDER.
     Several processes without a GPU: torchrun --nproc_per_node 2 -m reward.cli.main train vela --output FOLDER.

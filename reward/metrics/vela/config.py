@@ -14,9 +14,6 @@ from reward.metrics.vela.prompts import DEFAULT_PROMPTS, Prompt
 __all__ = ["FusionSettings", "ImageConfig", "LoraSettings", "TextConfig", "VelaConfig"]
 
 
-_HEADS = ("per_aspect", "shared")
-
-
 def _check_types(settings: Any, where: str, **kinds: str) -> None:
     """Refuses settings of a wrong type, which would otherwise fail in another library, or only when scoring."""
     for name, kind in kinds.items():
@@ -190,12 +187,10 @@ class VelaConfig:
     Args:
         aspects: names of the scores, in order.
         text, image: the two branches.
-        head: `"per_aspect"` has a row of weights for each aspect, as in the paper; `"shared"` has one row for all
-            aspects, whose scores then differ only by their prompts.
         fusion: a transformer before the head, or None: the head reads the vectors of the branches themselves.
 
     Raises:
-        ValueError: no branch, no aspect, a repeated aspect or one without a prompt, or a shared head without prompts.
+        ValueError: no branch, no aspect, a repeated aspect or one without a prompt.
 
     Example:
         >>> config = VelaConfig(image=None)
@@ -206,24 +201,17 @@ class VelaConfig:
     aspects: tuple[str, ...] = SPEC.aspects
     text: TextConfig | None = field(default_factory=TextConfig)
     image: ImageConfig | None = field(default_factory=ImageConfig)
-    head: str = "per_aspect"
     fusion: FusionSettings | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.aspects, (list, tuple)):
             raise ValueError(f"aspects must be a list of names, got {self.aspects!r}")
         object.__setattr__(self, "aspects", tuple(self.aspects))
-        if self.head not in _HEADS:
-            raise ValueError(f"head must be one of {', '.join(_HEADS)}, got {self.head!r}")
         if self.text is None and self.image is None:
             raise ValueError("VELA needs at least one branch: text and image are both None")
         if not self.aspects or len(set(self.aspects)) != len(self.aspects):
             raise ValueError(f"aspects must be different names, at least one, got {self.aspects}")
         _check_types(self, "", aspects="a list of names")
-        if self.head == "shared" and self.text is None and len(self.aspects) > 1:
-            raise ValueError(
-                "head 'shared' needs the text branch: without its prompts all aspects would have the same score"
-            )
         if self.text is not None:
             missing = [aspect for aspect in self.aspects if aspect not in self.text.prompts]
             if missing:
@@ -265,8 +253,10 @@ class VelaConfig:
                 settings["image"] = ImageConfig(**_table("image", settings["image"]))
             if settings.get("fusion") is not None:
                 settings["fusion"] = FusionSettings(**_table("fusion", settings["fusion"]))
-            # checkpoints from before these two were added have one row for each aspect, and no transformer
-            absent = {entry.name for entry in fields(cls)} - set(settings) - {"head", "fusion"}
+            head = settings.pop("head", "per_aspect")  # older checkpoints state it: a row of weights for each aspect
+            if head != "per_aspect":
+                raise ValueError(f"head must be 'per_aspect', got {head!r}")
+            absent = {entry.name for entry in fields(cls)} - set(settings) - {"fusion"}  # the oldest have no fusion
             if absent:
                 raise ValueError(f"{', '.join(sorted(absent))} not stated")
             return cls(**settings)

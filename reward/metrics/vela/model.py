@@ -153,8 +153,9 @@ class VelaOutput(ModelOutput):
 
 
 class VelaModel(nn.Module):
-    """VELA: y_a = sigmoid(w_a . [g_r2c(a) ; g_i2c] + b_a), with a row of weights for each aspect,
-    or one row for all, as the configuration's `head` says. With `fusion`, a transformer stands before the head.
+    """VELA: y_a = sigmoid(w_a . [g_r2c(a) ; g_i2c] + b_a), with a row of weights for each aspect.
+
+    With the configuration's `fusion`, a transformer stands before the head.
 
     Source: Matsuda et al., "VELA: An LLM-Hybrid-as-a-Judge Approach for Evaluating Long Image Captions", section 4.
 
@@ -177,7 +178,7 @@ class VelaModel(nn.Module):
         fusion = config.fusion
         self.fusion = nn.Identity() if fusion is None else TransformerFusion(sizes, fusion)
         size = sum(sizes) if fusion is None else fusion.width
-        rows = len(config.aspects) if config.head == "per_aspect" else 1
+        rows = len(config.aspects)
         self.weight = nn.Parameter(torch.zeros(rows, size))  # zeros: every score starts at 0.5
         self.bias = nn.Parameter(torch.zeros(rows))
 
@@ -252,8 +253,7 @@ class VelaModel(nn.Module):
                 raise ValueError("this VELA has an image branch: forward needs pixels and clip_ids")
             related = self.image.relate(self.image.encode_image(pixels), self.image.encode_candidate(clip_ids))
             parts.append(related if sample is None else related[sample])
-        row = aspect if self.config.head == "per_aspect" else torch.zeros_like(aspect)
-        logits = (self.fusion(torch.cat(parts, dim=-1)) * self.weight[row]).sum(-1) + self.bias[row]
+        logits = (self.fusion(torch.cat(parts, dim=-1)) * self.weight[aspect]).sum(-1) + self.bias[aspect]
         return VelaOutput(scores=torch.sigmoid(logits))
 
     def trained_tensors(self) -> dict[str, torch.Tensor]:

@@ -254,14 +254,12 @@ def test_a_preset_trains_and_scores(name: str, backbones: dict[str, str], tmp_pa
         assert all(torch.allclose(same[key], trained[key], atol=1e-8) for key in same)
     for branch, settings in config.model.items():
         assert settings is not None or not any(key.startswith(f"{branch}.") for key in trained)
-    rows = 1 if name in ("paper-shared-head", "paper-one-score") else 3
+    rows = 1 if name == "paper-one-score" else 3
     assert len(trained["weight"]) == len(trained["bias"]) == rows
     row = make_dataset(1, 5)[0]
     table = load_scorer("vela", tmp_path / "run", device="cpu").score([CaptionSample(row["cand"], row["image"])])
     assert table.errors == {}
-    assert len(set(table.scores[0])) == len(
-        config.model["aspects"]
-    )  # aspects differ, also where one row of weights serves all
+    assert len(set(table.scores[0])) == len(config.model["aspects"])
 
 
 def test_ablations_leave_out_what_they_say(backbones: dict[str, str]) -> None:
@@ -275,7 +273,6 @@ def test_ablations_leave_out_what_they_say(backbones: dict[str, str]) -> None:
     assert changed("paper-text-only") == {"image": None}
     assert changed("paper-image-only") == {"text": None}
     assert changed("paper-reference-free") == {"reference_free_rate": 1.0}
-    assert changed("paper-shared-head") == {"head": "shared"}
     assert changed("paper-transformer") == {"fusion": {"width": 256, "heads": 4, "layers": 1, "dropout": 0.1}}
     assert list(changed("paper-one-score")) == ["aspects", "text"]
     for name in ("paper-clip", "paper-pacs", "paper-longclip-b"):
