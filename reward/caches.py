@@ -219,7 +219,7 @@ def _decoded(data: bytes, key: str) -> dict[str, torch.Tensor]:
     except (SafetensorError, ValueError, KeyError, TypeError, AttributeError):
         raise ValueError("it is cut short or of another form") from None
     if facts.get("key") != key:
-        raise ValueError("it belongs to another image, prompt or model")
+        raise ValueError("it belongs to another image or model")
     if facts.get("crc32") != _checksum(tensors):
         raise ValueError("its checksum is wrong")
     return tensors

@@ -25,7 +25,7 @@ __all__ = [
     "takes_option",
 ]
 
-_CACHE_OPTIONS = ("cache", "cache_size", "cache_prefixes")
+_CACHE_OPTIONS = ("cache", "cache_size")
 
 
 def list_metrics() -> list[str]:
@@ -143,9 +143,8 @@ def check_caching(spec: MetricSpec, options: Mapping[str, Any]) -> None:
     """
     for name in options:
         if not takes_option(spec, name):
-            what = "no states of prompts" if name == "cache_prefixes" else "nothing"
             option = name.replace("_", "-")
-            raise ConfigError(f"metric {spec.name!r} keeps {what} on disk: leave out {name}= (--{option})")
+            raise ConfigError(f"metric {spec.name!r} keeps nothing on disk: leave out {name}= (--{option})")
 
 
 def takes_option(spec: MetricSpec, name: str) -> bool:

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import copy
-import hashlib
 import inspect
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
-from torch.nn.utils.rnn import pad_sequence
 
 from reward.backbones.language import default_token_budget, pad_rows, token_budget_batches
-
-if TYPE_CHECKING:
-    from reward.caches import CacheSection
 
 __all__ = ["BranchedRows", "CausalStates", "can_share", "pool_states", "rows_of"]
 
@@ -121,14 +116,10 @@ class CausalStates:
 
     Args:
         decoder: a causal decoder of transformers without head; see `decoder_of`.
-
-    Attributes:
-        cache: keeps the states of prefixes on disk; None, the default, keeps none.
     """
 
     def __init__(self, decoder: nn.Module) -> None:
         self.decoder = decoder
-        self.cache: CacheSection | None = None
         parameters = inspect.signature(decoder.forward).parameters
         # Without position ids, left padding would shift positions. Without a cache, nothing can be shared.
         self.shares_prefixes = "position_ids" in parameters and "past_key_values" in parameters
@@ -199,7 +190,7 @@ class CausalStates:
         max_rows: int | None,
     ) -> bool:
         """Encodes every prompt that starts with one of `prefixes`; False if the model's cache cannot be shared."""
-        states = self._read(prefixes) if self.cache is None else self._cached(self.cache, prefixes)
+        states = self._read(prefixes)
         if states is None:
             return False
         cache, prefix_sum, prefix_mask = states
@@ -261,46 +252,9 @@ class CausalStates:
         cache = getattr(output, "past_key_values", None)
         return (cache, _sum(output.last_hidden_state, mask), mask) if can_share(cache) else None
 
-    def _cached(
-        self, kept: CacheSection, prefixes: Sequence[tuple[int, ...]]
-    ) -> tuple[Any, torch.Tensor, torch.Tensor] | None:
-        """What `_read` gives, of which only the prefixes that are not on the disk are computed."""
-        keys = [hashlib.sha256(repr(prefix).encode()).hexdigest() for prefix in prefixes]
-        entries = [kept.load(key) for key in keys]
-        missing = [row for row, entry in enumerate(entries) if entry is None]
-        if missing:
-            states = self._read([prefixes[row] for row in missing])
-            if states is None:
-                return None
-            cache, sums, _ = states
-            for place, row in enumerate(missing):
-                entry = {"sum": sums[place]}
-                for number, layer in enumerate(cache.layers):
-                    entry[f"{number}.keys"] = layer.keys[place, :, -len(prefixes[row]) :]
-                    entry[f"{number}.values"] = layer.values[place, :, -len(prefixes[row]) :]
-                kept.save(keys[row], entry)
-                entries[row] = entry
-        mask = pad_rows(prefixes, side="left", device=self._device)[1]
-        found = [entry for entry in entries if entry is not None]
-        return _joined_cache(found, self._device), torch.stack([entry["sum"].to(self._device) for entry in found]), mask
-
     @staticmethod
     def _keep(results: dict[int, torch.Tensor], indices: Sequence[int], states: torch.Tensor) -> None:
         results.update(zip(indices, states, strict=True))
-
-
-def _joined_cache(entries: Sequence[dict[str, torch.Tensor]], device: torch.device) -> Any:
-    """A cache of transformers with a row for each entry of `CausalStates._cached`, padded with zeros on the left."""
-    from transformers.cache_utils import DynamicCache
-
-    def joined(name: str) -> torch.Tensor:
-        rows = [entry[name].transpose(0, 1).to(device) for entry in entries]
-        return pad_sequence(rows, batch_first=True, padding_side="left").transpose(1, 2)
-
-    cache = DynamicCache()
-    for number in range((len(entries[0]) - 1) // 2):
-        cache.update(joined(f"{number}.keys"), joined(f"{number}.values"), number)
-    return cache
 
 
 def can_share(cache: Any) -> bool:

@@ -258,8 +258,8 @@ class SpeedOptions:
     cache: Annotated[
         Path | None,
         typer.Option(
-            help="Folder for image embeddings and states of prompts, created if absent, so that new captions of the "
-            "same images cost the captions only."
+            help="Folder for image embeddings, created if absent, so that new captions of the same images cost the "
+            "captions only."
         ),
     ] = None
     cache_size: Annotated[
@@ -270,22 +270,15 @@ class SpeedOptions:
             "removed.",
         ),
     ] = None
-    cache_prefixes: Annotated[
-        bool | None,
-        typer.Option(
-            help="Also keep the states of VELA's prompts, megabytes per image; default: only if it runs on a CPU."
-        ),
-    ] = None
 
     def given(self) -> dict[str, Any]:
         """The options that were given.
 
         Raises:
-            typer.BadParameter: one of a cache, without the cache.
+            typer.BadParameter: the size of a cache, without the cache.
         """
         if self.cache is None:
-            needs_cache = {"cache_size": self.cache_size, "cache_prefixes": self.cache_prefixes}
-            refuse(needs_cache, "is for a cache: give --cache, too")
+            refuse({"cache_size": self.cache_size}, "is for a cache: give --cache, too")
         return {name: value for name, value in vars(self).items() if value is not None}
 
 

@@ -26,8 +26,6 @@ __all__ = [
     "usage_line",
 ]
 
-_CACHED = {"images": "image embeddings", "prefixes": "states of prompts"}
-
 
 def report_scores(summary: ScoringSummary, *, quiet: bool, what: str) -> None:
     """Prints what a scoring run did, and exits with 1 if no caption has a score.
@@ -116,8 +114,8 @@ def _print_summary(console: Any, summary: ScoringSummary, what: str) -> None:
         console.print(f"{summary.truncated} captions had text cut to fit the model")
     if summary.out_of_domain:
         console.print(domain_line(summary.out_of_domain, summary.captions), style="yellow")
-    for kind, (found, computed) in summary.cache.items():
-        console.print(f"cache: {found:,} {_CACHED[kind]} found, {computed:,} computed")
+    for found, computed in summary.cache.values():
+        console.print(f"cache: {found:,} image embeddings found, {computed:,} computed")
     groups = f" in {summary.groups} groups" if summary.groups else ""
     before = f" ({summary.resumed_rows} of them by an earlier run)" if summary.resumed_rows else ""
     pace = f", {summary.rows_per_second:,.1f} rows/s" if summary.new_rows and not summary.already_done else ""

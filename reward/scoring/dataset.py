@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 __all__ = ["CHUNK_SECONDS", "FIRST_CHUNK", "ScoringInterrupted", "rerank_dataset", "score_dataset"]
 
 FIRST_CHUNK = 64  # rows; the first figures should come soon
-_NO_EFFECT = ("device", "cache", "cache_size", "cache_prefixes")  # options that change no scores but by rounding
+_NO_EFFECT = ("device", "cache", "cache_size")  # options that change no scores but by rounding
 
 
 def score_dataset(

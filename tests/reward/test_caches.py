@@ -45,7 +45,7 @@ def test_tensors_come_back_bit_for_bit_for_their_model_only(tmp_path: Path) -> N
     assert (found["b"].numpy() == tensors["b"]).all()
     assert key(0) in again
     assert (again.hits, again.misses) == (1, 0)
-    for other in (TensorCache(tmp_path).section("images", OTHER), TensorCache(tmp_path).section("prefixes", MODEL)):
+    for other in (TensorCache(tmp_path).section("images", OTHER), TensorCache(tmp_path).section("others", MODEL)):
         assert other.load(key(0)) is None
         assert (other.hits, other.misses) == (0, 1)
 
@@ -80,7 +80,7 @@ def test_an_entry_under_another_name_is_not_taken(tmp_path: Path) -> None:
     section.save(key(0), {"a": torch.ones(4)})
     section.save(key(1), {"a": torch.zeros(4)})
     shutil.copy(entry_of(tmp_path, 0), entry_of(tmp_path, 1))
-    with pytest.warns(UserWarning, match="belongs to another image, prompt or model"):
+    with pytest.warns(UserWarning, match="belongs to another image or model"):
         assert section.load(key(1)) is None
 
 

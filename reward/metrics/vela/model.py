@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
@@ -19,9 +19,6 @@ from reward.metrics.vela.backbones import add_lora, make_decoder, make_towers
 from reward.metrics.vela.config import FusionSettings, ImageConfig, TextConfig, VelaConfig
 from reward.metrics.vela.prompt_tokens import PromptTokenizer, PromptTokens
 from reward.tensors import load_strict
-
-if TYPE_CHECKING:
-    from reward.caches import CacheSection
 
 __all__ = ["ImageBranch", "TextBranch", "TransformerFusion", "VelaModel", "VelaOutput"]
 
@@ -54,10 +51,6 @@ class TextBranch(nn.Module):
         """g_r2c (B, 2 * d), float32, of one batch (B, L), padded on the right; differentiable."""
         hidden = self.decoder(input_ids=input_ids, attention_mask=attention_mask, use_cache=False).last_hidden_state
         return pool_states(hidden, attention_mask)
-
-    def keep_prefixes(self, cache: CacheSection | None) -> None:
-        """Sets where `encode` keeps the states of what stands before the candidates; None keeps none."""
-        self._states.cache = cache
 
     def encode(
         self, prompts: Sequence[Sequence[PromptTokens]], *, token_budget: int | None = None, max_rows: int | None = None

@@ -66,7 +66,6 @@ class VelaScorer(TrainedScorer):
         trust_remote_code: bool = False,
         cache: str | os.PathLike[str] | None = None,
         cache_size: int | str = "20GB",
-        cache_prefixes: bool | None = None,
     ) -> VelaScorer:
         """Loads a checkpoint.
 
@@ -78,7 +77,7 @@ class VelaScorer(TrainedScorer):
             token_budget: see the class.
             trust_remote_code: whether Python files of the language model that the checkpoint names may run. They can do
                 whatever you can do. No configuration or command has this setting.
-            cache, cache_size, cache_prefixes: see `use_cache`; without a folder nothing is kept.
+            cache, cache_size: see `use_cache`; without a folder nothing is kept.
 
         Raises:
             CheckpointError: the source is missing, incomplete or of another metric, its files do not fit each other, a
@@ -91,13 +90,11 @@ class VelaScorer(TrainedScorer):
         scorer = cls(model, token_budget=token_budget)
         scorer.domain = domain
         if cache is not None:
-            scorer.use_cache(cache, size=cache_size, prefixes=cache_prefixes)
+            scorer.use_cache(cache, size=cache_size)
         return scorer
 
-    def use_cache(
-        self, folder: str | os.PathLike[str], *, size: int | str = "20GB", prefixes: bool | None = None
-    ) -> None:
-        """Keeps image embeddings, and states of what stands before the candidates, in a folder on disk.
+    def use_cache(self, folder: str | os.PathLike[str], *, size: int | str = "20GB") -> None:
+        """Keeps image embeddings in a folder on disk.
 
         A later pass over new captions of the same images then pays for the captions only. Scores are equal up to
         rounding: below 1e-6 in float32, as between batch sizes. Call it again if the model was trained meanwhile:
@@ -105,27 +102,17 @@ class VelaScorer(TrainedScorer):
 
         Args:
             folder, size: see `reward.caches.TensorCache`.
-            prefixes: whether states of the language model are kept, which take megabytes a prompt. None means on the
-                CPU only, because a GPU computes them about as fast as a disk gives them.
 
         Raises:
             ConfigError: the folder cannot be written, or the size is wrong.
         """
         import reward
 
-        cache, config, device = TensorCache(folder, size=size), self.model.config.to_dict(), self.model.device.type
-        caches = {}
+        cache = TensorCache(folder, size=size)
         if self.model.image is not None:
-            towers = self.model.image.towers
-            facts = [reward.__version__, config["image"], towers.preprocess_cfg, device]
-            caches["images"] = cache.section("images", fingerprint_network(towers, *facts))
-        if self.model.text is not None and (device == "cpu" if prefixes is None else prefixes):
-            decoder = self.model.text.decoder
-            facts = [reward.__version__, str(decoder.config), device]
-            caches["prefixes"] = cache.section("prefixes", fingerprint_network(decoder, *facts))
-        self.caches = caches
-        if self.model.text is not None:
-            self.model.text.keep_prefixes(caches.get("prefixes"))
+            towers, config = self.model.image.towers, self.model.config.to_dict()["image"]
+            facts = [reward.__version__, config, towers.preprocess_cfg, self.model.device.type]
+            self.caches = {"images": cache.section("images", fingerprint_network(towers, *facts))}
 
     @property
     def reads_references(self) -> bool:

@@ -53,8 +53,6 @@ def test_scores_are_those_without_a_cache(name: str, images: list[Image.Image], 
         section = scorer.caches["images"]
         if name != "refclipscore":  # without references, an image is not read for it
             assert (section.hits, section.misses) == (known, 4 - known)
-        if name == "vela":
-            assert scorer.caches["prefixes"].misses == (0 if known else 4)  # one for all aspects
 
 
 def test_nothing_that_is_kept_is_computed_again(
@@ -64,14 +62,8 @@ def test_nothing_that_is_kept_is_computed_again(
     first.score(samples(images, "red"))
     second = VelaScorer.from_pretrained(device="cpu", cache=tmp_path)
     passes = computed(monkeypatch, second)
-    tokens: list[int] = []
-    decoder = second.model.text.decoder  # type: ignore[union-attr]
-    decoder.register_forward_pre_hook(
-        lambda module, args, kwargs: tokens.append(kwargs["input_ids"].shape[1]), with_kwargs=True
-    )
     second.score(samples(images, "blue"))
     assert passes == []
-    assert max(tokens) < 40  # captions and cues only; the rubrics before them are longer
     second.score(samples([Image.new("RGB", (96, 96))], "blue"))
     assert passes == [1]
 
@@ -90,8 +82,7 @@ def test_other_weights_have_other_entries(images: list[Image.Image], tmp_path: P
     assert half.caches["images"].hits == 0
 
 
-def test_prompt_states_can_be_left_out_and_metrics_without_a_cache_have_none(tmp_path: Path) -> None:
-    assert set(VelaScorer.from_pretrained(device="cpu", cache=tmp_path, cache_prefixes=False).caches) == {"images"}
+def test_metrics_without_a_cache_have_none() -> None:
     scorer = load_scorer("beitscore", device="cpu")
     assert isinstance(scorer, CaptionScorer)
     assert not scorer.caches

@@ -56,7 +56,7 @@ def test_encoded_images_are_sent_once_and_bound_a_chunk() -> None:
         ("length", {"devices": "cpu,,cpu"}, "devices must be auto, or names such as"),
         ("length", {"devices": []}, "devices must be auto, or names such as"),
         ("cider", {"devices": ["cpu", "cpu"]}, "weighs words by the references of all rows, which one process reads"),
-        ("clipscore", {"cache": "x", "cache_prefixes": True}, "keeps no states of prompts on disk"),
+        ("length", {"cache": "x"}, "keeps nothing on disk"),
         (PictureScorer(), {"cache": "x"}, "give cache= where it is loaded"),
     ],
 )
