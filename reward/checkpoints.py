@@ -185,8 +185,8 @@ def _warn_embedded() -> None:
     if os.environ.get("RANK", "0") == "0":
         logger.warning(
             'source "embedded" is a small checkpoint that ships with this package and was trained on synthetic scenes: '
-            "it is for trials and tests, and says nothing about photos. For photos give as source a checkpoint trained "
-            "on them (`capreward train`), or a published CLIP for the metrics on CLIP"
+            "it is for trials and tests, and says nothing about photos. For photos name a checkpoint as source: "
+            "`capreward metrics --for photos` lists them, see docs/PHOTOS.md"
         )
 
 

@@ -41,7 +41,7 @@ class KeyedImage:
     Args:
         key: what `image_key` gives for the image as it came.
         image: the image, encoded or decoded; None if all that will score it find it prepared.
-        prepared: {id of a scorer: what its `prepare` gave}, so that it need not do this again.
+        prepared: {id of a scorer: what its `preprocess` gave}, so that it need not do this again.
     """
 
     key: str

@@ -117,8 +117,6 @@ class ScoreTable:
         truncated: bool array (N,): True where some text of the sample was cut to fit the model.
         aliases: {short name: aspect}, accepted by `column` and `combine`. A metric's tables have those of its `spec`.
         texts: {name: a text or None of each sample}, such as a judge's explanations.
-        out_of_domain: bool array (N,): True where image or caption is unlike what the checkpoint was trained on; None
-            if the checkpoint does not say what that was.
 
     Example:
         >>> table = ScoreTable(np.array([[0.2, 0.8]]), ("descriptiveness", "relevance"), aliases={"rel": "relevance"})
@@ -132,7 +130,6 @@ class ScoreTable:
     truncated: np.ndarray = None  # type: ignore[assignment]  # __post_init__ makes it an array
     aliases: Mapping[str, str] = field(default_factory=dict, kw_only=True)
     texts: Mapping[str, Sequence[str | None]] = field(default_factory=dict, kw_only=True)
-    out_of_domain: np.ndarray | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         scores = np.asarray(self.scores, dtype=np.float64)

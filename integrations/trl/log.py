@@ -18,7 +18,6 @@ _NO_BREAK = "\N{NO-BREAK SPACE}"  # until lines are broken
 _SHARES = {
     "unscored": "not scored",
     "truncated": "cut by the metric",
-    "out_of_domain": "out of domain",
     "frac_reward_zero_std": "groups of equal reward",
 }
 # Figures that say little from step to step.

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from reward.scoring.summary import ScoringSummary
 
 __all__ = [
-    "domain_line",
     "print_done",
     "print_usage",
     "report_battles",
@@ -112,8 +111,6 @@ def _print_summary(console: Any, summary: ScoringSummary, what: str) -> None:
         )
     if summary.truncated:
         console.print(f"{summary.truncated} captions had text cut to fit the model")
-    if summary.out_of_domain:
-        console.print(domain_line(summary.out_of_domain, summary.captions), style="yellow")
     for found, computed in summary.cache.values():
         console.print(f"cache: {found:,} image embeddings found, {computed:,} computed")
     groups = f" in {summary.groups} groups" if summary.groups else ""
@@ -123,20 +120,6 @@ def _print_summary(console: Any, summary: ScoringSummary, what: str) -> None:
     devices = f" by {len(summary.devices)} processes ({', '.join(summary.devices)})" if summary.devices else ""
     console.print(
         f"{what} {summary.rows} rows{groups}{before}{devices}{pace}{images} -> {summary.output}", style="green"
-    )
-
-
-def domain_line(count: int, captions: int) -> str:
-    """What to do about captions that are out of domain.
-
-    Example:
-        >>> domain_line(3, 4)
-        '3 of 4 captions, or their images, are unlike what the checkpoint was trained on: their scores mean nothing. \
-`capreward metrics --for photos` lists checkpoints for photos'
-    """
-    return (
-        f"{count} of {captions} captions, or their images, are unlike what the checkpoint was trained on: their scores "
-        "mean nothing. `capreward metrics --for photos` lists checkpoints for photos"
     )
 
 

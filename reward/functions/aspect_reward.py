@@ -38,8 +38,7 @@ class AspectReward:
     ) -> list[float | None]:
         """Rewards of the completions by this aspect; the trainer logs their mean itself.
 
-        The shares `<name>/unscored`, `<name>/truncated` and `<name>/out_of_domain` are logged under the name of the
-        whole reward.
+        The shares `<name>/unscored` and `<name>/truncated` are logged under the name of the whole reward.
         """
         rows, table = self.whole._rate_call(prompts, completions, columns)
         if log_metric is not None and len(table):

@@ -151,8 +151,7 @@ class MetricReward(OwnInEachProcess):
             completion_ids: token ids, not used.
             log_extra, log_metric: a trainer's loggers. Each aspect becomes a column `<name>/<aspect>` of the table of
                 completions and a mean of that name; `<name>/unscored` is the share of rows without a score and
-                `<name>/truncated` the share whose text was cut to fit the model. Where the checkpoint says what it was
-                trained on, as the embedded ones do, `<name>/out_of_domain` is the share of rows unlike that.
+                `<name>/truncated` the share whose text was cut to fit the model.
             columns: data set columns, N values each.
 
         Raises:
@@ -264,10 +263,6 @@ class MetricReward(OwnInEachProcess):
             truncated = np.zeros(len(rows), dtype=bool)
             scores[scored] = np.where(np.isfinite(part.scores), part.scores, np.nan)
             truncated[scored] = part.truncated
-            unlike = None
-            if part.out_of_domain is not None:
-                unlike = np.zeros(len(rows), dtype=bool)
-                unlike[scored] = part.out_of_domain
             problems = {index: row.problem for index, row in enumerate(rows) if row.problem is not None}
             for position, index in enumerate(scored):
                 if np.isnan(scores[index]).any():
@@ -281,8 +276,7 @@ class MetricReward(OwnInEachProcess):
                 check_first_call(self.__name__, self.spec, rows, problems)
                 self._is_first_call = False
             errors = {index: problem.message for index, problem in problems.items()}
-            aspects, aliases = self.spec.aspects, self.spec.aliases
-            table = ScoreTable(scores, aspects, errors, truncated, aliases=aliases, out_of_domain=unlike)
+            table = ScoreTable(scores, self.spec.aspects, errors, truncated, aliases=self.spec.aliases)
             if self._keep_last:
                 self._last = (rows, table)
             return rows, table
@@ -313,8 +307,6 @@ class MetricReward(OwnInEachProcess):
     def _log_shares(self, table: ScoreTable, log_metric: Callable[[str, float], None]) -> None:
         log_metric(f"{self.__name__}/unscored", float(1 - np.isfinite(table.scores).all(axis=1).mean()))
         log_metric(f"{self.__name__}/truncated", float(table.truncated.mean()))
-        if table.out_of_domain is not None:
-            log_metric(f"{self.__name__}/out_of_domain", float(table.out_of_domain.mean()))
 
     def _combine(self, rows: list[CaptionRow], table: ScoreTable, weights: np.ndarray) -> list[float | None]:
         used = weights != 0  # an aspect without weight must not spread its NaN

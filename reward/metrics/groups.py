@@ -25,7 +25,6 @@ class Group:
         error: why the group cannot be scored, such as a missing file; None if it can.
         context: whatever else the samples share, such as the question that their captions answer.
         features: what `CaptionScorer.encode_images` gives for the image.
-        out_of_domain: whether the image is unlike what the checkpoint was trained on.
     """
 
     image_key: str | None
@@ -35,7 +34,6 @@ class Group:
     error: str | None = None
     context: Any = None
     features: Any = None
-    out_of_domain: bool = False
 
 
 def group_samples(

@@ -53,10 +53,7 @@ class TrainedScorer(NetworkScorer):
         if dtype is not None:
             tensors = {key: value.to(dtype) if value.is_floating_point() else value for key, value in tensors.items()}
         self._save_tokenizer(folder)
-        config = self.model.config.to_dict()
-        if self.domain is not None:
-            config["domain"] = self.domain.to_config()
-        save_checkpoint(folder, config=config, tensors=tensors, card=card or self._card())
+        save_checkpoint(folder, config=self.model.config.to_dict(), tensors=tensors, card=card or self._card())
 
     def push_to_hub(self, repo_id: str, *, private: bool = False, revision: str | None = None) -> str:
         """Uploads the checkpoint to the Hub and returns the address of the commit."""

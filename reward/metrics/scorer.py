@@ -8,14 +8,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from reward.backbones.evaluating import evaluating
-from reward.domain import Domain, warn_out_of_domain
 from reward.errors import ImageError
 from reward.images import THREADS, KeyedImage, load_image
 from reward.metrics.base import MetricSpec
@@ -71,7 +69,6 @@ class CaptionScorer(ABC):
         window_size: most different candidates of a call of `score_groups`.
         images_per_pass: most images of a call of `encode_images`.
         caches: what is kept on disk: `"images"` holds what `encode_images` gave. Empty unless a cache was asked for.
-        domain: what the checkpoint was trained on, if it says so; samples unlike it are flagged and scored as all are.
     """
 
     spec: MetricSpec
@@ -79,7 +76,6 @@ class CaptionScorer(ABC):
     window_size: ClassVar[int] = 1024
     images_per_pass: int = 32
     caches: Mapping[str, CacheSection] = MappingProxyType({})
-    domain: Domain | None = None
 
     @property
     def reads_images(self) -> bool:
@@ -106,14 +102,6 @@ class CaptionScorer(ABC):
         """
         return image
 
-    def prepare(self, image: Image.Image) -> tuple[Any, bool]:
-        """What `preprocess` gives for an image, and whether the image is unlike what the checkpoint was trained on.
-
-        Raises:
-            ImageError: the image cannot be used.
-        """
-        return self.preprocess(image), self.domain is not None and not self.domain.knows_image(image)
-
     def encode_images(self, images: list[Any]) -> Any:
         """Features of some preprocessed images, one each."""
         return images
@@ -134,8 +122,7 @@ class CaptionScorer(ABC):
 
         Returns:
             Scores (N, A) in `spec.range`, in the order of the samples. A sample that cannot be scored has NaN and an
-            entry in `errors`. Texts that do not fit the model are cut, and flagged in `truncated`. Samples unlike what
-            the checkpoint was trained on are flagged in `out_of_domain`, if it says what that was.
+            entry in `errors`. Texts that do not fit the model are cut, and flagged in `truncated`.
 
         Raises:
             InvalidSampleError: an item is not a CaptionSample.
@@ -152,7 +139,7 @@ class CaptionScorer(ABC):
     ) -> ScoreTable:
         samples = list(samples)  # a sequence may make its items on access, and images are told apart by identity first
         check_samples(samples, batch_size)
-        results = _Results(self.spec.name, len(samples), self._columns(), self.domain)
+        results = _Results(self.spec.name, len(samples), self._columns())
         images = _Images(self, batch_size)
         groups = group_samples(
             samples, use_images=self.reads_images, use_references=self.reads_references, contexts=contexts
@@ -171,11 +158,7 @@ class CaptionScorer(ABC):
                 advance(sum(len(rows) for group in window for rows in group.rows.values()))
         self._warn(len(samples), results.failed, results.truncated)
         errors = dict(sorted((results.refused | results.failed).items()))
-        table = self._table(results.scores, errors, results.truncated)
-        if self.domain is None:
-            return table
-        warn_out_of_domain(self.spec.name, results.out_of_domain, vars(self.domain))
-        return replace(table, out_of_domain=results.out_of_domain)
+        return self._table(results.scores, errors, results.truncated)
 
     def _windows(self, groups: list[Group], batch_size: int | None) -> Iterator[list[Group]]:
         return windows(groups, self.window_size)
@@ -214,7 +197,6 @@ class _Images:
         self.features: dict[str, Any] = {}
         self.errors: dict[str, str] = {}
         self.waiting: dict[str, Any] = {}
-        self.out_of_domain: dict[str, bool] = {}
 
     def encode(self, groups: list[Group]) -> None:
         """Sets `features` of the groups, or `error` if the image cannot be read."""
@@ -230,7 +212,6 @@ class _Images:
             if group.error is None and group.image_key is not None:
                 group.error = self.errors.get(group.image_key)
                 group.features = self.features.get(group.image_key)
-                group.out_of_domain = self.out_of_domain.get(group.image_key, False)
         # only groups with the last image can continue in the next window
         last = groups[-1].image_key
         self.features = {key: self.features[key] for key in (last,) if key in self.features}
@@ -240,10 +221,8 @@ class _Images:
             return
         cache = self.scorer.caches.get("images")
         kept = None if cache is None else cache.load(key)
-        domain = self.scorer.domain
-        if kept is not None and (domain is None or "out_of_domain" in kept):
+        if kept is not None:
             self.features[key] = self.scorer.cached_features(kept["features"])
-            self.out_of_domain[key] = domain is not None and bool(kept["out_of_domain"])
             return
         self.waiting[key] = image
         if len(self.waiting) >= self.step:
@@ -255,20 +234,20 @@ class _Images:
             if isinstance(ready, ImageError):
                 self.errors[key] = str(ready)
             else:
-                prepared[key], self.out_of_domain[key] = ready
+                prepared[key] = ready
         self.waiting = {}
         if not prepared:
             return
         self.features.update(zip(prepared, self.scorer.encode_images(list(prepared.values())), strict=True))
         if cache := self.scorer.caches.get("images"):
             for key in prepared:
-                flag = {} if self.scorer.domain is None else {"out_of_domain": self.out_of_domain[key]}
-                cache.save(key, {"features": self.features[key], **flag})
+                cache.save(key, {"features": self.features[key]})
 
-    def _prepare(self, image: Any) -> tuple[Any, bool] | ImageError:
+    def _prepare(self, image: Any) -> Any:
+        """The image preprocessed, or the ImageError that says why it is not."""
         ready = image.prepared.get(id(self.scorer)) if isinstance(image, KeyedImage) else None
         try:
-            return ready or self.scorer.prepare(load_image(image))
+            return self.scorer.preprocess(load_image(image)) if ready is None else ready
         except ImageError as error:
             return error
 
@@ -283,10 +262,10 @@ def _in_threads(work: Callable[[Any], Any], images: list[Any]) -> list[Any]:
 class _Results:
     """Scores, flags and errors of a run by row; `refused` rows were not scored, `failed` ones have no finite score."""
 
-    def __init__(self, metric: str, count: int, columns: int, domain: Domain | None) -> None:
-        self.metric, self.domain = metric, domain
+    def __init__(self, metric: str, count: int, columns: int) -> None:
+        self.metric = metric
         self.scores = np.full((count, columns), np.nan)
-        self.truncated, self.out_of_domain = np.zeros(count, dtype=bool), np.zeros(count, dtype=bool)
+        self.truncated = np.zeros(count, dtype=bool)
         self.refused: dict[int, str] = {}
         self.failed: dict[int, str] = {}
 
@@ -309,10 +288,6 @@ class _Results:
             if reason is not None:
                 self.failed.update(dict.fromkeys(rows, reason))
             self.truncated[rows] = result.truncated is not None and result.truncated[index]
-        if self.domain is not None:
-            for group in groups:
-                for candidate, rows in group.rows.items():
-                    self.out_of_domain[rows] = group.out_of_domain or not self.domain.knows_caption(candidate)
 
 
 class NetworkScorer(CaptionScorer):

@@ -17,7 +17,6 @@ from reward.sentences import split_sentences
 
 if TYPE_CHECKING:
     from reward.caches import CacheSection
-    from reward.domain import Domain
 
 __all__ = ["SUFFIX", "SentenceMean", "sentence_mean_spec"]
 
@@ -51,11 +50,6 @@ class SentenceMean:
     def caches(self) -> Mapping[str, CacheSection]:
         """What the metric keeps on disk; see `CaptionScorer.caches`."""
         return getattr(self.scorer, "caches", {})
-
-    @property
-    def domain(self) -> Domain | None:
-        """What the checkpoint was trained on; see `CaptionScorer.domain`."""
-        return getattr(self.scorer, "domain", None)
 
     @property
     def fingerprint(self) -> str:
@@ -92,12 +86,11 @@ class SentenceMean:
         rows = np.array(owners, dtype=np.int64)
         np.add.at(sums, rows, table.scores)
         np.logical_or.at(truncated, rows, table.truncated)
-        unlike = None if table.out_of_domain is None else np.bincount(rows, table.out_of_domain, len(samples)) > 0
         counts = np.bincount(rows, minlength=len(samples))
         errors = {owners[part]: message for part, message in sorted(table.errors.items(), reverse=True)}
         errors = dict(sorted(errors.items()))
         scores, spec = sums / counts[:, None], self.spec
-        return ScoreTable(scores, spec.aspects, errors, truncated, aliases=spec.aliases, out_of_domain=unlike)
+        return ScoreTable(scores, spec.aspects, errors, truncated, aliases=spec.aliases)
 
     @classmethod
     def from_pretrained(

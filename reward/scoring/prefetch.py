@@ -70,7 +70,7 @@ class ImageReader:
         prepared = {}
         for network in self._networks:
             with suppress(ImageError):  # the network says so itself, of each row
-                prepared[id(network)] = network.prepare(keyed.image)
+                prepared[id(network)] = network.preprocess(keyed.image)
         # Nobody looks at the pixels again, and those of hundreds of rows would take hundreds of MiB.
         done = 0 < len(prepared) == len(self._networks)
         return replace(keyed, image=None if done else keyed.image, prepared=prepared)
@@ -169,7 +169,7 @@ def _image_bytes(future: Future[Image.Image | KeyedImage]) -> int:
     image: Any = future.result()
     prepared = 0
     if isinstance(image, KeyedImage):
-        prepared = sum(getattr(pixels, "nbytes", 0) for pixels, _ in image.prepared.values())
+        prepared = sum(getattr(pixels, "nbytes", 0) for pixels in image.prepared.values())
         image = image.image
     if image is None:
         return prepared

@@ -27,8 +27,8 @@ __all__ = [
 ]
 
 # [scores or null, truncated], then [kind, message] of an error: what the journal holds of one caption. After the scores
-# come the texts of the metric, and then, where the checkpoint says what it was trained on, `out_of_domain`. Of several
-# metrics, `truncated` names those that cut a text, and each that failed adds [its name, message].
+# come the texts of the metric. Of several metrics, `truncated` names those that cut a text, and each that failed adds
+# [its name, message].
 CaptionResult: TypeAlias = "list[Any]"
 # One result a caption, or {"kind": ..., "message": ...} when nothing of the row could be scored.
 RowResult: TypeAlias = "list[CaptionResult] | dict[str, str]"
@@ -85,12 +85,10 @@ def score_samples(
     if len(table) != len(samples):
         raise ValueError(f"scorer {scorer.spec.name!r} gave {len(table)} results for {len(samples)} samples")
     assert table.truncated is not None  # ScoreTable fills it in
-    unlike = [] if table.out_of_domain is None else table.out_of_domain.tolist()
     results: list[CaptionResult] = []
     for position, (scores, cut) in enumerate(zip(table.scores.tolist(), table.truncated.tolist(), strict=True)):
         finite = [score if abs(score) < float("inf") else None for score in scores]  # False for NaN, too
-        texts_and_flag = [*(table.texts[name][position] for name in texts), *unlike[position : position + 1]]
-        results.append([finite + texts_and_flag, cut])
+        results.append([finite + [table.texts[name][position] for name in texts], cut])
         if None in finite or position in table.errors:
             results[-1] += ["metric", table.errors.get(position, "the metric gave no finite score")]
     return results
@@ -112,19 +110,17 @@ def _joined(spec: SeveralSpec, caption: Sequence[CaptionResult]) -> CaptionResul
     """What several metrics made of one caption: the scores of all, then the texts of all."""
     scores: list[Any] = []
     texts: list[Any] = []
-    unlike: list[bool] = []
     for part, result in zip(spec.metrics, caption, strict=True):
         aspects, stop = len(part.aspects), len(part.aspects) + len(part.texts)
         values = result[0] or [None] * stop
-        scores, texts, unlike = scores + values[:aspects], texts + values[aspects:stop], unlike + values[stop:]
+        scores, texts = scores + values[:aspects], texts + values[aspects:stop]
     named = list(zip([part.name for part in spec.metrics], caption, strict=True))
     cut = [name for name, result in named if result[1]]
     first = caption[0][2:]
     if first and all(result[0] is None and result[2:] == first for result in caption):  # no matter of the metrics
         return [None, cut, *first]
     errors = [[name, result[3]] for name, result in named if len(result) > 2]
-    flag = [any(unlike)] if unlike else []
-    return [scores + texts + flag, cut, *(text for error in errors for text in error)]
+    return [scores + texts, cut, *(text for error in errors for text in error)]
 
 
 class ScoreColumns:
@@ -334,8 +330,6 @@ def _count(
     summary.captions += len(results)
     summary.scored += int(np.sum(is_scored))
     summary.truncated += sum(bool(result[1]) for result in results)
-    flag = len(spec.aspects) + len(spec.texts)  # its place behind the scores, if it is there
-    summary.count_out_of_domain([result[0][flag] for result in results if result[0] and len(result[0]) > flag])
     for aspect, column in zip(spec.aspects, scores.T, strict=True):
         summary.add_numbers(aspect, column)
     for name, reward in rewards.items():

@@ -32,8 +32,6 @@ class ScoringSummary:
         captions: captions in them (more than rows when reranking).
         scored: captions with a reward.
         truncated: captions of which some text was cut to fit the model.
-        out_of_domain: captions that are unlike what the checkpoint was trained on, or whose images are; None if the
-            checkpoint does not say what that was. Of several metrics, any checkpoint that does.
         errors: {kind: count}; kinds are row, candidate, references, image, group and metric or, of several metrics, the
             name of the one that failed.
         examples: {kind: "row 7: message"}, the first of each kind; rows count from 1.
@@ -56,7 +54,6 @@ class ScoringSummary:
     captions: int = 0
     scored: int = 0
     truncated: int = 0
-    out_of_domain: int | None = None
     errors: dict[str, int] = field(default_factory=dict)
     examples: dict[str, str] = field(default_factory=dict)
     distributions: dict[str, Distribution] = field(default_factory=dict)
@@ -84,7 +81,8 @@ class ScoringSummary:
     @classmethod
     def from_json(cls, values: dict[str, Any], output: Path) -> ScoringSummary:
         """Reads what `to_json` gave."""
-        known = {name: value for name, value in values.items() if name not in ("output", "rows_per_second")}
+        left_out = ("output", "rows_per_second", "out_of_domain")  # the last stands in older files
+        known = {name: value for name, value in values.items() if name not in left_out}
         known["distributions"] = {name: Distribution(**value) for name, value in known["distributions"].items()}
         return cls(output=output, **known)
 
@@ -98,7 +96,6 @@ class SummaryBuilder:
 
     def __init__(self, columns: Sequence[str]) -> None:
         self.rows = self.captions = self.scored = self.truncated = 0
-        self.out_of_domain: int | None = None
         self.errors: dict[str, int] = {}
         self.examples: dict[str, str] = {}
         self._columns = {name: _Numbers() for name in columns}
@@ -112,14 +109,9 @@ class SummaryBuilder:
         """Adds scores of one column; NaN is left out."""
         self._columns[name].add(values[np.isfinite(values)])
 
-    def count_out_of_domain(self, flags: Sequence[bool]) -> None:
-        """Counts captions out of domain; `flags` are of those whose checkpoint says what it was trained on."""
-        if flags:
-            self.out_of_domain = (self.out_of_domain or 0) + sum(flags)
-
     def record(self) -> dict[str, Any]:
         """What was counted, as JSON values that `add_record` takes."""
-        counts = {name: getattr(self, name) for name in ("rows", "captions", "scored", "truncated", "out_of_domain")}
+        counts = {name: getattr(self, name) for name in ("rows", "captions", "scored", "truncated")}
         numbers = {name: each.moments() for name, each in self._columns.items() if each.count}
         return {**counts, "errors": self.errors, "examples": self.examples, "numbers": numbers}
 
@@ -127,8 +119,6 @@ class SummaryBuilder:
         """Adds what another builder counted in a part of the data; `place` names the part in the examples."""
         for name in ("rows", "captions", "scored", "truncated"):
             setattr(self, name, getattr(self, name) + record[name])
-        if record["out_of_domain"] is not None:
-            self.out_of_domain = (self.out_of_domain or 0) + record["out_of_domain"]
         for kind, count in record["errors"].items():
             self.errors[kind] = self.errors.get(kind, 0) + count
             self.examples.setdefault(kind, f"{place}, {record['examples'][kind]}")
@@ -137,7 +127,7 @@ class SummaryBuilder:
 
     def summary(self, output: Path, **more: Any) -> ScoringSummary:
         """All that was counted, with `more` fields of the summary."""
-        counts = ("rows", "captions", "scored", "truncated", "out_of_domain", "errors", "examples")
+        counts = ("rows", "captions", "scored", "truncated", "errors", "examples")
         counted = {name: getattr(self, name) for name in counts}
         distributions = {name: numbers.distribution() for name, numbers in self._columns.items() if numbers.count}
         return ScoringSummary(output=output, **counted, distributions=distributions, **more)

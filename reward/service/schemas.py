@@ -80,15 +80,13 @@ class SampleScores(BaseModel):
     """Scores of a sample's candidates, in order.
 
     `scores` has a row a candidate and a column an aspect, and `rewards` their weighted means. Where a candidate cannot
-    be scored, both hold null and `errors` says why. `truncated` tells whose text was cut to fit the model, and
-    `out_of_domain` which are unlike what the checkpoint was trained on; null if it does not say what that was.
+    be scored, both hold null and `errors` says why. `truncated` tells whose text was cut to fit the model.
     """
 
     scores: list[list[float | None]]
     rewards: list[float | None]
     errors: list[str | None]
     truncated: list[bool]
-    out_of_domain: list[bool] | None = None
 
 
 class ScoreReply(BaseModel):

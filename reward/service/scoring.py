@@ -137,8 +137,6 @@ def _collect(asked: ScoreSample, row: list[int | str], reply: JobReply, weights:
         found.errors.append(place if isinstance(place, str) else reply.errors.get(place))
         found.truncated.append(not isinstance(place, str) and reply.truncated[place])
         found.rewards.append(_reward(candidate, scores, weights, reply.facts["range"]))
-    if (unlike := reply.out_of_domain) is not None:
-        found.out_of_domain = [not isinstance(place, str) and unlike[place] for place in row]
     return found
 
 

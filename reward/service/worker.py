@@ -42,7 +42,6 @@ class JobReply:
     scores: list[list[float | None]] = field(default_factory=list)
     errors: dict[int, str] = field(default_factory=dict)
     truncated: list[bool] = field(default_factory=list)
-    out_of_domain: list[bool] | None = None
     batch: dict[str, float] = field(default_factory=dict)
     problem: str | None = None
 
@@ -90,7 +89,6 @@ class Worker:
                 return [reply for job in jobs for reply in self._score(name, [job])]
             logger.exception("%s: a request could not be scored", name)
             return [JobReply(facts, problem=f"{type(error).__name__}: {error}"[:500])]
-        unlike = None if table.out_of_domain is None else table.out_of_domain.tolist()
         replies, start = [], 0
         for job in jobs:
             rows = range(start, start + len(job.samples))
@@ -101,7 +99,6 @@ class Worker:
                     [[None if value != value else value for value in table.scores[row].tolist()] for row in rows],
                     {row - rows.start: table.errors[row] for row in rows if row in table.errors},
                     table.truncated[rows.start : rows.stop].tolist(),
-                    unlike and unlike[rows.start : rows.stop],
                 )
             )
         replies[0].batch = {"requests": len(jobs), "captions": len(samples)}
@@ -110,7 +107,7 @@ class Worker:
 
 def describe(metric: MetricSource, scorer: Scorer, dtype: str | None) -> dict[str, Any]:
     """Facts of a loaded metric for `/info` and replies, with an `identity` that changes whenever scores may."""
-    spec, domain = scorer.spec, getattr(scorer, "domain", None)
+    spec = scorer.spec
     given = {
         **metric_identity(spec, metric.source, revision=metric.revision, dtype=dtype),
         "aspects": list(spec.aspects),
@@ -130,7 +127,6 @@ def describe(metric: MetricSource, scorer: Scorer, dtype: str | None) -> dict[st
         "range": [bound if abs(bound) != float("inf") else None for bound in spec.range],  # JSON has no infinity
         "default_weights": dict(spec.default_weights) if spec.default_weights is not None else None,
         "paper": spec.paper,
-        "domain": domain and {"about": domain.about, "instead": domain.instead},
     }
 
 

@@ -134,6 +134,7 @@ def test_the_command_says_it_in_one_line(tmp_path: Path) -> None:
     lines = [line for line in done.stderr.splitlines() if WARNING in line]
     assert len(lines) == 1
     assert lines[0].startswith('source "embedded" is a small checkpoint')
+    assert "`capreward metrics --for photos`" in lines[0]
 
 
 def test_an_address_that_names_another_metric_is_refused() -> None:

@@ -14,7 +14,6 @@ from torch.nn import functional as F
 from reward.backbones.fit import check_fit, check_layers, on_meta
 from reward.backbones.pretrained import parse_dtype, usable_device
 from reward.checkpoints import CONFIG_FILE, WEIGHTS_FILE, read_config, resolve_checkpoint
-from reward.domain import Domain
 from reward.errors import CheckpointError
 from reward.metrics.beitscore import SPEC
 from reward.metrics.beitscore.config import PRESETS, BeitScoreConfig
@@ -188,8 +187,8 @@ def load_model(
     revision: str | None = None,
     device: torch.device | str | None = None,
     dtype: torch.dtype | str | None = None,
-) -> tuple[BeitScoreModel, BeitScoreTokenizer, Domain | None]:
-    """Loads a checkpoint, with what it says of its domain; see `BeitScoreScorer.from_pretrained`."""
+) -> tuple[BeitScoreModel, BeitScoreTokenizer]:
+    """Loads a checkpoint; see `BeitScoreScorer.from_pretrained`."""
     if Path(source).is_file():
         raise CheckpointError(
             f"{os.fspath(source)!r} is a file; a BEiTScore checkpoint is a folder. Published BEiT-3 weights have no "
@@ -201,7 +200,7 @@ def load_model(
     where = f"BEiTScore checkpoint {os.fspath(source)!r}"
     plain = read_config(folder, metric=SPEC.name)
     check_layers(plain, where=f"{where}: its {CONFIG_FILE}")
-    config, domain = BeitScoreConfig.from_dict(plain), Domain.of_config(plain)
+    config = BeitScoreConfig.from_dict(plain)
     tokenizer = BeitScoreTokenizer.from_folder(folder, max_tokens=config.max_text_tokens)
     if tokenizer.size > config.vocab_size:
         raise CheckpointError(
@@ -216,4 +215,4 @@ def load_model(
     if dtype is not None:
         model.beit3.to(dtype)
         model.pooler.to(dtype)  # the head stays in float32, which keeps the scores precise
-    return model.to(device).eval(), tokenizer, domain
+    return model.to(device).eval(), tokenizer

@@ -104,6 +104,7 @@ class BeitScoreConfig:
         Raises:
             CheckpointError: a setting is unknown, missing or invalid, for example from a newer version of this library.
         """
+        # older checkpoints have the entry `domain`, which says nothing of the network
         settings = {key: value for key, value in plain.items() if key not in ("metric", "domain")}
         absent = [entry.name for entry in fields(cls) if entry.name not in settings]
         if absent:

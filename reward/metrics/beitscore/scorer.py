@@ -100,10 +100,8 @@ class BeitScoreScorer(TrainedScorer):
         Raises:
             CheckpointError: the source is missing, incomplete, damaged or of another metric.
         """
-        model, tokenizer, domain = load_model(source, revision=revision, device=device, dtype=dtype)
-        scorer = cls(model, tokenizer, token_budget=token_budget)
-        scorer.domain = domain
-        return scorer
+        model, tokenizer = load_model(source, revision=revision, device=device, dtype=dtype)
+        return cls(model, tokenizer, token_budget=token_budget)
 
     def preprocess(self, image: Image.Image) -> torch.Tensor:
         return self.model.preprocess(image)

@@ -257,7 +257,7 @@ def checkpoint_settings(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def load_model(folder: Path, settings: Mapping[str, Any], *, precision: str = "fp32") -> BeitScoreNetwork:
     """Loads a checkpoint folder to train it further; of the settings, only `gradient_checkpointing` is used."""
-    model, tokenizer, _ = checkpoint.load_model(folder, device="cpu")
+    model, tokenizer = checkpoint.load_model(folder, device="cpu")
     model.beit3.gradient_checkpointing = bool(settings.get("gradient_checkpointing"))
     return BeitScoreNetwork(model, tokenizer)
 

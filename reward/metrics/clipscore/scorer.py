@@ -16,8 +16,7 @@ from reward.backbones.clip_loading import load_clip, load_shipped_clip
 from reward.backbones.pixels import stacked_on
 from reward.backbones.pretrained import parse_dtype, usable_device
 from reward.caches import TensorCache
-from reward.checkpoints import CONFIG_FILE, named_metric, read_config, resolve_checkpoint, save_checkpoint
-from reward.domain import Domain
+from reward.checkpoints import CONFIG_FILE, named_metric, read_config, save_checkpoint
 from reward.errors import CheckpointError
 from reward.fingerprints import fingerprint_network, fingerprint_source
 from reward.metrics.base import MetricSpec
@@ -100,8 +99,6 @@ class ClipScorer(NetworkScorer):
             raise CheckpointError(f"no {cls.spec.name} checkpoint is shipped with this package; {cls._needs}")
         load = load_shipped_clip if name == "embedded" else partial(load_clip, name)
         scorer = cls(load(device=device, dtype=dtype), source=name)
-        if name == "embedded":
-            scorer.domain = Domain.of_config(read_config(resolve_checkpoint(name, metric="vela"), metric="vela"))
         if cache is not None:
             scorer.use_cache(cache, size=cache_size)
         return scorer

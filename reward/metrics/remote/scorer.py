@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from reward.domain import warn_out_of_domain
 from reward.errors import ConfigError, ImageError, ServiceError
 from reward.images import encoded_image
 from reward.judges.background import BackgroundLoop
@@ -198,7 +197,7 @@ class RemoteScorer:
         )
         aspects = self._spec.aspects
         scores = np.full((len(samples), len(aspects)), np.nan)
-        truncated, unlike = np.zeros(len(samples), dtype=bool), np.zeros(len(samples), dtype=bool)
+        truncated = np.zeros(len(samples), dtype=bool)
         errors: dict[int, str] = {}
 
         async def ask(group: Group, candidates: list[str]) -> None:
@@ -207,10 +206,10 @@ class RemoteScorer:
                 reply = await self._replicas.post("/score", body, key=group.image_key or "")
                 part = self._read(reply, len(candidates))
             except (ImageError, Refused, Unreachable) as error:
-                part = [([math.nan] * len(aspects), _reason(error), False, False)] * len(candidates)
-            for candidate, (values, reason, cut, out) in zip(candidates, part, strict=True):
+                part = [([math.nan] * len(aspects), _reason(error), False)] * len(candidates)
+            for candidate, (values, reason, cut) in zip(candidates, part, strict=True):
                 rows = group.rows[candidate]
-                scores[rows], truncated[rows], unlike[rows] = values, cut, out
+                scores[rows], truncated[rows] = values, cut
                 errors.update(dict.fromkeys(rows, reason) if reason is not None else {})
 
         tasks = []
@@ -226,11 +225,7 @@ class RemoteScorer:
         finally:
             for task in tasks:
                 task.cancel()
-        given: dict[str, Any] = {"aliases": self._spec.aliases}
-        if (domain := facts.get("domain")) is not None:  # services of an earlier version say nothing of it
-            warn_out_of_domain(self._spec.name, unlike, domain)
-            given["out_of_domain"] = unlike
-        return ScoreTable(scores, aspects, dict(sorted(errors.items())), truncated, **given)
+        return ScoreTable(scores, aspects, dict(sorted(errors.items())), truncated, aliases=self._spec.aliases)
 
     def _body(self, group: Group, candidates: list[str]) -> bytes:
         sample: dict[str, Any] = {"candidates": candidates, "references": list(group.references)}
@@ -248,16 +243,14 @@ class RemoteScorer:
                 return {"path": os.path.relpath(path, self._image_root).replace(os.sep, "/")}
         return {"base64": base64.b64encode(encoded_image(image)).decode()}
 
-    def _read(self, reply: Any, count: int) -> list[tuple[list[float], str | None, bool, bool]]:
-        """(scores, reason, truncated, out of domain) of each candidate."""
+    def _read(self, reply: Any, count: int) -> list[tuple[list[float], str | None, bool]]:
+        """(scores, reason, truncated) of each candidate."""
         try:
             self._check(reply["identity"], "the service")
             sample = reply["samples"][0]
-            unlike = sample.get("out_of_domain") or [False] * len(sample["scores"])
-            rows = list(zip(sample["scores"], sample["errors"], sample["truncated"], unlike, strict=True))
+            rows = list(zip(sample["scores"], sample["errors"], sample["truncated"], strict=True))
             read = [
-                ([math.nan if v is None else float(v) for v in values], why, bool(cut), bool(out))
-                for values, why, cut, out in rows
+                ([math.nan if v is None else float(v) for v in values], why, bool(cut)) for values, why, cut in rows
             ]
             if len(read) != count or any(len(values) != len(self._spec.aspects) for values, *_ in read):
                 raise ValueError("another number of scores than was asked for")

@@ -13,7 +13,6 @@ from reward.backbones.fit import check_fit, foreign_errors
 from reward.backbones.language import decoder_of
 from reward.backbones.pretrained import build_decoder, parse_dtype, read_tokenizer, usable_device
 from reward.checkpoints import CONFIG_FILE, WEIGHTS_FILE, read_config, resolve_checkpoint
-from reward.domain import Domain
 from reward.errors import CheckpointError
 from reward.metrics.vela import SPEC
 from reward.metrics.vela.backbones import add_lora
@@ -31,13 +30,12 @@ def load_model(
     device: torch.device | str | None,
     dtype: torch.dtype | str | None,
     trust_remote_code: bool = False,
-) -> tuple[VelaModel, Domain | None]:
-    """Loads a checkpoint, with what it says of its domain; see `VelaScorer.from_pretrained`."""
+) -> VelaModel:
+    """Loads a checkpoint; see `VelaScorer.from_pretrained`."""
     dtype, device = parse_dtype(dtype), usable_device(device)
     folder = resolve_checkpoint(source, metric=SPEC.name, revision=revision)
     where = f"VELA checkpoint {os.fspath(source)!r}"
-    plain = read_config(folder, metric=SPEC.name)
-    config, domain = VelaConfig.from_dict(plain), Domain.of_config(plain)
+    config = VelaConfig.from_dict(read_config(folder, metric=SPEC.name))
     shapes = read_header(folder / WEIGHTS_FILE).shapes
     if any(key.startswith("fusion.") for key in shapes) != (config.fusion is not None):
         other = "a linear head" if config.fusion else "a fusion by a transformer"
@@ -52,7 +50,7 @@ def load_model(
     for branch in (model.text, model.image):
         if branch is not None:
             branch.to(dtype=dtype)  # the head stays in float32, which keeps the scores precise
-    return model.to(device).eval(), domain
+    return model.to(device).eval()
 
 
 def _check_branches(config: VelaConfig, shapes: Mapping[str, tuple[int, ...]], where: str) -> None:

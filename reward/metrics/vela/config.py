@@ -238,6 +238,7 @@ class VelaConfig:
             CheckpointError: a setting is unknown or invalid, for example from a newer version of this library.
         """
         try:
+            # older checkpoints have the entry `domain`, which says nothing of the network
             settings = {key: value for key, value in plain.items() if key not in ("metric", "domain")}
             if settings.get("text") is not None:
                 text = _table("text", settings["text"])

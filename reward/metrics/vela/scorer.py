@@ -84,11 +84,8 @@ class VelaScorer(TrainedScorer):
                 backbone is unreachable, or a backbone wants to run code and is not trusted.
             ConfigError: no such device or dtype.
         """
-        model, domain = load_model(
-            source, revision=revision, device=device, dtype=dtype, trust_remote_code=trust_remote_code
-        )
+        model = load_model(source, revision=revision, device=device, dtype=dtype, trust_remote_code=trust_remote_code)
         scorer = cls(model, token_budget=token_budget)
-        scorer.domain = domain
         if cache is not None:
             scorer.use_cache(cache, size=cache_size)
         return scorer

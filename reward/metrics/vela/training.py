@@ -89,7 +89,7 @@ def checkpoint_settings(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def load_model(folder: Path, settings: Mapping[str, Any], *, precision: str = "fp32") -> VelaModel:
     """Loads a checkpoint folder to train it further; of the settings, only `gradient_checkpointing` is used."""
-    return _ready(checkpoint.load_model(folder, revision=None, device="cpu", dtype=None)[0], settings, precision)
+    return _ready(checkpoint.load_model(folder, revision=None, device="cpu", dtype=None), settings, precision)
 
 
 def _ready(model: VelaModel, settings: Mapping[str, Any], precision: str) -> VelaModel:

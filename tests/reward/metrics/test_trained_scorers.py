@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +114,21 @@ def test_half_precision_files_and_networks(scorer: Any, tmp_path: Path) -> None:
     assert np.abs(computed.score(SAMPLES).scores - expected).max() < 0.2
     with pytest.raises(CheckpointError, match="cannot be written"):
         scorer.save_pretrained(tmp_path / "full" / "config.json" / "folder")
+
+
+def test_entries_of_older_checkpoints_are_read(scorer: Any, tmp_path: Path) -> None:
+    scorer.save_pretrained(tmp_path)
+    file = tmp_path / "config.json"
+    config = json.loads(file.read_text())
+    older = {"head": "per_aspect"} if scorer.spec.name == "vela" else {}
+    file.write_text(json.dumps({**config, **older, "domain": {"about": "drawings", "grounds": []}}))
+    again = type(scorer).from_pretrained(tmp_path, device="cpu")
+    assert again.model.config == scorer.model.config
+    assert np.array_equal(again.score(SAMPLES[:4]).scores, scorer.score(SAMPLES[:4]).scores)
+    if older:
+        file.write_text(json.dumps({**config, "head": "shared"}))
+        with pytest.raises(CheckpointError, match="head must be 'per_aspect', got 'shared'"):
+            type(scorer).from_pretrained(tmp_path, device="cpu")
 
 
 def test_push_and_pull(scorer: Any, hub: LoopbackHub) -> None:

@@ -71,8 +71,6 @@ class FakeService:
             scores = [[None, None] if b else [len(c.split()), width] for c, b in zip(captions, bad, strict=True)]
             errors = ["a bad caption" if b else None for b in bad]
             samples.append({"scores": scores, "errors": errors, "truncated": ["long" in c for c in captions]})
-            if "domain" in self.facts:
-                samples[-1]["out_of_domain"] = ["cat" in c for c in captions]
         return {"identity": self.facts["identity"], "samples": samples}
 
     def reply(self, handler: BaseHTTPRequestHandler, body: bytes) -> None:
@@ -150,17 +148,6 @@ def test_what_cannot_be_scored_says_why(service: FakeService) -> None:
     assert np.isnan(table.scores).all(axis=1).tolist() == [True, False, True]
     assert (table.errors[0], "does not exist" in table.errors[2]) == ("a bad caption", True)
     assert table.truncated.tolist() == [False, True, False]
-    assert table.out_of_domain is None  # a service of an earlier version does not say
-
-
-def test_what_is_out_of_domain_is_told_and_warned_of(service: FakeService, caplog: pytest.LogCaptureFixture) -> None:
-    service.facts["domain"] = {"about": "drawings", "instead": "the line to write"}
-    table = scorer_of(service).score([*samples_of("a cat", "a star"), CaptionSample("a cat", "no-such.png")])
-    assert table.out_of_domain is not None
-    assert table.out_of_domain.tolist() == [True, False, False]
-    assert "made-up: 1 of 3 samples are out of domain" in caplog.text
-    assert "drawings" in caplog.text
-    assert "the line to write" in caplog.text
 
 
 @pytest.mark.parametrize("fault", ["drop", "hang", "garble", (500, "x"), (502, "<html>"), (503, "full"), (429, "full")])
