@@ -178,7 +178,7 @@ class JudgedScorer(CaptionScorer):
         """Scores (K, A). How many questions run together is the judge's own matter."""
         captions = [self._seen(candidate, group) for group in groups for candidate in group.rows]
         results = self.rate(captions)
-        none = [np.nan] * self._columns()
+        none = [np.nan] * len(self.spec.aspects)
         return CandidateScores(
             [none if isinstance(result, str) else result for result in results],
             [caption.truncated for caption in captions],

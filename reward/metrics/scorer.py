@@ -139,7 +139,7 @@ class CaptionScorer(ABC):
     ) -> ScoreTable:
         samples = list(samples)  # a sequence may make its items on access, and images are told apart by identity first
         check_samples(samples, batch_size)
-        results = _Results(self.spec.name, len(samples), self._columns())
+        results = _Results(self.spec.name, len(samples), len(self.spec.aspects))
         images = _Images(self, batch_size)
         groups = group_samples(
             samples, use_images=self.reads_images, use_references=self.reads_references, contexts=contexts
@@ -158,7 +158,8 @@ class CaptionScorer(ABC):
                 advance(sum(len(rows) for group in window for rows in group.rows.values()))
         self._warn(len(samples), results.failed, results.truncated)
         errors = dict(sorted((results.refused | results.failed).items()))
-        return self._table(results.scores, errors, results.truncated)
+        aliases = self.spec.aliases
+        return ScoreTable(results.scores, self.spec.aspects, errors, results.truncated, aliases=aliases)
 
     def _windows(self, groups: list[Group], batch_size: int | None) -> Iterator[list[Group]]:
         return windows(groups, self.window_size)
@@ -179,13 +180,6 @@ class CaptionScorer(ABC):
         """Warns once for all samples; `failed` are those that the metric itself could not score."""
         if truncated.any():
             logger.warning("%s: %d of %d samples were cut to fit the model", self.spec.name, truncated.sum(), count)
-
-    def _columns(self) -> int:
-        """Number of columns that `score_groups` gives."""
-        return len(self.spec.aspects)
-
-    def _table(self, scores: np.ndarray, errors: dict[int, str], truncated: np.ndarray) -> ScoreTable:
-        return ScoreTable(scores, self.spec.aspects, errors, truncated, aliases=self.spec.aliases)
 
 
 class _Images:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,24 +18,11 @@ from reward.metrics.harmoniceval.prompt import CRITERIA, OVERALL, HarmonicPrompt
 from reward.metrics.judged import JudgedCaption, JudgedScorer, ask
 from reward.samples import CaptionSample, ScoreTable, check_samples
 
-__all__ = ["HarmonicScorer", "HarmonicTable"]
+__all__ = ["HarmonicScorer"]
 
 # With less probability on all ratings together, the judge meant another answer.
 _LEAST_MASS = 0.01
 MMHE_TASKS = {"IC": "captioning", "VQA": "question_answering", "REG": "referring", "VDU": "documents"}
-
-
-@dataclass(frozen=True, eq=False)
-class HarmonicTable(ScoreTable):
-    """Scores with the variances and weights behind them; rows without a score are all NaN.
-
-    Args:
-        variances: array (N, criteria): variance of each criterion's rating, in [0, 4].
-        weights: array (N, criteria): weight of each criterion in `overall`; a row sums to 1.
-    """
-
-    variances: np.ndarray = None  # type: ignore[assignment]  # HarmonicScorer gives it
-    weights: np.ndarray = None  # type: ignore[assignment]  # HarmonicScorer gives it
 
 
 class HarmonicScorer(JudgedScorer):
@@ -70,8 +57,6 @@ class HarmonicScorer(JudgedScorer):
         >>> table = HarmonicScorer(judge, gamma=1).score([CaptionSample("A star.", Image.new("RGB", (8, 8)))])
         >>> dict(zip(table.aspects, table.scores[0].round(2).tolist(), strict=True))["correctness"]
         4.5
-        >>> table.weights.tolist(), table.variances.tolist()
-        ([[0.2, 0.2, 0.2, 0.2, 0.2]], [[0.25, 0.25, 0.0, 0.0, 0.0]])
     """
 
     spec = SPEC
@@ -106,8 +91,8 @@ class HarmonicScorer(JudgedScorer):
 
     def score(
         self, samples: Sequence[CaptionSample], *, batch_size: int | None = None, progress: bool = False
-    ) -> HarmonicTable:
-        """Scores (N, 1 + criteria) in [1, 5], in the order of the samples, with variances and weights.
+    ) -> ScoreTable:
+        """Scores (N, 1 + criteria) in [1, 5], in the order of the samples.
 
         The task of a sample is its own (or MMHE's name of it: REG, VQA, VDU, IC), else the scorer's. A sample has an
         error if its task has questions and it has none, or the other way round.
@@ -122,9 +107,7 @@ class HarmonicScorer(JudgedScorer):
         """
         check_samples(samples)
         asked = [(MMHE_TASKS.get(sample.task or "", sample.task or self.task), sample.question) for sample in samples]
-        table = self._score(samples, batch_size, progress, asked)
-        assert isinstance(table, HarmonicTable)
-        return table
+        return self._score(samples, batch_size, progress, asked)
 
     def _lack(self, group: Group) -> str | None:
         task, question = group.context
@@ -136,7 +119,7 @@ class HarmonicScorer(JudgedScorer):
         return super()._lack(group)
 
     def rate(self, captions: list[JudgedCaption]) -> list[Sequence[float] | str]:
-        """Overall score, criterion scores, variances and weights of each caption, or why there are none."""
+        """Overall score and criterion scores of each caption, or why there are none."""
         questions = [
             Question(
                 self.prompt.question(criterion, caption.context[0], caption.candidate, caption.context[1]),
@@ -161,18 +144,7 @@ class HarmonicScorer(JudgedScorer):
             if not mass >= _LEAST_MASS:
                 return f"{criterion}: the judge gave the ratings 1 to 5 a probability of {mass:.2g} in all"
         result = aggregate(probabilities, self.gamma)
-        scores = () if self.criteria == (OVERALL,) else result.scores
-        return [result.overall, *scores, *result.variances, *result.weights]
-
-    def _columns(self) -> int:
-        return len(self.spec.aspects) + 2 * len(self.criteria)
-
-    def _table(self, scores: np.ndarray, errors: dict[int, str], truncated: np.ndarray) -> HarmonicTable:
-        first = len(self.spec.aspects)
-        last = first + len(self.criteria)
-        return HarmonicTable(
-            scores[:, :first], self.spec.aspects, errors, truncated, scores[:, first:last], scores[:, last:]
-        )
+        return [result.overall, *(() if self.criteria == (OVERALL,) else result.scores)]
 
     def _saved_settings(self) -> dict[str, Any]:
         settings = {"prompt": self.prompt.to_json(), "gamma": float(self.gamma), "task": self.task}

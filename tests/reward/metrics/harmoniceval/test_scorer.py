@@ -18,6 +18,7 @@ from reward import CaptionSample, load_scorer
 from reward.errors import CheckpointError, ConfigError, InvalidSampleError, JudgeError
 from reward.judges import LocalJudge, Question, ScriptedJudge
 from reward.metrics.harmoniceval import aggregate
+from reward.metrics.harmoniceval.aggregate import harmonic_weights
 from reward.metrics.harmoniceval.prompt import CRITERIA, HarmonicPrompt
 from reward.metrics.harmoniceval.scorer import HarmonicScorer
 from tests.contract import SAMPLES, ScorerContract
@@ -67,12 +68,10 @@ def test_scores_are_those_of_plain_forward_passes() -> None:
     expected = aggregate(rows, 0.6)
     table = scorer.score([sample])
     assert table.scores[0] == pytest.approx([expected.overall, *expected.scores], abs=1e-5)
-    assert table.variances[0] == pytest.approx(expected.variances, abs=1e-5)
-    assert table.weights[0] == pytest.approx(expected.weights, abs=1e-5)
     assert len(set(np.round(expected.scores, 4))) == 5
 
 
-def test_the_table_holds_scores_variances_and_weights_of_each_criterion() -> None:
+def test_the_table_holds_scores_of_each_criterion() -> None:
     given = {
         "correctness": {"4": 0.45, "5": 0.45},  # the rest is on no rating
         "completeness": {"1": 0.5, "5": 0.5},
@@ -84,14 +83,11 @@ def test_the_table_holds_scores_variances_and_weights_of_each_criterion() -> Non
     table = scorer.score([CaptionSample("A star.", PICTURE), CaptionSample("A star.")])
     assert table.aspects == ("overall", "correctness", "completeness", "clarity", "fluency", "conciseness")
     assert table.scores[0] == pytest.approx([17 / 5, 4.5, 3, 3, 3.5, 3])
-    assert table.variances[0] == pytest.approx([0.25, 4, 0, 0.75, 2])
-    assert table.weights[0] == pytest.approx([0.2] * 5)
-    assert all(np.isnan(values[1]).all() for values in (table.scores, table.variances, table.weights))
+    assert np.isnan(table.scores[1]).all()
     assert "needs an image" in table.errors[1]
     harmonic = HarmonicScorer(scorer.judge).score([CaptionSample("A star.", PICTURE)])
-    assert harmonic.weights[0].argmax() == 2
-    assert harmonic.weights[0].argmin() == 1
-    assert harmonic.scores[0, 0] == pytest.approx(float(harmonic.weights[0] @ harmonic.scores[0, 1:]))
+    weights = harmonic_weights(np.array([0.25, 4, 0, 0.75, 2]), 0.75)
+    assert harmonic.scores[0, 0] == pytest.approx(float(weights @ harmonic.scores[0, 1:]))
 
 
 def test_three_criteria_are_judged_without_the_image() -> None:
@@ -150,12 +146,11 @@ def test_two_criteria_and_one_rating_without_criteria() -> None:
     sample, judge = CaptionSample("A star.", PICTURE), RecordingJudge(distribution=rate)
     table = HarmonicScorer(judge, gamma=0.5, criteria=["correctness", "completeness"]).score([sample])
     assert table.aspects == ("overall", "correctness", "completeness")
-    assert table.weights[0] == pytest.approx([16 / 17, 1 / 17])  # variances 1/4 and 4, weighed by their inverses
+    # variances 1/4 and 4, weighed by their inverses
     assert table.scores[0] == pytest.approx([(16 * 4.5 + 3) / 17, 4.5, 3])
     table = HarmonicScorer(judge, criteria=["overall"]).score([sample])
     assert (table.aspects, len(judge.asked), judge.asked[2].image) == (("overall",), 3, PICTURE)
     assert table.scores[0] == pytest.approx([2 * 0.25 + 3 * 0.25 + 5 * 0.5])
-    assert table.variances[0] == pytest.approx([1.75**2 / 4 + 0.75**2 / 4 + 1.25**2 / 2])
 
 
 def test_equal_answers_to_different_questions_are_told_apart() -> None:
