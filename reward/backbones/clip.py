@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import nn
 
-from reward.backbones.clip_config import check_preprocess
 from reward.backbones.fit import foreign_errors
 from reward.backbones.language import CHARACTERS_PER_TOKEN, caption_ids
 from reward.backbones.pixels import normalized_pixels
@@ -40,15 +40,15 @@ class ClipTowers(nn.Module):
         super().__init__()
         from open_clip.transform import PreprocessCfg, image_transform_v2
 
-        check_preprocess(preprocess_cfg)
         self.clip = clip
         self.tokenizer = tokenizer
         size = clip.visual.image_size
         self.image_size: int = size if isinstance(size, int) else size[0]
-        self.preprocess_cfg = {**(preprocess_cfg or {}), "size": self.image_size}
         with foreign_errors("preprocess_cfg"):
+            self.preprocess_cfg = {**(preprocess_cfg or {}), "size": self.image_size}
             transform = image_transform_v2(PreprocessCfg(**self.preprocess_cfg), is_train=False)
-        *self._scale, _, self._normalize = transform.transforms  # the one between makes a tensor
+            *self._scale, _, self._normalize = transform.transforms  # the one between makes a tensor
+            np.asarray([self._normalize.mean, self._normalize.std], dtype=float).reshape(2, 3)  # raises for others
         self.context_length: int = getattr(clip, "text", clip).context_length
         self.embed_dim = _embed_dim(clip)
 

@@ -171,7 +171,7 @@ def _load_open_clip(name: str, tag: str | None = None) -> ClipTowers:
     from open_clip.pretrained import get_pretrained_cfg
 
     whole = name if tag is None else f"{name}:{tag}"
-    config = check_open_clip(name, WEIGHT_SUFFIXES, _download)
+    config = check_open_clip(name, _download)
     try:
         with unsharded_loading():
             # open_clip only warns if the weights were trained with the other activation

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
-from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
@@ -16,12 +14,9 @@ from torch.overrides import TorchFunctionMode
 from reward.errors import CapRewardError, CheckpointError, MissingExtraError
 from reward.tensors import shape_faults
 
-__all__ = ["check_fit", "check_layers", "check_memory", "foreign_errors", "leaves", "on_meta"]
+__all__ = ["check_fit", "foreign_errors", "leaves", "on_meta"]
 
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
-_MOST_LAYERS = 1000  # the deepest published networks have some hundreds
-_COUNT = re.compile(r"(layers?|depth|blocks?|experts)$")
-_DEPTHS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "layers")  # must be at least 1
 
 
 @contextmanager
@@ -99,22 +94,6 @@ def leaves(settings: Any, path: str = "") -> Iterator[tuple[str, Any]]:
         yield path, settings
 
 
-def check_layers(settings: Mapping[str, Any], *, where: str) -> None:
-    """Refuses a network without layers or heads, or with more than 1,000 layers, which would take long to build.
-
-    Raises:
-        CheckpointError: the message names the setting.
-    """
-    for path, value in leaves(settings):
-        name = path.rpartition(".")[2]
-        if not isinstance(value, (int, float)):
-            continue
-        if value > _MOST_LAYERS and _COUNT.search(name):
-            raise CheckpointError(f"{where}: {path} must be at most {_MOST_LAYERS}, got {value}")
-        if value < 1 and (name in _DEPTHS or name.endswith("heads")):
-            raise CheckpointError(f"{where}: {path} must be at least 1, got {value}")
-
-
 def check_fit(
     make: Callable[[], ModuleT],
     shapes: Mapping[str, tuple[int, ...]],
@@ -148,7 +127,6 @@ def check_fit(
         ...
         reward.errors.CheckpointError: config.json does not fit the weights (hidden_size=1000000): the file has ...
     """
-    check_layers(settings, where=where)
     with foreign_errors(where), on_meta(own=own):
         network = make()
     needed = {f"{prefix}{name}": tuple(value.shape) for name, value in network.state_dict().items()}
@@ -162,29 +140,3 @@ def check_fit(
         hint = f" ({', '.join(named)})" if named else ""
         raise CheckpointError(f"{where} does not fit the weights{hint}: the file {faults}")
     return network
-
-
-def check_memory(
-    make: Callable[[], nn.Module], files: Sequence[Path], *, where: str, numbers_per_byte: int = 1
-) -> None:
-    """Refuses a network that has more weights than its files can hold.
-
-    It is for checkpoints whose weights are renamed when they are loaded, for which `check_fit` cannot be used.
-
-    Args:
-        make: builds the network; it is called on the device "meta".
-        files: the files of weights.
-        where: what is being read, for messages.
-        numbers_per_byte: most weights in a byte; more than 1 if they are quantised.
-
-    Raises:
-        CheckpointError: the network cannot be built, or has more weights than the files hold.
-    """
-    with foreign_errors(where), on_meta():
-        needed = sum(parameter.numel() for parameter in make().parameters())
-    held = sum(file.stat().st_size for file in files)
-    if needed > numbers_per_byte * held:
-        raise CheckpointError(
-            f"{where}: its configuration asks for {needed:,} weights, but its files hold {held:,} bytes "
-            f"({', '.join(sorted(file.name for file in files)) or 'no weights'}); check its sizes"
-        )

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from reward.backbones.fit import check_layers, check_memory, foreign_errors, leaves
+from reward.backbones.fit import foreign_errors, leaves
 from reward.checkpoints import unsharded_loading
 from reward.errors import CheckpointError, ConfigError
 from reward.tensors import refuse_stored_integers
@@ -26,8 +26,6 @@ __all__ = [
     "refuse_missing",
     "usable_device",
 ]
-
-_WEIGHT_FILES = ("*.safetensors", "*.bin")
 
 
 def load_pretrained(
@@ -96,19 +94,7 @@ def load_network(
         plain, _ = PreTrainedConfig.get_config_dict(source)
         if not trust:
             _refuse_kernels(plain, where)
-        check_layers(plain, where=f"{where}: its config.json")
         config = AutoConfig.from_pretrained(source, trust_remote_code=trust)
-        if Path(source).is_dir() and not trust:
-            files = [file for pattern in _WEIGHT_FILES for file in Path(source).glob(pattern)]
-            of_auto_class = hasattr(model_class, "from_config")
-            check_memory(
-                lambda: (
-                    model_class.from_config(config, trust_remote_code=False) if of_auto_class else model_class(config)
-                ),
-                files,
-                where=f"{where}: its config.json",
-                numbers_per_byte=4 if hasattr(config, "quantization_config") else 1,
-            )
     # this also reads generation_config.json, and some values of config.json for the first time
     with foreign_errors(f"{where}: its weights, config.json or generation_config.json"), unsharded_loading():
         model, report = model_class.from_pretrained(

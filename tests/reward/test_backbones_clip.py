@@ -151,7 +151,7 @@ def test_open_clip_folders_and_hub_models(folder: Path, hub: LoopbackHub) -> Non
 
 def test_open_clip_never_falls_back_to_random_weights(folder: Path, tmp_path: Path) -> None:
     shutil.copy(folder / "open_clip_config.json", tmp_path)
-    with pytest.raises(CheckpointError, match=r"its files hold 0 bytes \(no weights\)"):
+    with pytest.raises(CheckpointError, match="cannot load the open_clip model"):
         load_clip(tmp_path)
     with safe_open(folder / "open_clip_model.safetensors", "pt") as opened:
         kept = {key: opened.get_tensor(key) for key in opened.keys() if key != "visual.proj"}  # noqa: SIM118

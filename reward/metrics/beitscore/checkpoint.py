@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from torch.nn import functional as F
 
-from reward.backbones.fit import check_fit, check_layers, on_meta
+from reward.backbones.fit import check_fit, on_meta
 from reward.backbones.pretrained import parse_dtype, usable_device
 from reward.checkpoints import CONFIG_FILE, WEIGHTS_FILE, read_config, resolve_checkpoint
 from reward.errors import CheckpointError
@@ -198,9 +198,7 @@ def load_model(
     dtype, device = parse_dtype(dtype), usable_device(device)
     folder = resolve_checkpoint(source, metric=SPEC.name, revision=revision)
     where = f"BEiTScore checkpoint {os.fspath(source)!r}"
-    plain = read_config(folder, metric=SPEC.name)
-    check_layers(plain, where=f"{where}: its {CONFIG_FILE}")
-    config = BeitScoreConfig.from_dict(plain)
+    config = BeitScoreConfig.from_dict(read_config(folder, metric=SPEC.name))
     tokenizer = BeitScoreTokenizer.from_folder(folder, max_tokens=config.max_text_tokens)
     if tokenizer.size > config.vocab_size:
         raise CheckpointError(

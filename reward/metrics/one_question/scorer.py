@@ -147,7 +147,7 @@ def _read(answer: Answer) -> Sequence[float] | str:
     value = _json_object(answer)
     if isinstance(value, str):
         return value
-    score = value.get("score")
+    score: Any = value.get("score")
     if type(score) not in (int, float) or not 0 <= score <= 100:  # True is an int, too
         return f'"score" must be a number from 0 to 100, got {score!r:.80}'
     return [score / 100]
