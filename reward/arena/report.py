@@ -1,13 +1,10 @@
-"""The report of an arena: tables as text and Markdown, plots, values for JSON, and everything on one HTML page."""
+"""What `capreward arena` shows: tables as text, remarks, and values for JSON."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, TypeAlias
-
-import numpy as np
 
 from reward.arena.agreement import KENDALL, SPEARMAN, ArenaAgreement
 from reward.arena.caparena_auto import AutoScore
@@ -15,38 +12,17 @@ from reward.arena.ranking import SCORE, Ranking
 from reward.arena.ratings import BRADLEY_TERRY, ELO
 from reward.arena.result import ArenaResult
 from reward.battles import HUMAN
-from reward.errors import OutputError
 from reward.metaeval.benchmarks.items import OVERALL
 from reward.metaeval.bootstrap import Interval
-from reward.metaeval.report import (
-    BEST,
-    FEW_IMAGES,
-    INK,
-    PLAIN,
-    SOFT,
-    Grid,
-    bare,
-    blank_figure,
-    check_report,
-    few_images,
-    page_svg,
-    percent,
-    plain,
-    versions,
-    write_pages,
-)
+from reward.metaeval.report import FEW_IMAGES, Grid, few_images, percent, plain, versions
 
 __all__ = [
     "auto_grid",
-    "bias_plot",
     "correlation_grid",
     "grids",
     "notes",
     "ranking_json",
-    "rating_plot",
-    "save_plot",
     "to_json",
-    "write_arena",
 ]
 
 Correlations: TypeAlias = Mapping[str, Mapping[str, Mapping[str, Interval]]]  # {voter: {method: {kind: correlation}}}
@@ -225,126 +201,3 @@ def _bias(result: ArenaResult) -> Grid:
 
 def _points(interval: Interval) -> str:
     return percent(interval, scale=1, digits=0)
-
-
-# Plots
-
-_OVER, _UNDER = "#d1495b", "#2f7ed8"
-
-
-def rating_plot(result: ArenaResult) -> Any:
-    """Ratings of the first voter by Bradley-Terry and by Elo, best model on top.
-
-    A model whose rating is infinite has an arrow at the edge.
-
-    Args:
-        result: of `rate_arena`.
-
-    Raises:
-        MissingExtraError: matplotlib is not installed.
-    """
-    order = result.order
-    figure, axes = blank_figure(0.8 + 0.34 * len(order))
-    methods = result.ratings[result.voters[0].name]
-    drawn = ((BRADLEY_TERRY, "Bradley-Terry", BEST, -0.13), (ELO, "Elo", PLAIN, 0.13))
-    for method, label, tone, shift in drawn:
-        kept = [row for row, name in enumerate(order) if math.isfinite(methods[method].ratings[name].value)]
-        intervals = [methods[method].ratings[order[row]] for row in kept]
-        value, low, high = np.array([[each.value, each.low, each.high] for each in intervals]).reshape(-1, 3).T
-        axes.errorbar(
-            value,
-            np.array(kept) + shift,
-            xerr=np.stack([np.maximum(value - low, 0), np.maximum(high - value, 0)]),
-            fmt="o",
-            ms=4,
-            lw=1.2,
-            color=tone,
-            label=label,
-        )
-    for row, name in enumerate(order):
-        value = methods[BRADLEY_TERRY].ratings[name].value
-        if math.isinf(value):
-            side = 0.99 if value > 0 else 0.01
-            mark = ">" if value > 0 else "<"
-            axes.plot(side, row - 0.13, mark, ms=6, color=BEST, transform=axes.get_yaxis_transform())
-    _names(axes, order)
-    axes.set_xlabel("rating, with 95 % intervals")
-    axes.legend(fontsize=8, frameon=False, labelcolor=INK, loc="lower right")
-    return figure
-
-
-def bias_plot(result: ArenaResult) -> Any:
-    """Win rate by each voter minus win rate by people, for each model; with 95 % intervals.
-
-    Args, Raises: as for `rating_plot`. There must be agreement with people.
-    """
-    order = [name for name in result.order if any(name in agreement.bias for agreement in result.agreement.values())]
-    count = len(result.agreement)
-    figure, axes = blank_figure(0.8 + 0.3 * len(order), width=1.8 + 2.3 * count)
-    axes.remove()
-    panels = np.atleast_1d(figure.subplots(1, count, sharey=True, sharex=True))
-    for panel, (name, agreement) in zip(panels, result.agreement.items(), strict=True):
-        rows = [row for row, model in enumerate(order) if model in agreement.bias]
-        biases = [agreement.bias[order[row]] for row in rows]
-        value, low, high = 100 * np.array([[bias.value, bias.low, bias.high] for bias in biases]).T
-        tones = [_OVER if each > 0 else _UNDER for each in value]
-        errors = np.stack([np.maximum(value - low, 0), np.maximum(high - value, 0)])
-        panel.barh(rows, value, xerr=errors, color=tones, ecolor=INK, height=0.6, error_kw={"lw": 1})
-        panel.set_title(name, fontsize=8, color=INK, parse_math=False)
-        _names(panel, order)
-        panel.set_xlabel("bias, %")
-        panel.axvline(0, color=SOFT, lw=0.8)
-    return figure
-
-
-def save_plot(figure: Any, stem: Path) -> list[Path]:
-    """Writes STEM.png and STEM.svg of a figure.
-
-    Raises:
-        OutputError: a file cannot be written.
-    """
-    import matplotlib
-
-    bare(figure)
-    written = [stem.with_suffix(".png"), stem.with_suffix(".svg")]
-    for path in written:
-        try:
-            with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "capreward"}):  # the same each time
-                figure.savefig(path, facecolor="white", metadata={"Date": None} if path.suffix == ".svg" else None)
-        except OSError as error:
-            raise OutputError(f"cannot write {path}: {error.strerror or error}") from error
-    return written
-
-
-def _names(axes: Any, order: list[str]) -> None:
-    axes.set_yticks(range(len(order)), order, parse_math=False)  # a dollar is a dollar
-    axes.set_ylim(len(order) - 0.5, -0.5)
-    axes.set_axisbelow(True)
-    axes.grid(axis="x", color=SOFT, alpha=0.25, lw=0.6)
-
-
-def write_arena(folder: Path, result: ArenaResult, *, command: str) -> Path:
-    """Writes arena.json, arena.md, arena.html, and ratings and bias as .png and .svg.
-
-    Args:
-        folder: made if absent.
-        result: of `rate_arena`.
-        command: as it was typed.
-
-    Returns:
-        Path of the page, which needs no other file.
-
-    Raises:
-        MissingExtraError: matplotlib is not installed.
-        OutputError: a file cannot be written.
-    """
-    check_report(folder)
-    plots = {"ratings": rating_plot(result), **({"bias": bias_plot(result)} if result.agreement else {})}
-    for name, plot in plots.items():
-        save_plot(plot, folder / name)
-    figures = to_json(result, command=command)
-    section = ("Plots", {name: page_svg(plot) for name, plot in plots.items()})
-    pictures = {name: f"{name}.png" for name in plots}
-    return write_pages(
-        folder, "arena", "Arena", figures, grids(result), list(notes(result)), [section], pictures=pictures
-    )

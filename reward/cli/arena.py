@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -87,10 +86,6 @@ def arena(
             "battles.",
         ),
     ] = False,
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", help="Folder for arena.json, arena.md, arena.html, and plots as .png and .svg."),
-    ] = None,
     next_: Annotated[
         int | None, typer.Option("--next", min=1, help="Propose this many battles to judge next, and do nothing else.")
     ] = None,
@@ -129,7 +124,6 @@ def arena(
 
     from reward.arena import Arena, all_voters, rate_arena
     from reward.arena.ranking import read_ranking
-    from reward.metaeval.report import check_report
 
     if leaderboard and ranking is None:
         raise typer.BadParameter("goes with --ranking, which it is compared with", param_hint="--leaderboard")
@@ -139,8 +133,8 @@ def arena(
         assert fixed is not None
         boards[f"leaderboard:{name}"] = fixed.correlations(read_ranking(path).scores)
     if not battles:
-        if fixed is None or not boards or output is not None:
-            message = "is missing; only --leaderboard NAME=FILE --ranking FILE, without --output, needs no battles"
+        if fixed is None or not boards:
+            message = "is missing; only --leaderboard NAME=FILE --ranking FILE needs no battles"
             raise typer.BadParameter(message, param_hint="BATTLES")
         _report_boards(fixed, boards, figures)
         return
@@ -150,8 +144,6 @@ def arena(
     if next_ is not None:
         _propose(entries, next_, seed, figures.quiet)
         return
-    if output is not None:
-        check_report(output)  # before hours of scoring
     field = Arena.of_battles(entries)
     if pair_weights:
         field = field.weighted()
@@ -176,7 +168,7 @@ def arena(
             auto=_auto(entries, voters),
         )
     result = replace(result, correlations={**result.correlations, **boards})
-    _report(result, output, figures)
+    _report(result, figures)
 
 
 def _read(paths: Sequence[Path], in_400: bool) -> list[Battle]:
@@ -217,14 +209,12 @@ def _report_boards(ranking: Ranking, boards: Correlations, figures: options.Figu
     report_figures(values, grids, notes, None, json=figures.json, quiet=figures.quiet)
 
 
-def _report(result: ArenaResult, output: Path | None, figures: options.FigureOptions) -> None:
+def _report(result: ArenaResult, figures: options.FigureOptions) -> None:
     from reward.arena import report
 
-    command = terminal.command_line()
-    values, grids = report.to_json(result, command=command), report.grids(result)
+    values, grids = report.to_json(result, command=terminal.command_line()), report.grids(result)
     notes = () if figures.quiet else report.notes(result)
-    write = None if output is None else partial(report.write_arena, output, result, command=command)
-    report_figures(values, grids, notes, write, json=figures.json, quiet=figures.quiet)
+    report_figures(values, grids, notes, None, json=figures.json, quiet=figures.quiet)
     for voter in result.voters:
         if not voter.decided:
             message = f"error: {voter.name} decided no battle; the first: {voter.problem}"

@@ -29,7 +29,6 @@ __all__ = [
     "SOFT",
     "Grid",
     "bar_plot",
-    "bare",
     "blank_figure",
     "check_report",
     "few_images",
@@ -221,7 +220,7 @@ def blank_figure(height: float, width: float = 6.4) -> tuple[Any, Any]:
     return figure, figure.subplots()
 
 
-def bare(figure: Any) -> None:
+def _bare(figure: Any) -> None:
     """Removes the frames, and makes the labels small."""
     for axes in figure.axes:
         axes.tick_params(colors=INK, labelsize=8, length=0)
@@ -235,7 +234,7 @@ def page_svg(figure: Any) -> str:
     """The figure as text, in the page's font and colours."""
     import matplotlib
 
-    bare(figure)
+    _bare(figure)
     buffer = io.StringIO()
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "capreward"}):
         figure.savefig(
@@ -274,8 +273,6 @@ def write_pages(
     tables: Sequence[Grid],
     remarks: Sequence[str],
     sections: Sequence[tuple[str, Mapping[str, str]]],
-    *,
-    pictures: Mapping[str, str] | None = None,
 ) -> Path:
     """Writes NAME.json, NAME.md and NAME.html, each whole or not at all; gives the path of the HTML page.
 
@@ -287,14 +284,13 @@ def write_pages(
         tables: from top to bottom.
         remarks: below the tables.
         sections: plots of the HTML page, which needs no other file: titles, each with {heading: SVG}.
-        pictures: {title: file} of pictures beside the Markdown page.
 
     Raises:
         OutputError: a file cannot be written.
     """
     texts = {
         "json": json.dumps(figures, indent=2, ensure_ascii=False, allow_nan=False) + "\n",
-        "md": _markdown(heading, figures, tables, remarks, pictures or {}),
+        "md": _markdown(heading, figures, tables, remarks),
         "html": page_html(name, heading, figures, tables, remarks, sections),
     }
     for ending, text in texts.items():
@@ -338,17 +334,10 @@ def page_html(
     )
 
 
-def _markdown(
-    heading: str,
-    figures: Mapping[str, Any],
-    tables: Sequence[Grid],
-    remarks: Sequence[str],
-    pictures: Mapping[str, str],
-) -> str:
+def _markdown(heading: str, figures: Mapping[str, Any], tables: Sequence[Grid], remarks: Sequence[str]) -> str:
     parts = [f"# {heading}", f"`{figures['command']}`"]
     for grid in tables:
         parts += [f"## {grid.title}", grid.markdown()]
-    parts += [f"![{title}]({file})" for title, file in pictures.items()]
     parts.append("\n".join(f"- {remark}" for remark in remarks))
     versions = ", ".join(f"{package} {number}" for package, number in figures["versions"].items())
     return "\n\n".join([*parts, f"Seed {figures['seed']}; {versions}."]) + "\n"

@@ -122,7 +122,7 @@ PROMISES: dict[str, tuple[str, ...]] = {
     "judge foil.jsonl": ("judged 4 rows",),
     "judge mmhe.jsonl": ("judged 12 rows",),
     "capreward battle": ("judged 24 battles",),
-    "--judged": ("level 4", "gpt-4o", "mine", "Spearman", "Kendall", "Bias", "report: "),
+    "--judged": ("level 4", "gpt-4o", "mine", "Spearman", "Kendall", "Bias"),
     "--annotator": ("annotator", "level 4"),
     "--leaderboard": ("Spearman", "94.3", "Kendall", "82.4"),
     "--pair-weights": ("Ratings by people", "each battle counts 1 / P"),
