@@ -62,9 +62,7 @@ def bench(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Folder for bench.json, bench.md and bench.html, with plots.")
     ] = None,
-    list_: Annotated[
-        bool, typer.Option("--list", help="Show the benchmarks and their files, and the baselines of the papers.")
-    ] = False,
+    list_: Annotated[bool, typer.Option("--list", help="Show the benchmarks and their files.")] = False,
 ) -> None:
     """Measure how well metrics, and scores that came with the data, agree with human judgments or simulated ratings.
 
@@ -161,15 +159,12 @@ def _print(
 
 
 def _print_list(json: bool) -> None:
-    from reward.metaeval.baselines import BASELINES
     from reward.metaeval.benchmarks import benchmark_spec, list_benchmarks
 
     specs = [benchmark_spec(name) for name in list_benchmarks()]
     if json:
         names = ("name", "title", "statistic", "parts", "files", "origin", "licence", "hub", "checked")
-        baselines = [{"name": name, "metrics": own, "note": note} for name, (own, note) in BASELINES.items()]
-        benchmarks = [{name: getattr(spec, name) for name in names} for spec in specs]
-        terminal.print_json({"benchmarks": benchmarks, "baselines": baselines})
+        terminal.print_json({"benchmarks": [{name: getattr(spec, name) for name in names} for spec in specs]})
         return
     for spec in specs:
         print(f"{spec.name}: {spec.title}, {spec.statistic}")
@@ -184,6 +179,3 @@ def _print_list(json: bool) -> None:
         for name, value in facts.items():
             if value:
                 print(f"  {name}: {value}")
-    for name, (own, note) in BASELINES.items():
-        told = ", ".join([*own, note] if note else own) if own else f"not here: {note}; use --score-column"
-        print(f"baseline {name}\n  {told}")

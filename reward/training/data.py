@@ -15,7 +15,7 @@ from torch.utils.data import Dataset as TorchDataset
 
 from reward.errors import DataError, InvalidSampleError
 from reward.metaeval.benchmarks.items import OVERALL
-from reward.metaeval.benchmarks.records import find_splits, image_folder, is_jsonl
+from reward.metaeval.benchmarks.records import find_splits, image_folder
 from reward.metaeval.benchmarks.registry import benchmark_spec
 from reward.metrics.base import MetricSpec, installed_specs
 from reward.samples import CaptionSample
@@ -216,25 +216,17 @@ def _load_files(name: str, folder: Path) -> tuple[DatasetDict, Path]:
 
     The rows stay on disk, unlike those of `load_published`: LongCap-Arena's images would fill the memory.
     """
-    from datasets import load_dataset, load_from_disk
+    from datasets import load_dataset
 
     if not folder.is_dir():
         raise DataError(f"{name}: {str(folder)!r} is not a folder. {_way_out(name)}")
-    images = image_folder(folder, None, "images")
+    files = {split: [str(file) for file in rows.parts] for split, rows in find_splits(folder).items()}
+    if not files:
+        raise DataError(f"{name}: {folder} holds no tables; give {benchmark_spec(name).files}")
     try:
-        if (folder / "dataset_dict.json").is_file():
-            return load_from_disk(str(folder)), images
-        files = {split: [Path(str(part)) for part in rows.parts] for split, rows in find_splits(folder).items()}
-        kinds = {"json" if is_jsonl(file) else file.suffix[1:].lower() for own in files.values() for file in own}
-        if len(kinds) == 1:
-            paths = {split: [str(file) for file in own] for split, own in files.items()}
-            return load_dataset(kinds.pop(), data_files=paths), images
-    except DataError:
-        raise
+        return load_dataset("parquet", data_files=files), image_folder(folder, None, "images")
     except Exception as error:  # as in `load_parts`
         raise DataError(f"{name}: cannot read {folder}: {type(error).__name__}: {error}") from error
-    what = f"files of several kinds ({', '.join(sorted(kinds))})" if kinds else "no tables"
-    raise DataError(f"{name}: {folder} holds {what}; give {benchmark_spec(name).files}")
 
 
 def _way_out(source: str) -> str:

@@ -9,9 +9,9 @@ from typing import Any
 
 from reward.errors import DataError
 from reward.metaeval.benchmarks.items import OVERALL, BenchmarkSpec, Item, PreferencePair
-from reward.metaeval.benchmarks.records import Record, find_file, read_entries, read_list, read_object
+from reward.metaeval.benchmarks.records import MissingFileError, Record, find_file, read_entries, read_list, read_object
 
-__all__ = ["SPECS", "coco_captions", "foil_pairs"]
+__all__ = ["SPECS", "foil_pairs"]
 
 FOILS, COCO_CAPTIONS, NOCAPS = "foilv1.0_test_2017.json", "captions_val2014.json", "nocaps-val-foil.json"
 REFERENCES = {"4-ref": 4, "1-ref": 1}  # of FOIL, by part
@@ -69,34 +69,32 @@ NOCAPS_FIELDS = Fields("image_path", "baseline", "foil", references="references"
 def _category_files(
     path: Path,
     names: Sequence[str],
-    title: str,
     fields: Fields,
     images: Path | None,
     keep: Callable[[Record], bool] = lambda entry: True,
 ) -> Iterator[PreferencePair]:
-    """The pairs of a folder with a file for each category, or of one of these files, which hold {key: entry}."""
-    if path.is_file() and path.stem not in names:
-        raise DataError(f"{path} is not a file of {title}; they are: {', '.join(f'{name}.json' for name in names)}")
-    chosen = [name for name in names if path.is_dir() or name == path.stem]
-    files = {name: find_file(path, f"{name}.json", f"data/{name}.json") for name in chosen}
+    """The pairs of a folder with a file for each category, which holds {key: entry}."""
+    if path.is_file():
+        raise MissingFileError(f"{path} is no folder")
+    files = {name: find_file(path, f"{name}.json", f"data/{name}.json") for name in names}
     for name, file in files.items():
         for _, entry in read_entries(file):
             if keep(entry):
-                yield fields.pair(entry, images or _folder(path), name)
+                yield fields.pair(entry, images or path, name)
 
 
 def _load_sugarcrepe(path: Path, part: str, images: Path | None) -> Iterator[PreferencePair]:
-    return _category_files(path, SUGARCREPE, "SugarCrepe", SUGARCREPE_FIELDS, images)
+    return _category_files(path, SUGARCREPE, SUGARCREPE_FIELDS, images)
 
 
 def _load_valse(path: Path, part: str, images: Path | None) -> Iterator[PreferencePair]:
     """Valid foils only: those for which two of three annotators chose the caption, as the authors ask."""
-    names = [name for name in VALSE if path.is_file() or part != WITHOUT or name not in COREFERENCE]
+    names = [name for name in VALSE if part != WITHOUT or name not in COREFERENCE]
 
     def valid(entry: Record) -> bool:
         return entry.record("mturk").of_kind("caption", int) >= VALID
 
-    return _category_files(path, names, "VALSE", VALSE_FIELDS, images, valid)
+    return _category_files(path, names, VALSE_FIELDS, images, valid)
 
 
 def _without_coreference(items: Iterator[Item], path: Path | None, part: str) -> Iterator[Item]:
@@ -115,8 +113,8 @@ def _load_foil(path: Path, part: str, images: Path | None) -> Iterator[Preferenc
 
     References are the image's other COCO captions, the first four (part `"4-ref"`) or the first one (`"1-ref"`).
     """
-    folder = _folder(path)
-    captions = coco_captions(find_file(folder, COCO_CAPTIONS, f"annotations/{COCO_CAPTIONS}"))
+    folder = path.parent if path.is_file() else path
+    captions = _coco_captions(find_file(folder, COCO_CAPTIONS, f"annotations/{COCO_CAPTIONS}"))
     for image, name, original, foil in foil_pairs(find_file(path, FOILS)):
         if image not in captions:
             raise DataError(f"the image {image} has no captions in {COCO_CAPTIONS}")
@@ -154,7 +152,7 @@ def foil_pairs(path: Path) -> Iterator[tuple[int, str, str, str]]:
         yield image, names[image], originals[key], foil
 
 
-def coco_captions(path: Path) -> dict[int, list[str]]:
+def _coco_captions(path: Path) -> dict[int, list[str]]:
     """{number of an image: its captions} from a caption file of COCO.
 
     Raises:
@@ -166,10 +164,6 @@ def coco_captions(path: Path) -> dict[int, list[str]]:
         if caption.strip():
             captions.setdefault(entry.of_kind("image_id", int), []).append(caption)
     return captions
-
-
-def _folder(path: Path) -> Path:
-    return path.parent if path.is_file() else path
 
 
 _COMMON = "a .jsonl file with category, image, captions and label per line"
@@ -207,8 +201,8 @@ SPECS = (
         title="SugarCrepe",
         **_PAIRS,
         load=_load_sugarcrepe,
-        files=f"a folder with the files {_names(SUGARCREPE)} (also in data/), one of these files, or {_COMMON}; and "
-        "the folder of COCO's images val2017 (--images, images=)",
+        files=f"a folder with the files {_names(SUGARCREPE)} (also in data/), or {_COMMON}; and the "
+        "folder of COCO's images val2017 (--images, images=)",
         origin="the repository RAIVNLab/sugar-crepe (Hsieh and others 2023); images from cocodataset.org",
         licence="MIT, by the repository's LICENSE; the images have licences of their own",
     ),
@@ -218,7 +212,7 @@ SPECS = (
         **_PAIRS,
         load=_load_valse,
         refine=_without_coreference,
-        files=f"a folder with the files {_names(VALSE)} (also in data/), one of these files, or {_COMMON}; and a "
+        files=f"a folder with the files {_names(VALSE)} (also in data/), or {_COMMON}; and a "
         "folder of the images (--images, images=), together or in one folder for each value of the field dataset",
         origin="the repository Heidelberg-NLP/VALSE, data/ (Parcalabescu and others 2022); images from the data sets "
         "that the files name: Visual7W, COCO, SWiG and VisDial",

@@ -15,9 +15,8 @@ from reward.backbones.clip_tokens import CLIP_TOKENS, clip_length, first_differe
 from reward.errors import DataError, ImageError, OutputError
 from reward.images import image_key, load_image
 from reward.metaeval.benchmarks.items import OVERALL, BenchmarkSpec, PreferencePair
-from reward.metaeval.benchmarks.records import Record, Split, find_file
+from reward.metaeval.benchmarks.records import Record, find_file, read_lines
 from reward.samples import is_blank
-from reward.scoring.readers import open_source
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -150,23 +149,6 @@ def write_pairs(pairs: Dataset, folder: str | os.PathLike[str]) -> Path:
     return path
 
 
-def _pair_rows(path: Path, images: Path | None) -> Iterator[dict[str, Any]]:
-    """Rows with encoded images and absolute paths as they are."""
-    source = open_source(path)
-    missing = [name for name in _COLUMNS if name not in source.columns]
-    if missing:
-        raise DataError(
-            f"{source.name} lacks the column {missing[0]!r}; pairs need {', '.join(_COLUMNS)}, and it has "
-            f"{', '.join(source.columns)}"
-        )
-    folder = source.folder if images is None else images
-    for row in Split([source]).records(_COLUMNS):
-        texts = {name: _shown_text(row, name) for name in _COLUMNS[1:]}
-        if texts["correct"] == texts["incorrect"]:
-            raise DataError(f"{row.where}: correct and incorrect caption are the same")
-        yield {"image": _image_in(row, folder), **texts}
-
-
 def _first_error(caption: str, incorrect: str | None, least: int) -> tuple[int | None, str | None]:
     """First token in which an incorrect caption differs, and why the pair cannot be kept."""
     if incorrect is None or is_blank(incorrect):
@@ -196,33 +178,16 @@ def _stored(image: Any) -> Any:
     return load_image(image)
 
 
-def _image_in(row: Record, folder: Path) -> Any:
-    """The encoded image of a row, or the path of its file, which must exist."""
-    _, image = row.take("image")
-    if isinstance(image, dict):
-        if image.get("bytes") is not None:
-            return image
-        image = image.get("path")
-    if not isinstance(image, str) or not image:
-        raise row.error("image", "a path or an encoded image", image)
-    path = folder / image
-    if not path.is_file():
-        raise DataError(f"{row.where}: there is no image file {str(path)!r}")
-    return str(path.absolute())
-
-
 def _load(path: Path, part: str, images: Path | None) -> Iterator[PreferencePair]:
-    if path.is_dir() and not (path / "state.json").is_file():
-        path = find_file(path, PAIRS_FILE)
-    for row in _pair_rows(path, images):
-        image = row["image"]
-        yield PreferencePair(
-            captions=(row["correct"], row["incorrect"]),
-            label=0,
-            image=image,
-            image_id=image if isinstance(image, str) else image_key(image),
-            category=row["category"],
-        )
+    for row in read_lines(find_file(path, PAIRS_FILE)):
+        correct, incorrect, category = (_shown_text(row, name) for name in _COLUMNS[1:])
+        if correct == incorrect:
+            raise DataError(f"{row.where}: correct and incorrect caption are the same")
+        image = (images or row.folder) / row.text("image")
+        if not image.is_file():
+            raise DataError(f"{row.where}: there is no image file {str(image)!r}")
+        image_id = str(image.absolute())
+        yield PreferencePair((correct, incorrect), label=0, image=image_id, image_id=image_id, category=category)
 
 
 SPECS = (
@@ -234,9 +199,8 @@ SPECS = (
         load=_load,
         ties="wrong",  # the paper gives CLIPScore, for which most of its pairs are equal, an accuracy of 0
         headline=OVERALL,  # its "micro avg."
-        files="a .jsonl, .csv or .parquet file with image, correct, incorrect and category per row, a folder with "
-        "pairs.jsonl, or one written by Dataset.save_to_disk; or a .jsonl file with category, image, captions and "
-        "label per line",
+        files="a .jsonl file with image, correct, incorrect and category per line, or a folder with pairs.jsonl; or a "
+        ".jsonl file with category, image, captions and label per line",
         origin="the authors of BEiTScore; reward.metaeval.build_pairs makes your own pairs in this form",
     ),
 )

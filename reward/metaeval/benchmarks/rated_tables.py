@@ -1,13 +1,11 @@
-"""Tables with an image, a caption and a rating per row: Polaris, Nebula, LongCap-Arena, VICR and others."""
+"""Tables with an image, a caption and a rating per row: LongCap-Arena, Polaris, Nebula, Flickr8k, Composite, VICR."""
 
 from __future__ import annotations
 
-import ast
 import hashlib
-import json
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,14 +24,14 @@ from reward.metaeval.benchmarks.records import (
 )
 from reward.samples import ImageLike
 
-__all__ = ["SPECS", "rated_split"]
+__all__ = ["SPECS"]
 
 # The names that published data sets give their columns.
 _IMAGE = ("image", "img")  # an encoded image, or its file name
 _NAME = ("file_name", "imgid")
 _CANDIDATE = ("cand", "mt", "caption")
-_REFERENCES = ("refs", "references")  # a list; in CSV files the text of a list, as Python or JSON writes it
-_SCORE = ("score", "human_score")  # one judgment; null, NaN or "" was not given
+_REFERENCES = ("refs", "references")
+_SCORE = ("score", "human_score")  # one judgment; null or NaN was not given
 _TEXTS = (*_NAME, *_CANDIDATE, *_REFERENCES, *_SCORE)
 
 # LongCap-Arena has a split for each part and aspect, such as dci_val.desc; the paper's TestA is dci_val.
@@ -41,34 +39,23 @@ ASPECTS = {"desc": "descriptiveness", "rel": "relevance", "flu": "fluency"}
 _ARENA_PARTS = {"TestA": "dci_val", "TestB": "dci_test"}
 
 
-def rated_split(path: Path, images: Path | None, names: Sequence[str], config: str = "") -> Iterator[RatedCaption]:
-    """Rated captions of one split of a data set on disk, with one rating per row.
+def _load_split(path: Path, part: str, images: Path | None, *, config: str = "") -> Iterator[RatedCaption]:
+    """One split of a data set on disk, with one rating per row.
 
     Args:
-        path: a file, which is the split, or a folder as for `find_splits`.
+        path: a folder as for `find_splits`.
+        part: name of the split; empty is `test`.
         images: folder of images that are not in the data; None is the folder `images` beside it, or its own.
-        names: what the split may be called.
         config: as for `find_splits`.
 
     Raises:
         MissingFileError: no such split.
         DataError: a column is missing, or a value is of the wrong type; the message names row and column.
     """
-    if path.is_file():
-        return _merged({OVERALL: Split([path])}, images)
-    splits = find_splits(path, config)
-    for name in (*names, *([""] if len(splits) == 1 else [])):
-        if name in splits:
-            return _merged({OVERALL: splits[name]}, images)
-    raise MissingFileError(
-        f"{path} holds no split {' or '.join(names)}, only {', '.join(sorted(splits)[:12]) or 'no tables'}"
-    )
-
-
-def _load_split(name: str, path: Path, part: str, images: Path | None) -> Iterator[RatedCaption]:
-    """A split of Polaris or Nebula, whose CSV files are called polaris_val.csv for the part validation, and so on."""
-    short = "val" if part.startswith("val") else part
-    return rated_split(path, images, tuple(dict.fromkeys([part, f"{name}_{part}", f"{name}_{short}"])))
+    splits, name = find_splits(path, config), part or "test"
+    if name not in splits:
+        raise MissingFileError(f"{path} holds no split {name}, only {', '.join(sorted(splits)[:12]) or 'no tables'}")
+    return _merged({OVERALL: splits[name]}, images)
 
 
 def _load_longcap_arena(path: Path, part: str, images: Path | None) -> Iterator[RatedCaption]:
@@ -87,7 +74,7 @@ def _load_longcap_arena(path: Path, part: str, images: Path | None) -> Iterator[
 
 def _load_vicr(path: Path, part: str, images: Path | None) -> Iterator[RatedCaption]:
     """A table with a column per rater, from 1 to 5, four or five of them per caption. There are no references."""
-    for row in read_table(find_file(path, "vicr.csv", "VICR.csv")):
+    for row in read_table(find_file(path, "vicr.csv")):
         address, raters = str(row.take("image")[1]), [row.take("ratings")[0]]
         raters += [name for name in row.values if name.startswith("rating_")]
         if row.values.get("subset", part) != part:
@@ -175,22 +162,12 @@ def _image_name(row: Record) -> str:
 
 def _score(row: Record) -> float:
     name, value = row.take(*_SCORE)
-    not_given = value is None or value == "" or value != value or str(value).strip().lower() == "nan"
-    return math.nan if not_given else row.number(name, text=True)
+    return math.nan if value is None or value != value else row.number(name)
 
 
 def _references(row: Record) -> tuple[str, ...]:
     name, value = row.take(*_REFERENCES)
-    values: Any = value
-    if isinstance(value, str):
-        try:
-            values = ast.literal_eval(value)
-        except (ValueError, SyntaxError, RecursionError, MemoryError):
-            try:
-                values = json.loads(value)
-            except (ValueError, RecursionError):
-                raise row.error(name, "a list of texts") from None
-    return () if values is None else Record({name: values}, row.where, row.folder).texts(name)
+    return () if value is None else row.texts(name)
 
 
 def _image(row: Record, images: Path | None) -> ImageLike | None:
@@ -206,6 +183,12 @@ def _image(row: Record, images: Path | None) -> ImageLike | None:
 
 
 _COMMON = "or a .jsonl file with image, candidate, references and ratings per line"
+_FLICKR8K = f"{_COMMON}; and the images in a folder images beside them (or --images, images=)"
+_OF_FLICKR8K: dict[str, Any] = {
+    "origin": "Hodosh, Young and Hockenmaier 2013, who send images on request; on the Hub from the authors of Polos",
+    "licence": "none stated in its readme, which asks for a citation; the images belong to who put them on Flickr",
+    "hub": "yuwd/Flickr8k-HumanEval",
+}
 SPECS = (
     BenchmarkSpec(
         name="longcap-arena",
@@ -214,10 +197,9 @@ SPECS = (
         statistic="tau-c",
         judgments="mean",  # as in the paper's appendix B
         load=_load_longcap_arena,
-        files="a folder that save_to_disk wrote, or one with Parquet or JSONL files of the splits <part>.<aspect> "
-        "(parts dci_val = TestA, dci_test = TestB, val, test, train; aspects desc, rel, flu), with the columns "
-        "file_name, image, refs, cand and score; or a .jsonl file with image, candidate, references and "
-        "ratings {aspect: list} per line",
+        files="a folder with the Parquet files of the splits <part>.<aspect> (parts dci_val = TestA, dci_test = "
+        "TestB, val, test, train; aspects desc, rel, flu), with the columns file_name, image, refs, cand and score; or "
+        "a .jsonl file with image, candidate, references and ratings {aspect: list} per line",
         origin="the authors of VELA (Matsuda, Wada, Hirano, Otsuki, Sugiura 2025), on the Hub",
         licence="BSD 3-Clause Clear, say its paper and its card; its images are of SA-1B, which has its own terms",
         hub="Ka2ukiMatsuda/LongCap-Arena",
@@ -230,11 +212,9 @@ SPECS = (
         title="Polaris",
         form=RatedCaption,
         statistic="tau-c",
-        load=partial(_load_split, "polaris"),
-        files="polaris_test.csv with the columns imgid, mt, refs and score, beside the folder images; or the Parquet "
-        f"files of the Hub, with refs, cand, img and human_score; {_COMMON}",
-        origin="the authors of Polos (Wada, Kaneda, Saito, Sugiura 2024), on the Hub and as polaris.zip (see "
-        "keio-smilab24/Polos)",
+        load=_load_split,
+        files=f"the Parquet files of the Hub, with the columns refs, cand, img and human_score; {_COMMON}",
+        origin="the authors of Polos (Wada, Kaneda, Saito, Sugiura 2024), on the Hub",
         licence="BSD 3-Clause Clear, says the script of its authors; the card on the Hub says bsd",
         hub="yuwd/Polaris",
         hub_files=("README.md", "data/{split}-*"),
@@ -245,13 +225,45 @@ SPECS = (
         title="Nebula",
         form=RatedCaption,
         statistic="tau-c",
-        load=partial(_load_split, "nebula"),
-        files="the Parquet files of the Hub, with the columns file_name, image, refs, mt and human_score; or "
-        f"nebula_test.csv with imgid, mt, refs and score, beside the folder images; {_COMMON}",
+        load=_load_split,
+        files=f"the Parquet files of the Hub, with the columns file_name, image, refs, mt and human_score; {_COMMON}",
         origin="the authors of DENEB (Matsuda, Wada, Sugiura 2024), on the Hub",
         hub="Ka2ukiMatsuda/Nebula",
         hub_files=("README.md", "data/{split}-*"),
         parts=("test", "valid", "train"),
+    ),
+    BenchmarkSpec(
+        name="flickr8k-expert",
+        title="Flickr8k-Expert",
+        form=RatedCaption,
+        statistic="tau-c",
+        load=partial(_load_split, config="expert"),
+        files=f"the Parquet files of the Hub (configuration expert), with a row for each rating; {_FLICKR8K}",
+        **_OF_FLICKR8K,
+        hub_files=("README.md", "*expert*"),
+    ),
+    BenchmarkSpec(
+        name="flickr8k-cf",
+        title="Flickr8k-CF",
+        form=RatedCaption,
+        statistic="tau-b",
+        load=partial(_load_split, config="crowdflower"),
+        judgments="mean",
+        files=f"the Parquet files of the Hub (configuration crowdflower); {_FLICKR8K}",
+        **_OF_FLICKR8K,
+        hub_files=("README.md", "*crowdflower*"),
+    ),
+    BenchmarkSpec(
+        name="composite",
+        title="Composite",
+        form=RatedCaption,
+        statistic="tau-c",
+        load=partial(_load_split, config="default"),
+        files=f"the Parquet files of the Hub; {_COMMON}; and the images in a folder images beside them (or --images, "
+        "images=), where the files do not hold them",
+        origin="the authors (Aditya, Yang, Baral, Fermuller, Aloimonos 2015); on the Hub from the authors of Polos",
+        hub="yuwd/Composite",
+        hub_files=("README.md", "*.parquet"),
     ),
     BenchmarkSpec(
         name="vicr",

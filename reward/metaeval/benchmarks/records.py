@@ -14,9 +14,8 @@ from typing import Any, TypeVar
 
 from reward.errors import DataError
 from reward.json_files import read_json
-from reward.scoring.arrow_sources import DatasetSource
 from reward.scoring.readers import open_source
-from reward.scoring.sources import BadRow, Source
+from reward.scoring.sources import BadRow
 
 __all__ = [
     "MissingFileError",
@@ -34,7 +33,6 @@ __all__ = [
     "read_object",
     "read_table",
     "score_in",
-    "text_lines",
 ]
 
 T = TypeVar("T")
@@ -42,7 +40,7 @@ T = TypeVar("T")
 JSONL_ENDINGS = (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz")
 _TABLE_ENDINGS = (".parquet", ".csv", *JSONL_ENDINGS)
 _IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".webp")
-_SHARD = re.compile(r"-\d+-of-\d+.*$")
+_SHARD = re.compile(r"-\d+-of-\d+$")
 _KINDS = {str: "text", int: "a whole number", bool: "true or false", list: "a list", dict: "an object"}
 
 
@@ -200,7 +198,7 @@ def read_lines(path: Path) -> Iterator[Record]:
     Raises:
         DataError: unreadable, or a line that is not a JSON object.
     """
-    for where, line in text_lines(path):
+    for where, line in _text_lines(path):
         try:
             value = json.loads(line, parse_constant=_constant)
         except (ValueError, RecursionError) as error:
@@ -208,7 +206,7 @@ def read_lines(path: Path) -> Iterator[Record]:
         yield _record(value, where, path.parent)
 
 
-def text_lines(path: Path) -> Iterator[tuple[str, str]]:
+def _text_lines(path: Path) -> Iterator[tuple[str, str]]:
     """The lines of a text file, perhaps compressed by gzip, each with its place; blank lines are skipped.
 
     Raises:
@@ -233,9 +231,9 @@ def _constant(name: str) -> float:
 
 @dataclass(frozen=True)
 class Split:
-    """The rows of some files or of an opened data set; they can be read several times."""
+    """The rows of some files; they can be read several times."""
 
-    parts: Sequence[Path | Source]
+    parts: Sequence[Path]
 
     def records(self, columns: Sequence[str] | None = None) -> Iterator[Record]:
         """The rows, with all columns or those of `columns` that exist. JSONL and CSV files give all columns.
@@ -244,15 +242,15 @@ class Split:
             DataError: another kind of file, or one that cannot be read.
         """
         for part in self.parts:
-            if isinstance(part, Path) and is_jsonl(part):
+            if is_jsonl(part):
                 yield from read_lines(part)
                 continue
-            if isinstance(part, Path) and not part.name.lower().endswith(_TABLE_ENDINGS):
+            if not part.name.lower().endswith(_TABLE_ENDINGS):
                 raise DataError(f"{part} is not a {', '.join(_TABLE_ENDINGS[:-1])} or {_TABLE_ENDINGS[-1]} file")
-            source = open_source(part) if isinstance(part, Path) else part
+            source = open_source(part)
             names = [name for name in source.columns if columns is None or name in columns]
             for number, row in enumerate(source.rows(names), start=1):
-                where = f"{part if isinstance(part, Path) else source.name}, row {number}"
+                where = f"{part}, row {number}"
                 if isinstance(row, BadRow):
                     raise DataError(f"{where}: {row.message}")
                 yield Record(row, where, source.folder)
@@ -291,56 +289,23 @@ def image_folder(data: Path, images: Path | None, *names: str) -> Path:
 
 
 def find_splits(path: Path, config: str = "") -> dict[str, Split]:
-    """The splits of a data set on disk, by name.
+    """The splits of a data set that lies in a folder as on the Hub, by name.
 
     Args:
-        path: one file; or a folder that `save_to_disk` wrote (a single table has the name `""`); or a folder with files
-            in it, in its folder `data`, or in that of the configuration. A file belongs to the split that it is named
-            after, such as `test.jsonl` or `test-00000-of-00002.parquet`, or whose folder it is in, or to which the
-            metadata of README.md assign it, as on the Hub.
+        path: a folder with Parquet files in it, in its folder `data`, or in that of the configuration. A file belongs
+            to the split that it is named after, such as `test-00000-of-00002.parquet`, or to which the metadata of
+            README.md assign it.
         config: which of the configurations in README.md.
 
     Raises:
-        DataError: the folder was written by `save_to_disk` but cannot be read.
+        DataError: the metadata cannot be read.
     """
-    if path.is_file():
-        return {_split_name(path): Split([path])}
-    if (path / "dataset_dict.json").is_file() or (path / "state.json").is_file():
-        return _saved(path)
     files: dict[str, list[Path]] = {}
-    folders = (path, path / "data", *([path / config] if config else []))
-    for folder in folders:
-        for file in sorted(folder.glob("*")) if folder.is_dir() else ():
-            if _is_table(file):
-                files.setdefault(_split_name(file), []).append(file)
-            elif file.is_dir() and file not in folders and (inside := sorted(filter(_is_table, file.glob("*")))):
-                files.setdefault(file.name, []).extend(inside)
+    for folder in (path, path / "data", *([path / config] if config else [])):
+        for file in sorted(folder.glob("*.parquet")):
+            files.setdefault(_SHARD.sub("", file.name.removesuffix(".parquet")), []).append(file)
     files |= _declared(path, config)
     return {split: Split(paths) for split, paths in files.items()}
-
-
-def _is_table(path: Path) -> bool:
-    return path.is_file() and path.name.lower().endswith(_TABLE_ENDINGS)
-
-
-def _split_name(path: Path) -> str:
-    """Name of the file without its ending and the number of the shard."""
-    ending = next((end for end in sorted(_TABLE_ENDINGS, key=len)[::-1] if path.name.lower().endswith(end)), "")
-    return _SHARD.sub("", path.name[: len(path.name) - len(ending)])
-
-
-def _saved(path: Path) -> dict[str, Split]:
-    from datasets import Dataset, load_from_disk
-
-    try:
-        loaded = load_from_disk(str(path))
-    except Exception as error:  # `datasets` raises errors of pyarrow, fsspec, json and its own
-        raise DataError(f"cannot read {path}, which save_to_disk wrote: {type(error).__name__}: {error}") from error
-    tables = {"": loaded} if isinstance(loaded, Dataset) else dict(loaded)
-    return {
-        str(split): Split([DatasetSource(table, name=f"{path}, {split or 'table'}", folder=path)])
-        for split, table in tables.items()
-    }
 
 
 def _declared(path: Path, config: str) -> dict[str, list[Path]]:
@@ -360,6 +325,6 @@ def _declared(path: Path, config: str) -> dict[str, list[Path]]:
     splits = {}
     for split, given in patterns.items():
         names = [given] if isinstance(given, str) else given
-        if matches := [file for name in names for file in sorted(path.glob(name)) if _is_table(file)]:
+        if matches := [file for name in names for file in sorted(path.glob(name)) if file.suffix == ".parquet"]:
             splits[split] = matches
     return splits

@@ -18,8 +18,8 @@ __all__ = ["benchmark_spec", "list_benchmarks", "load_benchmark"]
 
 # Modules of this package with a tuple SPECS.
 _MODULES = (
-    *("scenes", "rated_tables", "flickr8k", "composite", "mmhe", "genai_bench", "pascal50s", "contrast"),
-    *("winoground", "longcapvlcp", "caparena", "jsonl"),
+    *("scenes", "rated_tables", "mmhe", "genai_bench", "pascal50s", "contrast", "winoground", "longcapvlcp"),
+    *("caparena", "jsonl"),
 )
 
 

@@ -8,34 +8,21 @@ from pathlib import Path
 
 from reward.errors import DataError
 from reward.metaeval.benchmarks.items import BenchmarkSpec, Item, Quadruple
-from reward.metaeval.benchmarks.jsonl import in_common_form, read_common
-from reward.metaeval.benchmarks.records import MissingFileError, Record, find_file, is_jsonl, read_lines, read_table
+from reward.metaeval.benchmarks.records import MissingFileError, Record, find_file, read_lines
 from reward.samples import ImageLike
 
 __all__ = ["SPECS"]
 
 EXAMPLES = "examples.jsonl"
-_IMAGES = ("image_0", "image_1")  # file names, or encoded images
+_IMAGES = ("image_0", "image_1")
 SUFFIX = ".png"  # of the images, which the published file names without it
 
 
 def _load(path: Path, part: str, images: Path | None) -> Iterator[Item]:
     """Reads the published examples; the category is the collapsed tag (Object, Relation, Both) if there is one."""
-    if path.is_dir():
-        tables = sorted([*path.glob("*.parquet"), *path.glob("data/*.parquet")])
-        path = tables[0] if len(tables) == 1 else find_file(path, EXAMPLES, f"data/{EXAMPLES}")
-    if path.suffix == ".parquet":
-        for row in read_table(path):
-            yield _quadruple(row, [row.of_kind(name, dict) for name in _IMAGES])
-        return
-    if not is_jsonl(path):
-        raise DataError(f"{path} is neither a .jsonl nor a .parquet file")
-    if in_common_form(path):  # in a folder
-        yield from read_common(path, Quadruple, images)
-        return
-    image: Callable[[str], ImageLike] | None = None
+    path = find_file(path, EXAMPLES, f"data/{EXAMPLES}")
+    image = _images_of(path, images)
     for row in read_lines(path):
-        image = image or _images_of(path, images)
         yield _quadruple(row, [image(row.text(name)) for name in _IMAGES])
 
 
@@ -53,13 +40,11 @@ def _quadruple(row: Record, images: Sequence[ImageLike]) -> Quadruple:
 
 def _images_of(path: Path, images: Path | None) -> Callable[[str], ImageLike]:
     """A function from the name of an image in the examples to its path or bytes."""
-    if images is None and (path.parent / "images").is_dir():
-        images = path.parent / "images"
     if images is not None:
         return lambda name: images / f"{name.removesuffix(SUFFIX)}{SUFFIX}"
     packed = path.parent / "images.zip"
     if not packed.is_file():
-        raise MissingFileError(f"{path.parent} holds neither the folder images nor images.zip")
+        raise MissingFileError(f"{path.parent} holds no images.zip")
     try:
         archive = zipfile.ZipFile(packed)
     except (zipfile.BadZipFile, OSError) as error:
@@ -88,9 +73,8 @@ SPECS = (
         load=_load,
         ties="wrong",
         files=f"{EXAMPLES} with image_0, image_1, caption_0, caption_1 and tag per line, or a folder that holds it "
-        "(also in data/), and beside it images.zip or the folder images, unless --images (images=) names another; or a "
-        ".parquet file with these columns and encoded images; or a .jsonl file with images and captions, two each, per "
-        "line",
+        "(also in data/), and beside it images.zip, unless --images (images=) names a folder; or a .jsonl file with "
+        "images and captions, two each, per line",
         origin="facebook/winoground on the Hub, whose terms have to be accepted there first (Thrush and others 2022)",
         licence="Meta Images Research License, say those who hold it: for evaluation only, not to be passed on; its "
         "text is license_agreement.txt in the repository",

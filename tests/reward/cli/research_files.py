@@ -59,11 +59,6 @@ _MMHE = [
     for task, fields in _TASKS.items()
     for n in range(3)
 ]
-_TOKENS = "".join(
-    f"{image}#{n}\t{text}\n" for image, texts in flickr8k.CAPTIONS.items() for n, text in enumerate(texts)
-)
-_FLICKR = {"Flickr8k.token.txt": _TOKENS, "ExpertAnnotations.txt": flickr8k.EXPERT}
-_FLICKR |= {"CrowdFlowerAnnotations.txt": flickr8k.CROWD}
 _NOCAPS = {
     "image_path": "1.jpg",
     "references": ["A baby."],
@@ -123,9 +118,9 @@ FILES: dict[str, Any] = {
     ),
     "images": _write_pictures,
     "train": lambda folder: small_data().save_to_disk(folder),
-    "flickr8k-expert": lambda folder: write_files(folder, _FLICKR),
-    "flickr8k-cf": lambda folder: write_files(folder, _FLICKR),
-    "pascal-50s": lambda folder: folder.mkdir() or test_pascal50s.write_mat(folder),
+    "flickr8k-expert": lambda folder: flickr8k.write_tables(folder, "flickr8k-expert"),
+    "flickr8k-cf": lambda folder: flickr8k.write_tables(folder, "flickr8k-cf"),
+    "pascal-50s": test_pascal50s.write,
     "foil": lambda folder: write_files(
         folder, {"foilv1.0_test_2017.json": contrast.FOILS, "captions_val2014.json": contrast.COCO}
     ),

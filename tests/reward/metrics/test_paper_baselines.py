@@ -21,10 +21,9 @@ from transformers import (
     RobertaTokenizer,
 )
 
-from reward import CaptionSample, list_metrics, load_scorer
+from reward import CaptionSample, load_scorer
 from reward.errors import CheckpointError, ConfigError
 from reward.judges import Answer, LocalJudge, Question
-from reward.metaeval.baselines import BASELINES
 from reward.metrics.bertscore.scorer import BertScorer
 from reward.metrics.one_question.scorer import ClairScorer, VqaScorer
 from tests.contract import ScorerContract
@@ -154,8 +153,3 @@ def test_saving_and_captions_that_would_be_questions(make: Any, tmp_path: Path) 
     assert lines[0]
     make(judge, max_characters=9).save_pretrained(tmp_path)
     assert load_scorer(make.spec.name, tmp_path, judge=judge).max_characters == 9  # type: ignore[attr-defined]
-
-
-def test_every_baseline_is_a_metric_or_has_its_reason() -> None:
-    assert {metric for metrics, note in BASELINES.values() for metric in metrics} <= set(list_metrics())
-    assert all(metrics or note for metrics, note in BASELINES.values())

@@ -84,9 +84,9 @@ def test_ratings_of_the_benchmarks_are_mapped_to_one_scale(tmp_path: Path) -> No
     (tmp_path / "vicr.csv").write_text("\n".join(rows))
     entry = {"prompt_id": "1", "img_path": "SD/1.png", "total_score": [3, 4, 5], "element_score": {}}
     write_json(tmp_path / "train_list.json", [{**entry, "prompt": f"A dog, number {n}."} for n in range(60)])
-    for part in ("train", "val"):
-        text = f"imgid,mt,refs,score\n0.jpg,A dog of {part}.,\"['A.']\",0.25\n"
-        (tmp_path / f"polaris_{part}.csv").write_text(text)
+    for part in ("train", "validation"):
+        row = {"imgid": ["0.jpg"], "cand": [f"A dog of {part}."], "refs": [["A."]], "human_score": [0.25]}
+        Dataset.from_dict(row).to_parquet(tmp_path / f"{part}.parquet")
     spec = metric_spec("beitscore")
     for name, train in {"vicr": {0.125}, "evalmuse-40k": {0.75}, "polaris": {0.25}}.items():
         splits, root = load_parts(f"{name}={tmp_path}", RATINGS)

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from pyarrow import parquet as pq
 
 from reward.errors import DataError
 from reward.metaeval.benchmarks import load_benchmark
+from reward.metaeval.benchmarks.contrast import SUGARCREPE, VALSE
+from tests.reward.metaeval.benchmarks.test_winoground import packed
 from tests.reward.metaeval.small_benchmarks import write_files
 
 Files = dict[str, Any]
-NAN, INFINITE = float("nan"), float("inf")
+NAN = float("nan")
 
 RATED = {"image": "a.jpg", "candidate": "A dog.", "references": ["A cat.", " "], "ratings": [1, 2.5], "metric": 0.25}
 PAIR = {"image": "a.jpg", "captions": ["A dog.", "A cat."], "label": 1, "category": "HC", "metric": [0.5, 1]}
@@ -33,12 +38,17 @@ NOCAPS = {
     "baseline": "A shirt.",
     "foil": "A skirt.",
 }
-SUGARCREPE = {"filename": "42.jpg", "caption": "A dog on grass.", "negative_caption": "Grass on a dog."}
-VALSE = {"dataset": "SWiG", "image_file": "run.jpg", "caption": "A man runs.", "foil": "A man sits."}
-VALSE |= {"mturk": {"caption": 3}}  # type: ignore[dict-item]
-EXAMPLE = {"image_0": "a", "image_1": "b", "caption_0": "a dog on a man", "caption_1": "a man on a dog", "tag": "Noun"}
-TOKENS = "".join(f"{image}#{k}\tText {k} of {image}.\n" for image in ("1_a.jpg", "2_b.jpg") for k in range(3))
-VICR = "image,caption,ratings"
+NEGATIVE = {"filename": "42.jpg", "caption": "A dog on grass.", "negative_caption": "Grass on a dog."}
+FOILED = {"dataset": "SWiG", "image_file": "run.jpg", "caption": "A man runs.", "foil": "A man sits."}
+FOILED |= {"mturk": {"caption": 3}}  # type: ignore[dict-item]
+EXAMPLE = {
+    "image_0": "ex_0_img_0",
+    "image_1": "ex_0_img_1",
+    "caption_0": "a dog on a man",
+    "caption_1": "a man on a dog",
+    "tag": "Noun",
+}
+ZIP, VICR = packed(), "image,caption,ratings"
 
 
 def common(row: Any, *before: Any) -> Files:
@@ -51,18 +61,16 @@ def foils(**changed: Any) -> Files:
     return {"foilv1.0_test_2017.json": FOILS | {"annotations": rows}, "captions_val2014.json": COCO}
 
 
-def judged(*judgments: tuple[str, Any]) -> Files:
-    """A file of CLIPScore for Flickr8k."""
-    rows = [{"caption": caption, "rating": rating} for caption, rating in judgments]
-    return {"a.json": {"1": {"human_judgement": rows, "image_path": "x/1.jpg", "ground_truth": ["A."]}}}
+def table(row: dict[str, Any]) -> Files:
+    """A split with one row."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.Table.from_pylist([row]), sink)
+    return {"test.parquet": sink.getvalue().to_pybytes()}
 
 
-def expert(line: str) -> Files:
-    return {"Flickr8k.token.txt": TOKENS, "ExpertAnnotations.txt": line}
-
-
-def crowd(line: str | bytes) -> Files:
-    return {"Flickr8k.token.txt": TOKENS, "CrowdFlowerAnnotations.txt": line}
+def contrast(name: str, names: Sequence[str], rows: dict[str, Any]) -> Files:
+    """A folder of files by category, of which one has these entries."""
+    return {f"{other}.json": rows if other == name else {} for other in names}
 
 
 def without(row: dict[str, Any], name: str) -> dict[str, Any]:
@@ -120,7 +128,7 @@ BAD: dict[str, list[tuple[Files, str]]] = {
         ]
     ],
     "nebula": [
-        ({"test.jsonl": [row]}, rf"test\.jsonl.*{message}")
+        (table(row), rf"test\.parquet, row 1.*{message}")
         for row, message in [
             ({"cand": "A.", "refs": ["B."]}, "no field 'score' or 'human_score'; it has: cand, refs"),
             (without(TABLE, "refs"), "no field 'refs' or 'references'"),
@@ -133,14 +141,7 @@ BAD: dict[str, list[tuple[Files, str]]] = {
             ({**TABLE, "file_name": " "}, "file_name must be the name of an image"),
         ]
     ],
-    "polaris": [
-        ({"test.parquet": b"PAR1"}, r"test\.parquet cannot be read as Parquet"),
-        ({"test.txt": "A."}, r"test.txt is not a \.parquet, \.csv"),
-        ({"test.csv": "imgid,mt,refs,score\n1,A.,[]\n"}, r"row 1: .*line 2 has 3 fields, but the header has 4"),
-        ({"test.csv": "imgid,score\n1,1\n"}, "no field 'cand' or 'mt' or 'caption'"),
-        ({"test.csv": f"imgid,mt,refs,score\n1,A.,{'[' * 5000},1\n"}, "refs must be a list of texts"),
-        ({"dataset_dict.json": "{"}, "cannot read .*, which save_to_disk wrote"),
-    ],
+    "polaris": [({"test.parquet": b"PAR1"}, r"test\.parquet cannot be read as Parquet")],
     "vicr": [
         ({"vicr.csv": "image,caption\n1.jpg,a dog\n"}, "row 1 has no field 'ratings'; it has: image, caption"),
         *[
@@ -150,27 +151,6 @@ BAD: dict[str, list[tuple[Files, str]]] = {
         ({"vicr.csv": f"{VICR},rating_2\n1.jpg,a dog,5,x\n"}, "rating_2 must be a number from 1 to 5, got 'x'"),
         ({"vicr.csv": f"{VICR}\nhttp://x/,a dog,4\n"}, "image must be the address or name of a file, got 'http://x/'"),
         ({"vicr.csv": f"{VICR}\n1.jpg,a dog\n"}, "has 2 fields, but the header has 3"),
-    ],
-    "flickr8k-expert": [
-        (expert("1_a.jpg\t2_b.jpg#0\t1\t1\n"), r"line 1 must have 5 fields between tabs \(image, .*\), got 4"),
-        (expert("1_a.jpg\t2_b.jpg#9\t1\t1\t2\n"), "no caption of '2_b.jpg#9'"),
-        (expert("3.jpg\t2_b.jpg#0\t1\t1\t2\n"), "no caption of '3.jpg'"),
-        (expert("1_a.jpg\t2_b.jpg#0\t1\t1\t5\n"), "expert 3 must be a number from 1 to 4, got '5'"),
-        (expert("1_a.jpg\t2_b.jpg#0\t1\t1\tnan\n"), "expert 3 must be a number from 1 to 4, got 'nan'"),
-        (expert(""), "holds nothing to score"),
-        ({"ExpertAnnotations.txt": "x"}, r"holds no Flickr8k.token.txt\. Flickr8k-Expert needs a folder"),
-        ({"a.json": "{"}, "JSON"),
-        ({"a.json": {"1": {}}}, "image 1 has no field 'image_path'"),
-        (judged(("B.", 0.5)), "3 experts rated each.*file of Flickr8k-CF"),
-    ],
-    "flickr8k-cf": [
-        (crowd("1_a.jpg\t2_b.jpg#0\t0.9\t1\t2\n"), "share of yes must be the share of 1 yes and 2 no, got '0.9'"),
-        (crowd("1_a.jpg\t2_b.jpg#0\t0\t0\t0\n"), "the share of 0 yes and 0 no"),
-        (crowd("1_a.jpg\t2_b.jpg#0\t1\tinf\t0\n"), "yes must be a number from 0, got 'inf'"),
-        (crowd(b"\xff"), r"cannot read .*CrowdFlower"),
-        (judged(*[("B.", 2.0)] * 3), "share from 0 to 1, got 2.0.*of Flickr8k-Expert"),
-        (judged(("B.", None)), "rating must be a finite number, got None"),
-        (judged(("B.", INFINITE)), "rating must be a finite number, got inf"),
     ],
     "evalmuse-40k": [
         ({"train_list.json": [{"prompt": "A", "img_path": "a", "total_score": bad}]}, f"total_score must be {like}")
@@ -201,16 +181,16 @@ BAD: dict[str, list[tuple[Files, str]]] = {
         for name in NOCAPS
     ],
     "sugarcrepe": [
-        ({"swap_obj.json": {"1": SUGARCREPE, "2": without(SUGARCREPE, name)}}, f"swap_obj.json, entry 2.*{name}")
-        for name in SUGARCREPE
+        (contrast("swap_obj", SUGARCREPE, {"1": NEGATIVE, "2": without(NEGATIVE, name)}), f"swap_obj.*, entry 2.*{name}")
+        for name in NEGATIVE
     ],
     "valse": [
         *[
-            ({"relations.json": {"1": VALSE, "2": without(VALSE, name)}}, f"relations.json, entry 2.*{name}")
-            for name in VALSE
+            (contrast("relations", VALSE, {"1": FOILED, "2": without(FOILED, name)}), f"relations.*, entry 2.*{name}")
+            for name in FOILED
         ],
         *[
-            ({"relations.json": {"1": VALSE | {"mturk": bad}}}, "entry 1: mturk must be an object, got ")
+            (contrast("relations", VALSE, {"1": FOILED | {"mturk": bad}}), "entry 1: mturk must be an object, got ")
             for bad in ([], None)
         ],
     ],
@@ -234,13 +214,11 @@ BAD: dict[str, list[tuple[Files, str]]] = {
     ],
     "winoground": [
         *[
-            ({"images/a.png": b"", "examples.jsonl": [EXAMPLE, without(EXAMPLE, name)]}, f"jsonl, line 2.*{name}")
+            ({"examples.jsonl": [EXAMPLE, without(EXAMPLE, name)], "images.zip": ZIP}, f"jsonl, line 2.*{name}")
             for name in ("image_0", "image_1", "caption_0", "caption_1")
         ],
-        ({"images/a.png": b"", "examples.jsonl": [EXAMPLE | {"tag": 5}]}, "line 1: tag must be text, got 5"),
-        ({"examples.txt": "{}"}, r"examples.txt is neither a .jsonl nor a .parquet file"),
-        ({"broken.parquet": b"PAR1"}, r"broken.parquet cannot be read as Parquet"),
-        ({"examples.jsonl": [EXAMPLE]}, r"neither the folder images nor images.zip. Winoground needs"),
+        ({"examples.jsonl": [EXAMPLE | {"tag": 5}], "images.zip": ZIP}, "line 1: tag must be text, got 5"),
+        ({"examples.jsonl": [EXAMPLE]}, r"holds no images.zip. Winoground needs"),
     ],
 }  # fmt: skip
 
@@ -250,14 +228,14 @@ BAD: dict[str, list[tuple[Files, str]]] = {
 )
 def test_bad_files_are_refused_by_place(benchmark: str, files: Files, message: str, tmp_path: Path) -> None:
     write_files(tmp_path, files)
-    alone = len(files) == 1 and "dataset_dict.json" not in files  # the file itself, else its folder
+    alone = len(files) == 1 and "test.parquet" not in files  # the file itself, else its folder
     data = tmp_path / next(iter(files)) if alone else tmp_path
     with pytest.raises(DataError, match=message):
         load_benchmark(benchmark, data)
 
 
-JSON_FILES = {"caparena": "caparena_annots_eval.json", "foil": "foilv1.0_test_2017.json", "valse": "existence.json"}
-JSON_FILES |= {"nocaps-foil": "nocaps-val-foil.json", "pascal-50s": "pascal_50s.json", "sugarcrepe": "swap_obj.json"}
+JSON_FILES = {"caparena": "caparena_annots_eval.json", "foil": "foilv1.0_test_2017.json"}
+JSON_FILES |= {"nocaps-foil": "nocaps-val-foil.json", "pascal-50s": "pascal_50s.json"}
 
 
 @pytest.mark.parametrize("name", JSON_FILES)

@@ -75,16 +75,16 @@ KINDS = {"sugarcrepe": (SUGARCREPE, sugarcrepe, "0042.jpg"), "valse": (VALSE, va
 @pytest.mark.parametrize("benchmark", KINDS)
 def test_a_category_is_a_file(benchmark, inside, tmp_path):
     names, entries, image = KINDS[benchmark]
-    write_files(tmp_path, {f"{inside}{name}.json": entries(name) for name in names} | {"mine.json": {}})
+    write_files(tmp_path, {f"{inside}{name}.json": entries(name) for name in names})
     items = load_benchmark(benchmark, tmp_path).items
     assert [item.category for item in items] == [name for name in names for _ in range(2)]
     assert [item.captions[0] for item in items[::2]] == list(names)
     assert {(item.label, item.image) for item in items} == {(0, tmp_path / image)}
     (tmp_path / "pictures").mkdir()
-    alone = load_benchmark(benchmark, tmp_path / f"{inside}{names[0]}.json", images=tmp_path / "pictures").items
-    assert {(item.category, item.image.parent) for item in alone} == {(names[0], tmp_path / "pictures")}
-    with pytest.raises(DataError, match=rf"mine.json is not a file of \w+; they are: {names[0]}.json"):
-        load_benchmark(benchmark, tmp_path / "mine.json")
+    elsewhere = load_benchmark(benchmark, tmp_path, images=tmp_path / "pictures").items
+    assert {item.image.parent for item in elsewhere} == {tmp_path / "pictures"}
+    with pytest.raises(DataError, match=rf"{names[0]}.json is no folder\. .* needs a folder with"):
+        load_benchmark(benchmark, tmp_path / f"{inside}{names[0]}.json")
     (tmp_path / f"{inside}{names[-1]}.json").unlink()
     with pytest.raises(DataError, match=rf"holds no {names[-1]}.json or data/{names[-1]}.json.*From: .*Licence: "):
         load_benchmark(benchmark, tmp_path)
@@ -102,8 +102,8 @@ def test_coreference_can_be_left_out(tmp_path):
 
 
 def test_images_of_valse_lie_together_or_in_one_folder_a_data_set(tmp_path):
-    write_files(tmp_path, {"plurals.json": valse("plurals")})
+    write_files(tmp_path, {f"{name}.json": valse(name) for name in VALSE})
     for folder in ("", "SWiG"):
         (tmp_path / "images" / folder).mkdir(parents=True)
-        (item, _) = load_benchmark("valse", tmp_path / "plurals.json", images=tmp_path / "images").items
+        item, *_ = load_benchmark("valse", tmp_path, images=tmp_path / "images").items
         assert (item.image, item.image_id) == (tmp_path / "images" / folder / "run.jpg", "SWiG/run.jpg")

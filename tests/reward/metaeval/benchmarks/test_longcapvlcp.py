@@ -93,8 +93,7 @@ def test_written_pairs_are_read_back(tmp_path):
     assert sorted(file.suffix for file in files) == [".jpeg", ".png", ".png"]  # each image once
     assert jpeg.getvalue() in [file.read_bytes() for file in files]  # as it came
     (tmp_path / "pairs").rename(tmp_path / "moved")
-    built.pairs.save_to_disk(str(tmp_path / "saved"))
-    for source in (tmp_path / "moved", tmp_path / "moved" / path.name, tmp_path / "saved"):
+    for source in (tmp_path / "moved", tmp_path / "moved" / path.name):
         items = load_benchmark("longcapvlcp", source).items
         assert [item.captions for item in items] == [(LONG, LATE)] * 5
         assert [load_image(item.image).getpixel((0, 0))[0] > 128 for item in items] == [True, True, False, False, False]
@@ -112,13 +111,13 @@ GOOD = row("action", image="red.png")
     ("lines", "message"),
     [
         (None, "does not exist"),
-        ([{"image": "red.png", "correct": "A dog."}], "mine.jsonl lacks the column 'incorrect'; pairs need image, "),
-        ([GOOD, "{broken"], "row 2: line 2 is not valid JSON"),
-        ([GOOD, GOOD | {"incorrect": None}], "mine.jsonl, row 2: incorrect must be text, got None"),
-        ([GOOD, GOOD | {"category": ""}], "mine.jsonl, row 2: category must be a text that is not blank, got ''"),
-        ([GOOD, GOOD | {"incorrect": LONG}], "mine.jsonl, row 2: correct and incorrect caption are the same"),
-        ([GOOD, GOOD | {"image": "lost.png"}], "mine.jsonl, row 2: there is no image file .*lost.png"),
-        ([GOOD, GOOD | {"image": 7}], "mine.jsonl, row 2: image must be a path or an encoded image, got 7"),
+        ([{"image": "red.png", "correct": "A dog."}], "mine.jsonl, line 1 has no field 'incorrect'; it has: image, "),
+        ([GOOD, "{broken"], "line 2 is not valid JSON"),
+        ([GOOD, GOOD | {"incorrect": None}], "mine.jsonl, line 2: incorrect must be text, got None"),
+        ([GOOD, GOOD | {"category": ""}], "mine.jsonl, line 2: category must be a text that is not blank, got ''"),
+        ([GOOD, GOOD | {"incorrect": LONG}], "mine.jsonl, line 2: correct and incorrect caption are the same"),
+        ([GOOD, GOOD | {"image": "lost.png"}], "mine.jsonl, line 2: there is no image file .*lost.png"),
+        ([GOOD, GOOD | {"image": 7}], "mine.jsonl, line 2: image must be text, got 7"),
     ],
 )
 def test_files_that_hold_no_pairs_are_refused(tmp_path, lines, message):
@@ -136,19 +135,14 @@ def test_pairs_as_a_benchmark(tmp_path):
     rows = [{"image": f"{name}.png", "correct": "Two dogs.", "incorrect": "Three dogs.", "category": "counting"}
             for name in ("red", "blue")]  # fmt: skip
     path = write_lines(tmp_path / "pairs.jsonl", *rows)
-    table = tmp_path / "pairs.csv"
-    table.write_text(
-        "image,correct,incorrect,category\n"
-        "red.png,Two dogs.,Three dogs.,counting\nblue.png,Two dogs.,Three dogs.,counting\n"
-    )
-    for data in (path, tmp_path, table):
+    for data in (path, tmp_path):
         items = load_benchmark("longcapvlcp", data, images=tmp_path / "pictures").items
         assert {(item.captions, item.label, item.category) for item in items} == {
             (("Two dogs.", "Three dogs."), 0, "counting")
         }
         assert items[0].image == str(tmp_path / "pictures" / "red.png")  # not held decoded
         assert [load_image(item.image).getpixel((0, 0)) for item in items] == [(255, 0, 0), (0, 0, 255)]
-    with pytest.raises(DataError, match=r"row 1: there is no image file .*red.png"):
+    with pytest.raises(DataError, match=r"line 1: there is no image file .*red.png"):
         load_benchmark("longcapvlcp", path)
 
 

@@ -1,15 +1,14 @@
-"""Polaris, Nebula, Composite, LongCap-Arena and VICR as tables, here in four kinds of file and on the Hub."""
+"""Polaris, Nebula, Composite, LongCap-Arena and VICR as tables, in a folder and on the Hub."""
 
 from __future__ import annotations
 
-import csv
 import io
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-from datasets import Dataset, DatasetDict, Features, Image, Sequence, Value
+from datasets import Dataset, Features, Image, Sequence, Value
 from pyarrow import parquet
 
 from reward.errors import DataError
@@ -47,47 +46,20 @@ def test_polaris_as_on_the_hub(tmp_path: Path) -> None:
     rows.select([0, 1]).to_parquet(tmp_path / "data" / "test-00000-of-00002.parquet")
     rows.select([2, 3]).to_parquet(tmp_path / "data" / "test-00001-of-00002.parquet")
     table(polaris(), "img").select([1]).to_parquet(tmp_path / "data" / "validation-00000-of-00001.parquet")
-    DatasetDict({"test": rows}).save_to_disk(tmp_path / "saved")
-    rows.save_to_disk(tmp_path / "single")
-    single_file = tmp_path / "any.parquet"
-    rows.to_parquet(single_file)
-    for path in (tmp_path, tmp_path / "saved", tmp_path / "single", single_file):
-        found = items("polaris", path)
-        assert [(item.candidate, item.ratings["overall"], item.references) for item in found] == [
-            ("One.", (0.25, 0.75), ("A dog.",)),
-            ("Two.", (0.5,), ("A cat.",)),
-            ("Three.", (1.0,), ("A dog.",)),
-        ]
-        assert found[0].image_id == found[2].image_id != found[1].image_id
-        assert found[0].image is found[2].image  # held once
-        assert isinstance(found[0].image, dict)  # encoded still
-        assert [load_image(item.image).getpixel((0, 0))[0] for item in found] == [1, 2, 1]  # type: ignore[arg-type,index]
+    found = items("polaris", tmp_path)
+    assert [(item.candidate, item.ratings["overall"], item.references) for item in found] == [
+        ("One.", (0.25, 0.75), ("A dog.",)),
+        ("Two.", (0.5,), ("A cat.",)),
+        ("Three.", (1.0,), ("A dog.",)),
+    ]
+    assert found[0].image_id == found[2].image_id != found[1].image_id
+    assert found[0].image is found[2].image  # held once
+    assert isinstance(found[0].image, dict)  # encoded still
+    assert [load_image(item.image).getpixel((0, 0))[0] for item in found] == [1, 2, 1]  # type: ignore[arg-type,index]
     assert [item.candidate for item in items("polaris", tmp_path, part="validation")] == ["Two."]
     assert [item.candidate for item in items("polaris", tmp_path, limit=1)] == ["One."]
-    with pytest.raises(DataError, match=r"no split train or polaris_train, only any, test, validation\. Polaris needs"):
+    with pytest.raises(DataError, match=r"no split train, only test, validation\. Polaris needs"):
         load_benchmark("polaris", tmp_path, part="train")
-
-
-def test_polaris_as_csv(tmp_path: Path) -> None:
-    with (tmp_path / "polaris_test.csv").open("w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(["", "imgid", "mt", "refs", "score"])
-        writer.writerow([0, "1", "One, two.", "['A dog.', \"It's a dog.\"]", "0.25"])
-        writer.writerow([1, "2.jpg", "", '["A cat.", "null"]', "1"])
-        writer.writerow([2, "1", "One, two.", "['A dog.']", ""])
-    (tmp_path / "images").mkdir()
-    (tmp_path / "images" / "1.png").write_bytes(png((1, 0, 0)))
-    for path in (tmp_path, tmp_path / "polaris_test.csv"):
-        benchmark = load_benchmark("polaris", path)
-        found = items("polaris", path)
-        images = [tmp_path / "images" / name for name in ("1.png", "2.jpg")]
-        assert [(item.candidate, item.references, item.ratings["overall"], item.image) for item in found] == [
-            ("One, two.", ("A dog.", "It's a dog."), (0.25,), images[0]),
-            ("", ("A cat.", "null"), (1,), images[1]),
-        ]
-        assert [sample is None for sample in benchmark.samples()] == [False, True]  # the second caption is empty
-    (tmp_path / "elsewhere").mkdir()
-    assert items("polaris", tmp_path, images=tmp_path / "elsewhere")[0].image == tmp_path / "elsewhere" / "1"
 
 
 def test_nebula_has_names_and_nulls(tmp_path: Path) -> None:
@@ -122,8 +94,6 @@ def test_splits_that_a_readme_names(tmp_path: Path) -> None:
     (tmp_path / "README.md").write_text("# Data\n")
     with pytest.raises(DataError, match="holds no split test"):
         load_benchmark("composite", tmp_path)
-    (tmp_path / "parts").rename(tmp_path / "test")  # a folder of a split
-    assert [item.candidate for item in items("composite", tmp_path)] == ["One.", "Two."]
 
 
 def arena(aspect: int) -> dict[str, list[Any]]:
@@ -140,16 +110,12 @@ def test_longcap_arena_merges_the_aspects(tmp_path: Path) -> None:
     splits = {f"dci_val.{name}": table(arena(place), "image") for place, name in enumerate(("desc", "rel", "flu"))}
     splits["dci_val.flu"] = splits["dci_val.flu"].select([2, 1])
     splits["dci_test.rel"] = table({**arena(0), "cand": ["Three."] * 3}, "image")
-    DatasetDict(splits).save_to_disk(tmp_path / "saved")
-    for folder, ending in (("a", ".parquet"), ("b", "-00000-of-00001.parquet"), ("c", ".jsonl")):
+    for folder, ending in (("a", ".parquet"), ("b", "-00000-of-00001.parquet")):
         target = tmp_path / folder / ("data" if folder == "b" else "")
         target.mkdir(parents=True)
         for name, split in splits.items():
-            if ending == ".jsonl":
-                split.remove_columns("image").to_json(target / f"{name}{ending}")
-            else:
-                split.to_parquet(target / f"{name}{ending}")
-    for folder in ("saved", "a", "b", "c"):
+            split.to_parquet(target / f"{name}{ending}")
+    for folder in ("a", "b"):
         found = items("longcap-arena", tmp_path / folder)
         assert [(item.image_id, item.candidate) for item in found] == [
             ("1.jpg", "One."),
@@ -161,11 +127,8 @@ def test_longcap_arena_merges_the_aspects(tmp_path: Path) -> None:
             {"descriptiveness": (0.5,), "relevance": (0.5,), "fluency": (0.5,)},
             {"descriptiveness": (0.75,), "relevance": (0.75,), "fluency": (0.75,)},
         ]
-        if folder == "c":
-            assert found[0].image == tmp_path / "c" / "1.jpg"
-        else:
-            assert isinstance(found[0].image, dict)
-            assert found[0].image["bytes"] == png((1, 0, 0))
+        assert isinstance(found[0].image, dict)
+        assert found[0].image["bytes"] == png((1, 0, 0))
         (other, _) = items("longcap-arena", tmp_path / folder, part="TestB")  # two rows of one image and candidate
         assert other.ratings == {"relevance": (0.0, 0.5)}
         with pytest.raises(DataError, match=r"none of the splits val\.desc, val\.rel, val\.flu, but dci_test\.rel"):
@@ -178,9 +141,9 @@ def test_columns_of_other_types_and_a_table_without_rows(tmp_path: Path) -> None
     whole = Dataset.from_dict(polaris(human_score=[1, 2, 3, 4]), features=features)
     whole.to_parquet(tmp_path / "test.parquet")
     assert items("polaris", tmp_path)[0].ratings == {"overall": (1.0, 4.0)}
-    parquet.write_table(whole.with_format("arrow")[:0], tmp_path / "empty.parquet")
-    with pytest.raises(DataError, match=r"empty\.parquet holds no rows"):
-        load_benchmark("polaris", tmp_path / "empty.parquet")
+    parquet.write_table(whole.with_format("arrow")[:0], tmp_path / "test.parquet")
+    with pytest.raises(DataError, match=r"test\.parquet holds no rows"):
+        load_benchmark("polaris", tmp_path)
 
 
 VICR = """\
@@ -208,15 +171,6 @@ def test_vicr_has_parts(tmp_path: Path, name: str) -> None:
         load_benchmark("vicr", data, part="val")
     (tmp_path / name).write_text("image,caption,ratings\n1.jpg,a dog,4\n")  # without a subset every row counts
     assert len(items("vicr", data, part="train")) == 1
-
-
-def test_vicr_may_be_parquet_with_numbers(tmp_path: Path) -> None:
-    rows = {"image": ["1.jpg", "2.jpg"], "caption": ["a dog", "a cat"], "ratings": [4, 2], "rating_2": [None, 3.0]}
-    Dataset.from_dict(rows).to_parquet(tmp_path / "vicr.parquet")
-    assert [item.ratings["overall"] for item in items("vicr", tmp_path / "vicr.parquet")] == [(4,), (2, 3)]
-    Dataset.from_dict({**rows, "caption": [None, "a cat"]}).to_parquet(tmp_path / "vicr.parquet")
-    with pytest.raises(DataError, match="row 1: caption must be text, got None"):
-        load_benchmark("vicr", tmp_path / "vicr.parquet")
 
 
 # From the Hub, through the real client
@@ -263,7 +217,7 @@ def test_only_the_files_of_a_part_are_asked_for(filled: LoopbackHub) -> None:
         ("longcap-arena", r"train\.desc"),
         (
             "polaris",
-            r"^cannot load 'yuwd/Polaris' from the Hub: RepositoryNotFoundError[\s\S]*Polaris needs polaris_test\.csv",
+            r"^cannot load 'yuwd/Polaris' from the Hub: RepositoryNotFoundError[\s\S]*Polaris needs the Parquet files",
         ),
     ],
 )

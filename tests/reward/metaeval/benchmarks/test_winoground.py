@@ -1,4 +1,4 @@
-"""Winoground as published: examples beside a folder or an archive of images, a table, or the repository on the Hub."""
+"""Winoground as published: examples beside an archive of images, and the repository on the Hub."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def packed():
 
 
 def write_all(folder, *rows, images="zip"):
-    files = {"images.zip": packed()} if images == "zip" else {f"{images}/{name}": IMAGES[name] for name in IMAGES}
+    files = {"images.zip": packed()} if images == "zip" else {f"elsewhere/{name}": IMAGES[name] for name in IMAGES}
     return write_files(folder, {"examples.jsonl": rows or (example(0), example(1, collapsed_tag="Both")), **files})
 
 
@@ -47,7 +47,7 @@ def colours(benchmark):
 
 
 @pytest.mark.parametrize("inside", ["", "data"])
-@pytest.mark.parametrize("images", ["zip", "images", "elsewhere"])
+@pytest.mark.parametrize("images", ["zip", "elsewhere"])
 def test_images_beside_the_examples_or_elsewhere(inside, images, tmp_path):
     folder = write_all(tmp_path / inside, images=images)
     found = load_benchmark("winoground", tmp_path, images=folder / images if images == "elsewhere" else None)
@@ -57,23 +57,6 @@ def test_images_beside_the_examples_or_elsewhere(inside, images, tmp_path):
     del row["collapsed_tag"]
     (item,) = load_benchmark("winoground", write_all(tmp_path / "other", row)).items
     assert item.category == "Noun"
-
-
-def test_a_table_with_encoded_images(tmp_path):
-    from datasets import Dataset, Features, Value
-    from datasets import Image as Picture
-
-    rows = [example(0), example(1)]
-    for row in rows:
-        row |= {name: {"bytes": IMAGES[f"{row[name]}.png"], "path": None} for name in ("image_0", "image_1")}
-    text = {name: Value("string") for name in ("caption_0", "caption_1", "tag", "collapsed_tag")}
-    features = Features({"id": Value("int32"), "image_0": Picture(), "image_1": Picture(), **text})
-    (tmp_path / "data").mkdir()
-    table = Dataset.from_list([{name: row[name] for name in features} for row in rows], features=features)
-    table.to_parquet(tmp_path / "data" / "test-00000-of-00001.parquet")
-    found = load_benchmark("winoground", tmp_path)
-    assert colours(found) == SHOWN
-    assert found.items[1].image_id == "1"
 
 
 def test_it_is_taken_from_the_hub_whose_terms_are_named(hub, tmp_path, monkeypatch):
