@@ -47,9 +47,6 @@ def train(
             "refused."
         ),
     ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Load data and network, print rows, steps and memory, and stop.")
-    ] = False,
     push_to: Annotated[
         str | None,
         typer.Option(
@@ -66,11 +63,10 @@ def train(
     capreward train vela --preset paper --data longcap-arena --push-to ORG/NAME
     ```
 
-    This trains VELA for photos on one GPU and publishes it. First it prints rows, steps and the memory of a step beside
-    the device's; what cannot fit is refused with what to change. After an interruption of any kind, the same command
-    goes on. At the end it prints the paper's table with the new figures, which the model card also holds. Then
-    `VelaReward("ORG/NAME")` and `capreward score --source ORG/NAME` load the metric. If the push fails, the checkpoint
-    stays in its folder, and the same command pushes it again.
+    This trains VELA for photos on one GPU and publishes it. After an interruption of any kind, the same command goes
+    on. At the end it prints the figures, which the model card also holds. Then `VelaReward("ORG/NAME")` and `capreward
+    score --source ORG/NAME` load the metric. If the push fails, the checkpoint stays in its folder, and the same
+    command pushes it again.
 
     Ratings are splits train and val (and test) with the columns image (or file_name), cand, refs (not for beitscore)
     and score in [0, 1]; or, for several aspects, splits like train.desc. Pairs, for the first stages of beitscore, are
@@ -105,7 +101,7 @@ def train(
     from reward.publishing import check_push
     from reward.registry import metric_spec
     from reward.training.config import make_config, read_config_file
-    from reward.training.loop import TrainingPlan, metric_training, plan_training
+    from reward.training.loop import metric_training
     from reward.training.loop import train as run
     from reward.training.record import is_complete, read_record
     from reward.training.seeds import train_seeds
@@ -114,8 +110,7 @@ def train(
     seeds = seed or []
     output = _output(output, push_to, private, several=len(seeds) > 1)
     spec = metric_spec(metric)
-    training = metric_training(spec)
-    presets = training.PRESETS
+    presets = metric_training(spec).PRESETS
     if preset is not None and preset not in presets:
         raise ConfigError(f"{metric} has no preset {preset!r}; known: {', '.join(sorted(presets))}")
     base = dict(presets[preset or "tiny"])
@@ -124,28 +119,21 @@ def train(
     settings = make_config(base, read_config_file(config) if config else {}, {"seed": seeds[0]} if seeds else {})
     shares = parse_data(data or ["scenes"])
     sources: Any = next(iter(shares)) if list(shares.values()) == [None] else shares
-    main, notes = _is_main_process(), terminal.console(stderr=not dry_run)
+    main = _is_main_process()
     if push_to is not None and main:
         check_push(push_to, private=private, create=False)
 
-    def show(plan: TrainingPlan) -> None:
-        if main:
-            notes.print("\n".join(plan.lines()))
-        plan.check()
-        if push_to is not None and main and not dry_run:
+    def make_repository() -> None:
+        if push_to is not None:
             check_push(push_to, private=private)
 
-    if dry_run:
-        for plan in plan_training(metric, sources, settings, init=init):
-            show(plan)
-        return
     begun = read_record(output) is not None
     resume = begun if resume is None else resume
     if begun and resume and main:
         what = "is complete already" if is_complete(output) else "holds an unfinished run, which goes on"
-        notes.print(f"{output} {what}")
-    options: dict[str, Any] = {"init": init, "resume": resume, "command": terminal.command_line(), "on_plan": show}
-    options["preset"] = preset or (None if init else "tiny")
+        terminal.console(stderr=True).print(f"{output} {what}")
+    options: dict[str, Any] = {"init": init, "resume": resume, "command": terminal.command_line()}
+    options["on_start"] = make_repository
     try:
         if len(seeds) > 1:
             results = train_seeds(metric, sources, output, settings, seeds, **options)
@@ -157,7 +145,7 @@ def train(
         raise
     PartialState().destroy_process_group()
     if main:
-        _report(results, getattr(training, "PAPER", None), [*shares], preset)
+        _report(results)
         if push_to is not None:
             _push(metric, output, push_to, private)
 
@@ -184,13 +172,12 @@ def _is_main_process() -> bool:
     return bool(PartialState(cpu=use_cpu()).is_main_process)
 
 
-def _report(results: list[Any], paper: Any, sources: list[str], preset: str | None) -> None:
+def _report(results: list[Any]) -> None:
     """Prints the figures of a training, with one seed or several."""
     from rich.table import Table
 
     from reward.training.card import figure_table
     from reward.training.evaluation import compare_figures
-    from reward.training.paper import paper_table
 
     out = terminal.console(stderr=False)
     stages = results[0].stages if len(results) == 1 else {}
@@ -201,9 +188,6 @@ def _report(results: list[Any], paper: Any, sources: list[str], preset: str | No
         for row in rows:
             table.add_row(*row)
         out.print(table)
-    if beside := paper_table(paper, sources, preset, *(result.figures for result in results)):
-        title, (heads, *rows) = beside
-        terminal.print_table(heads, rows, title=title, best=len(rows) - 1)
     for result in results:
         if result.before is not None:
             first, *_ = (result.stages or {"": result}).values()

@@ -6,8 +6,6 @@ import importlib
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,22 +15,12 @@ from reward.fingerprints import fingerprint_source
 from reward.metrics.base import MetricSpec
 from reward.registry import check_loading, metric_spec
 from reward.training.config import TrainingConfig
-from reward.training.plan import TrainingPlan, make_plan
 from reward.training.record import RECORD_FILE, STAGES, read_record, write_record
 from reward.training.rows import load_rows
-from reward.training.run import (
-    MetricTraining,
-    TrainingResult,
-    begin,
-    finished,
-    first_record,
-    make_network,
-    train_once,
-    use_cpu,
-)
+from reward.training.run import MetricTraining, TrainingResult, begin, finished, first_record, train_once
 from reward.training.shares import make_shares
 
-__all__ = ["MetricTraining", "TrainingPlan", "TrainingResult", "check_run", "metric_training", "plan_training", "train"]
+__all__ = ["MetricTraining", "TrainingResult", "check_run", "metric_training", "train"]
 
 _CARD = "README.md"
 
@@ -64,9 +52,8 @@ def train(
     *,
     resume: bool = False,
     command: str | None = None,
-    preset: str | None = None,
     init: str | os.PathLike[str] | None = None,
-    on_plan: Callable[[TrainingPlan], None] = TrainingPlan.check,
+    on_start: Callable[[], None] = lambda: None,
 ) -> TrainingResult:
     """Trains a metric on human judgments, or on correct and incorrect captions, and writes a checkpoint folder.
 
@@ -87,11 +74,11 @@ def train(
         config: settings; see `TrainingConfig`.
         resume: continue from the last state in `output`; the result is that of an unbroken run. A complete run with
             these settings is not trained again.
-        command, preset: for the model card, the command that started the run, and what its settings started from.
+        command: the command that started the run, for the model card.
         init: folder or Hub id of a checkpoint of this metric to go on from, with its architecture, tokenizer and
             weights; `config.model` may be empty. The result compares the figures before and after.
-        on_plan: called in each process before the first step of the run, or of each stage, with what it will take;
-            without it, what cannot fit is refused.
+        on_start: called in the main process before the first step of the run, or of each stage, when data and settings
+            have been checked.
 
     Returns:
         Figures on the validation and test parts, and the folder of the checkpoint.
@@ -99,50 +86,16 @@ def train(
     Raises:
         CheckpointError: `init` cannot be loaded, or its files do not fit each other.
         ConfigError: the metric cannot be trained, or not with this loss or in stages; it refuses a setting; `init` has
-            another architecture than `config.model` says; the shares are not usable; or the device has less memory than
-            a step takes.
+            another architecture than `config.model` says; or the shares are not usable.
         DataError: the data set cannot be loaded or lacks parts, columns, ratings or captions.
         OutputError: the folder is not empty, or holds the state of another run.
-        TrainingError: the loss is not finite, or the trained network gives every caption the same score.
+        TrainingError: the loss is not finite, the trained network gives every caption the same score, or the device has
+            too little memory for a step.
     """
     training, spec, shares, options = check_run(metric, data, config, init)
     run = _train_stages if config.stages else train_once
-    options |= {"resume": resume, "command": command, "preset": preset, "on_plan": on_plan}
+    options |= {"resume": resume, "command": command, "on_start": on_start}
     return run(training, spec, shares, Path(output), config, **options)
-
-
-def plan_training(
-    metric: str,
-    data: str | os.PathLike[str] | Mapping[str, float | None],
-    config: TrainingConfig,
-    *,
-    init: str | os.PathLike[str] | None = None,
-) -> list[TrainingPlan]:
-    """What `train` would take, of each stage if there are stages: it loads data and network, and trains nothing.
-
-    Args:
-        metric, data, config, init: as for `train`.
-
-    Raises:
-        CheckpointError, ConfigError, DataError: as from `train`.
-
-    Example:
-        >>> config = TrainingConfig(model=metric_training(metric_spec("vela")).PRESETS["tiny"]["model"], scenes_train=9)
-        >>> plan_training("vela", "scenes", config)[0].rows["train"]
-        27
-    """
-    from accelerate import PartialState
-
-    training, spec, shares, options = check_run(metric, data, config, init)
-    rows = {name: load_rows(spec, shares, config.stage(name)) for name in config.stages}
-    rows = rows or {"": load_rows(spec, shares, config)}
-    model = make_network(training, config, next(iter(rows.values())), options.get("start"))
-    collate, device = training.make_collator(model), PartialState(cpu=use_cpu()).device
-    plans = []
-    for name, own in rows.items():
-        stage = config.stage(name) if name else config
-        plans.append(replace(make_plan(model, collate, own, stage, device=device), stage=name))
-    return plans
 
 
 def check_run(
@@ -189,13 +142,12 @@ def _train_stages(
     *,
     resume: bool,
     command: str | None,
-    preset: str | None,
-    on_plan: Callable[[TrainingPlan], None],
+    on_start: Callable[[], None],
     start: Path | None = None,
     init: Mapping[str, str] | None = None,
 ) -> TrainingResult:
     """Trains the stages of a configuration one after the other; see `train`."""
-    from reward.training.card import make_staged_card
+    from reward.training.card import make_card
 
     record = first_record(spec, data, config, init)
     process = begin(output, record, resume=resume)
@@ -209,6 +161,7 @@ def _train_stages(
             load_rows(spec, data, config.stage(name))  # so that faulty data are reported now, not hours later
 
     def write_first_record() -> None:
+        on_start()
         if read_record(output) is None:
             write_record(output, record)
 
@@ -226,7 +179,6 @@ def _train_stages(
                     init=init,
                     other_stages=kinds,
                     on_start=write_first_record,
-                    on_plan=partial(_of_stage, on_plan, name),
                 )
             finally:
                 if process.is_main_process:
@@ -239,18 +191,14 @@ def _train_stages(
             if path.name not in (RECORD_FILE, _CARD):
                 shutil.copy2(path, output / path.name)
         stages = {name: read_record(output / STAGES / name) or {} for name in config.stages}
-        told = {**record, "command": command, "preset": preset}
-        (output / _CARD).write_text(make_staged_card(spec, {**told, "stages": stages}, training), encoding="utf-8")
+        told = {**record, "command": command}
+        (output / _CARD).write_text(make_card(spec, {**told, "stages": stages}), encoding="utf-8")
         figures = {"figures": last.figures, "steps": last.steps, "best_step": last.best_step}
         write_record(output, {**told, **figures, "stages": list(stages)})
     process.wait_for_everyone()
     return TrainingResult(
         output, last.figures, last.steps, last.best_step, results, next(iter(results.values())).before
     )
-
-
-def _of_stage(on_plan: Callable[[TrainingPlan], None], name: str, plan: TrainingPlan) -> None:
-    on_plan(replace(plan, stage=name))
 
 
 def remove_empty(*folders: Path) -> None:

@@ -76,15 +76,6 @@ class TrainingRows:
         """Captions to train on, each once, for training a tokenizer."""
         return list(dict.fromkeys(text for rows in self.of_part(self.train_part).values() for text in rows.texts()))
 
-    def longest(self, size: int) -> list[Any]:
-        """The batch of so many rows to train on that has the longest texts."""
-        places: list[tuple[int, Rows, int]] = []
-        for rows in self.of_part(self.train_part).values():
-            lengths = rows.lengths() or [0] * len(rows.kinds)
-            places += [(length, rows, place) for place, length in enumerate(lengths)]
-        places.sort(key=lambda place: -place[0])
-        return [rows[rows.step * place + row] for _, rows, place in places[:size] for row in range(rows.step)][:size]
-
     def per_epoch(self) -> dict[str, int]:
         """{data set: rows (ratings, or pairs) that an epoch takes of it}."""
         sizes = {source: len(rows.kinds) for source, rows in self.of_part(self.train_part).items()}

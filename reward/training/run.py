@@ -15,7 +15,6 @@ from reward.errors import ConfigError
 from reward.metrics.base import MetricSpec
 from reward.training.config import TrainingConfig
 from reward.training.evaluation import compare_figures, evaluate_parts, figures_of, joined_figures
-from reward.training.plan import TrainingPlan, make_plan
 from reward.training.record import STAGES, STATES, check_output, is_complete, read_record, write_record
 from reward.training.rows import Joined, TrainingRows, load_rows, make_order
 
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
     from reward.training.trainer import MetricTrainer
 
-__all__ = ["MetricTraining", "TrainingResult", "begin", "finished", "make_network", "train_once", "use_cpu"]
+__all__ = ["MetricTraining", "TrainingResult", "begin", "finished", "train_once", "use_cpu"]
 
 
 class MetricTraining(Protocol):
@@ -38,8 +37,6 @@ class MetricTraining(Protocol):
     - `load_model(folder, settings, *, precision)`, which returns the network of a checkpoint folder for further
       training; what `settings` say about the architecture has no effect;
     - `checkpoint_settings(config)`, which returns a checkpoint's config.json in the form of the table `model`.
-
-    The module may have `PAPER`, figures to show beside those of a run, see `reward.training.paper`.
     """
 
     LOSSES: tuple[str, ...]
@@ -92,23 +89,19 @@ def train_once(
     *,
     resume: bool,
     command: str | None,
-    preset: str | None = None,
+    on_start: Callable[[], None],
     start: Path | None = None,
     init: Mapping[str, str] | None = None,
     other_stages: Collection[str] = (),
-    on_start: Callable[[], None] = lambda: None,
-    on_plan: Callable[[TrainingPlan], None] = TrainingPlan.check,
 ) -> TrainingResult:
     """One run without stages, or one stage; see `reward.training.loop.train`.
 
     Args:
         data: {data set: share}.
-        preset: name of the preset that the settings started from, for the card.
+        on_start: called in the main process before the first step, when data and settings have been checked.
         start: checkpoint folder to go on from, instead of a new network.
         init: where `start` came from, for the record, if not from the stage before.
         other_stages: kinds of errors that other stages train.
-        on_start: called in the main process before the first step, when data and settings have been checked.
-        on_plan: called with what the run will take.
     """
     from transformers import set_seed
 
@@ -126,11 +119,8 @@ def train_once(
     rows = load_rows(spec, data, config)
     rows.warn_of_left_out(other_stages)
     set_seed(config.seed)  # before the network: heads and adapters start from random numbers
-    model = make_network(training, config, rows, start)
-    collate = training.make_collator(model)
-    plan = make_plan(model, collate, rows, config, device=process.device, processes=process.num_processes)
-    on_plan(plan)
-    trainer = _make_trainer(model, collate, spec, rows, output / STATES, config)
+    model = _make_network(training, config, rows, start)
+    trainer = _make_trainer(model, training.make_collator(model), spec, rows, output / STATES, config)
     if process.is_main_process:
         on_start()
         if not resume:
@@ -161,7 +151,6 @@ def train_once(
         facts = {
             **record,
             "command": command,
-            "preset": preset,
             "rows": {part: len(part_rows) for part, part_rows in rows.parts().items()},
             "epoch": rows.per_epoch(),
             "pairs": rows.counts(),
@@ -175,14 +164,16 @@ def train_once(
             "figures": figures,
             "history": trainer.state.log_history,
         }
-        training.save_model(model, output, card=make_card(spec, facts, training))
+        training.save_model(model, output, card=make_card(spec, facts))
         write_record(output, facts)
         shutil.rmtree(output / STATES, ignore_errors=True)
     process.wait_for_everyone()
     return result
 
 
-def make_network(training: MetricTraining, config: TrainingConfig, rows: TrainingRows, start: Path | None) -> nn.Module:
+def _make_network(
+    training: MetricTraining, config: TrainingConfig, rows: TrainingRows, start: Path | None
+) -> nn.Module:
     """The network to train: a new one, or that of a checkpoint folder.
 
     Raises:

@@ -92,7 +92,15 @@ class MetricTrainer(Trainer):
 
     def training_step(self, *args: Any, **kwargs: Any) -> torch.Tensor:
         """As in the base class, which would log a loss of NaN as 0 and continue."""
-        loss: torch.Tensor = super().training_step(*args, **kwargs)
+        try:
+            loss: torch.Tensor = super().training_step(*args, **kwargs)
+        except torch.OutOfMemoryError as error:
+            size, times = self.args.per_device_train_batch_size, self.args.gradient_accumulation_steps
+            raise TrainingError(
+                f"the device has too little memory for a step with batch_size {size} and accumulation {times}: set a "
+                "smaller batch_size with as much more accumulation, which trains the same, or model: "
+                "{gradient_checkpointing: true}"
+            ) from error
         if not torch.isfinite(loss):
             raise TrainingError(
                 f"the loss is {loss.item()} at step {self.state.global_step + 1}: lower learning_rate, use precision "

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LOSSES",
-    "PAPER",
     "PRESETS",
     "VelaCollator",
     "checkpoint_settings",
@@ -40,7 +39,6 @@ __all__ = [
 LOSSES = ("mse", "l1")
 # The file says which values are the paper's.
 PRESETS: Mapping[str, Mapping[str, Any]] = yaml.safe_load((Path(__file__).parent / "presets.yaml").read_text("utf-8"))
-PAPER: Mapping[str, Any] = yaml.safe_load((Path(__file__).parent / "paper.yaml").read_text("utf-8"))
 
 
 def make_model(

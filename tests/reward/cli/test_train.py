@@ -30,19 +30,9 @@ def test_train_then_resume_a_killed_run(tmp_path: Path, run: Run, monkeypatch: p
     def killed(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    plan = (
-        "train 36, val 24 rows",
-        "at most 2 steps",
-        "memory of a step with the longest captions",
-        "this machine has",
-    )
-    shown, _ = run(*arguments, "--dry-run")
-    assert all(text in shown for text in plan)
-    assert not (tmp_path / "out").exists()
     with monkeypatch.context() as patch:
         patch.setattr("reward.training.run.evaluate_parts", killed)
-        _, said = run(*arguments, code=130)
-    assert all(text in said for text in plan)
+        run(*arguments, code=130)
     assert "is not empty: resume the run in it" in run(*arguments, "--no-resume", code=1)[1]
     out, said = run(*arguments)
     assert "out holds an unfinished run, which goes on" in said

@@ -113,7 +113,7 @@ def train_until_killed(
     data: Any = "scenes",
     init: Path | None = None,
 ) -> None:
-    """Trains until so many batches were made, those of evaluations and one to count its memory included."""
+    """Trains until so many batches were made, those of evaluations included."""
     collator: Any = {"vela": vela_training.VelaCollator, "beitscore": beitscore_training.BeitScoreCollator}[metric]
     made, real = 0, collator.__call__
 

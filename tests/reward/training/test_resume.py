@@ -39,12 +39,12 @@ STAGED: dict[str, Any] = {
     **{"eval_steps": 2, "eval_batch_size": 16},
 }
 KILLED = {  # {when: (metric, settings, batches until then, what is left)}
-    "in the middle of an epoch": ("vela", {**CHANCY, "eval_steps": 4}, 23, "checkpoints/checkpoint-8"),
-    "between epochs": ("vela", CHANCY, 21, "checkpoints/checkpoint-6"),
-    "before any state, so that it starts over": ("vela", {"epochs": 1}, 4, "training.json"),
-    "in the middle of a stage": ("beitscore", STAGED, 6, "stages/1a/checkpoints/checkpoint-2"),
-    "between stages": ("beitscore", STAGED, 8, "stages/1a/model.safetensors"),
-    "in the last stage": ("beitscore", STAGED, 11, "stages/2/training.json"),
+    "in the middle of an epoch": ("vela", {**CHANCY, "eval_steps": 4}, 22, "checkpoints/checkpoint-8"),
+    "between epochs": ("vela", CHANCY, 20, "checkpoints/checkpoint-6"),
+    "before any state, so that it starts over": ("vela", {"epochs": 1}, 3, "training.json"),
+    "in the middle of a stage": ("beitscore", STAGED, 5, "stages/1a/checkpoints/checkpoint-2"),
+    "between stages": ("beitscore", STAGED, 7, "stages/1a/model.safetensors"),
+    "in the last stage": ("beitscore", STAGED, 9, "stages/2/training.json"),
 }
 OTHER_LOSS = {"stages": {**TWO, "2": {"loss": "mse"}}}
 # {metric: (how to make its settings, other ones, how the difference is told)}

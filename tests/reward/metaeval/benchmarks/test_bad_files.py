@@ -181,7 +181,7 @@ BAD: dict[str, list[tuple[Files, str]]] = {
         for name in NOCAPS
     ],
     "sugarcrepe": [
-        (contrast("swap_obj", SUGARCREPE, {"1": NEGATIVE, "2": without(NEGATIVE, name)}), f"swap_obj.*, entry 2.*{name}")
+        (contrast("swap_obj", SUGARCREPE, {"1": NEGATIVE, "2": without(NEGATIVE, name)}), f"swap_obj.*entry 2.*{name}")
         for name in NEGATIVE
     ],
     "valse": [

@@ -1,4 +1,4 @@
-"""The memory of a training step, counted from the shapes of its tensors, beside what the device has."""
+"""The memory of a training step, counted from the shapes of its tensors."""
 
 from __future__ import annotations
 
@@ -15,8 +15,6 @@ from torch.func import functional_call
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-
-__all__ = ["DeviceMemory", "StepMemory", "count_step", "device_memory"]
 
 
 @dataclass(frozen=True)
@@ -36,15 +34,6 @@ class StepMemory:
     @property
     def total(self) -> int:
         return self.weights + self.optimizer + self.batch
-
-
-@dataclass(frozen=True)
-class DeviceMemory:
-    """Bytes of a device: all, and those that no process has taken. `name` is for people."""
-
-    name: str
-    total: int
-    free: int
 
 
 def count_step(model: nn.Module, batch: Mapping[str, Any], *, precision: str = "fp32") -> StepMemory:
@@ -84,19 +73,6 @@ def count_step(model: nn.Module, batch: Mapping[str, Any], *, precision: str = "
     weights += _bytes(model.buffers())
     # the passes have made the gradients, too
     return StepMemory(weights, 3 * trained, _bytes(inputs.values()) + max(0, counter.peak - trained))
-
-
-def device_memory(device: torch.device) -> DeviceMemory | None:
-    """The memory of a CUDA device or of this machine; None where it is not known."""
-    if device.type == "cuda":
-        free, total = torch.cuda.mem_get_info(device)
-        return DeviceMemory(f"{device} ({torch.cuda.get_device_name(device)})", total, free)
-    if device.type == "cpu":
-        import psutil  # type: ignore[import-untyped]  # its stubs are a package of their own
-
-        memory = psutil.virtual_memory()
-        return DeviceMemory("this machine", memory.total, memory.available)
-    return None
 
 
 class _Passes(nn.Module):
