@@ -133,7 +133,7 @@ def train(
         what = "is complete already" if is_complete(output) else "holds an unfinished run, which goes on"
         terminal.console(stderr=True).print(f"{output} {what}")
     options: dict[str, Any] = {"init": init, "resume": resume, "command": terminal.command_line()}
-    options["on_start"] = make_repository
+    options["on_ready"] = make_repository
     try:
         if len(seeds) > 1:
             results = train_seeds(metric, sources, output, settings, seeds, **options)

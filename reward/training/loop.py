@@ -53,7 +53,7 @@ def train(
     resume: bool = False,
     command: str | None = None,
     init: str | os.PathLike[str] | None = None,
-    on_start: Callable[[], None] = lambda: None,
+    on_ready: Callable[[], None] = lambda: None,
 ) -> TrainingResult:
     """Trains a metric on human judgments, or on correct and incorrect captions, and writes a checkpoint folder.
 
@@ -77,8 +77,7 @@ def train(
         command: the command that started the run, for the model card.
         init: folder or Hub id of a checkpoint of this metric to go on from, with its architecture, tokenizer and
             weights; `config.model` may be empty. The result compares the figures before and after.
-        on_start: called in the main process before the first step of the run, or of each stage, when data and settings
-            have been checked.
+        on_ready: called in the main process before the run, or each stage, when its data and network are there.
 
     Returns:
         Figures on the validation and test parts, and the folder of the checkpoint.
@@ -94,7 +93,7 @@ def train(
     """
     training, spec, shares, options = check_run(metric, data, config, init)
     run = _train_stages if config.stages else train_once
-    options |= {"resume": resume, "command": command, "on_start": on_start}
+    options |= {"resume": resume, "command": command, "on_ready": on_ready}
     return run(training, spec, shares, Path(output), config, **options)
 
 
@@ -142,7 +141,7 @@ def _train_stages(
     *,
     resume: bool,
     command: str | None,
-    on_start: Callable[[], None],
+    on_ready: Callable[[], None],
     start: Path | None = None,
     init: Mapping[str, str] | None = None,
 ) -> TrainingResult:
@@ -161,7 +160,6 @@ def _train_stages(
             load_rows(spec, data, config.stage(name))  # so that faulty data are reported now, not hours later
 
     def write_first_record() -> None:
-        on_start()
         if read_record(output) is None:
             write_record(output, record)
 
@@ -178,6 +176,7 @@ def _train_stages(
                     start=start,
                     init=init,
                     other_stages=kinds,
+                    on_ready=on_ready,
                     on_start=write_first_record,
                 )
             finally:

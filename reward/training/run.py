@@ -89,19 +89,21 @@ def train_once(
     *,
     resume: bool,
     command: str | None,
-    on_start: Callable[[], None],
+    on_ready: Callable[[], None],
     start: Path | None = None,
     init: Mapping[str, str] | None = None,
     other_stages: Collection[str] = (),
+    on_start: Callable[[], None] = lambda: None,
 ) -> TrainingResult:
     """One run without stages, or one stage; see `reward.training.loop.train`.
 
     Args:
         data: {data set: share}.
-        on_start: called in the main process before the first step, when data and settings have been checked.
+        on_ready: see `train`.
         start: checkpoint folder to go on from, instead of a new network.
         init: where `start` came from, for the record, if not from the stage before.
         other_stages: kinds of errors that other stages train.
+        on_start: called in the main process before the first step, when data and settings have been checked.
     """
     from transformers import set_seed
 
@@ -120,6 +122,8 @@ def train_once(
     rows.warn_of_left_out(other_stages)
     set_seed(config.seed)  # before the network: heads and adapters start from random numbers
     model = _make_network(training, config, rows, start)
+    if process.is_main_process:
+        on_ready()
     trainer = _make_trainer(model, training.make_collator(model), spec, rows, output / STATES, config)
     if process.is_main_process:
         on_start()
