@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import json
 import os
 import re
 from array import array
@@ -19,7 +20,6 @@ from reward.images import load_image
 from reward.metaeval.report import BEST, SOFT, Grid, blank_figure, page_html, page_svg, versions
 from reward.optional import require
 from reward.samples import find_column, named, one_image
-from reward.scoring.origin import Origin, read_origin
 from reward.scoring.readers import open_source
 from reward.scoring.sources import Source
 from reward.scoring.writers import check_output_name, write_text
@@ -42,7 +42,7 @@ class ScoredSet:
 
     Args:
         source: the file.
-        origin: how it was made.
+        scored_by: {metric: its source}, as far as the summary beside the file says.
         root: where relative paths of images start.
         by: column of the main score.
         caption, image, error: columns; None where there is none.
@@ -55,7 +55,7 @@ class ScoredSet:
     """
 
     source: Source
-    origin: Origin
+    scored_by: dict[str, str | None]
     root: Path
     by: str
     caption: str | None
@@ -113,7 +113,7 @@ def read_scored(
     Raises:
         DataError: the data cannot be read, lack a column, or hold no score there.
     """
-    source, origin = open_source(data), read_origin(data)
+    source, summary = open_source(data), _summary_of(Path(data))
     schema = next(source.tables()).schema
     if by is None:
         known = [name for name in schema.names if name.endswith(_REWARDS)]
@@ -130,7 +130,7 @@ def read_scored(
     scores = [by, *(each.name for each in schema if each.name != by and _is_score(each.type, lists))]
 
     def column(role: str, given: str | None, of: str) -> str | None:
-        scored = origin.columns.get(role)
+        scored = (summary.get("columns") or {}).get(role)
         if given is None and scored in schema.names:
             return scored
         return find_column(of, schema.names, given, option=f"--{role}-column")
@@ -140,8 +140,9 @@ def read_scored(
         caption = None  # --by names a score of the whole list
     prefix = by.removesuffix("s").removesuffix("reward")
     error = next((name for name in (prefix + "error", "error") if name in schema.names), None)
-    root = Path(image_root or origin.image_root or source.folder)
-    found = ScoredSet(source, origin, root, by, caption, column("image", image_column, "image"), error)
+    root = Path(image_root or source.folder / (summary.get("image_root") or ""))
+    scored_by = summary.get("sources") or {}
+    found = ScoredSet(source, scored_by, root, by, caption, column("image", image_column, "image"), error)
     found.values = {name: array("d") for name in scores}
     wanted = [*scores, *(name for name in (caption, found.image, error) if name is not None)]
     for table in source.tables(list(dict.fromkeys(wanted))):
@@ -155,6 +156,16 @@ def read_scored(
     both = [_identity(row) for row in found.best]
     found.worst = [row for row in found.worst if _identity(row) not in both]
     return found
+
+
+def _summary_of(data: Path) -> dict[str, Any]:
+    """The summary beside a file that `capreward score`, `rerank` or `caption` wrote; empty without one."""
+    name = data.name.removesuffix(".candidates.jsonl")  # of `caption --keep-candidates`, whose files share one
+    try:
+        found = json.loads(data.with_name(name + ".summary.json").read_text(encoding="utf-8"))["summary"]
+    except (OSError, ValueError, KeyError, TypeError):  # absent, damaged, or another tool's file
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _is_list(kind: pa.DataType) -> bool:
@@ -264,7 +275,7 @@ def write_scored_report(
         if rows
     ]
     captions = len(found.values[found.by])
-    sources = found.origin.sources.items()
+    sources = found.scored_by.items()
     lead = ", ".join(f"{metric} (source: {source or 'a Python object'})" for metric, source in sources)
     html = page_html(
         "report",

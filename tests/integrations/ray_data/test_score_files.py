@@ -18,7 +18,6 @@ from fsspec.implementations.local import LocalFileSystem
 from integrations.ray_data import score_files
 from reward.errors import DataError, MissingExtraError, OutputError
 from reward.scoring import score_dataset
-from reward.scoring.origin import read_origin
 from tests.integrations.ray_data.files import make_rows, read_folder, save_rows, write_tar
 from tests.json_lines import read_lines, write_lines
 from tests.picture_scorer import PictureScorer
@@ -54,10 +53,6 @@ def test_scores_are_those_of_one_machine(kind: str, rows: list[dict[str, Any]], 
     assert [row["error"] is None for row in got] == [row["error"] is None for row in expected]
     assert (summary.rows, summary.scored, summary.errors) == (24, 21, {"candidate": 1, "image": 1, "metric": 1})
     assert summary.distributions["words"].mean == pytest.approx(sum(row["words"] or 0 for row in expected) / 21)
-    origin = read_origin(tmp_path / "out")  # by which `capreward report` finds captions and images
-    named = {"candidate": "txt"} if kind == "tar" else {}
-    assert (list(origin.sources), origin.columns) == ([PictureScorer.spec.name], named)
-    assert origin.image_root == tmp_path / "in"
     # the rows of an image take turns, and yet each fragment decodes each of the three once, and the one that fails
     assert summary.images_decoded == 1 + 3 * len(parts(tmp_path / "out"))
     assert got[2]["image"] == ("000002.png" if kind == "tar" else "2.png")  # and no bytes
