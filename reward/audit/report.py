@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from reward.audit.attacks import ATTACKS
-from reward.audit.resemblance import Resemblance
 from reward.audit.run import Audit, MetricAudit
 from reward.metaeval.report import Grid, bar_plot, check_report, few_images, percent, plain, versions, write_pages
 
-__all__ = ["attack_grid", "level_grid", "notes", "resemblance_grid", "to_json", "write_report"]
+__all__ = ["attack_grid", "level_grid", "notes", "to_json", "write_report"]
 
 _SHORT = 160  # characters of an example in a table
 
@@ -43,16 +42,6 @@ def level_grid(audit: Audit) -> Grid:
     return Grid("Mean reward of captions that say nothing", ("caption", *audit.metrics), tuple(rows))
 
 
-def resemblance_grid(resemblances: Sequence[Resemblance]) -> Grid:
-    """The attacks that a policy's captions look like, with examples side by side."""
-    rows = [
-        (each.attack, f"{each.similarity:.2f}", _cut(each.written), _cut(each.attacked))
-        for each in resemblances[:5]
-        if each.similarity > 0
-    ]
-    return Grid("What the written captions resemble", ("attack", "cosine", "written", "attacked"), tuple(rows))
-
-
 def notes(audit: Audit) -> Iterator[str]:
     """What a reader must know to trust the tables."""
     yield (
@@ -74,7 +63,7 @@ def notes(audit: Audit) -> Iterator[str]:
         yield f"Captions that an attack did not fit, or that the oracle did not find worse: {kinds}."
 
 
-def to_json(audit: Audit, *, command: str, resemblances: Sequence[Resemblance] = ()) -> dict[str, Any]:
+def to_json(audit: Audit, *, command: str) -> dict[str, Any]:
     """Everything of an audit as plain data."""
 
     metrics = {
@@ -89,13 +78,11 @@ def to_json(audit: Audit, *, command: str, resemblances: Sequence[Resemblance] =
     }
     facts = {"command": command, "versions": versions(), "seed": audit.seed, "resamples": audit.resamples}
     facts |= {"images": audit.images, "metrics": metrics, "skipped": audit.skipped}
-    figures: dict[str, Any] = plain({**facts, "written": [vars(each) for each in resemblances]})
+    figures: dict[str, Any] = plain(facts)
     return figures
 
 
-def write_report(
-    folder: Path, audit: Audit, figures: dict[str, Any], *, resemblances: Sequence[Resemblance] = ()
-) -> Path:
+def write_report(folder: Path, audit: Audit, figures: dict[str, Any]) -> Path:
     """Writes audit.json, audit.md and audit.html into a folder, and gives the path of the page.
 
     Raises:
@@ -110,7 +97,7 @@ def write_report(
         for label, metric in audit.metrics.items()
     }
     sections = [("Attacked captions that win", bars)]
-    grids = [attack_grid(audit), level_grid(audit), *([resemblance_grid(resemblances)] if resemblances else [])]
+    grids = [attack_grid(audit), level_grid(audit)]
     return write_pages(folder, "audit", "Can the metric be cheated?", figures, grids, list(notes(audit)), sections)
 
 

@@ -268,7 +268,7 @@ def _attacked(
         others = [other.caption for other, image in zip(rows, images, strict=True) if image != images[number]]
         for name in attacks:
             rng = random.Random(f"{seed} {number} {name}")
-            material = Material(rng, rng.sample(others, min(3, len(others))), row.references, rng.randint(1, most))
+            material = Material(rng, rng.sample(others, min(3, len(others))), rng.randint(1, most))
             made = attack(name, row.caption, material, attacks=attacks)
             if made is None or (row.scene is not None and not _is_worse(*made, row.scene)):
                 skipped[name] = skipped.get(name, 0) + 1

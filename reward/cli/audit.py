@@ -1,4 +1,4 @@
-"""`capreward audit`: whether a metric can be cheated, and whether a policy cheats."""
+"""`capreward audit`: whether a metric can be cheated."""
 
 from __future__ import annotations
 
@@ -25,9 +25,6 @@ def audit(
     data: Annotated[
         str, typer.Option("--data", "-d", help="'scenes', or a file of good captions in the forms of `score`.")
     ] = "scenes",
-    captions: Annotated[
-        Path | None, typer.Option(help="File of captions that a policy wrote: which attacks do they resemble?")
-    ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Folder for audit.json, audit.md and audit.html.")
     ] = None,
@@ -51,18 +48,16 @@ def audit(
     ```
     capreward audit vela beitscore --output audit
     capreward audit vela=my/checkpoint --data good_captions.jsonl --fail-above 0.05
-    capreward audit vela --data good_captions.jsonl --captions written_by_policy.jsonl
     ```
 
-    The attacks are what optimisation finds: word lists, repetition, padding, relations and actions at random, facts
-    and their opposites, captions of other images, other scripts, instructions to a judge, and more. --data should hold
-    good captions with their images, because an attack on a bad caption may well improve it. On the scenes an oracle
-    checks that each attacked caption is worse.
+    The attacks are what optimisation finds: word lists, repetition, padding, relations at random, facts and their
+    opposites, captions of other images, instructions to a judge, and more. --data should hold good captions with their
+    images, because an attack on a bad caption may well improve it. On the scenes an oracle checks that each attacked
+    caption is worse.
 
     A share of 0 % is the goal. Around 50 % means that the metric does not see the attack, and 100 % that it rewards it.
     """
     from reward.audit import report
-    from reward.audit.resemblance import compare_captions
     from reward.audit.run import audit as run
     from reward.audit.run import read_rows, scene_rows
     from reward.metaeval.report import check_report
@@ -75,7 +70,6 @@ def audit(
     specs = [metric_spec(source.name) for source in sources]
     located = {**vars(columns), "candidate_column": candidate_column}
     rows = scene_rows(images, seed) if data == "scenes" else read_rows(data, specs, limit=images, **located)
-    written = [] if captions is None else read_rows(captions, [], candidate_column=candidate_column)
     settings = vars(device).copy()
     batch_size = settings.pop("batch_size")
     console = terminal.console(stderr=True)
@@ -93,26 +87,13 @@ def audit(
             progress=not quiet,
             say=lambda line: None if quiet else console.print(line),
         )
-        shifts, resemblances = (
-            compare_captions([row.caption for row in written], [row.caption for row in rows], most=most, seed=seed)
-            if written
-            else ({}, [])
-        )
-    figures = report.to_json(result, command=terminal.command_line(), resemblances=resemblances)
+    figures = report.to_json(result, command=terminal.command_line())
     grids = [report.attack_grid(result), report.level_grid(result)]
-    grids += [report.resemblance_grid(resemblances)] if resemblances else []
     notes = () if quiet else report.notes(result)
     write = None
     if output is not None:
-        write = partial(report.write_report, output, result, figures, resemblances=resemblances)
-    report_figures({**figures, "shifts": shifts}, grids, notes, write, json=json, quiet=quiet)
-    if written and not json:
-        changed = ", ".join(f"{name} {by:+.1f}" for name, by in shifts.items())
-        terminal.console(stderr=False).print(
-            f"The written captions differ, in standard deviations of the others: {changed}."
-            if changed
-            else "The written captions are written like the others."
-        )
+        write = partial(report.write_report, output, result, figures)
+    report_figures(figures, grids, notes, write, json=json, quiet=quiet)
     if fail_above is not None:
         above = {
             label: metric.worst for label, metric in result.metrics.items() if metric.worst[1].wins.value > fail_above

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from reward.audit.attacks import ATTACKS, EMPTY_CAPTIONS, Material, attack, first_half, nouns_of
-from reward.audit.resemblance import TRAITS, compare_captions, traits
+from reward.audit.attacks import ATTACKS, EMPTY_CAPTIONS, Attack, Material, attack, first_half, nouns_of
 from reward.audit.run import AuditRow, audit, read_rows, scene_rows
+from reward.corruptions.words import corrupt_words
 from reward.errors import DataError
 from reward.metrics.base import MetricSpec
 from reward.registry import load_scorer, metric_spec
@@ -22,7 +22,7 @@ from reward.scenes import Oracle, describe, rate_text, sample_scene
 from tests.json_lines import write_lines
 
 CAPTION = "A small red dog runs on the left. Two people watch it from a bench. The sky is dark."
-MATERIAL = {"others": ["A cat sleeps on a sofa. It is grey."], "references": ["A dog runs by."]}
+MATERIAL = {"others": ["A cat sleeps on a sofa. It is grey."]}
 
 
 class Fixed:
@@ -57,7 +57,7 @@ def test_attacks_take_any_text(text: str, kind: str, amount: int) -> None:
 
 def test_attacks_need_their_material() -> None:
     bare = Material(random.Random(0))
-    assert [attack(kind, CAPTION, bare) for kind in ("other image", "hallucination", "copied references")] == [None] * 3
+    assert [attack(kind, CAPTION, bare) for kind in ("other image", "hallucination")] == [None] * 2
     assert first_half("One sentence.") is None
     assert {"dog", "people", "sky"} <= set(nouns_of(CAPTION))
 
@@ -82,9 +82,10 @@ def test_the_oracle_is_never_cheated_and_what_is_not_worse_does_not_count() -> N
             scores = np.array([[sum(rate_text(s.candidate, scenes[id(s.image)]).values())] for s in samples])
             return ScoreTable(scores, ("reward",))
 
-    result = audit({"truth": Truth(len)}, rows, resamples=20)
+    reordered = Attack("", lambda caption, material: corrupt_words(caption, material.rng, "shuffle_sentences"))
+    result = audit({"truth": Truth(len)}, rows, attacks={**ATTACKS, "reordered": reordered}, resamples=20)
     assert {finding.wins.value for finding in result.metrics["truth"].findings.values()} == {0}
-    assert result.skipped["shuffled sentences"] == 5  # the scenes' sentences may stand in any order
+    assert result.skipped["reordered"] == 5  # the scenes' sentences may stand in any order
     assert max(result.metrics["truth"].nothing.values()) == 3.0  # one point for each aspect
 
 
@@ -140,18 +141,3 @@ def test_ratings_of_any_text_follow_the_oracle() -> None:
     sentence = whole.split(". ")[0]
     assert rate_text(f"{whole} In other words, {sentence.lower()}.", scene)["flu"] < 5
     assert rate_text(f"{whole} {sentence}.", scene)["flu"] == 4
-
-
-def test_a_policy_that_repeats_itself_resembles_repetition() -> None:
-    rows = scene_rows(8, seed=6)
-    plain = [row.caption for row in rows]
-    looping = [f"{text}" + " The star is above the star." * 2 + " The star is above it." for text in plain]
-    shifts, found = compare_captions(looping, plain)
-    assert shifts["repeated sentences"] > 1
-    assert found[0].attack in ("self actions", "repeated sentence", "added relations", "half repeated", "actions")
-    assert found[0].written in looping
-    assert found[0].similarity > 0.5
-    assert compare_captions(plain, plain) == ({}, [])
-    assert traits("A star.").shape == (len(TRAITS),)
-    with pytest.raises(DataError, match="at least 2 ordinary captions"):
-        compare_captions(looping, plain[:1])

@@ -21,17 +21,13 @@ def test_the_command_prints_tables_and_fails_above_a_share(run: Run, tmp_path: P
 
 
 @pytest.mark.skipif(find_spec("matplotlib") is None, reason="needs matplotlib")
-def test_captions_of_a_policy_are_compared_and_the_report_is_written(run: Run, tmp_path: Path) -> None:
+def test_the_report_is_written(run: Run, tmp_path: Path) -> None:
     good = [{"candidate": f"A dog runs on grass. It has {n} legs. The sky is blue."} for n in range(6)]
     write_lines(tmp_path / "good.jsonl", good)
-    write_lines(tmp_path / "written.jsonl", [{"candidate": row["candidate"] + " It is red." * 4} for row in good])
-    files = ["--data", tmp_path / "good.jsonl", "--captions", tmp_path / "written.jsonl", "-o", tmp_path / "a report"]
-    out, _ = run("audit", "length", *files)
-    assert "repeated sentence" in out
-    assert "repeated sentences +" in out
+    out, _ = run("audit", "length", "--data", tmp_path / "good.jsonl", "-o", tmp_path / "a report")
+    assert "repeated caption" in out
     page = (tmp_path / "a report" / "audit.html").read_text()
     assert "<svg" in page
     assert "repeated nouns" in page
     figures = json.loads((tmp_path / "a report" / "audit.json").read_text())
     assert figures["metrics"]["length"]["attacks"]["repeated caption"]["wins"]["value"] == 1
-    assert figures["written"][0]["similarity"] > 0.5
