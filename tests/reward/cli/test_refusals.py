@@ -214,7 +214,6 @@ def test_nothing_scored_is_an_error(command: str, run: Run, folder: Path, monkey
         "report rated.jsonl --by good -o {}/o.html",
         "bench -b ratings=rated.jsonl -m length -o {}/report",
         "caption -i good.png -m length --model embedded -o {}/o.jsonl",
-        "arena battles.json -m length -o {}/report",
         "battle one.json two.json --images . --judge nobody --server http://127.0.0.1:9/v1 -o {}/o.json",
         "train vela -o {}/trained",
         "corrupt good.jsonl --words all -o {}/o.parquet",
