@@ -108,7 +108,7 @@ def run_line(run: Run, line: str, code: int) -> str:
         (f"{FLICKR}=data.jsonl -m length", 1, "data.jsonl"),  # which holds no ratings
         ("arena battles.json --metric clap", 1, "no metric is named 'clap'"),
         ("arena battles.json --score-column bad", 1, "no battle has scores 'bad'"),
-        ("arena", 2, "only --leaderboard NAME=FILE --ranking FILE, without --output, needs no battles"),
+        ("arena", 2, "only --leaderboard NAME=FILE --ranking FILE needs no battles"),
         ("arena empty", 1, "error: folder empty holds no .json file of battles"),
         ("arena battles.json --in-400", 1, "no battle is marked 'in-400': true; leave out --in-400"),
         ("arena battles.json --judged a=battles.json", 1, "battles.json has no verdict of a judge ('judge')"),
