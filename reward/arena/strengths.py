@@ -6,7 +6,7 @@ import numpy as np
 
 from reward.arena.table import Arena
 
-__all__ = ["chances_against_average", "fit_strengths", "information_matrix", "win_probabilities", "win_tables"]
+__all__ = ["fit_strengths", "information_matrix", "win_probabilities", "win_tables"]
 
 _STEPS, _TOLERANCE = 200, 1e-9
 
@@ -72,21 +72,6 @@ def fit_strengths(wins: np.ndarray, *, prior: float = 0.0) -> np.ndarray:
         return _centred(_newton(wins, every, prior), every)
     fitted, placed = _main_sets(wins, _reached(wins))
     return np.where(fitted, _centred(_newton(wins, fitted, 0.0), fitted), placed)
-
-
-def chances_against_average(wins: np.ndarray, *, prior: float) -> np.ndarray:
-    """Chance (R, M) in (0, 1) that each model beats the average one of the prior.
-
-    Args:
-        wins: (R, M, M) of `win_tables`.
-        prior: above 0; see `fit_strengths`.
-
-    Example:
-        >>> chances_against_average(np.array([[[0.0, 3.0], [0.0, 0.0]]]), prior=1.0).round(2).tolist()
-        [[0.76, 0.24]]
-    """
-    every = np.ones(wins.shape[:2], dtype=bool)
-    return _against_average(_newton(wins, every, prior))
 
 
 def win_probabilities(strengths: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Tournaments of bounded size: which players meet, and how strong the results show each player to be."""
+"""Tournaments of bounded size: which players meet, and what each of them wins."""
 
 from __future__ import annotations
 
@@ -8,13 +8,9 @@ from itertools import islice
 
 import numpy as np
 
-from reward.arena.strengths import chances_against_average
-
-__all__ = ["Result", "bradley_terry", "draw_pairs", "win_rates"]
+__all__ = ["Result", "draw_pairs", "win_rates"]
 
 Result = tuple[int, int, float]  # two players, and what the first one won: 1 a win, 0.5 a tie, 0 a loss
-
-_PRIOR = 1.0  # games of each player against an average one, half of them won: keeps strengths finite
 
 
 def draw_pairs(players: int, limit: int, seed: int | str) -> list[tuple[int, int]]:
@@ -69,23 +65,3 @@ def win_rates(players: int, results: Sequence[Result]) -> np.ndarray:
         won[[first, second]] += points, 1 - points
         games[[first, second]] += 1
     return np.divide(won, games, out=np.full(players, np.nan), where=games > 0)
-
-
-def bradley_terry(players: int, results: Sequence[Result]) -> np.ndarray:
-    """Chance that each player beats an average one, by the Bradley-Terry model: (players,) in (0, 1).
-
-    Unlike a win rate, it takes the strength of the opponents into account. A tie counts as half a win for both. Each
-    player is given one more game with an average player, half of it won: without it, the strength of a player who won
-    everything would be infinite. NaN for a player without a game.
-
-    Example:
-        >>> strengths = bradley_terry(3, [(0, 1, 1.0), (1, 2, 1.0)])
-        >>> bool(strengths[0] > strengths[1] > strengths[2])
-        True
-    """
-    wins = np.zeros((players, players))
-    for first, second, points in results:
-        wins[first, second] += points
-        wins[second, first] += 1 - points
-    played = (wins + wins.T).any(axis=1)
-    return np.where(played, chances_against_average(wins[None], prior=_PRIOR)[0], np.nan)

@@ -6,12 +6,12 @@ import os
 import sys
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from reward.arena.pairwise import JudgePair, PairwiseJudge
-from reward.arena.tournament import Result, bradley_terry, draw_pairs, win_rates
+from reward.arena.tournament import Result, draw_pairs, win_rates
 from reward.arena.verdicts import PositionBias, Verdict, measure_position_bias
 from reward.functions.metric_reward import MetricReward
 from reward.functions.processes import load_beside_a_trainer
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 __all__ = ["TournamentReward"]
 
-Ranking = Literal["win_rate", "bradley_terry"]
-
 
 class TournamentReward(MetricReward):
     """Rewards in [0, 1] from comparisons of the captions of one image with each other, by a judge that sees it.
@@ -38,10 +36,9 @@ class TournamentReward(MetricReward):
     them. In each group at most `max_comparisons` pairs are drawn, evenly, and compared; equal captions share a
     place and a reward. The draw depends on the seed, the image and the captions, not on their order.
 
-    A reward is relative to the group: with `"win_rate"`, the mean of what the caption won (the probability that it is
-    better, plus half of that of a tie, by the judge); with `"bradley_terry"`, how likely it beats an average caption
-    of the group, which takes into account which captions it was compared with. Captions without a word get 0
-    and are not compared; if nothing is left to compare with (one different caption), the reward is 0.5.
+    A reward is relative to the group: the win rate, the mean of what the caption won (the probability that it is
+    better, plus half of that of a tie, by the judge). Captions without a word get 0 and are not compared; if nothing
+    is left to compare with (one different caption), the reward is 0.5.
     None goes to rows as in `MetricReward`, and to captions of which no comparison has an answer.
 
     A trainer calls its rewards in each process with that process's own completions, so a group must not be split over
@@ -60,7 +57,6 @@ class TournamentReward(MetricReward):
             a token instead of a reason, in both orders.
         max_comparisons: most pairs per group. Each is two questions (one for a PairwiseJudge with one order). Half as
             many as there are captions in a group are enough to compare every caption once.
-        ranking: see above.
         seed: of the draw.
         revision, device, dtype: for loading a model by name.
         options: further arguments of `MetricReward`. References are shown to the judge.
@@ -82,7 +78,6 @@ class TournamentReward(MetricReward):
         judge: str | os.PathLike[str] | Judge | PairwiseJudge,
         *,
         max_comparisons: int = 16,
-        ranking: Ranking = "win_rate",
         seed: int = 0,
         revision: str | None = None,
         device: Any = None,
@@ -91,14 +86,12 @@ class TournamentReward(MetricReward):
     ) -> None:
         if max_comparisons < 1:
             raise ValueError(f"max_comparisons must be at least 1, got {max_comparisons}")
-        if ranking not in ("win_rate", "bradley_terry"):
-            raise ValueError(f'ranking must be "win_rate" or "bradley_terry", got {ranking!r}')
         if isinstance(judge, (str, os.PathLike)):
             check_loading(judge, device)
             source = os.fspath(judge)
             judge = LazyJudge(partial(_load_local, source, revision, device, dtype), source)
         pairwise = judge if isinstance(judge, PairwiseJudge) else PairwiseJudge(judge, reasons=False)
-        self.tournament = _Tournament(pairwise, max_comparisons, ranking, seed)
+        self.tournament = _Tournament(pairwise, max_comparisons, seed)
         # the scorer is made from a judge, and is neither loaded nor saved
         super().__init__(self.tournament, pairwise.judge.name, **options)  # type: ignore[arg-type]
 
@@ -128,10 +121,9 @@ class _Tournament(CaptionScorer):
     window_size = sys.maxsize  # a group must not be split
     reads_references = True  # they tell groups apart, and are shown
 
-    def __init__(self, judge: PairwiseJudge, max_comparisons: int, ranking: Ranking, seed: int) -> None:
+    def __init__(self, judge: PairwiseJudge, max_comparisons: int, seed: int) -> None:
         self.judge, self.max_comparisons, self.seed = judge, max_comparisons, seed
-        self.spec = MetricSpec("tournament", f"{__name__}:_Tournament", (ranking,))
-        self.rank = win_rates if ranking == "win_rate" else bradley_terry
+        self.spec = MetricSpec("tournament", f"{__name__}:_Tournament", ("win_rate",))
         self.bias = PositionBias()
 
     def score_groups(self, groups: list[Group], batch_size: int | None) -> CandidateScores:
@@ -154,7 +146,7 @@ class _Tournament(CaptionScorer):
         for group, own in zip(groups, played, strict=True):
             places = {caption: place for place, caption in enumerate(sorted(group.rows))}
             answered: list[Result] = [(places[a], places[b], v.points) for a, b, v in own if v.winner is not None]
-            ratings = self.rank(len(places), answered) if len(places) > 1 else np.array([0.5])
+            ratings = win_rates(len(places), answered) if len(places) > 1 else np.array([0.5])
             for caption in group.rows:
                 rating = float(ratings[places[caption]])
                 if np.isnan(rating):

@@ -118,8 +118,8 @@ class BenchmarkSpec:
         tasks: whether the category of an item is its task, see `CaptionSample`.
         parts: names of its parts, the default one first; empty if it has only one.
         splits: {part: its name in the files}, for parts that have another name there.
-        checked: `"published"` if the loader ran on files that the authors published, `"schema"` if only on small files
-            that we wrote in the documented form, `"own"` for data of this project.
+        checked: `"schema"` if the loader ran only on small files that we wrote in the documented form, `"own"` for data
+            of this project.
     """
 
     name: str

@@ -66,7 +66,7 @@ def test_tournaments_of_a_local_judge_and_of_one_with_a_taste(tmp_path):
     """Two images per step, four captions each: the groups of the trainer are the groups of the tournament."""
     folder = save_choosing_judge(tmp_path / "judge")
     reward = TournamentReward(str(folder), max_comparisons=4, name="duel", device="cpu")
-    taste = TournamentReward(ScriptedJudge(distribution=likes_letters), max_comparisons=4, ranking="bradley_terry")
+    taste = TournamentReward(ScriptedJudge(distribution=likes_letters), max_comparisons=4)
     assert not reward.tournament.judge.judge.loaded
     assert reward.load().tournament.judge.judge.loaded
     sizes = {"per_device_train_batch_size": 8, "num_generations": 4}
