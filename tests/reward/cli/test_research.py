@@ -133,7 +133,7 @@ PROMISES: dict[str, tuple[str, ...]] = {
     "pairs-benchmark": ("action",),
     "score captions.jsonl": ("1 captions", "length"),
     "report lengths.jsonl": ("report on 1 rows -> lengths.html",),
-    "scenes-pairs": ("scenes-pairs: accuracy x 100", "short", "long"),
+    "scenes-pairs": ("pairs of the synthetic scenes (short): accuracy x 100", "(long)"),
 }
 SMALLER = {"bench": "--resamples 20", "arena": "--resamples 20", "vela": "--config few.json"}
 
