@@ -120,6 +120,6 @@ def test_every_fact_is_counted_or_said_to_be_unknown() -> None:
     ],
 )
 def test_one_metric_is_shown(arguments: list[str], said: list[str], capsys: Any) -> None:
-    metrics(*arguments)
+    metrics(arguments)
     printed = capsys.readouterr().out
     assert [each for each in said if each not in printed] == []

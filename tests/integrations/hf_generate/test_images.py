@@ -11,6 +11,7 @@ from transformers import pipeline
 
 from integrations.hf_generate import BestOfN
 from reward.errors import ConfigError
+from reward.samples import is_wordless
 from tests.integrations.hf_generate.test_best_of_n import IMAGES, KINDS, Letters, captioner
 
 
@@ -24,7 +25,7 @@ def test_one_strategy_serves_a_data_set(kind):
         assert {id(sample.image) for sample in reward.samples} == set(map(id, IMAGES))
         assert {sample.references for sample in reward.samples} <= {("One.",), ()}
         first = [
-            len(caption) + 100.0 * (images[0] is IMAGES[1]) if caption else None
+            None if is_wordless(caption) else len(caption) + 100.0 * (images[0] is IMAGES[1])
             for caption in strategy.last.captions[0]
         ]
         assert strategy.last.rewards[0] == first

@@ -204,7 +204,7 @@ def test_the_shipped_clip_is_not_passed_off_as_the_papers(folder: Path, caplog: 
     for _ in range(2):
         load_scorer("refclipscore")
     assert caplog.text.count("synthetic scenes") == 1
-    assert "a published CLIP" in caplog.text
+    assert "capreward metrics --for photos" in caplog.text
 
 
 def test_device_and_half_precision_on_request(folder: Path) -> None:
