@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shutil
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -23,6 +24,7 @@ __all__ = [
     "CARD_FILE",
     "CONFIG_FILE",
     "HUB_FILES",
+    "NOT_HUB_FILES",
     "WEIGHTS_FILE",
     "WEIGHT_SUFFIXES",
     "SourceKind",
@@ -45,9 +47,19 @@ _MOST_NESTED = 50  # what reads a config goes down as deep, and newer Pythons pa
 WEIGHT_SUFFIXES = (".safetensors", ".pt", ".pth", ".bin")
 SourceKind = Literal["checkpoint", "clip", "judge", "model"]
 
+_STAGED = ".saving"
+# An old one of these beside the new tokenizer would be read with it.
+_TOKENIZER_FILES = (
+    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "chat_template.jinja"),
+    *("vocab.json", "vocab.txt", "merges.txt", "tokenizer.model", "beit3.spm"),
+)
+
 _ASSETS = Path(__file__).parent / "assets"
-# Data files only: Python files and pickles of a repository are not fetched.
-HUB_FILES = ("*.json", "*.safetensors", "*.txt", "*.model", "*.spm", "*.jinja", "*.md")
+# What a checkpoint needs, in its own folder and not below it. Python files and pickles of a repository are not fetched,
+# nor weights in another layout or precision, such as `consolidated.safetensors`.
+HUB_WEIGHTS = ("model.safetensors", "model*-of-*.safetensors", "adapter_model*.safetensors")
+HUB_FILES = (*HUB_WEIGHTS, "*.json", "*.txt", "*.model", "*.spm", "*.jinja", "*.md")
+NOT_HUB_FILES = ("*/*",)
 _loading = threading.RLock()
 
 
@@ -203,7 +215,8 @@ def _download(repo_id: str, metric: str, revision: str | None) -> Path:
 
     at = repo_id if revision is None else f"{repo_id} at revision {revision}"
     try:
-        return Path(snapshot_download(repo_id, revision=revision, allow_patterns=list(HUB_FILES)))
+        wanted, below = list(HUB_FILES), list(NOT_HUB_FILES)
+        return Path(snapshot_download(repo_id, revision=revision, allow_patterns=wanted, ignore_patterns=below))
     except GatedRepoError as error:
         reason = f"{at} is gated: ask for access on its page, then log in with `hf auth login`"
         raise CheckpointError(f"{metric} checkpoint: {reason} ({first_line(error)})") from error
@@ -266,19 +279,26 @@ def read_config(folder: str | os.PathLike[str], *, metric: str) -> dict[str, Any
 
 
 def save_checkpoint(
-    folder: str | os.PathLike[str], *, config: Mapping[str, Any], tensors: Mapping[str, Tensor], card: str
+    folder: str | os.PathLike[str],
+    *,
+    config: Mapping[str, Any],
+    tensors: Mapping[str, Tensor],
+    card: str,
+    write_tokenizer: Callable[[Path], None] = lambda folder: None,
 ) -> None:
-    """Writes `config.json`, `model.safetensors` and `README.md`; other files of the folder stay.
+    """Writes `config.json`, `model.safetensors`, `README.md` and a tokenizer; other files of the folder stay.
 
-    The three files are first written under temporary names. Then the old config is removed, and the files are moved
-    into place, the new config last. So a crash leaves the old checkpoint, the new one, or a folder without config,
-    which `read_config` refuses, but never a mixture.
+    All is first written into a folder of its own. A new checkpoint is that folder, renamed. In a folder that is there,
+    the old config is removed, then a tokenizer that a new one replaces, and the files are moved into place, the new
+    config last. So a crash leaves the old checkpoint, the new one, or a folder without config, which `read_config`
+    refuses, but never a mixture.
 
     Args:
         folder: made if absent.
         config: JSON values, with the metric's name under `"metric"`.
         tensors: {key: tensor}, on any device.
         card: text of the model card.
+        write_tokenizer: writes the tokenizer's files, none below the folder that it is given.
 
     Raises:
         CheckpointError: the config lacks `"metric"`, or the folder cannot be written.
@@ -289,26 +309,33 @@ def save_checkpoint(
         raise CheckpointError("a checkpoint's config must name its metric under the key 'metric'")
     config_text = json.dumps(config, indent=2, ensure_ascii=False) + "\n"
     folder = Path(folder)
-    staged = {name: folder / f".{name}.{os.getpid()}.tmp" for name in (WEIGHTS_FILE, CARD_FILE, CONFIG_FILE)}
+    # within a folder that is there: what lies beside it may be another disk, or not be ours to write
+    staged = folder / _STAGED if folder.is_dir() else folder.with_name(f".{folder.name}{_STAGED}")
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(staged, ignore_errors=True)  # of a save that was killed
+        staged.mkdir(parents=True)
     except OSError as error:
         raise CheckpointError(f"checkpoint folder {str(folder)!r} cannot be made: {error}") from error
     try:
-        save_file(_unshared(tensors), staged[WEIGHTS_FILE], metadata={"format": "pt"})
-        staged[CARD_FILE].write_text(card, encoding="utf-8")
-        staged[CONFIG_FILE].write_text(config_text, encoding="utf-8")
-        for path in staged.values():
+        save_file(_unshared(tensors), staged / WEIGHTS_FILE, metadata={"format": "pt"})
+        (staged / CARD_FILE).write_text(card, encoding="utf-8")
+        write_tokenizer(staged)
+        (staged / CONFIG_FILE).write_text(config_text, encoding="utf-8")
+        for path in staged.iterdir():
             with path.open("rb+") as file:
                 os.fsync(file.fileno())
-        (folder / CONFIG_FILE).unlink(missing_ok=True)
-        for name, path in staged.items():
-            path.replace(folder / name)
+        if not folder.exists():
+            staged.replace(folder)
+            return
+        renewed = any((staged / name).exists() for name in _TOKENIZER_FILES)
+        for name in (CONFIG_FILE, *(_TOKENIZER_FILES if renewed else ())):
+            (folder / name).unlink(missing_ok=True)
+        for path in sorted(staged.iterdir(), key=lambda path: path.name == CONFIG_FILE):
+            path.replace(folder / path.name)
     except OSError as error:
         raise CheckpointError(f"checkpoint folder {str(folder)!r} cannot be written: {error}") from error
     finally:
-        for path in staged.values():
-            path.unlink(missing_ok=True)
+        shutil.rmtree(staged, ignore_errors=True)
 
 
 def _unshared(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -7,7 +7,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from reward.checkpoints import CARD_FILE, CONFIG_FILE, HUB_FILES, WEIGHTS_FILE
+from reward.checkpoints import CARD_FILE, CONFIG_FILE, HUB_FILES, NOT_HUB_FILES, WEIGHTS_FILE
 from reward.errors import CheckpointError, first_line
 
 __all__ = ["HUB_ID", "check_push", "push_checkpoint"]
@@ -123,7 +123,7 @@ def push_checkpoint(
             revision=revision,
             commit_message=commit_message,
             allow_patterns=list(HUB_FILES),
-            ignore_patterns=["*/*"],
+            ignore_patterns=list(NOT_HUB_FILES),
         )
     except (HTTPError, OSError, ValueError, RuntimeError) as error:  # the last two for a card or a transfer
         raise CheckpointError(f"{str(folder)!r} cannot be uploaded to {repo_id}: {first_line(error)}") from error

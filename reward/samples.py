@@ -113,7 +113,7 @@ class ScoreTable:
     Args:
         scores: float array (N, A); NaN where a sample could not be scored.
         aspects: A names, in the order of the columns.
-        errors: {row: message} for every row that holds NaN.
+        errors: {row: message} for every row that holds NaN, and for one that lacks a text it was to have.
         truncated: bool array (N,): True where some text of the sample was cut to fit the model.
         aliases: {short name: aspect}, accepted by `column` and `combine`. A metric's tables have those of its `spec`.
         texts: {name: a text or None of each sample}, such as a judge's explanations.

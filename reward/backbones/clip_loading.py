@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,7 +23,7 @@ from reward.checkpoints import (
     resolve_checkpoint,
     unsharded_loading,
 )
-from reward.errors import CheckpointError
+from reward.errors import CheckpointError, ConfigError
 from reward.tensors import load_strict, load_tensors, read_header, refuse_integers, refuse_stored_integers
 
 __all__ = ["load_clip", "load_shipped_clip", "towers_of_architecture"]
@@ -38,6 +39,9 @@ _NEEDED = (
     "text_projection",
     "token_embedding.weight",
 )
+_ACTIVATIONS = ("quick_gelu", "gelu")
+_OF_LAION = "openClip_"  # how the authors of PAC-S name what they trained on from LAION's CLIP, and below from OpenAI's
+_OF_OPENAI = ("clip_ViT-", "PAC++_clip_")
 _SHIPPED = "image.towers.clip."  # prefix of the weights of the CLIP in the embedded VELA
 
 
@@ -56,7 +60,11 @@ def towers_of_architecture(architecture: dict[str, Any], tokenizer: Any) -> Clip
 
 
 def load_clip(
-    source: str | os.PathLike[str], *, device: torch.device | str | None = None, dtype: torch.dtype | None = None
+    source: str | os.PathLike[str],
+    *,
+    device: torch.device | str | None = None,
+    dtype: torch.dtype | None = None,
+    activation: str | None = None,
 ) -> ClipTowers:
     """Loads the towers of a CLIP model, in eval mode.
 
@@ -70,12 +78,16 @@ def load_clip(
               that holds one; `"BeichenZhang/LongCLIP-L"` is fetched from the Hub. A file of PAC-S must have the name
               that its authors gave it, because only the name of openClip_ViT-L-14.pth says that it is LAION's CLIP.
         device, dtype: of the weights; by default the CPU and float32.
+        activation: of a checkpoint in the original layout, `"quick_gelu"` or `"gelu"`. Its weights do not say; needed
+            where neither an open_clip_config.json beside the file, nor what is known of the file does.
 
     Returns:
         The towers; features of `encode_image` and `encode_text` are not normalised.
 
     Raises:
-        CheckpointError: there is no such source, or its weights do not fit. No weight is ever left at a random value.
+        CheckpointError: there is no such source, its weights do not fit, or its activation is not known. No weight is
+            ever left at a random value.
+        ConfigError: no such activation, or one for a source that states its own.
 
     Example:
         >>> towers = load_clip("tests/golden/longclip_tiny_weights.safetensors")
@@ -84,12 +96,15 @@ def load_clip(
     """
     name = os.fspath(source)
     path = Path(name.removeprefix("local-dir:"))
-    if name in _LONG_CLIP_FILES and not path.exists():
-        towers = _load_original(_download(name, _LONG_CLIP_FILES[name]))
-    elif path.is_file():
-        towers = _load_original(path)
+    if activation not in (None, *_ACTIVATIONS):
+        raise ConfigError(f"activation must be one of {', '.join(_ACTIVATIONS)}, got {activation!r}")
+    original = _original_file(name, path)
+    if original is not None:
+        towers = _load_original(original, activation)
+    elif activation is not None:
+        raise ConfigError(f"CLIP {name!r} is no file in the original layout: it states its activation itself")
     elif path.is_dir():
-        towers = _load_folder(path)
+        towers = _load_open_clip(f"local-dir:{path}")
     elif name.startswith("local-dir:"):
         raise CheckpointError(f"no folder {str(path)!r}")
     elif names_path(name):
@@ -101,20 +116,23 @@ def load_clip(
     return towers.to(device=device, dtype=dtype or torch.float32).eval()
 
 
-def _load_folder(folder: Path) -> ClipTowers:
-    if (folder / OPEN_CLIP_CONFIG).is_file():
-        return _load_open_clip(f"local-dir:{folder}")
-    files = sorted(file for file in folder.iterdir() if file.suffix in WEIGHT_SUFFIXES)
+def _original_file(name: str, path: Path) -> Path | None:
+    """The file of a checkpoint in the original layout; None if the source is another one."""
+    if name in _LONG_CLIP_FILES and not path.exists():
+        return _download(name, _LONG_CLIP_FILES[name])
+    if not path.is_dir() or (path / OPEN_CLIP_CONFIG).is_file():
+        return path if path.is_file() else None
+    files = sorted(file for file in path.iterdir() if file.suffix in WEIGHT_SUFFIXES)
     if len(files) != 1:
         names = ", ".join(file.name for file in files) or "none"
         raise CheckpointError(
-            f"{str(folder)!r} holds no open_clip_config.json; a folder with a checkpoint in the original layout must "
+            f"{str(path)!r} holds no open_clip_config.json; a folder with a checkpoint in the original layout must "
             f"hold exactly one weight file, but it holds: {names}"
         )
-    return _load_original(files[0])
+    return files[0]
 
 
-def _load_original(file: Path) -> ClipTowers:
+def _load_original(file: Path, activation: str | None) -> ClipTowers:
     with foreign_errors(repr(str(file))):
         stored = load_tensors(file)
         refuse_integers({key: value for key, value in stored.items() if key not in _NOT_WEIGHTS}, where=repr(str(file)))
@@ -127,8 +145,8 @@ def _load_original(file: Path) -> ClipTowers:
     metadata = read_header(file).metadata if file.suffix == ".safetensors" else {}
     with foreign_errors(repr(str(file))):  # shapes of which no CLIP can be made
         model_cfg, state = _of_original_layout(tensors, metadata)
-        of_laion = file.name.startswith("openClip_")
-        model_cfg["quick_gelu"] = not of_laion
+        stated = _stated(file)
+        model_cfg["quick_gelu"] = _is_quick(file, stored, stated, activation)
         shapes = {key: tuple(value.shape) for key, value in state.items()}
         check_fit(lambda: build_clip(model_cfg), shapes, settings=model_cfg, where=repr(str(file)))
         clip = build_clip(model_cfg)
@@ -136,7 +154,40 @@ def _load_original(file: Path) -> ClipTowers:
     from open_clip import SimpleTokenizer
 
     texts = make_bpe_tokenizer(SimpleTokenizer(context_length=model_cfg["text_cfg"]["context_length"]))
-    return ClipTowers(clip, texts, {"mean": [0.5] * 3, "std": [0.5] * 3} if of_laion else None)
+    of_laion = {"mean": [0.5] * 3, "std": [0.5] * 3} if file.name.startswith(_OF_LAION) else None
+    return ClipTowers(clip, texts, stated.get("preprocess_cfg", of_laion))
+
+
+def _stated(file: Path) -> dict[str, Any]:
+    """The open_clip_config.json beside a file; {} if there is none."""
+    path = file.with_name(OPEN_CLIP_CONFIG)
+    config: Any = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    if not isinstance(config, dict) or (config and not isinstance(config.get("model_cfg"), dict)):
+        raise CheckpointError(f"{str(path)!r} has no model_cfg")
+    return config
+
+
+def _is_quick(
+    file: Path, stored: Mapping[str, torch.Tensor], stated: Mapping[str, Any], activation: str | None
+) -> bool:
+    """Whether a checkpoint in the original layout was trained with QuickGELU: weights of both have the same names.
+
+    What is told wins, then the configuration beside the file, then what is known: Long-CLIP and OpenAI's own files,
+    which hold a second table of positions or sizes among the weights, and the files of PAC-S, by their names.
+    """
+    if activation is not None:
+        return activation == "quick_gelu"
+    if stated:
+        return bool(stated["model_cfg"].get("quick_gelu", False))
+    if "positional_embedding_res" in stored or any(name in stored for name in _NOT_WEIGHTS):
+        return True
+    if file.name.startswith((_OF_LAION, *_OF_OPENAI)):
+        return not file.name.startswith(_OF_LAION)
+    raise CheckpointError(
+        f"{str(file)!r} does not say with which activation it was trained, and with the other its scores are wrong: "
+        "give activation='quick_gelu' (OpenAI's weights and what was trained on from them) or activation='gelu' (most "
+        f"of open_clip's own), or put its {OPEN_CLIP_CONFIG} beside it"
+    )
 
 
 def _without_lora(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:

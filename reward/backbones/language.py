@@ -9,6 +9,8 @@ import torch
 from torch import nn
 from torch.nn.utils.rnn import pad_sequence
 
+from reward.errors import ConfigError
+
 __all__ = [
     "CHARACTERS_PER_TOKEN",
     "PlainTextEncoder",
@@ -116,6 +118,22 @@ def default_token_budget(device: torch.device) -> int:
         (8192, 32768)
     """
     return 8192 if device.type == "cpu" else 32_768
+
+
+def check_token_budget(budget: int | None) -> None:
+    """A budget of tokens is a whole number of at least 1, or None; called before a network is loaded.
+
+    Raises:
+        ConfigError: it is another number, or none.
+
+    Example:
+        >>> check_token_budget("8192")
+        Traceback (most recent call last):
+        ...
+        reward.errors.ConfigError: token_budget must be a whole number of at least 1, got '8192'
+    """
+    if budget is not None and (isinstance(budget, bool) or not isinstance(budget, int) or budget < 1):
+        raise ConfigError(f"token_budget must be a whole number of at least 1, got {budget!r}")
 
 
 def token_budget_batches(lengths: Sequence[int], budget: int, max_items: int | None = None) -> list[list[int]]:

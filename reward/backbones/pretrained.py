@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -90,6 +91,7 @@ def load_network(
 
     where = f"{kind} {os.fspath(source)!r}"
     trust = bool(trust_remote_code)
+    _refuse_two_sets(Path(source), where)
     with foreign_errors(f"{where}: its config.json"), unsharded_loading():
         plain, _ = PreTrainedConfig.get_config_dict(source)
         if not trust:
@@ -112,6 +114,24 @@ def load_network(
             "refusing to use a part of a network"
         )
     return model
+
+
+def _refuse_two_sets(folder: Path, where: str) -> None:
+    """Refuses a folder with weights in one file and in shards: transformers leaves the one when it saves the other.
+
+    It would read the one file, which may be the older; an index whose shards are gone is no second set.
+    """
+    for name in ("model.safetensors", "pytorch_model.bin"):
+        index = folder / f"{name}.index.json"
+        if not ((folder / name).is_file() and index.is_file()):
+            continue
+        with foreign_errors(f"{where}: its {index.name}"):
+            shards = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+        if any((folder / shard).is_file() for shard in shards):
+            raise CheckpointError(
+                f"{where} has two sets of weights, {name} and the {len(shards)} files of {index.name} ({shards[0]}, "
+                f"...), and does not say which is the newer: delete {name}, or {index.name} and its files"
+            )
 
 
 def _weights_of(source: str | os.PathLike[str]) -> list[Path]:

@@ -52,8 +52,8 @@ class TrainedScorer(NetworkScorer):
         tensors = dict(self._tensors())
         if dtype is not None:
             tensors = {key: value.to(dtype) if value.is_floating_point() else value for key, value in tensors.items()}
-        self._save_tokenizer(folder)
-        save_checkpoint(folder, config=self.model.config.to_dict(), tensors=tensors, card=card or self._card())
+        config, card = self.model.config.to_dict(), card or self._card()
+        save_checkpoint(folder, config=config, tensors=tensors, card=card, write_tokenizer=self._save_tokenizer)
 
     def push_to_hub(self, repo_id: str, *, private: bool = False, revision: str | None = None) -> str:
         """Uploads the checkpoint to the Hub and returns the address of the commit."""

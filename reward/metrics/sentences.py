@@ -64,7 +64,7 @@ class SentenceMean:
     def score(
         self, samples: Sequence[CaptionSample], *, batch_size: int | None = None, progress: bool = False
     ) -> ScoreTable:
-        """Scores (N, A); a caption has no score if one of its sentences has none.
+        """Scores (N, A); a caption has no score if one of its sentences has none. Its texts are those of its sentences.
 
         Raises:
             InvalidSampleError: an item is not a CaptionSample.
@@ -90,7 +90,8 @@ class SentenceMean:
         errors = {owners[part]: message for part, message in sorted(table.errors.items(), reverse=True)}
         errors = dict(sorted(errors.items()))
         scores, spec = sums / counts[:, None], self.spec
-        return ScoreTable(scores, spec.aspects, errors, truncated, aliases=spec.aliases)
+        texts = {name: _joined(column, owners, len(samples)) for name, column in table.texts.items()}
+        return ScoreTable(scores, spec.aspects, errors, truncated, aliases=spec.aliases, texts=texts)
 
     @classmethod
     def from_pretrained(
@@ -124,6 +125,15 @@ class SentenceMean:
 def sentence_mean_spec(spec: MetricSpec) -> MetricSpec:
     """Facts of the mean over sentences of a metric."""
     return replace(spec, name=spec.name + SUFFIX)
+
+
+def _joined(texts: Sequence[str | None], owners: Sequence[int], captions: int) -> list[str | None]:
+    """The texts of a caption's sentences, each on a line of its own; None where no sentence has one."""
+    lines: list[list[str]] = [[] for _ in range(captions)]
+    for text, owner in zip(texts, owners, strict=True):
+        if text is not None:
+            lines[owner].append(text)
+    return ["\n".join(own) or None for own in lines]
 
 
 def _split(text: str) -> list[str]:

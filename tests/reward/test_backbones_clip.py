@@ -15,9 +15,11 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from reward.backbones import load_clip
-from reward.errors import CheckpointError
+from reward.backbones.clip_config import build_clip
+from reward.errors import CheckpointError, ConfigError
 from tests.loopback_hub import LoopbackHub
 from tests.reward.metrics.tiny_vela import clip_architecture, make_tokenizer
+from tests.small_clip import small_clip
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 WEIGHTS = GOLDEN / "longclip_tiny_weights.safetensors"
@@ -66,7 +68,7 @@ def test_one_or_two_position_tables(tmp_path: Path, golden: dict[str, torch.Tens
     check_golden(load_clip(tmp_path / "changed.safetensors"), golden)
     del tensors["positional_embedding_res"]  # a plain CLIP
     save_file(tensors, tmp_path / "clip.safetensors")
-    towers = load_clip(tmp_path / "clip.safetensors")
+    towers = load_clip(tmp_path / "clip.safetensors", activation="quick_gelu")
     assert torch.equal(towers.clip.positional_embedding, tensors["positional_embedding"])
 
 
@@ -225,3 +227,49 @@ def test_half_precision_on_request() -> None:
         ):
             assert half.dtype == torch.bfloat16
             assert torch.nn.functional.cosine_similarity(half.float(), exact).min() > 0.99
+
+
+def test_the_activation_is_told_or_asked_for_and_never_guessed(tmp_path: Path) -> None:
+    """Weights of both activations have the same names, and with the wrong one every score is wrong."""
+    tower: dict[str, Any] = {"width": 16, "layers": 1}
+    sizes = {
+        "embed_dim": 8,
+        "vision_cfg": {"image_size": 32, "patch_size": 16, "head_width": 16, **tower},
+        "text_cfg": {"context_length": 20, "vocab_size": 100, "heads": 1, **tower},
+    }
+    pixels, file = torch.rand(2, 3, 32, 32), tmp_path / "mine.pt"
+    for activation in ("gelu", "quick_gelu"):
+        clip = open_clip.CLIP(**sizes, quick_gelu=activation == "quick_gelu").eval()
+        torch.save(clip.state_dict(), file)
+        with pytest.raises(CheckpointError, match="does not say with which activation"):
+            load_clip(file)
+        told = load_clip(file, activation=activation)
+        config = {
+            "model_cfg": {**sizes, "quick_gelu": activation == "quick_gelu"},
+            "preprocess_cfg": {"mean": [0, 0, 0]},
+        }
+        (tmp_path / "open_clip_config.json").write_text(json.dumps(config))
+        beside = load_clip(file)
+        (tmp_path / "open_clip_config.json").unlink()
+        with torch.inference_mode():
+            for towers in (told, beside):
+                assert torch.allclose(towers.encode_image(pixels), clip.encode_image(pixels), atol=1e-6)
+        assert beside.preprocess_cfg["mean"] == [0, 0, 0]
+    with pytest.raises(ConfigError, match="activation must be one of quick_gelu, gelu, got 'relu'"):
+        load_clip(file, activation="relu")
+
+
+@pytest.mark.parametrize("name", ["hf-hub:other/tower", "hf_hub:other/tower", "local-dir:tower", "other/tower"])
+def test_a_vision_tower_of_another_repository_is_refused(name: str, tmp_path: Path) -> None:
+    folder = small_clip(tmp_path / "clip")
+    path = folder / "open_clip_config.json"
+    config = json.loads(path.read_text())
+    config["model_cfg"]["vision_cfg"]["timm_model_name"] = name
+    path.write_text(json.dumps(config))
+    with pytest.raises(CheckpointError, match=f"timm_model_name '{name}' names a network outside of the checkpoint"):
+        load_clip(folder)
+    with pytest.raises(CheckpointError, match="names a network outside of the checkpoint"):
+        build_clip(config["model_cfg"])
+    config["model_cfg"]["vision_cfg"] |= {"timm_model_name": "vit_tiny_patch16_224", "timm_model_pretrained": True}
+    with pytest.raises(CheckpointError, match="timm_model_pretrained asks for weights outside"):
+        build_clip(config["model_cfg"])

@@ -234,3 +234,23 @@ def test_weights_that_are_no_floats_are_refused(kind: str, dtype: torch.dtype, t
                 load(target)
         else:
             load(target)
+
+
+def test_an_old_single_file_beside_new_shards_is_refused(tmp_path: Path) -> None:
+    """transformers leaves the file when it saves shards, and would read it."""
+    sizes = {"vocab_size": 20, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    model = BertModel(BertConfig(**sizes, intermediate_size=32))
+    model.save_pretrained(tmp_path)
+    model.save_pretrained(tmp_path, max_shard_size="5KB")
+    with pytest.raises(CheckpointError, match=r"two sets of weights, model\.safetensors and the .* delete"):
+        load_network(tmp_path, BertModel, "BERT")
+    for shard in tmp_path.glob("model-*"):
+        shard.unlink()  # as when one file is saved over shards: their index stays
+    load_network(tmp_path, BertModel, "BERT")
+
+
+@pytest.mark.parametrize("metric", ["vela", "beitscore"])
+@pytest.mark.parametrize("budget", [0, -5, "8192", True, 2.5])
+def test_a_wrong_token_budget_is_refused_before_anything_is_loaded(metric: str, budget: Any) -> None:
+    with pytest.raises(ConfigError, match=f"token_budget must be a whole number of at least 1, got {budget!r}"):
+        reward.metric_spec(metric).scorer_class().from_pretrained("./absent", token_budget=budget)

@@ -7,6 +7,7 @@ import json
 import os
 import pickle
 import re
+import shutil
 import threading
 from collections import OrderedDict
 from contextlib import suppress
@@ -239,6 +240,48 @@ class TestSave:
                 outcomes.append("refused")
         assert outcomes == ["refused", "refused", "refused", 2.0]
 
+    @pytest.mark.parametrize("there", [True, False])
+    def test_a_crash_never_leaves_a_new_tokenizer_beside_old_weights(
+        self, there: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Whatever write fails: the files that are read are all old or all new, or the folder is refused."""
+        folder = tmp_path / "toy"
+
+        def save(value: float, **files: str) -> None:
+            def write_tokenizer(into: Path) -> None:
+                for name, text in files.items():
+                    (into / f"{name}.json").write_text(text)
+
+            config, tensors = {"metric": "toy", "value": value}, {"w": torch.full((2, 3), value)}
+            save_checkpoint(folder, config=config, tensors=tensors, card="", write_tokenizer=write_tokenizer)
+
+        for crash_at in range(20):
+            shutil.rmtree(folder, ignore_errors=True)
+            if there:
+                save(1.0, tokenizer="old", added_tokens="old")
+                (folder / "training.json").touch()
+            steps = iter(range(20))
+
+            def step(original: Any, *paths: Any, at: int = crash_at, steps: Any = steps, **options: Any) -> Any:
+                if next(steps) == at:
+                    raise KeyboardInterrupt
+                return original(*paths, **options)
+
+            with monkeypatch.context() as patch, suppress(KeyboardInterrupt):
+                for name in ("replace", "unlink", "write_text"):
+                    original = getattr(Path, name)
+                    patch.setattr(Path, name, lambda *a, original=original, **k: step(original, *a, **k))
+                save(2.0, tokenizer="new")
+            try:
+                value = held_value(folder)
+            except CheckpointError:
+                continue
+            texts = {file.stem: file.read_text() for file in folder.glob("*token*")}
+            assert texts == ({"tokenizer": "old", "added_tokens": "old"} if value == 1 else {"tokenizer": "new"})
+        assert value == 2
+        assert (folder / "training.json").exists() == there
+        assert not list(tmp_path.glob(".*"))
+
     def test_bad_configs_and_unwritable_folders_are_refused(self, tmp_path: Path) -> None:
         for config, error in (({}, CheckpointError), ({"metric": "toy", "x": object()}, TypeError)):
             with pytest.raises(error, match=r"must name its metric|not JSON serializable"):
@@ -272,6 +315,16 @@ class TestHub:
             resolve_checkpoint("someone/toy", metric="toy", revision="absent")
         with pytest.raises(CheckpointError, match="neither a folder here nor a repository"):
             resolve_checkpoint("someone/absent", metric="toy")
+
+    def test_only_what_the_checkpoint_needs_is_fetched(self, tmp_path: Path, hub: LoopbackHub) -> None:
+        save_toy(tmp_path / "toy", 6.0)
+        needed = {file.name: file for file in (tmp_path / "toy").iterdir()}
+        needed |= dict.fromkeys(("model-00001-of-00002.safetensors", "adapter_model.safetensors", "merges.txt"), b"1")
+        names = ("consolidated.safetensors", "optimizer.safetensors", "model.fp16.safetensors", "code.py", "model.pt")
+        below = ("checkpoint-5/model.safetensors", "original/config.json", "a/b/model.safetensors")
+        hub.add_repo("someone/large", needed | dict.fromkeys((*names, *below), b"1"))
+        folder = resolve_checkpoint("someone/large", metric="toy")
+        assert {str(file.relative_to(folder)) for file in folder.rglob("*")} == set(needed)
 
     def test_downloads_outlive_the_hub(self, tmp_path: Path, hub: LoopbackHub, monkeypatch: pytest.MonkeyPatch) -> None:
         save_toy(tmp_path, 5.0)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from reward.backbones.language import default_token_budget, token_budget_batches
+from reward.backbones.language import check_token_budget, default_token_budget, token_budget_batches
 from reward.backbones.pixels import stacked_on
 from reward.metrics.beitscore import SPEC
 from reward.metrics.beitscore.checkpoint import load_model
@@ -64,10 +64,9 @@ class BeitScoreScorer(TrainedScorer):
     def __init__(
         self, model: BeitScoreModel, tokenizer: BeitScoreTokenizer, *, token_budget: int | None = None
     ) -> None:
+        check_token_budget(token_budget)
         if token_budget is None:
             token_budget = default_token_budget(model.device)
-        if token_budget < 1:
-            raise ValueError(f"token_budget must be at least 1, got {token_budget}")
         if tokenizer.size > model.config.vocab_size or tokenizer.max_tokens > model.config.max_text_tokens:
             raise ValueError(
                 f"the tokenizer has {tokenizer.size} tokens and gives rows of up to {tokenizer.max_tokens}, but the "
@@ -99,7 +98,9 @@ class BeitScoreScorer(TrainedScorer):
 
         Raises:
             CheckpointError: the source is missing, incomplete, damaged or of another metric.
+            ConfigError: no such device or dtype, or a wrong token_budget.
         """
+        check_token_budget(token_budget)
         model, tokenizer = load_model(source, revision=revision, device=device, dtype=dtype)
         return cls(model, tokenizer, token_budget=token_budget)
 

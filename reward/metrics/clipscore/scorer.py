@@ -17,7 +17,7 @@ from reward.backbones.pixels import stacked_on
 from reward.backbones.pretrained import parse_dtype, usable_device
 from reward.caches import TensorCache
 from reward.checkpoints import CONFIG_FILE, named_metric, read_config, save_checkpoint
-from reward.errors import CheckpointError
+from reward.errors import CheckpointError, ConfigError
 from reward.fingerprints import fingerprint_network, fingerprint_source
 from reward.metrics.base import MetricSpec
 from reward.metrics.clipscore import CLIP, LONG_CLIP, PAC, REF_CLIP, REF_PAC
@@ -41,7 +41,7 @@ class ClipScorer(NetworkScorer):
 
     Args:
         towers: the CLIP.
-        source: where `from_pretrained` can load it from, for `save_pretrained`.
+        source, activation: what `from_pretrained` can load it from, for `save_pretrained`.
 
     Example:
         >>> from PIL import Image
@@ -55,8 +55,8 @@ class ClipScorer(NetworkScorer):
     weight: ClassVar[float] = 2.5
     _needs: ClassVar[str] = "give a CLIP"  # what source to give, for messages
 
-    def __init__(self, towers: ClipTowers, *, source: str | None = None) -> None:
-        self.model, self.source = towers, source
+    def __init__(self, towers: ClipTowers, *, source: str | None = None, activation: str | None = None) -> None:
+        self.model, self.source, self.activation = towers, source, activation
 
     @classmethod
     def from_pretrained(
@@ -66,6 +66,7 @@ class ClipScorer(NetworkScorer):
         revision: str | None = None,
         device: torch.device | str | None = None,
         dtype: torch.dtype | str | None = None,
+        activation: str | None = None,
         cache: str | os.PathLike[str] | None = None,
         cache_size: int | str = "20GB",
     ) -> ClipScorer:
@@ -78,6 +79,7 @@ class ClipScorer(NetworkScorer):
             revision: must be None. To use another revision, download it and give the folder.
             device: the GPU if there is one, by default.
             dtype: such as `"bfloat16"`; float32 by default.
+            activation: `"quick_gelu"` or `"gelu"`, of a file that does not say; see `reward.backbones.load_clip`.
             cache, cache_size: see `use_cache`; without a folder nothing is kept.
 
         Raises:
@@ -92,13 +94,16 @@ class ClipScorer(NetworkScorer):
         dtype, device = parse_dtype(dtype), usable_device(device)
         folder = Path(name)
         if named_metric(folder) is not None:
-            name = read_config(folder, metric=cls.spec.name).get("clip", "")
+            saved = read_config(folder, metric=cls.spec.name)
+            name, activation = saved.get("clip", ""), activation or saved.get("activation")
             if not isinstance(name, str) or not name:
                 raise CheckpointError(f"{str(folder)!r} names no CLIP under 'clip' in its {CONFIG_FILE}")
         if name == "embedded" and not cls.spec.has_embedded:
             raise CheckpointError(f"no {cls.spec.name} checkpoint is shipped with this package; {cls._needs}")
-        load = load_shipped_clip if name == "embedded" else partial(load_clip, name)
-        scorer = cls(load(device=device, dtype=dtype), source=name)
+        if name == "embedded" and activation is not None:
+            raise ConfigError(f"the embedded CLIP has its activation: leave out activation={activation!r}")
+        load = load_shipped_clip if name == "embedded" else partial(load_clip, name, activation=activation)
+        scorer = cls(load(device=device, dtype=dtype), source=name, activation=activation)
         if cache is not None:
             scorer.use_cache(cache, size=cache_size)
         return scorer
@@ -116,7 +121,8 @@ class ClipScorer(NetworkScorer):
         """
         import reward
 
-        facts = (reward.__version__, "unit length", fingerprint_source(self.source), self.model.preprocess_cfg)
+        made = (self.model.preprocess_cfg, repr(self.model))  # the network says with which activation it computes
+        facts = (reward.__version__, "unit length", fingerprint_source(self.source), *made)
         fingerprint = fingerprint_network(self.model, *facts, self.model.device.type)
         self.caches = {"images": TensorCache(folder, size=size).section("images", fingerprint)}
 
@@ -131,7 +137,10 @@ class ClipScorer(NetworkScorer):
         path = Path(self.source)
         source = str(path.absolute()) if path.exists() else self.source
         card = f"# {self.spec.name}\n\nOn the CLIP {self.source}. Source: {self.spec.paper}.\n"
-        save_checkpoint(folder, config={"metric": self.spec.name, "clip": source}, tensors={}, card=card)
+        config = {"metric": self.spec.name, "clip": source}
+        if self.activation is not None:
+            config["activation"] = self.activation
+        save_checkpoint(folder, config=config, tensors={}, card=card)
 
     def preprocess(self, image: Image.Image) -> torch.Tensor:
         return self.model.preprocess(image)

@@ -54,7 +54,8 @@ class FleurScorer(JudgedScorer):
             to 20); the only aspect is then `sampled`. This needs no probabilities, and any tokenizer will do.
         temperature, seed: of sampling. The paper does not give its own; at 1 the mean tends to the expected grade.
         explanation: "after" has the judge explain the score in a second turn, as in the paper; "before" has it explain
-            first and grade then, in the second turn (appendix G). `ScoreTable.texts["explanation"]` has the texts.
+            first and grade then, in the second turn (appendix G). `ScoreTable.texts["explanation"]` has the texts. Why
+            there is none is in `ScoreTable.errors`, with "after" beside the scores, which stay.
 
     Raises:
         JudgeError: the judge's tokenizer merges digits.
@@ -116,18 +117,29 @@ class FleurScorer(JudgedScorer):
         self, samples: Sequence[CaptionSample], *, batch_size: int | None = None, progress: bool = False
     ) -> ScoreTable:
         """See `CaptionScorer.score`; with `explanation`, the table has the texts too, None where there is none."""
-        reasons = self._reasons(samples, None) if self.explanation == "before" else None
-        table = self._score(samples, batch_size, progress, reasons)
+        if self.explanation is None:
+            return self._score(samples, batch_size, progress, None)
+        table = None
         if self.explanation == "after":
-            reasons = self._reasons(samples, table)
-        return table if reasons is None else replace(table, texts={"explanation": reasons})
+            table = self._score(samples, batch_size, progress, None)
+        reasons, failures = self._reasons(samples, table)
+        if table is None:
+            table = self._score(samples, batch_size, progress, reasons)
+        why = {row: f"the judge gave no explanation: {failure}" for row, failure in failures.items()}
+        errors = table.errors | why
+        return replace(table, errors={row: errors[row] for row in sorted(errors)}, texts={"explanation": reasons})
 
     def _lack(self, group: Group) -> str | None:
         mute = self.explanation == "before" and group.context is None
         return super()._lack(group) or ("the judge gave no explanation, after which it was to grade" if mute else None)
 
-    def _reasons(self, samples: Sequence[CaptionSample], table: ScoreTable | None) -> list[str | None]:
-        """Explanations of the scores, or before there are any; None where there is nothing to explain, or no answer."""
+    def _reasons(
+        self, samples: Sequence[CaptionSample], table: ScoreTable | None
+    ) -> tuple[list[str | None], dict[int, str]]:
+        """Explanations of the scores, or before there are any; None where there is nothing to explain, or no answer.
+
+        And for each row whose explanation was asked for in vain, why.
+        """
         check_samples(samples)
         questions: dict[int, Question] = {}
         for row, sample in enumerate(samples):
@@ -143,11 +155,14 @@ class FleurScorer(JudgedScorer):
                     said = (("user", first.text), ("assistant", f"{score:.2f}"))
                     questions[row] = replace(first, text=self.prompt.explain, history=said)
         reasons: list[str | None] = [None] * len(samples)
+        lost: dict[int, str] = {}
         if questions:
-            answers, _ = ask(self.judge.generate, list(questions.values()), max_new_tokens=256)
-            for row, answer in zip(questions, answers, strict=True):
+            answers, failures = ask(self.judge.generate, list(questions.values()), max_new_tokens=256)
+            for place, (row, answer) in enumerate(zip(questions, answers, strict=True)):
                 reasons[row] = (answer.text.strip() or None) if answer is not None else None
-        return reasons
+                if reasons[row] is None:
+                    lost[row] = failures.get(place, "its answer is empty")
+        return reasons, lost
 
     def _check_digits(self) -> None:
         pieces = self.judge.pieces(" ".join(f"0.{number:02}" for number in range(100)))

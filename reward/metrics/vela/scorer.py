@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from reward.backbones.language import default_token_budget
+from reward.backbones.language import check_token_budget, default_token_budget
 from reward.backbones.pixels import stacked_on
 from reward.caches import TensorCache
 from reward.errors import CheckpointError
@@ -50,6 +50,7 @@ class VelaScorer(TrainedScorer):
     """
 
     def __init__(self, model: VelaModel, *, token_budget: int | None = None) -> None:
+        check_token_budget(token_budget)
         self.model = model
         self.token_budget = default_token_budget(model.device) if token_budget is None else token_budget
         self.spec = replace(SPEC.with_aspects(model.config.aspects), needs_image=model.image is not None)
@@ -82,8 +83,9 @@ class VelaScorer(TrainedScorer):
         Raises:
             CheckpointError: the source is missing, incomplete or of another metric, its files do not fit each other, a
                 backbone is unreachable, or a backbone wants to run code and is not trusted.
-            ConfigError: no such device or dtype.
+            ConfigError: no such device or dtype, or a wrong token_budget.
         """
+        check_token_budget(token_budget)
         model = load_model(source, revision=revision, device=device, dtype=dtype, trust_remote_code=trust_remote_code)
         scorer = cls(model, token_budget=token_budget)
         if cache is not None:

@@ -112,7 +112,7 @@ def test_half_precision_files_and_networks(scorer: Any, tmp_path: Path) -> None:
     assert {dtypes[name] for name in dtypes if name in ("weight", "bias") or "head" in name} == {torch.float32}
     assert set(dtypes.values()) == {torch.float32, torch.bfloat16}
     assert np.abs(computed.score(SAMPLES).scores - expected).max() < 0.2
-    with pytest.raises(CheckpointError, match="cannot be written"):
+    with pytest.raises(CheckpointError, match="cannot be made"):
         scorer.save_pretrained(tmp_path / "full" / "config.json" / "folder")
 
 

@@ -192,7 +192,8 @@ def test_a_configuration_of_other_programs_beside_the_weights_does_no_harm(
     with pytest.raises(CheckpointError, match=r"holds no open_clip_config\.json.*it holds: none"):
         ClipScorer.from_pretrained(tmp_path)
     (tmp_path / "longclip.pth").write_bytes(sources["pacscore"].read_bytes())
-    here, there = (ClipScorer.from_pretrained(source, device="cpu") for source in (tmp_path, sources["clipscore"]))
+    here = ClipScorer.from_pretrained(tmp_path, device="cpu", activation="quick_gelu")
+    there = ClipScorer.from_pretrained(sources["clipscore"], device="cpu")
     assert np.array_equal(here.score(SAMPLES).scores, there.score(SAMPLES).scores)
 
 

@@ -19,6 +19,8 @@ from reward.errors import CheckpointError, ConfigError, JudgeError
 from reward.judges import Answer, LocalJudge, Question, ScriptedJudge
 from reward.metrics.fleur.prompt import FleurPrompt
 from reward.metrics.fleur.scorer import FleurScorer
+from reward.metrics.sentences import SentenceMean
+from reward.scoring import score_dataset
 from tests.contract import REFERENCES, SAMPLES, ScorerContract
 from tests.loopback_hub import LoopbackHub
 from tests.rating_judges import save_rating_judge, strict_llava
@@ -196,7 +198,35 @@ def test_explanations_come_with_the_scores_in_either_order(order: str) -> None:
     assert "> ours" in second[1].history[0][1]
     lost = scorer.score([CaptionSample("mute", PICTURE), CaptionSample("good", None)])
     assert lost.texts["explanation"] == [None, None]
-    assert "explanation" in lost.errors[0] if order == "before" else "said no" in lost.errors[0]
+    assert "said no" in lost.errors[0]
+
+
+@pytest.mark.parametrize("order", ["before", "after"])
+@pytest.mark.parametrize("said", [JudgeError("the picture is too large"), " \n"], ids=["failed", "empty"])
+def test_a_failed_explanation_keeps_its_reason_also_sentence_by_sentence(order: str, said: Any, tmp_path: Path) -> None:
+    def answer(question: Question) -> Answer | str:
+        if not (question.text.endswith(scorer.prompt.explain_first) or question.text == scorer.prompt.explain):
+            return certain("0.50")
+        if "bad" not in str(question.turns()):
+            return "It fits."
+        if isinstance(said, JudgeError):
+            raise said
+        return said
+
+    scorer = FleurScorer(RecordingJudge(answer), explanation=order)
+    table = SentenceMean(scorer).score(
+        [CaptionSample("Good. Fine.", PICTURE), CaptionSample("Good. A bad one.", PICTURE)]
+    )
+    assert table.texts["explanation"] == ["It fits.\nIt fits.", "It fits."]
+    reason = "too large" if isinstance(said, JudgeError) else "its answer is empty"
+    assert table.errors.keys() == {1}
+    assert f"the judge gave no explanation: {reason}" in table.errors[1].replace("the picture is ", "")
+    assert np.isfinite(table.scores).all(axis=1).tolist() == [True, order == "after"]
+    PICTURE.save(tmp_path / "picture.png")
+    row = {"image": "picture.png", "candidate": "Good. Fine."}
+    (tmp_path / "rows.jsonl").write_text(json.dumps(row))
+    score_dataset(tmp_path / "rows.jsonl", SentenceMean(scorer), tmp_path / "scored.jsonl")
+    assert json.loads((tmp_path / "scored.jsonl").read_text())["explanation"] == "It fits.\nIt fits."
 
 
 def test_sampled_grades_are_averaged_instead_of_smoothed(caplog: pytest.LogCaptureFixture) -> None:
