@@ -20,12 +20,22 @@ if TYPE_CHECKING:
 
     from reward.samples import ImageLike
 
-__all__ = ["THREADS", "KeyedImage", "encoded_image", "image_key", "image_size", "keyed_image", "load_image"]
+__all__ = [
+    "THREADS",
+    "KeyedImage",
+    "encoded_image",
+    "image_key",
+    "image_size",
+    "keyed_image",
+    "load_image",
+    "plain_image",
+]
 
 THREADS = min(8, os.cpu_count() or 1)  # that decode and scale images at a time
 # Some of Pillow's other decoders start programs (EPS runs Ghostscript) or guess the format.
 _FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "BMP", "TIFF", "PPM", "JPEG2000", "AVIF")
 _EXIF_ORIENTATION = 0x0112
+_PLAIN_MODES = ("1", "L", "P", "RGB", "CMYK", "YCbCr")  # that Pillow's convert("RGB") reads as `load_image` does
 _CHANNELS = (1, 3, 4)  # grey, RGB, RGB with transparency
 _MAX_PIXELS = 64_000_000
 _MAX_BYTES_A_PIXEL = 16  # four channels of 32 bits, not compressed
@@ -117,6 +127,38 @@ def encoded_image(image: ImageLike, *, root: str | os.PathLike[str] | None = Non
     file = BytesIO()
     load_image(image).save(file, "PNG", compress_level=1)
     return file.getvalue()
+
+
+def plain_image(image: Any) -> Any:
+    """The image itself if every reader sees in it what `load_image` gives, else that picture, as the bytes of a PNG.
+
+    The processor of a policy reads with Pillow's `convert("RGB")`, which makes 16-bit grey white and transparency
+    black, and with `datasets`, which fails on EXIF data that cannot be written back. So all data for trainers pass
+    through here. Only the header is read of an image that stays.
+
+    Args:
+        image: path, encoded bytes or undecoded dict of a `datasets.Image` column.
+
+    Returns:
+        `image`, or `{"bytes": a PNG of mode RGB, "path": None}`. An image that cannot be read is returned as it is.
+
+    Example:
+        >>> from PIL import Image
+        >>> data = encoded_image(Image.new("RGB", (2, 2)))
+        >>> plain_image(data) is data
+        True
+    """
+    held = image.get("path") if isinstance(image, dict) and image.get("bytes") is None else image
+    held = held.get("bytes") if isinstance(held, dict) else held
+    if not isinstance(held, bytes) and not (isinstance(held, (str, os.PathLike)) and os.path.isfile(held)):
+        return image
+    try:
+        with _opened(BytesIO(held) if isinstance(held, bytes) else held, "image") as opened:
+            if opened.mode in _PLAIN_MODES and not opened.has_transparency_data and _exif_is_sound(opened):
+                return image
+        return {"bytes": encoded_image(load_image(held)), "path": None}
+    except ImageError:
+        return image
 
 
 def image_size(data: bytes, *, max_pixels: int = _MAX_PIXELS) -> tuple[int, int]:
@@ -383,18 +425,44 @@ def _check_size(image: Image.Image, max_pixels: int, name: str) -> None:
 
 def _rgb(image: Image.Image, max_pixels: int, name: str) -> Image.Image:
     """Decodes an opened PIL image as 8-bit RGB."""
-    from PIL import ImageOps
-
     _check_size(image, max_pixels, name)
     try:
         image.load()
-        if image.getexif().get(_EXIF_ORIENTATION, 1) != 1:
-            image = ImageOps.exif_transpose(image)
-        return _flattened(image)
+        return _flattened(_upright(image))
     except ImageError:
         raise
     except Exception as error:  # broken bytes make Pillow's decoders raise nearly any exception
         raise ImageError(f"{name} cannot be decoded: {error}") from error
+
+
+def _upright(image: Image.Image) -> Image.Image:
+    """The pixels turned by the EXIF orientation, and by nothing else of the EXIF data, whatever state it is in."""
+    from PIL import Image
+
+    turn = Image.Transpose
+    turns: list[Any] = [None, None, turn.FLIP_LEFT_RIGHT, turn.ROTATE_180, turn.FLIP_TOP_BOTTOM]  # by the orientation
+    turns += [turn.TRANSPOSE, turn.ROTATE_270, turn.TRANSVERSE, turn.ROTATE_90]
+    try:
+        orientation: Any = image.getexif().get(_EXIF_ORIENTATION)
+    except Exception:  # broken EXIF data make Pillow raise nearly any exception, and say nothing of the pixels
+        return image
+    if orientation not in range(2, len(turns)):
+        return image
+    image = image.transpose(turns[int(orientation)])
+    for key in ("exif", "Raw profile type exif", "XML:com.adobe.xmp", "xmp"):  # or the next reader turns it again
+        image.info.pop(key, None)
+    return image
+
+
+def _exif_is_sound(image: Image.Image) -> bool:
+    """Whether readers that write the EXIF data back when they turn an image, as Pillow's own function does, succeed."""
+    try:
+        exif = image.getexif()
+        if exif.get(_EXIF_ORIENTATION, 1) != 1:
+            exif.tobytes()
+    except Exception:  # see `_upright`
+        return False
+    return True
 
 
 def _flattened(image: Image.Image) -> Image.Image:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from reward.metrics.base import Scorer
 from reward.preferences import PreferenceRules, Preferences
 from reward.preferences.reading import read_candidates
-from reward.preferences.writing import features
+from reward.preferences.writing import features, with_plain_images
 
 if TYPE_CHECKING:
     from datasets import Dataset, DatasetDict
@@ -36,6 +36,10 @@ def make_preference_dataset(
 
     Give those trainers `max_length=None`, since a cut prompt loses image tokens. KTO's own loss compares a caption with
     that of the row before it, so its trainer keeps the order of the rows, in which neighbours are of different images.
+
+    A prompt is in TRL's or LLaVA's form, and ends with the user's last turn. Captions with a placeholder of a chat
+    template, such as `<image>`, at which those trainers stop, are left out. The images are the pictures that were
+    scored, see `make_prompt_dataset`.
 
     What is left out is logged with the reasons. `capreward pairs` does the same from file to file.
 
@@ -73,5 +77,7 @@ def make_preference_dataset(
         for reason, count in dropped.most_common():
             logger.warning("%d %s left out: %s", count, what, reason)
     columns = features(preferences.rules.kind)
-    made = {split: Dataset.from_list(rows, features=columns) for split, rows in preferences.rows.items()}
+    made = {
+        split: Dataset.from_list(with_plain_images(rows), features=columns) for split, rows in preferences.rows.items()
+    }
     return DatasetDict(made) if holdout else made["train"]

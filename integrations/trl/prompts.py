@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from integrations.trl.prompt_rows import rows_of, with_images_of_prompts
 from reward.errors import DataError, ImageError, InvalidSampleError
-from reward.images import load_image
+from reward.functions.chats import PROMPT, as_prompt, trl_prompts
+from reward.images import load_image, plain_image
 from reward.samples import find_column
 
 if TYPE_CHECKING:
+    import pandas as pd
     from datasets import Dataset, DatasetDict, IterableDataset, IterableDatasetDict
 
     DatasetT = TypeVar("DatasetT", Dataset, IterableDataset, DatasetDict, IterableDatasetDict)
@@ -21,11 +24,9 @@ __all__ = ["make_prompt_dataset"]
 
 logger = logging.getLogger(__name__)
 
-PROMPT = "Describe the image in detail."
-
 
 def make_prompt_dataset(
-    dataset: DatasetT,
+    dataset: DatasetT | Sequence[Mapping[str, Any]] | pd.DataFrame,
     prompt: str | Callable[[dict[str, Any]], str] | None = None,
     *,
     system: str | None = None,
@@ -33,13 +34,17 @@ def make_prompt_dataset(
     references_column: str | None = None,
     prompt_column: str | None = None,
     check_images: bool = True,
-) -> DatasetT:
+) -> DatasetT | Dataset:
     """Gives each row a prompt for a vision-language policy, its image or images, and its references.
 
     The prompt is conversational, as TRL wants it beside images: TRL puts the images before the text of the first user
-    message. Rows that lack an image are left out, with a warning that counts them: TRL cannot mix them with others. So
-    are rows with a broken image, on which the policy's processor would stop the training. Each image is decoded once to
-    find them; web addresses are not fetched for it.
+    message, or where `<image>` stands in a user's text. A prompt ends with the user's last turn. Rows that lack an
+    image are left out, with a warning that counts them: TRL cannot mix them with others. So are rows with a broken
+    image, on which the policy's processor would stop the training. Each image is decoded once to find them; web
+    addresses are not fetched for it.
+
+    The policy sees the picture that the rewards see: images that its processor would show otherwise (16-bit grey,
+    transparency) become PNGs of what `reward.images.load_image` gives.
 
     Columns may have any names. Those that are not named by an option are found under the names that the rewards and
     `capreward score` know: the image under `images`, `image`, `file_name`, `image_path` or `img`, the references under
@@ -47,23 +52,27 @@ def make_prompt_dataset(
 
     Args:
         dataset: rows with an image each, or a list of images: `datasets.Image`, or paths (relative to the working
-            directory). Streaming data sets and dicts of splits are taken, too.
+            directory). Streaming data sets and dicts of splits are taken, too, and so are a list of dicts and a
+            DataFrame.
         prompt: what the policy is asked: a text, or a function that gets the row as a dict, without its images, and
             returns the text. None without `prompt_column`: "Describe the image in detail."
         system: system message, or None for none.
         image_column: holds the image or the images; becomes `image` or `images`.
         references_column: holds a list of reference captions, or one; becomes `references`.
-        prompt_column: holds the text that the policy is asked, or whole messages; becomes `prompt`.
+        prompt_column: holds the text that the policy is asked, or whole messages in TRL's or LLaVA's form; becomes
+            `prompt`, see `reward.functions.chats.as_prompt`. Without an image column, the images are those in its
+            messages.
         check_images: whether to look for broken images. False saves the time, where all are known to be good.
 
     Returns:
-        The data set with the columns `prompt`, `image` or `images` and, if there are any, `references`; its other
-        columns stay.
+        The data set (of a list or a DataFrame, a `Dataset`) with the columns `prompt`, `image` or `images` and, if
+        there are any, `references`; its other columns stay.
 
     Raises:
         DataError: a column is not there, or several could be meant.
-        InvalidSampleError: a column is of another type, or in the way of a new one, a prompt is not text, or no row
-            has an image that can be read. A streaming data set raises it when the row is read.
+        InvalidSampleError: a column is of another type, or in the way of a new one, a prompt is neither text nor
+            messages, holds a placeholder of a chat template or shows more images than its row has, or no row has an
+            image that can be read. A streaming data set raises it when the row is read.
 
     Example:
         >>> from datasets import Dataset
@@ -74,7 +83,7 @@ def make_prompt_dataset(
         >>> rows.remove_columns(["image", "object"])[0]["prompt"][0]["content"]
         'Describe the star.'
     """
-    from datasets import IterableDataset  # on use, here and below: a large package
+    from datasets import Dataset, IterableDataset  # on use, here and below: a large package
 
     if prompt is not None and prompt_column is not None:
         raise InvalidSampleError("give either prompt or prompt_column")
@@ -86,12 +95,18 @@ def make_prompt_dataset(
         }
         return type(dataset)(parts)
 
+    if not isinstance(dataset, (Dataset, IterableDataset)):
+        dataset = rows_of(dataset, prompt_column)
     columns = _list_columns(dataset)
+    if prompt_column is not None and prompt_column not in columns:
+        raise DataError(f"prompt_column= names {prompt_column!r}, which is no column; there are {', '.join(columns)}")
+    image = find_column("image", columns, image_column, option="image_column=")
+    if image is None and prompt_column is not None:
+        dataset = with_images_of_prompts(dataset, prompt_column)
+        columns = _list_columns(dataset)
     image = find_column("image", columns, image_column, option="image_column=", needed_by="make_prompt_dataset")
     assert image is not None  # it is needed
     references = find_column("references", columns, references_column, option="references_column=")
-    if prompt_column is not None and prompt_column not in columns:
-        raise DataError(f"prompt_column= names {prompt_column!r}, which is no column; there are {', '.join(columns)}")
     new_names = {image: "images" if columns[image] else "image"}
     new_names |= {old: new for old, new in ((references, "references"), (prompt_column, "prompt")) if old is not None}
     _check_free(new_names, columns)
@@ -100,10 +115,10 @@ def make_prompt_dataset(
 
     def messages(row: Mapping[str, Any]) -> list[dict[str, Any]]:
         if prompt_column is not None:
-            return _messages(row[prompt_column], system)
+            return as_prompt(row[prompt_column], system)
         if isinstance(asked, str):
-            return _messages(asked, system)
-        return _messages(asked({name: value for name, value in row.items() if name != image}), system)
+            return as_prompt(asked, system)
+        return as_prompt(asked({name: value for name, value in row.items() if name != image}), system)
 
     if isinstance(dataset, IterableDataset):
         return _streamed(dataset, new_names, messages, check_images)
@@ -114,6 +129,8 @@ def make_prompt_dataset(
         seen = dataset.remove_columns(image) if prompt_column is None else dataset.select_columns(prompt_column)
         rows = seen.with_format(None) if seen.column_names else itertools.repeat({}, len(dataset))
         prompts = [messages(row) for row in rows]
+    cells = _undecoded(dataset, image) if columns[image] else itertools.repeat(None, len(dataset))
+    prompts = trl_prompts(prompts, [1 if cell is None else len(cell) for cell in cells])
     if prompt_column is not None:
         dataset = dataset.remove_columns(prompt_column)
     for old in (image, references):
@@ -148,17 +165,6 @@ def _check_free(new_names: Mapping[str, str], columns: Mapping[str, bool]) -> No
             raise InvalidSampleError(
                 "TRL would show the column 'images' to the policy instead of 'image': remove or rename it"
             )
-
-
-def _messages(asked: Any, system: str | None) -> list[dict[str, Any]]:
-    if isinstance(asked, list) and asked and all(isinstance(message, Mapping) for message in asked):
-        if system is not None:
-            raise InvalidSampleError("the prompts are whole messages already: write the system message into them")
-        return asked
-    if not isinstance(asked, str) or not asked.strip():
-        raise InvalidSampleError(f"a prompt must be text (or, in a column, messages), got {asked!r}")
-    messages: list[dict[str, Any]] = [] if system is None else [{"role": "system", "content": system}]
-    return [*messages, {"role": "user", "content": asked}]
 
 
 def _lacks_image(cell: Any) -> bool:
@@ -200,7 +206,8 @@ def _streamed(
     def shaped(row: Mapping[str, Any]) -> dict[str, Any]:
         cell = row[image]
         opened = [_opened(one) for one in cell] if isinstance(cell, (list, tuple)) else _opened(cell)
-        new = {target: opened, "prompt": messages(row)}
+        count = len(cell) if isinstance(cell, (list, tuple)) else 1
+        new = {target: opened, "prompt": trl_prompts([messages(row)], [count])[0]}
         for old, name in others:
             if name == "references":
                 captions = [row[old]] if isinstance(row[old], str) else row[old]
@@ -216,13 +223,12 @@ def _streamed(
 
 
 def _opened(image: Any) -> Any:
-    """An image as it came, or what its path, bytes or dict hold."""
+    """What the rewards see in an image."""
     from datasets import Image
-    from PIL import Image as PILImage
 
     if _is_address(image):
-        return Image().decode_example({"path": _path_of(image), "bytes": None})  # downloads, which load_image refuses
-    return image if isinstance(image, PILImage.Image) else load_image(image)
+        image = Image().decode_example({"path": _path_of(image), "bytes": None})  # downloads, which load_image refuses
+    return load_image(image)
 
 
 def _path_of(image: Any) -> str | None:
@@ -250,30 +256,45 @@ def _fault(cell: Any) -> str | None:
     return None
 
 
-def _faults(cells: Sequence[Any]) -> dict[str, list[str | None]]:
+def _is_odd(cell: Any) -> bool:
+    return any(plain_image(image) is not image for image in (cell if isinstance(cell, list) else [cell]))
+
+
+def _looked_at(cells: Sequence[Any], check: bool) -> dict[str, list[Any]]:
     with ThreadPoolExecutor() as threads:  # Pillow decodes without Python's lock
-        return {"fault": list(threads.map(_fault, cells))}
+        faults = list(threads.map(_fault, cells)) if check else [None] * len(cells)
+        return {"fault": faults, "odd": list(threads.map(_is_odd, cells))}
+
+
+def _undecoded(dataset: Dataset, name: str) -> Iterator[Any]:
+    """The cells of a column of images, undecoded."""
+    rows = _cast(dataset.select_columns(name).with_format(None), name, decode=False)
+    return (row[name] for row in rows)
+
+
+def _cast(dataset: Dataset, name: str, *, decode: bool) -> Dataset:
+    from datasets import Image, LargeList, List
+
+    image = Image(decode=decode)
+    several = isinstance(dataset.features[name], (List, LargeList))
+    return dataset.cast_column(name, List(image) if several else image)
 
 
 def _with_images(dataset: Dataset, name: str, several: bool, check: bool) -> Dataset:
     """The rows whose images can be read; a processor that is given None beside images stops the training."""
-    from datasets import Features, Image, List, Value
+    from datasets import Features, Image, Value
 
     feature = dataset.features[name]
     inner = feature.feature if several else feature
-    paths = getattr(inner, "dtype", None) in ("string", "large_string")
-    if not paths and not isinstance(inner, Image):
+    encoded = getattr(inner, "dtype", None) in ("string", "large_string", "binary", "large_binary")
+    encoded = encoded or (isinstance(inner, dict) and set(inner) <= {"bytes", "path"})
+    if not encoded and not isinstance(inner, Image):
         raise InvalidSampleError(f"column {name!r} must hold images or paths, or lists of them, got {feature}")
+    nulls = dataset.data.column(name).null_count
+    dataset = _cast(dataset, name, decode=True)
 
-    def cast(rows: Dataset, image: Image) -> Dataset:
-        return rows.cast_column(name, List(image) if several else image)
-
-    def undecoded() -> Dataset:
-        cells = dataset.select_columns(name).with_format(None)
-        return cells if paths else cast(cells, Image(decode=False))
-
-    if several or paths or dataset.data.column(name).null_count:
-        kept = [index for index, row in enumerate(undecoded()) if not _lacks_image(row[name])]
+    if several or encoded or nulls:
+        kept = [index for index, cell in enumerate(_undecoded(dataset, name)) if not _lacks_image(cell)]
         if not kept and len(dataset):
             raise InvalidSampleError(f"column {name!r} holds no image in any row")
         if len(kept) < len(dataset):
@@ -281,28 +302,48 @@ def _with_images(dataset: Dataset, name: str, several: bool, check: bool) -> Dat
                 "%d of %d rows have no image in column %r: left out", len(dataset) - len(kept), len(dataset), name
             )
             dataset = dataset.select(kept)
-    if check and len(dataset):
-        faults = undecoded().map(
-            _faults,
-            batched=True,
-            batch_size=64,
-            input_columns=name,
-            remove_columns=name,
-            features=Features({"fault": Value("string")}),
-            load_from_cache_file=False,  # a file may have changed
-            keep_in_memory=True,
-            desc="Checking images",
-        )["fault"][:]
-        broken = [index for index, fault in enumerate(faults) if fault is not None]
-        if len(broken) == len(dataset):
-            raise InvalidSampleError(f"column {name!r} holds no image that can be read. The first: {faults[0]}")
-        if broken:
-            logger.warning(
-                "%d of %d rows have a broken image in column %r: left out. The first: %s",
-                *(len(broken), len(dataset), name, faults[broken[0]]),
-            )
-            dataset = dataset.select([index for index, fault in enumerate(faults) if fault is None])
-    return cast(dataset, Image()) if paths else dataset
+    if not len(dataset):
+        return dataset
+    seen = _cast(dataset.select_columns(name).with_format(None), name, decode=False).map(
+        _looked_at,
+        batched=True,
+        batch_size=64,
+        input_columns=name,
+        fn_kwargs={"check": check},
+        remove_columns=name,
+        features=Features({"fault": Value("string"), "odd": Value("bool")}),
+        load_from_cache_file=False,  # a file may have changed
+        keep_in_memory=True,
+        desc="Checking images",
+    )
+    faults, odd = seen["fault"][:], seen["odd"][:]
+    broken = [index for index, fault in enumerate(faults) if fault is not None]
+    if len(broken) == len(dataset):
+        raise InvalidSampleError(f"column {name!r} holds no image that can be read. The first: {faults[0]}")
+    if broken:
+        logger.warning(
+            "%d of %d rows have a broken image in column %r: left out. The first: %s",
+            *(len(broken), len(dataset), name, faults[broken[0]]),
+        )
+    return _with_plain_images(dataset, name, faults, odd)
+
+
+def _with_plain_images(dataset: Dataset, name: str, faults: Sequence[str | None], odd: Sequence[bool]) -> Dataset:
+    """The rows without a fault, in order; in the odd ones the images are what the rewards see in them."""
+    from datasets import concatenate_datasets
+
+    def plain(cell: Any) -> dict[str, Any]:
+        return {name: [plain_image(image) for image in cell] if isinstance(cell, list) else plain_image(cell)}
+
+    kept = [index for index, fault in enumerate(faults) if fault is None]
+    places = [index for index in kept if odd[index]]
+    if places:
+        chosen = _cast(dataset.with_format(None).select(places), name, decode=False)
+        made = chosen.map(plain, input_columns=name, features=chosen.features, load_from_cache_file=False)
+        place_of = {index: len(dataset) + number for number, index in enumerate(places)}
+        dataset = concatenate_datasets([dataset, _cast(made, name, decode=True)])
+        return dataset.select([place_of.get(index, index) for index in kept])
+    return dataset if len(kept) == len(dataset) else dataset.select(kept)
 
 
 def _with_reference_lists(dataset: Dataset, name: str) -> Dataset:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from reward.errors import DataError, ImageError, InvalidSampleError
+from reward.functions.chats import IMAGE_TYPES, block_image
 from reward.images import load_image
 from reward.metrics.base import MetricSpec
 from reward.samples import (
@@ -207,8 +208,13 @@ def without_thinking(text: str) -> str:
 def prompt_images(prompt: Any) -> list[Any]:
     """Gives the images inside the messages of a conversational prompt, in order; a plain prompt has none.
 
+    They are as `load_image` takes them; `reward.functions.chats.block_image` says under which keys they are found.
+
+    Raises:
+        ImageError: an image is under another key, or an address that cannot be read.
+
     Example:
-        >>> prompt_images([{"role": "user", "content": [{"type": "image", "image": "a.png"}]}])
+        >>> prompt_images([{"role": "user", "content": [{"type": "image", "path": "a.png"}]}])
         ['a.png']
     """
     if isinstance(prompt, str) or not isinstance(prompt, Sequence):
@@ -217,10 +223,9 @@ def prompt_images(prompt: Any) -> list[Any]:
     for message in prompt:
         content = message.get("content") if isinstance(message, Mapping) else None
         for block in content if isinstance(content, (list, tuple)) else ():
-            # blocks that hold only a placeholder, as Arrow stores them, carry image None
-            if isinstance(block, Mapping) and block.get("type") == "image" and block.get("image") is not None:
-                images.append(block["image"])
-    return images
+            if isinstance(block, Mapping) and block.get("type") in IMAGE_TYPES:
+                images.append(block_image(block))
+    return [image for image in images if image is not None]  # a mere placeholder holds none
 
 
 def read_rows(
@@ -271,9 +276,9 @@ class _Cells:
         """The first value of a row that `read` finds, with its place; else None, with a phrase that says why."""
         for where, values in self.sources:
             try:
-                value = read(values[index])
+                value = read(prompt_images(values[index]) if where == _PROMPT else values[index])
             except InvalidSampleError as error:
-                raise InvalidSampleError(f"{where}: {error}") from None
+                raise type(error)(f"{where}: {error}") from None
             if value is not None:
                 return value, where
         lacking = [
@@ -302,7 +307,7 @@ def _image_cells(prompts: Sequence[Any], data: Mapping[str, Sequence[Any]], give
     if given is not None:
         return _cells(data, "image", given)
     shown = [(f"column {name!r}", data[name]) for name in COLUMN_NAMES["image"][0] if name in data]
-    prompt = (_PROMPT, [prompt_images(prompt) for prompt in prompts])
+    prompt = (_PROMPT, prompts)  # whose images are read row by row: a bad one is a fault of its row
     if shown:
         return _Cells([*shown, prompt])
     cells = _cells(data, "image", None)
@@ -328,5 +333,6 @@ def _read_row(index: int, completion: Any, images: _Cells, references: _Cells, s
             except InvalidSampleError as error:
                 raise InvalidSampleError(f"{references_from}: {error}") from None
     except InvalidSampleError as error:
+        kind = "no image" if isinstance(error, ImageError) else kind
         return CaptionRow(problem=Problem(kind, str(error), by_policy))
     return CaptionRow(sample, image, known or (), image_from=image_from, references_from=references_from)

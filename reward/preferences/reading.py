@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from reward.errors import ConfigError, DataError, ImageError, InvalidSampleError, OutputError
+from reward.functions.chats import PROMPT, as_prompt, trl_prompts
 from reward.images import load_image
 from reward.metrics.base import Scorer
 from reward.preferences.selection import ImageCandidates
@@ -20,9 +21,8 @@ from reward.scoring.columns import ColumnPlan, find_columns, image_identity, lis
 from reward.scoring.readers import BadRow, Source, open_source
 from reward.scoring.several import scoring_of
 
-__all__ = ["PROMPT", "read_candidates"]
+__all__ = ["read_candidates"]
 
-PROMPT = "Describe the image in detail."
 Ask = Callable[[Mapping[str, Any]], list[dict[str, Any]]]
 
 
@@ -112,19 +112,17 @@ def _ask(source: Source, prompt: str | None, system: str | None, column: str | N
         raise InvalidSampleError("give either a prompt or a prompt column")
     if column is not None and column not in source.columns:
         raise DataError(f"--prompt-column names {column!r}, which is no column: {named(source.columns)}.")
-    before = [] if system is None else [{"role": "system", "content": system}]
 
     def messages(row: Mapping[str, Any]) -> list[dict[str, Any]]:
         asked = listed(row.get(column), source.is_csv) if column else PROMPT if prompt is None else prompt
-        if isinstance(asked, list) and asked and all(isinstance(message, Mapping) for message in asked):
-            if before:
-                raise InvalidSampleError("the prompts are whole messages already: write the system message into them")
-            if not all(isinstance(message.get("content"), str) for message in asked):
-                raise InvalidSampleError(f"the content of a message must be text, without images, got {asked!r:.80}")
-            return [{"role": message.get("role"), "content": message["content"]} for message in asked]
-        if not isinstance(asked, str) or not asked.strip():
-            raise InvalidSampleError(f"a prompt must be text or a list of messages, got {asked!r:.80}")
-        return [*before, {"role": "user", "content": asked}]
+        (shown,) = trl_prompts([as_prompt(asked, system)], [1])
+        for message in shown:
+            if not isinstance(message["content"], str):
+                raise InvalidSampleError(
+                    f"the content of a message must be text, and its image comes first, got {asked!r:.200}: write "
+                    "'<image>' at the beginning of the user's first turn, or nowhere"
+                )
+        return [{"role": message["role"], "content": message["content"]} for message in shown]
 
     return messages
 

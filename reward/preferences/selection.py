@@ -11,6 +11,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from reward.errors import ConfigError, DataError
+from reward.functions.chats import has_placeholder
 from reward.samples import is_wordless
 
 __all__ = ["KINDS", "ImageCandidates", "Pair", "PreferenceRules", "Preferences", "Scored", "choose_pairs", "similarity"]
@@ -161,6 +162,8 @@ def _usable(captions: Sequence[Any], scores: Sequence[float | None], near: float
     for caption, score in zip(captions, scores, strict=True):
         if not isinstance(caption, str) or is_wordless(caption):
             left_out["without a word"] += 1
+        elif has_placeholder(caption):
+            left_out["with a placeholder of a chat template, such as <image>, at which trainers stop"] += 1
         elif score is None or not abs(score) < float("inf"):  # NaN, too
             left_out["without a score"] += 1
         else:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from reward.errors import OutputError
+from reward.images import plain_image
 from reward.preferences.selection import Preferences
 from reward.scoring.writers import check_output_name, write_atomically
 
-__all__ = ["check_free", "features", "split_files", "write_preferences"]
+__all__ = ["check_free", "features", "split_files", "with_plain_images", "write_preferences"]
 
 _ROWS = 256  # rows of a table; they may hold whole images
 
@@ -60,6 +61,18 @@ def features(kind: str) -> Any:
     return Features({**shared, "completion": messages, "score": Value("float64"), **label})
 
 
+def with_plain_images(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The rows with the pictures that were scored, see `plain_image`; the rows of an image share it."""
+    plain: dict[int, Any] = {}
+    made = []
+    for row in rows:
+        (image,) = row["images"]
+        if id(image) not in plain:
+            plain[id(image)] = plain_image(image)
+        made.append({**row, "images": [plain[id(image)]]})
+    return made
+
+
 def write_preferences(preferences: Preferences, output: Path, *, holdout: float) -> None:
     """Writes the rows, each file complete or not at all.
 
@@ -72,7 +85,8 @@ def write_preferences(preferences: Preferences, output: Path, *, holdout: float)
         holdout: as in `Preferences.choose`.
 
     Raises:
-        OutputError: a file cannot be written, or encoded images are to go into JSON Lines.
+        OutputError: a file cannot be written, or encoded images, or images that trainers read otherwise than the
+            metric, are to go into JSON Lines.
     """
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
@@ -81,9 +95,17 @@ def write_preferences(preferences: Preferences, output: Path, *, holdout: float)
     is_parquet = output.suffix.lower() == ".parquet"
     if not is_parquet and any(isinstance(row["images"][0], dict) for rows in preferences.rows.values() for row in rows):
         raise OutputError(f"the data hold the images themselves, which {output.name} cannot: write a .parquet file")
+    made = {split: with_plain_images(rows) for split, rows in preferences.rows.items()}
+    for split, rows in made.items():
+        for row, given in zip(rows, preferences.rows[split], strict=True):
+            if not is_parquet and row["images"] != given["images"]:
+                raise OutputError(
+                    f"trainers would show a policy another picture than was scored (16-bit grey, transparency): "
+                    f"{given['images'][0]}. Write a .parquet file, which holds the pictures themselves"
+                )
     files = split_files(output, holdout)
     write = _parquet if is_parquet else _json_lines
-    for split, rows in preferences.rows.items():
+    for split, rows in made.items():
         write_atomically(files[split], partial(write, rows, preferences.rules.kind, output.parent))
 
 

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from PIL import Image
+from PIL import Image, ImageOps
 
 from reward.errors import ImageError
-from reward.images import image_key, load_image
+from reward.images import image_key, load_image, plain_image
 
 
 def encoded(image: Image.Image, kind: str = "PNG", **options: Any) -> bytes:
@@ -107,6 +107,37 @@ def test_exif_orientation_is_applied(photo: Image.Image, orientation: int, turn:
     for form in (data, Image.open(BytesIO(data))):
         loaded = load_image(form)
         assert (loaded.size, loaded.tobytes()) == (expected.size, expected.tobytes())
+
+
+def test_exif_data_that_cannot_be_written_back_lose_no_photo(photo: Image.Image) -> None:
+    """Pillow turns an image and writes its EXIF data anew, which fails on a resolution given as text."""
+    tags = [struct.pack("<HHIHH", 0x0112, 3, 1, 6, 0), struct.pack("<HHI4s", 0x011A, 2, 3, b"72\0\0")]
+    exif = b"Exif\0\0II*\0" + struct.pack("<IH", 8, len(tags)) + b"".join(tags) + struct.pack("<I", 0)
+    data = encoded(photo, "PNG", exif=exif)
+    expected = photo.transpose(TURN.ROTATE_270)
+    for form in (data, Image.open(BytesIO(data)), load_image(data), plain_image(data)):
+        assert load_image(form).tobytes() == expected.tobytes()
+    assert ImageOps.exif_transpose(load_image(data)).tobytes() == expected.tobytes()  # the next reader turns no more
+    broken = encoded(photo, "PNG", exif=b"Exif\0\0II*\0\xff\xff\xff\xff")
+    assert load_image(broken).tobytes() == photo.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("mode", "kind", "plain"),
+    [
+        *(("I;16", "PNG", False), ("I", "TIFF", False), ("RGBA", "PNG", False), ("LA", "PNG", False)),
+        *(("L", "PNG", True), ("RGB", "JPEG", True), ("CMYK", "JPEG", True), ("P", "GIF", True), ("1", "PNG", True)),
+    ],
+)
+def test_plain_images_are_those_that_every_reader_sees_alike(mode: str, kind: str, plain: bool, tmp_path: Path) -> None:
+    image = Image.new(mode, (4, 4), 120 if mode in ("I;16", "I", "L", "P", "1") else tuple([50] * len(mode)))
+    data, path = encoded(image, kind), tmp_path / "image"
+    path.write_bytes(data)
+    for form in (data, str(path), {"bytes": data, "path": None}, {"bytes": None, "path": str(path)}):
+        made = plain_image(form)
+        assert (made is form) == plain
+        seen = Image.open(BytesIO(data if plain else made["bytes"])).convert("RGB")
+        assert seen.tobytes() == load_image(data).tobytes()
 
 
 def test_an_animation_gives_its_first_frame() -> None:

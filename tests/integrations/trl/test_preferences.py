@@ -6,6 +6,8 @@ import itertools
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import PIL.Image
 import pytest
 import torch
 import trl
@@ -13,7 +15,7 @@ from datasets import Dataset, DatasetDict, Image
 from trl.trainer import kto_trainer
 
 from integrations.trl import make_preference_dataset
-from reward.errors import ConfigError, DataError
+from reward.errors import ConfigError, DataError, InvalidSampleError
 from reward.preferences import PreferenceRules
 from tests.integrations.short_training import COLOURS, policy_in
 
@@ -86,3 +88,50 @@ def test_a_metric_scores_and_what_is_left_out_is_logged(rows: Dataset, caplog: p
     data = make_preference_dataset(bare, metric="length")
     assert [(row["chosen_score"], row["rejected_score"]) for row in data] == [(5.0, 3.0)] * 3
     assert "1 images left out: only one caption once repetitions are left out" in caplog.text
+
+
+ANSWER = {"role": "assistant", "content": "A star."}
+
+
+@pytest.mark.parametrize(
+    ("asked", "prompt"),
+    [
+        ([{"role": "user", "content": "What is it?"}, ANSWER], "What is it?"),
+        ([{"role": "user", "content": "<image>\nWhat is it?"}], "What is it?"),
+        ([{"from": "human", "value": "<image>\nWhat is it?"}, {"from": "gpt", "value": "A star."}], "What is it?"),
+        ([{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "What is it?"}]}], "What is it?"),
+        ([{"role": "user", "content": "What is <image>?"}], "its image comes first"),
+        ([{"role": "user", "content": "<image><image> What is it?"}], "shows 2 images"),
+        ([{"role": "user", "content": "<|image_pad|> What is it?"}], "placeholder of a chat template"),
+        ([ANSWER], "needs a turn of the user"),
+    ],
+)
+def test_prompts_are_read_as_those_of_prompt_data(rows: Dataset, asked: Any, prompt: str) -> None:
+    data = rows.add_column("chat", [asked] * len(rows))
+    if prompt == "What is it?":
+        made = make_preference_dataset(data, prompt_column="chat")
+        assert made[0]["prompt"] == [{"role": "user", "content": prompt}]
+    else:
+        with pytest.raises(InvalidSampleError, match=prompt):
+            make_preference_dataset(data, prompt_column="chat")
+
+
+@pytest.mark.parametrize("token", ["<image>", "<|image_pad|>", "<|vision_end|>", "<start_of_image>"])
+@pytest.mark.parametrize("kind", ["pairs", "labels", "best"])
+def test_captions_with_a_placeholder_are_left_out(rows: Dataset, kind: str, token: str, caplog: Any) -> None:
+    """The trainer takes it for an image that is not there, and stops."""
+    columns = {**rows.to_dict(), "candidates": [[*CAPTIONS[:3], f"the {token} square"]] * 4}
+    data = make_preference_dataset(
+        Dataset.from_dict(columns).cast_column("image", Image()), rules=PreferenceRules(kind=kind)
+    )
+    assert token not in str(data.remove_columns("images").to_list())
+    assert "4 captions left out: with a placeholder of a chat template" in caplog.text
+
+
+def test_the_policy_sees_the_picture_that_was_scored() -> None:
+    grey = PIL.Image.fromarray(np.full((4, 4), 30_000, np.uint16))
+    cells = [grey, PIL.Image.new("RGBA", (4, 4), (0, 0, 0, 0)), PIL.Image.new("RGB", (4, 4), "red")]
+    given = Dataset.from_dict({"image": cells, "candidates": [CAPTIONS] * 3, "rewards": [[0.1, 0.4, 0.6, 0.9]] * 3})
+    data = make_preference_dataset(given)
+    shown = [row["images"][0].convert("RGB").getpixel((0, 0)) for row in data]
+    assert shown == [(117,) * 3, (255,) * 3, (255, 0, 0)]

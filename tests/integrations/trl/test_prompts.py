@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import base64
+import io
 import logging
 import re
 
+import numpy as np
+import pandas as pd
 import pytest
 from datasets import Dataset, DatasetDict, Features, Image, IterableDataset, IterableDatasetDict, List, Value
 from PIL import Image as PILImage
@@ -12,6 +16,7 @@ from trl.data_utils import is_conversational, prepare_multimodal_messages
 
 from integrations.trl import make_prompt_dataset
 from reward.errors import DataError, InvalidSampleError
+from reward.images import encoded_image
 
 RED, BLUE = (PILImage.new("RGB", (4, 4), colour) for colour in ("red", "blue"))
 
@@ -112,12 +117,154 @@ def test_prompts_differ_from_row_to_row():
     assert alone["prompt"][1] == [{"role": "user", "content": "Describe it, 0"}]
 
 
-def test_whole_messages_are_kept():
-    messages = [[{"role": "user", "content": text}, {"role": "assistant", "content": "Yes?"}] for text in "ab"]
-    data = make_prompt_dataset(rows(turns=messages), prompt_column="turns")
-    assert data["prompt"][:] == messages
+def said(role, content):
+    return {"role": role, "content": content}
+
+
+PNG = encoded_image(RED)
+DATA_URL = "data:image/png;base64," + base64.b64encode(PNG).decode()
+USER, ANSWER = said("user", "What is it?"), said("assistant", "A square.")
+SHOWN = [{"type": "image", "text": None}, {"type": "text", "text": "What is it?"}]
+CHATS = {  # what a data set holds: what TRL gets
+    "answer": ([USER, ANSWER], [USER]),
+    "turns": (
+        [said("system", "Be brief."), USER, ANSWER, USER, ANSWER],
+        [said("system", "Be brief."), USER, ANSWER, USER],
+    ),
+    "marker": ([said("user", "<image>\nWhat is it?"), ANSWER], [USER]),
+    "parts": ([said("user", SHOWN), said("assistant", [{"type": "text", "text": "A square."}])], [USER]),
+    "LLaVA": ([{"from": "human", "value": "<image>\nWhat is it?"}, {"from": "gpt", "value": "A square."}], [USER]),
+    "marker inside": (
+        [said("user", "What is <image> here?"), ANSWER],
+        [
+            said(
+                "user",
+                [
+                    {"type": "text", "text": "What is "},
+                    {"type": "image", "text": None},
+                    {"type": "text", "text": " here?"},
+                ],
+            )
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("form", ["data set", "stream", "list"])
+@pytest.mark.parametrize("chat", CHATS)
+def test_chats_of_instruction_data_end_with_the_last_turn_of_the_user(chat, form):
+    """With the answer in the prompt a policy is trained to go on after it; a marker that stays is text to it."""
+    given, wanted = CHATS[chat]
+    data = rows(turns=[given, given])
+    if form != "data set":
+        data = data.to_iterable_dataset() if form == "stream" else list(data)
+    for row in make_prompt_dataset(data, prompt_column="turns"):
+        prompt = [{**message, "content": filled(message["content"])} for message in row["prompt"]]
+        assert prompt == wanted
+        blocks = prepare_multimodal_messages(row["prompt"], images=[row["image"]])
+        assert sum(part.get("image") is row["image"] for message in blocks for part in message["content"]) == 1
+
+
+def filled(content):
+    """The parts as Arrow stores them, with the same keys in each."""
+    return content if isinstance(content, str) else [{"text": None, **part} for part in content]
+
+
+def test_whole_messages_have_their_own_system_message():
     with pytest.raises(InvalidSampleError, match="whole messages already"):
-        make_prompt_dataset(rows(turns=messages), prompt_column="turns", system="Be brief.")
+        make_prompt_dataset(rows(turns=[[USER], [USER]]), prompt_column="turns", system="Be brief.")
+
+
+@pytest.mark.parametrize("form", ["data set", "stream", "list"])
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"type": "image_url", "image_url": {"url": DATA_URL}},
+        {"type": "image", "base64": DATA_URL.partition(",")[2]},
+        {"type": "image", "image": {"bytes": PNG, "path": None}},
+        {"type": "image", "url": "file://{folder}/red.png"},
+        {"type": "image", "path": "{folder}/red.png"},
+    ],
+)
+def test_images_inside_the_messages_become_a_column(part, form, tmp_path):
+    """TRL shows the policy what stands in the column `images`, and rewards look there."""
+    RED.save(tmp_path / "red.png")
+    part = {
+        key: value.replace("{folder}", str(tmp_path)) if isinstance(value, str) else value
+        for key, value in part.items()
+    }
+    shown = said("user", [part, {"type": "text", "text": "What is it?"}])
+    data = [{"messages": [shown, ANSWER]}]  # which Arrow takes only if all contents are lists
+    if form != "list":
+        data = Dataset.from_list([{"messages": [shown, said("assistant", [{"type": "text", "text": "A square."}])]}])
+    (row,) = make_prompt_dataset(data.to_iterable_dataset() if form == "stream" else data, prompt_column="messages")
+    assert [image.getpixel((1, 1)) for image in row["images"]] == [(255, 0, 0)]
+    assert row["prompt"] == [USER]
+
+
+@pytest.mark.parametrize(
+    ("chat", "message"),
+    [
+        ([ANSWER], "needs a turn of the user"),
+        ([said("user", "<image> and <image>")], "shows 2 images .* its row has 1"),
+        ([{"speaker": "A", "text": "Describe it."}], "role None.*LLaVA's"),
+        ([said("narrator", "Describe it.")], "role 'narrator'"),
+        ([said("user", [{"type": "video", "text": "a.mp4"}])], "part of a message must be"),
+        ([said("user", [{"type": "image", "pixels": "a.png"}])], "'pixels', which is not read"),
+        *(
+            ([said("user", f"{token} Describe it.")], f"placeholder of a chat template.*{re.escape(token)}")
+            for token in (
+                *("<|image_pad|>", "<|vision_start|>", "<start_of_image>", "<image_soft_token>", "<|image_1|>"),
+                *("[IMG]", "<IMG_CONTEXT>", "<video>"),
+            )
+        ),
+        ([said("assistant", "<image>"), USER], "the assistant's text has a placeholder"),
+    ],
+)
+def test_what_would_stop_a_trainer_is_refused_where_the_data_are_made(chat, message):
+    for data in (rows(turns=[chat] * 2), rows(turns=[chat] * 2).to_iterable_dataset()):
+        with pytest.raises(InvalidSampleError, match=message):
+            list(make_prompt_dataset(data, prompt_column="turns"))
+    text = chat[-1].get("content")
+    if isinstance(text, str) and chat[-1]["role"] == "user" and len(chat) == 1:
+        with pytest.raises(InvalidSampleError):
+            make_prompt_dataset(rows(), text)
+
+
+GREY = encoded_image(PILImage.fromarray(np.full((4, 4), 30_000, np.uint16)))
+CLEAR = io.BytesIO()
+PILImage.new("RGBA", (4, 4), (0, 0, 0, 0)).save(CLEAR, "PNG")
+ODD = {"16 bits": (GREY, (117,) * 3), "transparent": (CLEAR.getvalue(), (255,) * 3), "plain": (PNG, (255, 0, 0))}
+
+
+@pytest.mark.parametrize("form", ["bytes", "paths", "lists", "stream", "unchecked"])
+def test_policy_and_reward_see_one_picture(form, tmp_path):
+    """What a policy's processor sees is `convert("RGB")`, which makes 16-bit grey white and transparency black."""
+    cells = [data for data, _ in ODD.values()]
+    if form != "bytes":
+        for name, data in zip("abc", cells, strict=True):
+            (tmp_path / name).write_bytes(data)
+        cells = [str(tmp_path / name) for name in "abc"]
+    given = Dataset.from_dict({"image": [[cell] for cell in cells] if form == "lists" else cells, "number": [1, 2, 3]})
+    given = given.to_iterable_dataset() if form == "stream" else given
+    data = list(make_prompt_dataset(given, check_images=form != "unchecked"))
+    shown = [row["images"][0] if form == "lists" else row["image"] for row in data]
+    assert [image.convert("RGB").getpixel((0, 0)) for image in shown] == [colour for _, colour in ODD.values()]
+    assert [row["number"] for row in data] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("form", ["list", "pandas"])
+def test_lists_of_dicts_and_data_frames_are_taken(form, tmp_path):
+    RED.save(tmp_path / "red.png")
+    given = [{"image": str(tmp_path / "red.png"), "refs": ["A red square."], "colour": "red"}, {"image": None}]
+    data = make_prompt_dataset(given if form == "list" else pd.DataFrame(given), lambda row: row["colour"])
+    (row,) = data
+    assert row["prompt"] == [said("user", "red")]
+    assert (row["references"], row["image"].getpixel((0, 0))) == (["A red square."], (255, 0, 0))
+    (row,) = make_prompt_dataset([{"image": RED}] if form == "list" else pd.DataFrame({"image": [RED]}))
+    assert row["image"].getpixel((0, 0)) == (255, 0, 0)
+    with pytest.raises(DataError, match="a list of dicts or a DataFrame"):
+        make_prompt_dataset([] if form == "list" else pd.DataFrame())
 
 
 @pytest.mark.parametrize("name", ["images", "image", "file_name", "pages"])

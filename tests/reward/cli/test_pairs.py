@@ -48,6 +48,16 @@ def test_pairs_and_counts_of_what_was_dropped(run: Run, data: Path) -> None:
         assert line in err
 
 
+def test_a_picture_that_trainers_read_otherwise_goes_into_parquet_as_it_was_scored(run: Run, data: Path) -> None:
+    PILImage.new("RGBA", (8, 8), (0, 0, 0, 0)).save(data.parent / "1.png")
+    _, err = run("pairs", data, "-o", data.parent / "dpo.jsonl", code=1)
+    assert "another picture than was scored" in err
+    assert "1.png. Write a .parquet file" in err
+    run("pairs", data, "-o", data.parent / "dpo" / "dpo.parquet")
+    loaded = load_dataset(str(data.parent / "dpo"), cache_dir=str(data.parent / "cache"))["train"]
+    assert {row["images"][0].convert("RGB").getpixel((0, 0)) for row in loaded} == {(0, 0, 0), (255,) * 3, (160, 0, 0)}
+
+
 def test_parquet_is_a_data_set_that_holds_its_images(run: Run, data: Path, tmp_path: Path) -> None:
     output = tmp_path / "kto" / "labels.parquet"
     run("pairs", data, "-o", output, "--kind", "labels")

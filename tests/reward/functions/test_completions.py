@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import copy
 import json
 
@@ -13,6 +14,7 @@ from PIL import Image
 from reward.errors import InvalidSampleError
 from reward.functions.completions import completion_text, read_rows
 from reward.functions.queries import read_label, response_of
+from reward.images import load_image
 
 RED, BLUE = Image.new("RGB", (4, 4), "red"), Image.new("RGB", (4, 4), "blue")
 
@@ -189,3 +191,57 @@ def test_labels() -> None:
     for broken in ("data:image/png;base64,???", "data:image/png;base64"):
         with pytest.raises(InvalidSampleError, match="data URL that cannot be read"):
             read_label({"image": broken})
+
+
+def part_of(form, folder):
+    """A part of a message with the image red.png."""
+    path = folder / "red.png"
+    RED.save(path)
+    text = base64.b64encode(path.read_bytes()).decode()
+    url = f"data:image/png;base64,{text}"
+    parts = {
+        "path": {"path": str(path)},
+        "file url": {"url": path.as_uri()},
+        "data url": {"url": url},
+        "base64": {"base64": text},
+        "base64 in lines": {"base64": "\n".join(text[at : at + 76] for at in range(0, len(text), 76))},
+        "image that is base64": {"image": text},
+        "image that is an address": {"image": path.as_uri()},
+        "undecoded": {"image": {"bytes": path.read_bytes(), "path": None}},
+        "null beside": {"image": None, "url": url, "text": None},
+        "OpenAI": {"type": "image_url", "image_url": {"url": url, "detail": "low"}},
+        "OpenAI's text": {"type": "image_url", "image_url": path.as_uri()},
+        "OpenAI's responses": {"type": "input_image", "image_url": url},
+        "Qwen": {"image": str(path), "min_pixels": 4, "max_pixels": 99},
+    }
+    return {"type": "image", **parts[form]}
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        *("path", "file url", "data url", "base64", "base64 in lines", "image that is base64", "null beside", "OpenAI"),
+        *("image that is an address", "undecoded", "OpenAI's text", "OpenAI's responses", "Qwen"),
+    ],
+)
+def test_images_in_prompts_are_read_as_trainers_formats_have_them(form, tmp_path):
+    part = part_of(form, tmp_path)
+    (row,) = read_rows([[{"role": "user", "content": [part, {"type": "text", "text": "Describe."}]}]], ["A star."], {})
+    assert load_image(row.image).tobytes() == RED.tobytes()
+    assert row.image_from == "the prompt"
+
+
+@pytest.mark.parametrize(
+    ("part", "message"),
+    [
+        ({"type": "image", "pixels": "a.png"}, "'pixels', which is not read: give the image under 'image', 'path'"),
+        ({"type": "image", "source": {"data": "aGk="}}, "'source', which is not read"),
+        ({"type": "image", "base64": "?"}, "'base64' of an image in the messages: the image is not base64"),
+        ({"type": "image_url", "image_url": {"url": "data:nothing"}}, "'image_url' of an image in the messages"),
+    ],
+)
+def test_an_image_in_a_prompt_that_is_not_read_is_named_and_ends_no_other_row(part, message):
+    prompts = [[{"role": "user", "content": [each]}] for each in (part, {"type": "image", "image": RED})]
+    bad, good = read_rows(prompts, ["A star.", "A star."], {})
+    assert message in bad.problem.message
+    assert (good.problem, good.image) == (None, RED)
