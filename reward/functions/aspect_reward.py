@@ -41,7 +41,7 @@ class AspectReward:
         The shares `<name>/unscored` and `<name>/truncated` are logged under the name of the whole reward.
         """
         rows, table = self.whole._rate_call(prompts, completions, columns)
-        if log_metric is not None and len(table):
+        if log_metric is not None:
             self.whole._log_shares(table, log_metric)
         return self._pick(rows, table)
 

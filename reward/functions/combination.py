@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from reward.errors import ConfigError, InvalidSampleError
-from reward.functions.names import check_one_name
+from reward.functions.names import check_one_name, log_rows
 from reward.functions.wrappers import function_name, is_asynchronous, load_reward, rates_captions
 from reward.samples import CaptionSample
 
@@ -91,11 +91,10 @@ class Combination(ABC):
         ]
         table = self._table(given, len(completions))
         combined = self._combine(table)
-        if log_metric is not None and combined:
+        if log_metric is not None:
             for part_name, column in zip(self.part_names, table.T, strict=True):
-                if np.isfinite(column).any():  # a mean of nothing would spoil the mean over processes
-                    log_metric(f"{self.__name__}/{part_name}", float(column[np.isfinite(column)].mean()))
-            log_metric(f"{self.__name__}/unscored", sum(value is None for value in combined) / len(combined))
+                log_rows(log_metric, f"{self.__name__}/{part_name}", column[np.isfinite(column)])
+            log_rows(log_metric, f"{self.__name__}/unscored", [value is None for value in combined])
         return combined
 
     def load(self) -> Self:

@@ -9,7 +9,7 @@ from typing import Any
 
 from reward.errors import DataError, ImageError, InvalidSampleError
 from reward.functions.chats import IMAGE_TYPES, block_image
-from reward.images import load_image
+from reward.images import image_key, load_image
 from reward.metrics.base import MetricSpec
 from reward.samples import (
     COLUMN_NAMES,
@@ -90,20 +90,20 @@ class CaptionRow:
     def _hint(self, what: str) -> str:
         return "" if self.image_from == CaptionRow.image_from else f". Name {what}"  # a sample has no columns
 
-    def same_as(self, other: CaptionRow) -> bool:
-        """Whether both rows score alike, judged without reading pixels: images must be one object or one path.
+    def content(self, *, with_image: bool = True) -> tuple[Any, ...]:
+        """What its score is made of; rows of equal content score alike.
 
-        Arrays and tensors never count as the same: a buffer may have been filled again.
+        The image counts by its pixels or bytes: one object, or one path, may hold another picture at the next call.
         """
-        if (self.problem is None) != (other.problem is None) or self.is_wordless != other.is_wordless:
-            return False
-        is_one_object = self.image is other.image and not hasattr(self.image, "ndim")
-        if not is_one_object and not (isinstance(self.image, str) and self.image == other.image):
-            return False
-        a, b = self.sample, other.sample
-        return a is b or (
-            a is not None and b is not None and (a.candidate, a.references) == (b.candidate, b.references)
-        )
+        if self.sample is None:
+            return (self.problem,)
+        image: str | None = None
+        if with_image and self.image is not None:
+            try:
+                image = image_key(self.image)
+            except ImageError as error:
+                image = str(error)
+        return self.sample.candidate, tuple(self.sample.references), image
 
 
 def check_first_call(name: str, spec: MetricSpec, rows: Sequence[CaptionRow], problems: Mapping[int, Problem]) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 from reward.errors import ConfigError, InvalidSampleError
 from reward.functions.aspect_reward import AspectReward
 from reward.functions.completions import CaptionRow, Problem, check_first_call, read_rows
-from reward.functions.names import check_one_name, default_name
+from reward.functions.names import check_one_name, default_name, log_rows
 from reward.functions.processes import OwnInEachProcess, away_between_calls, load_beside_a_trainer
 from reward.metrics.base import Scorer
 from reward.registry import check_loading, load_scorer, metric_spec
@@ -80,7 +80,7 @@ class MetricReward(OwnInEachProcess):
 
     __name__: str  # trainers read it from the instance
     _scorer: Scorer | None
-    _last: tuple[list[CaptionRow], ScoreTable] | None
+    _last: tuple[list[tuple[Any, ...]], ScoreTable] | None
     _is_first_call: bool
     _is_unusable: bool
 
@@ -151,7 +151,7 @@ class MetricReward(OwnInEachProcess):
             completion_ids: token ids, not used.
             log_extra, log_metric: a trainer's loggers. Each aspect becomes a column `<name>/<aspect>` of the table of
                 completions and a mean of that name; `<name>/unscored` is the share of rows without a score and
-                `<name>/truncated` the share whose text was cut to fit the model.
+                `<name>/truncated` the share whose text was cut to fit the model. See `log_rows` for the means.
             columns: data set columns, N values each.
 
         Raises:
@@ -163,7 +163,7 @@ class MetricReward(OwnInEachProcess):
         if log_extra is not None:
             for aspect in self.spec.aspects:
                 log_extra(f"{self.__name__}/{aspect}", table.column(aspect).tolist())
-        if log_metric is not None and len(table):
+        if log_metric is not None:
             self._log_means(table, log_metric)
             self._log_shares(table, log_metric)
         return self._combine(rows, table, self.weights)
@@ -206,7 +206,8 @@ class MetricReward(OwnInEachProcess):
         """One reward function per aspect, named `<name>_<aspect>`, for trainers that weigh or normalise each reward.
 
         They share this reward's model, and one forward pass serves all of them when they are called in turn for the
-        same rows, as trainers do. The rows of the last call are kept in memory for that.
+        same rows, as trainers do. The scores of the last call are kept for that, and belong to its captions,
+        references and pixels.
 
         Example:
             >>> [aspect.__name__ for aspect in MetricReward("length", name="words").aspects()]
@@ -253,9 +254,12 @@ class MetricReward(OwnInEachProcess):
             if rows:
                 self._load()  # only the checkpoint knows what it needs
             rows = [row.check_needs(self.spec) for row in rows]
-            last = self._last
-            if last is not None and len(last[0]) == len(rows) and all(map(CaptionRow.same_as, last[0], rows)):
-                return last
+            if self._keep_last:
+                with_images = bool(getattr(self._scorer, "reads_images", True))
+                contents = [row.content(with_image=with_images) for row in rows]
+                last = self._last
+                if last is not None and last[0] == contents:
+                    return rows, last[1]
             samples = {index: row.sample for index, row in enumerate(rows) if row.sample is not None}
             part, scored = self.score(list(samples.values())), list(samples)
 
@@ -278,7 +282,7 @@ class MetricReward(OwnInEachProcess):
             errors = {index: problem.message for index, problem in problems.items()}
             table = ScoreTable(scores, self.spec.aspects, errors, truncated, aliases=self.spec.aliases)
             if self._keep_last:
-                self._last = (rows, table)
+                self._last = (contents, table)
             return rows, table
 
     def _report(self, problems: dict[int, Problem], wordless: int) -> None:
@@ -300,13 +304,12 @@ class MetricReward(OwnInEachProcess):
 
     def _log_means(self, table: ScoreTable, log_metric: Callable[[str, float], None]) -> None:
         scored = table.scores[np.isfinite(table.scores).all(axis=1)]
-        if len(scored):  # a mean of nothing would be logged as NaN and spoil the mean over processes
-            for aspect, mean in zip(self.spec.aspects, scored.mean(axis=0).tolist(), strict=True):
-                log_metric(f"{self.__name__}/{aspect}", mean)
+        for aspect, values in zip(self.spec.aspects, scored.T, strict=True):
+            log_rows(log_metric, f"{self.__name__}/{aspect}", values)
 
     def _log_shares(self, table: ScoreTable, log_metric: Callable[[str, float], None]) -> None:
-        log_metric(f"{self.__name__}/unscored", float(1 - np.isfinite(table.scores).all(axis=1).mean()))
-        log_metric(f"{self.__name__}/truncated", float(table.truncated.mean()))
+        log_rows(log_metric, f"{self.__name__}/unscored", ~np.isfinite(table.scores).all(axis=1))
+        log_rows(log_metric, f"{self.__name__}/truncated", table.truncated)
 
     def _combine(self, rows: list[CaptionRow], table: ScoreTable, weights: np.ndarray) -> list[float | None]:
         used = weights != 0  # an aspect without weight must not spread its NaN

@@ -1,18 +1,18 @@
-"""Names of rewards, which stand in a trainer's log."""
+"""What rewards put into a trainer's log, and under which names."""
 
 from __future__ import annotations
 
 import os
 import re
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from reward.errors import ConfigError
 from reward.metrics.base import MetricSpec
 from reward.registry import is_address
 
-__all__ = ["check_one_name", "default_name"]
+__all__ = ["check_one_name", "default_name", "log_rows"]
 
 # {name: (the trainer's state, the reward that was called with it)}, as weak references
 _called: dict[str, tuple[weakref.ref[Any], weakref.ref[Any]]] = {}
@@ -57,3 +57,18 @@ def default_name(spec: MetricSpec, source: str | os.PathLike[str], weights: Mapp
         alike = len(set(given.values())) == 1
         parts += [short.get(a, a) + ("" if alike else f"{given[a]:g}") for a in spec.aspects if a in given]
     return "_".join(parts)
+
+
+def log_rows(log_metric: Callable[[str, float], None], name: str, values: Iterable[float]) -> None:
+    """Logs the value of each row, so that a trainer's mean is one over all rows of all processes.
+
+    TRL adds up the values and their number over the processes: one mean a process would weigh alike for one row and
+    for a hundred. Without values nothing is logged.
+
+    Example:
+        >>> log_rows(print, "vela/fluency", [0.5, 1])
+        vela/fluency 0.5
+        vela/fluency 1.0
+    """
+    for value in values:
+        log_metric(name, float(value))

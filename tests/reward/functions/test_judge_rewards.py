@@ -23,6 +23,7 @@ from reward.judges import Answer, LocalJudge, Question, ScriptedJudge
 from reward.metrics.fleur.prompt import FleurPrompt
 from tests.rating_judges import save_rating_judge
 from tests.toy_judges import RecordingJudge, llava
+from tests.trainer_log import TrainerLog
 
 PICTURES = [Image.new("RGB", (16, 16), colour) for colour in ("red", "green")]
 
@@ -42,17 +43,18 @@ def rate(question: Question) -> dict[str, float]:
 def test_fleur_rewards_with_the_smoothed_score_and_logs_both() -> None:
     metric = FleurReward(ScriptedJudge(grade), name="judge")
     logged: dict[str, Any] = {}
+    log = TrainerLog()
     given = metric(
         prompts=["Describe."] * 3,
         completions=["A red dot.", "A blue dot.", " "],
         image=[PICTURES[0]] * 3,
         log_extra=logged.__setitem__,
-        log_metric=lambda name, mean: logged.update({f"mean of {name}": mean}),
+        log_metric=log,
     )
     assert given == pytest.approx([0.825, 0.125, 0.0])  # a blank caption gets the lowest
     assert logged["judge/raw"] == pytest.approx([0.85, 0.15, 0.0])
-    assert logged["mean of judge/smoothed"] == pytest.approx(0.95 / 3)
-    assert logged["mean of judge/unscored"] == 0
+    assert log.means["judge/smoothed"] == pytest.approx(0.95 / 3)
+    assert log.means["judge/unscored"] == 0
 
 
 def test_fleur_weights_references_and_prompt_are_the_users(tmp_path: Path) -> None:

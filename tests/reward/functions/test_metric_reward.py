@@ -21,9 +21,12 @@ from transformers import TrainerState
 
 from reward import registry
 from reward.errors import CapRewardError, ConfigError, InvalidSampleError, UnknownMetricError, WeightsError
+from reward.functions.combining import WeightedReward
 from reward.functions.metric_reward import MetricReward
+from reward.images import load_image
 from reward.samples import CaptionSample
 from tests.toy_scorer import SPEC, ToyScorer
+from tests.trainer_log import TrainerLog
 
 LOGGER = "reward.functions.metric_reward"
 
@@ -49,9 +52,9 @@ def call(reward, completions, **columns):
 
 def logged(reward, completions):
     """The reported columns and means."""
-    columns, means = {}, {}
-    call(reward, completions, log_extra=columns.__setitem__, log_metric=means.__setitem__)
-    return columns, means
+    columns, log = {}, TrainerLog()
+    call(reward, completions, log_extra=columns.__setitem__, log_metric=log)
+    return columns, log.means
 
 
 THOUGHT = [{"role": "assistant", "content": "<think>Is it red? It is red.</think>\n\na star"}]
@@ -243,6 +246,56 @@ def test_aspects_share_one_forward_pass():
     call(brevity, ["red star", "star", ""], image=other)  # other images: another pass
     assert len(scorer.calls) == 3
     assert colour.rewards([CaptionSample("red star", image="a.png")]) == [0.5]
+
+
+class Brightness(ToyScorer):
+    """Both aspects are the brightness of the picture."""
+
+    def score(self, samples, **options):
+        table = super().score(samples, **options)
+        table.scores[:] = [[np.asarray(load_image(sample.image)).mean() / 255] * 2 for sample in samples]
+        return table
+
+
+@pytest.mark.parametrize("given", ["object", "path", "bytes", "array"])
+def test_an_aspect_takes_no_score_of_the_picture_before(given, tmp_path):
+    """New pixels come in the same object or path, whether the same aspect asks or another."""
+    picture, path, array = Image.new("RGB", (8, 8)), tmp_path / "a.png", np.zeros((8, 8, 3), np.uint8)
+
+    def image():
+        picture.save(path)
+        array[:] = np.asarray(picture)
+        return {"object": picture, "path": str(path), "bytes": path.read_bytes(), "array": array}[given]
+
+    scorer = Brightness()
+    first, second = MetricReward(scorer).aspects()
+    images = [image()]
+    for asked in (first, second):
+        assert call(asked, ["red"], image=images) == [0.0]
+    picture.paste("white", (0, 0, 8, 8))
+    images[0] = image()
+    for asked in (second, first):
+        assert call(asked, ["red"], image=images) == [1.0]
+    assert len(scorer.calls) == 2
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: MetricReward(ToyScorer(), name="caption"),
+        lambda: WeightedReward([(MetricReward(ToyScorer(), name="caption"), 1)]),
+        lambda: MetricReward(ToyScorer(), name="caption").aspects()[0],
+    ],
+)
+def test_a_mean_over_processes_weighs_each_row_alike(make):
+    log = TrainerLog()
+    for completions in (["red", None, None], ["a star"] * 4, []):  # each process makes its own reward
+        call(make(), completions, log_metric=log)
+    known = {"caption/colour": 1 / 5, "caption/unscored": 2 / 7, "caption/truncated": 0}
+    assert {name: value for name, value in log.means.items() if name in known} == pytest.approx(
+        {name: value for name, value in known.items() if name in log.means}
+    )
+    assert "caption/unscored" in log.means
 
 
 def test_pickle_round_trip_before_and_after_loading(toy):

@@ -19,6 +19,7 @@ from reward.functions.wrappers import AsyncReward
 from reward.judges import ScriptedJudge
 from tests.toy_judges import RecordingJudge
 from tests.toy_judges import shown_captions as shown
+from tests.trainer_log import TrainerLog
 
 RED, BLUE = Image.new("RGB", (4, 4), "red"), Image.new("RGB", (4, 4), "blue")
 
@@ -130,9 +131,10 @@ def test_a_pairwise_judge_keeps_its_own_ways():
 
 
 def test_logs():
-    metrics, columns = {}, {}
+    log, columns = TrainerLog(), {}
     reward = make(name="duel")
-    call(reward, ["aa", "b", "aa", ""], log_metric=metrics.__setitem__, log_extra=columns.__setitem__)
+    call(reward, ["aa", "b", "aa", ""], log_metric=log, log_extra=columns.__setitem__)
+    metrics = log.means
     assert columns == {"duel/win_rate": pytest.approx([0.8, 0.2, 0.8, 0.0])}
     assert metrics["duel/win_rate"] == pytest.approx(0.45)
     assert metrics["duel/unscored"] == 0

@@ -20,6 +20,7 @@ from reward import AsyncReward, CaptionSample, MetricReward, WeightedReward, loa
 from reward.errors import ConfigError, InvalidSampleError, UnknownMetricError, WeightsError
 from reward.functions.wrappers import rates_captions
 from tests.toy_scorer import ToyScorer
+from tests.trainer_log import TrainerLog
 
 
 def polite(completions: list[str], **kwargs: Any) -> list[float]:
@@ -94,13 +95,13 @@ def test_parts_get_every_column_and_the_loggers() -> None:
         kwargs["log_metric"]("nosy/own", 1.0)
         return [0.0] * len(completions)
 
-    logged: dict[str, float] = {}
+    log = TrainerLog()
     extra: dict[str, list[Any]] = {}
     combined = WeightedReward([(WHOLE, 1), (nosy, 1), (sometimes, 2)], name="both")
-    call(combined, ["red", "none"], scene=["a", "b"], log_metric=logged.__setitem__, log_extra=extra.__setitem__)
+    call(combined, ["red", "none"], scene=["a", "b"], log_metric=log, log_extra=extra.__setitem__)
     assert (seen["scene"], seen["prompts"]) == (["a", "b"], ["Describe."] * 2)
     shares = {"both/toy": 0.75, "both/nosy": 0.0, "both/sometimes": 0.5, "both/unscored": 0.5}
-    assert logged.items() >= {"nosy/own": 1.0, "toy/colour": 0.5, **shares}.items()
+    assert log.means.items() >= {"nosy/own": 1.0, "toy/colour": 0.5, **shares}.items()
     assert set(extra) == {"toy/colour", "toy/brevity"}
 
 

@@ -1,0 +1,25 @@
+"""What a trainer's log shows of what rewards give to `log_metric`."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+__all__ = ["TrainerLog"]
+
+
+class TrainerLog:
+    """Takes values as TRL's trainers do: the sum and the number of all values of a name, over all processes.
+
+    Give one log to the rewards of several processes.
+    """
+
+    def __init__(self) -> None:
+        self.values: defaultdict[str, list[float]] = defaultdict(list)
+
+    def __call__(self, name: str, value: float) -> None:
+        assert type(value) is float
+        self.values[name].append(value)
+
+    @property
+    def means(self) -> dict[str, float]:
+        return {name: sum(values) / len(values) for name, values in self.values.items()}
