@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import io
-import json
 import tarfile
 import zlib
 from collections.abc import Iterator, Sequence
@@ -204,10 +204,19 @@ def _records(fragment: Fragment) -> Iterator[tuple[dict[str, Any] | BadRow, int]
 def _lines(file: IO[bytes]) -> Iterator[tuple[dict[str, Any] | BadRow, int]]:
     place = 0
     for line in file:
-        text = line if place else line.removeprefix(b"\xef\xbb\xbf")
+        text = line if place else line.removeprefix(codecs.BOM_UTF8)
         if text.strip():
             yield json_row(text, f"the line at byte {place}"), len(line)
         place += len(line)
+
+
+def _is_unicode(text: str) -> bool:
+    """Whether a text can be written; names that are not UTF-8 are read with lone surrogates."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _tar_records(file: IO[bytes]) -> Iterator[tuple[dict[str, Any] | BadRow, int]]:
@@ -226,18 +235,25 @@ def _tar_records(file: IO[bytes]) -> Iterator[tuple[dict[str, Any] | BadRow, int
                 yield row if problem is None else BadRow(problem), size
                 row, problem, size = {}, None, 0
             row.setdefault("__key__", key)
+            if not _is_unicode(key):
+                problem = f"the name {key!r} is not UTF-8"
             if ending not in (*IMAGES, *TEXTS, "json"):
                 continue
             data = cast(IO[bytes], tar.extractfile(member)).read()
             size += len(data)
-            try:
-                if ending in IMAGES:
-                    row["image"] = {"bytes": data, "path": member.name}
-                elif ending in TEXTS:
-                    row[ending] = data.decode().strip()
+            where = f"{key}.{ending}".encode(errors="backslashreplace").decode()
+            if ending in IMAGES:
+                row["image"] = {"bytes": data, "path": member.name}
+            elif ending in TEXTS:
+                try:
+                    row[ending] = data.decode("utf-8-sig").strip()  # without the mark that some editors put in front
+                except UnicodeDecodeError as error:
+                    problem = f"{where} is not UTF-8: {error}"
+            else:
+                fields = json_row(data.removeprefix(codecs.BOM_UTF8), where)
+                if isinstance(fields, dict):
+                    row = {**fields, **row}  # a member of its own counts more than a field of that name
                 else:
-                    row = {**json.loads(data), **row}  # a member of its own counts more than a field of that name
-            except (ValueError, TypeError) as error:  # not UTF-8, not JSON, or no object
-                problem = f"{member.name} cannot be read: {error}"
+                    problem = fields.message
     if row:
         yield row if problem is None else BadRow(problem), size

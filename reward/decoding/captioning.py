@@ -17,7 +17,7 @@ import reward
 from reward.decoding.captioners import LocalCaptioner, Sampling, ServerCaptioner
 from reward.decoding.pools import CandidatePools, ImageRow
 from reward.decoding.selection import rank
-from reward.errors import ConfigError, DataError, OutputError
+from reward.errors import ConfigError, DataError, InvalidSampleError, OutputError
 from reward.judges import Usage
 from reward.samples import find_column, one_image, read_references
 from reward.scoring.columns import listed
@@ -108,9 +108,9 @@ def read_images(
         if not path.is_dir():
             if not path.is_file():
                 raise DataError(f"there is no file {path}")
-            return [ImageRow(path)]
+            return [_row(path)]
         files = sorted(each for each in path.rglob("*") if each.is_file() and not each.name.startswith("."))
-        found = [ImageRow(each) for each in files if each.suffix.lower() in endings]
+        found = [_row(each) for each in files if each.suffix.lower() in endings]
         if not found:
             kinds = ", ".join(sorted({each.suffix or each.name for each in files})[:5]) or "no files"
             raise DataError(f"folder {path} holds no images (.jpg, .png, .webp, ...), but {kinds}")
@@ -124,17 +124,31 @@ def read_images(
     root = Path(source.folder if image_root is None else image_root)
     rows = []
     for row in source.rows([name for name in (image, known) if name is not None]):
-        cell = row.message if isinstance(row, BadRow) else one_image(row.get(image))
+        if isinstance(row, BadRow):
+            rows.append(ImageRow(root, problem=row.message))
+            continue
+        try:
+            cell = one_image(row.get(image))
+            references = read_references(listed(row.get(known), source.is_csv) if known else None)
+        except InvalidSampleError as error:  # a fault of this row
+            rows.append(ImageRow(root, problem=str(error)))
+            continue
         if isinstance(cell, dict) and cell.get("bytes") is None:
             cell = cell.get("path")
-        if isinstance(row, BadRow) or not isinstance(cell, str):
-            if not isinstance(row, BadRow) and cell is not None:
-                raise DataError(f"{path} holds the images themselves: save them as files, and name the folder instead")
-            rows.append(ImageRow(root, problem=cell or f"the row has no image in column {image!r}"))
-        else:
-            refs = listed(row.get(known), source.is_csv) if known else None
-            rows.append(ImageRow(root / cell, read_references(refs)))
+        if cell is not None and not isinstance(cell, str):
+            raise DataError(f"{path} holds the images themselves: save them as files, and name the folder instead")
+        no_image = ImageRow(root, problem=f"the row has no image in column {image!r}")
+        rows.append(no_image if cell is None else _row(root / cell, references))
     return rows
+
+
+def _row(path: Path, references: tuple[str, ...] = ()) -> ImageRow:
+    """The row of an image file. What is written are names in UTF-8, so another is a fault of its row."""
+    try:
+        os.path.abspath(path).encode()
+    except UnicodeEncodeError:
+        return ImageRow(path, problem=f"the name of the image file is not UTF-8: {str(path)!r}; rename it")
+    return ImageRow(path, references)
 
 
 def caption_images(

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from reward.decoding.captioners import Wanted
+from reward.errors import InvalidSampleError
 from reward.judges.chat import Sampled
+from reward.samples import check_encodable
 from reward.scoring.journal import Journal
 
 __all__ = ["CandidatePools", "ImageRow"]
@@ -72,6 +74,12 @@ class CandidatePools:
         """Stores what was written, or notes the reason why nothing was."""
         if isinstance(captions, str):
             self.problems[row] = captions
+            return
+        try:
+            for caption in captions:
+                check_encodable(caption.text, "a caption")
+        except InvalidSampleError as error:  # which no file holds
+            self.problems[row] = str(error)
             return
         lines = [[caption.text, caption.truncated, caption.logprob] for caption in captions]
         self._journal.append([[self._keys[row], lines]])

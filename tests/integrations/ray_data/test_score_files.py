@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import codecs
 import errno
+import io
 import json
 import sys
+import tarfile
 import tempfile
 from functools import partial
 from pathlib import Path
@@ -197,3 +200,39 @@ def test_after_room_was_made_the_same_goes_on(
     score_here(data, PictureScorer(), out, part_rows=8)
     assert before.items() <= parts(out).items()
     assert [row["id"] for row in read_folder(out)] == list(range(24))
+
+
+def test_a_bad_member_of_a_shard_costs_its_row_alone(tmp_path: Path) -> None:
+    """Text and names are UTF-8, with or without a byte order mark; the row of another gets the reason."""
+    rows = {
+        "good": {"txt": b"a red star"},
+        "marked": {"txt": codecs.BOM_UTF8 + b"a red star", "json": codecs.BOM_UTF8 + b'{"id": 7}'},
+        "latin": {"txt": b"caf\xe9"},
+        "caf\udce9": {"txt": b"a red star"},
+        "half": {"txt": b"a red star", "json": rb'{"note": "\ud83d"}'},
+        "list": {"txt": b"a red star", "json": b"[]"},
+        "last": {"txt": b"a red star"},
+    }
+    (tmp_path / "in").mkdir()
+    with tarfile.open(tmp_path / "in" / "0.tar", "w", encoding="utf-8", errors="surrogateescape") as tar:
+        for key, members in rows.items():
+            for ending, content in members.items():
+                member = tarfile.TarInfo(f"{key}.{ending}")
+                member.size = len(content)
+                tar.addfile(member, io.BytesIO(content))
+    summary = score_here(tmp_path / "in", "length", tmp_path / "out", candidate_column="txt")
+    assert (summary.rows, summary.scored) == (7, 3)
+    got = pq.read_table(tmp_path / "out").to_pylist()
+    reasons = [
+        "",
+        "",
+        "latin.txt is not UTF-8",
+        r"'caf\udce9' is not UTF-8",
+        "half.json",
+        "list.json is not a JSON",
+        "",
+    ]
+    for row, reason in zip(got, reasons, strict=True):
+        assert reason in (row["error"] or "")
+        assert (row["txt"], row["reward"]) == ((None, None) if reason else ("a red star", 3.0))
+    assert got[1]["id"] == 7

@@ -15,6 +15,9 @@ import pytest
 from PIL import Image
 
 from reward.decoding.captioners import EMBEDDED_PROMPT
+from reward.decoding.pools import CandidatePools, ImageRow
+from reward.judges.chat import Sampled
+from reward.scoring.journal import Journal
 from tests.json_lines import read_lines, write_lines
 from tests.loopback_judge import Fault, LoopbackJudge, loopback_judge
 from tests.reward.cli.conftest import Run
@@ -193,6 +196,41 @@ def test_images_of_a_data_file(run: Run, photos: Path, tmp_path: Path) -> None:
     assert [row["caption"] is None for row in found] == [False, True, True]
     assert [row["image"] for row in found] == ["my photos/0.png", None, "my photos/9.png"]
     assert "the row has no image in column 'file'" in found[1]["error"]
+
+
+def test_a_name_that_is_not_utf8_costs_its_image_alone(run: Run, photos: Path, tmp_path: Path) -> None:
+    try:
+        os.rename(photos / "0.png", os.fsencode(photos) + b"/caf\xe9.png")
+    except OSError:
+        pytest.skip("this file system takes names in UTF-8 only")
+    output = tmp_path / "captions.jsonl"
+    _, err = run("caption", "--model", "embedded", "-i", photos, *ASK, "--device", "cpu", "-o", output)
+    assert r"no caption for 1 of 5 images: the name of the image file is not UTF-8" in err
+    (bad,) = [row for row in read_lines(output) if row["caption"] is None]
+    assert bad["image"] is None
+    assert r"caf\udce9.png'; rename it" in bad["error"]
+
+
+@pytest.mark.parametrize("bad", [{"references": [5]}, {"image": ["1.png", "2.png"]}])
+def test_a_bad_row_of_a_data_file_costs_its_image_alone(run: Run, photos: Path, tmp_path: Path, bad: Any) -> None:
+    rows = [{"image": "0.png", "references": ["a star"]}, {"image": "1.png", "references": ["a star"], **bad}]
+    data, output = write_lines(photos / "data.jsonl", rows), tmp_path / "captions.jsonl"
+    run("caption", "--model", "embedded", "-i", data, *ASK, "--device", "cpu", "-o", output)
+    good, row = read_lines(output)
+    assert good["caption"]
+    assert row["caption"] is None
+    assert "references[0] must be a string" in row["error"] or "2 images" in row["error"]
+
+
+def test_a_caption_that_no_file_can_hold_costs_its_image_alone(tmp_path: Path) -> None:
+    """A server's JSON may spell half of an emoji."""
+    images = [ImageRow(tmp_path / f"{number}.png") for number in range(2)]
+    with Journal(tmp_path / "journal", {}) as journal:
+        pools = CandidatePools(images, 2, journal)
+        for row, text in enumerate(("A \ud83d star.", "A star.")):
+            pools.add(row, [Sampled("A moon.", False, None), Sampled(text, False, None)])
+        assert "lone surrogate at position 2" in pools.problems[0]
+        assert [pools.scored(row) for row in range(2)] == [False, True]
 
 
 def test_the_weighted_mean_of_several_metrics_chooses(run: Run, photos: Path, tmp_path: Path) -> None:
