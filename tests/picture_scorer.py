@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from reward.errors import ImageError
 from reward.images import load_image
 from reward.metrics.base import MetricSpec
 from reward.samples import ScoreTable
@@ -26,9 +27,9 @@ SPEC = MetricSpec(
 class PictureScorer:
     """brightness: mean of the image's pixels, 0 to 1; words: number of words and references, cut (truncated) at 100.
 
-    Captions that start with "fail" cannot be scored. One that starts with "die" kills its process, once for each
-    character in the file `PICTURE_DEATHS`. `PICTURE_SECONDS` is how long a caption takes; each scored caption
-    becomes a line of the file `PICTURE_LOG`.
+    Unreadable images and captions that start with "fail" cannot be scored. One that starts with "die" kills its
+    process, once for each character in the file `PICTURE_DEATHS`. `PICTURE_SECONDS` is how long a caption takes; each
+    scored caption becomes a line of the file `PICTURE_LOG`.
     """
 
     spec = SPEC
@@ -47,7 +48,10 @@ class PictureScorer:
                 _die()
             words = len(sample.candidate.split()) + len(sample.references)
             truncated[row] = words > 100
-            scores[row] = np.asarray(load_image(sample.image)).mean() / 255, min(words, 100)
+            try:
+                scores[row] = np.asarray(load_image(sample.image)).mean() / 255, min(words, 100)
+            except ImageError as error:
+                scores[row], errors[row] = np.nan, str(error)
             if sample.candidate.startswith("fail"):
                 scores[row], errors[row] = np.nan, "the caption says fail"
         if log := os.environ.get("PICTURE_LOG"):

@@ -37,14 +37,14 @@ class CaptionORM:
     def __init__(self, args: Any = None, **settings: Any) -> None:
         self.args = args
         chosen = {**self.settings, **settings}
-        self.missing: float | None = chosen.pop("missing", None)
+        self.missing: float | None = chosen.get("missing")
         self.reward = make_reward(**chosen)
 
     def __call__(self, completions: Sequence[Any], **columns: Any) -> list[float]:
         """Rewards of N completions, given the columns of their rows, N values each.
 
         Raises:
-            InvalidSampleError: a row cannot be scored, and `missing` is None; or it is the first call and no row can.
+            InvalidSampleError: a row cannot be scored, and `missing` is None.
         """
         prompts = columns.pop("messages", None) or [None] * len(completions)
         values = self.reward(prompts=prompts, completions=completions, **columns)

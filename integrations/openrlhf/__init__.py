@@ -47,7 +47,7 @@ def make_reward_func(
         >>> reward_func(["USER: Describe. ASSISTANT: A red star."], ["USER: Describe. ASSISTANT:"], ['{"image": null}'])
         {'rewards': tensor([3.]), 'scores': tensor([3.]), 'extra_logs': {'length': tensor([3.])}}
     """
-    reward = configured_reward(metric=metric, source=source, **settings)
+    reward = configured_reward(metric=metric, source=source, missing=missing, **settings)
 
     def reward_func(queries: Sequence[str], prompts: Sequence[str], labels: Sequence[Any]) -> dict[str, Any]:
         import torch

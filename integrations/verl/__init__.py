@@ -52,7 +52,7 @@ async def compute_score(
     """
     info = extra_info or {}
     references = next((info[name] for name in ("references", "refs") if info.get(name) is not None), ground_truth)
-    reward = configured_reward(**settings)
+    reward = configured_reward(missing=missing, **settings)
     row = await asyncio.wrap_future(reward.ask(solution_str, find_image(info), references))
     return {"score": row.number(missing), **row.aspects}
 

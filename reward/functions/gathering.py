@@ -134,7 +134,12 @@ class GatheredReward:
 
 
 def make_reward(
-    metric: str = "vela", source: Any = "embedded", weights: Mapping[str, float] | str | None = None, **options: Any
+    metric: str = "vela",
+    source: Any = "embedded",
+    weights: Mapping[str, float] | str | None = None,
+    *,
+    missing: float | None = None,
+    **options: Any,
 ) -> MetricReward:
     """The reward of settings as they come from a configuration file or a command line.
 
@@ -142,6 +147,8 @@ def make_reward(
         metric: name of a metric; `"remote"` asks a reward service.
         source: its checkpoint, or the address of the service, with `#vela` behind it where it has several metrics.
         weights: {aspect: weight}, or text such as `"desc=1,rel=2"`.
+        missing: what the framework gives a row without a reward, see `RowReward.number`. With a number, a first call
+            in which no row can be scored is warned of and does not raise: it may be of one caption, with a bad image.
         options: further arguments of `MetricReward`, such as device, dtype and batch_size, or of `RemoteReward`.
 
     Raises:
@@ -153,8 +160,11 @@ def make_reward(
     """
     chosen = parse_weights(weights) if isinstance(weights, str) else None if weights is None else dict(weights)
     if metric == "remote":
-        return RemoteReward(source, None, chosen, **options)
-    return MetricReward(metric, source, chosen, **options)
+        reward: MetricReward = RemoteReward(source, None, chosen, **options)
+    else:
+        reward = MetricReward(metric, source, chosen, **options)
+    reward.goes_on = missing is not None
+    return reward
 
 
 def configured_reward(*, wait: float = 0.01, **settings: Any) -> GatheredReward:
@@ -162,7 +172,7 @@ def configured_reward(*, wait: float = 0.01, **settings: Any) -> GatheredReward:
 
     Args:
         wait: seconds that a first request waits for others, see `GatheredReward`.
-        settings: see `make_reward`.
+        settings: see `make_reward`, `missing` among them.
 
     Example:
         >>> configured_reward(metric="length") is configured_reward(metric="length")

@@ -131,6 +131,7 @@ class MetricReward(OwnInEachProcess):
         self._loading: dict[str, Any] = {"revision": revision, "dtype": dtype}
         self._given_scorer = None if isinstance(metric, str) else metric
         self._keep_last = False
+        self.goes_on = False  # after a first call without a score: true if the caller has a number for such rows
         self._start_empty()
         self.__name__ = name or default_name(self.spec, source, weights)
 
@@ -277,13 +278,21 @@ class MetricReward(OwnInEachProcess):
             if report:
                 self._report(problems, len(wordless))
             if by_trainer and rows and self._is_first_call:
-                check_first_call(self.__name__, self.spec, rows, problems)
-                self._is_first_call = False
+                self._look_at_first_call(rows, problems)
             errors = {index: problem.message for index, problem in problems.items()}
             table = ScoreTable(scores, self.spec.aspects, errors, truncated, aliases=self.spec.aliases)
             if self._keep_last:
                 self._last = (contents, table)
             return rows, table
+
+    def _look_at_first_call(self, rows: list[CaptionRow], problems: dict[int, Problem]) -> None:
+        try:
+            check_first_call(self.__name__, self.spec, rows, problems)
+        except InvalidSampleError as error:
+            if not self.goes_on:
+                raise
+            logger.warning("%s", error)
+        self._is_first_call = False
 
     def _report(self, problems: dict[int, Problem], wordless: int) -> None:
         if problems and self.on_error == "raise":

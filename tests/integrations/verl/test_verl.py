@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import json
 import shlex
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from integrations.ms_swift import CaptionORM
+from integrations.openrlhf import make_reward_func
 from integrations.verl import compute_score
 from reward.errors import InvalidSampleError
 from tests.integrations.frameworks import BLACK, GREY, WHITE, PictureMetric, launch
@@ -57,6 +61,25 @@ def test_a_row_without_a_score_raises_or_gets_what_is_set(picture: PictureMetric
     with pytest.raises(InvalidSampleError, match="missing=NUMBER"):
         ask(picture.patient, *rows)
     assert [each["score"] for each in ask({**picture.patient, "missing": -1.0}, *rows)] == [0.2, -1.0]
+
+
+@pytest.mark.parametrize("framework", ["verl", "openrlhf", "ms_swift"])
+def test_what_is_set_for_rows_without_a_score_holds_in_the_first_call(
+    framework: str, picture: PictureMetric, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The first call of a framework that asks for one caption at a time may be of the only broken image."""
+    (tmp_path / "broken.png").write_bytes(b"no picture")
+    WHITE.save(tmp_path / "white.png")
+    settings = {**picture.settings, "missing": -1.0}
+    call: dict[str, Callable[[str], Any]] = {
+        "verl": lambda path: ask(settings, ("A star.", None, {"image": path}))[0]["score"],
+        "openrlhf": lambda path: make_reward_func(**settings)(["Q: A star."], ["Q:"], [json.dumps({"image": path})])[
+            "rewards"
+        ].item(),
+        "ms_swift": lambda path: CaptionORM(**settings)(["A star."], images=[[{"path": path, "bytes": None}]])[0],
+    }
+    assert [call[framework](str(tmp_path / f"{name}.png")) for name in ("broken", "white")] == [-1.0, 1.0]
+    assert "none of the 1 rows of the first call can be scored" in caplog.text
 
 
 def test_a_data_set_without_images_stops_at_the_first_call(picture: PictureMetric) -> None:
